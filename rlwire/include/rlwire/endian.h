@@ -1,0 +1,66 @@
+/* Little-endian loads and stores that need no alignment and no knowledge of the host.
+ *
+ * Compilers turn each of these into one instruction where the host is little-endian.
+ */
+#ifndef RLWIRE_ENDIAN_H
+#define RLWIRE_ENDIAN_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline uint32_t rlw_load_u32le(const uint8_t *p) {
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static inline uint64_t rlw_load_u64le(const uint8_t *p) {
+    return (uint64_t)rlw_load_u32le(p) | (uint64_t)rlw_load_u32le(p + 4) << 32;
+}
+
+static inline int32_t rlw_load_i32le(const uint8_t *p) {
+    uint32_t bits = rlw_load_u32le(p);
+    int32_t value;
+    memcpy(&value, &bits, sizeof value); /* no implementation-defined conversion */
+    return value;
+}
+
+static inline int64_t rlw_load_i64le(const uint8_t *p) {
+    uint64_t bits = rlw_load_u64le(p);
+    int64_t value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline double rlw_load_f64le(const uint8_t *p) {
+    uint64_t bits = rlw_load_u64le(p);
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline void rlw_store_u32le(uint8_t *p, uint32_t value) {
+    p[0] = (uint8_t)value;
+    p[1] = (uint8_t)(value >> 8);
+    p[2] = (uint8_t)(value >> 16);
+    p[3] = (uint8_t)(value >> 24);
+}
+
+static inline void rlw_store_u64le(uint8_t *p, uint64_t value) {
+    rlw_store_u32le(p, (uint32_t)value);
+    rlw_store_u32le(p + 4, (uint32_t)(value >> 32));
+}
+
+static inline void rlw_store_f64le(uint8_t *p, double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    rlw_store_u64le(p, bits);
+}
+
+/* 1 on a little-endian host, as a constant where the compiler can see it. */
+static inline int rlw_host_is_little(void) {
+    const uint16_t one = 1;
+    uint8_t first;
+    memcpy(&first, &one, 1);
+    return first == 1;
+}
+
+#endif

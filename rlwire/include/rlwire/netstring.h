@@ -1,0 +1,64 @@
+/* Netstrings: ASCII digits, a colon, that many bytes, a comma. */
+#ifndef RLWIRE_NETSTRING_H
+#define RLWIRE_NETSTRING_H
+
+#include "cursor.h"
+#include "writer.h"
+
+/* Reads the prefix at c->at and gives the size of the body; c->at is then the body's first byte.
+ * `limit` must be below 2**60. A prefix that is not complete is RLW_NEED_MORE. */
+static inline rlw_status rlw_netstring_prefix(rlw_cursor *c, uint64_t limit, uint64_t *size) {
+    const uint8_t *p = c->at;
+    uint64_t n = 0;
+    for (; p < c->end && *p != ':'; p++) {
+        if (*p < '0' || *p > '9' || (n == 0 && p > c->at))
+            return rlw_fail(c, RLW_BAD_PREFIX, c->at, *p, 0);
+        n = n * 10 + (uint64_t)(*p - '0');
+        if (n > limit) return rlw_fail(c, RLW_OVER_MESSAGE, c->at, n, limit);
+    }
+    if (p == c->end) return rlw_fail(c, RLW_NEED_MORE, c->at, rlw_left(c) + 1, rlw_left(c));
+    if (p == c->at) return rlw_fail(c, RLW_BAD_PREFIX, c->at, ':', 0);
+    c->at = p + 1;
+    *size = n;
+    return RLW_OK;
+}
+
+/* Reads one whole netstring; advances only on RLW_OK. */
+static inline rlw_status rlw_netstring_read(rlw_cursor *c, uint64_t limit, const uint8_t **body,
+                                            size_t *size) {
+    const uint8_t *start = c->at;
+    uint64_t n = 0;
+    rlw_status status = rlw_netstring_prefix(c, limit, &n);
+    if (status != RLW_OK) return status;
+    if ((uint64_t)rlw_left(c) < n + 1) {
+        status = rlw_fail(c, RLW_NEED_MORE, start, (uint64_t)(c->at - start) + n + 1,
+                          (uint64_t)(c->end - start));
+        c->at = start;
+        return status;
+    }
+    if (c->at[n] != ',') {
+        status = rlw_fail(c, RLW_BAD_END, c->at + n, c->at[n], 0);
+        c->at = start;
+        return status;
+    }
+    *body = c->at;
+    *size = (size_t)n;
+    c->at += n + 1;
+    return RLW_OK;
+}
+
+/* Bytes that a prefix may need: 19 digits (a size below 2**60) and the colon. */
+#define RLW_NETSTRING_ROOM 20
+
+/* Writes "<size>:" so that it ends at `end`; returns its first byte. At most RLW_NETSTRING_ROOM
+ * bytes before `end` are written. */
+static inline uint8_t *rlw_netstring_prefix_before(uint8_t *end, uint64_t size) {
+    *--end = ':';
+    do {
+        *--end = (uint8_t)('0' + size % 10);
+        size /= 10;
+    } while (size);
+    return end;
+}
+
+#endif

@@ -1,0 +1,455 @@
+/* RLX, RELAAX's exchange protocol: typed values to bytes and back.
+ *
+ * Reading is by pull: rlw_rlx_read() gives one value at a time and leaves the items of a list or
+ * dictionary to the caller, so it needs no memory. Writing appends to an rlw_writer.
+ * rlw_rlx_skim() walks a whole message, checking all that can be checked.
+ *
+ * A message is: version (uint32, 1), then key and typed value until its end. On a byte stream it
+ * stands in a netstring (netstring.h).
+ */
+#ifndef RLWIRE_RLX_H
+#define RLWIRE_RLX_H
+
+#include "cursor.h"
+#include "dtype.h"
+#include "image.h"
+#include "netstring.h"
+#include "utf8.h"
+#include "writer.h"
+
+#define RLW_RLX_VERSION 1u
+
+enum rlw_rlx_type {
+    RLW_RLX_NONE = 0,
+    RLW_RLX_NULL = 1,
+    RLW_RLX_INT4 = 2,
+    RLW_RLX_STRING = 3,
+    RLW_RLX_DOUBLE = 4,
+    RLW_RLX_BOOLEAN = 5,
+    RLW_RLX_IMAGE = 6,
+    RLW_RLX_NDARRAY = 7,
+    RLW_RLX_LIST = 8,
+    RLW_RLX_UINT4 = 9,
+    RLW_RLX_INT64 = 10,
+    RLW_RLX_DICT = 11
+};
+
+/* The maxima of rlwire/limits.py that a reader needs. */
+typedef struct rlw_rlx_limits {
+    uint64_t items;
+    uint64_t string;
+    uint64_t pixels;
+    uint32_t depth;
+    uint32_t dims; /* at most 32 */
+} rlw_rlx_limits;
+
+#define RLW_RLX_DEFAULT_LIMITS {UINT64_C(1) << 20, UINT64_C(1) << 24, UINT64_C(1) << 26, 64, 32}
+
+typedef struct rlw_rlx_reader {
+    rlw_cursor c;
+    rlw_rlx_limits limits;
+    uint64_t items;    /* list items and entries announced so far */
+    int readme;        /* 1: arrays carry no dtype string, as the README's table has it */
+    rlw_dtype dtype;   /* the dtype to assume then */
+} rlw_rlx_reader;
+
+typedef struct rlw_text {
+    const uint8_t *data;
+    size_t size;
+} rlw_text;
+
+typedef struct rlw_rlx_value {
+    enum rlw_rlx_type type;
+    const uint8_t *at; /* its type byte */
+    union {
+        int64_t integer; /* INT4, INT64, UINT4 */
+        double real;
+        int boolean;
+        rlw_text text;
+        uint32_t count; /* LIST: items follow; DICT: entries follow, each a key and a value */
+        struct {
+            rlw_text name; /* the dtype's name as it came; empty in the readme dialect */
+            rlw_dtype dtype;
+            uint32_t dims;
+            const uint8_t *shape; /* dims little-endian uint32 */
+            const uint8_t *data;
+            size_t size;
+        } array;
+        struct {
+            const rlw_image_mode *mode;
+            rlw_text name;
+            uint32_t width, height;
+            const uint8_t *data;
+            size_t size;
+        } image;
+    } as;
+} rlw_rlx_value;
+
+static inline void rlw_rlx_reader_init(rlw_rlx_reader *r, const uint8_t *data, size_t size,
+                                       const rlw_rlx_limits *limits) {
+    rlw_cursor_init(&r->c, data, size);
+    r->limits = *limits;
+    r->items = 0;
+    r->readme = 0;
+    rlw_dtype_set(&r->dtype, 'f', '<', 4);
+}
+
+static inline rlw_status rlw_rlx_read_version(rlw_rlx_reader *r) {
+    const uint8_t *at = r->c.at;
+    uint32_t version = 0;
+    rlw_status status = rlw_take_u32le(&r->c, &version);
+    if (status != RLW_OK) return status;
+    if (version != RLW_RLX_VERSION)
+        return rlw_fail(&r->c, RLW_BAD_VERSION, at, version, RLW_RLX_VERSION);
+    return RLW_OK;
+}
+
+/* TYPE_STRING_UTF8 without its type byte: a key, a dtype's name, a mode. Not checked for UTF-8. */
+static inline rlw_status rlw_rlx_read_text(rlw_rlx_reader *r, rlw_text *out) {
+    const uint8_t *at = r->c.at;
+    uint32_t size = 0;
+    rlw_status status = rlw_take_u32le(&r->c, &size);
+    if (status != RLW_OK) return status;
+    if (size > r->limits.string)
+        return rlw_fail(&r->c, RLW_OVER_STRING, at, size, r->limits.string);
+    out->size = size;
+    return rlw_take(&r->c, size, &out->data);
+}
+
+/* Entries a message's top level adds to the count of items. */
+static inline rlw_status rlw_rlx_count(rlw_rlx_reader *r, const uint8_t *at, uint64_t count) {
+    r->items += count; /* cannot wrap: each count is below the bytes of the message */
+    if (r->items > r->limits.items)
+        return rlw_fail(&r->c, RLW_OVER_ITEMS, at, r->items, r->limits.items);
+    return RLW_OK;
+}
+
+static inline rlw_status rlw_rlx_read_count(rlw_rlx_reader *r, uint32_t least, uint32_t *count) {
+    const uint8_t *at = r->c.at;
+    rlw_status status = rlw_take_u32le(&r->c, count);
+    if (status != RLW_OK) return status;
+    if (*count > rlw_left(&r->c) / least)
+        return rlw_fail(&r->c, RLW_BAD_COUNT, at, *count, rlw_left(&r->c) / least);
+    return rlw_rlx_count(r, at, *count);
+}
+
+static inline rlw_status rlw_rlx_read_array(rlw_rlx_reader *r, rlw_rlx_value *v) {
+    const uint8_t *at = r->c.at;
+    uint64_t bytes;
+    uint32_t i, size = 0;
+    int empty = 0;
+    rlw_status status;
+    v->as.array.name.data = at;
+    v->as.array.name.size = 0;
+    v->as.array.dtype = r->dtype;
+    if (!r->readme) {
+        status = rlw_rlx_read_text(r, &v->as.array.name);
+        if (status != RLW_OK) return status;
+        if (!rlw_dtype_parse(v->as.array.name.data, v->as.array.name.size, &v->as.array.dtype))
+            return rlw_fail(&r->c, RLW_BAD_DTYPE, at + 4, 0, 0);
+    }
+    at = r->c.at;
+    status = rlw_take_u32le(&r->c, &v->as.array.dims);
+    if (status != RLW_OK) return status;
+    if (v->as.array.dims > r->limits.dims)
+        return rlw_fail(&r->c, RLW_OVER_DIMS, at, v->as.array.dims, r->limits.dims);
+    at = r->c.at;
+    status = rlw_take(&r->c, (uint64_t)v->as.array.dims * 4, &v->as.array.shape);
+    if (status != RLW_OK) return status;
+    bytes = v->as.array.dtype.itemsize;
+    for (i = 0; i < v->as.array.dims; i++) {
+        uint32_t n = rlw_load_u32le(v->as.array.shape + 4 * i);
+        if (n == 0) {
+            empty = 1; /* NumPy still refuses other dimensions whose product overflows */
+        } else {
+            if (bytes > (uint64_t)INT64_MAX / n) return rlw_fail(&r->c, RLW_BAD_SHAPE, at, 0, 0);
+            bytes *= n;
+        }
+    }
+    if (empty) bytes = 0;
+    at = r->c.at;
+    status = rlw_take_u32le(&r->c, &size);
+    if (status != RLW_OK) return status;
+    if (size != bytes) return rlw_fail(&r->c, RLW_BAD_SIZE, at, size, bytes);
+    v->as.array.size = size;
+    return rlw_take(&r->c, size, &v->as.array.data);
+}
+
+static inline rlw_status rlw_rlx_read_image(rlw_rlx_reader *r, rlw_rlx_value *v) {
+    const uint8_t *at = r->c.at;
+    uint64_t bytes, pixels;
+    uint32_t size = 0;
+    rlw_status status = rlw_rlx_read_text(r, &v->as.image.name);
+    if (status != RLW_OK) return status;
+    v->as.image.mode = rlw_image_mode_find(v->as.image.name.data, v->as.image.name.size);
+    if (!v->as.image.mode) return rlw_fail(&r->c, RLW_BAD_MODE, at + 4, 0, 0);
+    at = r->c.at;
+    if ((status = rlw_take_u32le(&r->c, &v->as.image.width)) != RLW_OK) return status;
+    if ((status = rlw_take_u32le(&r->c, &v->as.image.height)) != RLW_OK) return status;
+    pixels = (uint64_t)v->as.image.width * v->as.image.height;
+    if (pixels > r->limits.pixels)
+        return rlw_fail(&r->c, RLW_OVER_PIXELS, at, pixels, r->limits.pixels);
+    at = r->c.at;
+    if ((status = rlw_take_u32le(&r->c, &size)) != RLW_OK) return status;
+    bytes = rlw_image_bytes(v->as.image.mode, v->as.image.width, v->as.image.height);
+    if (size != bytes) return rlw_fail(&r->c, RLW_BAD_SIZE, at, size, bytes);
+    v->as.image.size = size;
+    return rlw_take(&r->c, size, &v->as.image.data);
+}
+
+/* Reads one typed value; of a list or dictionary only the count. */
+static inline rlw_status rlw_rlx_read(rlw_rlx_reader *r, rlw_rlx_value *v) {
+    rlw_cursor *c = &r->c;
+    const uint8_t *p;
+    uint8_t byte = 0;
+    rlw_status status;
+    v->at = c->at;
+    status = rlw_take_u8(c, &byte);
+    if (status != RLW_OK) return status;
+    v->type = (enum rlw_rlx_type)byte;
+    switch (byte) {
+    case RLW_RLX_NONE:
+    case RLW_RLX_NULL: return RLW_OK;
+    case RLW_RLX_INT4:
+        if ((status = rlw_take(c, 4, &p)) != RLW_OK) return status;
+        v->as.integer = rlw_load_i32le(p);
+        return RLW_OK;
+    case RLW_RLX_UINT4:
+        if ((status = rlw_take(c, 4, &p)) != RLW_OK) return status;
+        v->as.integer = (int64_t)rlw_load_u32le(p);
+        return RLW_OK;
+    case RLW_RLX_INT64:
+        if ((status = rlw_take(c, 8, &p)) != RLW_OK) return status;
+        v->as.integer = rlw_load_i64le(p);
+        return RLW_OK;
+    case RLW_RLX_DOUBLE:
+        if ((status = rlw_take(c, 8, &p)) != RLW_OK) return status;
+        v->as.real = rlw_load_f64le(p);
+        return RLW_OK;
+    case RLW_RLX_BOOLEAN:
+        if ((status = rlw_take_u8(c, &byte)) != RLW_OK) return status;
+        if (byte > 1) return rlw_fail(c, RLW_BAD_BOOLEAN, c->at - 1, byte, 1);
+        v->as.boolean = byte;
+        return RLW_OK;
+    case RLW_RLX_STRING: return rlw_rlx_read_text(r, &v->as.text);
+    case RLW_RLX_NDARRAY: return rlw_rlx_read_array(r, v);
+    case RLW_RLX_IMAGE: return rlw_rlx_read_image(r, v);
+    /* The least item is a type byte; the least entry an empty key and a type byte. */
+    case RLW_RLX_LIST: return rlw_rlx_read_count(r, 1, &v->as.count);
+    case RLW_RLX_DICT: return rlw_rlx_read_count(r, 5, &v->as.count);
+    default: return rlw_fail(c, RLW_BAD_TYPE, c->at - 1, byte, RLW_RLX_DICT);
+    }
+}
+
+static inline rlw_status rlw_rlx_skim_text(rlw_rlx_reader *r, const rlw_text *text) {
+    size_t bad = rlw_utf8_check(text->data, text->size);
+    if (bad != text->size) return rlw_fail(&r->c, RLW_BAD_TEXT, text->data + bad, bad, 0);
+    return RLW_OK;
+}
+
+/* Walks over one value and all that is inside it. */
+static inline rlw_status rlw_rlx_skim_value(rlw_rlx_reader *r, uint32_t depth) {
+    rlw_rlx_value v;
+    rlw_text key;
+    uint32_t i;
+    rlw_status status = rlw_rlx_read(r, &v);
+    if (status != RLW_OK) return status;
+    if (v.type == RLW_RLX_STRING) return rlw_rlx_skim_text(r, &v.as.text);
+    if (v.type != RLW_RLX_LIST && v.type != RLW_RLX_DICT) return RLW_OK;
+    if (depth >= r->limits.depth)
+        return rlw_fail(&r->c, RLW_OVER_DEPTH, v.at, (uint64_t)depth + 1, r->limits.depth);
+    for (i = 0; i < v.as.count; i++) {
+        if (v.type == RLW_RLX_DICT) {
+            if ((status = rlw_rlx_read_text(r, &key)) != RLW_OK) return status;
+            if ((status = rlw_rlx_skim_text(r, &key)) != RLW_OK) return status;
+        }
+        if ((status = rlw_rlx_skim_value(r, depth + 1)) != RLW_OK) return status;
+    }
+    return RLW_OK;
+}
+
+/* Walks over a whole message; of what the codec refuses only duplicate keys pass here. */
+static inline rlw_status rlw_rlx_skim(rlw_rlx_reader *r) {
+    rlw_text key;
+    const uint8_t *at;
+    rlw_status status = rlw_rlx_read_version(r);
+    while (status == RLW_OK && r->c.at < r->c.end) {
+        at = r->c.at;
+        if ((status = rlw_rlx_read_text(r, &key)) != RLW_OK) return status;
+        if ((status = rlw_rlx_count(r, at, 1)) != RLW_OK) return status;
+        if ((status = rlw_rlx_skim_text(r, &key)) != RLW_OK) return status;
+        status = rlw_rlx_skim_value(r, 0);
+    }
+    return status;
+}
+
+/* Finds the data of the first array or image of at least `least` bytes in a message of which only
+ * the bytes up to c.end may have come; its offset from `start` where found, else 0. */
+static inline size_t rlw_rlx_find_data(const uint8_t *start, const uint8_t *message, size_t size,
+                                       size_t least, const rlw_rlx_limits *limits) {
+    rlw_rlx_reader r;
+    rlw_rlx_value v;
+    rlw_text key;
+    uint64_t pending = 0; /* list items still to come at this level; enough for a hint */
+    rlw_rlx_reader_init(&r, message, size, limits);
+    if (rlw_rlx_read_version(&r) != RLW_OK) return 0;
+    while (r.c.at < r.c.end) {
+        if (pending) {
+            pending--;
+        } else if (rlw_rlx_read_text(&r, &key) != RLW_OK) {
+            return 0;
+        }
+        v.as.array.data = NULL;
+        if (rlw_rlx_read(&r, &v) != RLW_OK) {
+            /* An array whose data has not all come stops here, its header read. */
+            if (r.c.fault.status != RLW_NEED_MORE) return 0;
+            if (v.type != RLW_RLX_NDARRAY && v.type != RLW_RLX_IMAGE) return 0;
+            if (r.c.fault.got < least || r.c.fault.got <= 256) return 0;
+            return (size_t)(r.c.at - start);
+        }
+        if (v.type == RLW_RLX_NDARRAY && v.as.array.size >= least)
+            return (size_t)(v.as.array.data - start);
+        if (v.type == RLW_RLX_IMAGE && v.as.image.size >= least)
+            return (size_t)(v.as.image.data - start);
+        if (v.type == RLW_RLX_LIST) {
+            if (pending) return 0;
+            pending = v.as.count;
+        } else if (v.type == RLW_RLX_DICT) {
+            if (pending) return 0; /* entries are read as a message's are */
+        }
+    }
+    return 0;
+}
+
+/* Writing. Each returns RLW_OK or RLW_NO_MEMORY. */
+
+static inline rlw_status rlw_rlx_put_version(rlw_writer *w) {
+    return rlw_put_u32le(w, RLW_RLX_VERSION);
+}
+
+/* A string without its type byte: keys, dtype names, modes. */
+static inline rlw_status rlw_rlx_put_text(rlw_writer *w, const void *text, uint32_t size) {
+    if (rlw_reserve(w, (size_t)size + 4) != RLW_OK) return RLW_NO_MEMORY;
+    rlw_store_u32le(w->at, size);
+    if (size) memcpy(w->at + 4, text, size);
+    w->at += (size_t)size + 4;
+    return RLW_OK;
+}
+
+static inline rlw_status rlw_rlx_put_type(rlw_writer *w, enum rlw_rlx_type type) {
+    if (rlw_reserve(w, 1) != RLW_OK) return RLW_NO_MEMORY;
+    *w->at++ = (uint8_t)type;
+    return RLW_OK;
+}
+
+static inline rlw_status rlw_rlx_put_null(rlw_writer *w) {
+    return rlw_rlx_put_type(w, RLW_RLX_NULL);
+}
+
+static inline rlw_status rlw_rlx_put_boolean(rlw_writer *w, int value) {
+    if (rlw_reserve(w, 2) != RLW_OK) return RLW_NO_MEMORY;
+    w->at[0] = RLW_RLX_BOOLEAN;
+    w->at[1] = value != 0;
+    w->at += 2;
+    return RLW_OK;
+}
+
+static inline rlw_status rlw_rlx_put_u32_as(rlw_writer *w, enum rlw_rlx_type type,
+                                            uint32_t value) {
+    if (rlw_reserve(w, 5) != RLW_OK) return RLW_NO_MEMORY;
+    w->at[0] = (uint8_t)type;
+    rlw_store_u32le(w->at + 1, value);
+    w->at += 5;
+    return RLW_OK;
+}
+
+static inline rlw_status rlw_rlx_put_int4(rlw_writer *w, int32_t value) {
+    return rlw_rlx_put_u32_as(w, RLW_RLX_INT4, (uint32_t)value);
+}
+
+static inline rlw_status rlw_rlx_put_uint4(rlw_writer *w, uint32_t value) {
+    return rlw_rlx_put_u32_as(w, RLW_RLX_UINT4, value);
+}
+
+static inline rlw_status rlw_rlx_put_int64(rlw_writer *w, int64_t value) {
+    if (rlw_reserve(w, 9) != RLW_OK) return RLW_NO_MEMORY;
+    w->at[0] = RLW_RLX_INT64;
+    rlw_store_u64le(w->at + 1, (uint64_t)value);
+    w->at += 9;
+    return RLW_OK;
+}
+
+/* INT4 where it fits, else INT64. */
+static inline rlw_status rlw_rlx_put_integer(rlw_writer *w, int64_t value) {
+    if (value >= INT32_MIN && value <= INT32_MAX) return rlw_rlx_put_int4(w, (int32_t)value);
+    return rlw_rlx_put_int64(w, value);
+}
+
+static inline rlw_status rlw_rlx_put_double(rlw_writer *w, double value) {
+    if (rlw_reserve(w, 9) != RLW_OK) return RLW_NO_MEMORY;
+    w->at[0] = RLW_RLX_DOUBLE;
+    rlw_store_f64le(w->at + 1, value);
+    w->at += 9;
+    return RLW_OK;
+}
+
+static inline rlw_status rlw_rlx_put_string(rlw_writer *w, const void *text, uint32_t size) {
+    if (rlw_rlx_put_type(w, RLW_RLX_STRING) != RLW_OK) return RLW_NO_MEMORY;
+    return rlw_rlx_put_text(w, text, size);
+}
+
+/* `count` values follow. */
+static inline rlw_status rlw_rlx_put_list(rlw_writer *w, uint32_t count) {
+    return rlw_rlx_put_u32_as(w, RLW_RLX_LIST, count);
+}
+
+/* `count` entries follow, each a rlw_rlx_put_text() and a value. */
+static inline rlw_status rlw_rlx_put_dict(rlw_writer *w, uint32_t count) {
+    return rlw_rlx_put_u32_as(w, RLW_RLX_DICT, count);
+}
+
+/* All of an array but its data, which follows: `size` bytes, row-major. */
+static inline rlw_status rlw_rlx_put_array_head(rlw_writer *w, const void *dtype,
+                                                uint32_t dtype_size, uint32_t dims,
+                                                const uint32_t *shape, uint32_t size) {
+    uint32_t i;
+    if (rlw_rlx_put_type(w, RLW_RLX_NDARRAY) != RLW_OK) return RLW_NO_MEMORY;
+    if (dtype && rlw_rlx_put_text(w, dtype, dtype_size) != RLW_OK) return RLW_NO_MEMORY;
+    if (rlw_reserve(w, 8 + 4 * (size_t)dims) != RLW_OK) return RLW_NO_MEMORY;
+    rlw_store_u32le(w->at, dims);
+    for (i = 0; i < dims; i++) rlw_store_u32le(w->at + 4 + 4 * i, shape[i]);
+    rlw_store_u32le(w->at + 4 + 4 * (size_t)dims, size);
+    w->at += 8 + 4 * (size_t)dims;
+    return RLW_OK;
+}
+
+/* All of an image but its data, which follows. */
+static inline rlw_status rlw_rlx_put_image_head(rlw_writer *w, const void *mode,
+                                                uint32_t mode_size, uint32_t width,
+                                                uint32_t height, uint32_t size) {
+    if (rlw_rlx_put_type(w, RLW_RLX_IMAGE) != RLW_OK) return RLW_NO_MEMORY;
+    if (rlw_rlx_put_text(w, mode, mode_size) != RLW_OK) return RLW_NO_MEMORY;
+    if (rlw_put_u32le(w, width) != RLW_OK || rlw_put_u32le(w, height) != RLW_OK)
+        return RLW_NO_MEMORY;
+    return rlw_put_u32le(w, size);
+}
+
+/* A message in a netstring, for a stream: begin, put entries, end. rlw_rlx_end() gives the first
+ * byte and the size of the frame, which lies inside the writer until the next begin. */
+static inline rlw_status rlw_rlx_begin(rlw_writer *w) {
+    w->at = w->start;
+    if (rlw_reserve(w, RLW_NETSTRING_ROOM + 4) != RLW_OK) return RLW_NO_MEMORY;
+    w->at += RLW_NETSTRING_ROOM;
+    return rlw_rlx_put_version(w);
+}
+
+static inline rlw_status rlw_rlx_end(rlw_writer *w, const uint8_t **frame, size_t *size) {
+    uint8_t *body;
+    if (rlw_put(w, ",", 1) != RLW_OK) return RLW_NO_MEMORY;
+    body = w->start + RLW_NETSTRING_ROOM;
+    *frame = rlw_netstring_prefix_before(body, (uint64_t)(w->at - body) - 1);
+    *size = (size_t)(w->at - *frame);
+    return RLW_OK;
+}
+
+#endif

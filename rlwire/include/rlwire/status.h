@@ -1,0 +1,70 @@
+/* What a kernel reports: a status, and where and why it stopped.
+ *
+ * Kernels never allocate for an error and never print; the caller turns an rlw_fault into an
+ * exception (rlwire/codecs/_glue.pyx) or a line of text (rlw_status_text).
+ */
+#ifndef RLWIRE_STATUS_H
+#define RLWIRE_STATUS_H
+
+#include <stdint.h>
+
+typedef enum rlw_status {
+    RLW_OK = 0,
+    RLW_NEED_MORE,      /* the input ends inside a field; got = bytes needed, allowed = bytes left */
+    RLW_BAD_VERSION,    /* got = the version, allowed = the one we speak */
+    RLW_BAD_TYPE,       /* got = the type byte */
+    RLW_BAD_COUNT,      /* got = items announced, allowed = what the bytes left can hold */
+    RLW_BAD_BOOLEAN,    /* got = the byte */
+    RLW_BAD_TEXT,       /* not UTF-8; got = index of the first bad byte in the text */
+    RLW_BAD_DTYPE,      /* not a plain dtype */
+    RLW_BAD_MODE,       /* not a mode of the image table */
+    RLW_BAD_SHAPE,      /* the product of the dimensions passes 2**63 */
+    RLW_BAD_SIZE,       /* got = data bytes announced, allowed = what shape and dtype ask for */
+    RLW_BAD_PREFIX,     /* a length prefix that is not digits without a leading zero; got = byte */
+    RLW_BAD_END,        /* the byte after a netstring is not a comma; got = the byte */
+    RLW_TRAILING,       /* bytes after the end of the message; got = how many */
+    RLW_OVER_MESSAGE,   /* limits: got = the size asked for, allowed = the limit */
+    RLW_OVER_DEPTH,
+    RLW_OVER_ITEMS,
+    RLW_OVER_DIMS,
+    RLW_OVER_STRING,
+    RLW_OVER_PIXELS,
+    RLW_NO_MEMORY
+} rlw_status;
+
+typedef struct rlw_fault {
+    rlw_status status;
+    const uint8_t *at; /* first byte of the field at fault */
+    uint64_t got;
+    uint64_t allowed;
+} rlw_fault;
+
+/* A static sentence; the numbers of the fault complete it. */
+static inline const char *rlw_status_text(rlw_status status) {
+    switch (status) {
+    case RLW_OK: return "no error";
+    case RLW_NEED_MORE: return "the message ends inside a field";
+    case RLW_BAD_VERSION: return "unknown protocol version";
+    case RLW_BAD_TYPE: return "unknown type byte";
+    case RLW_BAD_COUNT: return "more items announced than the bytes left can hold";
+    case RLW_BAD_BOOLEAN: return "a boolean is neither 0 nor 1";
+    case RLW_BAD_TEXT: return "a string is not UTF-8";
+    case RLW_BAD_DTYPE: return "not a plain dtype";
+    case RLW_BAD_MODE: return "unknown image mode";
+    case RLW_BAD_SHAPE: return "the product of the dimensions overflows";
+    case RLW_BAD_SIZE: return "the data size does not fit the shape";
+    case RLW_BAD_PREFIX: return "a netstring length is not digits without a leading zero";
+    case RLW_BAD_END: return "a netstring does not end in a comma";
+    case RLW_TRAILING: return "bytes after the end of the message";
+    case RLW_OVER_MESSAGE: return "message over its limit";
+    case RLW_OVER_DEPTH: return "nesting over its limit";
+    case RLW_OVER_ITEMS: return "number of items over its limit";
+    case RLW_OVER_DIMS: return "number of dimensions over its limit";
+    case RLW_OVER_STRING: return "string over its limit";
+    case RLW_OVER_PIXELS: return "image over its limit";
+    case RLW_NO_MEMORY: return "out of memory";
+    }
+    return "unknown status";
+}
+
+#endif

@@ -1,0 +1,53 @@
+/* UTF-8 checks. */
+#ifndef RLWIRE_UTF8_H
+#define RLWIRE_UTF8_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* 1 if no byte has its high bit set. */
+static inline int rlw_is_ascii(const uint8_t *p, size_t size) {
+    uint64_t word, bits = 0;
+    for (; size >= 8; p += 8, size -= 8) {
+        memcpy(&word, p, 8);
+        bits |= word;
+    }
+    for (; size; p++, size--) bits |= *p;
+    return (bits & UINT64_C(0x8080808080808080)) == 0;
+}
+
+/* Index of the first byte that is not part of well-formed UTF-8 (Unicode 15, table 3-7: no
+ * overlong forms, no surrogates, nothing above U+10FFFF), or `size`. */
+static inline size_t rlw_utf8_check(const uint8_t *p, size_t size) {
+    size_t i = 0;
+    while (i < size) {
+        uint8_t lead = p[i], low = 0x80, high = 0xBF;
+        size_t more, k;
+        if (lead < 0x80) {
+            i++;
+            continue;
+        }
+        if (lead >= 0xC2 && lead <= 0xDF) {
+            more = 1;
+        } else if (lead >= 0xE0 && lead <= 0xEF) {
+            more = 2;
+            if (lead == 0xE0) low = 0xA0;
+            if (lead == 0xED) high = 0x9F;
+        } else if (lead >= 0xF0 && lead <= 0xF4) {
+            more = 3;
+            if (lead == 0xF0) low = 0x90;
+            if (lead == 0xF4) high = 0x8F;
+        } else {
+            return i;
+        }
+        if (size - i <= more) return i;
+        if (p[i + 1] < low || p[i + 1] > high) return i;
+        for (k = 2; k <= more; k++)
+            if (p[i + k] < 0x80 || p[i + k] > 0xBF) return i;
+        i += more + 1;
+    }
+    return size;
+}
+
+#endif

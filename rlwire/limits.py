@@ -1,0 +1,56 @@
+"""Every maximum, with the reason for its default.
+
+Nothing is unlimited by default. A codec takes a `Limits`; sessions hand theirs to the codec;
+transports have limits of their own kind (times and connections), which live with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["DEFAULT", "Limits"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Maxima that an encoder or decoder checks before it allocates.
+
+    Attributes:
+        message: bytes in one message, without its framing. 1,000,000,000 is RELAAX's own maximum;
+            a codec works on memory the caller already holds, so there is no reason to be stricter.
+        received: bytes in one message that a connection accepts from its peer. 64 MiB: a batch of
+            several hundred Atari stacks fits, and a thousand hostile peers cannot take a server's
+            memory with one length prefix each. At most `message`.
+        depth: lists and dictionaries inside each other. 64: deeper than any observation, and
+            far from the C stack's end.
+        items: list items and dictionary entries in one message, counted over all levels. 2**20:
+            each costs up to some hundred bytes as a Python object, so a message of one-byte items
+            cannot take more than about a hundred times its size; numbers in bulk travel as arrays.
+        dims: dimensions of one array. 32, which every NumPy can hold.
+        string: bytes of one string. 16 MiB.
+        pixels: width times height of one image. 2**26, a little under Pillow's own limit.
+    """
+
+    message: int = 1_000_000_000
+    received: int = 64 * 1024 * 1024
+    depth: int = 64
+    items: int = 2**20
+    dims: int = 32
+    string: int = 16 * 1024 * 1024
+    pixels: int = 2**26
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"limit {name} must be a positive int, not {value!r}")
+        # The kernels add small constants to sizes in 64-bit arithmetic and recurse per level.
+        if self.message >= 2**60:
+            raise ValueError("limit message must be below 2**60")
+        if self.depth > 500:
+            raise ValueError("limit depth must be at most 500, the decoder recurses per level")
+        if self.dims > 32:
+            raise ValueError("limit dims must be at most 32")
+
+
+DEFAULT = Limits()
+"""The limits in force where none are given."""
