@@ -36,7 +36,7 @@ static inline int rlw_dtype_is_unit(const char *p, size_t size) {
     p += digits;
     size -= digits;
     if (size < 1 || size > 2) return 0;
-    for (i = 0; i + size + 1 < sizeof units - 1 + 1; i++)
+    for (i = 0; i + size + 2 < sizeof units; i++)
         if (units[i] == '|' && memcmp(units + i + 1, p, size) == 0 && units[i + 1 + size] == '|')
             return 1;
     return 0;

@@ -19,7 +19,7 @@
 
 #define RLW_RLX_VERSION 1u
 
-enum rlw_rlx_type {
+typedef enum rlw_rlx_type {
     RLW_RLX_NONE = 0,
     RLW_RLX_NULL = 1,
     RLW_RLX_INT4 = 2,
@@ -32,7 +32,7 @@ enum rlw_rlx_type {
     RLW_RLX_UINT4 = 9,
     RLW_RLX_INT64 = 10,
     RLW_RLX_DICT = 11
-};
+} rlw_rlx_type;
 
 /* The maxima of rlwire/limits.py that a reader needs. */
 typedef struct rlw_rlx_limits {
@@ -58,30 +58,34 @@ typedef struct rlw_text {
     size_t size;
 } rlw_text;
 
+typedef struct rlw_rlx_array {
+    rlw_text name; /* the dtype's name as it came; empty in the readme dialect */
+    rlw_dtype dtype;
+    uint32_t dims;
+    const uint8_t *shape; /* dims little-endian uint32 */
+    const uint8_t *data;
+    size_t size;
+} rlw_rlx_array;
+
+typedef struct rlw_rlx_image {
+    const rlw_image_mode *mode;
+    rlw_text name;
+    uint32_t width, height;
+    const uint8_t *data;
+    size_t size;
+} rlw_rlx_image;
+
 typedef struct rlw_rlx_value {
-    enum rlw_rlx_type type;
+    rlw_rlx_type type;
     const uint8_t *at; /* its type byte */
-    union {
+    union rlw_rlx_payload {
         int64_t integer; /* INT4, INT64, UINT4 */
         double real;
         int boolean;
         rlw_text text;
         uint32_t count; /* LIST: items follow; DICT: entries follow, each a key and a value */
-        struct {
-            rlw_text name; /* the dtype's name as it came; empty in the readme dialect */
-            rlw_dtype dtype;
-            uint32_t dims;
-            const uint8_t *shape; /* dims little-endian uint32 */
-            const uint8_t *data;
-            size_t size;
-        } array;
-        struct {
-            const rlw_image_mode *mode;
-            rlw_text name;
-            uint32_t width, height;
-            const uint8_t *data;
-            size_t size;
-        } image;
+        rlw_rlx_array array;
+        rlw_rlx_image image;
     } as;
 } rlw_rlx_value;
 
@@ -206,7 +210,7 @@ static inline rlw_status rlw_rlx_read(rlw_rlx_reader *r, rlw_rlx_value *v) {
     v->at = c->at;
     status = rlw_take_u8(c, &byte);
     if (status != RLW_OK) return status;
-    v->type = (enum rlw_rlx_type)byte;
+    v->type = (rlw_rlx_type)byte;
     switch (byte) {
     case RLW_RLX_NONE:
     case RLW_RLX_NULL: return RLW_OK;
@@ -336,7 +340,7 @@ static inline rlw_status rlw_rlx_put_text(rlw_writer *w, const void *text, uint3
     return RLW_OK;
 }
 
-static inline rlw_status rlw_rlx_put_type(rlw_writer *w, enum rlw_rlx_type type) {
+static inline rlw_status rlw_rlx_put_type(rlw_writer *w, rlw_rlx_type type) {
     if (rlw_reserve(w, 1) != RLW_OK) return RLW_NO_MEMORY;
     *w->at++ = (uint8_t)type;
     return RLW_OK;
@@ -354,7 +358,7 @@ static inline rlw_status rlw_rlx_put_boolean(rlw_writer *w, int value) {
     return RLW_OK;
 }
 
-static inline rlw_status rlw_rlx_put_u32_as(rlw_writer *w, enum rlw_rlx_type type,
+static inline rlw_status rlw_rlx_put_u32_as(rlw_writer *w, rlw_rlx_type type,
                                             uint32_t value) {
     if (rlw_reserve(w, 5) != RLW_OK) return RLW_NO_MEMORY;
     w->at[0] = (uint8_t)type;

@@ -1,0 +1,190 @@
+"""What do many connections cost an RLX server: memory of idle ones, steps a second of busy ones?
+
+The server runs in a process of its own with each way of carrying connections. `pytest
+benchmarks/bench_rlx_server.py` times a step of all clients; `python
+benchmarks/bench_rlx_server.py` prints the table. Memory is the proportional set size of the
+server and its workers (Linux), so pages that processes share count once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pairs import TINY, print_head, print_table, run_benchmark
+
+from rlwire.adapters.relaax import RLXServer
+from rlwire.bench.processes import ServerProcess
+from rlwire.codecs import rlx
+
+WORKERS: dict[str, str | int] = {"threads": "threads", "asyncio": "asyncio", "2 processes": 2}
+IDLE = 5 if TINY else 500
+BUSY = (2,) if TINY else (1, 64, 500)
+SECONDS = 0.02 if TINY else 2.0
+SETTLE = 0.0 if TINY else 1.0  # seconds for the last connections to be taken in
+
+INIT = rlx.encode({"command": "init", "exploit": False}, framed=True)
+READY = rlx.encode({"response": "ready"}, framed=True)
+UPDATE = rlx.encode(
+    {"command": "update", "reward": 1.0, "state": [0.1, 0.2, 0.3, 0.4], "terminal": False},
+    framed=True,
+)
+ACTION = rlx.encode({"response": "action", "data": 1}, framed=True)
+
+
+class Agent:
+    """Answers every update with 1."""
+
+    def __init__(self, parameter_server: Any) -> None:
+        pass
+
+    def init(self, exploit: bool = False) -> bool:
+        """Nothing to get ready."""
+        return True
+
+    def update(self, reward: Any, state: Any, terminal: bool) -> int:
+        """The action."""
+        return 1
+
+    def reset(self) -> bool:
+        """Nothing to forget."""
+        return True
+
+
+def serve(report: Callable[[Any], None], workers: str | int) -> None:
+    """Run in the server's process."""
+    server = RLXServer(Agent, "127.0.0.1:0", workers=workers, max_connections=4 * max(IDLE, *BUSY))
+    server.start()
+    report(str(server.address))
+    server.serve_forever()
+
+
+def server_process(workers: str | int) -> ServerProcess:
+    """A server with the given way of carrying connections, not yet started."""
+    return ServerProcess("rlx", serve, workers, has_children=isinstance(workers, int))
+
+
+class Clients:
+    """Connections of raw sockets that speak RLX in bytes made once, so clients cost little."""
+
+    def __init__(self, address: str, count: int) -> None:
+        host, _, port = address.rpartition(":")
+        self._inbox = bytearray(max(len(READY), len(ACTION)))
+        self._sockets: list[socket.socket] = []
+        for _ in range(count):
+            peer = socket.create_connection((host, int(port)), timeout=10)
+            peer.settimeout(None)
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._sockets.append(peer)
+            self._exchange([peer], INIT, READY)
+
+    def step(self) -> None:
+        """One update of every client: all are sent, then all are answered."""
+        self._exchange(self._sockets, UPDATE, ACTION)
+
+    def _exchange(self, peers: list[socket.socket], request: bytes, reply: bytes) -> None:
+        for peer in peers:
+            peer.sendall(request)
+        size, inbox = len(reply), self._inbox
+        for peer in peers:
+            got = peer.recv_into(inbox, size, socket.MSG_WAITALL)
+            if inbox[:got] != reply:
+                raise SystemExit(f"the server answered {bytes(inbox[:got])!r}, not {reply!r}")
+
+    def close(self) -> None:
+        """Close all."""
+        for peer in self._sockets:
+            peer.close()
+
+
+@contextlib.contextmanager
+def connected(address: str, count: int) -> Iterator[Clients]:
+    """`count` clients, which have said init and got ready."""
+    clients = Clients(address, count)
+    try:
+        yield clients
+    finally:
+        clients.close()
+
+
+def family(pid: int) -> list[int]:
+    """A process and all its descendants."""
+    found = [pid]
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in task.read_text().split():
+            found += family(int(child))
+    return found
+
+
+def memory(pid: int) -> float:
+    """KiB of the process and its descendants, shared pages counted once."""
+    total = 0.0
+    for each in family(pid):
+        for line in Path(f"/proc/{each}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                total += float(line.split()[1])
+    return total
+
+
+@pytest.mark.benchmark(group="a step of every client")
+@pytest.mark.parametrize("clients", BUSY)
+@pytest.mark.parametrize("workers", WORKERS)
+def test_step(benchmark: Any, workers: str, clients: int) -> None:
+    """One update of each of many clients."""
+    with (
+        server_process(WORKERS[workers]) as server,
+        connected(server.address, clients) as many,
+    ):
+        run_benchmark(benchmark, many.step)
+
+
+def steps_per_second(address: str, count: int) -> float:
+    """Updates that `count` clients get answered in a second."""
+    with connected(address, count) as clients:
+        clients.step()
+        steps, begin = 0, time.perf_counter()
+        while (took := time.perf_counter() - begin) < SECONDS:
+            clients.step()
+            steps += count
+        return steps / took
+
+
+def rows() -> Iterator[tuple[str, ...]]:
+    """One for each way of carrying connections."""
+    for name, workers in WORKERS.items():
+        with server_process(workers) as server:
+            with connected(server.address, 1) as clients:
+                clients.step()
+            before = memory(server.pid)
+            with connected(server.address, IDLE) as clients:
+                clients.step()
+                time.sleep(SETTLE)
+                held = memory(server.pid) - before
+            busy = [f"{steps_per_second(server.address, count):,.0f}" for count in BUSY]
+        yield (
+            name,
+            f"{before / 1024:.1f}",
+            f"{held / 1024:.1f}",
+            f"{held / IDLE:.1f}",
+            *busy,
+        )
+
+
+if __name__ == "__main__":
+    print_head(
+        f"An RLX server with {IDLE} idle connections, each past init and one small update, and "
+        "with busy ones.\nClients and server share the machine's cores, not pinned."
+    )
+    columns = (
+        "workers",
+        "server MiB",
+        f"+ {IDLE} idle MiB",
+        "KiB each",
+        *(f"steps/s, {count} busy" for count in BUSY),
+    )
+    print_table(columns, list(rows()))

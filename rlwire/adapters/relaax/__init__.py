@@ -1,0 +1,45 @@
+"""RELAAX's interfaces over rlwire: for environments, for agents, and for messages themselves.
+
+| RELAAX | here |
+|---|---|
+| `relaax.environment.agent_proxy` | `AgentProxy`, `AgentProxyException`; `AsyncAgentProxy` |
+| `relaax.environment.training` | `TrainingBase` |
+| `relaax.server.rlx_server` | `RLXServer` |
+| `relaax.server.common.metrics` | `Metrics` and its kinds |
+| `relaax.common.rlx_message` | `RLXMessage`, `RLXMessageImage` |
+"""
+
+from __future__ import annotations
+
+from rlwire.adapters.relaax.agent_proxy import (
+    AgentProxy,
+    AgentProxyException,
+    AsyncAgentProxy,
+)
+from rlwire.adapters.relaax.message import RLXMessage, RLXMessageImage
+from rlwire.adapters.relaax.metrics import (
+    EnabledMetrics,
+    LoggingMetrics,
+    Metrics,
+    MultiMetrics,
+    StepMetrics,
+    TensorBoardMetrics,
+)
+from rlwire.adapters.relaax.server import RLXServer
+from rlwire.adapters.relaax.training import TrainingBase
+
+__all__ = [
+    "AgentProxy",
+    "AgentProxyException",
+    "AsyncAgentProxy",
+    "EnabledMetrics",
+    "LoggingMetrics",
+    "Metrics",
+    "MultiMetrics",
+    "RLXMessage",
+    "RLXMessageImage",
+    "RLXServer",
+    "StepMetrics",
+    "TensorBoardMetrics",
+    "TrainingBase",
+]

@@ -1,0 +1,384 @@
+"""`AgentProxy` and `AsyncAgentProxy`: an environment's side of RLX.
+
+`AgentProxy` has the interface of `relaax.environment.agent_proxy.AgentProxy`. Not here: what may
+be said when (`rlwire.sessions.rlx`), sockets and time limits (`rlwire.transports`), and the loop
+over episodes (`rlwire.adapters.relaax.training`).
+
+Differences from the original: a connection that stays silent fails after a while instead of
+hanging (see `Timeouts`), metrics are sent whatever their name unless a filter is given, and the
+text of an `AgentProxyException` goes on, after what the original would say, with who said it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import ssl
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Literal, NoReturn
+
+from rlwire.adapters.relaax.metrics import EnabledMetrics, Metrics
+from rlwire.errors import LocalProtocolError, PeerError, RlwireError
+from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.rlx import Client, State
+from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports.address import AddressLike, parse
+from rlwire.transports.sockets import Backoff, Timeouts
+
+__all__ = ["AgentProxy", "AgentProxyException", "AsyncAgentProxy", "AsyncMetrics"]
+
+# A server that is started together with its environments needs some seconds to load an agent:
+# six attempts then last about ten seconds, a little less than RELAAX's.
+_BACKOFF = Backoff(deadline=None, first=0.5, longest=6.0)
+
+
+class AgentProxyException(RlwireError):
+    """What went wrong between an environment and its agent.
+
+    ``__cause__`` holds the error itself: `PeerError` when the server answered with an error (the
+    connection then goes on), `EncodeError` or `LimitExceeded` for a value that cannot be sent
+    (nothing was sent, the connection goes on), `DeadlineExceeded`, `ConnectionClosed`,
+    `DecodeError` or `RemoteProtocolError` when the connection is lost, `LocalProtocolError` for a
+    command out of turn, or an `OSError` such as a failed connect.
+    """
+
+
+class _Proxy:
+    """What the blocking and the asyncio proxy share: settings and error texts."""
+
+    def __init__(
+        self,
+        rlx_server_url: AddressLike,
+        *,
+        timeouts: Timeouts | None = None,
+        backoff: Backoff | None = None,
+        tls: ssl.SSLContext | None = None,
+        limits: Limits = DEFAULT,
+        dialect: Literal["relaax", "readme"] = "relaax",
+        images: Literal["array", "float32", "pil"] = "float32",
+        enabled_metrics: Mapping[str, bool] | None = None,
+        enable_unknown_metrics: bool = True,
+    ) -> None:
+        self.address: AddressLike = rlx_server_url
+        self.backoff = _BACKOFF if backoff is None else backoff
+        self._timeouts = Timeouts() if timeouts is None else timeouts
+        self._tls = tls
+        self._session_options: dict[str, Any] = {
+            "limits": limits,
+            "dialect": dialect,
+            "images": images,
+        }
+        self._enabled = enabled_metrics or {}
+        self._enable_unknown = enable_unknown_metrics
+        self._begin()
+
+    def _begin(self) -> None:
+        """Set up what differs between the two."""
+        raise NotImplementedError
+
+    def _connect_options(self, retry: int) -> dict[str, Any]:
+        return {
+            "timeouts": self._timeouts,
+            "tls": self._tls,
+            "backoff": dataclasses.replace(self.backoff, attempts=max(1, retry)),
+        }
+
+    def _failed(self, doing: str, error: Exception) -> AgentProxyException:
+        return AgentProxyException(f"{error} ({doing}, RLX server {self._name()})")
+
+    def _refused(self, command: str, reply: dict[str, Any]) -> AgentProxyException:
+        # The original's text comes first, and is all of PeerError's.
+        text = str(reply.get("message", "unknown error"))
+        failure = self._failed(command, PeerError(text))
+        failure.__cause__ = PeerError(text)
+        return failure
+
+    def _name(self) -> str:
+        try:
+            return str(parse(self.address))
+        except ValueError:
+            return repr(self.address)
+
+
+class AgentProxy(_Proxy):
+    """An agent on an RLX server, as an environment sees it; blocking, for one thread.
+
+    ::
+
+        agent = AgentProxy("localhost:7001")
+        agent.connect()
+        agent.init()
+        action = agent.update(reward=None, state=observation)
+
+    Used as a context manager, it connects on entry and disconnects on exit.
+
+    Args:
+        rlx_server_url: ``"host:port"``, ``"[::1]:port"``, ``"unix:/path"`` or ``(host, port)``.
+        timeouts: seconds to wait for a connect, a read, a write and an answer.
+        backoff: the waits between attempts to connect; `connect` sets their number.
+        tls: for a server with TLS: see `rlwire.transports.tls.client_context`.
+        limits: maxima for messages; `rlwire.limits.DEFAULT` by default.
+        dialect: of RLX; "readme" for servers that follow the table in RELAAX's README.
+        images: what an image in an action becomes.
+        enabled_metrics: which metrics are sent, by name; the others are dropped on this side.
+        enable_unknown_metrics: whether a metric that `enabled_metrics` does not name is sent.
+
+    Attributes:
+        address: of the server; a new one counts from the next `connect` on.
+        metrics: `scalar(name, y, x=None)` and `histogram(name, y, x=None)`.
+    """
+
+    def _begin(self) -> None:
+        self._connection: tcp.Connection | None = None
+        # Bound methods of the connection, so that update() pays for no look-ups.
+        self._send: Callable[[Any], None] = self._no_connection
+        self._receive: Callable[[], Any] = self._no_connection
+        self.metrics: Metrics = EnabledMetrics(
+            _ProxyMetrics(self._exchange), self._enabled, default=self._enable_unknown
+        )
+
+    def __enter__(self) -> AgentProxy:
+        if self._connection is None:
+            self.connect()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.disconnect()
+
+    def connect(self, retry: int = 6) -> None:
+        """Connect, after leaving a connection that is open.
+
+        Args:
+            retry: how many attempts, with growing waits between them.
+
+        Raises:
+            AgentProxyException: no attempt succeeded, or the address cannot be understood.
+        """
+        self.disconnect()
+        try:
+            connection = tcp.connect(
+                self.address, Client(**self._session_options), **self._connect_options(retry)
+            )
+        except (RlwireError, OSError, ValueError) as error:
+            raise self._failed("connect", error) from error
+        self._connection = connection
+        self._send = connection.send
+        self._receive = connection.receive
+
+    def init(self, exploit: bool = False) -> Any:
+        """Have the agent get ready; with `exploit`, it neither explores nor learns.
+
+        Returns:
+            ``"ready"``.
+
+        Raises:
+            AgentProxyException: the agent could not, or the connection is lost.
+        """
+        return self._exchange({"command": "init", "exploit": exploit})
+
+    def update(self, reward: Any = None, state: Any = None, terminal: bool = False) -> Any:
+        """Tell the agent what the last action led to, and return the next action.
+
+        Args:
+            reward: None before the first action; a float, or a list of floats.
+            state: a list, an array, an image, or None.
+            terminal: whether the episode has ended.
+
+        Raises:
+            AgentProxyException: the agent failed, or the connection is lost.
+        """
+        # The hot path, therefore not by way of _exchange.
+        try:
+            self._send(
+                {"command": "update", "reward": reward, "state": state, "terminal": terminal}
+            )
+            reply = self._receive()
+        except AgentProxyException:
+            raise
+        except (RlwireError, OSError) as error:
+            self._leave_if_lost(error)
+            raise self._failed("update", error) from error
+        if reply["response"] == "error":
+            raise self._refused("update", reply)
+        return reply["data"] if "data" in reply else reply["response"]
+
+    def reset(self) -> Any:
+        """Have the agent forget the episode; returns ``"done"``.
+
+        Raises:
+            AgentProxyException: the agent could not, or the connection is lost.
+        """
+        return self._exchange({"command": "reset"})
+
+    def disconnect(self) -> None:
+        """Close the connection; nothing happens if there is none."""
+        connection, self._connection = self._connection, None
+        self._send = self._receive = self._no_connection
+        if connection is not None:
+            connection.close()
+
+    def _exchange(self, message: dict[str, Any]) -> Any:
+        try:
+            self._send(message)
+            reply = self._receive()
+        except AgentProxyException:
+            raise
+        except (RlwireError, OSError) as error:
+            self._leave_if_lost(error)
+            raise self._failed(message["command"], error) from error
+        if reply["response"] == "error":
+            raise self._refused(message["command"], reply)
+        return reply["data"] if "data" in reply else reply["response"]
+
+    def _leave_if_lost(self, error: Exception) -> None:
+        if self._connection is not None and _lost(self._connection.session, error):
+            self.disconnect()
+
+    def _no_connection(self, *_: Any) -> NoReturn:
+        raise AgentProxyException(
+            f"no connection is available: call connect() first (RLX server {self._name()})"
+        )
+
+
+class AsyncAgentProxy(_Proxy):
+    """`AgentProxy` for asyncio: the same methods, to be awaited; arguments as there.
+
+    One task at a time uses it: a second command before the answer to the first is refused. When a
+    task is cancelled inside a command, the connection is closed, because the answer that is still
+    under way would be taken for that of the next command.
+
+    Attributes:
+        address: of the server; a new one counts from the next `connect` on.
+        metrics: `scalar` and `histogram`, to be awaited.
+    """
+
+    def _begin(self) -> None:
+        self._connection: tcp_asyncio.AsyncConnection | None = None
+        self.metrics = AsyncMetrics(self._exchange, self._enabled, self._enable_unknown)
+
+    async def __aenter__(self) -> AsyncAgentProxy:
+        if self._connection is None:
+            await self.connect()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.disconnect()
+
+    async def connect(self, retry: int = 6) -> None:
+        """Connect, as `AgentProxy.connect`."""
+        await self.disconnect()
+        try:
+            self._connection = await tcp_asyncio.connect(
+                self.address, Client(**self._session_options), **self._connect_options(retry)
+            )
+        except (RlwireError, OSError, ValueError) as error:
+            raise self._failed("connect", error) from error
+
+    async def init(self, exploit: bool = False) -> Any:
+        """Have the agent get ready, as `AgentProxy.init`."""
+        return await self._exchange({"command": "init", "exploit": exploit})
+
+    async def update(self, reward: Any = None, state: Any = None, terminal: bool = False) -> Any:
+        """Tell what the last action led to and return the next, as `AgentProxy.update`."""
+        return await self._exchange(
+            {"command": "update", "reward": reward, "state": state, "terminal": terminal}
+        )
+
+    async def reset(self) -> Any:
+        """Have the agent forget the episode, as `AgentProxy.reset`."""
+        return await self._exchange({"command": "reset"})
+
+    async def disconnect(self) -> None:
+        """Close the connection; nothing happens if there is none."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+            await connection.wait_closed()
+
+    async def _exchange(self, message: dict[str, Any]) -> Any:
+        connection = self._connection
+        if connection is None:
+            raise AgentProxyException(
+                f"no connection is available: call connect() first (RLX server {self._name()})"
+            )
+        try:
+            await connection.send(message)
+            reply = await connection.receive()
+        except asyncio.CancelledError:
+            self._connection = None
+            connection.close()
+            raise
+        except (RlwireError, OSError) as error:
+            if _lost(connection.session, error):
+                await self.disconnect()
+            raise self._failed(message["command"], error) from error
+        if reply["response"] == "error":
+            raise self._refused(message["command"], reply)
+        return reply["data"] if "data" in reply else reply["response"]
+
+
+class AsyncMetrics:
+    """`AsyncAgentProxy.metrics`: sends measurements whose names are enabled."""
+
+    def __init__(
+        self, exchange: Callable[[dict[str, Any]], Any], enabled: Mapping[str, bool], default: bool
+    ) -> None:
+        self._exchange = exchange
+        self._enabled = dict(enabled)
+        self._default = default
+
+    async def scalar(self, name: str, y: Any, x: Any = None) -> None:
+        """Send one number `y` of the series `name` at step `x`."""
+        await self._report("scalar", name, y, x)
+
+    async def histogram(self, name: str, y: Any, x: Any = None) -> None:
+        """Send many numbers `y` of the series `name` at step `x`."""
+        await self._report("histogram", name, y, x)
+
+    async def _report(self, method: str, name: str, y: Any, x: Any) -> None:
+        if self._enabled.get(name, self._default):
+            await self._exchange(_metrics_command(method, name, y, x))
+
+
+class _ProxyMetrics(Metrics):
+    """Sends each measurement over the proxy's connection and waits for the answer."""
+
+    def __init__(self, exchange: Callable[[dict[str, Any]], Any]) -> None:
+        self._exchange = exchange
+
+    def scalar(self, name: str, y: Any, x: Any = None) -> None:
+        self._exchange(_metrics_command("scalar", name, y, x))
+
+    def histogram(self, name: str, y: Any, x: Any = None) -> None:
+        self._exchange(_metrics_command("histogram", name, y, x))
+
+
+def _lost(session: Any, error: Exception) -> bool:
+    """Whether a connection is of no more use.
+
+    An answer that did not come could come later, and be taken for that to the next command. An
+    error of ours proves nothing: another thread or task may be using the connection.
+    """
+    return not isinstance(error, LocalProtocolError) and session.state not in (
+        State.NEW,
+        State.READY,
+    )
+
+
+def _metrics_command(method: str, name: str, y: Any, x: Any) -> dict[str, Any]:
+    # A list with one entry, as RELAAX's program sends it; its README shows an older, flat form.
+    return {
+        "command": "update_metrics",
+        "data": [{"method": method, "name": name, "y": y, "x": x}],
+    }

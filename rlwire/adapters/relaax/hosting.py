@@ -1,0 +1,315 @@
+"""Runs one user's agent for one connection: makes it, calls it, turns what it does into replies.
+
+An `AgentFactory` is made once a server (and process), an `AgentHost` once a connection. Nothing
+here touches a socket or knows whether threads, an event loop or processes carry the connections;
+`rlwire.adapters.relaax.server` does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import logging
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlwire.adapters.relaax.metrics import METHODS, Metrics, StepMetrics
+
+__all__ = ["AgentFactory", "AgentHost", "RewardAverage", "describe", "load", "resolve_agent"]
+
+logger = logging.getLogger(__name__)
+
+# The README of RELAAX names these; what went wrong follows after a colon.
+FAILURES = {
+    "init": "can't initialize agent",
+    "update": "can't update state",
+    "reset": "can't reset agent",
+    "update_metrics": "can't update metrics",
+}
+
+_TEXT_MAX = 2000  # characters of an exception's text that a peer is told
+
+
+def load(path: str) -> Any:
+    """Import ``"package.module:name"`` (or ``":outer.inner"``) and return what it names.
+
+    Raises:
+        ValueError: the text has another form.
+        ImportError: there is no such module.
+        AttributeError: the module has no such name.
+    """
+    module, colon, names = path.partition(":")
+    if not (module and colon and names):
+        raise ValueError(f"expected 'module:name', such as 'my_agents:Agent', not {path!r}")
+    found: Any = importlib.import_module(module)
+    for name in names.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def describe(error: BaseException) -> str:
+    """Return the type and text of an exception, fit to be sent to a peer."""
+    text = "".join(traceback.format_exception_only(type(error), error)).strip()
+    if len(text) > _TEXT_MAX:
+        text = text[:_TEXT_MAX] + "..."
+    # A lone surrogate, as in an undecodable file name, has no UTF-8 form.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def resolve_agent(agent: Any) -> Callable[..., Any]:
+    """Return the class or callable that `agent` is or, as ``"module:name"``, names.
+
+    Raises:
+        TypeError: it cannot be called as an agent is, or is a class without init, update, reset.
+        ValueError, ImportError, AttributeError: as `load`.
+    """
+    found = load(agent) if isinstance(agent, str) else agent
+    if not callable(found):
+        raise TypeError(
+            f"agent must be a class, a callable or 'module:name', not {type(found).__name__}"
+        )
+    if inspect.isclass(found):
+        _check_agent(found, found.__name__)
+    _arguments(found, None, None)
+    return found  # type: ignore[no-any-return]
+
+
+class AgentFactory:
+    """Makes agents, from a class, a callable or ``"module:name"``.
+
+    Args:
+        agent: called as ``agent(parameter_server)``, or ``agent(parameter_server, metrics)`` if it
+            has a parameter called `metrics` or needs a second one.
+        parameter_server: given to every agent; ``"module:factory"`` is imported and called once.
+            Agents of all connections of a process share it.
+        metrics: the sink for agents and environments. When the parameter server has a method
+            `n_step`, it is asked for the `x` of each measurement that has none, as RELAAX does.
+
+    Raises:
+        TypeError, ValueError, ImportError, AttributeError: as `resolve_agent`.
+    """
+
+    def __init__(self, agent: Any, parameter_server: Any, metrics: Metrics) -> None:
+        agent = resolve_agent(agent)
+        if isinstance(parameter_server, str):
+            parameter_server = load(parameter_server)()
+        step = getattr(parameter_server, "n_step", None)
+        self.metrics = StepMetrics(metrics, step) if callable(step) else metrics
+        self._agent = agent
+        self._arguments, self._keywords = _arguments(agent, parameter_server, self.metrics)
+
+    def make(self) -> Any:
+        """Make one agent.
+
+        Raises:
+            TypeError: it lacks init, update or reset.
+        """
+        agent = self._agent(*self._arguments, **self._keywords)
+        _check_agent(agent, type(agent).__name__)
+        return agent
+
+
+class AgentHost:
+    """One connection's agent and the replies it gives.
+
+    The agent is made when the first command comes, so a connection that says nothing costs none.
+
+    Args:
+        factory: makes the agent.
+        peer: who is at the other end, for the log.
+    """
+
+    __slots__ = ("_agent", "_average", "_factory", "_handlers", "_peer", "failed")
+
+    def __init__(self, factory: AgentFactory, peer: object) -> None:
+        self._factory = factory
+        self._peer = peer
+        self._agent: Any = None
+        self._average = RewardAverage(self._report_average)
+        self._handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "init": self._init,
+            "update": self._step,
+            "reset": self._reset,
+            "update_metrics": self._update_metrics,
+        }
+        self.failed = False
+        """Whether the agent could not be made: the connection is to be closed after the reply."""
+
+    def answer(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Carry out one command, as `rlwire.sessions.rlx.Server` hands it over; return the reply.
+
+        Whatever the agent raises, `SystemExit` and `KeyboardInterrupt` included, becomes an error
+        reply: an agent must not be able to end the server or another's connection.
+        """
+        command = message["command"]
+        try:
+            return self._handlers[command](message)
+        except BaseException as error:
+            return self.failure(command, error)
+
+    def failure(self, command: str, error: BaseException) -> dict[str, Any]:
+        """Log what an agent raised and return the error reply."""
+        text = describe(error)
+        logger.error("%s: %s: %s", self._peer, FAILURES[command], text)
+        logger.debug("%s: traceback of the agent's error", self._peer, exc_info=error)
+        return _error(f"{FAILURES[command]}: {text}")
+
+    def close(self) -> None:
+        """Tell the agent that its connection has ended, by its `close` or `disconnected` method."""
+        agent, self._agent = self._agent, None
+        for name in ("close", "disconnected"):
+            hook = getattr(agent, name, None)
+            if callable(hook):
+                try:
+                    hook()
+                except BaseException as error:
+                    logger.error("%s: agent's %s(): %s", self._peer, name, describe(error))
+                    logger.debug("%s: traceback of the hook", self._peer, exc_info=error)
+                return
+
+    def _made(self) -> Any:
+        if self._agent is None:
+            try:
+                self._agent = self._factory.make()
+            except BaseException:
+                self.failed = True
+                raise
+        return self._agent
+
+    def _init(self, message: dict[str, Any]) -> dict[str, Any]:
+        result = self._made().init(message.get("exploit", False))
+        if result:
+            return {"response": "ready"}
+        return self._refused("init", result)
+
+    def _step(self, message: dict[str, Any]) -> dict[str, Any]:
+        get = message.get
+        reward = get("reward")
+        if reward is not None:
+            self._average.append(reward)
+        # The session lets no update come before init, so there is an agent. It is called by
+        # keyword, as RELAAX calls it.
+        action = self._agent.update(
+            reward=reward, state=get("state"), terminal=get("terminal", False)
+        )
+        return {"response": "action", "data": action}
+
+    def _reset(self, message: dict[str, Any]) -> dict[str, Any]:
+        result = self._made().reset()
+        if result:
+            return {"response": "done"}
+        return self._refused("reset", result)
+
+    def _update_metrics(self, message: dict[str, Any]) -> dict[str, Any]:
+        entries = message["data"]
+        for entry in entries:  # all are looked at first: a command counts whole or not at all
+            if entry["method"] not in METHODS:
+                raise ValueError(
+                    f"a metric's method must be one of {METHODS}, not {entry['method']!r:.100}"
+                )
+        self._made()
+        sink = self._sink()
+        for entry in entries:
+            getattr(sink, entry["method"])(name=entry["name"], y=entry["y"], x=entry["x"])
+        return {"response": "done"}
+
+    def _refused(self, command: str, result: object) -> dict[str, Any]:
+        text = f"{FAILURES[command]}: the agent's {command}() returned {result!r:.200}"
+        logger.warning("%s: %s", self._peer, text)
+        return _error(text)
+
+    def _sink(self) -> Any:
+        # RELAAX hands metrics to the agent's own attribute, which an agent may have wrapped; it
+        # may also be set as late as in init().
+        own = getattr(self._agent, "metrics", None)
+        if callable(getattr(own, "scalar", None)) and callable(getattr(own, "histogram", None)):
+            return own
+        return self._factory.metrics
+
+    def _report_average(self, value: float) -> None:
+        try:
+            self._sink().scalar("average_reward", value)
+        except Exception:
+            # A full disk under the metrics is no reason to stop the training.
+            logger.warning("%s: can't report average_reward", self._peer, exc_info=True)
+
+
+class RewardAverage:
+    """Calls back with the average of each `n` rewards, then starts again.
+
+    A reward that is a list or an array (RLX: TYPE_LIST of TYPE_DOUBLE, such as one for each of
+    several players) counts as that many rewards. What is not a number is left out: a reward is
+    the agent's business, and only the average is lost.
+    """
+
+    __slots__ = ("_callback", "_count", "_n", "_sum")
+
+    def __init__(self, callback: Callable[[float], None], n: int = 100) -> None:
+        self._callback = callback
+        self._n = n
+        self._count = 0
+        self._sum = 0.0
+
+    def append(self, reward: Any) -> None:
+        """Add one reward, or several."""
+        if type(reward) is float:
+            self._sum += reward
+            self._count += 1
+        else:
+            try:
+                values = np.asarray(reward)
+            except ValueError:  # lists of unequal lengths
+                return
+            if values.dtype.kind not in "buif":
+                return
+            self._sum += float(values.sum())
+            self._count += values.size
+        if self._count >= self._n:
+            average = self._sum / self._count
+            self._sum = 0.0
+            self._count = 0
+            self._callback(average)
+
+
+def _error(message: str) -> dict[str, Any]:
+    return {"response": "error", "message": message}
+
+
+def _check_agent(agent: Any, name: str) -> None:
+    missing = [
+        method
+        for method in ("init", "update", "reset")
+        if not callable(getattr(agent, method, None))
+    ]
+    if missing:
+        raise TypeError(f"agent {name} has no method {', '.join(missing)}")
+
+
+def _arguments(
+    agent: Callable[..., Any], parameter_server: Any, metrics: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return with which arguments an agent is made, by what its signature takes."""
+    try:
+        signature = inspect.signature(agent)
+    except ValueError:  # written in C, and without a signature
+        return (parameter_server,), {}
+    parameters = signature.parameters.values()
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    named = signature.parameters.get("metrics")
+    arguments: tuple[Any, ...] = (parameter_server,)
+    keywords: dict[str, Any] = {}
+    if named is not None and named.kind in (named.POSITIONAL_OR_KEYWORD, named.KEYWORD_ONLY):
+        keywords = {"metrics": metrics}
+    elif len(positional) > 1 and positional[1].default is inspect.Parameter.empty:
+        arguments = (parameter_server, metrics)
+    try:
+        signature.bind(*arguments, **keywords)
+    except TypeError as error:
+        raise TypeError(
+            f"agent {agent!r} must be callable with (parameter_server) or "
+            f"(parameter_server, metrics), but {error}"
+        ) from None
+    return arguments, keywords

@@ -1,0 +1,390 @@
+"""`RLXServer`: listens for environments and gives each connection an agent of its own.
+
+Not here: what is done with an agent and what it is told (`rlwire.adapters.relaax.hosting`), who
+may say what (`rlwire.sessions.rlx`), sockets, threads and processes (`rlwire.transports`).
+
+RELAAX forks a process for each connection. Here the choice is the user's, by `workers`: a thread
+for each connection, one event loop for all of them, or a number of processes with threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Literal, TypeAlias
+
+from rlwire.adapters.relaax.hosting import AgentFactory, AgentHost, load, resolve_agent
+from rlwire.adapters.relaax.metrics import LoggingMetrics, Metrics
+from rlwire.adapters.stopping import Stopping, stop_signals
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions import rlx
+from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.sockets import Timeouts, listen, local_address, unlink
+from rlwire.transports.workers import Workers
+
+__all__ = ["RLXServer"]
+
+logger = logging.getLogger(__name__)
+
+TLS: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
+
+
+class RLXServer:
+    """An RLX server for one kind of agent.
+
+    ::
+
+        with RLXServer(MyAgent, "localhost:7001") as server:      # or "my_agents:MyAgent"
+            ...
+        RLXServer(MyAgent, "localhost:7001").serve_forever()      # until SIGINT or SIGTERM
+
+    Each connection gets an agent of its own, made when its first command comes. An agent that
+    raises gives an error reply, and the connection goes on; one that cannot be made gives an
+    error reply, and the connection is closed. At its end, the agent's method `close` or
+    `disconnected` is called, if it has one.
+
+    Every 100 rewards of a connection, their average goes to the metrics as `average_reward`.
+
+    Args:
+        agent: a class, a callable or ``"module:name"``; called with the parameter server and, if
+            it takes them, the metrics. An agent has ``init(exploit)`` and ``reset()``, which
+            return something true, and ``update(reward, state, terminal)``, which returns the
+            action.
+        address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
+            0 the system chooses one.
+        parameter_server: given to every agent; ``"module:factory"`` is called once in each
+            process. Agents in threads share it.
+        metrics: a sink; by default each measurement is logged. It is closed when the server stops.
+        workers: ``"threads"``, a thread for each connection; ``"asyncio"``, all on one event loop,
+            for thousands of connections and agents that answer at once, because each waits for
+            the others; or a number of processes with threads, for agents that compute in Python.
+            What is sent to processes has to be picklable, and a program that starts them needs
+            the usual ``if __name__ == "__main__":``.
+        max_connections: further ones are refused, with a line in the log; counted in each process.
+        idle_timeout: seconds that a connection may stay silent between commands before it is
+            closed, with a line in the log; None for no end. An hour by default.
+        timeouts: the other times; its `idle` is not used.
+        tls: an SSL context, as `rlwire.transports.tls.server_context` makes it, or a callable
+            that returns one, which worker processes need.
+        limits: maxima for messages.
+        dialect: of RLX; "readme" for clients that follow the table in RELAAX's README.
+        images: what an image in a state becomes; RELAAX's agents expect "float32".
+        loop_factory: makes the event loop of ``"asyncio"``, such as ``uvloop.new_event_loop``.
+        worker_initializer: called first in each worker process, such as to set up its log.
+
+    Raises:
+        TypeError, ValueError, ImportError, AttributeError: the agent cannot be found or is none,
+            or another argument makes no sense.
+    """
+
+    def __init__(
+        self,
+        agent: Any,
+        address: AddressLike = "localhost:7001",
+        *,
+        parameter_server: Any = None,
+        metrics: Metrics | None = None,
+        workers: Literal["threads", "asyncio"] | int = "threads",
+        max_connections: int = 1000,
+        idle_timeout: float | None = 3600.0,
+        timeouts: Timeouts | None = None,
+        tls: TLS = None,
+        limits: Limits = DEFAULT,
+        dialect: Literal["relaax", "readme"] = "relaax",
+        images: Literal["array", "float32", "pil"] = "float32",
+        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+        worker_initializer: Callable[[], None] | None = None,
+    ) -> None:
+        if workers not in ("threads", "asyncio") and not _is_positive(workers):
+            raise ValueError(
+                f"workers must be 'threads', 'asyncio' or a number of processes, not {workers!r}"
+            )
+        if not _is_positive(max_connections):
+            raise ValueError(f"max_connections must be at least 1, not {max_connections!r}")
+        if isinstance(workers, int) and isinstance(tls, ssl.SSLContext):
+            raise TypeError(
+                "an SSL context cannot be sent to worker processes; give a callable that makes "
+                "one, such as functools.partial(server_context, 'cert.pem', 'key.pem')"
+            )
+        resolve_agent(agent)
+        if isinstance(parameter_server, str):
+            load(parameter_server)
+        self._where = parse(address)
+        self._workers = workers
+        self._loop_factory = loop_factory
+        self._service = _Service(
+            agent=agent,
+            parameter_server=parameter_server,
+            metrics=LoggingMetrics() if metrics is None else metrics,
+            timeouts=dataclasses.replace(timeouts or Timeouts(), idle=idle_timeout),
+            tls=tls,
+            max_connections=max_connections,
+            session_options={"limits": limits, "dialect": dialect, "images": images},
+            initializer=worker_initializer,
+        )
+        self._running: _Threads | _Loop | _Processes | None = None
+        self._stopping: Stopping | None = None
+
+    def __enter__(self) -> RLXServer:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def address(self) -> Address:
+        """Where the server listens; while it runs, with the port that the system chose."""
+        return self._where if self._running is None else self._running.address
+
+    def start(self) -> RLXServer:
+        """Listen, and serve in the background.
+
+        Raises:
+            OSError: the address cannot be listened on.
+            RuntimeError: the server runs already.
+        """
+        if self._running is not None:
+            raise RuntimeError("the server runs already")
+        if isinstance(self._workers, int):
+            self._running = _Processes(self._where, self._service, self._workers)
+        elif self._workers == "asyncio":
+            self._running = _Loop(self._where, self._service, self._loop_factory)
+        else:
+            self._running = _Threads(self._where, self._service)
+        logger.info("serving RLX on %s, workers: %s", self.address, self._workers)
+        return self
+
+    def stop(self, grace: float = 5.0) -> None:
+        """Stop listening, end all connections, close the metrics; `serve_forever` returns.
+
+        An agent at work may finish its answer within the grace time.
+        """
+        running, self._running = self._running, None
+        if running is not None:
+            try:
+                running.stop(grace)
+            finally:
+                self._service.metrics.close()
+            logger.info("stopped serving RLX on %s", running.address)
+        stopping = self._stopping
+        if stopping is not None:
+            stopping.ask()
+
+    def serve_forever(self) -> None:
+        """Start if need be, and serve until SIGINT, SIGTERM or `stop`.
+
+        In another than the main thread, where Python handles no signals, until `stop`.
+
+        Raises:
+            OSError: the address cannot be listened on.
+        """
+        try:
+            with stop_signals() as self._stopping:
+                if self._running is None:
+                    self.start()
+                reason = self._stopping.wait()
+                logger.info("stopping: %s", reason or "stop() was called")
+        finally:
+            # The signals' former handlers are back: a second Ctrl-C does not wait for agents.
+            self._stopping = None
+            self.stop()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Service:
+    """What a process needs to serve connections; it is sent to worker processes."""
+
+    agent: Any
+    parameter_server: Any
+    metrics: Metrics
+    timeouts: Timeouts
+    tls: TLS
+    max_connections: int
+    session_options: dict[str, Any]
+    initializer: Callable[[], None] | None
+
+    def factory(self) -> AgentFactory:
+        return AgentFactory(self.agent, self.parameter_server, self.metrics)
+
+    def session(self) -> rlx.Server:
+        return rlx.Server(**self.session_options)
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        return self.tls() if callable(self.tls) else self.tls
+
+    def threaded(self, listener: AddressLike | socket.socket) -> tcp.Server:
+        factory = self.factory()
+        return tcp.Server(
+            listener,
+            self.session,
+            lambda connection: _converse(connection, factory),
+            timeouts=self.timeouts,
+            tls=self.ssl_context(),
+            max_connections=self.max_connections,
+        )
+
+    def on_a_loop(self, listener: AddressLike) -> tcp_asyncio.AsyncServer:
+        factory = self.factory()
+        return tcp_asyncio.AsyncServer(
+            listener,
+            self.session,
+            make_responder=lambda connection: _Responder(connection, factory),
+            timeouts=self.timeouts,
+            tls=self.ssl_context(),
+            max_connections=self.max_connections,
+        )
+
+
+def _converse(connection: tcp.Connection, factory: AgentFactory) -> None:
+    """Serve one connection, in a thread of its own."""
+    host = AgentHost(factory, connection.peer)
+    receive, answer, send = connection.receive, host.answer, connection.send
+    try:
+        while not host.failed:
+            try:
+                message = receive()
+            except RemoteProtocolError as error:
+                logger.warning("%s: command refused: %s", connection.peer, error)
+                connection.refuse(error)
+                if connection.closed:
+                    return
+                continue
+            try:
+                send(answer(message))
+            except (ConnectionClosed, DeadlineExceeded, LocalProtocolError):
+                raise
+            except Exception as error:  # EncodeError; or what the action's own __array__ raised
+                send(host.failure(message["command"], error))
+            # The state lies in the receive buffer, which is used again once nobody holds it.
+            del message
+    finally:
+        host.close()
+
+
+class _Responder:
+    """Serves one connection on an event loop."""
+
+    def __init__(self, connection: tcp_asyncio.AsyncConnection, factory: AgentFactory) -> None:
+        self._connection = connection
+        self._host = AgentHost(factory, connection.peer)
+
+    def answer(self, event: dict[str, Any]) -> dict[str, Any]:
+        reply = self._host.answer(event)
+        if self._host.failed:
+            # After the reply, which is sent as soon as this returns.
+            asyncio.get_running_loop().call_soon(self._connection.close)
+        return reply
+
+    def failure(self, event: dict[str, Any], error: Exception) -> dict[str, Any]:
+        return self._host.failure(event["command"], error)
+
+    def close(self) -> None:
+        self._host.close()
+
+
+class _Threads:
+    def __init__(self, where: Address, service: _Service) -> None:
+        self._server = service.threaded(where).start()
+        self.address = self._server.address
+
+    def stop(self, grace: float) -> None:
+        self._server.stop(grace)
+
+
+class _Loop:
+    """Runs an event loop in a thread of its own."""
+
+    def __init__(
+        self,
+        where: Address,
+        service: _Service,
+        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None,
+    ) -> None:
+        self._loop = (loop_factory or asyncio.new_event_loop)()
+        try:
+            self._server = service.on_a_loop(where)
+        except BaseException:
+            self._loop.close()
+            raise
+        self.address = self._server.address
+        self._stopping: asyncio.Future[float] = self._loop.create_future()
+        self._thread = threading.Thread(
+            target=self._run, name=f"rlwire loop {self.address}", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self, grace: float) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it failed before
+            self._loop.call_soon_threadsafe(self._stopping.set_result, grace)
+        if self._thread is not threading.current_thread():
+            self._thread.join(grace + 1.0)
+            if self._thread.is_alive():
+                logger.warning(
+                    "%s: an agent did not end within %.1f s and is left behind", self.address, grace
+                )
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        await self._server.start()
+        await self._server.stop(await self._stopping)
+
+
+class _Processes:
+    def __init__(self, where: Address, service: _Service, count: int) -> None:
+        service.ssl_context()  # a missing file shows here, not in a log of dying workers
+        self._listener = listen(where)
+        self.address = local_address(self._listener)
+        self._workers = Workers(_work, count, self._listener, [service])
+        try:
+            self._workers.start()
+        except BaseException:
+            self._close()
+            raise
+
+    def stop(self, grace: float) -> None:
+        # A worker takes the grace time for its own agents, and a moment to end.
+        self._workers.stop(grace + 5.0)
+        self._close()
+
+    def _close(self) -> None:
+        unlink(self._listener)
+        self._listener.close()
+
+
+def _work(listener: socket.socket, stop: threading.Event, service: _Service) -> None:
+    """Run in each worker process."""
+    if service.initializer is not None:
+        service.initializer()
+    try:
+        with service.threaded(listener):
+            stop.wait()
+    finally:
+        service.metrics.close()
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

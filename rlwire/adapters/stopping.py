@@ -1,0 +1,78 @@
+"""Waiting for SIGINT, SIGTERM or another thread's word: what a server's `serve_forever` does.
+
+Not here: what stopping means, which each server knows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+
+__all__ = ["Stopping", "stop_signals"]
+
+
+class Stopping:
+    """A wait that a signal or another thread ends.
+
+    Sockets and not `threading.Event`: a signal handler that sets an event can hang, because it
+    may run while the waiting thread holds the event's lock; and on Windows no handler runs while
+    the main thread waits for a lock.
+    """
+
+    def __init__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)
+
+    def fileno(self) -> int:
+        """Return the descriptor that `signal.set_wakeup_fd` takes."""
+        return self._writer.fileno()
+
+    def ask(self) -> None:
+        """End the wait, from any thread; later waits end at once."""
+        # When the socket's buffer is full there is something to wake up from.
+        with contextlib.suppress(OSError):
+            self._writer.send(b"\0")
+
+    def wait(self) -> str:
+        """Wait; return the name of the signal that ended it, or an empty string."""
+        while True:
+            number = self._reader.recv(1)[0]
+            if number == 0:
+                return ""
+            if number in (signal.SIGINT, signal.SIGTERM):
+                return signal.Signals(number).name
+
+    def close(self) -> None:
+        """Free the sockets."""
+        self._reader.close()
+        self._writer.close()
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[Stopping]:
+    """Let SIGINT and SIGTERM end a wait instead of the program, inside the ``with`` block.
+
+    In another than the main thread, where Python handles no signals, only `Stopping.ask` does.
+    """
+    stopping = Stopping()
+    if threading.current_thread() is not threading.main_thread():
+        try:
+            yield stopping
+        finally:
+            stopping.close()
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    # Python's C code writes a signal's number to the socket, whatever the main thread waits for;
+    # it does so only for signals that have a handler in Python.
+    before = {number: signal.signal(number, lambda number, frame: None) for number in numbers}
+    descriptor = signal.set_wakeup_fd(stopping.fileno(), warn_on_full_buffer=False)
+    try:
+        yield stopping
+    finally:
+        signal.set_wakeup_fd(descriptor)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        stopping.close()

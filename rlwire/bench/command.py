@@ -1,0 +1,152 @@
+"""The command ``rlwire bench``: its options, and the order of a run.
+
+Not here: measuring (`rlwire.bench.runner`) and showing (`rlwire.bench.report`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlwire.bench import plot, report
+from rlwire.bench.machine import machine, versions
+from rlwire.bench.payloads import PAYLOADS, Payload, record
+from rlwire.bench.processes import BenchError, allowed_cores, pin
+from rlwire.bench.provider import Cores, Row
+from rlwire.bench.providers import PROVIDERS, load
+from rlwire.bench.runner import Result, measure
+
+__all__ = ["add_arguments", "run"]
+
+ROW_SECONDS = 4.0
+RUN_SECONDS = 40.0  # of measuring by default; starting servers and recording take some more
+
+INTERRUPTED = 130  # what shells report for a program that SIGINT ended
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``rlwire bench`` to its parser."""
+    parser.description = (
+        "Starts embedded servers, drives them with real observations from Gymnasium environments, "
+        "checks every round trip for equality, and holds it against a raw socket exchange of as "
+        "many bytes. A run with no options ends within a minute."
+    )
+    parser.add_argument(
+        "--protocol",
+        action="append",
+        choices=sorted(PROVIDERS),
+        help="measure this protocol only; may be given several times",
+    )
+    parser.add_argument(
+        "--payload",
+        action="append",
+        choices=PAYLOADS,
+        help="send this payload only; may be given several times",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=_positive,
+        metavar="S",
+        help=f"measuring time for each protocol and payload (default: {ROW_SECONDS:g}, less when "
+        f"all of them would take more than {RUN_SECONDS:g})",
+    )
+    parser.add_argument(
+        "--pin",
+        choices=("none", "one-core", "two-cores"),
+        default="none",
+        help="keep client and server on the same core, where the kernel's wake-ups cost least and "
+        "differences show best, or on one each (default: %(default)s)",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON")
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the results")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the bench as `args` say and write the table to standard output.
+
+    Returns:
+        0, or 130 after Ctrl-C.
+
+    Raises:
+        BenchError: a server died or something came back changed; what was measured before that
+            has been shown.
+        MissingExtra: Gymnasium, ale-py, rich or matplotlib is needed and not installed.
+    """
+    results: list[Result] = []
+    if args.plot is not None:
+        plot.require()
+    for path in (args.json, args.plot):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise BenchError(f"{path} cannot be written: there is no directory {path.parent}")
+    cores = _cores(args.pin)
+    before = allowed_cores()
+    try:
+        pin(cores.client)
+        seconds = _measure(args, cores, results)
+    except KeyboardInterrupt:
+        sys.stderr.write("rlwire: interrupted\n")
+        return INTERRUPTED
+    except BaseException:
+        if results:
+            report.show(_outcome(args.pin, math.nan, results), sys.stdout)
+        raise
+    finally:
+        pin(before if cores.client else None)
+    outcome = _outcome(args.pin, seconds, results)
+    report.show(outcome, sys.stdout)
+    if args.json is not None:
+        args.json.write_text(json.dumps(report.as_json(outcome), indent=2) + "\n", "utf-8")
+    if args.plot is not None:
+        plot.save(outcome, args.plot)
+    return 0
+
+
+def _measure(args: argparse.Namespace, cores: Cores, results: list[Result]) -> float:
+    """Measure row after row into `results`; returns the seconds each had."""
+    providers = [load(name) for name in dict.fromkeys(args.protocol or PROVIDERS)]
+    names = list(dict.fromkeys(args.payload or PAYLOADS))
+    # Standard error may be a terminal when standard output is not, and the other way round.
+    with report.progress(sys.stderr) as tick:
+        payloads: list[Payload] = []
+        for name in names:
+            tick(f"recording {name}", 0.0)
+            payloads.append(record(name))
+        rows: Sequence[Row] = [row for each in providers for row in each.rows(payloads, cores)]
+        seconds = args.seconds or min(ROW_SECONDS, RUN_SECONDS / max(1, len(rows)))
+        for number, row in enumerate(rows):
+            label = f"{row.protocol}, {row.payload.name}"
+
+            def part(done: float, label: str = label, number: int = number) -> None:
+                tick(label, (number + done) / len(rows))
+
+            results.append(measure(row, seconds, cores, part))
+    return seconds
+
+
+def _outcome(pinning: str, seconds: float, results: list[Result]) -> report.Run:
+    packages = versions("rlwire", "numpy", "gymnasium", "ale-py")
+    return report.Run(packages, machine(), pinning, seconds, results)
+
+
+def _cores(pinning: str) -> Cores:
+    if pinning == "none":
+        return Cores()
+    allowed = allowed_cores()
+    wanted = 1 if pinning == "one-core" else 2
+    if len(allowed) < wanted:
+        raise BenchError(
+            f"--pin {pinning} needs {wanted} core(s) that this process may choose; "
+            f"the system offers {len(allowed)}"
+        )
+    return Cores(client=[allowed[0]], server=[allowed[wanted - 1]])
+
+
+def _positive(text: str) -> float:
+    seconds = float(text)
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise argparse.ArgumentTypeError(f"expected seconds above 0, not {text}")
+    return seconds

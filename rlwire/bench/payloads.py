@@ -1,0 +1,135 @@
+"""The observations that are sent: recorded from Gymnasium environments, seeded.
+
+Every payload is a list of `Step` of one shape, so that all its messages have the same number of
+bytes. Gymnasium and ale-py come with the extra ``bench`` and are imported when recording starts.
+
+Not here: encoding.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from rlwire.errors import MissingExtra
+
+__all__ = ["PAYLOADS", "Payload", "Step", "record"]
+
+SEED = 20_180_131
+STACKED = 4  # frames in one Atari observation, as DQN has them
+SIDE = 84  # pixels of one side of such a frame
+
+
+@dataclass(frozen=True)
+class Step:
+    """What an environment hands its agent in one step; the state is an array or a list."""
+
+    state: Any
+    reward: float
+    terminal: bool
+
+
+@dataclass(frozen=True)
+class Payload:
+    """Recorded steps of one environment.
+
+    Attributes:
+        name: the word for ``--payload``.
+        title: environment, shape and dtype, for people.
+        steps: what was recorded, in order.
+    """
+
+    name: str
+    title: str
+    steps: list[Step]
+
+
+def _package(module: str, package: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise MissingExtra(package, "bench") from None
+
+
+def _play(name: str, count: int) -> Iterator[Step]:
+    """`count` steps of random play, through as many episodes as they take."""
+    gymnasium = _package("gymnasium", "gymnasium")
+    if name.startswith("ALE/"):
+        ale_py = _package("ale_py", "ale-py")
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # it greets on stderr
+        gymnasium.register_envs(ale_py)
+    env = gymnasium.make(name, disable_env_checker=True)
+    try:
+        env.action_space.seed(SEED)
+        state, _info = env.reset(seed=SEED)
+        reward, terminal = 0.0, False
+        for _ in range(count):
+            yield Step(np.array(state, order="C"), float(reward), bool(terminal))
+            if terminal:
+                state, _info = env.reset()
+                reward, terminal = 0.0, False
+            else:
+                state, reward, ended, cut, _info = env.step(env.action_space.sample())
+                terminal = ended or cut
+    finally:
+        env.close()
+
+
+def _title(name: str, state: NDArray[Any]) -> str:
+    shape = "x".join(map(str, state.shape))
+    return f"{name} {shape} {state.dtype}"
+
+
+def _cartpole(count: int) -> Payload:
+    steps = list(_play("CartPole-v1", count))
+    title = _title("CartPole-v1", steps[0].state)
+    return Payload("cartpole", title, steps)
+
+
+def _pong(count: int) -> Payload:
+    steps = list(_play("ALE/Pong-v5", count))
+    title = _title("Pong-v5", steps[0].state)
+    return Payload("pong", title, steps)
+
+
+def _grey_square(frame: NDArray[Any]) -> NDArray[np.float32]:
+    small = Image.fromarray(frame).convert("L").resize((SIDE, SIDE), Image.Resampling.BOX)
+    return np.asarray(small, dtype=np.float32) / np.float32(255.0)
+
+
+def _pong_stack(count: int) -> Payload:
+    latest: deque[NDArray[np.float32]] = deque(maxlen=STACKED)
+    steps: list[Step] = []
+    for step in _play("ALE/Pong-v5", count + STACKED - 1):
+        latest.append(_grey_square(step.state))
+        if len(latest) == STACKED:
+            stack = np.ascontiguousarray(np.stack(latest, axis=-1))
+            steps.append(Step(stack, step.reward, step.terminal))
+    title = _title("Pong-v5 stack", steps[0].state)
+    return Payload("pong-stack", title, steps)
+
+
+_RECORDERS: dict[str, tuple[Callable[[int], Payload], int]] = {
+    "cartpole": (_cartpole, 256),
+    "pong": (_pong, 64),
+    "pong-stack": (_pong_stack, 64),
+}
+
+PAYLOADS = tuple(_RECORDERS)
+"""The names that `record` knows, in the order in which they are reported."""
+
+
+def record(name: str, count: int | None = None) -> Payload:
+    """Record the payload `name`: `count` steps, or as many as the payload has by default."""
+    recorder, usual = _RECORDERS[name]
+    return recorder(usual if count is None else count)

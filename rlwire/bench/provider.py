@@ -1,0 +1,95 @@
+"""What a protocol brings to the bench: a `Provider`, which makes one `Row` a payload.
+
+A protocol joins with one file in ``providers/`` and one line in ``providers/__init__.py``.
+
+Not here: measuring (`rlwire.bench.runner`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol
+
+from rlwire.bench.payloads import Payload
+from rlwire.bench.processes import BenchError
+
+__all__ = ["Cores", "Mismatch", "Provider", "Row"]
+
+
+class Mismatch(BenchError):
+    """What came back over the wire is not what was sent."""
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Where the two processes of a round trip run; None leaves it to the system."""
+
+    client: list[int] | None = None
+    server: list[int] | None = None
+
+
+class Row(Protocol):
+    """One protocol with one payload: a server in its own process, and a client of it.
+
+    Entering starts the server and connects; leaving ends both.
+    """
+
+    @property
+    def protocol(self) -> str:
+        """The protocol's name."""
+
+    @property
+    def payload(self) -> Payload:
+        """What is sent."""
+
+    @property
+    def requests(self) -> list[bytes]:
+        """The wire's bytes, framing included, of the request for each step; all of one size."""
+
+    @property
+    def reply_bytes(self) -> int:
+        """How many bytes, framing included, answer each request."""
+
+    @property
+    def messages(self) -> Sequence[Any]:
+        """What `encode` is timed with, one for each step."""
+
+    @property
+    def encode(self) -> Callable[[Any], Any]:
+        """A message to the bytes of its request, as the protocol's client does it."""
+
+    @property
+    def decode(self) -> Callable[[bytes], Any]:
+        """The bytes of a request to values, as the protocol's server does it."""
+
+    def __enter__(self) -> Row: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def exchange(self, index: int) -> None:
+        """One timed round trip with the step number `index` (modulo their count)."""
+
+    def check(self, index: int) -> None:
+        """Untimed: read back what the server got in `exchange(index)` and compare all of it.
+
+        Raises:
+            Mismatch: something differs.
+        """
+
+
+class Provider(Protocol):
+    """A protocol's rows."""
+
+    @property
+    def name(self) -> str:
+        """The protocol's name, and the word for ``--protocol``."""
+
+    def rows(self, payloads: Sequence[Payload], cores: Cores) -> Iterator[Row]:
+        """One row for each payload that the protocol can carry, not yet entered."""

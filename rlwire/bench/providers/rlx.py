@@ -1,0 +1,204 @@
+"""RLX in the bench: `RLXServer` in its own process, `AgentProxy.update` timed.
+
+Not here: other servers of RLX, and comparisons with them (``benchmarks/`` in the source tree).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from rlwire.adapters.relaax import AgentProxy, AgentProxyException, RLXServer
+from rlwire.bench.payloads import Payload, Step
+from rlwire.bench.processes import BenchError, ServerProcess
+from rlwire.bench.provider import Cores, Mismatch
+from rlwire.codecs.rlx import Decoder, Encoder
+from rlwire.transports.tcp import Timeouts
+
+__all__ = ["RLX", "KeepingAgent", "RLXRow", "serve"]
+
+ANSWER_SECONDS = 10.0
+"""After this long a server is taken for dead."""
+
+
+class KeepingAgent:
+    """Keeps what it was told last; counts its updates, and answers with the count.
+
+    An update without a state hands back what was kept: ``[state, reward, terminal]``.
+    """
+
+    def __init__(self, parameter_server: Any) -> None:
+        self._kept: list[Any] | None = None
+        self._count = 0
+
+    def init(self, exploit: bool = False) -> bool:
+        """Nothing to get ready."""
+        return True
+
+    def reset(self) -> bool:
+        """Nothing to forget."""
+        return True
+
+    def update(self, reward: Any, state: Any, terminal: bool) -> Any:
+        """Keep a state and return the count, or return what was kept."""
+        if state is None:
+            kept, self._kept = self._kept, None
+            return kept
+        self._kept = [state, reward, terminal]
+        self._count += 1
+        return self._count
+
+
+def serve(report: Callable[[str], None], agent: str) -> None:
+    """Serve `agent`, ``"module:class"``, on a free port of the loopback interface."""
+    server = RLXServer(agent, "127.0.0.1:0")
+    server.start()
+    report(str(server.address))
+    threading.Event().wait()
+
+
+class RLX:
+    """The provider.
+
+    Args:
+        agent: ``"module:class"`` of the agent to serve. It must answer as `KeepingAgent` does;
+            one that does not is found out, which is what the tests do.
+    """
+
+    name = "rlx"
+
+    def __init__(self, agent: str = f"{__name__}:{KeepingAgent.__name__}") -> None:
+        self._agent = agent
+
+    def rows(self, payloads: Sequence[Payload], cores: Cores) -> Iterator[RLXRow]:
+        """RLX carries every payload."""
+        for payload in payloads:
+            yield RLXRow(payload, self._agent, cores)
+
+
+class RLXRow:
+    """One payload over RLX."""
+
+    protocol = "rlx"
+
+    def __init__(self, payload: Payload, agent: str, cores: Cores) -> None:
+        self.payload = payload
+        self.messages = [
+            {
+                "command": "update",
+                "reward": step.reward,
+                "state": step.state,
+                "terminal": step.terminal,
+            }
+            for step in payload.steps
+        ]
+        self.encode: Callable[[Any], bytes] = Encoder(framed=True).encode
+        self.decode: Callable[[bytes], Any] = Decoder(framed=True, copy=None).decode
+        self.requests = [self.encode(message) for message in self.messages]
+        self.reply_bytes = len(self.encode({"response": "action", "data": 1}))
+        self._sent = 0
+        self._server = ServerProcess("rlx", serve, agent, cores=cores.server)
+        self._agent: AgentProxy | None = None
+        self._update: Callable[..., Any] = _not_entered
+
+    def __enter__(self) -> RLXRow:
+        self._server.__enter__()
+        try:
+            timeouts = Timeouts(read=ANSWER_SECONDS, idle=ANSWER_SECONDS)
+            self._agent = AgentProxy(self._server.address, timeouts=timeouts)
+            self._agent.connect(retry=1)
+            self._agent.init()
+        except AgentProxyException as error:
+            reason = self._server.epitaph() or str(error)
+            self._server.stop()
+            raise BenchError(reason) from error
+        except BaseException:
+            self._server.stop()
+            raise
+        self._update = self._agent.update
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._agent is not None:
+            self._agent.disconnect()
+        self._server.stop()
+
+    @property
+    def server_pid(self) -> int:
+        """The process number of the server."""
+        return self._server.pid
+
+    def exchange(self, index: int) -> None:
+        """One `AgentProxy.update` with a recorded step."""
+        step = self._step(index)
+        try:
+            count = self._update(step.reward, step.state, step.terminal)
+        except AgentProxyException as error:
+            raise BenchError(self._server.epitaph() or str(error)) from error
+        self._sent += 1
+        if type(count) is not int or count != self._sent:
+            raise Mismatch(
+                f"rlx, {self.payload.name}, round trip {self._sent}: the server answered "
+                f"{count!r}, not {self._sent}"
+            )
+
+    def check(self, index: int) -> None:
+        """Ask for what the agent was told; compare state, reward and terminal."""
+        step = self._step(index)
+        try:
+            kept = self._update()
+        except AgentProxyException as error:
+            raise BenchError(self._server.epitaph() or str(error)) from error
+        difference = _difference(step, kept)
+        if difference:
+            raise Mismatch(f"rlx, {self.payload.name}, round trip {self._sent}: {difference}")
+
+    def _step(self, index: int) -> Step:
+        return self.payload.steps[index % len(self.payload.steps)]
+
+
+def _not_entered(*arguments: Any) -> Any:
+    raise BenchError("enter the row first")
+
+
+def _difference(step: Step, kept: Any) -> str:
+    """What differs between the step that was sent and the one that came back; "" for nothing."""
+    if not isinstance(kept, list) or len(kept) != 3:
+        return f"[state, reward, terminal] was expected back, not a {type(kept).__name__}"
+    state, reward, terminal = kept
+    if isinstance(step.state, np.ndarray):
+        difference = _array_difference(step.state, state)
+        if difference:
+            return difference
+    elif type(state) is not type(step.state) or state != step.state:
+        return f"state {step.state!r} came back as {state!r}"
+    if type(reward) is not float or reward != step.reward:
+        return f"reward {step.reward!r} came back as {reward!r}"
+    if terminal is not step.terminal:
+        return f"terminal {step.terminal!r} came back as {terminal!r}"
+    return ""
+
+
+def _array_difference(sent: np.ndarray[Any, Any], state: Any) -> str:
+    if not isinstance(state, np.ndarray):
+        return f"the state came back as a {type(state).__name__}"
+    if state.dtype != sent.dtype or state.shape != sent.shape:
+        return f"a state of {sent.dtype} {sent.shape} came back as {state.dtype} {state.shape}"
+    # Bytes, not values: a NaN equals itself here, and -0.0 differs from 0.0.
+    wrong = np.flatnonzero(_bytes(state) != _bytes(sent))
+    if wrong.size:
+        return f"byte {wrong[0]} of the state differs, {wrong.size} in all"
+    return ""
+
+
+def _bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -1,0 +1,160 @@
+"""Measures rows: blocks of round trips and blocks of raw echo take turns, then medians.
+
+Taking turns gives both the same clock speed, the same neighbours and the same heat, so that
+their ratio means something on a machine that is not quiet.
+
+Not here: what is sent, or how it is shown.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter, perf_counter_ns
+from typing import Any, Protocol
+
+from rlwire.bench.floor import Floor
+from rlwire.bench.provider import Cores, Row
+from rlwire.bench.stats import Spread, ratio, spread
+
+__all__ = ["Result", "measure"]
+
+BLOCK = 32  # round trips between two turns, a few milliseconds
+LEAD_IN = 2  # at the start of a block, untimed: the other server has just had the caches
+WARM_UP = 3  # blocks of each, thrown away
+CODEC_SHARE = 0.15  # of the time, for encode and as much for decode
+BATCH_NS = 100_000  # codec calls are timed in batches of at least this long
+
+Progress = Callable[[float], None]
+"""Called now and then, never while something is timed, with the share that is done."""
+
+
+class _Exchange(Protocol):
+    def exchange(self, index: int) -> None: ...
+
+    def check(self, index: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was measured for one protocol and one payload; times in microseconds.
+
+    Attributes:
+        protocol: its name.
+        payload: its name.
+        title: the payload in words.
+        request_bytes: on the wire, framing included.
+        reply_bytes: the same for the reply.
+        encode: one call.
+        decode: one call.
+        round_trip: request out, reply in.
+        echo: the same for a raw exchange of as many bytes.
+        checked: round trips, timed or not, whose content was read back and found equal.
+    """
+
+    protocol: str
+    payload: str
+    title: str
+    request_bytes: int
+    reply_bytes: int
+    encode: Spread
+    decode: Spread
+    round_trip: Spread
+    echo: Spread
+    checked: int
+
+    @property
+    def overhead(self) -> float:
+        """Median round trip over median raw echo."""
+        return ratio(self.round_trip.p50, self.echo.p50)
+
+
+def measure(row: Row, seconds: float, cores: Cores, progress: Progress) -> Result:
+    """Start `row` and a raw echo of its byte counts, and measure both for `seconds`.
+
+    Raises:
+        BenchError: a server died, or something came back changed.
+    """
+    with row, Floor(row.requests, row.reply_bytes, cores=cores.server) as floor:
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            progress(0.0)
+            share = seconds * CODEC_SHARE
+            encode = _time_calls(row.encode, row.messages, share)
+            progress(CODEC_SHARE)
+            decode = _time_calls(row.decode, row.requests, share)
+            progress(2 * CODEC_SHARE)
+            rest = 1.0 - 2 * CODEC_SHARE
+            round_trip, echo, checked = _take_turns(
+                row, floor, seconds * rest, lambda done: progress(1.0 - rest + rest * done)
+            )
+        finally:
+            if collecting:
+                gc.enable()
+    progress(1.0)
+    return Result(
+        protocol=row.protocol,
+        payload=row.payload.name,
+        title=row.payload.title,
+        request_bytes=len(row.requests[0]),
+        reply_bytes=row.reply_bytes,
+        encode=spread(encode),
+        decode=spread(decode),
+        round_trip=spread(round_trip),
+        echo=spread(echo),
+        checked=checked,
+    )
+
+
+def _time_calls(call: Callable[[Any], Any], values: Sequence[Any], seconds: float) -> list[float]:
+    """Nanoseconds of one call: the mean of each of many batches."""
+
+    def batch() -> int:
+        begin = perf_counter_ns()
+        for value in batch_values:
+            call(value)
+        return perf_counter_ns() - begin
+
+    batch_values = list(values)
+    while (took := batch()) < BATCH_NS and len(batch_values) < 100_000:
+        batch_values *= 2 if took * 2 > BATCH_NS else 4
+    times: list[float] = []
+    deadline = perf_counter() + seconds
+    while not times or perf_counter() < deadline:
+        times.append(batch() / len(batch_values))
+    return times
+
+
+def _take_turns(
+    row: _Exchange, floor: _Exchange, seconds: float, progress: Progress
+) -> tuple[list[int], list[int], int]:
+    """Times of the row's exchanges and of the floor's, and how many of the row's were checked."""
+    times: tuple[list[int], list[int]] = ([], [])
+    begin = perf_counter()
+    index = turn = 0
+    while True:
+        kept = turn >= WARM_UP
+        # One order in one turn, the other in the next: going first is not always the same one's.
+        for which in ((0, 1), (1, 0))[turn % 2]:
+            block = _block((row, floor)[which], index)
+            if kept:
+                times[which].extend(block)
+        index += BLOCK
+        turn += 1
+        done = (perf_counter() - begin) / seconds
+        if kept and done >= 1.0:
+            return times[0], times[1], index
+        progress(min(done, 1.0))
+
+
+def _block(side: _Exchange, first: int) -> list[int]:
+    times = []
+    exchange, check = side.exchange, side.check
+    for index in range(first, first + BLOCK):
+        begin = perf_counter_ns()
+        exchange(index)
+        times.append(perf_counter_ns() - begin)
+        check(index)
+    return times[LEAD_IN:]

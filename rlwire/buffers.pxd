@@ -1,0 +1,23 @@
+from cpython.buffer cimport Py_buffer
+from libc.stdint cimport uint8_t
+
+
+cdef class Block:
+    cdef uint8_t *data
+    cdef readonly Py_ssize_t size
+    cdef void *_allocation
+
+
+cdef class Arena:
+    cdef Block _spare
+    cdef readonly Py_ssize_t keep
+    cpdef Block take(self, Py_ssize_t size)
+
+
+cdef class Span:
+    cdef const uint8_t *data
+    cdef Py_ssize_t size
+    cdef object owner
+
+
+cdef object span_view(const uint8_t *data, Py_ssize_t size, object owner)

@@ -1,0 +1,118 @@
+"""Owned memory for what comes in, and views of other objects' memory for what goes out.
+
+A `Block` is received into; arrays decoded from it are views that keep it alive. An `Arena` hands
+out blocks and takes one back once nobody looks at it any more. Not here: what the bytes mean.
+"""
+
+from cpython.buffer cimport PyBuffer_FillInfo, Py_buffer
+from cpython.memoryview cimport PyMemoryView_FromObject
+from libc.stdint cimport uint8_t, uintptr_t
+from libc.stdlib cimport free, malloc
+
+cdef extern from *:
+    """
+    #if defined(Py_GIL_DISABLED) && PY_VERSION_HEX >= 0x030E0000
+    #define rlw_sole_owner(o) PyUnstable_Object_IsUniquelyReferenced(o)
+    #elif defined(Py_GIL_DISABLED)
+    #define rlw_sole_owner(o) 0 /* no way to know: take a fresh block each time */
+    #else
+    #define rlw_sole_owner(o) (Py_REFCNT(o) == 1)
+    #endif
+    #ifdef RLWIRE_DEBUG
+    #define RLWIRE_DEBUG_FLAG 1
+    #else
+    #define RLWIRE_DEBUG_FLAG 0
+    #endif
+    static long rlw_live_blocks = 0; /* changed under the GIL, in debug builds only */
+    """
+    bint rlw_sole_owner(object o) noexcept
+    int RLWIRE_DEBUG_FLAG
+    long rlw_live_blocks
+
+DEBUG = bool(RLWIRE_DEBUG_FLAG)
+
+
+def live_blocks() -> int:
+    """Blocks that exist now; counted in debug builds (`RLWIRE_DEBUG=1`), else always 0."""
+    return rlw_live_blocks
+
+
+cdef class Block:
+    """Owned, writable memory that starts on a 64-byte boundary; its bytes are not initialised.
+
+    It has the buffer protocol. Memoryviews and arrays made from it keep it alive.
+
+    Args:
+        size: bytes; at least 0.
+    """
+
+    def __cinit__(self, Py_ssize_t size):
+        cdef uintptr_t address
+        if size < 0:
+            raise ValueError(f"a block cannot have {size} bytes")
+        self._allocation = malloc(<size_t> size + 64)
+        if self._allocation == NULL:
+            raise MemoryError(f"no memory for a block of {size} bytes")
+        address = <uintptr_t> self._allocation
+        self.data = <uint8_t *> self._allocation + (64 - address % 64) % 64
+        self.size = size
+        if RLWIRE_DEBUG_FLAG:
+            global rlw_live_blocks
+            rlw_live_blocks += 1
+
+    def __dealloc__(self):
+        if self._allocation != NULL:
+            free(self._allocation)
+            if RLWIRE_DEBUG_FLAG:
+                global rlw_live_blocks
+                rlw_live_blocks -= 1
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, self.size, 0, flags)
+
+
+cdef class Arena:
+    """Hands out blocks; gives the same one again when nobody holds it or a view of it.
+
+    A connection owns one arena: as long as its user drops each array before the next message, all
+    messages land in the same, already mapped memory.
+
+    Args:
+        keep: the largest block, in bytes, that is kept for the next message.
+    """
+
+    def __cinit__(self, Py_ssize_t keep=4 * 1024 * 1024):
+        self.keep = keep
+
+    cpdef Block take(self, Py_ssize_t size):
+        """Return a block of at least `size` bytes that nobody else looks at."""
+        cdef Block block = self._spare
+        if block is not None:
+            # Two references are ours: the attribute and the local variable.
+            self._spare = None
+            if block.size >= size and rlw_sole_owner(block):
+                self._spare = block
+                return block
+        block = Block(size)
+        if size <= self.keep:
+            self._spare = block
+        return block
+
+
+cdef class Span:
+    """Read-only bytes inside another object, which it keeps alive."""
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, <void *> self.data, self.size, 1, flags)
+
+
+cdef object span_view(const uint8_t *data, Py_ssize_t size, object owner):
+    """A memoryview of `size` bytes at `data` that keeps `owner` alive."""
+    cdef Span span = Span.__new__(Span)
+    span.data = data
+    span.size = size
+    span.owner = owner
+    return PyMemoryView_FromObject(span)

@@ -1,0 +1,200 @@
+"""The command ``rlwire``: reads its arguments and calls what does the work.
+
+``rlwire bench`` lives in `rlwire.bench.command`, ``rlwire serve`` in the adapters. Each is
+imported only when it is asked for, because some need optional dependencies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import rlwire
+from rlwire.errors import RlwireError
+
+if TYPE_CHECKING:
+    from rlwire.adapters.relaax import Metrics
+
+__all__ = ["main"]
+
+logger = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status.
+
+    0: done, or stopped by SIGINT or SIGTERM. 1: it failed. 2: the arguments are wrong.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(
+        prog="rlwire", description="Codecs and transports for reinforcement learning protocols."
+    )
+    parser.add_argument("--version", action="version", version=f"rlwire {rlwire.__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    bench = commands.add_parser(
+        "bench", help="measure round trips with real observations against raw sockets"
+    )
+    if next((word for word in arguments if not word.startswith("-")), None) == "bench":
+        from rlwire.bench import command
+
+        command.add_arguments(bench)
+        bench.set_defaults(run=command.run)
+    _add_serve(commands.add_parser("serve", help="serve an agent or an environment"))
+    given = parser.parse_args(arguments)
+    try:
+        return int(given.run(given) or 0)
+    except (RlwireError, OSError) as error:
+        print(f"rlwire: {error}", file=sys.stderr)
+        return 1
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    protocols = parser.add_subparsers(dest="protocol", metavar="PROTOCOL", required=True)
+    rlx = protocols.add_parser(
+        "rlx",
+        help="an agent for RELAAX environments",
+        description="Serve an agent over RLX: one agent for each connection. "
+        "Ends with status 0 on SIGINT or SIGTERM.",
+    )
+    add = rlx.add_argument
+    add("agent", metavar="MODULE:AGENT", help="class or factory of agents, such as my_agents:Agent")
+    add(
+        "--address",
+        default="localhost:7001",
+        metavar="HOST:PORT",
+        help="where to listen, or unix:/path; port 0 lets the system choose, and the log says "
+        "which (default: %(default)s)",
+    )
+    add(
+        "--workers",
+        type=_workers,
+        default="threads",
+        metavar="threads|asyncio|N",
+        help="a thread for each connection, one event loop for all of them (agents that answer "
+        "at once), or N processes with threads (default: %(default)s)",
+    )
+    add(
+        "--max-connections",
+        type=_positive_int,
+        default=None,
+        metavar="N",
+        help="how many connections are served at once, in each process; further ones are refused",
+    )
+    add(
+        "--idle-timeout",
+        type=_positive_float,
+        default=None,
+        metavar="SECONDS",
+        help="close a connection that sends nothing for so long",
+    )
+    add("--tls-cert", metavar="FILE", help="serve TLS with this certificate chain (PEM)")
+    add("--tls-key", metavar="FILE", help="the certificate's private key (PEM)")
+    add("--tls-client-ca", metavar="FILE", help="accept only clients certified by this (PEM)")
+    add(
+        "--metrics",
+        action="append",
+        default=None,
+        metavar="logging|tensorboard:DIR",
+        help="where metrics go; may be given more than once (default: logging)",
+    )
+    add(
+        "--parameter-server",
+        default=None,
+        metavar="MODULE:FACTORY",
+        help="called once in each process; its result is given to every agent",
+    )
+    add(
+        "--log-level",
+        default="INFO",
+        choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
+        help="what is logged, to standard error (default: %(default)s)",
+    )
+    rlx.set_defaults(run=_serve_rlx, parser=rlx)
+
+
+def _serve_rlx(given: argparse.Namespace) -> int:
+    from rlwire.adapters.relaax import RLXServer
+    from rlwire.transports import tls
+
+    set_up_log = functools.partial(
+        logging.basicConfig,
+        level=given.log_level,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    set_up_log()
+    # As `python -m` does: agents are usually a file in the directory that one works in.
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    if (given.tls_key or given.tls_client_ca) and not given.tls_cert:
+        given.parser.error("--tls-key and --tls-client-ca need --tls-cert")
+    options: dict[str, Any] = {}
+    if given.tls_cert:
+        options["tls"] = functools.partial(
+            tls.server_context, given.tls_cert, given.tls_key, given.tls_client_ca
+        )
+    if given.max_connections is not None:
+        options["max_connections"] = given.max_connections
+    if given.idle_timeout is not None:
+        options["idle_timeout"] = given.idle_timeout
+    metrics = _metrics(given.parser, given.metrics or ["logging"])
+    try:
+        server = RLXServer(
+            given.agent,
+            given.address,
+            parameter_server=given.parameter_server,
+            metrics=metrics,
+            workers=given.workers,
+            worker_initializer=set_up_log,
+            **options,
+        )
+    except (TypeError, ValueError, ImportError, AttributeError) as error:
+        # The agent cannot be found or is none, or the address is none.
+        logger.debug("where it failed", exc_info=True)
+        given.parser.error(f"{type(error).__name__}: {error}")
+    server.serve_forever()
+    return 0
+
+
+def _metrics(parser: argparse.ArgumentParser, kinds: list[str]) -> Metrics:
+    from rlwire.adapters.relaax import LoggingMetrics, MultiMetrics, TensorBoardMetrics
+
+    sinks: list[Metrics] = []
+    for kind in kinds:
+        name, _, directory = kind.partition(":")
+        if kind == "logging":
+            sinks.append(LoggingMetrics())
+        elif name == "tensorboard" and directory:
+            sinks.append(TensorBoardMetrics(directory))
+        else:
+            parser.error(f"--metrics: expected logging or tensorboard:DIR, not {kind!r}")
+    return sinks[0] if len(sinks) == 1 else MultiMetrics(sinks)
+
+
+def _workers(text: str) -> str | int:
+    if text in ("threads", "asyncio"):
+        return text
+    try:
+        return _positive_int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"expected threads, asyncio or a number of processes, not {text!r}"
+        ) from None
+
+
+def _positive_int(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a positive number, not {text}")
+    return number
+
+
+def _positive_float(text: str) -> float:
+    number = float(text)
+    if not number > 0:
+        raise argparse.ArgumentTypeError(f"expected a positive number, not {text}")
+    return number

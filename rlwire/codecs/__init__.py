@@ -1,0 +1,1 @@
+"""Bytes to values and back, compiled. No socket, clock, thread, role, or memory of the last message."""

@@ -1,0 +1,148 @@
+"""NumPy arrays in C: dtypes and their names on a wire, views of received memory, foreign arrays.
+
+Shared by all codecs that carry arrays. Not here: any protocol's layout of them.
+"""
+
+from cpython.buffer cimport PyObject_CheckBuffer
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport uint8_t, uintptr_t
+
+cimport numpy as cnp
+
+from rlwire.kernels cimport rlw_dtype, rlw_host_is_little, rlw_text
+
+import numpy as np
+
+from rlwire.errors import DecodeError, EncodeError
+
+cdef extern from *:
+    """
+    /* Takes over a reference to descr, which NumPy's own declarations for Cython cannot say. */
+    #define rlw_new_array(descr, dims, shape, data, flags) \\
+        PyArray_NewFromDescr(&PyArray_Type, (PyArray_Descr *)(descr), (dims), (shape), NULL, \\
+                             (data), (flags), NULL)
+    """
+    object rlw_new_array(PyObject *descr, int dims, cnp.npy_intp *shape, void *data, int flags)
+
+cnp.import_array()
+
+# str(dtype) costs microseconds; these are asked for with each array.
+cdef list _NATIVE_NAMES = [None] * 32
+for _number in (*range(cnp.NPY_BOOL, cnp.NPY_CLONGDOUBLE + 1), cnp.NPY_FLOAT16):
+    if _number != cnp.NPY_OBJECT:
+        _NATIVE_NAMES[_number] = cnp.PyArray_DescrFromType(_number).name
+
+
+cdef str dtype_name(cnp.dtype descr):
+    """The name that NumPy's str() gives on a little-endian host; EncodeError for no plain dtype."""
+    cdef int number = descr.type_num
+    cdef char order = descr.byteorder
+    if 0 <= number < 32 and order != c">" and order != c"<":
+        name = _NATIVE_NAMES[number]
+        if name is not None and (rlw_host_is_little() or descr.itemsize == 1):
+            return <str> name
+    # Above NPY_FLOAT16 are other packages' dtypes, which may call themselves floats.
+    if (number > cnp.NPY_FLOAT16 or descr.kind not in "biufcSUmM" or descr.itemsize == 0
+            or descr.hasobject):
+        raise EncodeError(
+            f"an array of dtype {descr} cannot be sent: expected numbers, booleans, dates or "
+            f"fixed-length strings"
+        )
+    little = order == c"<" or order == c"|" or (order == c"=" and rlw_host_is_little())
+    return <str> (descr.name if little and descr.kind not in b"SU" else descr.str)
+
+
+cdef cnp.dtype _native(char kind, size_t size):
+    cdef int number = -1
+    if kind == c"f":
+        number = (cnp.NPY_FLOAT32 if size == 4 else cnp.NPY_FLOAT64 if size == 8
+                  else cnp.NPY_FLOAT16 if size == 2
+                  else cnp.NPY_LONGDOUBLE if size == sizeof(long double) else -1)
+    elif kind == c"u":
+        number = (cnp.NPY_UINT8 if size == 1 else cnp.NPY_UINT16 if size == 2
+                  else cnp.NPY_UINT32 if size == 4 else cnp.NPY_UINT64)
+    elif kind == c"i":
+        number = (cnp.NPY_INT8 if size == 1 else cnp.NPY_INT16 if size == 2
+                  else cnp.NPY_INT32 if size == 4 else cnp.NPY_INT64)
+    elif kind == c"b":
+        number = cnp.NPY_BOOL
+    elif kind == c"c":
+        number = (cnp.NPY_COMPLEX64 if size == 8 else cnp.NPY_COMPLEX128 if size == 16
+                  else cnp.NPY_CLONGDOUBLE if size == 2 * sizeof(long double) else -1)
+    return None if number < 0 else cnp.PyArray_DescrFromType(number)
+
+
+cdef cnp.dtype dtype_of(const rlw_dtype *parsed, rlw_text name):
+    """The dtype that a kernel has parsed; None where this host has none of that kind."""
+    cdef cnp.dtype descr
+    if parsed.kind in b"SUmM":
+        # The kernel's grammar has passed this text: no object, void or structured dtype.
+        try:
+            descr = np.dtype(name.data[:name.size].decode("ascii"))
+        except (TypeError, ValueError):
+            return None
+        if descr.itemsize != <Py_ssize_t> parsed.itemsize:
+            return None
+        if parsed.order == c"<" and not rlw_host_is_little():
+            descr = descr.newbyteorder("<")
+        return descr
+    descr = _native(parsed.kind, parsed.itemsize)
+    if descr is not None and parsed.order != c"|":
+        if (parsed.order == c"<") != rlw_host_is_little():
+            return cnp.PyArray_DescrNewByteorder(descr, c"S")
+    return descr
+
+
+cdef cnp.ndarray contiguous(cnp.ndarray array):
+    """The same values in row-major order; the array itself where it is so already."""
+    if cnp.PyArray_IS_C_CONTIGUOUS(array):
+        return array
+    return cnp.PyArray_GETCONTIGUOUS(array)
+
+
+cdef object foreign_array(object value):
+    """An array of anything on the CPU that offers one, or None."""
+    try:
+        if PyObject_CheckBuffer(value):
+            return np.asarray(memoryview(value))
+        if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
+            return np.asarray(value)
+        if hasattr(value, "__dlpack__"):
+            return np.from_dlpack(value)
+    except Exception as problem:
+        raise EncodeError(
+            f"{type(value).__qualname__} did not give an array: {problem}"
+        ) from problem
+    return None
+
+
+cdef cnp.ndarray new_array(cnp.dtype descr, int dims, cnp.npy_intp *shape):
+    """An owned, writable, aligned, row-major array with undefined values."""
+    Py_INCREF(descr)
+    return <cnp.ndarray> rlw_new_array(<PyObject *> descr, dims, shape, NULL, 0)
+
+
+cdef inline bint is_aligned(cnp.dtype descr, const uint8_t *data) noexcept:
+    return <uintptr_t> data % <uintptr_t> cnp.PyDataType_ALIGNMENT(descr) == 0
+
+
+cdef bint wants_view(CopyMode mode, cnp.dtype descr, const uint8_t *data, size_t size) noexcept:
+    """Whether an array of these bytes shall be a view of them."""
+    if mode == COPY_AS_NEEDED:
+        return size >= VIEW_LEAST and is_aligned(descr, data)
+    return mode == COPY_NEVER
+
+
+cdef cnp.ndarray view_array(cnp.dtype descr, int dims, cnp.npy_intp *shape, const uint8_t *data,
+                            bint writable, object owner):
+    """An array over `data`, which `owner` keeps alive."""
+    cdef int flags = 0
+    if writable:
+        flags |= cnp.NPY_ARRAY_WRITEABLE
+    if is_aligned(descr, data):
+        flags |= cnp.NPY_ARRAY_ALIGNED
+    Py_INCREF(descr)
+    array = <cnp.ndarray> rlw_new_array(<PyObject *> descr, dims, shape, <void *> data, flags)
+    cnp.set_array_base(array, owner)
+    return array

@@ -1,0 +1,27 @@
+from libc.stdint cimport uint8_t, uint64_t
+
+cimport numpy as cnp
+
+from rlwire.codecs._arrays cimport CopyMode
+from rlwire.kernels cimport rlw_dtype, rlw_rlx_limits
+
+cdef enum Images:
+    IMAGES_ARRAY
+    IMAGES_FLOAT32
+    IMAGES_PIL
+
+
+cdef class Decoder:
+    cdef rlw_rlx_limits _limits
+    cdef uint64_t _message
+    cdef CopyMode _copy
+    cdef Images _images
+    cdef readonly str dialect
+    cdef readonly bint framed
+    cdef readonly cnp.dtype dtype
+    cdef bint _readme
+    cdef rlw_dtype _readme_dtype
+
+    cpdef dict decode(self, object buffer)
+    # `data` must stay as it is while `owner` lives; the views that are made keep `owner` alive.
+    cdef dict decode_memory(self, const uint8_t *data, size_t size, object owner, bint writable)

@@ -1,0 +1,533 @@
+"""RLX messages to bytes. `rlwire.codecs.rlx` is the face; the layout is in include/rlwire/rlx.h.
+
+One pass writes the small values into a buffer on the stack and notes large arrays by reference;
+the three ways of encoding differ only in what they do with that.
+"""
+
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.dict cimport PyDict_Next, PyDict_Size
+from cpython.float cimport PyFloat_AS_DOUBLE
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+
+cimport numpy as cnp
+
+from rlwire.buffers cimport span_view
+from rlwire.codecs._arrays cimport VIEW_LEAST, contiguous, dtype_name, foreign_array
+from rlwire.codecs.rlx_options cimport Step, check_dialect, fill_limits, path_of
+from rlwire.kernels cimport *
+
+import sys
+
+import numpy as np
+
+from rlwire.errors import EncodeError, LimitExceeded
+
+cnp.import_array()
+
+__all__ = ["NONE", "Encoder", "encode", "encode_into", "encode_parts"]
+
+
+class _None:
+    """The type of `NONE`."""
+
+    __slots__ = ()
+
+    def __repr__(self):
+        return "rlwire.codecs.rlx.NONE"
+
+
+NONE = _None()
+"""Encodes as TYPE_NONE (0); None encodes as TYPE_NULL (1), as RELAAX does. Both decode to None."""
+
+cdef type _np_bool = np.bool_
+cdef type _np_integer = np.integer
+cdef type _np_unsigned = np.unsignedinteger
+cdef type _np_floating = np.floating
+cdef type _np_timedelta = np.timedelta64
+cdef type _np_generic = np.generic
+cdef type _np_bytes = np.bytes_
+
+cdef int _no_memory() except -1:
+    raise MemoryError()
+
+
+cdef inline int _checked(rlw_status status) except -1:
+    return 0 if status == RLW_OK else _no_memory()
+
+
+cdef int _refer(Output *out, const uint8_t *data, size_t size, object owner) except -1:
+    """Append bytes without copying them."""
+    cdef Reference *grown
+    if out.count == out.capacity:
+        grown = <Reference *> realloc(
+            NULL if out.references == out.first else out.references,
+            2 * out.capacity * sizeof(Reference),
+        )
+        if grown == NULL:
+            raise MemoryError()
+        if out.references == out.first:
+            memcpy(grown, out.first, out.count * sizeof(Reference))
+        out.references = grown
+        out.capacity *= 2
+    Py_INCREF(owner)
+    out.references[out.count] = Reference(
+        rlw_written(&out.writer), data, size, <void *> owner
+    )
+    out.count += 1
+    out.referenced += size
+    return 0
+
+
+cdef object _utf8_error(str text, const Step *path):
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as problem:
+        return EncodeError(f"a string is not valid Unicode: {problem}", path=path_of(path))
+    return MemoryError()
+
+
+cdef int _put_text(Encoder self, Output *out, str text, const Step *path) except -1:
+    """A string without its type byte."""
+    cdef Py_ssize_t size = 0
+    cdef const char *data
+    try:
+        data = PyUnicode_AsUTF8AndSize(text, &size)
+    except UnicodeEncodeError:
+        raise _utf8_error(text, path) from None
+    if <uint64_t> size > self._limits.string:
+        raise LimitExceeded("string", self._limits.string, size, path=path_of(path))
+    return _checked(rlw_rlx_put_text(&out.writer, data, <uint32_t> size))
+
+
+cdef int _put_bytes(Output *out, const void *data, size_t size, object owner) except -1:
+    """The data of an array or image: small inline, large by reference."""
+    if size < VIEW_LEAST:
+        return _checked(rlw_put(&out.writer, data, size))
+    return _refer(out, <const uint8_t *> data, size, owner)
+
+
+cdef int _put_array(Encoder self, Output *out, cnp.ndarray array, const Step *path) except -1:
+    cdef cnp.dtype descr = array.dtype
+    cdef Py_ssize_t name_size = 0
+    cdef const char *name = NULL
+    cdef uint32_t shape[32]
+    cdef int i, dims = cnp.PyArray_NDIM(array)
+    cdef size_t size = cnp.PyArray_NBYTES(array)
+    cdef str text
+    try:
+        text = dtype_name(descr)
+    except EncodeError as problem:
+        raise EncodeError(problem.reason, path=path_of(path)) from None
+    if not self._readme:
+        name = PyUnicode_AsUTF8AndSize(text, &name_size)
+    if <uint32_t> dims > self._limits.dims:
+        raise LimitExceeded("dims", self._limits.dims, dims, path=path_of(path))
+    for i in range(dims):
+        if cnp.PyArray_DIMS(array)[i] > <cnp.npy_intp> 0xFFFFFFFF:
+            raise EncodeError(
+                f"dimension {i} is {cnp.PyArray_DIMS(array)[i]}, RLX counts in 32 bits",
+                path=path_of(path),
+            )
+        shape[i] = <uint32_t> cnp.PyArray_DIMS(array)[i]
+    if size > self._message or size > 0xFFFFFFFF:
+        raise LimitExceeded(
+            "message", min(self._message, 0xFFFFFFFF), size, path=path_of(path)
+        )
+    array = contiguous(array)
+    _checked(rlw_rlx_put_array_head(
+        &out.writer, name, <uint32_t> name_size, <uint32_t> dims, shape, <uint32_t> size
+    ))
+    return _put_bytes(out, cnp.PyArray_DATA(array), size, array)
+
+
+cdef object _as_image(object value):
+    """The Pillow image that `value` is, or has as its `image` attribute; else None."""
+    module = sys.modules.get("PIL.Image")
+    if module is None:  # nobody has made an image yet
+        return None
+    if isinstance(value, module.Image):
+        return value
+    value = getattr(value, "image", None)
+    return value if isinstance(value, module.Image) else None
+
+
+cdef int _put_image(Encoder self, Output *out, object image, const Step *path) except -1:
+    cdef const rlw_image_mode *mode
+    cdef bytes name = image.mode.encode("utf-8")
+    cdef uint64_t width, height
+    cdef bytes data
+    mode = rlw_image_mode_find(<const uint8_t *> PyBytes_AS_STRING(name), len(name))
+    if mode == NULL:
+        raise EncodeError(f"image mode {image.mode!r} is not one that RLX carries",
+                          path=path_of(path))
+    width, height = image.size
+    if width * height > self._limits.pixels:
+        raise LimitExceeded("pixels", self._limits.pixels, width * height, path=path_of(path))
+    data = image.tobytes()
+    # Pillow keeps these in the host's order; the wire's is little-endian.
+    if not rlw_host_is_little() and image.mode in ("I", "F", "I;16N"):
+        data = np.frombuffer(data, "u2" if mode.itemsize == 2 else "u4").byteswap().tobytes()
+    if <uint64_t> len(data) != rlw_image_bytes(mode, <uint32_t> width, <uint32_t> height):
+        raise EncodeError(
+            f"Pillow gave {len(data)} bytes for a {image.mode} image of {width}x{height}",
+            path=path_of(path),
+        )
+    _checked(rlw_rlx_put_image_head(&out.writer, PyBytes_AS_STRING(name), <uint32_t> len(name),
+                                    <uint32_t> width, <uint32_t> height, <uint32_t> len(data)))
+    return _put_bytes(out, PyBytes_AS_STRING(data), len(data), data)
+
+
+cdef int _put_int(Output *out, object value, const Step *path, bint wide) except -1:
+    cdef int overflow = 0
+    cdef long long number = PyLong_AsLongLongAndOverflow(value, &overflow)
+    if overflow:
+        raise EncodeError(f"{value} does not fit TYPE_INT64", path=path_of(path))
+    if wide or number > INT32_MAX or number < INT32_MIN:
+        return _checked(rlw_rlx_put_int64(&out.writer, number))
+    return _checked(rlw_rlx_put_int4(&out.writer, <int32_t> number))
+
+
+cdef int _count_items(Encoder self, Output *out, Py_ssize_t count, uint32_t depth,
+                      const Step *path) except -1:
+    if depth >= self._limits.depth:
+        raise LimitExceeded("depth", self._limits.depth, depth + 1, path=path_of(path))
+    out.items += <uint64_t> count
+    if out.items > self._limits.items:
+        raise LimitExceeded("items", self._limits.items, out.items, path=path_of(path))
+    return 0
+
+
+cdef int _put_entries(Encoder self, Output *out, dict entries, uint32_t depth,
+                      const Step *parent) except -1:
+    cdef PyObject *key_pointer = NULL
+    cdef PyObject *value_pointer = NULL
+    cdef Py_ssize_t at = 0, left = PyDict_Size(entries)
+    cdef Step step
+    step.parent = parent
+    step.index = 0
+    while PyDict_Next(entries, &at, &key_pointer, &value_pointer):
+        # Owned while in use: a foreign object's code may change the dictionary.
+        key, value = <object> key_pointer, <object> value_pointer
+        if not isinstance(key, str):
+            raise EncodeError(
+                f"a key must be str, not {type(key).__qualname__} ({key!r})", path=path_of(parent)
+            )
+        step.key = <void *> key
+        _put_text(self, out, <str> key, parent)
+        _put(self, out, value, depth, &step)
+        left -= 1
+    if left != 0:
+        raise EncodeError("the dictionary changed while it was encoded", path=path_of(parent))
+    return 0
+
+
+cdef int _put_dict(Encoder self, Output *out, dict value, uint32_t depth,
+                   const Step *path) except -1:
+    _count_items(self, out, PyDict_Size(value), depth, path)
+    _checked(rlw_rlx_put_dict(&out.writer, <uint32_t> PyDict_Size(value)))
+    return _put_entries(self, out, value, depth + 1, path)
+
+
+cdef int _put_list(Encoder self, Output *out, list value, uint32_t depth,
+                   const Step *path) except -1:
+    cdef Py_ssize_t i, count = PyList_GET_SIZE(value)
+    cdef Step step
+    _count_items(self, out, count, depth, path)
+    _checked(rlw_rlx_put_list(&out.writer, <uint32_t> count))
+    step.parent = path
+    step.key = NULL
+    for i in range(count):
+        if PyList_GET_SIZE(value) != count:
+            raise EncodeError("the list changed while it was encoded", path=path_of(path))
+        step.index = i
+        item = <object> PyList_GET_ITEM(value, i)
+        _put(self, out, item, depth + 1, &step)
+    return 0
+
+
+cdef int _put_tuple(Encoder self, Output *out, tuple value, uint32_t depth,
+                    const Step *path) except -1:
+    cdef Py_ssize_t i, count = PyTuple_GET_SIZE(value)
+    cdef Step step
+    _count_items(self, out, count, depth, path)
+    _checked(rlw_rlx_put_list(&out.writer, <uint32_t> count))
+    step.parent = path
+    step.key = NULL
+    for i in range(count):
+        step.index = i
+        _put(self, out, <object> PyTuple_GET_ITEM(value, i), depth + 1, &step)
+    return 0
+
+
+cdef int _put_scalar(Output *out, object value, const Step *path) except -1:
+    """A NumPy scalar."""
+    if isinstance(value, _np_bool):
+        return _checked(rlw_rlx_put_boolean(&out.writer, bool(value)))
+    if isinstance(value, _np_integer) and not isinstance(value, _np_timedelta):
+        if value.itemsize == 4 and isinstance(value, _np_unsigned):
+            return _checked(rlw_rlx_put_uint4(&out.writer, <uint32_t> int(value)))
+        return _put_int(out, int(value), path, value.itemsize == 8)
+    if isinstance(value, _np_floating):
+        return _checked(rlw_rlx_put_double(&out.writer, float(value)))
+    raise EncodeError(
+        f"RLX has no type for a {type(value).__qualname__} scalar: send it as an array with "
+        f"numpy.asarray(value)",
+        path=path_of(path),
+    )
+
+
+cdef int _put_other(Encoder self, Output *out, object value, uint32_t depth,
+                    const Step *path) except -1:
+    """All that is not of one of the plain types: subclasses, NumPy scalars, images, arrays."""
+    if isinstance(value, bool):
+        return _checked(rlw_rlx_put_boolean(&out.writer, value))
+    if isinstance(value, int):
+        return _put_int(out, int(value), path, False)
+    if isinstance(value, float):
+        return _checked(rlw_rlx_put_double(&out.writer, float(value)))
+    if isinstance(value, str):
+        _checked(rlw_rlx_put_type(&out.writer, RLW_RLX_STRING))
+        return _put_text(self, out, <str> value, path)
+    if isinstance(value, dict):
+        return _put_dict(self, out, <dict> value, depth, path)
+    if isinstance(value, list):
+        return _put_list(self, out, <list> value, depth, path)
+    if isinstance(value, tuple):
+        return _put_tuple(self, out, <tuple> value, depth, path)
+    if isinstance(value, np.ndarray):
+        return _put_array(self, out, np.asarray(value), path)
+    if isinstance(value, _np_generic) and not isinstance(value, _np_bytes):
+        return _put_scalar(out, value, path)
+    if value is NONE:
+        return _checked(rlw_rlx_put_type(&out.writer, RLW_RLX_NONE))
+    image = _as_image(value)
+    if image is not None:
+        return _put_image(self, out, image, path)
+    try:
+        array = foreign_array(value)
+    except EncodeError as problem:
+        raise EncodeError(problem.reason, path=path_of(path)) from problem.__cause__
+    if array is None:
+        raise EncodeError(
+            f"RLX has no type for {type(value).__qualname__}: expected None, bool, int, float, "
+            f"str, list, tuple, dict, an array or a Pillow image",
+            path=path_of(path),
+        )
+    return _put_array(self, out, array, path)
+
+
+cdef int _put(Encoder self, Output *out, object value, uint32_t depth,
+              const Step *path) except -1:
+    """One typed value."""
+    kind = type(value)
+    if kind is float:
+        return _checked(rlw_rlx_put_double(&out.writer, PyFloat_AS_DOUBLE(value)))
+    if value is None:
+        return _checked(rlw_rlx_put_null(&out.writer))
+    if kind is bool:
+        return _checked(rlw_rlx_put_boolean(&out.writer, value is True))
+    if kind is str:
+        _checked(rlw_rlx_put_type(&out.writer, RLW_RLX_STRING))
+        return _put_text(self, out, <str> value, path)
+    if kind is int:
+        return _put_int(out, value, path, False)
+    if kind is list:
+        return _put_list(self, out, <list> value, depth, path)
+    if kind is dict:
+        return _put_dict(self, out, <dict> value, depth, path)
+    if cnp.PyArray_CheckExact(value):
+        return _put_array(self, out, <cnp.ndarray> value, path)
+    if kind is tuple:
+        return _put_tuple(self, out, <tuple> value, depth, path)
+    return _put_other(self, out, value, depth, path)
+
+
+cdef inline void _open(Output *out) noexcept:
+    out.references = out.first
+    out.count = 0
+    out.capacity = INLINE_REFERENCES
+    out.referenced = 0
+    out.items = 0
+    rlw_writer_init(&out.writer, out.room, ROOM)
+
+
+cdef inline void _close(Output *out) noexcept:
+    cdef Py_ssize_t i
+    for i in range(out.count):
+        Py_DECREF(<object> out.references[i].owner)
+    if out.references != out.first:
+        free(out.references)
+    rlw_writer_free(&out.writer)
+
+
+cdef inline size_t _total(Output *out) noexcept:
+    return rlw_written(&out.writer) - out.start + out.referenced
+
+
+cdef void _assemble(Output *out, uint8_t *to) noexcept nogil:
+    """Copy the message, references and all, to `to`."""
+    cdef size_t done = out.start
+    cdef Py_ssize_t i
+    for i in range(out.count):
+        memcpy(to, out.writer.start + done, out.references[i].at - done)
+        to += out.references[i].at - done
+        done = out.references[i].at
+        memcpy(to, out.references[i].data, out.references[i].size)
+        to += out.references[i].size
+    memcpy(to, out.writer.start + done, rlw_written(&out.writer) - done)
+
+
+cdef class Encoder:
+    """Encodes messages; configured once, without state of its own, so threads may share it.
+
+    Args:
+        framed: put RLX's netstring around each message, as it stands on a byte stream.
+        dialect: ``"relaax"`` as the program speaks; ``"readme"`` leaves out the dtype string of
+            arrays, as the README's table does.
+        limits: maxima; `rlwire.limits.DEFAULT` when None.
+    """
+
+    def __init__(self, *, framed=False, dialect="relaax", limits=None):
+        fill_limits(&self._limits, limits, &self._message)
+        self.framed = framed
+        self.dialect = check_dialect(dialect)
+        self._readme = dialect == "readme"
+
+    cdef int write(self, Output *out, dict message) except -1:
+        """The whole message into `out`, frame included."""
+        cdef uint64_t size
+        cdef uint8_t *prefix
+        if message is None:
+            raise EncodeError("a message must be a dict, not None")
+        out.start = RLW_NETSTRING_ROOM if self.framed else 0
+        out.writer.at += out.start
+        _count_items(self, out, PyDict_Size(message), 0, NULL)
+        _checked(rlw_rlx_put_version(&out.writer))
+        _put_entries(self, out, message, 0, NULL)
+        size = _total(out)
+        if size > self._message:
+            raise LimitExceeded("message", self._message, size)
+        if self.framed:
+            _checked(rlw_put(&out.writer, b",", 1))
+            prefix = rlw_netstring_prefix_before(out.writer.start + out.start, size)
+            out.start = prefix - out.writer.start
+        return 0
+
+    cpdef bytes encode(self, dict message):
+        """Return the message as bytes; each array is copied once.
+
+        Raises:
+            EncodeError: a value that RLX cannot carry.
+            LimitExceeded: the message passes one of the limits.
+        """
+        cdef Output out
+        cdef bytes encoded
+        _open(&out)
+        try:
+            self.write(&out, message)
+            if out.count == 0:
+                return PyBytes_FromStringAndSize(
+                    <char *> out.writer.start + out.start, _total(&out)
+                )
+            encoded = PyBytes_FromStringAndSize(NULL, _total(&out))
+            _assemble(&out, <uint8_t *> PyBytes_AS_STRING(encoded))
+            return encoded
+        finally:
+            _close(&out)
+
+    cpdef Py_ssize_t encode_into(self, dict message, object buffer,
+                                 Py_ssize_t offset=0) except -1:
+        """Write the message into a writable buffer from `offset` on; return the bytes written.
+
+        Raises:
+            EncodeError: as `encode`, or the buffer is too small; nothing is written then.
+            LimitExceeded: as `encode`.
+        """
+        cdef Output out
+        cdef Py_buffer view
+        cdef size_t total
+        _open(&out)
+        try:
+            self.write(&out, message)
+            total = _total(&out)
+            PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
+            try:
+                if offset < 0 or offset > view.len or total > <size_t> (view.len - offset):
+                    raise EncodeError(
+                        f"the message takes {total} bytes, the buffer has {view.len} and "
+                        f"offset is {offset}"
+                    )
+                _assemble(&out, <uint8_t *> view.buf + offset)
+            finally:
+                PyBuffer_Release(&view)
+            return <Py_ssize_t> total
+        finally:
+            _close(&out)
+
+    cpdef list encode_parts(self, dict message):
+        """Return the message as buffers for `socket.sendmsg`, large arrays by reference.
+
+        An array that is referred to must not change until the parts are sent; the parts keep it
+        alive.
+
+        Raises:
+            EncodeError, LimitExceeded: as `encode`.
+        """
+        cdef Output out
+        cdef Reference *reference
+        cdef size_t done
+        cdef Py_ssize_t i
+        _open(&out)
+        try:
+            self.write(&out, message)
+            parts = []
+            done = out.start
+            for i in range(out.count):
+                reference = &out.references[i]
+                if reference.at > done:
+                    parts.append(PyBytes_FromStringAndSize(
+                        <char *> out.writer.start + done, reference.at - done))
+                    done = reference.at
+                parts.append(
+                    span_view(reference.data, reference.size, <object> reference.owner))
+            if rlw_written(&out.writer) > done:
+                parts.append(PyBytes_FromStringAndSize(
+                    <char *> out.writer.start + done,
+                    rlw_written(&out.writer) - done))
+            return parts
+        finally:
+            _close(&out)
+
+
+cdef Encoder _default = Encoder()
+cdef Encoder _default_framed = Encoder(framed=True)
+
+
+cdef Encoder _encoder(framed, dialect, limits):
+    if limits is None and dialect == "relaax":
+        return _default_framed if framed else _default
+    return Encoder(framed=framed, dialect=dialect, limits=limits)
+
+
+def encode(message, *, framed=False, dialect="relaax", limits=None):
+    """Return an RLX message as bytes; `Encoder` explains the options."""
+    return _encoder(framed, dialect, limits).encode(message)
+
+
+def encode_into(message, buffer, offset=0, *, framed=False, dialect="relaax", limits=None):
+    """Write an RLX message into a buffer, return the bytes written; see `Encoder`."""
+    return _encoder(framed, dialect, limits).encode_into(message, buffer, offset)
+
+
+def encode_parts(message, *, framed=False, dialect="relaax", limits=None):
+    """Return an RLX message as buffers, large arrays by reference; see `Encoder`."""
+    return _encoder(framed, dialect, limits).encode_parts(message)

@@ -1,0 +1,36 @@
+"""What RLX's encoder and decoder share: their options, and a value's path for error texts."""
+
+from libc.stdint cimport uint64_t
+
+from rlwire.kernels cimport rlw_rlx_limits
+
+from rlwire.limits import DEFAULT, Limits
+
+
+cdef int fill_limits(rlw_rlx_limits *out, limits, uint64_t *message) except -1:
+    if limits is None:
+        limits = DEFAULT
+    elif not isinstance(limits, Limits):
+        raise TypeError(f"limits must be a rlwire.limits.Limits, not {type(limits).__name__}")
+    out.items = limits.items
+    out.string = limits.string
+    out.pixels = limits.pixels
+    out.depth = limits.depth
+    out.dims = limits.dims
+    message[0] = limits.message
+    return 0
+
+
+cdef str check_dialect(dialect):
+    if dialect not in ("relaax", "readme"):
+        raise ValueError(f"dialect must be 'relaax' or 'readme', not {dialect!r}")
+    return dialect
+
+
+cdef str path_of(const Step *step):
+    """`$.state[3]` for a chain of steps, the innermost given."""
+    parts = []
+    while step != NULL:
+        parts.append(f"[{step.index}]" if step.key == NULL else f".{<object> step.key}")
+        step = step.parent
+    return "$" + "".join(reversed(parts))

@@ -1,0 +1,176 @@
+"""The C headers for Cython: declarations only, nothing to import at run time.
+
+An outside module compiles with `rlwire.get_include()` on its include path and says
+`from rlwire.kernels cimport rlw_cursor, ...`.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+cdef extern from "rlwire/status.h" nogil:
+    ctypedef enum rlw_status:
+        RLW_OK
+        RLW_NEED_MORE
+        RLW_BAD_VERSION
+        RLW_BAD_TYPE
+        RLW_BAD_COUNT
+        RLW_BAD_BOOLEAN
+        RLW_BAD_TEXT
+        RLW_BAD_DTYPE
+        RLW_BAD_MODE
+        RLW_BAD_SHAPE
+        RLW_BAD_SIZE
+        RLW_BAD_PREFIX
+        RLW_BAD_END
+        RLW_TRAILING
+        RLW_OVER_MESSAGE
+        RLW_OVER_DEPTH
+        RLW_OVER_ITEMS
+        RLW_OVER_DIMS
+        RLW_OVER_STRING
+        RLW_OVER_PIXELS
+        RLW_NO_MEMORY
+    ctypedef struct rlw_fault:
+        rlw_status status
+        const uint8_t *at
+        uint64_t got
+        uint64_t allowed
+    const char *rlw_status_text(rlw_status status) noexcept
+
+cdef extern from "rlwire/endian.h" nogil:
+    uint32_t rlw_load_u32le(const uint8_t *p) noexcept
+    int rlw_host_is_little() noexcept
+
+cdef extern from "rlwire/cursor.h" nogil:
+    ctypedef struct rlw_cursor:
+        const uint8_t *at
+        const uint8_t *end
+        rlw_fault fault
+    void rlw_cursor_init(rlw_cursor *c, const uint8_t *data, size_t size) noexcept
+    size_t rlw_left(const rlw_cursor *c) noexcept
+    rlw_status rlw_fail(rlw_cursor *c, rlw_status status, const uint8_t *at, uint64_t got,
+                        uint64_t allowed) noexcept
+
+cdef extern from "rlwire/writer.h" nogil:
+    ctypedef struct rlw_writer:
+        uint8_t *start
+        uint8_t *at
+        uint8_t *end
+        int on_heap
+    void rlw_writer_init(rlw_writer *w, uint8_t *room, size_t size) noexcept
+    void rlw_writer_free(rlw_writer *w) noexcept
+    size_t rlw_written(const rlw_writer *w) noexcept
+    rlw_status rlw_reserve(rlw_writer *w, size_t size) noexcept
+    rlw_status rlw_put(rlw_writer *w, const void *data, size_t size) noexcept
+
+cdef extern from "rlwire/netstring.h" nogil:
+    int RLW_NETSTRING_ROOM
+    rlw_status rlw_netstring_prefix(rlw_cursor *c, uint64_t limit, uint64_t *size) noexcept
+    rlw_status rlw_netstring_read(rlw_cursor *c, uint64_t limit, const uint8_t **body,
+                                  size_t *size) noexcept
+    uint8_t *rlw_netstring_prefix_before(uint8_t *end, uint64_t size) noexcept
+
+cdef extern from "rlwire/utf8.h" nogil:
+    bint rlw_is_ascii(const uint8_t *p, size_t size) noexcept
+
+cdef extern from "rlwire/dtype.h" nogil:
+    ctypedef struct rlw_dtype:
+        char kind
+        char order
+        uint32_t itemsize
+    bint rlw_dtype_parse(const uint8_t *text, size_t size, rlw_dtype *out) noexcept
+
+cdef extern from "rlwire/image.h" nogil:
+    ctypedef struct rlw_image_mode:
+        const char *name
+        uint8_t channels
+        uint8_t itemsize
+        char kind
+        char order
+        uint8_t scaled
+    const rlw_image_mode *rlw_image_mode_find(const uint8_t *name, size_t size) noexcept
+    uint64_t rlw_image_bytes(const rlw_image_mode *mode, uint32_t width, uint32_t height) noexcept
+    void rlw_unit_floats(const uint8_t *pixels, size_t count, float *out) noexcept
+    void rlw_unpack_bits(const uint8_t *bits, uint32_t width, uint32_t height,
+                         uint8_t *out) noexcept
+
+cdef extern from "rlwire/rlx.h" nogil:
+    ctypedef enum rlw_rlx_type:
+        RLW_RLX_NONE
+        RLW_RLX_NULL
+        RLW_RLX_INT4
+        RLW_RLX_STRING
+        RLW_RLX_DOUBLE
+        RLW_RLX_BOOLEAN
+        RLW_RLX_IMAGE
+        RLW_RLX_NDARRAY
+        RLW_RLX_LIST
+        RLW_RLX_UINT4
+        RLW_RLX_INT64
+        RLW_RLX_DICT
+    ctypedef struct rlw_rlx_limits:
+        uint64_t items
+        uint64_t string
+        uint64_t pixels
+        uint32_t depth
+        uint32_t dims
+    ctypedef struct rlw_rlx_reader:
+        rlw_cursor c
+        rlw_rlx_limits limits
+        uint64_t items
+        int readme
+        rlw_dtype dtype
+    ctypedef struct rlw_text:
+        const uint8_t *data
+        size_t size
+    ctypedef struct rlw_rlx_array:
+        rlw_text name
+        rlw_dtype dtype
+        uint32_t dims
+        const uint8_t *shape
+        const uint8_t *data
+        size_t size
+    ctypedef struct rlw_rlx_image:
+        const rlw_image_mode *mode
+        rlw_text name
+        uint32_t width
+        uint32_t height
+        const uint8_t *data
+        size_t size
+    union rlw_rlx_payload:
+        int64_t integer
+        double real
+        bint boolean
+        rlw_text text
+        uint32_t count
+        rlw_rlx_array array
+        rlw_rlx_image image
+    ctypedef struct rlw_rlx_value:
+        rlw_rlx_type type
+        const uint8_t *at
+        rlw_rlx_payload as_ "as"
+    void rlw_rlx_reader_init(rlw_rlx_reader *r, const uint8_t *data, size_t size,
+                             const rlw_rlx_limits *limits) noexcept
+    rlw_status rlw_rlx_read_version(rlw_rlx_reader *r) noexcept
+    rlw_status rlw_rlx_read_text(rlw_rlx_reader *r, rlw_text *out) noexcept
+    rlw_status rlw_rlx_count(rlw_rlx_reader *r, const uint8_t *at, uint64_t count) noexcept
+    rlw_status rlw_rlx_read(rlw_rlx_reader *r, rlw_rlx_value *v) noexcept
+    size_t rlw_rlx_find_data(const uint8_t *start, const uint8_t *message, size_t size,
+                             size_t least, const rlw_rlx_limits *limits) noexcept
+    rlw_status rlw_rlx_put_version(rlw_writer *w) noexcept
+    rlw_status rlw_rlx_put_text(rlw_writer *w, const void *text, uint32_t size) noexcept
+    rlw_status rlw_rlx_put_type(rlw_writer *w, rlw_rlx_type type) noexcept
+    rlw_status rlw_rlx_put_null(rlw_writer *w) noexcept
+    rlw_status rlw_rlx_put_boolean(rlw_writer *w, int value) noexcept
+    rlw_status rlw_rlx_put_int4(rlw_writer *w, int32_t value) noexcept
+    rlw_status rlw_rlx_put_uint4(rlw_writer *w, uint32_t value) noexcept
+    rlw_status rlw_rlx_put_int64(rlw_writer *w, int64_t value) noexcept
+    rlw_status rlw_rlx_put_integer(rlw_writer *w, int64_t value) noexcept
+    rlw_status rlw_rlx_put_double(rlw_writer *w, double value) noexcept
+    rlw_status rlw_rlx_put_string(rlw_writer *w, const void *text, uint32_t size) noexcept
+    rlw_status rlw_rlx_put_list(rlw_writer *w, uint32_t count) noexcept
+    rlw_status rlw_rlx_put_dict(rlw_writer *w, uint32_t count) noexcept
+    rlw_status rlw_rlx_put_array_head(rlw_writer *w, const void *dtype, uint32_t dtype_size,
+                                      uint32_t dims, const uint32_t *shape,
+                                      uint32_t size) noexcept
+    rlw_status rlw_rlx_put_image_head(rlw_writer *w, const void *mode, uint32_t mode_size,
+                                      uint32_t width, uint32_t height, uint32_t size) noexcept

@@ -1,0 +1,352 @@
+"""RLX: an environment (`Client`) asks, an agent's server (`Server`) answers, one at a time.
+
+Everything that may be said is in `TRANSITIONS`; client and server read the same table from
+opposite sides. Messages are plain dictionaries with a ``command`` or a ``response``. The bytes
+are `rlwire.codecs.rlx`'s; what the commands do is the adapters'.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Literal, NoReturn
+
+from rlwire.codecs import rlx
+from rlwire.errors import (
+    LocalProtocolError,
+    RemoteProtocolError,
+    RlwireError,
+)
+from rlwire.limits import DEFAULT, Limits
+
+__all__ = ["ANSWERS", "TRANSITIONS", "Client", "Server", "State"]
+
+Buffer = bytes | bytearray | memoryview
+Message = dict[str, Any]
+
+
+class State(enum.Enum):
+    """Where a conversation stands; the names ending in ING wait for an answer."""
+
+    NEW = "new"
+    INITIALIZING = "initializing"
+    READY = "ready"
+    UPDATING = "updating"
+    RESETTING = "resetting"
+    REPORTING_NEW = "reporting, not initialized"
+    REPORTING = "reporting"
+    BROKEN = "broken"
+    CLOSED = "closed"
+
+
+ANSWERS = {"init": "ready", "update": "action", "reset": "done", "update_metrics": "done"}
+"""Each command and the response that says it went well; ``error`` answers any."""
+
+TRANSITIONS: dict[tuple[State, str], State] = {
+    (State.NEW, "init"): State.INITIALIZING,
+    (State.NEW, "update_metrics"): State.REPORTING_NEW,
+    (State.INITIALIZING, "ready"): State.READY,
+    (State.INITIALIZING, "error"): State.NEW,
+    # RELAAX lets a client init again, for another exploit flag.
+    (State.READY, "init"): State.INITIALIZING,
+    (State.READY, "update"): State.UPDATING,
+    (State.READY, "reset"): State.RESETTING,
+    (State.READY, "update_metrics"): State.REPORTING,
+    (State.UPDATING, "action"): State.READY,
+    (State.UPDATING, "error"): State.READY,
+    (State.RESETTING, "done"): State.READY,
+    (State.RESETTING, "error"): State.READY,
+    (State.REPORTING, "done"): State.READY,
+    (State.REPORTING, "error"): State.READY,
+    (State.REPORTING_NEW, "done"): State.NEW,
+    (State.REPORTING_NEW, "error"): State.NEW,
+    # The server cannot tell any more where a message begins; it may still say so.
+    (State.BROKEN, "error"): State.CLOSED,
+}
+"""What may be said in which state, and the state after it."""
+
+_TEXT = 1000  # characters of an error's text that a peer is told
+
+
+class _Node:
+    """A state with its rows of the table, so that a step is one dictionary look-up."""
+
+    __slots__ = ("commands", "replies", "reports", "state")
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.commands: dict[Any, _Node] = {}
+        self.replies: dict[Any, _Node] = {}
+        self.reports = state in (State.REPORTING, State.REPORTING_NEW)
+
+
+_NODES = {state: _Node(state) for state in State}
+for (_state, _name), _next in TRANSITIONS.items():
+    _row = _NODES[_state].commands if _name in ANSWERS else _NODES[_state].replies
+    _row[_name] = _NODES[_next]
+_NEW, _BROKEN, _CLOSED = _NODES[State.NEW], _NODES[State.BROKEN], _NODES[State.CLOSED]
+
+
+class _Session:
+    """What both sides share.
+
+    Args:
+        limits: maxima for both directions; ``received`` is for whole frames of the peer's. None
+            for the default ones.
+        dialect: ``"relaax"``, or ``"readme"`` for arrays without their dtype.
+        images: what a decoded image becomes: ``"float32"`` (as RELAAX hands it to its agents),
+            ``"array"`` or ``"pil"``.
+        dtype: of the arrays that the peer sends, for ``dialect="readme"``.
+    """
+
+    __slots__ = ("__weakref__", "_decode", "_encode", "_node", "_owed", "_received")
+
+    def __init__(
+        self,
+        *,
+        limits: Limits | None = None,
+        dialect: Literal["relaax", "readme"] = "relaax",
+        images: Literal["array", "float32", "pil"] = "float32",
+        dtype: Any = None,
+    ) -> None:
+        limits = DEFAULT if limits is None else limits
+        self._encode = rlx.Encoder(framed=True, dialect=dialect, limits=limits).encode_parts
+        self._decode = rlx.Decoder(
+            copy=None, images=images, dialect=dialect, dtype=dtype, framed=True, limits=limits
+        ).decode
+        self._received = limits.received
+        self._node = _NEW
+        self._owed = False
+
+    @property
+    def state(self) -> State:
+        """Where the conversation stands."""
+        return self._node.state
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more may be said."""
+        return self._node is _CLOSED
+
+    def next_deadline(self) -> float | None:
+        """Return None: RLX has no timed rules."""
+        return None
+
+    def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
+        """Return where, from `start`, the frame's first large array begins; 0 if unknown."""
+        return rlx.data_offset(buffer, start, end)
+
+    def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
+        """Return the size of the frame that begins at `start`, 0 if more bytes must tell.
+
+        Raises:
+            DecodeError: it does not begin with a netstring's length.
+            LimitExceeded: it is longer than the limit ``received``.
+        """
+        try:
+            return rlx.frame_size(buffer, start, end, self._received)
+        except RlwireError:
+            self._break()
+            raise
+
+    def _break(self) -> None:
+        self._node = _CLOSED
+
+
+class Client(_Session):
+    """The environment's side: sends commands, receives replies."""
+
+    __slots__ = ()
+
+    def send(self, event: Message) -> list[Buffer]:
+        """Return the buffers of one command.
+
+        Raises:
+            LocalProtocolError: the command is not allowed now; the text says what is.
+            EncodeError, LimitExceeded: it cannot be written.
+        """
+        try:
+            node = self._node.commands[event["command"]]
+        except (KeyError, TypeError):
+            self._not_now(event)
+        buffers = self._encode(event)
+        self._node = node
+        return buffers
+
+    def receive(self, message: Buffer) -> list[Message]:
+        """Take one frame and return the reply in it; an ``error`` reply is returned like others.
+
+        Raises:
+            DecodeError, LimitExceeded: the bytes are wrong; the session is closed.
+            RemoteProtocolError: it does not answer the command; the session is closed.
+        """
+        try:
+            reply = self._decode(message)
+        except RlwireError:
+            self._node = _CLOSED
+            raise
+        try:
+            self._node = self._node.replies[reply["response"]]
+        except (KeyError, TypeError):
+            self._no_answer(reply)
+        return [reply]
+
+    def refuse(self, error: RlwireError) -> list[Buffer]:
+        """Close the session; RLX has no words for a client that refuses."""
+        self._node = _CLOSED
+        return []
+
+    def _not_now(self, event: Message) -> NoReturn:
+        raise LocalProtocolError(
+            f"{_called(event, 'command')} cannot be sent now; {_allowed(self._node, 'send')}"
+        ) from None
+
+    def _no_answer(self, reply: Message) -> NoReturn:
+        before, self._node = self._node, _CLOSED
+        raise RemoteProtocolError(
+            f"the server sent {_called(reply, 'response')}; {_allowed(before, 'be sent')}"
+        ) from None
+
+
+class Server(_Session):
+    """The agent's side: receives commands, sends replies.
+
+    A command out of turn changes nothing: `receive` raises an error whose text the peer should be
+    told, and one error reply may be sent for it.
+    """
+
+    __slots__ = ()
+
+    def receive(self, message: Buffer) -> list[Message]:
+        """Take one frame and return the command in it.
+
+        An ``update_metrics`` always has ``data``, a list of dictionaries with ``method``,
+        ``name``, ``y`` and ``x``: the older form without it is brought into this one.
+
+        Raises:
+            DecodeError, LimitExceeded: the bytes are wrong; one error reply may still be sent.
+            RemoteProtocolError: the command is unknown, malformed or not allowed now. The state
+                is as before, unless the command came before the last one was answered: answers
+                carry no number, so the peer could not tell them apart, and after one error
+                reply the session is closed.
+        """
+        try:
+            command = self._decode(message)
+        except RlwireError:
+            self._break()
+            raise
+        try:
+            node = self._node.commands[command["command"]]
+        except (KeyError, TypeError):
+            self._out_of_turn(command)
+        if node.reports:
+            self._gather(command)
+        self._node = node
+        return [command]
+
+    def send(self, event: Message) -> list[Buffer]:
+        """Return the buffers of one reply.
+
+        Raises:
+            LocalProtocolError: it does not answer the command that is pending.
+            EncodeError, LimitExceeded: it cannot be written; the command is still pending.
+        """
+        try:
+            response = event["response"]
+            node = self._node.replies[response]
+        except (KeyError, TypeError):
+            return self._unasked(event)
+        if response == "action" and "data" not in event:
+            raise LocalProtocolError("an 'action' needs its 'data', the action itself")
+        buffers = self._encode(event)
+        self._node = node
+        return buffers
+
+    def refuse(self, error: RlwireError) -> list[Buffer]:
+        """Return the error reply that tells the peer about `error`.
+
+        After a command out of turn the session goes on, otherwise it is closed.
+        """
+        if self._node is _CLOSED:
+            return []
+        text = str(error)[:_TEXT].encode("utf-8", "backslashreplace").decode("utf-8")
+        buffers = self._encode({"response": "error", "message": text})
+        if isinstance(error, RemoteProtocolError) and self._owed:
+            self._owed = False
+        else:
+            self._node = _CLOSED
+        return buffers
+
+    def _break(self) -> None:
+        if self._node is not _CLOSED:
+            self._node = _BROKEN
+
+    def _unasked(self, event: Message) -> list[Buffer]:
+        """Allow one error reply to a command out of turn."""
+        if self._owed and type(event) is dict and event.get("response") == "error":
+            buffers = self._encode(event)
+            self._owed = False
+            return buffers
+        raise LocalProtocolError(
+            f"{_called(event, 'response')} cannot be sent now; {_allowed(self._node, 'send')}"
+        ) from None
+
+    def _out_of_turn(self, command: Message) -> NoReturn:
+        node = self._node
+        name = command.get("command")
+        if node.replies:
+            self._break()
+        else:
+            self._owed = node is not _CLOSED
+        if "command" not in command:
+            raise RemoteProtocolError("the message has no 'command'") from None
+        if not isinstance(name, str) or name not in ANSWERS:
+            raise RemoteProtocolError(
+                f"unknown {_called(command, 'command')}; known are {', '.join(ANSWERS)}"
+            ) from None
+        raise RemoteProtocolError(
+            f"{_called(command, 'command')} is not allowed now; {_allowed(node, 'be sent')}"
+        ) from None
+
+    def _gather(self, command: Message) -> None:
+        given = command.get("data", [command])
+        try:
+            if not isinstance(given, list):
+                raise TypeError
+            entries = [_metric(entry) for entry in given]
+        except (KeyError, TypeError):
+            self._owed = True
+            raise RemoteProtocolError(
+                "the command 'update_metrics' needs 'data', a list of dictionaries with 'name' "
+                "(a string), 'y', and maybe 'method' (a string) and 'x'; or these keys themselves"
+            ) from None
+        command.clear()
+        command["command"] = "update_metrics"
+        command["data"] = entries
+
+
+def _metric(entry: Any) -> Message:
+    if not isinstance(entry, dict):
+        raise TypeError
+    name, method = entry["name"], entry.get("method", "scalar")
+    if not (isinstance(name, str) and isinstance(method, str)):
+        raise TypeError
+    return {"method": method, "name": name, "y": entry["y"], "x": entry.get("x")}
+
+
+def _called(message: Any, kind: str) -> str:
+    """Name a message for an error's text, without repeating all that a peer wrote."""
+    if not isinstance(message, dict):
+        return f"a {type(message).__name__} instead of a dictionary with a {kind!r}"
+    if kind not in message:
+        return f"a message without {kind!r}"
+    value = message[kind]
+    if not isinstance(value, str):
+        return f"{kind} of type {type(value).__name__}"
+    return f"{kind} {value[:60]!r}"
+
+
+def _allowed(node: _Node, verb: str) -> str:
+    names = [repr(name) for name in (*node.commands, *node.replies)]
+    if not names:
+        return f"the session is {node.state.value}"
+    return f"in the state {node.state.name} can {verb}: {', '.join(names)}"

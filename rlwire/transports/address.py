@@ -1,0 +1,123 @@
+"""Addresses of stream sockets: what users write, and what the socket module takes.
+
+No sockets are opened here; `Address.resolve` may ask the system's resolver.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+__all__ = ["Address", "AddressLike", "parse"]
+
+# sockaddr_un.sun_path holds 108 bytes on Linux, 104 on macOS and the BSDs, and ends in a NUL.
+_UNIX_PATH_MAX = 107 if sys.platform.startswith("linux") else 103
+
+
+@dataclass(frozen=True)
+class Address:
+    """A TCP address (``host`` and ``port``) or a unix socket (``path``).
+
+    Attributes:
+        host: name or number, IPv6 without brackets; empty for a unix socket.
+        port: 0 to 65535; 0 lets the system choose one to listen on.
+        path: file name of a unix socket; empty for TCP.
+    """
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.host) == bool(self.path):
+            raise ValueError(
+                "an address has either a host or a path; to listen on every interface "
+                "name the host 0.0.0.0 or ::"
+            )
+        if not 0 <= self.port <= 65535:
+            raise ValueError(f"port {self.port} is not between 0 and 65535")
+        if len(os.fsencode(self.path)) > _UNIX_PATH_MAX:
+            raise ValueError(
+                f"a unix socket's path has at most {_UNIX_PATH_MAX} bytes on this system, "
+                f"not {len(os.fsencode(self.path))}: {self.path!r}"
+            )
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def resolve(self, *, listen: bool = False) -> list[tuple[int, Any]]:
+        """Return (family, socket address) pairs in the order to try them.
+
+        Args:
+            listen: for binding. IPv4 then comes first, because a name such as localhost may
+                mean ::1 too, and RELAAX's own clients open IPv4 sockets only.
+
+        Raises:
+            socket.gaierror: the name is not known.
+        """
+        if self.path:
+            if not hasattr(socket, "AF_UNIX"):
+                raise OSError(f"{self}: this system has no unix sockets, use host:port")
+            return [(socket.AF_UNIX, self.path)]
+        found = socket.getaddrinfo(
+            self.host,
+            self.port,
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE if listen else 0,
+        )
+        pairs = [(int(family), sockaddr) for family, _, _, _, sockaddr in found]
+        if listen:
+            pairs.sort(key=lambda pair: pair[0] != socket.AF_INET)
+        return pairs
+
+
+AddressLike: TypeAlias = Address | str | tuple[str, int]
+
+
+def parse(address: AddressLike) -> Address:
+    """Return what ``"host:port"``, ``"[::1]:port"``, ``"unix:/path"`` or ``(host, port)`` means.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if isinstance(address, Address):
+        return address
+    if isinstance(address, str):
+        if address.startswith("unix:"):
+            return Address(path=address[len("unix:") :])
+        host, colon, port = address.rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            raise _not_an_address(address, "an IPv6 address needs brackets: [::1]:7001")
+        # isdecimal alone would take digits of other scripts.
+        if not (colon and host and port.isascii() and port.isdecimal()):
+            raise _not_an_address(address, "")
+        return Address(host, int(port))
+    host, number = _pair(address)
+    return Address(host, number)
+
+
+def _pair(address: object) -> tuple[str, int]:
+    # An IPv6 address from the socket module has four items; flow and scope are left out.
+    if (
+        isinstance(address, (tuple, list))
+        and len(address) in (2, 4)
+        and isinstance(address[0], str)
+        and isinstance(address[1], int)
+        and not isinstance(address[1], bool)
+    ):
+        return address[0], address[1]
+    raise _not_an_address(address, "")
+
+
+def _not_an_address(address: object, hint: str) -> ValueError:
+    return ValueError(
+        f"{address!r} is not an address; expected 'host:port', '[ipv6]:port', 'unix:/path' "
+        f"or (host, port){'; ' + hint if hint else ''}"
+    )

@@ -1,0 +1,508 @@
+"""One end of a blocking connection: sends and receives whole messages, in time or not at all.
+
+The socket stays in blocking mode without a Python-level timeout, and the kernel's own timeouts
+(SO_RCVTIMEO, SO_SNDTIMEO) bound each call, so that a small message costs one system call each
+way and no clock is read. Making connections is in `rlwire.transports.tcp`, buffering in
+`rlwire.transports.framing`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import ssl
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from threading import get_ident
+from time import monotonic
+from types import TracebackType
+from typing import Any, NoReturn
+
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RlwireError,
+)
+from rlwire.transports.framing import FrameReader
+from rlwire.transports.interface import Buffer, StreamSession
+from rlwire.transports.sockets import Timeouts, set_kernel_timeout
+
+__all__ = ["Connection"]
+
+logger = logging.getLogger(__name__)
+
+_WAITALL = getattr(socket, "MSG_WAITALL", 0)
+_IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
+# What the kernel's timeout raises. Elsewhere than on Windows TimeoutError is ETIMEDOUT: the
+# network gave up, the connection is lost.
+_WAITED = TimeoutError if sys.platform == "win32" else BlockingIOError
+_LAST_WORDS = 1.0  # seconds for a refused peer to take in what it is told
+
+
+class Connection:
+    """One end of a connection, for one thread.
+
+    It belongs to the thread that first sends or receives; `close` may be called from any thread
+    and wakes the owner. Made by `rlwire.transports.tcp`.
+
+    Attributes:
+        session: the session that speaks over it.
+        peer: the other end's name, for logs.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_broken",
+        "_closed",
+        "_ended",
+        "_events",
+        "_frame_size",
+        "_fresh",
+        "_idle",
+        "_inbox",
+        "_kernel_timeout",
+        "_owner",
+        "_read",
+        "_reader",
+        "_recv_into",
+        "_send",
+        "_sendmsg",
+        "_session_receive",
+        "_session_send",
+        "_sock",
+        "_tick",
+        "_tls",
+        "_write",
+        "peer",
+        "session",
+    )
+
+    def __init__(
+        self, sock: socket.socket, session: StreamSession, peer: str, timeouts: Timeouts
+    ) -> None:
+        self.session = session
+        self.peer = peer
+        self._sock = sock
+        self._owner = 0
+        self._closed = False
+        self._broken = False
+        self._ended = ""  # why nothing more can be received, once that is so
+        self._events: deque[Any] = deque()
+        self._reader = FrameReader(session)
+        self._inbox = self._reader.inbox
+        # True while no byte and no event waits on this side: the next byte begins a message.
+        self._fresh = True
+        # The bound methods of the path of every message, looked up once.
+        self._session_send = session.send
+        self._session_receive = session.receive
+        self._frame_size = session.frame_size
+        self._idle, self._read, self._write = timeouts.idle, timeouts.read, timeouts.write
+        self._tls = _TLS(sock) if isinstance(sock, ssl.SSLSocket) else None
+        io: Any = self._tls or sock
+        self._recv_into: Callable[..., int] = io.recv_into
+        self._send: Callable[[Buffer], int] = io.send
+        # Windows has no sendmsg.
+        self._sendmsg: Callable[[list[Any]], int] | None = getattr(io, "sendmsg", None)
+        # One wait in the kernel lasts at most half of the time for a whole message. So the clock
+        # need not be read before the first wait, only when that was not enough.
+        waits = [self._idle, self._read and self._read / 2]
+        self._tick = min((wait for wait in waits if wait is not None), default=None)
+        self._kernel_timeout = self._tick
+        self._set_receive_timeout(self._tick)
+        self._set_send_timeout(self._write and self._write / 2)
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Connection to {self.peer}{', closed' if self._closed else ''}>"
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called, by the user or because the connection broke."""
+        return self._closed
+
+    @property
+    def broken(self) -> bool:
+        """Whether the connection ended otherwise than by `close`, or inside a message."""
+        return self._broken
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, -1 once it is closed."""
+        return self._sock.fileno()
+
+    def handshake(self, seconds: float | None) -> None:
+        """Take the connection over for this thread, and run the server's side of TLS's handshake.
+
+        Raises:
+            DeadlineExceeded: it took more than `seconds`; the connection is closed.
+            ConnectionClosed: it failed; the connection is closed.
+        """
+        self._claim()
+        if self._tls is None:
+            return
+        try:
+            self._tls.handshake(seconds)
+        except TimeoutError as error:
+            self.close()
+            raise DeadlineExceeded(
+                f"{self.peer}: no TLS handshake within connect={seconds} s"
+            ) from error
+        except (OSError, ValueError) as error:  # ValueError: closed by another thread meanwhile
+            self._lost(error)
+
+    def send(self, event: Any) -> None:
+        """Send one event; returns when the system has taken all of it.
+
+        Raises:
+            LocalProtocolError, EncodeError, LimitExceeded: nothing was sent.
+            DeadlineExceeded: the peer does not read; the connection is closed.
+            ConnectionClosed: the connection is gone.
+        """
+        if get_ident() != self._owner:
+            self._claim()
+        buffers = self._session_send(event)
+        sent = 0
+        try:
+            if len(buffers) == 1:
+                data = buffers[0]
+                sent = self._send(data)
+                if sent == len(data):
+                    return
+            elif self._sendmsg is not None and len(buffers) <= _IOV_MAX:
+                sent = self._sendmsg(buffers)
+                if sent == sum(map(len, buffers)):
+                    return
+        except _WAITED:
+            pass  # half of the time is over, the rest of it follows
+        except OSError as error:
+            self._lost(error)
+        except BaseException:
+            # Ctrl-C, and nobody knows how much was sent: the next message would be garbage.
+            self.close()
+            raise
+        self._send_rest(buffers, sent)
+
+    def receive(self) -> Any:
+        """Return the next event, waiting for it.
+
+        Raises:
+            DecodeError, LimitExceeded: the peer's bytes are wrong, nothing more can be received.
+            RemoteProtocolError: the peer's message is not allowed now; unless that closed the
+                session, the connection can be used further.
+            DeadlineExceeded: no message began within the idle time (the connection stays open),
+                or one began and did not end in time (the connection is closed).
+            ConnectionClosed: the peer closed the connection, or it broke.
+        """
+        if get_ident() != self._owner:
+            self._claim()
+        if not self._fresh:
+            return self._receive_slowly(0.0)
+        inbox = self._inbox
+        try:
+            have = self._recv_into(inbox)
+        except _WAITED:
+            return self._receive_slowly(self._kernel_timeout or 0.0)
+        except OSError as error:
+            self._lost(error)
+        try:
+            if have and self._frame_size(inbox, 0, have) == have:
+                # The slice is a copy, so the session may keep it; of at most the inbox's 4 KiB,
+                # it is made as fast as a view would be.
+                events = self._session_receive(inbox[:have])
+                if len(events) == 1:
+                    return events[0]
+                self._events.extend(events)
+                have = -1
+        except RlwireError as error:
+            self._session_failed(error)
+            raise
+        self._fresh = False
+        if have == 0:
+            self._end_of_stream()
+        if have > 0:
+            self._reader.advance(have)
+        return self._receive_slowly(0.0)
+
+    def refuse(self, error: RlwireError) -> None:
+        """Tell the peer what went wrong, if the protocol has words for that.
+
+        If that was the session's last message the connection is closed. Failures to send are
+        only logged.
+        """
+        try:
+            buffers = self.session.refuse(error)
+            if buffers:
+                self._set_send_timeout(_LAST_WORDS)
+                self._send_rest(buffers, 0)
+                self._set_send_timeout(self._write and self._write / 2)
+            if self.session.closed:
+                if buffers:
+                    self._linger()
+                self.close()
+        except (RlwireError, OSError) as failure:
+            logger.debug("%s: could not be told %r: %s", self.peer, str(error), failure)
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection; a thread that waits in `send` or `receive` wakes up.
+
+        Only the owner frees the socket, at once or in its next call: were another thread to free
+        it, the owner could find itself reading from a new socket with the same number.
+        """
+        self._closed = True
+        self._ended = self._ended or "closed on this side"
+        self._fresh = False
+        if self._owner not in (0, get_ident()) and _runs(self._owner):
+            self._shutdown(socket.SHUT_RDWR)
+            return
+        if self._tls is not None:
+            self._tls.say_goodbye()
+        self._sock.close()
+
+    def stop_receiving(self) -> None:
+        """From any thread: let the owner finish and send its answer, but receive no more."""
+        self._ended = self._ended or "closed on this side"
+        self._recv_into = _nothing
+        self._fresh = False
+        self._shutdown(socket.SHUT_RD)
+
+    # The rest is off the path of a small message.
+
+    def _claim(self) -> None:
+        if self._owner != 0:
+            raise LocalProtocolError(
+                f"the connection to {self.peer} belongs to the thread that first used it "
+                f"({self._owner}), not to this one ({get_ident()}); give each thread its own"
+            )
+        self._owner = get_ident()
+
+    def _send_rest(self, buffers: list[Buffer], sent: int) -> None:
+        until = None if self._write is None else monotonic() + self._write / 2
+        rest = [memoryview(part) for part in buffers]
+        first = 0
+        try:
+            while True:
+                while first < len(rest) and sent >= len(rest[first]):
+                    sent -= len(rest[first])
+                    first += 1
+                if first == len(rest):
+                    break
+                rest[first] = rest[first][sent:]
+                if until is not None:
+                    left = until - monotonic()
+                    if left <= 0:
+                        raise DeadlineExceeded(
+                            f"{self.peer} did not take a message of {sum(map(len, buffers))} "
+                            f"bytes within write={self._write} s"
+                        )
+                    self._set_send_timeout(left)
+                try:
+                    if self._sendmsg is None:
+                        sent = self._send(rest[first])
+                    else:
+                        sent = self._sendmsg(rest[first : first + _IOV_MAX])
+                except _WAITED:
+                    sent = 0
+        except BaseException as error:
+            if isinstance(error, OSError) and not isinstance(error, DeadlineExceeded):
+                self._lost(error)
+            # Too late or interrupted: the next message would be taken for the rest of this one.
+            self.close()
+            raise
+        if until is not None:
+            self._set_send_timeout(self._write and self._write / 2)
+
+    def _receive_slowly(self, waited: float) -> Any:
+        """Return the next event; `waited` seconds of the idle time are over already."""
+        reader, events = self._reader, self._events
+        until = None if self._idle is None else monotonic() - waited + self._idle
+        begun = False
+        while not events:
+            if self._ended:
+                self._raise_ended()
+            try:
+                message = reader.frame()
+                if message is not None:
+                    events.extend(self._session_receive(message))
+                    message = None  # the arena may have the block back
+                    begun = False
+                    continue
+            except RlwireError as error:
+                self._session_failed(error)
+                raise
+            if not begun and reader.partial[0]:
+                begun = True
+                until = None if self._read is None else monotonic() + self._read
+            self._fill(until)
+        event = events.popleft()
+        if self._kernel_timeout != self._tick:
+            self._set_receive_timeout(self._tick)
+        self._fresh = not (events or reader.partial[0] or self._ended)
+        return event
+
+    def _fill(self, until: float | None) -> None:
+        """Receive once into the reader, if a byte comes before `until`."""
+        wait = self._tick
+        if until is not None:
+            left = until - monotonic()
+            if left <= 0:
+                self._too_late()
+            wait = left if wait is None else min(left, wait)
+        if wait != self._kernel_timeout:
+            self._set_receive_timeout(wait)
+        space = self._reader.writable()
+        try:
+            # Only the rest of a large message is waited for whole: nothing follows it in `space`.
+            got = self._recv_into(space, 0, _WAITALL if self._reader.direct else 0)
+        except _WAITED:
+            return
+        except OSError as error:
+            self._lost(error)
+        if got == 0:
+            self._end_of_stream()
+        self._reader.advance(got)
+
+    def _too_late(self) -> NoReturn:
+        have, want = self._reader.partial
+        if not have:
+            raise DeadlineExceeded(f"{self.peer}: no message began within idle={self._idle} s")
+        self.close()
+        raise DeadlineExceeded(
+            f"{self.peer}: {have} of {want or 'an unknown number of'} bytes of a message "
+            f"came within read={self._read} s"
+        )
+
+    def _end_of_stream(self) -> NoReturn:
+        if not self._ended:
+            have, want = self._reader.partial
+            self._ended = "closed by the peer"
+            if have:
+                self._broken = True
+                self._ended += f" after {have} of {want or 'an unknown number of'} message bytes"
+        self._raise_ended()
+
+    def _raise_ended(self) -> NoReturn:
+        raise ConnectionClosed(f"the connection to {self.peer} is {self._ended}")
+
+    def _lost(self, error: OSError | ValueError) -> NoReturn:
+        # After our own close() the socket's complaint (bad descriptor) would only mislead.
+        if self._closed:
+            self.close()
+            raise ConnectionClosed(f"the connection to {self.peer} is {self._ended}") from error
+        self._ended = f"lost: {error}"
+        self._broken = True
+        self.close()
+        raise ConnectionClosed(f"the connection to {self.peer} is {self._ended}") from error
+
+    def _session_failed(self, error: RlwireError) -> None:
+        if sys.version_info >= (3, 11):
+            error.add_note(f"in a message from {self.peer}")
+        if self.session.closed or not isinstance(error, RemoteProtocolError):
+            self._ended = self._ended or f"of no more use: {error}"
+            self._fresh = False
+        if self.session.closed:
+            self.close()
+
+    def _linger(self) -> None:
+        # Closing over unread bytes would reset the connection, and the peer might never see our
+        # last message: read for a moment what still comes.
+        self._shutdown(socket.SHUT_WR)
+        until = monotonic() + _LAST_WORDS
+        junk = bytearray(65536)
+        with contextlib.suppress(OSError):
+            while (left := until - monotonic()) > 0:
+                # Past TLS: what the bytes mean does not matter any more.
+                self._sock.settimeout(left)
+                if not socket.socket.recv_into(self._sock, junk):
+                    break
+
+    def _shutdown(self, how: int) -> None:
+        # Not SSLSocket.shutdown: that takes the TLS object away under the owner's feet.
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self._sock, how)
+
+    def _set_receive_timeout(self, seconds: float | None) -> None:
+        self._kernel_timeout = seconds
+        if self._tls is not None:
+            self._tls.receive_timeout = seconds
+        else:
+            set_kernel_timeout(self._sock, socket.SO_RCVTIMEO, seconds)
+
+    def _set_send_timeout(self, seconds: float | None) -> None:
+        if self._tls is not None:
+            self._tls.send_timeout = seconds
+        else:
+            set_kernel_timeout(self._sock, socket.SO_SNDTIMEO, seconds)
+
+
+class _TLS:
+    """Gives an SSLSocket the calls of a plain socket with kernel timeouts.
+
+    TLS needs Python-level timeouts: one record may take several system calls.
+    """
+
+    __slots__ = ("_current", "_sock", "receive_timeout", "send_timeout")
+
+    def __init__(self, sock: ssl.SSLSocket) -> None:
+        self._sock = sock
+        self._current = sock.gettimeout()
+        self.receive_timeout: float | None = None
+        self.send_timeout: float | None = None
+
+    def handshake(self, seconds: float | None) -> None:
+        self._limit(seconds)
+        self._sock.do_handshake()
+
+    def recv_into(self, space: bytearray | memoryview, count: int = 0, flags: int = 0) -> int:
+        self._limit(self.receive_timeout)
+        try:
+            return self._sock.recv_into(space, len(space))
+        except TimeoutError as error:
+            raise _WAITED from error
+
+    def send(self, data: Buffer) -> int:
+        self._limit(self.send_timeout)
+        try:
+            return self._sock.send(data)
+        except TimeoutError as error:
+            raise _WAITED from error
+
+    def sendmsg(self, parts: list[Buffer]) -> int:
+        # Small parts share a record; TLS copies what it encrypts in any case.
+        if sum(map(len, parts)) <= 16384:
+            return self.send(b"".join(parts))
+        return self.send(parts[0])
+
+    def say_goodbye(self) -> None:
+        """Send TLS's close_notify, without waiting for the peer's."""
+        with contextlib.suppress(OSError, ValueError):
+            self._sock.settimeout(0.0)
+            self._sock.unwrap()
+
+    def _limit(self, seconds: float | None) -> None:
+        if seconds != self._current:
+            self._sock.settimeout(seconds)
+            self._current = seconds
+
+
+def _nothing(*_: object) -> int:
+    return 0
+
+
+def _runs(ident: int) -> bool:
+    return any(thread.ident == ident for thread in threading.enumerate())

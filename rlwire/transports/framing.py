@@ -1,0 +1,149 @@
+"""The receive buffer of a byte stream, without any I/O: both TCP transports share it.
+
+Small messages pass through a small inbox. When the session says that a message is larger than
+that, a block of its size is taken from an arena and the rest of the message is received straight
+into it, so a large array is never copied after the kernel's own copy.
+"""
+
+from __future__ import annotations
+
+from rlwire.buffers import Arena
+from rlwire.transports.interface import Buffer, StreamSession
+
+__all__ = ["INBOX", "FrameReader"]
+
+INBOX = 4096
+"""Bytes of the inbox. An idle connection holds no more than this."""
+
+_ALIGNMENT = 64  # a cache line, and the widest vector register
+
+
+class FrameReader:
+    """Collects the bytes of one stream and hands out one whole frame after another.
+
+    Write received bytes into `writable`, report their number to `advance`, then call `frame`
+    until it returns None.
+
+    Args:
+        session: asked where frames end (`frame_size`) and where their data lies (`data_offset`).
+        arena: where large frames live; by default one of its own.
+
+    Attributes:
+        inbox: where small frames arrive. A transport may receive a whole small frame here and
+            not tell the reader, as long as `partial` is (0, 0).
+    """
+
+    __slots__ = (
+        "_arena",
+        "_block",
+        "_data_offset",
+        "_end",
+        "_frame_size",
+        "_have",
+        "_start",
+        "_view",
+        "_want",
+        "inbox",
+    )
+
+    def __init__(self, session: StreamSession, arena: Arena | None = None) -> None:
+        self._frame_size = session.frame_size
+        self._data_offset = session.data_offset
+        self._arena = Arena() if arena is None else arena
+        self.inbox = bytearray(INBOX)
+        self._view = memoryview(self.inbox)
+        self._start = self._end = 0  # the inbox's bytes not yet handed out
+        self._block: memoryview | None = None  # the large frame that is being received
+        self._have = 0  # bytes of it that are there
+        self._want = 0  # size of the current frame; 0 while unknown
+
+    @property
+    def direct(self) -> bool:
+        """Whether `writable` is the rest of one large frame, so that nothing else fits in it."""
+        return self._block is not None
+
+    @property
+    def partial(self) -> tuple[int, int]:
+        """Bytes that wait here, and the size of the frame that they begin (0: not yet known)."""
+        if self._block is not None:
+            return self._have, self._want
+        return self._end - self._start, self._want
+
+    def writable(self) -> memoryview:
+        """Return where the next bytes belong; it is never empty."""
+        block = self._block
+        if block is not None:
+            return block[self._have :]
+        if self._end == 0:
+            return self._view
+        if self._end == len(self.inbox):
+            self._make_room()
+        return self._view[self._end :]
+
+    def advance(self, count: int) -> None:
+        """Take note that `count` bytes were written to the start of `writable`."""
+        if self._block is not None:
+            self._have += count
+        else:
+            self._end += count
+
+    def frame(self) -> Buffer | None:
+        """Return the next whole frame, which is then the caller's; None if bytes are missing.
+
+        Raises:
+            DecodeError, LimitExceeded: what the session says about the bytes. They stay, so the
+                stream has no further frames.
+        """
+        block = self._block
+        if block is not None:
+            if self._have < self._want:
+                return None
+            self._block = None
+            self._want = 0
+            return block
+        start, end = self._start, self._end
+        if start == end:
+            return None
+        size = self._want or self._frame_size(self.inbox, start, end)
+        if not size:
+            return None
+        if end - start >= size:
+            message = self.inbox[start : start + size]
+            start += size
+            if start == end:
+                start = self._end = 0
+            self._start = start
+            self._want = 0
+            return message
+        self._want = size
+        if size > len(self.inbox):
+            self._begin_block(start, end, size)
+        return None
+
+    def _begin_block(self, start: int, end: int, size: int) -> None:
+        have = end - start
+        offset = self._data_offset(self.inbox, start, end)
+        if not offset and have < len(self.inbox):
+            return  # a few more bytes may tell where the array will lie
+        pad = -offset % _ALIGNMENT
+        block = memoryview(self._arena.take(pad + size))[pad : pad + size]
+        block[:have] = self._view[start:end]
+        self._block, self._have = block, have
+        self._start = self._end = 0
+
+    def _make_room(self) -> None:
+        """Move the waiting bytes to the front of the inbox, a new and larger one if it is full.
+
+        The inbox only grows when a transport delivers bytes while whole frames wait here:
+        asyncio's TLS does, in spite of pause_reading.
+        """
+        start, end = self._start, self._end
+        waiting = end - start
+        if start:
+            # By way of a copy: the two regions may overlap.
+            self._view[:waiting] = self.inbox[start:end]
+        else:
+            inbox = bytearray(2 * len(self.inbox))
+            inbox[:waiting] = self.inbox
+            self.inbox, self._view = inbox, memoryview(inbox)
+        self._start, self._end = 0, waiting

@@ -1,0 +1,253 @@
+"""What the blocking and the asyncio TCP transports share: times, options, listening, waiting.
+
+No threads, no event loop and no messages here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+import socket
+import ssl
+import stat
+import struct
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rlwire.errors import DeadlineExceeded
+from rlwire.transports.address import Address, AddressLike, parse
+
+__all__ = [
+    "Backoff",
+    "Timeouts",
+    "accept_delay",
+    "adopt",
+    "check_not_self",
+    "connect_error",
+    "is_permanent",
+    "listen",
+    "local_address",
+    "peer_name",
+    "prepare",
+    "set_kernel_timeout",
+    "unlink",
+]
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """Seconds that a connection waits; None waits for ever.
+
+    Attributes:
+        connect: for one attempt to connect, its TLS handshake included; a server gives a TLS
+            handshake as much.
+        read: for a message to arrive whole, from its first byte, so a peer that dribbles
+            cannot hold a connection.
+        write: for the system to take a whole message.
+        idle: for the next message to begin. A client waits so long for an answer, and an agent
+            that loads or learns may be slow: an hour.
+    """
+
+    connect: float | None = 10.0
+    read: float | None = 60.0
+    write: float | None = 60.0
+    idle: float | None = 3600.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value is not None and not value > 0:
+                raise ValueError(f"timeout {name} must be positive or None, not {value!r}")
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """How long to wait between attempts to connect.
+
+    Attributes:
+        attempts: how many attempts at most.
+        deadline: seconds for all attempts and the waits between them; None for no deadline.
+        first: seconds to wait after the first failure; each further wait is twice as long.
+        longest: seconds that a wait grows to.
+    """
+
+    attempts: int = 1
+    deadline: float | None = 60.0
+    first: float = 0.1
+    longest: float = 5.0
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise ValueError(f"attempts must be at least 1, not {self.attempts}")
+        if not (self.first > 0 and self.longest > 0):
+            raise ValueError("the waits between attempts must be positive")
+        if self.deadline is not None and not self.deadline > 0:
+            raise ValueError(f"deadline must be positive or None, not {self.deadline!r}")
+
+    def delays(self) -> Iterator[float]:
+        """Yield the waits: exponential, each drawn between half of its value and all of it.
+
+        The jitter keeps the clients of a server that restarts from coming back as one.
+        """
+        delay = self.first
+        for _ in range(self.attempts - 1):
+            yield random.uniform(0.5, 1.0) * min(delay, self.longest)
+            delay = min(2 * delay, self.longest)
+
+
+def set_kernel_timeout(sock: socket.socket, option: int, seconds: float | None) -> None:
+    """Set SO_RCVTIMEO or SO_SNDTIMEO; None means no limit.
+
+    A Python-level timeout (`socket.settimeout`) would put the socket in non-blocking mode and
+    cost a poll() for each call; the kernel's own timeouts cost nothing.
+    """
+    if sys.platform == "win32":
+        # A DWORD of milliseconds; 0 means for ever.
+        value = struct.pack("@L", 0 if seconds is None else max(1, round(seconds * 1e3)))
+    else:
+        # A struct timeval; all zero means for ever.
+        micros = 0 if seconds is None else max(1, round(seconds * 1e6))
+        value = struct.pack("@ll", *divmod(micros, 1_000_000))
+    sock.setsockopt(socket.SOL_SOCKET, option, value)
+
+
+def prepare(sock: socket.socket) -> None:
+    """Set what every connection's socket wants: no Nagle, and probes for hosts that vanished."""
+    if sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+def check_not_self(sock: socket.socket) -> None:
+    """Refuse a TCP socket that is connected to itself.
+
+    On loopback the system may pick, for the near end, the very port that nobody listens on, and
+    TCP's simultaneous open then succeeds.
+    """
+    if (
+        sock.family in (socket.AF_INET, socket.AF_INET6)
+        and sock.getsockname() == sock.getpeername()
+    ):
+        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+
+
+def is_permanent(error: OSError) -> bool:
+    """Return whether trying to connect again is no use."""
+    return isinstance(error, (ssl.SSLCertVerificationError, PermissionError))
+
+
+def connect_error(where: Address, attempts: int, seconds: float, error: OSError) -> OSError:
+    """Return the error to raise when connecting failed for good: the same kind, with more text."""
+    tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+    text = f"cannot connect to {where} ({tries} in {seconds:.1f} s): {error.strerror or error}"
+    if isinstance(error, TimeoutError):
+        return DeadlineExceeded(text)
+    return type(error)(text) if error.errno is None else type(error)(error.errno, text)
+
+
+def listen(address: AddressLike, *, backlog: int = 128) -> socket.socket:
+    """Return a listening socket; with port 0 the system chooses the port.
+
+    A unix socket's file that nobody listens on any more, left by a program that died, is
+    replaced.
+
+    Raises:
+        OSError: the address cannot be listened on; the text names it.
+    """
+    where = parse(address)
+    sock: socket.socket | None = None
+    try:
+        family, sockaddr = where.resolve(listen=True)[0]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        if where.path:
+            _remove_stale(where)
+        elif sys.platform == "win32":
+            # There SO_REUSEADDR would let another program take over the port.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+        else:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == getattr(socket, "AF_INET6", None):
+            # "::" then means all interfaces of both families, whatever the system's default.
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind(sockaddr)
+        sock.listen(backlog)
+    except OSError as error:
+        if sock is not None:
+            sock.close()
+        reason = error.strerror or str(error)
+        raise type(error)(error.errno, f"cannot listen on {where}: {reason}") from error
+    return sock
+
+
+def _remove_stale(where: Address) -> None:
+    try:
+        if not stat.S_ISSOCK(os.stat(where.path).st_mode):
+            return  # bind() then reports what is in the way
+    except OSError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(where.path)
+        except ConnectionRefusedError:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(where.path)
+        except OSError:
+            pass
+
+
+def local_address(sock: socket.socket) -> Address:
+    """Return where a listening socket listens, with the port that the system chose."""
+    name = sock.getsockname()
+    return Address(path=name) if isinstance(name, str) else parse(name)
+
+
+def unlink(sock: socket.socket) -> None:
+    """Remove the file of a listening unix socket; nothing happens for other sockets."""
+    if sock.family == getattr(socket, "AF_UNIX", None):
+        with contextlib.suppress(OSError):
+            os.unlink(sock.getsockname())
+
+
+def peer_name(sock: socket.socket, sockaddr: Any) -> str:
+    """Return a peer's name for logs: an accepted unix socket has none but the file's."""
+    if isinstance(sockaddr, tuple):
+        return str(parse(sockaddr))
+    return f"unix:{sockaddr or sock.getsockname()}#{sock.fileno()}"
+
+
+def adopt(listener: AddressLike | socket.socket, backlog: int) -> tuple[socket.socket, bool]:
+    """Return a listening socket that never blocks, and whether it was made here.
+
+    Several processes may share one: whoever comes late to accept() must not hang there.
+    """
+    given = isinstance(listener, socket.socket)
+    sock = listener if isinstance(listener, socket.socket) else listen(listener, backlog=backlog)
+    sock.setblocking(False)
+    return sock, not given
+
+
+_OUT_OF_RESOURCES = {
+    getattr(errno, name)
+    for name in ("EMFILE", "ENFILE", "ENOBUFS", "ENOMEM", "WSAEMFILE", "WSAENOBUFS")
+    if hasattr(errno, name)
+}
+_CLOSED_LISTENER = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK}
+
+
+def accept_delay(error: OSError, failures: int) -> float | None:
+    """Return how long to wait after accept() failed; None when the listener itself is gone.
+
+    0.0 for what concerns the one connection only (it was reset before we took it, a firewall
+    refused it). Out of descriptors or memory: the pending connection stays pending, so trying
+    again at once would spin.
+    """
+    if error.errno in _CLOSED_LISTENER:
+        return None
+    if error.errno in _OUT_OF_RESOURCES:
+        return float(min(0.05 * 2 ** min(failures, 10), 1.0))
+    return 0.0

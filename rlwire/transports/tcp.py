@@ -1,0 +1,362 @@
+"""Blocking TCP, TLS and unix sockets: `connect` for a client, and a `Server` of threads.
+
+What a connection does is in `rlwire.transports.connection`, the event loop's counterpart in
+`rlwire.transports.tcp_asyncio`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from time import monotonic, sleep
+from types import TracebackType
+from typing import Any
+
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    DecodeError,
+    LimitExceeded,
+    RemoteProtocolError,
+)
+from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.connection import Connection
+from rlwire.transports.interface import StreamSession
+from rlwire.transports.sockets import (
+    Backoff,
+    Timeouts,
+    accept_delay,
+    adopt,
+    check_not_self,
+    connect_error,
+    is_permanent,
+    listen,
+    local_address,
+    peer_name,
+    prepare,
+    unlink,
+)
+
+__all__ = ["Backoff", "Connection", "Server", "Timeouts", "connect", "listen"]
+
+logger = logging.getLogger(__name__)
+
+
+def connect(
+    address: AddressLike,
+    session: StreamSession,
+    *,
+    timeouts: Timeouts | None = None,
+    tls: ssl.SSLContext | None = None,
+    server_hostname: str | None = None,
+    backoff: Backoff | None = None,
+) -> Connection:
+    """Connect to a server.
+
+    Args:
+        address: ``"host:port"``, ``"[ipv6]:port"``, ``"unix:/path"`` or ``(host, port)``.
+        session: a new session of the client's side.
+        timeouts: by default `Timeouts()`.
+        tls: from `rlwire.transports.tls.client_context`; None for no encryption.
+        server_hostname: the name that the server's certificate must have, if not the host's.
+        backoff: how often and when to try; by default once.
+
+    Raises:
+        ValueError: the address makes no sense.
+        DeadlineExceeded: the last attempt took too long, or the backoff's deadline came.
+        OSError: the last attempt failed; the system's own error, with the address and the number
+            of attempts in its text.
+    """
+    where = parse(address)
+    timeouts = timeouts or Timeouts()
+    backoff = backoff or Backoff()
+    begun = monotonic()
+    until = None if backoff.deadline is None else begun + backoff.deadline
+    delays = backoff.delays()
+    attempt = 0
+    while True:
+        attempt += 1
+        try:
+            sock = _attempt(where, timeouts.connect, until, tls, server_hostname)
+        except OSError as error:
+            delay = None if is_permanent(error) else next(delays, None)
+            if delay is None or (until is not None and monotonic() + delay >= until):
+                raise connect_error(where, attempt, monotonic() - begun, error) from error
+            logger.info(
+                "%s: attempt %d of %d failed (%s), next in %.2f s",
+                where, attempt, backoff.attempts, error, delay,
+            )  # fmt: skip
+            sleep(delay)
+        else:
+            return Connection(sock, session, str(where), timeouts)
+
+
+def _attempt(
+    where: Address,
+    seconds: float | None,
+    until: float | None,
+    tls: ssl.SSLContext | None,
+    server_hostname: str | None,
+) -> socket.socket:
+    if seconds is not None:
+        until = min(monotonic() + seconds, until or float("inf"))
+    failure = OSError(f"{where} has no address")
+    for family, sockaddr in where.resolve():
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(_left(until))
+            sock.connect(sockaddr)
+            check_not_self(sock)
+            prepare(sock)
+            if tls is not None:
+                sock.settimeout(_left(until))
+                return tls.wrap_socket(sock, server_hostname=server_hostname or where.host or None)
+            sock.settimeout(None)
+        except OSError as error:
+            sock.close()
+            failure = error
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise failure
+
+
+def _left(until: float | None) -> float | None:
+    if until is None:
+        return None
+    left = until - monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    return left
+
+
+class Server:
+    """Listens, and runs a handler in a thread of its own for each connection.
+
+    A thread a connection answers fastest while clients are few; see
+    `rlwire.transports.tcp_asyncio.AsyncServer` for many.
+
+    Args:
+        listener: an address, or a listening socket (`listen`) that several servers share.
+        make_session: called once a connection, for a new session of the server's side.
+        handler: called with each connection; when it returns, the connection is closed. What it
+            raises is logged and ends that connection only. An error of the peer's (DecodeError,
+            LimitExceeded, RemoteProtocolError) that it lets out is told to the peer first.
+        timeouts: by default `Timeouts()`.
+        tls: from `rlwire.transports.tls.server_context`; None for no encryption.
+        max_connections: further ones are refused, with a line in the log.
+        backlog: connections that the system keeps until they are accepted.
+
+    Raises:
+        OSError: the address cannot be listened on.
+    """
+
+    def __init__(
+        self,
+        listener: AddressLike | socket.socket,
+        make_session: Callable[[], StreamSession],
+        handler: Callable[[Connection], None],
+        *,
+        timeouts: Timeouts | None = None,
+        tls: ssl.SSLContext | None = None,
+        max_connections: int = 1000,
+        backlog: int = 128,
+    ) -> None:
+        if max_connections < 1:
+            raise ValueError(f"max_connections must be at least 1, not {max_connections}")
+        self._make_session = make_session
+        self._handler = handler
+        self._timeouts = timeouts or Timeouts()
+        self._tls = tls
+        self._max_connections = max_connections
+        self._listener, self._owns_listener = adopt(listener, backlog)
+        self._address = local_address(self._listener)
+        self._lock = threading.Lock()
+        self._open: dict[threading.Thread, Connection] = {}
+        self._stopping = threading.Event()
+        self._stopped = threading.Event()
+        self._acceptor: threading.Thread | None = None
+        self._wake, self._waker = socket.socketpair()
+
+    def __enter__(self) -> Server:
+        return self if self._acceptor is not None else self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def address(self) -> Address:
+        """Where it listens, with the port that the system chose."""
+        return self._address
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._open)
+
+    def start(self) -> Server:
+        """Begin to accept, in a thread of its own."""
+        if self._acceptor is not None:
+            raise RuntimeError("a server starts once; make a new one")
+        self._acceptor = threading.Thread(
+            target=self._accept, name=f"rlwire accept {self._address}", daemon=True
+        )
+        self._acceptor.start()
+        logger.info("listening on %s", self._address)
+        return self
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the server has stopped; returns whether it has."""
+        return self._stopped.wait(timeout)
+
+    def stop(self, grace: float = 5.0) -> None:
+        """Stop accepting, end all connections and wait for their threads.
+
+        A handler at work may still send its answer; half of the grace time later it cannot. A
+        thread that the grace time does not end is logged and left behind.
+
+        Args:
+            grace: seconds for all of it.
+        """
+        with self._lock:
+            first = not self._stopping.is_set()
+            self._stopping.set()
+        if not first:
+            self._stopped.wait(grace)
+            return
+        until = monotonic() + grace
+        self._waker.send(b"\0")
+        if self._acceptor is not None:
+            self._acceptor.join(grace)
+        if self._owns_listener:
+            unlink(self._listener)
+            self._listener.close()
+        self._for_each(Connection.stop_receiving)
+        self._join(monotonic() + grace / 2)
+        self._for_each(Connection.close)
+        self._join(until)
+        for thread, connection in self._snapshot():
+            if thread is not threading.current_thread():
+                logger.warning(
+                    "%s: its handler did not end within %.1f s and is left behind",
+                    connection.peer, grace,
+                )  # fmt: skip
+        self._wake.close()
+        self._waker.close()
+        self._stopped.set()
+
+    def _snapshot(self) -> list[tuple[threading.Thread, Connection]]:
+        with self._lock:
+            return list(self._open.items())
+
+    def _for_each(self, action: Callable[[Connection], None]) -> None:
+        for _, connection in self._snapshot():
+            action(connection)
+
+    def _join(self, until: float) -> None:
+        for thread, _ in self._snapshot():
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, until - monotonic()))
+
+    def _accept(self) -> None:
+        failures = 0
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._listener, selectors.EVENT_READ)
+            selector.register(self._wake, selectors.EVENT_READ)
+            while True:
+                selector.select()
+                if self._stopping.is_set():
+                    return
+                try:
+                    sock, sockaddr = self._listener.accept()
+                except BlockingIOError:
+                    continue  # another process that shares the listener took it
+                except OSError as error:
+                    delay = accept_delay(error, failures)
+                    if delay is None:
+                        logger.error("%s: cannot accept any more: %s", self._address, error)
+                        return
+                    failures += 1
+                    logger.warning("%s: cannot accept a connection: %s", self._address, error)
+                    self._stopping.wait(delay)
+                    continue
+                failures = 0
+                try:
+                    self._admit(sock, sockaddr)
+                except Exception:
+                    logger.exception("%s: a new connection failed", self._address)
+                    sock.close()
+
+    def _admit(self, sock: socket.socket, sockaddr: Any) -> None:
+        peer = peer_name(sock, sockaddr)
+        # Before 3.13 a socket may inherit that its listener does not block.
+        sock.setblocking(True)
+        if len(self._open) >= self._max_connections:
+            self._turn_away(sock, peer)
+            return
+        try:
+            prepare(sock)
+            if self._tls is not None:
+                sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+            connection = Connection(sock, self._make_session(), peer, self._timeouts)
+        except OSError as error:
+            # Some systems refuse socket options once the peer has hung up.
+            logger.debug("%s: gone before it was served: %s", peer, error)
+            sock.close()
+            return
+        thread = threading.Thread(
+            target=self._serve, args=(connection,), name=f"rlwire {peer}", daemon=True
+        )
+        with self._lock:
+            self._open[thread] = connection
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system has no more threads for us
+            with self._lock:
+                del self._open[thread]
+            logger.error("%s: closed, no thread for it: %s", peer, error)
+            connection.close()
+
+    def _turn_away(self, sock: socket.socket, peer: str) -> None:
+        error = LimitExceeded("max_connections", self._max_connections, len(self._open) + 1)
+        logger.warning("%s: refused, %s", peer, error)
+        with sock:
+            if self._tls is None:
+                sock.setblocking(False)
+                with contextlib.suppress(OSError):
+                    sock.send(b"".join(self._make_session().refuse(error)))
+
+    def _serve(self, connection: Connection) -> None:
+        peer = connection.peer
+        try:
+            connection.handshake(self._timeouts.connect)
+            logger.debug("%s: connected", peer)
+            self._handler(connection)
+            logger.debug("%s: closed after its handler ended", peer)
+        except (DecodeError, LimitExceeded, RemoteProtocolError) as error:
+            logger.warning("%s: closed, it sent what is not allowed: %s", peer, error)
+            connection.refuse(error)
+        except DeadlineExceeded as error:
+            logger.warning("closed, too slow: %s", error)
+            connection.refuse(error)
+        except ConnectionClosed as error:
+            # A clean end between two messages is how a client leaves.
+            logger.log(logging.WARNING if connection.broken else logging.DEBUG, "%s", error)
+        except Exception:
+            logger.exception("%s: closed, its handler failed", peer)
+        finally:
+            connection.close()
+            with self._lock:
+                del self._open[threading.current_thread()]

@@ -1,0 +1,371 @@
+"""TCP, TLS and unix sockets over asyncio or uvloop: `connect` and an `AsyncServer`.
+
+What a connection does is in `rlwire.transports.connection_asyncio`, the blocking counterpart in
+`rlwire.transports.tcp`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any
+
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    DecodeError,
+    LimitExceeded,
+    RemoteProtocolError,
+)
+from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.connection_asyncio import AsyncConnection, Responder, Sweeper
+from rlwire.transports.interface import StreamSession
+from rlwire.transports.sockets import (
+    Backoff,
+    Timeouts,
+    accept_delay,
+    adopt,
+    check_not_self,
+    connect_error,
+    is_permanent,
+    local_address,
+    peer_name,
+    prepare,
+    unlink,
+)
+
+__all__ = [
+    "AsyncConnection",
+    "AsyncServer",
+    "Backoff",
+    "Responder",
+    "Timeouts",
+    "connect",
+    "serve",
+]
+
+logger = logging.getLogger(__name__)
+
+
+async def connect(
+    address: AddressLike,
+    session: StreamSession,
+    *,
+    timeouts: Timeouts | None = None,
+    tls: ssl.SSLContext | None = None,
+    server_hostname: str | None = None,
+    backoff: Backoff | None = None,
+) -> AsyncConnection:
+    """Connect to a server; arguments and errors as for `rlwire.transports.tcp.connect`."""
+    where = parse(address)
+    timeouts = timeouts or Timeouts()
+    backoff = backoff or Backoff()
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    until = None if backoff.deadline is None else begun + backoff.deadline
+    delays = backoff.delays()
+    attempt = 0
+    while True:
+        attempt += 1
+        seconds = timeouts.connect
+        if until is not None:
+            left = max(0.001, until - loop.time())
+            seconds = left if seconds is None else min(seconds, left)
+        try:
+            return await asyncio.wait_for(
+                _attempt(where, session, timeouts, tls, server_hostname), seconds
+            )
+        except (OSError, asyncio.TimeoutError) as caught:
+            # Before 3.11 asyncio's TimeoutError is another class, and no OSError.
+            error = caught if isinstance(caught, OSError) else TimeoutError("timed out")
+            delay = None if is_permanent(error) else next(delays, None)
+            if delay is None or (until is not None and loop.time() + delay >= until):
+                raise connect_error(where, attempt, loop.time() - begun, error) from caught
+            logger.info(
+                "%s: attempt %d of %d failed (%s), next in %.2f s",
+                where, attempt, backoff.attempts, error, delay,
+            )  # fmt: skip
+        await asyncio.sleep(delay)
+
+
+async def _attempt(
+    where: Address,
+    session: StreamSession,
+    timeouts: Timeouts,
+    tls: ssl.SSLContext | None,
+    server_hostname: str | None,
+) -> AsyncConnection:
+    loop = asyncio.get_running_loop()
+    failure = OSError(f"{where} has no address")
+    for family, sockaddr in await loop.run_in_executor(None, where.resolve):
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            await loop.sock_connect(sock, sockaddr)
+            check_not_self(sock)
+            prepare(sock)
+            return await _wrap(where, sock, session, timeouts, tls, server_hostname)
+        except OSError as error:
+            sock.close()
+            failure = error
+        except BaseException:
+            sock.close()
+            raise
+    raise failure
+
+
+async def _wrap(
+    where: Address,
+    sock: socket.socket,
+    session: StreamSession,
+    timeouts: Timeouts,
+    tls: ssl.SSLContext | None,
+    server_hostname: str | None,
+) -> AsyncConnection:
+    loop = asyncio.get_running_loop()
+    sweeper = Sweeper(loop, timeouts)
+    connection = AsyncConnection(
+        session,
+        str(where),
+        timeouts,
+        sock=None if tls else sock,
+        on_end=lambda: sweeper.discard(connection),
+    )
+    options: dict[str, Any] = {"sock": sock}
+    if tls is not None:
+        options.update(ssl=tls, server_hostname=server_hostname or where.host)
+    create = loop.create_unix_connection if where.path else loop.create_connection
+    await create(lambda: connection, **options)
+    sweeper.add(connection)
+    return connection
+
+
+class AsyncServer:
+    """Listens, and serves all its connections on one event loop.
+
+    Args:
+        listener: an address, or a listening socket that several servers share.
+        make_session: called once a connection, for a new session of the server's side.
+        handler: a coroutine function, called with each connection; when it returns, the
+            connection is closed. Its errors are treated as those of a threaded server's handler.
+        make_responder: instead of a handler: called with each connection, for an object that
+            answers its events at once. It saves the switch to a task for each message. Commands
+            out of turn are refused without it, and logged.
+        timeouts: by default `Timeouts()`.
+        tls: from `rlwire.transports.tls.server_context`; None for no encryption.
+        max_connections: further ones are refused, with a line in the log.
+        backlog: connections that the system keeps until they are accepted.
+
+    Raises:
+        OSError: the address cannot be listened on.
+        TypeError: neither `handler` nor `make_responder` is given, or both are.
+    """
+
+    def __init__(
+        self,
+        listener: AddressLike | socket.socket,
+        make_session: Callable[[], StreamSession],
+        handler: Callable[[AsyncConnection], Awaitable[None]] | None = None,
+        *,
+        make_responder: Callable[[AsyncConnection], Responder] | None = None,
+        timeouts: Timeouts | None = None,
+        tls: ssl.SSLContext | None = None,
+        max_connections: int = 10_000,
+        backlog: int = 1024,
+    ) -> None:
+        if (handler is None) == (make_responder is None):
+            raise TypeError("a server needs either handler or make_responder")
+        if max_connections < 1:
+            raise ValueError(f"max_connections must be at least 1, not {max_connections}")
+        self._make_session = make_session
+        self._handler = handler
+        self._make_responder = make_responder
+        self._timeouts = timeouts or Timeouts()
+        self._tls = tls
+        self._max_connections = max_connections
+        self._listener, self._owns_listener = adopt(listener, backlog)
+        self._address = local_address(self._listener)
+        self._open: dict[asyncio.Task[None], AsyncConnection | None] = {}
+        self._sweeper: Sweeper | None = None
+        self._acceptor: asyncio.Task[None] | None = None
+        self._stopped: asyncio.Event | None = None
+
+    async def __aenter__(self) -> AsyncServer:
+        return self if self._acceptor is not None else await self.start()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    @property
+    def address(self) -> Address:
+        """Where it listens, with the port that the system chose."""
+        return self._address
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._open)
+
+    async def start(self) -> AsyncServer:
+        """Begin to accept, on the running loop."""
+        if self._acceptor is not None:
+            raise RuntimeError("a server starts once; make a new one")
+        loop = asyncio.get_running_loop()
+        self._stopped = asyncio.Event()
+        self._sweeper = Sweeper(loop, self._timeouts)
+        self._acceptor = loop.create_task(self._accept(loop))
+        logger.info("listening on %s", self._address)
+        return self
+
+    async def wait(self) -> None:
+        """Wait until the server has stopped."""
+        if self._stopped is not None:
+            await self._stopped.wait()
+
+    async def stop(self, grace: float = 5.0) -> None:
+        """Stop accepting, end all connections and wait for their handlers.
+
+        A handler at work may still send its answer; half of the grace time later it is cancelled.
+
+        Args:
+            grace: seconds for all of it.
+        """
+        acceptor, self._acceptor = self._acceptor, None
+        if acceptor is not None:
+            acceptor.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await acceptor
+        if self._listener.fileno() != -1 and self._owns_listener:
+            unlink(self._listener)
+            self._listener.close()
+        for task, connection in list(self._open.items()):
+            if connection is None:
+                task.cancel()
+            else:
+                connection.stop_receiving()
+        await self._join(grace / 2)
+        for task, connection in list(self._open.items()):
+            if task is not asyncio.current_task():
+                task.cancel()
+            if connection is not None:
+                connection.abort()
+        await self._join(grace / 2)
+        for task, connection in self._open.items():
+            if task is not asyncio.current_task() and connection is not None:
+                logger.warning(
+                    "%s: its handler did not end within %.1f s and is left behind",
+                    connection.peer, grace,
+                )  # fmt: skip
+        if self._stopped is not None:
+            self._stopped.set()
+
+    async def _join(self, seconds: float) -> None:
+        tasks = [task for task in self._open if task is not asyncio.current_task()]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+
+    async def _accept(self, loop: asyncio.AbstractEventLoop) -> None:
+        failures = 0
+        while True:
+            try:
+                sock, sockaddr = await loop.sock_accept(self._listener)
+            except OSError as error:
+                delay = accept_delay(error, failures)
+                if delay is None:
+                    logger.error("%s: cannot accept any more: %s", self._address, error)
+                    return
+                failures += 1
+                logger.warning("%s: cannot accept a connection: %s", self._address, error)
+                await asyncio.sleep(delay)
+                continue
+            failures = 0
+            peer = peer_name(sock, sockaddr)
+            if len(self._open) >= self._max_connections:
+                self._turn_away(sock, peer)
+                continue
+            task = loop.create_task(self._serve(loop, sock, peer))
+            self._open[task] = None
+            task.add_done_callback(self._open.pop)
+
+    def _turn_away(self, sock: socket.socket, peer: str) -> None:
+        error = LimitExceeded("max_connections", self._max_connections, len(self._open) + 1)
+        logger.warning("%s: refused, %s", peer, error)
+        with sock:
+            if self._tls is None:
+                with contextlib.suppress(OSError):
+                    sock.send(b"".join(self._make_session().refuse(error)))
+
+    async def _serve(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, peer: str) -> None:
+        try:
+            connection = await self._adopt(loop, sock, peer)
+        except (OSError, asyncio.TimeoutError) as error:
+            # Some systems refuse socket options once the peer has hung up; or TLS failed.
+            logger.warning("%s: gone before it was served: %s", peer, error or "timed out")
+            sock.close()
+            return
+        except BaseException:
+            sock.close()
+            raise
+        assert self._sweeper is not None
+        self._sweeper.add(connection)
+        task = asyncio.current_task()
+        assert task is not None
+        self._open[task] = connection
+        logger.debug("%s: connected", peer)
+        try:
+            if self._make_responder is not None:
+                connection.serve(self._make_responder(connection))
+                await connection.wait_closed()
+            else:
+                assert self._handler is not None
+                await self._handler(connection)
+                logger.debug("%s: closed after its handler ended", peer)
+        except (DecodeError, LimitExceeded, RemoteProtocolError) as error:
+            logger.warning("%s: closed, it sent what is not allowed: %s", peer, error)
+            connection.refuse(error)
+        except DeadlineExceeded as error:
+            logger.warning("closed, too slow: %s", error)
+            connection.refuse(error)
+        except ConnectionClosed as error:
+            # A clean end between two messages is how a client leaves.
+            logger.log(logging.WARNING if connection.broken else logging.DEBUG, "%s", error)
+        except Exception:
+            logger.exception("%s: closed, its handler failed", peer)
+        finally:
+            connection.close_soon()
+            await connection.wait_closed()
+            self._sweeper.discard(connection)
+
+    async def _adopt(
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, peer: str
+    ) -> AsyncConnection:
+        sock.setblocking(False)
+        prepare(sock)
+        connection = AsyncConnection(
+            self._make_session(), peer, self._timeouts, sock=None if self._tls else sock
+        )
+        options: dict[str, Any] = {}
+        if self._tls is not None:
+            options.update(ssl=self._tls, ssl_handshake_timeout=self._timeouts.connect)
+        await loop.connect_accepted_socket(lambda: connection, sock, **options)
+        return connection
+
+
+async def serve(
+    listener: AddressLike | socket.socket,
+    make_session: Callable[[], StreamSession],
+    handler: Callable[[AsyncConnection], Awaitable[None]] | None = None,
+    **options: Any,
+) -> AsyncServer:
+    """Make an `AsyncServer` and start it; arguments as there."""
+    return await AsyncServer(listener, make_session, handler, **options).start()

@@ -1,0 +1,96 @@
+"""TLS contexts with the settings that both ends should have; the rest of TLS is Python's ssl.
+
+Certificates and keys are files in PEM form. Nothing here opens a socket.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from typing import TypeAlias
+
+__all__ = ["client_context", "server_context"]
+
+_Path: TypeAlias = "str | os.PathLike[str]"
+
+
+def client_context(
+    ca: _Path | None = None, cert: _Path | None = None, key: _Path | None = None
+) -> ssl.SSLContext:
+    """Return a context that checks the server's certificate and name; TLS 1.2 or newer.
+
+    Args:
+        ca: certificates of the authorities to trust; None for the system's.
+        cert: our own certificate, for a server that asks for one (mutual TLS).
+        key: its key; None if it is in the same file.
+
+    Raises:
+        OSError: a file cannot be read.
+        ssl.SSLError: a file is not what it should be.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if ca is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    else:
+        _load_authorities(context, ca)
+    if cert is not None:
+        _load_own(context, cert, key)
+    elif key is not None:
+        raise ValueError("a key without cert is of no use")
+    return context
+
+
+def server_context(
+    cert: _Path, key: _Path | None = None, client_ca: _Path | None = None
+) -> ssl.SSLContext:
+    """Return a context for a server; TLS 1.2 or newer.
+
+    A context cannot be sent to another process: give worker processes a
+    ``functools.partial(server_context, ...)``.
+
+    Args:
+        cert: the server's certificate, with the chain above it.
+        key: its key; None if it is in the same file.
+        client_ca: if given, clients must show a certificate of these authorities (mutual TLS).
+
+    Raises:
+        OSError: a file cannot be read.
+        ssl.SSLError: a file is not what it should be.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _load_own(context, cert, key)
+    if client_ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        _load_authorities(context, client_ca)
+    return context
+
+
+def _load_authorities(context: ssl.SSLContext, path: _Path) -> None:
+    _check_readable(path)
+    try:
+        context.load_verify_locations(os.fspath(path))
+    except ssl.SSLError as error:
+        raise ssl.SSLError(
+            error.errno, f"{os.fspath(path)!r} holds no PEM certificates: {error}"
+        ) from error
+
+
+def _load_own(context: ssl.SSLContext, cert: _Path, key: _Path | None) -> None:
+    _check_readable(cert)
+    if key is not None:
+        _check_readable(key)
+    try:
+        context.load_cert_chain(os.fspath(cert), None if key is None else os.fspath(key))
+    except ssl.SSLError as error:
+        files = repr(os.fspath(cert)) + ("" if key is None else f" and {os.fspath(key)!r}")
+        raise ssl.SSLError(
+            error.errno, f"{files}: no PEM certificate with its key: {error}"
+        ) from error
+
+
+def _check_readable(path: _Path) -> None:
+    # The ssl module's own error leaves the file's name out.
+    with open(path, "rb"):
+        pass

@@ -1,0 +1,77 @@
+"""The compiled modules; everything else about the package is in pyproject.toml.
+
+Switches (environment variables):
+    RLWIRE_DEBUG=1     bounds checks on, optimisation off, live blocks counted
+    RLWIRE_SANITIZE=1  AddressSanitizer and UndefinedBehaviorSanitizer
+"""
+
+import os
+import sys
+
+import numpy
+from Cython.Build import cythonize
+from Cython.Compiler import Options
+from setuptools import Extension, setup
+
+DEBUG = os.environ.get("RLWIRE_DEBUG") == "1"
+SANITIZE = os.environ.get("RLWIRE_SANITIZE") == "1"
+
+DIRECTIVES = {
+    "language_level": 3,
+    "cdivision": True,
+    "auto_pickle": False,
+    "autotestdict": False,
+    "embedsignature": True,
+    "embedsignature.format": "python",
+    "boundscheck": DEBUG,
+    "wraparound": False,
+    "initializedcheck": DEBUG,
+    "warn.undeclared": False,
+    "warn.unused": True,
+    "warn.maybe_uninitialized": True,
+}
+
+MODULES = [
+    "rlwire.buffers",
+    "rlwire.codecs._arrays",
+    "rlwire.codecs._glue",
+    "rlwire.codecs.netstring",
+    "rlwire.codecs.rlx_decoder",
+    "rlwire.codecs.rlx_encoder",
+    "rlwire.codecs.rlx_options",
+]
+
+if sys.platform == "win32":
+    compile_args = ["/std:c11", "/Od" if DEBUG else "/O2"]
+    link_args = []
+else:
+    compile_args = ["-std=c11", "-O0" if DEBUG else "-O3", "-Wall", "-Wno-unused-function"]
+    compile_args += ["-g", "-UNDEBUG"] if DEBUG else ["-g0"]
+    link_args = []
+    if SANITIZE:
+        compile_args += ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g"]
+        link_args += ["-fsanitize=address,undefined"]
+
+macros = [("NPY_NO_DEPRECATED_API", "NPY_1_23_API_VERSION")]
+if DEBUG:
+    macros.append(("RLWIRE_DEBUG", "1"))
+
+Options.warning_errors = True
+
+setup(
+    ext_modules=cythonize(
+        [
+            Extension(
+                name,
+                [name.replace(".", "/") + ".pyx"],
+                include_dirs=["rlwire/include", numpy.get_include()],
+                define_macros=macros,
+                extra_compile_args=compile_args,
+                extra_link_args=link_args,
+            )
+            for name in MODULES
+        ],
+        build_dir="build/cython-debug" if DEBUG else "build/cython",
+        compiler_directives=DIRECTIVES,
+    ),
+)

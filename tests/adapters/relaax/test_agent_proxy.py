@@ -1,0 +1,472 @@
+"""AgentProxy and AsyncAgentProxy: against our server, and against servers that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from rlwire.adapters.relaax import (
+    AgentProxy,
+    AgentProxyException,
+    AsyncAgentProxy,
+    RLXServer,
+)
+from rlwire.codecs import rlx
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    DecodeError,
+    EncodeError,
+    LimitExceeded,
+    LocalProtocolError,
+    PeerError,
+    RemoteProtocolError,
+    RlwireError,
+)
+from rlwire.limits import Limits
+from rlwire.transports.sockets import Backoff, Timeouts
+
+READY = {"response": "ready"}
+QUICK = Backoff(deadline=None, first=0.05, longest=0.1)
+
+
+class Agent:
+    def __init__(self, parameter_server):
+        pass
+
+    def init(self, exploit=False):
+        self.exploit = exploit
+        return True
+
+    def update(self, reward, state, terminal):
+        return [reward, state, terminal, self.exploit]
+
+    def reset(self):
+        return True
+
+
+@pytest.fixture
+def server():
+    with RLXServer(Agent, "127.0.0.1:0") as running:
+        yield running
+
+
+class Script:
+    """A server that reads one frame and sends one answer, for each answer it was given.
+
+    An answer is a message, or bytes, or None for silence; after the last one it closes.
+    """
+
+    def __init__(self, *answers):
+        self.answers = answers
+        self.received = []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener.settimeout(10)
+        self.address = self.listener.getsockname()
+        self.released = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *exc):
+        self.released.set()
+        self.thread.join()
+        self.listener.close()
+
+    def run(self):
+        connection, _ = self.listener.accept()
+        with connection:
+            connection.settimeout(10)
+            for answer in self.answers:
+                self.received.append(self.read(connection))
+                if answer is None:
+                    self.released.wait(10)
+                elif isinstance(answer, bytes):
+                    connection.sendall(answer)
+                else:
+                    connection.sendall(rlx.encode(answer, framed=True))
+
+    def read(self, connection):
+        data = b""
+        while True:
+            size = rlx.frame_size(data, 0, len(data), 2**30) if data else 0
+            if size and len(data) >= size:
+                return rlx.decode(data, framed=True)
+            more = connection.recv(65536)
+            if not more:
+                return None
+            data += more
+
+
+def test_a_conversation(server):
+    agent = AgentProxy(f"127.0.0.1:{server.address.port}")
+    agent.connect()
+    assert agent.init() == "ready"
+    assert agent.update() == [None, None, False, False]
+    assert agent.update(reward=0.5, state=[1, 2], terminal=True) == [0.5, [1, 2], True, False]
+    assert agent.reset() == "done"
+    assert agent.init(exploit=True) == "ready"
+    assert agent.update()[3] is True
+    agent.disconnect()
+
+
+def test_addresses(server, tmp_path):
+    port = server.address.port
+    for address in (f"127.0.0.1:{port}", ("127.0.0.1", port), f"localhost:{port}"):
+        with AgentProxy(address) as agent:
+            assert agent.init() == "ready"
+    if hasattr(socket, "AF_UNIX"):
+        where = f"unix:{tmp_path}/rlx"
+        with RLXServer(Agent, where), AgentProxy(where) as agent:
+            assert agent.init() == "ready"
+
+
+def test_what_goes_over_the_wire():
+    replies = [READY, {"response": "action", "data": 1}, {"response": "done"}]
+    with (
+        Script(*replies, {"response": "done"}) as script,
+        AgentProxy(script.address) as agent,
+    ):
+        agent.init()
+        agent.update(1.0, [0.5])
+        agent.reset()
+        agent.metrics.histogram("weights", [1.0], x=3)
+    assert script.received == [
+        {"command": "init", "exploit": False},
+        {"command": "update", "reward": 1.0, "state": [0.5], "terminal": False},
+        {"command": "reset"},
+        {
+            "command": "update_metrics",
+            "data": [{"method": "histogram", "name": "weights", "y": [1.0], "x": 3}],
+        },
+    ]
+
+
+def test_a_reply_without_data_gives_its_response():
+    with (
+        Script(READY, {"response": "action"}) as script,
+        AgentProxy(script.address) as agent,
+    ):
+        agent.init()
+        assert agent.update() == "action"
+
+
+def test_large_states(server):
+    with AgentProxy(server.address) as agent:
+        agent.init()
+        for size in (1, 1000, 84 * 84 * 4, 300_000):
+            state = np.arange(size, dtype=np.float32)
+            assert np.array_equal(agent.update(state=state)[1], state)
+
+
+class TestMetrics:
+    """Which names are sent."""
+
+    @pytest.mark.parametrize(
+        ("options", "sent"),
+        [
+            ({}, ["a", "b"]),
+            ({"enabled_metrics": {"a": False}}, ["b"]),
+            ({"enabled_metrics": {"a": True}, "enable_unknown_metrics": False}, ["a"]),
+        ],
+    )
+    def test_filter(self, options, sent):
+        answers = [{"response": "done"}] * len(sent)
+        with Script(*answers) as script, AgentProxy(script.address, **options) as agent:
+            agent.metrics.scalar("a", 1.0)
+            agent.metrics.scalar("b", 2.0)
+        assert [message["data"][0]["name"] for message in script.received] == sent
+
+    def test_the_update_method_of_sinks(self, server):
+        with AgentProxy(server.address) as agent:
+            agent.metrics.update([{"method": "scalar", "name": "a", "y": 1.0, "x": None}])
+
+
+class TestErrors:
+    """Whatever fails is an AgentProxyException with its cause."""
+
+    def expect(self, agent, cause, text, **update):
+        with pytest.raises(AgentProxyException, match=text) as caught:
+            agent.update(**update)
+        assert type(caught.value.__cause__) is cause
+        assert isinstance(caught.value, RlwireError)
+        return caught.value
+
+    def test_no_connection(self):
+        agent = AgentProxy("localhost:7001")
+        for call in (agent.init, agent.update, agent.reset):
+            with pytest.raises(AgentProxyException, match=r"no connection .* localhost:7001"):
+                call()
+        agent.disconnect()
+
+    @pytest.mark.parametrize("address", ["localhost", "localhost:http", ("localhost",), 7001])
+    def test_an_address_that_is_none(self, address):
+        with pytest.raises(AgentProxyException, match="not an address"):
+            AgentProxy(address).connect()
+
+    def test_nobody_listens(self):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            address = listener.getsockname()
+        begun = time.monotonic()
+        with pytest.raises(AgentProxyException, match=str(address[1])) as caught:
+            AgentProxy(address, backoff=QUICK).connect(retry=3)
+        assert isinstance(caught.value.__cause__, OSError)
+        assert 0.05 < time.monotonic() - begun < 2.0
+
+    def test_a_server_that_comes_later(self):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+        server = RLXServer(Agent, ("127.0.0.1", port))
+        timer = threading.Timer(0.1, server.start)
+        timer.start()
+        try:
+            with AgentProxy(("127.0.0.1", port), backoff=QUICK) as agent:
+                assert agent.init() == "ready"
+        finally:
+            timer.join()
+            server.stop()
+
+    def test_an_error_reply(self):
+        refusal = {"response": "error", "message": "can't update state"}
+        with (
+            Script(READY, refusal, {"response": "action", "data": 2}) as script,
+            AgentProxy(script.address) as agent,
+        ):
+            agent.init()
+            error = self.expect(agent, PeerError, r"^can't update state \(update, RLX server ")
+            assert str(error.__cause__) == "can't update state"
+            assert agent.update() == 2
+
+    def test_an_error_reply_without_a_message(self):
+        with (
+            Script({"response": "error"}) as script,
+            AgentProxy(script.address) as agent,
+            pytest.raises(AgentProxyException, match="unknown error"),
+        ):
+            agent.init()
+
+    def test_before_init(self, server):
+        with AgentProxy(server.address) as agent:
+            self.expect(agent, LocalProtocolError, "update.*NEW.*init")
+            assert agent.init() == "ready"
+
+    def test_a_value_that_cannot_be_sent(self, server):
+        with AgentProxy(server.address) as agent:
+            agent.init()
+            self.expect(agent, EncodeError, "state", state=[object()])
+            assert agent.update(state=[1])[1] == [1]
+
+    def test_a_message_over_a_limit(self, server):
+        with AgentProxy(server.address, limits=Limits(message=2000, received=2000)) as agent:
+            agent.init()
+            self.expect(agent, LimitExceeded, "message=2000", state=np.zeros(1000))
+            assert agent.update(state=[1])[1] == [1]
+
+    @pytest.mark.parametrize(
+        ("answer", "cause", "text"),
+        [
+            ({"response": "done"}, RemoteProtocolError, "done.*action"),
+            ({"data": 1}, RemoteProtocolError, "response"),
+            (b"4:abcd,", DecodeError, None),
+            (b"04:abcd,", DecodeError, None),
+            (b"99999999999:", LimitExceeded, "received"),
+        ],
+    )
+    def test_an_answer_that_is_none(self, answer, cause, text):
+        with Script(READY, answer) as script, AgentProxy(script.address) as agent:
+            agent.init()
+            self.expect(agent, cause, text)
+            with pytest.raises(AgentProxyException, match="no connection"):
+                agent.update()
+
+    @pytest.mark.parametrize("last", [b"", b"100:"])
+    def test_a_server_that_dies(self, last):
+        with Script(READY, last) as script, AgentProxy(script.address) as agent:
+            agent.init()
+            self.expect(agent, ConnectionClosed, f":{script.address[1]}")
+            with pytest.raises(AgentProxyException, match="no connection"):
+                agent.update()
+
+    def test_a_server_that_is_silent(self):
+        with (
+            Script(READY, None) as script,
+            AgentProxy(script.address, timeouts=Timeouts(idle=0.1)) as agent,
+        ):
+            agent.init()
+            self.expect(agent, DeadlineExceeded, "idle=0.1")
+            # Its answer, should it still come, must not be taken for that to the next command.
+            with pytest.raises(AgentProxyException, match="no connection"):
+                agent.update()
+
+    def test_another_thread(self, server):
+        caught = []
+
+        def use():
+            try:
+                agent.update()
+            except AgentProxyException as error:
+                caught.append(error)
+
+        with AgentProxy(server.address) as agent:
+            agent.init()
+            thread = threading.Thread(target=use)
+            thread.start()
+            thread.join()
+            assert isinstance(caught[0].__cause__, LocalProtocolError)
+            assert agent.update(state=[1])[1] == [1]
+
+
+class TestConnecting:
+    """connect, disconnect, and again."""
+
+    def test_disconnect_is_idempotent(self, server):
+        agent = AgentProxy(server.address)
+        agent.disconnect()
+        agent.connect()
+        agent.disconnect()
+        agent.disconnect()
+
+    def test_reconnect_begins_anew(self, server):
+        agent = AgentProxy(server.address)
+        for _ in range(3):
+            agent.connect()
+            with pytest.raises(AgentProxyException, match="NEW"):
+                agent.update()
+            agent.init()
+            agent.update()
+        agent.disconnect()
+
+    def test_another_address_counts_from_the_next_connect(self, server):
+        with RLXServer(Agent, "127.0.0.1:0") as other:
+            agent = AgentProxy(server.address)
+            agent.connect()
+            agent.address = other.address
+            server.stop()
+            agent.connect()
+            assert agent.init() == "ready"
+            agent.disconnect()
+
+
+class TestAsync:
+    """The same for asyncio."""
+
+    def test_a_conversation(self, server):
+        async def talk():
+            async with AsyncAgentProxy(server.address) as agent:
+                assert await agent.init(exploit=True) == "ready"
+                assert await agent.update(0.5, [1], True) == [0.5, [1], True, True]
+                state = np.arange(84 * 84 * 4, dtype=np.float32)
+                assert np.array_equal((await agent.update(state=state))[1], state)
+                assert await agent.reset() == "done"
+
+        asyncio.run(talk())
+
+    def test_many_at_once(self, server):
+        async def one(number):
+            async with AsyncAgentProxy(server.address) as agent:
+                await agent.init()
+                return [(await agent.update(float(number)))[0] for _ in range(5)]
+
+        async def talk():
+            return await asyncio.gather(*[one(number) for number in range(20)])
+
+        assert asyncio.run(talk()) == [[float(number)] * 5 for number in range(20)]
+
+    def test_metrics(self):
+        async def talk(address):
+            async with AsyncAgentProxy(address, enabled_metrics={"b": False}) as agent:
+                await agent.metrics.scalar("a", 1.0)
+                await agent.metrics.scalar("b", 1.0)
+                await agent.metrics.histogram("c", [1.0], 2)
+
+        with Script({"response": "done"}, {"response": "done"}) as script:
+            asyncio.run(talk(script.address))
+        assert [message["data"] for message in script.received] == [
+            [{"method": "scalar", "name": "a", "y": 1.0, "x": None}],
+            [{"method": "histogram", "name": "c", "y": [1.0], "x": 2}],
+        ]
+
+    def test_no_connection(self):
+        async def talk():
+            agent = AsyncAgentProxy("localhost:7001")
+            await agent.disconnect()
+            await agent.update()
+
+        with pytest.raises(AgentProxyException, match="no connection"):
+            asyncio.run(talk())
+
+    def test_nobody_listens(self):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            address = listener.getsockname()
+        with pytest.raises(AgentProxyException, match=str(address[1])) as caught:
+            asyncio.run(AsyncAgentProxy(address, backoff=QUICK).connect(retry=2))
+        assert isinstance(caught.value.__cause__, OSError)
+
+    def test_errors(self, server):
+        async def talk():
+            async with AsyncAgentProxy(server.address) as agent:
+                with pytest.raises(AgentProxyException) as caught:
+                    await agent.update()
+                assert type(caught.value.__cause__) is LocalProtocolError
+                await agent.init()
+                with pytest.raises(AgentProxyException) as caught:
+                    await agent.update(state=object())
+                assert type(caught.value.__cause__) is EncodeError
+                assert (await agent.update(state=[1]))[1] == [1]
+
+        asyncio.run(talk())
+
+    @pytest.mark.parametrize(
+        ("answer", "cause"),
+        [
+            ({"response": "error", "message": "no"}, PeerError),
+            ({"response": "done"}, RemoteProtocolError),
+            (b"4:abcd,", DecodeError),
+            (b"", ConnectionClosed),
+        ],
+    )
+    def test_bad_answers(self, answer, cause):
+        async def talk(address):
+            async with AsyncAgentProxy(address) as agent:
+                await agent.init()
+                with pytest.raises(AgentProxyException) as caught:
+                    await agent.update()
+                assert type(caught.value.__cause__) is cause
+
+        with Script(READY, answer) as script:
+            asyncio.run(talk(script.address))
+
+    def test_two_tasks_cannot_ask_at_once(self):
+        async def talk(script):
+            async with AsyncAgentProxy(script.address) as agent:
+                await agent.init()
+                first = asyncio.create_task(agent.update())
+                await asyncio.sleep(0.05)
+                with pytest.raises(AgentProxyException) as caught:
+                    await agent.update()
+                assert type(caught.value.__cause__) is LocalProtocolError
+                script.released.set()
+                with pytest.raises(AgentProxyException):
+                    await first
+
+        with Script(READY, None) as script:
+            asyncio.run(talk(script))
+
+    def test_a_cancelled_command_takes_the_connection_with_it(self):
+        async def talk(address):
+            async with AsyncAgentProxy(address) as agent:
+                await agent.init()
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(agent.update(), 0.05)
+                with pytest.raises(AgentProxyException, match="no connection"):
+                    await agent.update()
+
+        with Script(READY, None) as script:
+            asyncio.run(talk(script.address))

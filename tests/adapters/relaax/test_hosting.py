@@ -1,0 +1,386 @@
+"""Agents behind a connection: how they are made, called, and what their failures become."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from rlwire.adapters.relaax.hosting import (
+    AgentFactory,
+    AgentHost,
+    RewardAverage,
+    describe,
+    load,
+)
+from rlwire.adapters.relaax.metrics import Metrics
+
+INIT = {"command": "init", "exploit": False}
+UPDATE = {"command": "update", "reward": None, "state": [1.0], "terminal": False}
+
+
+class Recorder(Metrics):
+    def __init__(self):
+        self.calls = []
+
+    def scalar(self, name, y, x=None):
+        self.calls.append(("scalar", name, y, x))
+
+    def histogram(self, name, y, x=None):
+        self.calls.append(("histogram", name, y, x))
+
+
+class Agent:
+    """Answers with what it was told."""
+
+    def __init__(self, parameter_server):
+        self.parameter_server = parameter_server
+
+    def init(self, exploit=False):
+        return True
+
+    def update(self, reward, state, terminal):
+        return [reward, state, terminal]
+
+    def reset(self):
+        return True
+
+
+def host_of(agent, parameter_server=None, metrics=None):
+    factory = AgentFactory(agent, parameter_server, Recorder() if metrics is None else metrics)
+    return AgentHost(factory, "peer:1")
+
+
+def metrics_command(*entries):
+    return {"command": "update_metrics", "data": list(entries)}
+
+
+def entry(name="loss", y=0.5, x=1, method="scalar"):
+    return {"method": method, "name": name, "y": y, "x": x}
+
+
+class TestMaking:
+    """Classes, callables, import paths, and what they are given."""
+
+    def made(self, agent, parameter_server=None, metrics=None):
+        return AgentFactory(agent, parameter_server, metrics or Recorder()).make()
+
+    def test_class(self):
+        assert self.made(Agent, "ps of no:import".replace(":", " ").split()).parameter_server == [
+            "ps", "of", "no", "import",
+        ]  # fmt: skip
+
+    def test_import_path(self, monkeypatch):
+        module = types.ModuleType("my_agents")
+        module.outer = types.SimpleNamespace(Agent=Agent)
+        module.make_server = lambda: {"weights": 3}
+        monkeypatch.setitem(sys.modules, "my_agents", module)
+        agent = self.made("my_agents:outer.Agent", "my_agents:make_server")
+        assert agent.parameter_server == {"weights": 3}
+
+    @pytest.mark.parametrize(
+        ("path", "error"),
+        [
+            ("my_agents", ValueError),
+            (":Agent", ValueError),
+            ("my_agents:", ValueError),
+            ("no_such_module_at_all:Agent", ImportError),
+            ("types:NoSuchName", AttributeError),
+        ],
+    )
+    def test_bad_import_paths(self, path, error):
+        with pytest.raises(error):
+            load(path)
+
+    def test_metrics_by_name(self):
+        class Named(Agent):
+            def __init__(self, parameter_server, metrics):
+                self.metrics = metrics
+
+        class Keyword(Agent):
+            def __init__(self, parameter_server, *, metrics=None):
+                self.metrics = metrics
+
+        class Optional(Agent):
+            def __init__(self, parameter_server, rate=0.1, metrics=None):
+                self.metrics = metrics
+                self.rate = rate
+
+        sink = Recorder()
+        assert self.made(Named, metrics=sink).metrics is sink
+        assert self.made(Keyword, metrics=sink).metrics is sink
+        assert self.made(Optional, metrics=sink).metrics is sink
+        assert self.made(Optional, metrics=sink).rate == 0.1
+
+    def test_metrics_by_position(self):
+        def factory(ps, sink):
+            agent = Agent(ps)
+            agent.sink = sink
+            return agent
+
+        sink = Recorder()
+        assert self.made(factory, metrics=sink).sink is sink
+
+    def test_an_option_is_not_taken_for_metrics(self):
+        class Option(Agent):
+            def __init__(self, parameter_server, rate=0.1):
+                self.rate = rate
+
+        assert self.made(Option).rate == 0.1
+
+    def test_what_cannot_be_called_so(self):
+        class NoArguments(Agent):
+            def __init__(self):
+                pass
+
+        class TooMany(Agent):
+            def __init__(self, parameter_server, metrics, more):
+                pass
+
+        for agent in (NoArguments, TooMany):
+            with pytest.raises(TypeError, match="parameter_server"):
+                self.made(agent)
+        with pytest.raises(TypeError, match="must be a class"):
+            self.made(3)
+
+    def test_a_class_without_the_methods(self):
+        class Half:
+            def __init__(self, parameter_server):
+                pass
+
+            def init(self, exploit):
+                pass
+
+        with pytest.raises(TypeError, match="Half has no method update, reset"):
+            AgentFactory(Half, None, Recorder())
+
+    def test_a_factory_whose_result_lacks_methods(self):
+        reply = host_of(lambda ps: object()).answer(INIT)
+        assert reply["response"] == "error"
+        assert "object has no method init, update, reset" in reply["message"]
+
+
+class TestAnswers:
+    """One reply to each command."""
+
+    def test_commands(self):
+        host = host_of(Agent)
+        assert host.answer(INIT) == {"response": "ready"}
+        assert host.answer({**UPDATE, "reward": 0.5}) == {
+            "response": "action",
+            "data": [0.5, [1.0], False],
+        }
+        assert host.answer({"command": "update"})["data"] == [None, None, False]
+        assert host.answer({"command": "reset"}) == {"response": "done"}
+
+    def test_the_agent_is_made_by_the_first_command_and_once(self):
+        made = []
+
+        def factory(ps):
+            made.append(Agent(ps))
+            return made[-1]
+
+        host = host_of(factory)
+        assert made == []
+        for _ in range(2):
+            host.answer(INIT)
+            host.answer(UPDATE)
+        assert len(made) == 1
+
+    def test_exploit_is_handed_on(self):
+        seen = []
+
+        class Exploiting(Agent):
+            def init(self, exploit=False):
+                seen.append(exploit)
+                return True
+
+        host = host_of(Exploiting)
+        host.answer({"command": "init", "exploit": True})
+        host.answer({"command": "init"})
+        assert seen == [True, False]
+
+    @pytest.mark.parametrize(
+        ("command", "text"),
+        [("init", "can't initialize agent"), ("reset", "can't reset agent")],
+    )
+    def test_a_falsy_result_refuses(self, command, text):
+        class Refusing(Agent):
+            def init(self, exploit=False):
+                return command != "init"
+
+            def reset(self):
+                return None
+
+        host = host_of(Refusing)
+        replies = {"init": host.answer(INIT), "reset": host.answer({"command": "reset"})}
+        assert replies[command]["response"] == "error"
+        assert replies[command]["message"].startswith(f"{text}: the agent's {command}() returned ")
+
+    @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, GeneratorExit])
+    @pytest.mark.parametrize(
+        ("command", "text"),
+        [
+            ("init", "can't initialize agent"),
+            ("update", "can't update state"),
+            ("reset", "can't reset agent"),
+            ("update_metrics", "can't update metrics"),
+        ],
+    )
+    def test_whatever_is_raised_becomes_a_reply(self, command, text, error, caplog):
+        caplog.set_level(logging.DEBUG, logger="rlwire")
+
+        class Raising(Agent):
+            def __init__(self, parameter_server):
+                self.broken = ""
+
+            def __getattribute__(self, name):
+                if name == object.__getattribute__(self, "__dict__").get("broken"):
+                    raise error("boom")
+                return super().__getattribute__(name)
+
+        host = host_of(Raising)
+        host.answer(INIT)
+        host._agent.broken = {"update_metrics": "metrics"}.get(command, command)
+        reply = host.answer({**UPDATE, "command": command, "data": [entry()]})
+        assert reply == {"response": "error", "message": f"{text}: {error.__name__}: boom"}
+        assert not host.failed
+        traces = [record for record in caplog.records if record.exc_info]
+        assert [record.levelname for record in traces] == ["DEBUG"]
+        host._agent.broken = ""
+        assert host.answer(UPDATE)["response"] == "action"
+
+    def test_a_constructor_that_raises(self):
+        class Broken(Agent):
+            def __init__(self, parameter_server):
+                raise OSError("no model")
+
+        host = host_of(Broken)
+        assert host.answer(INIT) == {
+            "response": "error",
+            "message": "can't initialize agent: OSError: no model",
+        }
+        assert host.failed
+
+    def test_close_hooks(self):
+        seen = []
+
+        class Closing(Agent):
+            def close(self):
+                seen.append("close")
+                raise SystemExit
+
+        class Disconnected(Agent):
+            def disconnected(self):
+                seen.append("disconnected")
+
+        for agent in (Closing, Disconnected, Agent):
+            host = host_of(agent)
+            host.close()  # no agent yet: nothing to close
+            host.answer(INIT)
+            host.close()
+            host.close()
+        assert seen == ["close", "disconnected"]
+
+
+class TestMetrics:
+    """update_metrics and the average of rewards."""
+
+    def test_to_the_servers_sink(self):
+        sink = Recorder()
+        reply = host_of(Agent, metrics=sink).answer(
+            metrics_command(entry("a"), entry("b", [1.0], None, "histogram"))
+        )
+        assert reply == {"response": "done"}
+        assert sink.calls == [("scalar", "a", 0.5, 1), ("histogram", "b", [1.0], None)]
+
+    def test_to_the_agents_own(self):
+        own, sink = Recorder(), Recorder()
+
+        class Own(Agent):
+            def init(self, exploit=False):
+                self.metrics = own
+                return True
+
+        host = host_of(Own, metrics=sink)
+        host.answer(INIT)
+        host.answer(metrics_command(entry()))
+        assert own.calls == [("scalar", "loss", 0.5, 1)]
+        assert sink.calls == []
+
+    def test_an_attribute_that_is_no_sink_is_not_used(self):
+        class Odd(Agent):
+            metrics = "loss"
+
+        sink = Recorder()
+        assert host_of(Odd, metrics=sink).answer(metrics_command(entry())) == {"response": "done"}
+        assert len(sink.calls) == 1
+
+    def test_all_or_nothing(self):
+        sink = Recorder()
+        reply = host_of(Agent, metrics=sink).answer(
+            metrics_command(entry(), entry(method="__init__"))
+        )
+        assert reply["message"].startswith("can't update metrics: ValueError: a metric's method")
+        assert sink.calls == []
+
+    def test_steps_of_the_parameter_server(self):
+        sink = Recorder()
+        server = types.SimpleNamespace(n_step=lambda: 77)
+        host_of(Agent, server, sink).answer(metrics_command(entry(x=None), entry(x=3)))
+        assert [call[3] for call in sink.calls] == [77, 3]
+
+    def test_average_reward(self):
+        sink = Recorder()
+        host = host_of(Agent, metrics=sink)
+        host.answer(INIT)
+        host.answer(UPDATE)  # without a reward
+        for number in range(250):
+            host.answer({**UPDATE, "reward": float(number)})
+        assert sink.calls == [
+            ("scalar", "average_reward", 49.5, None),
+            ("scalar", "average_reward", 149.5, None),
+        ]
+
+    def test_a_sink_that_fails_does_not_fail_the_update(self, caplog):
+        class Full(Recorder):
+            def scalar(self, name, y, x=None):
+                raise OSError("disk full")
+
+        host = host_of(Agent, metrics=Full())
+        host.answer(INIT)
+        replies = [host.answer({**UPDATE, "reward": 1.0})["response"] for _ in range(100)]
+        assert replies == ["action"] * 100
+        assert "can't report average_reward" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("rewards", "averages"),
+    [
+        ([1.0, 2.0, 3.0, 5.0], [1.5, 4.0]),
+        ([1, True, np.float32(3.0), np.int64(5)], [1.0, 4.0]),
+        ([[1.0, 2.0], [3.0, 5.0, 10.0]], [1.5, 6.0]),
+        ([np.array([1.0, 2.0]), np.zeros((0,))], [1.5]),
+        (["text", {}, [None], [[1.0], [1.0, 2.0]], object(), 4.0, 6.0], [5.0]),
+    ],
+)
+def test_reward_average(rewards, averages):
+    seen = []
+    average = RewardAverage(seen.append, 2)
+    for reward in rewards:
+        average.append(reward)
+    assert seen == averages
+
+
+def test_describe_is_fit_to_be_sent():
+    class Mute(Exception):
+        def __str__(self):
+            raise ValueError
+
+    assert describe(ValueError("x")) == "ValueError: x"
+    assert "Mute" in describe(Mute())
+    assert describe(ValueError("\ud800")).encode("utf-8") == b"ValueError: \\ud800"
+    assert len(describe(ValueError("x" * 10**6))) < 3000

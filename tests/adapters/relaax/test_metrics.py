@@ -1,0 +1,233 @@
+"""The metrics sinks: log lines, event files read back, fan-out, filters."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import pickle
+import struct
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from rlwire.adapters.relaax import (
+    EnabledMetrics,
+    LoggingMetrics,
+    Metrics,
+    MultiMetrics,
+    StepMetrics,
+    TensorBoardMetrics,
+)
+from rlwire.errors import LimitExceeded, MissingExtra
+
+
+class Recorder(Metrics):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.calls = []
+        self.closed = 0
+
+    def scalar(self, name, y, x=None):
+        self.calls.append(("scalar", name, y, x))
+
+    def histogram(self, name, y, x=None):
+        self.calls.append(("histogram", name, y, x))
+
+    def close(self):
+        self.closed += 1
+
+
+def read_events(directory):
+    """Return {tag: [(step, value or histogram)]} of all event files in a directory."""
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    except ImportError:
+        return read_events_with_tensorboardx(directory)
+    accumulator = EventAccumulator(str(directory))
+    accumulator.Reload()
+    found = {}
+    tags = accumulator.Tags()
+    for tag in tags["scalars"]:
+        found[tag] = [(event.step, event.value) for event in accumulator.Scalars(tag)]
+    for tag in tags["histograms"]:
+        found[tag] = [(e.step, e.histogram_value.num) for e in accumulator.Histograms(tag)]
+    return found
+
+
+def read_events_with_tensorboardx(directory):
+    event_pb2 = importlib.import_module("tensorboardX.proto.event_pb2")
+    found = {}
+    for path in sorted(directory.glob("events.out.tfevents.*")):
+        data = path.read_bytes()
+        at = 0
+        while at < len(data):
+            # TFRecord: length (8), checksum (4), the event, checksum (4).
+            (size,) = struct.unpack_from("<Q", data, at)
+            event = event_pb2.Event.FromString(data[at + 12 : at + 12 + size])
+            at += 16 + size
+            for value in event.summary.value:
+                kind = value.WhichOneof("value")
+                result = value.simple_value if kind == "simple_value" else value.histo.num
+                found.setdefault(value.tag, []).append((event.step, result))
+    return found
+
+
+def test_update_reads_a_list():
+    sink = Recorder()
+    sink.update(
+        [
+            {"method": "scalar", "name": "a", "y": 1.0, "x": 2},
+            {"method": "histogram", "name": "b", "y": [1.0], "x": None},
+            {"name": "c", "y": 3.0},
+        ]
+    )
+    assert sink.calls == [
+        ("scalar", "a", 1.0, 2),
+        ("histogram", "b", [1.0], None),
+        ("scalar", "c", 3.0, None),
+    ]
+
+
+def test_update_calls_nothing_but_scalar_and_histogram():
+    sink = Recorder()
+    with pytest.raises(ValueError, match="close"):
+        sink.update([{"method": "close", "name": "a", "y": 1.0}])
+    assert sink.closed == 0
+
+
+def test_logging(caplog):
+    caplog.set_level(logging.INFO, logger="rlwire")
+    sink = LoggingMetrics()
+    sink.scalar("loss\nforged line", 0.5, 7)
+    sink.histogram("weights", np.arange(5))
+    sink.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        "metric 'loss\\nforged line' at 7: 0.5",
+        "metric 'weights' at -: 5 values, min 0, mean 2, max 4",
+    ]
+
+
+def test_logging_to_another_logger(caplog):
+    caplog.set_level(logging.INFO)
+    LoggingMetrics(logging.getLogger("mine")).scalar("loss", 0.5)
+    assert [record.name for record in caplog.records] == ["mine"]
+
+
+def test_multi():
+    first, second = Recorder(), Recorder()
+    both = MultiMetrics([first, second])
+    both.scalar("a", 1.0, 2)
+    both.histogram("b", [1.0])
+    both.close()
+    assert first.calls == second.calls == [("scalar", "a", 1.0, 2), ("histogram", "b", [1.0], None)]
+    assert first.closed == second.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("enabled", "default", "passed"),
+    [
+        ({}, True, ["a", "b"]),
+        ({}, False, []),
+        ({"a": True}, False, ["a"]),
+        ({"a": False}, True, ["b"]),
+    ],
+)
+def test_enabled(enabled, default, passed):
+    sink = Recorder()
+    filtered = EnabledMetrics(sink, enabled, default=default)
+    for name in ("a", "b"):
+        filtered.scalar(name, 1.0)
+        filtered.histogram(name, [1.0])
+    assert [call[1] for call in sink.calls if call[0] == "scalar"] == passed
+    assert [call[1] for call in sink.calls if call[0] == "histogram"] == passed
+
+
+def test_step_fills_in_x():
+    sink = Recorder()
+    stepped = StepMetrics(sink, lambda: 42)
+    stepped.scalar("a", 1.0)
+    stepped.scalar("a", 1.0, 0)
+    stepped.histogram("b", [1.0])
+    assert [call[3] for call in sink.calls] == [42, 0, 42]
+
+
+def test_missing_extra_names_itself(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with pytest.raises(MissingExtra, match=r"rlwire\[metrics\]"):
+        TensorBoardMetrics("anywhere")
+
+
+class TestTensorBoard:
+    """Event files, when tensorboardX is there."""
+
+    @pytest.fixture(autouse=True)
+    def _installed(self):
+        pytest.importorskip("tensorboardX")
+
+    def test_event_files(self, tmp_path):
+        directory = tmp_path / "new" / "directory"
+        sink = TensorBoardMetrics(directory)
+        for step, y in enumerate([0.5, 1.5]):
+            sink.scalar("loss", y, 10 * step)
+            sink.scalar("counted", y)
+        sink.scalar("array", np.array([2.5], np.float32), 3.0)
+        sink.histogram("weights", np.arange(6).reshape(2, 3), 4)
+        sink.close()
+        sink.close()
+        assert read_events(directory) == {
+            "loss": [(0, 0.5), (10, 1.5)],
+            "counted": [(0, 0.5), (1, 1.5)],
+            "array": [(3, 2.5)],
+            "weights": [(4, 6.0)],
+        }
+
+    def test_a_pickled_copy_writes_a_file_of_its_own(self, tmp_path):
+        first = TensorBoardMetrics(tmp_path)
+        first.scalar("a", 1.0, 1)
+        second = pickle.loads(pickle.dumps(first))
+        second.scalar("b", 2.0, 1)
+        first.close()
+        second.close()
+        assert len(list(tmp_path.iterdir())) == 2
+        assert set(read_events_with_tensorboardx(tmp_path)) == {"a", "b"}
+
+    def test_threads(self, tmp_path):
+        sink = TensorBoardMetrics(tmp_path)
+
+        def report():
+            for _ in range(20):
+                sink.scalar("a", 1.0)
+
+        threads = [threading.Thread(target=report) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        sink.close()
+        assert sorted(step for step, _ in read_events(tmp_path)["a"]) == list(range(80))
+
+    @pytest.mark.parametrize("y", [None, "text", [1.0, 2.0], object(), 1j])
+    def test_what_is_no_scalar(self, tmp_path, y):
+        sink = TensorBoardMetrics(tmp_path)
+        with pytest.raises(ValueError, match="'a': a scalar is one number"):
+            sink.scalar("a", y)
+        sink.close()
+
+    @pytest.mark.parametrize("y", [None, "text", [], [float("nan")], [[1.0], [1.0, 2.0]]])
+    def test_what_is_no_histogram(self, tmp_path, y):
+        sink = TensorBoardMetrics(tmp_path)
+        with pytest.raises(ValueError, match="metric 'a'"):
+            sink.histogram("a", y)
+        sink.close()
+
+    def test_a_peer_cannot_fill_the_memory_with_names(self, tmp_path):
+        sink = TensorBoardMetrics(tmp_path, max_names=2)
+        sink.scalar("a", 1.0)
+        sink.scalar("b", 1.0)
+        with pytest.raises(LimitExceeded, match="max_names=2"):
+            sink.scalar("c", 1.0)
+        sink.scalar("a", 1.0)
+        sink.close()

@@ -1,0 +1,585 @@
+"""RLXServer over real sockets: threads, one event loop, worker processes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+import types
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rlwire.adapters.relaax import (
+    AgentProxy,
+    AgentProxyException,
+    LoggingMetrics,
+    Metrics,
+    RLXServer,
+    TensorBoardMetrics,
+)
+from rlwire.errors import PeerError
+from rlwire.limits import Limits
+from rlwire.testing.rlx import RawClient
+from rlwire.transports.sockets import Timeouts
+
+LOOPBACK = "127.0.0.1:0"
+
+
+class Recorder(Metrics):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.calls = []
+        self.closed = 0
+
+    def scalar(self, name, y, x=None):
+        self.calls.append(("scalar", name, y, x))
+
+    def histogram(self, name, y, x=None):
+        self.calls.append(("histogram", name, y, x))
+
+    def close(self):
+        self.closed += 1
+
+
+class Agent:
+    """Does what its state asks for."""
+
+    def __init__(self, parameter_server):
+        self.updates = 0
+
+    def init(self, exploit=False):
+        self.exploit = exploit
+        return True
+
+    def update(self, reward, state, terminal):
+        self.updates += 1
+        if isinstance(state, str):
+            return ACTIONS[state]()
+        return [self.updates, reward, state, terminal]
+
+    def reset(self):
+        self.updates = 0
+        return True
+
+
+def leave(error):
+    raise error
+
+
+class Unreadable:
+    def __array__(self, dtype=None, copy=None):
+        raise ZeroDivisionError("in __array__")
+
+
+ACTIONS = {
+    "raise": lambda: leave(ValueError("boom")),
+    "exit": lambda: leave(SystemExit(3)),
+    "interrupt": lambda: leave(KeyboardInterrupt()),
+    "object": object,
+    "unreadable": Unreadable,
+    "huge int": lambda: 2**70,
+    "slow": lambda: time.sleep(0.3),
+}
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def workers(request):
+    return request.param
+
+
+@pytest.fixture
+def serve(workers):
+    """Return a function that starts a server, which is stopped after the test."""
+    running = []
+
+    def start(agent=Agent, address=LOOPBACK, **options):
+        server = RLXServer(agent, address, **{"workers": workers, **options}).start()
+        running.append(server)
+        return server
+
+    yield start
+    for server in running:
+        server.stop()
+
+
+@pytest.fixture
+def connect():
+    """Return a function that makes a proxy with a connection, closed after the test."""
+    open_proxies = []
+
+    def start(server, *, init=True, **options):
+        proxy = AgentProxy(server.address, **options)
+        open_proxies.append(proxy)
+        proxy.connect(retry=1)
+        if init:
+            assert proxy.init() == "ready"
+        return proxy
+
+    yield start
+    for proxy in open_proxies:
+        proxy.disconnect()
+
+
+def wait_until(condition, seconds=5.0):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.005)
+
+
+def test_a_conversation(serve, connect):
+    agent = connect(serve())
+    assert agent.update(state=[1.0]) == [1, None, [1.0], False]
+    assert agent.update(0.5, {"a": [2]}, True) == [2, 0.5, {"a": [2]}, True]
+    assert agent.reset() == "done"
+    assert agent.update() == [1, None, None, False]
+
+
+def test_each_connection_has_an_agent_of_its_own(serve, connect):
+    server = serve()
+    first, second = connect(server), connect(server)
+    assert [first.update()[0], first.update()[0], second.update()[0]] == [1, 2, 1]
+
+
+def test_a_large_state_arrives_as_it_is(serve, connect):
+    state = np.random.default_rng(1).random((84, 84, 4), np.float32)
+    agent = connect(serve())
+    for _ in range(3):
+        answer = agent.update(1.0, state)[2]
+        assert answer.dtype == np.float32
+        assert np.array_equal(answer, state)
+
+
+def test_the_states_an_agent_keeps_stay_as_they_are(serve, connect):
+    kept = []
+
+    class Keeping(Agent):
+        def update(self, reward, state, terminal):
+            kept.append(state)
+            return 1
+
+    agent = connect(serve(Keeping))
+    for number in range(5):
+        agent.update(state=np.full((100, 100), number, np.float32))
+    assert [state[0, 0] for state in kept] == [0, 1, 2, 3, 4]
+    assert all((state == state[0, 0]).all() for state in kept)
+    assert all(state.flags.aligned for state in kept)
+
+
+@pytest.mark.parametrize(("images", "kind"), [("float32", np.float32), ("array", np.uint8)])
+def test_images(serve, connect, images, kind):
+    seen = []
+
+    class Seeing(Agent):
+        def update(self, reward, state, terminal):
+            seen.append(state)
+            return 1
+
+    pixels = np.arange(2 * 3, dtype=np.uint8).reshape(2, 3)
+    connect(serve(Seeing, images=images)).update(state=Image.fromarray(pixels))
+    assert seen[0].dtype == kind
+    scale = 1.0 if kind is np.uint8 else 1.0 / 255.0
+    assert np.allclose(seen[0], pixels * scale)
+
+
+class TestFailingAgents:
+    """An agent can end its own command, and nothing else."""
+
+    @pytest.mark.parametrize(
+        ("state", "text"),
+        [
+            ("raise", "can't update state: ValueError: boom"),
+            ("exit", "can't update state: SystemExit: 3"),
+            ("interrupt", "can't update state: KeyboardInterrupt"),
+            ("object", "can't update state: .*EncodeError: .*object"),
+            ("unreadable", "can't update state: .*in __array__"),
+            ("huge int", "can't update state: .*EncodeError"),
+        ],
+    )
+    def test_an_update_that_fails(self, serve, connect, state, text, caplog):
+        caplog.set_level(logging.DEBUG, logger="rlwire")
+        server = serve()
+        agent, other = connect(server), connect(server)
+        with pytest.raises(AgentProxyException, match=text) as caught:
+            agent.update(state=state)
+        assert isinstance(caught.value.__cause__, PeerError)
+        assert agent.update(state=[1])[0] == 2
+        assert other.update(state=[1])[0] == 1
+        assert [r.levelname for r in caplog.records if r.exc_info] == ["DEBUG"]
+        assert server.address == agent.address
+
+    def test_a_constructor_that_fails(self, serve, connect, caplog):
+        class Broken(Agent):
+            def __init__(self, parameter_server):
+                raise OSError("no model")
+
+        agent = connect(serve(Broken), init=False)
+        with pytest.raises(AgentProxyException, match="can't initialize agent: OSError: no model"):
+            agent.init()
+        with pytest.raises(AgentProxyException, match=r"closed|lost|no connection"):
+            agent.init()
+
+    def test_an_agent_that_refuses(self, serve, connect):
+        class Refusing(Agent):
+            def init(self, exploit=False):
+                return exploit
+
+        agent = connect(serve(Refusing), init=False)
+        with pytest.raises(AgentProxyException, match=r"can't initialize agent: .*returned False"):
+            agent.init()
+        assert agent.init(exploit=True) == "ready"
+
+    def test_the_close_hook_runs_at_the_end_of_a_connection(self, serve, connect):
+        seen = []
+
+        class Closing(Agent):
+            def close(self):
+                seen.append(self.updates)
+
+        server = serve(Closing)
+        first, second = connect(server), connect(server)
+        first.update()
+        first.disconnect()
+        wait_until(lambda: seen == [1])
+        server.stop()
+        wait_until(lambda: seen == [1, 0])
+        second.disconnect()
+
+
+class TestMetrics:
+    """update_metrics, average_reward, and who gets them."""
+
+    def test_both_forms(self, serve):
+        sink = Recorder()
+        with RawClient(serve(metrics=sink).address) as client:
+            entries = [
+                {"method": "scalar", "name": "a", "y": 1.5, "x": 3},
+                {"method": "histogram", "name": "b", "y": [1.0, 2.0], "x": None},
+            ]
+            done = {"response": "done"}
+            assert client.ask({"command": "update_metrics", "data": entries}) == done
+            flat = {"command": "update_metrics", "name": "c", "y": 2.5, "x": 4}
+            assert client.ask(flat) == done
+        assert sink.calls == [
+            ("scalar", "a", 1.5, 3),
+            ("histogram", "b", [1.0, 2.0], None),
+            ("scalar", "c", 2.5, 4),
+        ]
+
+    def test_a_sink_that_fails_is_an_error_reply(self, serve, connect):
+        class Full(Recorder):
+            def scalar(self, name, y, x=None):
+                raise OSError("disk full")
+
+        agent = connect(serve(metrics=Full()))
+        with pytest.raises(AgentProxyException, match="can't update metrics: OSError: disk full"):
+            agent.metrics.scalar("loss", 1.0)
+        assert agent.update()[0] == 1
+
+    def test_average_reward_of_each_connection(self, serve, connect):
+        sink = Recorder()
+        server = serve(metrics=sink)
+        first, second = connect(server), connect(server)
+        for number in range(50):
+            first.update(reward=[float(number), 1.0])
+            second.update(reward=7.0)
+        assert sink.calls == [("scalar", "average_reward", 12.75, None)]
+
+    def test_agents_get_the_parameter_server_and_the_sink(self, serve, connect):
+        class Reporting(Agent):
+            def __init__(self, parameter_server, metrics):
+                super().__init__(parameter_server)
+                self.metrics = metrics
+                self.parameter_server = parameter_server
+
+            def update(self, reward, state, terminal):
+                self.metrics.scalar("mine", 1.0)
+                return self.parameter_server.weights
+
+        sink = Recorder()
+        server = serve(
+            Reporting,
+            metrics=sink,
+            parameter_server=types.SimpleNamespace(weights=[0.5], n_step=lambda: 9),
+        )
+        assert connect(server).update() == [0.5]
+        assert sink.calls == [("scalar", "mine", 1.0, 9)]
+
+    def test_the_sink_is_closed_with_the_server(self, serve):
+        sink = Recorder()
+        server = serve(metrics=sink)
+        server.stop()
+        server.stop()
+        assert sink.closed == 1
+
+
+class TestLimits:
+    """Connections that ask for too much are closed, each with a reason in the log."""
+
+    def test_idle(self, serve, connect, caplog):
+        server = serve(idle_timeout=0.15)
+        idle, busy = connect(server), connect(server)
+        until = time.monotonic() + 0.6
+        while time.monotonic() < until:
+            busy.update()
+            time.sleep(0.02)
+        with pytest.raises(AgentProxyException):
+            idle.update()
+        busy.update()
+        assert "idle=0.15" in caplog.text
+
+    def test_a_message_that_does_not_end(self, serve, connect, caplog):
+        server = serve(timeouts=Timeouts(read=0.15))
+        with RawClient(server.address) as client:
+            client.send_bytes(b"1000:half of it")
+            assert len(client.rest()) <= 1
+        assert connect(server).update()[0] == 1
+        assert "read=0.15" in caplog.text
+
+    def test_too_many_connections(self, serve, connect, caplog):
+        server = serve(max_connections=1)
+        first = connect(server)
+        with pytest.raises(AgentProxyException):
+            connect(server)
+        assert first.update()[0] == 1
+        assert "max_connections=1" in caplog.text
+        first.disconnect()
+
+        def admitted():
+            try:
+                connect(server)
+            except AgentProxyException:
+                return False
+            return True
+
+        wait_until(admitted)
+
+    def test_too_large_a_message(self, serve, connect, caplog):
+        server = serve(limits=Limits(received=1000))
+        big, small = connect(server), connect(server)
+        with pytest.raises(AgentProxyException) as caught:
+            big.update(state=np.zeros(1000))
+        assert "received=1000" in str(caught.value) or "lost" in str(caught.value)
+        assert small.update()[0] == 1
+        assert "received=1000" in caplog.text
+
+
+class TestRunning:
+    """Starting, stopping, where it listens."""
+
+    def test_address(self, workers):
+        server = RLXServer(Agent, LOOPBACK, workers=workers)
+        assert server.address.port == 0
+        with server:
+            assert server.address.host == "127.0.0.1"
+            assert server.address.port > 0
+            with pytest.raises(RuntimeError, match="runs already"):
+                server.start()
+        assert server.address.port == 0
+
+    def test_it_starts_again_after_a_stop(self, workers, connect):
+        server = RLXServer(Agent, LOOPBACK, workers=workers)
+        for _ in range(2):
+            with server:
+                assert connect(server).update()[0] == 1
+
+    def test_an_address_in_use(self, serve, workers):
+        taken = serve().address
+        with pytest.raises(OSError, match=str(taken.port)):
+            RLXServer(Agent, str(taken), workers=workers).start()
+
+    def test_stop_ends_open_connections(self, serve, connect):
+        server = serve()
+        agent = connect(server)
+        server.stop()
+        with pytest.raises(AgentProxyException):
+            agent.update()
+        with pytest.raises(AgentProxyException):
+            connect(server)
+
+    def test_stop_lets_an_agent_finish(self, serve, connect):
+        class Slow(Agent):
+            entered = threading.Event()
+
+            def update(self, reward, state, terminal):
+                self.entered.set()
+                time.sleep(0.2)
+                return "finished"
+
+        server = serve(Slow)
+        agent = connect(server)
+        results = []
+        # The proxy belongs to the thread that uses it first.
+        stopper = threading.Thread(target=lambda: (Slow.entered.wait(5), server.stop()))
+        stopper.start()
+        results.append(agent.update())
+        stopper.join()
+        assert results == ["finished"]
+
+    def test_an_agent_that_does_not_end_is_left_behind(self, serve, caplog):
+        release = threading.Event()
+
+        class Stuck(Agent):
+            def init(self, exploit=False):
+                release.wait(10)
+                return True
+
+        server = serve(Stuck)
+        with RawClient(server.address) as client:
+            client.send({"command": "init"})
+            time.sleep(0.05)
+            begun = time.monotonic()
+            server.stop(grace=0.2)
+            assert time.monotonic() - begun < 3
+            assert "left behind" in caplog.text
+            release.set()
+
+    def test_serve_forever_returns_after_stop(self, workers, connect):
+        server = RLXServer(Agent, LOOPBACK, workers=workers)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        wait_until(lambda: server.address.port)
+        assert connect(server).update()[0] == 1
+        server.stop()
+        thread.join(5)
+        assert not thread.is_alive()
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_serve_forever_returns_after_a_signal(self, workers, number):
+        server = RLXServer(Agent, LOOPBACK, workers=workers)
+        timer = threading.Timer(0.1, signal.raise_signal, [number])
+        timer.start()
+        server.serve_forever()
+        timer.join()
+        assert server.address.port == 0
+
+    @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no unix sockets here")
+    def test_unix_socket(self, serve, connect, tmp_path):
+        server = serve(address=f"unix:{tmp_path}/rlx")
+        assert connect(server).update()[0] == 1
+        server.stop()
+        assert not (tmp_path / "rlx").exists()
+
+    def test_tls(self, serve, tmp_path):
+        trustme = pytest.importorskip("trustme")
+        from rlwire.transports import tls
+
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+        for name in ("localhost", "client"):
+            issued = authority.issue_cert(name)
+            issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / f"{name}.pem")
+        files = {name: str(tmp_path / f"{name}.pem") for name in ("ca", "localhost", "client")}
+        server = serve(
+            address="localhost:0",
+            tls=tls.server_context(files["localhost"], client_ca=files["ca"]),
+        )
+        where = f"localhost:{server.address.port}"
+        state = np.arange(50_000, dtype=np.float64)
+        with AgentProxy(where, tls=tls.client_context(files["ca"], files["client"])) as agent:
+            agent.init()
+            assert np.array_equal(agent.update(state=state)[2], state)
+        # TLS 1.3 tells a client without a certificate only after its side of the handshake.
+        stranger = AgentProxy(where, tls=tls.client_context(files["ca"]))
+        plain = AgentProxy(where, timeouts=Timeouts(idle=2.0))
+        for refused in (stranger, plain):
+            with pytest.raises(AgentProxyException), refused:
+                refused.init()
+
+
+def test_uvloop(connect):
+    uvloop = pytest.importorskip("uvloop")
+    with RLXServer(
+        Agent, LOOPBACK, workers="asyncio", loop_factory=uvloop.new_event_loop
+    ) as server:
+        state = np.zeros((84, 84, 4), np.float32)
+        assert np.array_equal(connect(server).update(state=state)[2], state)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error"),
+    [
+        ((Agent, "no address"), {}, ValueError),
+        ((Agent,), {"workers": 0}, ValueError),
+        ((Agent,), {"workers": True}, ValueError),
+        ((Agent,), {"workers": "fibers"}, ValueError),
+        ((Agent,), {"max_connections": 0}, ValueError),
+        ((Agent,), {"idle_timeout": 0}, ValueError),
+        ((object,), {}, TypeError),
+        ((3,), {}, TypeError),
+        (("no_such_module_at_all:Agent",), {}, ImportError),
+        ((Agent,), {"parameter_server": "no_such_module_at_all:make"}, ImportError),
+    ],
+)
+def test_arguments_that_make_no_sense(arguments, options, error):
+    with pytest.raises(error):
+        RLXServer(*arguments, **options)
+
+
+class TestProcesses:
+    """Worker processes, which import the agent by its name."""
+
+    @pytest.fixture
+    def module(self, tmp_path, monkeypatch):
+        """Write a module of agents to where worker processes find it."""
+        (tmp_path / "agents_of_the_test.py").write_text(
+            "import os\n"
+            "def make():\n"
+            "    return {'pid': os.getpid()}\n"
+            "class Agent:\n"
+            "    def __init__(self, parameter_server):\n"
+            "        self.parameter_server = parameter_server\n"
+            "    def init(self, exploit=False):\n"
+            "        return True\n"
+            "    def update(self, reward, state, terminal):\n"
+            "        if state == 'die':\n"
+            "            os._exit(7)\n"
+            "        return [os.getpid(), self.parameter_server['pid']]\n"
+            "    def reset(self):\n"
+            "        return True\n"
+        )
+        monkeypatch.syspath_prepend(str(tmp_path))
+        return "agents_of_the_test"
+
+    def test_workers(self, module, tmp_path, connect, caplog):
+        pytest.importorskip("tensorboardX")
+        caplog.set_level(logging.INFO, logger="rlwire")
+        logs = tmp_path / "logs"
+        server = RLXServer(
+            f"{module}:Agent",
+            LOOPBACK,
+            workers=2,
+            parameter_server=f"{module}:make",
+            metrics=TensorBoardMetrics(logs),
+        )
+        with server:
+            first = connect(server)
+            pid, made_in = first.update()
+            assert pid == made_in != os.getpid()
+            first.metrics.scalar("loss", 0.5, 1)
+            with pytest.raises(AgentProxyException, match=r"closed|lost"):
+                first.update(state="die")
+            # The other worker, or the one that takes the dead one's place.
+            second = connect(server)
+            assert second.update()[0] != pid
+            assert second.reset() == "done"
+            second.metrics.scalar("loss", 0.25, 2)
+        assert "died with exit code 7" in caplog.text
+        assert list(logs.iterdir())
+
+    def test_an_ssl_context_cannot_travel(self, module):
+        import ssl
+
+        with pytest.raises(TypeError, match="callable"):
+            RLXServer(f"{module}:Agent", workers=1, tls=ssl.create_default_context())
+
+    def test_what_cannot_be_pickled(self, module):
+        server = RLXServer(lambda ps: None, LOOPBACK, workers=1, metrics=LoggingMetrics())
+        with pytest.raises(Exception, match="pickle"):
+            server.start()

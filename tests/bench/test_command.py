@@ -1,0 +1,162 @@
+"""``rlwire bench`` as a user runs it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rlwire.bench import command
+from rlwire.bench.processes import BenchError
+
+RLWIRE = [sys.executable, "-m", "rlwire", "bench"]
+
+
+def arguments(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+def children(pid: int) -> set[int]:
+    found: set[int] = set()
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        found |= {int(child) for child in task.read_text().split()}
+    return found
+
+
+def test_a_real_run(tmp_path: Path) -> None:
+    pytest.importorskip("gymnasium", reason="gymnasium comes with the extra 'bench'")
+    pytest.importorskip("ale_py", reason="ale-py comes with the extra 'bench'")
+    pytest.importorskip("matplotlib", reason="matplotlib comes with the extra 'bench'")
+    done = subprocess.run(
+        [*RLWIRE, "--seconds", "0.2", "--json", "run.json", "--plot", "run.png"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    read = json.loads((tmp_path / "run.json").read_text())
+    assert [row["payload"] for row in read["rows"]] == ["cartpole", "pong", "pong-stack"]
+    arrays = {"cartpole": 4 * 4, "pong": 210 * 160 * 3, "pong-stack": 84 * 84 * 4 * 4}
+    for row in read["rows"]:
+        assert row["protocol"] == "rlx"
+        # The state, and command, reward, names, dtype and framing around it.
+        assert 90 < row["request_bytes"] - arrays[row["payload"]] < 130
+        assert 0 < row["encode"]["p50"] <= row["encode"]["p99"]
+        assert 0 < row["decode"]["p50"] <= row["decode"]["p99"]
+        assert 0 < row["echo"]["p50"] <= row["echo"]["p99"]
+        assert row["overhead"] == pytest.approx(row["round_trip"]["p50"] / row["echo"]["p50"])
+        assert row["checked"] >= row["round_trip"]["count"] > 0
+        (line,) = [line for line in done.stdout.splitlines() if row["title"] in line]
+        assert f"{row['request_bytes']:,}" in line
+    assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are listed in /proc")
+def test_ctrl_c_leaves_no_server_behind() -> None:
+    pytest.importorskip("gymnasium", reason="gymnasium comes with the extra 'bench'")
+    run = subprocess.Popen(
+        [*RLWIRE, "--payload", "cartpole", "--seconds", "60"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 30
+        # The resource tracker of multiprocessing, and two servers.
+        while len(servers := children(run.pid)) < 3:
+            assert run.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(0.5)
+        os.killpg(run.pid, signal.SIGINT)
+        _out, err = run.communicate(timeout=20)
+    finally:
+        run.kill()
+        run.communicate()
+    assert run.returncode == 130
+    assert err == "rlwire: interrupted\n"
+    # The servers are gone before the run is; the tracker goes when it sees that the run is gone.
+    deadline = time.monotonic() + 10
+    while alive := [pid for pid in servers if Path(f"/proc/{pid}").exists()]:
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.05)
+
+
+def test_a_mismatch_makes_it_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("gymnasium", reason="gymnasium comes with the extra 'bench'")
+    (tmp_path / "bench_test_liar.py").write_text(
+        "from rlwire.bench.providers.rlx import RLX, KeepingAgent\n"
+        "class Liar(KeepingAgent):\n"
+        "    def update(self, reward, state, terminal):\n"
+        "        return super().update(reward, None if state is None else -state, terminal)\n"
+        "def provider():\n"
+        "    return RLX('bench_test_liar:Liar')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(command.PROVIDERS, "rlx", "bench_test_liar:provider")
+    from rlwire.cli import main
+
+    assert main(["bench", "--payload", "cartpole", "--seconds", "0.01"]) == 1
+    out, err = capsys.readouterr()
+    assert "rlx, cartpole, round trip 1: byte" in err
+    assert out == ""
+
+
+def test_what_was_measured_before_a_failure_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("gymnasium", reason="gymnasium comes with the extra 'bench'")
+    measured = command.measure
+
+    def failing(row, seconds, cores, progress):
+        if row.payload.name == "cartpole":
+            return measured(row, seconds, cores, progress)
+        raise BenchError("the server is gone")
+
+    monkeypatch.setattr(command, "measure", failing)
+    monkeypatch.setattr(command, "record", _record_small)
+    with pytest.raises(BenchError, match="the server is gone"):
+        command.run(arguments("--seconds", "0.01"))
+    assert "CartPole-v1" in capsys.readouterr().out
+
+
+def _record_small(name: str):
+    from rlwire.bench.payloads import record
+
+    return record(name, 2)
+
+
+def test_an_output_that_cannot_be_written_is_refused_first(tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match="there is no directory"):
+        command.run(arguments("--json", str(tmp_path / "no" / "run.json")))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--seconds", "0"], ["--seconds", "nan"], ["--pin", "three"], ["--protocol", "http"],
+     ["--payload", "doom"]],
+)  # fmt: skip
+def test_wrong_arguments(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        arguments(*words)
+    assert ended.value.code == 2
+    assert words[0] in capsys.readouterr().err
+
+
+def test_pinning_more_cores_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "allowed_cores", lambda: [0])
+    with pytest.raises(BenchError, match="needs 2 core"):
+        command.run(arguments("--pin", "two-cores"))

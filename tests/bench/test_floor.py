@@ -1,0 +1,47 @@
+"""`rlwire.bench.floor` carries the byte counts it is told, and notices what is wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from rlwire.bench.floor import Floor
+from rlwire.bench.processes import BenchError
+
+
+@pytest.mark.parametrize("size", [1, 100, 3_000_000])
+def test_exchanges(size: int) -> None:
+    requests = [os.urandom(size) for _ in range(3)]
+    with Floor(requests, 41) as floor:
+        for index in range(7):
+            floor.exchange(index)
+            floor.check(index)
+
+
+def test_exchanges_without_checks() -> None:
+    with Floor([b"abc", b"def"], 2, read_back=False) as floor:
+        for index in range(5):
+            floor.exchange(index)
+
+
+def test_a_difference_is_seen() -> None:
+    with Floor([b"first", b"other"], 41) as floor:
+        floor.exchange(0)
+        with pytest.raises(BenchError, match="message 1 differs"):
+            floor.check(1)
+
+
+def test_requests_must_have_one_size() -> None:
+    with pytest.raises(ValueError, match="same size"):
+        Floor([b"1", b"22"], 1)
+
+
+def test_a_dead_echo_is_named() -> None:
+    with Floor([b"12345"], 1) as floor:
+        floor.exchange(0)
+        os.kill(floor.server_pid, signal.SIGTERM)
+        with pytest.raises(BenchError, match="raw echo server process has ended"):
+            for index in range(1000):
+                floor.check(index)

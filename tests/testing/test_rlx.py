@@ -1,0 +1,87 @@
+"""The shipped exam, taken by our own RLX server in each of its forms, and failed by a bad one."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from rlwire.adapters.relaax import RLXServer
+from rlwire.codecs import rlx
+from rlwire.testing.rlx import RawClient, RLXServerConformance
+
+
+class Agent:
+    def __init__(self, parameter_server):
+        pass
+
+    def init(self, exploit=False):
+        return True
+
+    def update(self, reward, state, terminal):
+        return 1
+
+    def reset(self):
+        return True
+
+
+class TestThreads(RLXServerConformance):
+    """A thread for each connection."""
+
+    @pytest.fixture
+    def address(self):
+        with RLXServer(Agent, "127.0.0.1:0") as server:
+            yield str(server.address)
+
+
+class TestAsyncio(RLXServerConformance):
+    """One event loop for all connections."""
+
+    @pytest.fixture
+    def address(self):
+        with RLXServer(Agent, "127.0.0.1:0", workers="asyncio") as server:
+            yield server.address
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no unix sockets here")
+class TestUnixSocket(RLXServerConformance):
+    """A thread for each connection, over a unix socket."""
+
+    @pytest.fixture
+    def address(self, tmp_path):
+        with RLXServer(Agent, f"unix:{tmp_path}/rlx") as server:
+            yield server.address
+
+
+@pytest.fixture
+def eager_server():
+    """A server that answers everything with ready, action or done, in turn, whatever is asked."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(10)
+
+    def serve():
+        with listener:
+            connection, _ = listener.accept()
+            with connection:
+                while connection.recv(65536):
+                    connection.sendall(rlx.encode({"response": "action", "data": 1}, framed=True))
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield listener.getsockname()
+    thread.join()
+
+
+def test_the_exam_can_be_failed(eager_server):
+    with pytest.raises(AssertionError, match="action"):
+        RLXServerConformance().test_update_before_init(eager_server)
+
+
+def test_raw_client_names_a_cut_reply(eager_server):
+    with RawClient(eager_server) as client:
+        client.send_bytes(b"x")
+        assert client.receive() == {"response": "action", "data": 1}
+        client._socket.shutdown(socket.SHUT_WR)
+        with pytest.raises(ConnectionError, match="closed after 0 bytes"):
+            client.receive()

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from rlwire.transports.address import Address, parse
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("localhost:7001", Address("localhost", 7001)),
+        ("0.0.0.0:0", Address("0.0.0.0", 0)),
+        ("[::1]:7001", Address("::1", 7001)),
+        ("[fe80::1%lo]:65535", Address("fe80::1%lo", 65535)),
+        ("unix:/tmp/agent.sock", Address(path="/tmp/agent.sock")),
+        ("unix:relative", Address(path="relative")),
+    ],
+)
+def test_parse_and_str_are_inverse(text: str, address: Address) -> None:
+    assert parse(text) == address
+    assert str(address) == text
+    assert parse(address) is address
+
+
+def test_pairs_as_the_socket_module_has_them() -> None:
+    assert parse(("localhost", 1)) == Address("localhost", 1)
+    assert parse(("::1", 1, 0, 0)) == Address("::1", 1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", ":", "localhost", "localhost:", ":7001", "localhost:http", "localhost:-1",
+        "localhost:+1", "localhost: 1", "localhost:1_0", "localhost:\u0661", "localhost:65536",
+        "::1:7001", "[]:7001", "unix:", None, 7001, ("localhost", "7001"), ("localhost", True),
+        ("localhost",), ("", 1), ("localhost", 70000),
+    ],
+)  # fmt: skip
+def test_not_an_address(text: object) -> None:
+    with pytest.raises(ValueError, match=r"address|port"):
+        parse(text)  # type: ignore[arg-type]
+
+
+def test_ipv6_without_brackets_is_explained() -> None:
+    with pytest.raises(ValueError, match="needs brackets"):
+        parse("::1:7001")
+
+
+def test_too_long_a_unix_path_says_so() -> None:
+    with pytest.raises(ValueError, match=r"at most 1.. bytes"):
+        parse("unix:/" + "x" * 200)
+
+
+def test_a_host_and_a_path_exclude_each_other() -> None:
+    with pytest.raises(ValueError, match="either a host or a path"):
+        Address("localhost", 1, "/tmp/x")
+
+
+def test_resolve() -> None:
+    assert parse("127.0.0.1:80").resolve() == [(socket.AF_INET, ("127.0.0.1", 80))]
+    assert parse("unix:/x").resolve() == [(socket.AF_UNIX, "/x")]
+
+
+def test_a_name_is_listened_on_by_ipv4_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [
+        (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 1, 0, 0)),
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 1)),
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    address = parse("localhost:1")
+    assert [family for family, _ in address.resolve()] == [socket.AF_INET6, socket.AF_INET]
+    assert [family for family, _ in address.resolve(listen=True)] == [
+        socket.AF_INET,
+        socket.AF_INET6,
+    ]
+
+
+def test_a_system_without_unix_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(socket, "AF_UNIX")
+    with pytest.raises(OSError, match="no unix sockets"):
+        parse("unix:/x").resolve()

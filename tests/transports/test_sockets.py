@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import ssl
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlwire.errors import DeadlineExceeded
+from rlwire.transports import sockets
+from rlwire.transports.address import Address, parse
+from rlwire.transports.sockets import Backoff, Timeouts
+
+
+@pytest.mark.parametrize("value", [0, -1, 0.0])
+@pytest.mark.parametrize("name", ["connect", "read", "write", "idle"])
+def test_a_timeout_is_positive(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"timeout {name}"):
+        Timeouts(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"attempts": 0}, {"first": 0}, {"longest": -1}, {"deadline": 0}]
+)
+def test_a_backoff_makes_sense(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"must be|at least"):
+        Backoff(**arguments)
+
+
+def test_waits_grow_with_jitter_up_to_the_longest() -> None:
+    runs = [list(Backoff(attempts=8, first=0.1, longest=1.0).delays()) for _ in range(50)]
+    for delays in runs:
+        assert len(delays) == 7
+        for delay, full in zip(delays, [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0], strict=True):
+            assert full / 2 <= delay <= full
+    assert len({delays[0] for delays in runs}) > 1
+
+
+def test_a_kernel_timeout_ends_a_wait_in_a_blocking_socket() -> None:
+    one, two = socket.socketpair()
+    with one, two:
+        sockets.set_kernel_timeout(one, socket.SO_RCVTIMEO, 0.05)
+        begun = time.monotonic()
+        with pytest.raises(BlockingIOError):
+            one.recv(1)
+        assert 0.04 < time.monotonic() - begun < 5
+        assert one.gettimeout() is None
+        sockets.set_kernel_timeout(one, socket.SO_RCVTIMEO, None)
+        assert not any(one.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16))
+
+
+def test_prepare_sends_at_once() -> None:
+    with socket.socket() as sock:
+        sockets.prepare(sock)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+
+
+def test_listen_lets_the_system_choose_a_port() -> None:
+    with sockets.listen("127.0.0.1:0") as sock:
+        address = sockets.local_address(sock)
+        assert address.host == "127.0.0.1"
+        assert address.port > 0
+        with pytest.raises(OSError, match=f"cannot listen on {address}") as caught:
+            sockets.listen(address)
+        assert caught.value.errno == errno.EADDRINUSE
+
+
+def test_a_name_that_is_not_known_is_in_the_error() -> None:
+    with pytest.raises(socket.gaierror, match=r"no-such-host\.invalid"):
+        sockets.listen("no-such-host.invalid:0")
+
+
+def test_a_unix_socket_replaces_one_that_nobody_serves(tmp_path: Path) -> None:
+    address = parse(f"unix:{tmp_path / 's'}")
+    sockets.listen(address).close()
+    assert os.path.exists(address.path)
+    with sockets.listen(address) as sock:
+        assert sockets.local_address(sock) == address
+        with pytest.raises(OSError, match="cannot listen on unix:"):
+            sockets.listen(address)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(address.path)
+            accepted, sockaddr = sock.accept()
+            with accepted:
+                assert sockets.peer_name(accepted, sockaddr).startswith(str(address))
+        sockets.unlink(sock)
+        assert not os.path.exists(address.path)
+
+
+def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    path.write_text("precious")
+    with pytest.raises(OSError, match="cannot listen on"):
+        sockets.listen(f"unix:{path}")
+    assert path.read_text() == "precious"
+
+
+def test_unlink_leaves_tcp_alone() -> None:
+    with sockets.listen("127.0.0.1:0") as sock:
+        sockets.unlink(sock)
+
+
+def test_peers_have_names() -> None:
+    with socket.socket() as sock:
+        assert sockets.peer_name(sock, ("::1", 5, 0, 0)) == "[::1]:5"
+
+
+def test_adopt_makes_or_takes_a_listener() -> None:
+    made, ours = sockets.adopt("127.0.0.1:0", 5)
+    with made:
+        assert ours
+        same, ours = sockets.adopt(made, 5)
+        assert same is made
+        assert not ours
+        assert made.gettimeout() == 0.0
+
+
+def test_accept_errors_are_told_apart() -> None:
+    assert sockets.accept_delay(OSError(errno.ECONNABORTED, ""), 0) == 0.0
+    assert sockets.accept_delay(OSError(errno.EBADF, ""), 0) is None
+    delays = [sockets.accept_delay(OSError(errno.EMFILE, ""), count) for count in range(12)]
+    assert delays[0] == pytest.approx(0.05)
+    assert delays[1] == pytest.approx(0.1)
+    assert delays[-1] == 1.0
+
+
+def test_a_socket_connected_to_itself_is_refused() -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.connect(sock.getsockname())  # TCP's simultaneous open, with itself
+        with pytest.raises(ConnectionRefusedError):
+            sockets.check_not_self(sock)
+
+
+def test_connect_errors_keep_their_kind() -> None:
+    where = Address("host", 1)
+    refused = sockets.connect_error(where, 3, 1.5, ConnectionRefusedError(111, "refused"))
+    assert type(refused) is ConnectionRefusedError
+    assert refused.errno == 111
+    assert "cannot connect to host:1 (3 attempts in 1.5 s): refused" in str(refused)
+    late = sockets.connect_error(where, 1, 1.0, TimeoutError("timed out"))
+    assert type(late) is DeadlineExceeded
+    assert "1 attempt in" in str(late)
+    assert "nothing" in str(sockets.connect_error(where, 1, 1.0, OSError("nothing")))
+
+
+def test_what_is_worth_another_attempt() -> None:
+    assert sockets.is_permanent(ssl.SSLCertVerificationError(1, "bad"))
+    assert sockets.is_permanent(PermissionError(13, "no"))
+    assert not sockets.is_permanent(ConnectionRefusedError(111, "refused"))
+    assert not sockets.is_permanent(FileNotFoundError(2, "not yet"))

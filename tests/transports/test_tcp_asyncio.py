@@ -1,0 +1,728 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlwire.buffers import Block
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    DecodeError,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from rlwire.transports import sockets, tcp, tcp_asyncio
+from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.tcp_asyncio import AsyncConnection, AsyncServer
+
+HEADER = 20
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: Any) -> Iterator[Run]:
+    """Run a coroutine on a new loop of each kind."""
+    if request.param == "uvloop":
+        loop = pytest.importorskip("uvloop").new_event_loop()
+    else:
+        loop = asyncio.new_event_loop()
+    failures: list[Any] = []
+    loop.set_exception_handler(lambda _, context: failures.append(context))
+
+    def run(main: Coroutine[Any, Any, Any]) -> Any:
+        return loop.run_until_complete(asyncio.wait_for(main, 20))
+
+    yield run
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+    assert not failures
+
+
+async def echo(connection: AsyncConnection) -> None:
+    while True:
+        await connection.send(bytes(await connection.receive()))
+
+
+class Echo:
+    """A responder that sends back what comes."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self.closed = 0
+        self.connection = connection
+
+    def answer(self, event: Any) -> Any:
+        body = bytes(event)
+        if body == b"fail":
+            raise ZeroDivisionError("one of those days")
+        return 5 if body == b"number" else body
+
+    def failure(self, event: Any, error: Exception) -> Any:
+        return f"{bytes(event).decode()}: {type(error).__name__}".encode()
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture(params=["handler", "responder"])
+def kind(request: Any) -> dict[str, Any]:
+    return {"handler": echo} if request.param == "handler" else {"make_responder": Echo}
+
+
+async def eventually(condition: Callable[[], Any]) -> None:
+    until = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < until
+        await asyncio.sleep(0.005)
+
+
+@contextlib.asynccontextmanager
+async def plain(address: Any) -> Any:
+    """Connect a plain socket; its methods are coroutines (send, frame, eof)."""
+    family, sockaddr = address.resolve()[0]
+    loop = asyncio.get_running_loop()
+    with socket.socket(family, socket.SOCK_STREAM) as sock:
+        sock.setblocking(False)
+        await loop.sock_connect(sock, sockaddr)
+        yield sock
+
+
+async def read_frame(sock: socket.socket) -> bytes:
+    loop = asyncio.get_running_loop()
+    data = b""
+    while len(data) < HEADER or len(data) < int.from_bytes(data[:4], "big"):
+        want = int.from_bytes(data[:4], "big") if len(data) >= HEADER else HEADER
+        more = await loop.sock_recv(sock, want - len(data))
+        if not more:
+            return b""
+        data += more
+    return data[HEADER:]
+
+
+@pytest.mark.parametrize("where", ["127.0.0.1:0", "[::1]:0", "unix"])
+def test_there_and_back(run: Run, blobs: Any, kind: Any, where: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        address = f"unix:{tmp_path / 's'}" if where == "unix" else where
+        async with AsyncServer(address, blobs, **kind) as server:
+            connection = await tcp_asyncio.connect(server.address, blobs())
+            async with connection:
+                assert connection.peer == str(server.address)
+                for body in (b"small", bytes(5_000), os.urandom(5_000_000), b"small again"):
+                    await connection.send([body[:3], memoryview(body)[3:]])
+                    assert await connection.receive() == body
+            assert connection.closed
+        assert not (tmp_path / "s").exists()
+
+    run(main())
+
+
+def test_a_blocking_client(run: Run, blobs: Any, kind: Any) -> None:
+    def client(address: Any) -> None:
+        with tcp.connect(address, blobs()) as connection:
+            for body in (b"small", bytes(3_000_000), b"", b"small"):
+                connection.send(body)
+                assert connection.receive() == body
+
+    async def main() -> None:
+        async with AsyncServer("127.0.0.1:0", blobs, **kind) as server:
+            await asyncio.gather(
+                *(asyncio.get_running_loop().run_in_executor(None, client, server.address)
+                  for _ in range(4))
+            )  # fmt: skip
+
+    run(main())
+
+
+@pytest.mark.parametrize("feed", ["bytes", "glued"])
+def test_messages_arrive_however_they_are_cut(run: Run, blobs: Any, kind: Any, feed: str) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        bodies = [b"one", b"", b"three" * 100, b"four"]
+        stream = b"".join(blobs.frame(body) for body in bodies)
+        async with (
+            AsyncServer("127.0.0.1:0", blobs, **kind) as server,
+            plain(server.address) as peer,
+        ):
+            for start in range(0, len(stream), 1 if feed == "bytes" else len(stream)):
+                end = start + (1 if feed == "bytes" else len(stream))
+                await loop.sock_sendall(peer, stream[start:end])
+                if feed == "bytes" and start % 20 == 0:
+                    await asyncio.sleep(0)
+            assert [await read_frame(peer) for _ in bodies] == bodies
+
+    run(main())
+
+
+def test_a_large_array_is_received_in_place_and_a_held_view_is_safe(run: Run, blobs: Any) -> None:
+    import numpy as np
+
+    async def main() -> None:
+        got: list[Any] = []
+
+        async def handler(connection: AsyncConnection) -> None:
+            for _ in range(3):
+                got.append(await connection.receive())
+                await connection.send(b"ok")
+
+        async with AsyncServer("127.0.0.1:0", blobs, handler) as server:
+            async with await tcp_asyncio.connect(server.address, blobs()) as connection:
+                for byte in range(3):
+                    await connection.send(bytes([byte]) * 100_000)
+                    await connection.receive()
+        for byte, body in enumerate(got):
+            assert isinstance(body.obj, Block)
+            assert np.frombuffer(body, np.uint8).ctypes.data % 64 == 0
+            assert body == bytes([byte]) * 100_000
+
+    run(main())
+
+
+def test_large_parts_go_to_the_system_as_they_are(run: Run, blobs: Any) -> None:
+    class Spy:
+        def __init__(self, sock: socket.socket) -> None:
+            self.sock = sock
+            self.given: list[Any] = []
+
+        def sendmsg(self, parts: list[Any]) -> int:
+            self.given.append(list(parts))
+            return self.sock.sendmsg(parts)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.sock, name)
+
+    async def main() -> None:
+        async with AsyncServer("127.0.0.1:0", blobs, echo) as server:
+            async with await tcp_asyncio.connect(server.address, blobs()) as connection:
+                assert connection._sock is not None
+                spy = Spy(connection._sock)
+                connection._sock = spy  # type: ignore[assignment]
+                large = memoryview(bytearray(20_000_000))
+                receiving = asyncio.create_task(connection.receive())
+                await connection.send([b"head", large, b"tail"])
+                assert await receiving == b"head" + large + b"tail"
+                assert spy.given[0][2] is large
+                assert len(spy.given) > 1, "the system took it in several pieces"
+                for parts in spy.given[1:]:
+                    assert any(part.obj is large.obj for part in parts if part[:4] != b"tail")
+
+    run(main())
+
+
+# --- connecting ---
+
+
+def test_nobody_listens(run: Run, blobs: Any, log: Any) -> None:
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as sock:
+            address = sock.getsockname()
+        with pytest.raises(ConnectionRefusedError, match=r"cannot connect .*3 attempts"):
+            await tcp_asyncio.connect(address, blobs(), backoff=Backoff(attempts=3, first=0.02))
+
+    run(main())
+    assert "attempt 2 of 3 failed" in log.text
+
+
+def test_an_attempt_has_its_own_time(run: Run, blobs: Any) -> None:
+    async def main() -> None:
+        with socket.socket() as listener, socket.socket() as one, socket.socket() as two:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(0)
+            for filler in (one, two):
+                filler.setblocking(False)
+                filler.connect_ex(listener.getsockname())
+            with pytest.raises(DeadlineExceeded, match="cannot connect to"):
+                await tcp_asyncio.connect(
+                    listener.getsockname(), blobs(), timeouts=Timeouts(connect=0.2)
+                )
+
+    run(main())
+
+
+# --- peers ---
+
+
+def test_a_malformed_frame_ends_its_own_connection_only(
+    run: Run, blobs: Any, kind: Any, log: Any
+) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        async with AsyncServer("127.0.0.1:0", blobs, **kind) as server:
+            good = await tcp_asyncio.connect(server.address, blobs())
+            async with good, plain(server.address) as bad:
+                await good.send(b"one")
+                assert await good.receive() == b"one"
+                await loop.sock_sendall(bad, b"\xff garbage" * 100)
+                assert await read_frame(bad) == b"refused: no frame begins with ff - at byte 0"
+                assert await read_frame(bad) == b""
+                await good.send(b"two")
+                assert await good.receive() == b"two"
+
+    run(main())
+    assert "no frame begins with ff" in log.text
+    assert [r.levelname for r in log.records if r.levelno > logging.INFO] == ["WARNING"]
+
+
+def test_a_refused_peer_that_still_writes_sees_why(
+    run: Run, blobs: Any, kind: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(blobs, "limit", 10_000)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        async with (
+            AsyncServer("127.0.0.1:0", blobs, **kind) as server,
+            plain(server.address) as bad,
+        ):
+            await loop.sock_sendall(bad, blobs.frame(bytes(5_000_000)))
+            assert b"over the limit received=10000" in await read_frame(bad)
+
+    run(main())
+
+
+def test_out_of_turn_leaves_the_connection_open(run: Run, blobs: Any) -> None:
+    async def patient(connection: AsyncConnection) -> None:
+        while True:
+            try:
+                event = await connection.receive()
+            except RemoteProtocolError as error:
+                connection.refuse(error)
+            else:
+                await connection.send(bytes(event))
+
+    async def main(**kind: Any) -> None:
+        loop = asyncio.get_running_loop()
+        async with (
+            AsyncServer("127.0.0.1:0", blobs, **kind) as server,
+            plain(server.address) as peer,
+        ):
+            await loop.sock_sendall(peer, blobs.frame(b"turn") + blobs.frame(b"fine"))
+            assert await read_frame(peer) == b"refused: not now"
+            assert await read_frame(peer) == b"fine"
+
+    run(main(handler=patient))
+    run(main(make_responder=Echo))
+
+
+def test_a_half_closed_peer_gets_its_answers(run: Run, blobs: Any, kind: Any) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        async with (
+            AsyncServer("127.0.0.1:0", blobs, **kind) as server,
+            plain(server.address) as peer,
+        ):
+            large = os.urandom(3_000_000)
+            await loop.sock_sendall(peer, blobs.frame(large) + blobs.frame(b"two"))
+            peer.shutdown(socket.SHUT_WR)
+            assert await read_frame(peer) == large
+            assert await read_frame(peer) == b"two"
+            assert await read_frame(peer) == b""
+            await eventually(lambda: server.connections == 0)
+
+    run(main())
+
+
+@pytest.mark.parametrize(("cut", "level"), [(-1, "WARNING"), (0, "DEBUG")])
+def test_a_peer_that_leaves_is_logged(
+    run: Run, blobs: Any, kind: Any, log: Any, cut: int, level: str
+) -> None:
+    async def main() -> None:
+        async with AsyncServer("127.0.0.1:0", blobs, **kind) as server:
+            async with plain(server.address) as peer:
+                await eventually(lambda: server.connections == 1)
+                peer.send(blobs.frame(b"whole")[:cut])
+            await eventually(lambda: server.connections == 0)
+
+    run(main())
+    (record,) = [r for r in log.records if "closed by the peer" in r.message]
+    assert record.levelname == level
+
+
+def test_the_peer_closes_inside_a_message(run: Run, blobs: Any) -> None:
+    async def main() -> None:
+        with sockets.listen("127.0.0.1:0") as listener:
+            connection = await tcp_asyncio.connect(sockets.local_address(listener), blobs())
+            peer, _ = listener.accept()
+            peer.sendall(blobs.frame(b"whole") + blobs.frame(bytes(100))[:50])
+            peer.close()
+            assert await connection.receive() == b"whole"
+            with pytest.raises(ConnectionClosed, match="after 50 of 120 message bytes"):
+                await connection.receive()
+            assert connection.broken
+            connection.close()
+            await connection.wait_closed()
+
+    run(main())
+
+
+def test_failing_code_is_logged_and_closes(run: Run, blobs: Any, log: Any) -> None:
+    async def failing(connection: AsyncConnection) -> None:
+        raise ZeroDivisionError("one of those days")
+
+    async def main(**kind: Any) -> None:
+        async with AsyncServer("127.0.0.1:0", blobs, **kind) as server:
+            async with await tcp_asyncio.connect(server.address, blobs()) as connection:
+                with contextlib.suppress(ConnectionClosed):
+                    await connection.send(b"fail")
+                with pytest.raises(ConnectionClosed):
+                    await connection.receive()
+
+    for kind in ({"handler": failing}, {"make_responder": Echo}):
+        log.clear()
+        run(main(**kind))
+        assert "one of those days" in log.text
+
+
+def test_an_answer_that_cannot_be_sent_is_replaced(run: Run, blobs: Any) -> None:
+    made: list[Echo] = []
+
+    def make(connection: AsyncConnection) -> Echo:
+        made.append(Echo(connection))
+        return made[-1]
+
+    async def main() -> None:
+        async with AsyncServer("127.0.0.1:0", blobs, make_responder=make) as server:
+            async with await tcp_asyncio.connect(server.address, blobs()) as connection:
+                await connection.send(b"number")
+                assert await connection.receive() == b"number: TypeError"
+            await eventually(lambda: server.connections == 0)
+
+    run(main())
+    assert [responder.closed for responder in made] == [1]
+
+
+def test_a_peer_that_does_not_read_holds_up_only_itself(run: Run, blobs: Any, log: Any) -> None:
+    class Flood(Echo):
+        def answer(self, event: Any) -> Any:
+            return bytes(20_000_000) if bytes(event) == b"flood" else bytes(event)
+
+    async def main() -> None:
+        times = Timeouts(write=0.2)
+        async with AsyncServer(
+            "127.0.0.1:0", blobs, make_responder=Flood, timeouts=times
+        ) as server:
+            good = await tcp_asyncio.connect(server.address, blobs())
+            async with good, plain(server.address) as bad:
+                bad.send(blobs.frame(b"flood") * 3)
+                await eventually(lambda: server.connections == 2)
+                while server.connections == 2:
+                    await good.send(b"x")
+                    assert await good.receive() == b"x"
+                    await asyncio.sleep(0.01)
+
+    run(main())
+    assert "did not take a message within write=0.2 s" in log.text
+
+
+# --- times ---
+
+
+def test_idle_leaves_a_client_open(run: Run, blobs: Any) -> None:
+    async def main() -> None:
+        async with AsyncServer("127.0.0.1:0", blobs, echo) as server:
+            connection = await tcp_asyncio.connect(
+                server.address, blobs(), timeouts=Timeouts(idle=0.1)
+            )
+            async with connection:
+                begun = time.monotonic()
+                with pytest.raises(DeadlineExceeded, match=r"no message began within idle=0\.1 s"):
+                    await connection.receive()
+                assert 0.1 <= time.monotonic() - begun < 2
+                await connection.send(b"x")
+                assert await connection.receive() == b"x"
+
+    run(main())
+
+
+def test_idle_counts_from_the_last_message(run: Run, blobs: Any, kind: Any) -> None:
+    async def main() -> None:
+        async with (
+            AsyncServer("127.0.0.1:0", blobs, timeouts=Timeouts(idle=0.3), **kind) as server,
+            await tcp_asyncio.connect(server.address, blobs()) as connection,
+        ):
+            for _ in range(5):
+                await asyncio.sleep(0.1)
+                await connection.send(b"x")
+                assert await connection.receive() == b"x"
+
+    run(main())
+
+
+def test_an_idle_peer_is_told_and_closed(run: Run, blobs: Any, kind: Any, log: Any) -> None:
+    async def main() -> None:
+        async with AsyncServer("127.0.0.1:0", blobs, timeouts=Timeouts(idle=0.1), **kind) as s:
+            async with plain(s.address) as peer:
+                assert b"no message began within idle=0.1 s" in await read_frame(peer)
+                assert await read_frame(peer) == b""
+
+    run(main())
+    assert "closed, too slow" in log.text
+
+
+def test_a_dribbling_peer_is_closed(run: Run, blobs: Any, kind: Any, log: Any) -> None:
+    async def main() -> None:
+        async with AsyncServer("127.0.0.1:0", blobs, timeouts=Timeouts(read=0.2), **kind) as s:
+            async with plain(s.address) as peer:
+                begun = time.monotonic()
+                with contextlib.suppress(OSError):
+                    for byte in blobs.frame(bytes(1000)):
+                        peer.send(bytes([byte]))
+                        await asyncio.sleep(0.02)
+                        if not s.connections:
+                            break
+                assert time.monotonic() - begun < 3
+
+    run(main())
+    assert "bytes of a message came within read=0.2 s" in log.text
+
+
+def test_a_client_whose_server_does_not_read(run: Run, blobs: Any) -> None:
+    async def main() -> None:
+        with sockets.listen("127.0.0.1:0") as listener:
+            connection = await tcp_asyncio.connect(
+                sockets.local_address(listener), blobs(), timeouts=Timeouts(write=0.2)
+            )
+            with pytest.raises(DeadlineExceeded, match=r"write=0\.2 s"):
+                await connection.send(bytes(50_000_000))
+            assert connection.closed
+            await connection.wait_closed()
+            with pytest.raises(ConnectionClosed):
+                await connection.send(b"x")
+
+    run(main())
+
+
+# --- tasks ---
+
+
+def test_one_task_receives_and_one_sends(run: Run, blobs: Any) -> None:
+    async def main() -> None:
+        with sockets.listen("127.0.0.1:0") as listener:
+            connection = await tcp_asyncio.connect(sockets.local_address(listener), blobs())
+            receiving = asyncio.create_task(connection.receive())
+            sending = asyncio.create_task(connection.send(bytes(50_000_000)))
+            await asyncio.sleep(0.05)
+            with pytest.raises(LocalProtocolError, match="another task is receiving"):
+                await connection.receive()
+            with pytest.raises(LocalProtocolError, match="another task is sending"):
+                await connection.send(b"x")
+            connection.close()
+            for task in (receiving, sending):
+                with pytest.raises(ConnectionClosed, match="closed on this side"):
+                    await task
+            await connection.wait_closed()
+
+    run(main())
+
+
+def test_a_cancelled_receive_loses_nothing(run: Run, blobs: Any) -> None:
+    async def main() -> None:
+        with sockets.listen("127.0.0.1:0") as listener:
+            connection = await tcp_asyncio.connect(sockets.local_address(listener), blobs())
+            peer, _ = listener.accept()
+            with peer:
+                receiving = asyncio.create_task(connection.receive())
+                await asyncio.sleep(0.01)
+                receiving.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await receiving
+                receiving = asyncio.create_task(connection.receive())
+                await asyncio.sleep(0.01)
+                # The message comes and the task is cancelled before it can go on.
+                peer.sendall(blobs.frame(b"precious"))
+                connection.get_buffer(-1)[:28] = peer.recv(0) or blobs.frame(b"injected")
+                connection.buffer_updated(28)
+                receiving.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await receiving
+                assert await connection.receive() == b"injected"
+                assert await connection.receive() == b"precious"
+            connection.close()
+            await connection.wait_closed()
+
+    run(main())
+
+
+def test_a_cancelled_send_closes(run: Run, blobs: Any) -> None:
+    async def main() -> None:
+        with sockets.listen("127.0.0.1:0") as listener:
+            connection = await tcp_asyncio.connect(sockets.local_address(listener), blobs())
+            sending = asyncio.create_task(connection.send(bytes(50_000_000)))
+            await asyncio.sleep(0.05)
+            sending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sending
+            with pytest.raises(ConnectionClosed, match="inside a message"):
+                await connection.receive()
+            await connection.wait_closed()
+
+    run(main())
+
+
+def test_broken_bytes_reach_the_task(run: Run, blobs: Any) -> None:
+    async def main() -> None:
+        with sockets.listen("127.0.0.1:0") as listener:
+            connection = await tcp_asyncio.connect(sockets.local_address(listener), blobs())
+            peer, _ = listener.accept()
+            with peer:
+                peer.sendall(b"\xff")
+                with pytest.raises(DecodeError):
+                    await connection.receive()
+                with pytest.raises(ConnectionClosed, match="of no more use"):
+                    await connection.receive()
+            connection.close()
+            await connection.wait_closed()
+
+    run(main())
+
+
+# --- the server ---
+
+
+def test_connections_over_the_limit_are_refused(run: Run, blobs: Any, kind: Any, log: Any) -> None:
+    async def main() -> None:
+        async with AsyncServer("127.0.0.1:0", blobs, max_connections=1, **kind) as server:
+            async with await tcp_asyncio.connect(server.address, blobs()) as first:
+                await first.send(b"x")
+                assert await first.receive() == b"x"
+                async with plain(server.address) as second:
+                    assert b"2 is over the limit max_connections=1" in await read_frame(second)
+                    assert await read_frame(second) == b""
+            await eventually(lambda: server.connections == 0)
+            async with await tcp_asyncio.connect(server.address, blobs()) as third:
+                await third.send(b"x")
+                assert await third.receive() == b"x"
+
+    run(main())
+    assert "refused, 2 is over the limit" in log.text
+
+
+def test_accept_errors_are_survived(run: Run, blobs: Any, kind: Any, log: Any) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        errors = [errno.EMFILE, errno.ECONNABORTED]
+
+        class Failing:
+            async def sock_accept(self, listener: socket.socket) -> Any:
+                if errors:
+                    raise OSError(errors.pop(), "as the test wants it")
+                return await loop.sock_accept(listener)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(loop, name)
+
+        server = AsyncServer("127.0.0.1:0", blobs, **kind)
+        accept: Callable[[Any], Awaitable[None]] = server._accept
+        server._accept = lambda _: accept(Failing())  # type: ignore
+        async with server, await tcp_asyncio.connect(server.address, blobs()) as connection:
+            await connection.send(b"x")
+            assert await connection.receive() == b"x"
+
+    run(main())
+    assert log.text.count("cannot accept a connection") == 2
+
+
+def test_stop_while_clients_are_connected(run: Run, blobs: Any, kind: Any) -> None:
+    async def main() -> None:
+        server = await tcp_asyncio.serve("127.0.0.1:0", blobs, **kind)
+        connections = [await tcp_asyncio.connect(server.address, blobs()) for _ in range(5)]
+        for connection in connections:
+            await connection.send(b"x")
+            assert await connection.receive() == b"x"
+        begun = time.monotonic()
+        await server.stop()
+        assert time.monotonic() - begun < 2
+        assert server.connections == 0
+        await server.wait()
+        for connection in connections:
+            with pytest.raises(ConnectionClosed):
+                await connection.receive()
+            connection.close()
+            await connection.wait_closed()
+        await server.stop()
+
+    run(main())
+
+
+def test_stop_lets_a_handler_send_its_answer(run: Run, blobs: Any) -> None:
+    async def slow(connection: AsyncConnection) -> None:
+        while True:
+            event = bytes(await connection.receive())
+            await asyncio.sleep(0.2)
+            await connection.send(event)
+
+    async def main() -> None:
+        server = await tcp_asyncio.serve("127.0.0.1:0", blobs, slow)
+        async with await tcp_asyncio.connect(server.address, blobs()) as connection:
+            await connection.send(b"work")
+            await asyncio.sleep(0.05)
+            stopping = asyncio.create_task(server.stop())
+            assert await connection.receive() == b"work"
+            with pytest.raises(ConnectionClosed):
+                await connection.receive()
+            await stopping
+
+    run(main())
+
+
+def test_stop_cancels_a_stuck_handler(run: Run, blobs: Any) -> None:
+    ended = []
+
+    async def stuck(connection: AsyncConnection) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(True)
+
+    async def main() -> None:
+        server = await tcp_asyncio.serve("127.0.0.1:0", blobs, stuck)
+        async with await tcp_asyncio.connect(server.address, blobs()):
+            await eventually(lambda: server.connections == 1)
+            await asyncio.sleep(0.05)
+            begun = time.monotonic()
+            await server.stop(grace=0.4)
+            assert time.monotonic() - begun < 2
+
+    run(main())
+    assert ended == [True]
+
+
+def test_a_server_starts_once(run: Run, blobs: Any) -> None:
+    async def main() -> None:
+        async with await tcp_asyncio.serve("127.0.0.1:0", blobs, echo) as server:
+            with pytest.raises(RuntimeError, match="starts once"):
+                await server.start()
+
+    run(main())
+
+
+@pytest.mark.parametrize("arguments", [{}, {"handler": echo, "make_responder": Echo}])
+def test_a_server_has_one_way_to_answer(blobs: Any, arguments: Any) -> None:
+    with pytest.raises(TypeError, match="either handler or make_responder"):
+        AsyncServer("127.0.0.1:0", blobs, **arguments)
+
+
+def test_many_connections_take_no_threads(run: Run, blobs: Any, kind: Any) -> None:
+    async def main() -> None:
+        async with (
+            AsyncServer("127.0.0.1:0", blobs, **kind) as server,
+            contextlib.AsyncExitStack() as stack,
+        ):
+            before = threading.active_count()
+            peers = [await stack.enter_async_context(plain(server.address)) for _ in range(50)]
+            for peer in peers:
+                peer.send(blobs.frame(b"x"))
+            assert [await read_frame(peer) for peer in peers] == [b"x"] * 50
+            assert server.connections == 50
+            assert threading.active_count() == before
+
+    run(main())

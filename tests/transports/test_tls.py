@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
+from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.tls import client_context, server_context
+
+
+@dataclass
+class Files:
+    """Where an authority's, a server's and a client's certificates are."""
+
+    ca: Path
+    server: Path
+    client: Path
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    folder = tmp_path_factory.mktemp("certificates")
+    ca = trustme.CA()
+    found = Files(folder / "ca.pem", folder / "server.pem", folder / "client.pem")
+    ca.cert_pem.write_to_path(found.ca)
+    ca.issue_cert("localhost", "127.0.0.1").private_key_and_cert_chain_pem.write_to_path(
+        found.server
+    )
+    ca.issue_cert("client@example.org").private_key_and_cert_chain_pem.write_to_path(found.client)
+    return found
+
+
+@pytest.fixture
+def serve(blobs: Any, echo: Any) -> Iterator[Callable[..., tcp.Server]]:
+    servers = []
+
+    def make(tls: ssl.SSLContext, **options: Any) -> tcp.Server:
+        servers.append(tcp.Server("127.0.0.1:0", blobs, echo, tls=tls, **options).start())
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        server.stop(grace=2)
+
+
+BODIES = [b"small", os.urandom(5_000), os.urandom(2_000_000), b"", b"small again"]
+
+
+def test_there_and_back(files: Files, serve: Any, blobs: Any) -> None:
+    server = serve(server_context(files.server))
+    context = client_context(files.ca)
+    with tcp.connect(server.address, blobs(), tls=context) as connection:
+        for body in BODIES:
+            connection.send([body[:3], memoryview(body)[3:]])
+            assert connection.receive() == body
+        assert connection._sock.version() in ("TLSv1.2", "TLSv1.3")  # type: ignore[attr-defined]
+
+
+def without_certificate(server: tcp.Server, session: Any, files: Files) -> None:
+    # With TLS 1.3 a client learns in its first read that its certificate was missed.
+    with tcp.connect(server.address, session, tls=client_context(files.ca)) as connection:
+        connection.receive()
+
+
+def test_mutual(files: Files, serve: Any, blobs: Any, log: Any) -> None:
+    server = serve(server_context(files.server, client_ca=files.ca))
+    context = client_context(files.ca, files.client)
+    with tcp.connect(server.address, blobs(), tls=context) as connection:
+        connection.send(b"it is me")
+        assert connection.receive() == b"it is me"
+    with pytest.raises((ConnectionClosed, ssl.SSLError)):
+        without_certificate(server, blobs(), files)
+    server.stop()
+    assert "lost: " in log.text
+
+
+def test_an_unknown_authority_is_refused_at_once(files: Files, serve: Any, blobs: Any) -> None:
+    server = serve(server_context(files.server))
+    begun = time.monotonic()
+    with pytest.raises(ssl.SSLCertVerificationError, match=r"1 attempt .*certificate verify"):
+        tcp.connect(
+            server.address, blobs(), tls=client_context(), backoff=Backoff(attempts=5, first=1)
+        )
+    assert time.monotonic() - begun < 1
+
+
+def test_another_hosts_certificate_is_refused(files: Files, serve: Any, blobs: Any) -> None:
+    server = serve(server_context(files.server))
+    context = client_context(files.ca)
+    with pytest.raises(ssl.SSLCertVerificationError, match="example"):
+        tcp.connect(server.address, blobs(), tls=context, server_hostname="agents.example")
+    with tcp.connect(
+        server.address, blobs(), tls=context, server_hostname="localhost"
+    ) as connection:
+        connection.send(b"x")
+        assert connection.receive() == b"x"
+
+
+def test_a_unix_socket_needs_the_name(files: Files, blobs: Any, echo: Any, tmp_path: Path) -> None:
+    context = server_context(files.server)
+    with tcp.Server(f"unix:{tmp_path / 's'}", blobs, echo, tls=context) as server:
+        with pytest.raises(ValueError, match="server_hostname"):
+            tcp.connect(server.address, blobs(), tls=client_context(files.ca))
+        with tcp.connect(
+            server.address, blobs(), tls=client_context(files.ca), server_hostname="localhost"
+        ) as connection:
+            connection.send(b"x")
+            assert connection.receive() == b"x"
+
+
+def test_old_versions_are_refused(files: Files, serve: Any, blobs: Any) -> None:
+    server = serve(server_context(files.server))
+    old = client_context(files.ca)
+    old.set_ciphers("DEFAULT@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        old.minimum_version = ssl.TLSVersion.TLSv1
+        old.maximum_version = ssl.TLSVersion.TLSv1_1
+    with pytest.raises(OSError, match="cannot connect"):
+        tcp.connect(server.address, blobs(), tls=old)
+
+
+def test_a_client_that_speaks_no_tls_disturbs_nobody(
+    files: Files, serve: Any, blobs: Any, raw: Any, log: Any, eventually: Any
+) -> None:
+    server = serve(server_context(files.server), timeouts=Timeouts(connect=0.3))
+    plain, silent = raw(server.address), raw(server.address)
+    plain.sendall(blobs.frame(b"hello"))
+    with tcp.connect(server.address, blobs(), tls=client_context(files.ca)) as connection:
+        connection.send(b"x")
+        assert connection.receive() == b"x"
+        eventually(lambda: server.connections == 1)
+    assert silent.recv(10) == b""
+    assert "no TLS handshake within connect=0.3 s" in log.text
+
+
+def test_times_hold(files: Files, serve: Any, blobs: Any) -> None:
+    server = serve(server_context(files.server))
+    times = Timeouts(read=0.3, write=0.3, idle=0.1)
+    context = client_context(files.ca)
+    with tcp.connect(server.address, blobs(), tls=context, timeouts=times) as connection:
+        with pytest.raises(DeadlineExceeded, match="idle"):
+            connection.receive()
+        connection.send(b"x")
+        assert connection.receive() == b"x"
+
+
+def test_a_peer_that_does_not_read_is_closed(files: Files, blobs: Any) -> None:
+    release = threading.Event()
+    context = server_context(files.server)
+    with tcp.Server("127.0.0.1:0", blobs, lambda _: release.wait(10) and None, tls=context) as s:  # type: ignore[func-returns-value]
+        with tcp.connect(
+            s.address, blobs(), tls=client_context(files.ca), timeouts=Timeouts(write=0.3)
+        ) as connection:
+            with pytest.raises(DeadlineExceeded, match="did not take"):
+                connection.send(bytes(50_000_000))
+            assert connection.closed
+        release.set()
+
+
+def test_stop_wakes_a_tls_handler(files: Files, serve: Any, blobs: Any) -> None:
+    server = serve(server_context(files.server))
+    with tcp.connect(server.address, blobs(), tls=client_context(files.ca)) as connection:
+        connection.send(b"x")
+        assert connection.receive() == b"x"
+        begun = time.monotonic()
+        server.stop(grace=5)
+        assert time.monotonic() - begun < 2
+        with pytest.raises(ConnectionClosed):
+            connection.receive()
+
+
+def test_a_malformed_frame_is_answered(files: Files, serve: Any, blobs: Any) -> None:
+    server = serve(server_context(files.server))
+    with tcp.connect(server.address, blobs(), tls=client_context(files.ca)) as connection:
+        connection._sock.sendall(b"\xff" * 50)
+        assert connection.receive() == b"refused: no frame begins with ff - at byte 0"
+        with pytest.raises(ConnectionClosed):
+            connection.receive()
+
+
+async def without_certificate_asyncio(
+    server: tcp_asyncio.AsyncServer, session: Any, files: Files
+) -> None:
+    connection = await tcp_asyncio.connect(server.address, session, tls=client_context(files.ca))
+    async with connection:
+        await connection.receive()
+
+
+def test_asyncio(files: Files, blobs: Any) -> None:
+    async def handler(connection: tcp_asyncio.AsyncConnection) -> None:
+        while True:
+            await connection.send(bytes(await connection.receive()))
+
+    async def main() -> None:
+        context = server_context(files.server, client_ca=files.ca)
+        server = await tcp_asyncio.serve("127.0.0.1:0", blobs, handler, tls=context)
+        async with server:
+            connection = await tcp_asyncio.connect(
+                server.address, blobs(), tls=client_context(files.ca, files.client)
+            )
+            async with connection:
+                for body in BODIES:
+                    await connection.send([body[:3], memoryview(body)[3:]])
+                    assert await connection.receive() == body
+                with pytest.raises(OSError, match="verify"):
+                    await tcp_asyncio.connect(server.address, blobs(), tls=client_context())
+                with pytest.raises((RlwireError, OSError)):
+                    await without_certificate_asyncio(server, blobs(), files)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("side", ["client", "server"])
+def test_files_that_are_missing_or_wrong_are_named(files: Files, tmp_path: Path, side: str) -> None:
+    make: Any = client_context if side == "client" else server_context
+    empty = tmp_path / "empty.pem"
+    empty.touch()
+    with pytest.raises(FileNotFoundError, match=r"missing\.pem"):
+        make(tmp_path / "missing.pem")
+    with pytest.raises(ssl.SSLError, match=r"empty\.pem"):
+        make(empty)
+    with pytest.raises(FileNotFoundError, match=r"missing\.pem"):
+        make(cert=files.server, key=tmp_path / "missing.pem")
+    with pytest.raises(ssl.SSLError, match=r"ca\.pem"):
+        make(cert=files.ca)
+
+
+def test_a_key_alone_is_a_mistake(files: Files) -> None:
+    with pytest.raises(ValueError, match="without cert"):
+        client_context(files.ca, key=files.client)
+
+
+def test_over_the_limit_a_tls_peer_is_just_closed(
+    files: Files, serve: Any, blobs: Any, raw: Any, log: Any
+) -> None:
+    server = serve(server_context(files.server), max_connections=1)
+    with tcp.connect(server.address, blobs(), tls=client_context(files.ca)) as connection:
+        connection.send(b"x")
+        assert connection.receive() == b"x"
+        second: socket.socket = raw(server.address)
+        assert second.recv(100) == b""
+    assert "max_connections=1" in log.text
