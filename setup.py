@@ -12,6 +12,7 @@ import numpy
 from Cython.Build import cythonize
 from Cython.Compiler import Options
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 DEBUG = os.environ.get("RLWIRE_DEBUG") == "1"
 SANITIZE = os.environ.get("RLWIRE_SANITIZE") == "1"
@@ -26,7 +27,6 @@ DIRECTIVES = {
     "boundscheck": DEBUG,
     "wraparound": False,
     "initializedcheck": DEBUG,
-    "warn.undeclared": False,
     "warn.unused": True,
     "warn.maybe_uninitialized": True,
 }
@@ -56,22 +56,33 @@ macros = [("NPY_NO_DEPRECATED_API", "NPY_1_23_API_VERSION")]
 if DEBUG:
     macros.append(("RLWIRE_DEBUG", "1"))
 
-Options.warning_errors = True
+
+class BuildCython(build_ext):
+    """Turns .pyx into C under build/, only when something is compiled: never for an sdist."""
+
+    def build_extensions(self):
+        Options.warning_errors = True
+        generated = cythonize(
+            self.extensions,
+            build_dir="build/cython-debug" if DEBUG else "build/cython",
+            compiler_directives=DIRECTIVES,
+        )
+        for extension, with_c in zip(self.extensions, generated, strict=True):
+            extension.sources = with_c.sources
+        super().build_extensions()
+
 
 setup(
-    ext_modules=cythonize(
-        [
-            Extension(
-                name,
-                [name.replace(".", "/") + ".pyx"],
-                include_dirs=["rlwire/include", numpy.get_include()],
-                define_macros=macros,
-                extra_compile_args=compile_args,
-                extra_link_args=link_args,
-            )
-            for name in MODULES
-        ],
-        build_dir="build/cython-debug" if DEBUG else "build/cython",
-        compiler_directives=DIRECTIVES,
-    ),
+    cmdclass={"build_ext": BuildCython},
+    ext_modules=[
+        Extension(
+            name,
+            [name.replace(".", "/") + ".pyx"],
+            include_dirs=["rlwire/include", numpy.get_include()],
+            define_macros=macros,
+            extra_compile_args=compile_args,
+            extra_link_args=link_args,
+        )
+        for name in MODULES
+    ],
 )

@@ -60,7 +60,7 @@ class Line:
         else:
             allowed = self.target * self.theirs + self.extra
             more = f" + {self.extra:g} us" if self.extra else ""
-            target, met = f"at most {self.target:g}x{more}", _yes(self.ours <= allowed)
+            target, met = f"at most {self.target:.3g}x{more}", _yes(self.ours <= allowed)
         kind = "times faster" if self.faster else "times its time"
         return (
             self.what,

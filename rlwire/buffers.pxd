@@ -14,7 +14,7 @@ cdef class Arena:
     cpdef Block take(self, Py_ssize_t size)
 
 
-cdef class Span:
+cdef class _Span:
     cdef const uint8_t *data
     cdef Py_ssize_t size
     cdef object owner

@@ -4,6 +4,7 @@ A `Block` is received into; arrays decoded from it are views that keep it alive.
 out blocks and takes one back once nobody looks at it any more. Not here: what the bytes mean.
 """
 
+cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo, Py_buffer
 from cpython.memoryview cimport PyMemoryView_FromObject
 from libc.stdint cimport uint8_t, uintptr_t
@@ -102,7 +103,8 @@ cdef class Arena:
         return block
 
 
-cdef class Span:
+@cython.freelist(16)
+cdef class _Span:
     """Read-only bytes inside another object, which it keeps alive."""
 
     def __getbuffer__(self, Py_buffer *view, int flags):
@@ -111,7 +113,7 @@ cdef class Span:
 
 cdef object span_view(const uint8_t *data, Py_ssize_t size, object owner):
     """A memoryview of `size` bytes at `data` that keeps `owner` alive."""
-    cdef Span span = Span.__new__(Span)
+    cdef _Span span = _Span.__new__(_Span)
     span.data = data
     span.size = size
     span.owner = owner

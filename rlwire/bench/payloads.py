@@ -104,7 +104,8 @@ def _pong(count: int) -> Payload:
 
 def _grey_square(frame: NDArray[Any]) -> NDArray[np.float32]:
     small = Image.fromarray(frame).convert("L").resize((SIDE, SIDE), Image.Resampling.BOX)
-    return np.asarray(small, dtype=np.float32) / np.float32(255.0)
+    grey: NDArray[np.float32] = np.asarray(small, dtype=np.float32) / np.float32(255.0)
+    return grey
 
 
 def _pong_stack(count: int) -> Payload:

@@ -57,12 +57,16 @@ class Row(Protocol):
         """What `encode` is timed with, one for each step."""
 
     @property
-    def encode(self) -> Callable[[Any], Any]:
-        """A message to the bytes of its request, as the protocol's client does it."""
+    def received(self) -> Sequence[Any]:
+        """What `decode` is timed with: each request in the memory that a transport puts it in."""
 
     @property
-    def decode(self) -> Callable[[bytes], Any]:
-        """The bytes of a request to values, as the protocol's server does it."""
+    def encode(self) -> Callable[[Any], Any]:
+        """A message to the bytes of its request, as one object."""
+
+    @property
+    def decode(self) -> Callable[[Any], Any]:
+        """A received request to values, as the protocol's server does it."""
 
     def __enter__(self) -> Row: ...
 

@@ -84,7 +84,7 @@ def measure(row: Row, seconds: float, cores: Cores, progress: Progress) -> Resul
             share = seconds * CODEC_SHARE
             encode = _time_calls(row.encode, row.messages, share)
             progress(CODEC_SHARE)
-            decode = _time_calls(row.decode, row.requests, share)
+            decode = _time_calls(row.decode, row.received, share)
             progress(2 * CODEC_SHARE)
             rest = 1.0 - 2 * CODEC_SHARE
             round_trip, echo, checked = _take_turns(

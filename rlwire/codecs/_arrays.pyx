@@ -82,7 +82,7 @@ cdef cnp.dtype dtype_of(const rlw_dtype *parsed, rlw_text name):
             descr = np.dtype(name.data[:name.size].decode("ascii"))
         except (TypeError, ValueError):
             return None
-        if descr.itemsize != <Py_ssize_t> parsed.itemsize:
+        if descr.kind != parsed.kind or descr.itemsize != <Py_ssize_t> parsed.itemsize:
             return None
         if parsed.order == c"<" and not rlw_host_is_little():
             descr = descr.newbyteorder("<")
@@ -90,7 +90,7 @@ cdef cnp.dtype dtype_of(const rlw_dtype *parsed, rlw_text name):
     descr = _native(parsed.kind, parsed.itemsize)
     if descr is not None and parsed.order != c"|":
         if (parsed.order == c"<") != rlw_host_is_little():
-            return cnp.PyArray_DescrNewByteorder(descr, c"S")
+            return cnp.PyArray_DescrNewByteorder(descr, parsed.order)
     return descr
 
 

@@ -22,7 +22,22 @@ cdef extern from *:
     #define RLW_KEY_CACHE 1
     #endif
     #define rlw_ascii_data(o) ((const uint8_t *)PyUnicode_1BYTE_DATA(o))
+
+    /* Of a key's size, its first and its last bytes; a collision only costs a slot. */
+    static inline uint32_t rlw_key_slot(const uint8_t *p, size_t size) {
+        uint32_t head = 0, tail = 0;
+        if (size >= 4) {
+            memcpy(&head, p, 4);
+            memcpy(&tail, p + size - 4, 4);
+        } else {
+            head = (uint32_t)p[0] | (uint32_t)p[size / 2] << 8;
+            tail = p[size - 1];
+        }
+        head = (head ^ (tail * 0x9E3779B1u) ^ (uint32_t)size) * 0x85EBCA6Bu;
+        return head >> 23; /* 9 bits: KEY_SLOTS */
+    }
     """
+    uint32_t rlw_key_slot(const uint8_t *p, size_t size) noexcept
     bint RLW_KEY_CACHE
     const uint8_t *rlw_ascii_data(object text) noexcept
     object PyUnicode_New(Py_ssize_t size, Py_UCS4 maxchar)
@@ -90,21 +105,18 @@ cdef PyObject **_keys = <PyObject **> PyMem_Calloc(KEY_SLOTS, sizeof(PyObject *)
 
 cdef str key_of(const uint8_t *data, size_t size):
     """As text_of(); keys that came before are the same object, their hash already known."""
-    cdef uint32_t hashed, i
+    cdef uint32_t slot
     cdef PyObject *known
     if not RLW_KEY_CACHE or size == 0 or size > KEY_LONGEST or _keys == NULL:
         return text_of(data, size)
-    hashed = <uint32_t> size
-    for i in range(<uint32_t> size):
-        hashed = (hashed ^ data[i]) * <uint32_t> 16777619
-    hashed = (hashed ^ (hashed >> 15)) % KEY_SLOTS
-    known = _keys[hashed]
+    slot = rlw_key_slot(data, size)
+    known = _keys[slot]
     if known != NULL and <size_t> len(<str> known) == size:
         if memcmp(rlw_ascii_data(<object> known), data, size) == 0:
             return <str> known
     text = text_of(data, size)
     if rlw_is_ascii(data, size):
         Py_INCREF(text)
-        _keys[hashed] = <PyObject *> text
+        _keys[slot] = <PyObject *> text
         Py_XDECREF(known)
     return text

@@ -8,7 +8,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_SetItem, PyDict_Size
 from cpython.list cimport PyList_New, PyList_SET_ITEM
-from cpython.memoryview cimport PyMemoryView_FromObject
+from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -47,6 +47,7 @@ cdef struct Input:
     bint writable
     CopyMode copy
     Images images
+    PyObject *dtype       # of arrays that bring none along, borrowed; NULL: they all do
 
 
 cdef int _raise(Input *input, const Step *path) except -1:
@@ -75,6 +76,11 @@ cdef object _owner(Input *input):
         if not PyBytes_CheckExact(source) and type(source) is not Block:
             # Also of a memoryview: the caller may release his own.
             source = PyMemoryView_FromObject(source)
+            if <const uint8_t *> PyMemoryView_GET_BUFFER(source).buf != input.start:
+                raise BufferError(
+                    f"{type(<object> input.source).__qualname__} gives other memory each time it "
+                    f"is asked: decode with copy=True"
+                )
         Py_INCREF(source)
         input.owner = <PyObject *> source
     return <object> input.owner
@@ -94,19 +100,31 @@ cdef cnp.ndarray _array_over(Input *input, cnp.dtype descr, int dims, cnp.npy_in
 cdef object _array(Input *input, const rlw_rlx_array *array, const Step *path):
     cdef cnp.npy_intp shape[32]
     cdef uint32_t i
-    descr = dtype_of(&array.dtype, array.name)
+    cdef uint64_t size
+    cdef cnp.dtype descr
+    if input.dtype != NULL:
+        descr = <cnp.dtype> input.dtype
+    else:
+        descr = dtype_of(&array.dtype, array.name)
     if descr is None:
         name = array.name.data[:array.name.size].decode("ascii", "replace")
         raise DecodeError(
             f"this host's NumPy has no dtype {name!r}",
             offset=array.name.data - input.start, path=path_of(path),
         )
+    size = <uint64_t> descr.itemsize
     for i in range(array.dims):
         shape[i] = rlw_load_u32le(array.shape + 4 * i)
+        size *= <uint64_t> shape[i]
+    # Memory that another process shares may have changed since the kernel checked it. A product
+    # that wraps is refused by NumPy.
+    if size != array.size:
+        raise DecodeError("the buffer changed while it was decoded",
+                          offset=array.shape - input.start, path=path_of(path))
     return _array_over(input, descr, <int> array.dims, shape, array.data, array.size)
 
 
-cdef object _image(Input *input, const rlw_rlx_image *image):
+cdef object _image(Input *input, const rlw_rlx_image *image, const Step *path):
     """Shape (height, width) or (height, width, channels)."""
     cdef const rlw_image_mode *mode = image.mode
     cdef rlw_dtype parsed
@@ -121,7 +139,13 @@ cdef object _image(Input *input, const rlw_rlx_image *image):
         if not rlw_host_is_little() and mode.order == c"<":
             data = np.frombuffer(data, f"u{mode.itemsize}").byteswap().tobytes()
         name = image.name.data[:image.name.size].decode("ascii")
-        return Image.frombytes(name, (image.width, image.height), data)
+        try:
+            return Image.frombytes(name, (image.width, image.height), data)
+        except (OverflowError, ValueError) as problem:
+            raise DecodeError(
+                f"Pillow makes no {name} image of {image.width}x{image.height}: {problem}",
+                offset=image.name.data - input.start, path=path_of(path),
+            ) from problem
     shape[0], shape[1], shape[2] = image.height, image.width, mode.channels
     if mode.itemsize == 0:
         array = new_array(cnp.PyArray_DescrFromType(cnp.NPY_BOOL), dims, shape)
@@ -199,7 +223,7 @@ cdef object _value(Input *input, uint32_t depth, const Step *path):
     if value.type == RLW_RLX_NDARRAY:
         return _array(input, &value.as_.array, path)
     if value.type == RLW_RLX_IMAGE:
-        return _image(input, &value.as_.image)
+        return _image(input, &value.as_.image, path)
     if value.type == RLW_RLX_LIST or value.type == RLW_RLX_DICT:
         if depth >= input.reader.limits.depth:
             raise LimitExceeded("depth", input.reader.limits.depth, depth + 1,
@@ -304,6 +328,7 @@ cdef class Decoder:
         input.writable = writable
         input.copy = self._copy
         input.images = self._images
+        input.dtype = <PyObject *> self.dtype if self._readme else NULL
         try:
             return _message(&input)
         finally:
@@ -347,8 +372,8 @@ def frame_size(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t limit):
     cdef rlw_cursor c
     cdef rlw_status status
     cdef uint64_t size = 0
-    if limit < 0:
-        raise ValueError("limit must not be negative")
+    if limit < 0 or limit >= <Py_ssize_t> 1 << 60:
+        raise ValueError(f"limit must be at least 0 and below 2**60, not {limit}")
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
         if start < 0 or end < start or end > view.len:

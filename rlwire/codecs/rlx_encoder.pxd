@@ -33,7 +33,7 @@ cdef class Encoder:
     cdef readonly str dialect
     cdef bint _readme
 
-    cpdef bytes encode(self, dict message)
-    cpdef Py_ssize_t encode_into(self, dict message, object buffer, Py_ssize_t offset=*) except -1
-    cpdef list encode_parts(self, dict message)
-    cdef int write(self, Output *out, dict message) except -1
+    cpdef bytes encode(self, object message)
+    cpdef Py_ssize_t encode_into(self, object message, object buffer, Py_ssize_t offset=*) except -1
+    cpdef list encode_parts(self, object message)
+    cdef int write(self, Output *out, object message) except -1

@@ -149,14 +149,19 @@ cdef int _put_array(Encoder self, Output *out, cnp.ndarray array, const Step *pa
     return _put_bytes(out, cnp.PyArray_DATA(array), size, array)
 
 
-cdef object _as_image(object value):
+cdef object _as_image(object value, const Step *path):
     """The Pillow image that `value` is, or has as its `image` attribute; else None."""
     module = sys.modules.get("PIL.Image")
     if module is None:  # nobody has made an image yet
         return None
     if isinstance(value, module.Image):
         return value
-    value = getattr(value, "image", None)
+    try:
+        value = getattr(value, "image", None)
+    except Exception as problem:
+        raise EncodeError(
+            f"{type(value).__qualname__} did not give its image: {problem}", path=path_of(path)
+        ) from problem
     return value if isinstance(value, module.Image) else None
 
 
@@ -173,6 +178,8 @@ cdef int _put_image(Encoder self, Output *out, object image, const Step *path) e
     if width * height > self._limits.pixels:
         raise LimitExceeded("pixels", self._limits.pixels, width * height, path=path_of(path))
     data = image.tobytes()
+    if <uint64_t> len(data) > 0xFFFFFFFF:
+        raise LimitExceeded("message", 0xFFFFFFFF, len(data), path=path_of(path))
     # Pillow keeps these in the host's order; the wire's is little-endian.
     if not rlw_host_is_little() and image.mode in ("I", "F", "I;16N"):
         data = np.frombuffer(data, "u2" if mode.itemsize == 2 else "u4").byteswap().tobytes()
@@ -186,11 +193,20 @@ cdef int _put_image(Encoder self, Output *out, object image, const Step *path) e
     return _put_bytes(out, PyBytes_AS_STRING(data), len(data), data)
 
 
+cdef str _shown(object value):
+    """A value for an error text."""
+    try:
+        text = repr(value)
+    except Exception:  # such as an int of more digits than Python prints
+        return f"<{type(value).__qualname__}>"
+    return text if len(text) <= 100 else text[:97] + "..."
+
+
 cdef int _put_int(Output *out, object value, const Step *path, bint wide) except -1:
     cdef int overflow = 0
     cdef long long number = PyLong_AsLongLongAndOverflow(value, &overflow)
     if overflow:
-        raise EncodeError(f"{value} does not fit TYPE_INT64", path=path_of(path))
+        raise EncodeError(f"{_shown(value)} does not fit TYPE_INT64", path=path_of(path))
     if wide or number > INT32_MAX or number < INT32_MIN:
         return _checked(rlw_rlx_put_int64(&out.writer, number))
     return _checked(rlw_rlx_put_int4(&out.writer, <int32_t> number))
@@ -214,12 +230,13 @@ cdef int _put_entries(Encoder self, Output *out, dict entries, uint32_t depth,
     cdef Step step
     step.parent = parent
     step.index = 0
-    while PyDict_Next(entries, &at, &key_pointer, &value_pointer):
+    while left >= 0 and PyDict_Next(entries, &at, &key_pointer, &value_pointer):
         # Owned while in use: a foreign object's code may change the dictionary.
         key, value = <object> key_pointer, <object> value_pointer
         if not isinstance(key, str):
             raise EncodeError(
-                f"a key must be str, not {type(key).__qualname__} ({key!r})", path=path_of(parent)
+                f"a key must be str, not {type(key).__qualname__} ({_shown(key)})",
+                path=path_of(parent),
             )
         step.key = <void *> key
         _put_text(self, out, <str> key, parent)
@@ -298,7 +315,7 @@ cdef int _put_other(Encoder self, Output *out, object value, uint32_t depth,
         _checked(rlw_rlx_put_type(&out.writer, RLW_RLX_STRING))
         return _put_text(self, out, <str> value, path)
     if isinstance(value, dict):
-        return _put_dict(self, out, <dict> value, depth, path)
+        return _put_dict(self, out, dict(value), depth, path)  # in the order of its own iterator
     if isinstance(value, list):
         return _put_list(self, out, <list> value, depth, path)
     if isinstance(value, tuple):
@@ -309,7 +326,7 @@ cdef int _put_other(Encoder self, Output *out, object value, uint32_t depth,
         return _put_scalar(out, value, path)
     if value is NONE:
         return _checked(rlw_rlx_put_type(&out.writer, RLW_RLX_NONE))
-    image = _as_image(value)
+    image = _as_image(value, path)
     if image is not None:
         return _put_image(self, out, image, path)
     try:
@@ -402,17 +419,19 @@ cdef class Encoder:
         self.dialect = check_dialect(dialect)
         self._readme = dialect == "readme"
 
-    cdef int write(self, Output *out, dict message) except -1:
+    cdef int write(self, Output *out, object message) except -1:
         """The whole message into `out`, frame included."""
         cdef uint64_t size
         cdef uint8_t *prefix
-        if message is None:
-            raise EncodeError("a message must be a dict, not None")
+        if type(message) is not dict:
+            if not isinstance(message, dict):
+                raise EncodeError(f"a message must be a dict, not {type(message).__qualname__}")
+            message = dict(message)  # in the order of its own iterator
         out.start = RLW_NETSTRING_ROOM if self.framed else 0
         out.writer.at += out.start
         _count_items(self, out, PyDict_Size(message), 0, NULL)
         _checked(rlw_rlx_put_version(&out.writer))
-        _put_entries(self, out, message, 0, NULL)
+        _put_entries(self, out, <dict> message, 0, NULL)
         size = _total(out)
         if size > self._message:
             raise LimitExceeded("message", self._message, size)
@@ -422,7 +441,7 @@ cdef class Encoder:
             out.start = prefix - out.writer.start
         return 0
 
-    cpdef bytes encode(self, dict message):
+    cpdef bytes encode(self, object message):
         """Return the message as bytes; each array is copied once.
 
         Raises:
@@ -444,7 +463,7 @@ cdef class Encoder:
         finally:
             _close(&out)
 
-    cpdef Py_ssize_t encode_into(self, dict message, object buffer,
+    cpdef Py_ssize_t encode_into(self, object message, object buffer,
                                  Py_ssize_t offset=0) except -1:
         """Write the message into a writable buffer from `offset` on; return the bytes written.
 
@@ -473,7 +492,7 @@ cdef class Encoder:
         finally:
             _close(&out)
 
-    cpdef list encode_parts(self, dict message):
+    cpdef list encode_parts(self, object message):
         """Return the message as buffers for `socket.sendmsg`, large arrays by reference.
 
         An array that is referred to must not change until the parts are sent; the parts keep it

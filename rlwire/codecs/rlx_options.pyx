@@ -12,9 +12,10 @@ cdef int fill_limits(rlw_rlx_limits *out, limits, uint64_t *message) except -1:
         limits = DEFAULT
     elif not isinstance(limits, Limits):
         raise TypeError(f"limits must be a rlwire.limits.Limits, not {type(limits).__name__}")
-    out.items = limits.items
-    out.string = limits.string
-    out.pixels = limits.pixels
+    # Counts and sizes have 32 bits on the wire.
+    out.items = min(limits.items, 0xFFFFFFFF)
+    out.string = min(limits.string, 0xFFFFFFFF)
+    out.pixels = min(limits.pixels, 0xFFFFFFFF)
     out.depth = limits.depth
     out.dims = limits.dims
     message[0] = limits.message

@@ -21,6 +21,7 @@ from rlwire.limits import DEFAULT, Limits
 __all__ = ["ANSWERS", "TRANSITIONS", "Client", "Server", "State"]
 
 Buffer = bytes | bytearray | memoryview
+Buffers = list[bytes | memoryview]
 Message = dict[str, Any]
 
 
@@ -157,7 +158,7 @@ class Client(_Session):
 
     __slots__ = ()
 
-    def send(self, event: Message) -> list[Buffer]:
+    def send(self, event: Message) -> Buffers:
         """Return the buffers of one command.
 
         Raises:
@@ -190,7 +191,7 @@ class Client(_Session):
             self._no_answer(reply)
         return [reply]
 
-    def refuse(self, error: RlwireError) -> list[Buffer]:
+    def refuse(self, error: RlwireError) -> Buffers:
         """Close the session; RLX has no words for a client that refuses."""
         self._node = _CLOSED
         return []
@@ -243,7 +244,7 @@ class Server(_Session):
         self._node = node
         return [command]
 
-    def send(self, event: Message) -> list[Buffer]:
+    def send(self, event: Message) -> Buffers:
         """Return the buffers of one reply.
 
         Raises:
@@ -261,7 +262,7 @@ class Server(_Session):
         self._node = node
         return buffers
 
-    def refuse(self, error: RlwireError) -> list[Buffer]:
+    def refuse(self, error: RlwireError) -> Buffers:
         """Return the error reply that tells the peer about `error`.
 
         After a command out of turn the session goes on, otherwise it is closed.
@@ -280,7 +281,7 @@ class Server(_Session):
         if self._node is not _CLOSED:
             self._node = _BROKEN
 
-    def _unasked(self, event: Message) -> list[Buffer]:
+    def _unasked(self, event: Message) -> Buffers:
         """Allow one error reply to a command out of turn."""
         if self._owed and type(event) is dict and event.get("response") == "error":
             buffers = self._encode(event)

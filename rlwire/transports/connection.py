@@ -16,7 +16,7 @@ import ssl
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import get_ident
 from time import monotonic
 from types import TracebackType
@@ -108,7 +108,7 @@ class Connection:
         self._recv_into: Callable[..., int] = io.recv_into
         self._send: Callable[[Buffer], int] = io.send
         # Windows has no sendmsg.
-        self._sendmsg: Callable[[list[Any]], int] | None = getattr(io, "sendmsg", None)
+        self._sendmsg: Callable[[Sequence[Any]], int] | None = getattr(io, "sendmsg", None)
         # One wait in the kernel lasts at most half of the time for a whole message. So the clock
         # need not be read before the first wait, only when that was not enough.
         waits = [self._idle, self._read and self._read / 2]
@@ -220,22 +220,24 @@ class Connection:
         except OSError as error:
             self._lost(error)
         try:
-            if have and self._frame_size(inbox, 0, have) == have:
+            size = self._frame_size(inbox, 0, have) if have else -1
+            if size == have:
                 # The slice is a copy, so the session may keep it; of at most the inbox's 4 KiB,
                 # it is made as fast as a view would be.
                 events = self._session_receive(inbox[:have])
                 if len(events) == 1:
                     return events[0]
                 self._events.extend(events)
-                have = -1
+                have = 0
         except RlwireError as error:
             self._session_failed(error)
             raise
         self._fresh = False
-        if have == 0:
+        if size == -1:
             self._end_of_stream()
-        if have > 0:
-            self._reader.advance(have)
+        if size > have == len(inbox):
+            return self._receive_large(size)
+        self._reader.advance(have)
         return self._receive_slowly(0.0)
 
     def refuse(self, error: RlwireError) -> None:
@@ -291,7 +293,7 @@ class Connection:
             )
         self._owner = get_ident()
 
-    def _send_rest(self, buffers: list[Buffer], sent: int) -> None:
+    def _send_rest(self, buffers: Sequence[Buffer], sent: int) -> None:
         until = None if self._write is None else monotonic() + self._write / 2
         rest = [memoryview(part) for part in buffers]
         first = 0
@@ -327,11 +329,40 @@ class Connection:
         if until is not None:
             self._set_send_timeout(self._write and self._write / 2)
 
+    def _receive_large(self, size: int) -> Any:
+        """Return the event of a message of `size` bytes, whose first bytes fill the inbox."""
+        reader = self._reader
+        space = reader.begin_block(0, len(self._inbox), size)
+        assert space is not None  # the inbox is full
+        try:
+            got = self._recv_into(space, 0, _WAITALL)
+        except _WAITED:
+            return self._receive_slowly(self._kernel_timeout or 0.0)
+        except OSError as error:
+            self._lost(error)
+        if got != len(space):
+            if got == 0:
+                self._end_of_stream()
+            reader.advance(got)
+            return self._receive_slowly(self._kernel_timeout or 0.0)
+        try:
+            events = self._session_receive(reader.take_block())
+        except RlwireError as error:
+            self._fresh = True
+            self._session_failed(error)
+            raise
+        if len(events) == 1:
+            self._fresh = not self._ended
+            return events[0]
+        self._events.extend(events)
+        return self._receive_slowly(0.0)
+
     def _receive_slowly(self, waited: float) -> Any:
-        """Return the next event; `waited` seconds of the idle time are over already."""
+        """Return the next event; `waited` seconds of the time for it are over already."""
         reader, events = self._reader, self._events
-        until = None if self._idle is None else monotonic() - waited + self._idle
-        begun = False
+        begun = reader.partial[0] > 0
+        limit = self._read if begun else self._idle
+        until = None if limit is None else monotonic() - waited + limit
         while not events:
             if self._ended:
                 self._raise_ended()
@@ -482,7 +513,7 @@ class _TLS:
         except TimeoutError as error:
             raise _WAITED from error
 
-    def sendmsg(self, parts: list[Buffer]) -> int:
+    def sendmsg(self, parts: Sequence[Buffer]) -> int:
         # Small parts share a record; TLS copies what it encrypts in any case.
         if sum(map(len, parts)) <= 16384:
             return self.send(b"".join(parts))

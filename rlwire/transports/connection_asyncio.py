@@ -15,7 +15,7 @@ import os
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, cast
 
@@ -256,8 +256,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
         # No isinstance: uvloop's transports do not derive from asyncio's.
         self._transport = cast(asyncio.Transport, transport)
-        # send() then returns only when the loop no longer holds a view of the caller's array.
-        self._transport.set_write_buffer_limits(high=0)
+        # send() then returns only when the loop no longer holds a view of the caller's array. Not
+        # 0: asyncio's TLS pauses from `high` bytes on, so it would pause for nothing.
+        self._transport.set_write_buffer_limits(high=1, low=0)
 
     def get_buffer(self, sizehint: int) -> memoryview | bytearray:  # noqa: D102
         return self._junk if self._junk is not None else self._reader.writable()
@@ -392,7 +393,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         if self._ended and not self._sending and self._junk is None:
             self.close()
 
-    def _answer(self, responder: Responder, event: Any) -> list[Buffer]:
+    def _answer(self, responder: Responder, event: Any) -> Sequence[Buffer]:
         reply = responder.answer(event)
         try:
             return self.session.send(reply)
@@ -419,13 +420,13 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     # Sending.
 
-    def _write(self, buffers: list[Buffer]) -> list[Buffer]:
+    def _write(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """Write what the system takes at once and return the rest."""
         sock = self._sock
         if sock is None:
             assert self._transport is not None
             self._transport.writelines(buffers)
-            return buffers if self._write_paused else []
+            return list(buffers) if self._write_paused else []
         try:
             if len(buffers) == 1:
                 sent = sock.send(buffers[0])
@@ -434,7 +435,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             else:
                 sent = sock.sendmsg(buffers[:_IOV_MAX])
         except BlockingIOError:
-            return buffers
+            return list(buffers)
         except OSError as error:
             if not self._ended:
                 self._broken = True
@@ -446,7 +447,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         while first < len(buffers) and sent >= len(buffers[first]):
             sent -= len(buffers[first])
             first += 1
-        rest = buffers[first:]
+        rest = list(buffers[first:])
         if sent:
             rest[0] = memoryview(rest[0])[sent:]
         return rest

@@ -94,13 +94,8 @@ class FrameReader:
             DecodeError, LimitExceeded: what the session says about the bytes. They stay, so the
                 stream has no further frames.
         """
-        block = self._block
-        if block is not None:
-            if self._have < self._want:
-                return None
-            self._block = None
-            self._want = 0
-            return block
+        if self._block is not None:
+            return None if self._have < self._want else self.take_block()
         start, end = self._start, self._end
         if start == end:
             return None
@@ -117,19 +112,41 @@ class FrameReader:
             return message
         self._want = size
         if size > len(self.inbox):
-            self._begin_block(start, end, size)
+            self.begin_block(start, end, size)
         return None
 
-    def _begin_block(self, start: int, end: int, size: int) -> None:
+    def begin_block(self, start: int, end: int, size: int) -> memoryview | None:
+        """Move the first bytes of a frame of `size` bytes, larger than the inbox, to a block.
+
+        `frame` does this by itself; a transport that knows the size saves a look at the frame.
+
+        Args:
+            start: where in the inbox the frame begins.
+            end: where the bytes in the inbox end.
+            size: what the session's `frame_size` said.
+
+        Returns:
+            Where the rest belongs; None if the frame stays in the inbox for now, because a few
+            more bytes may tell where its array will lie.
+        """
         have = end - start
         offset = self._data_offset(self.inbox, start, end)
         if not offset and have < len(self.inbox):
-            return  # a few more bytes may tell where the array will lie
+            return None
         pad = -offset % _ALIGNMENT
         block = memoryview(self._arena.take(pad + size))[pad : pad + size]
         block[:have] = self._view[start:end]
-        self._block, self._have = block, have
+        self._block, self._have, self._want = block, have, size
         self._start = self._end = 0
+        return block[have:]
+
+    def take_block(self) -> memoryview:
+        """Return the frame in the block, all of which has been written, and forget it."""
+        block = self._block
+        assert block is not None
+        self._block = None
+        self._want = 0
+        return block
 
     def _make_room(self) -> None:
         """Move the waiting bytes to the front of the inbox, a new and larger one if it is full.

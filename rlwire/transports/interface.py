@@ -6,6 +6,7 @@ only have these methods.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
 from rlwire.errors import RlwireError
@@ -35,7 +36,7 @@ class Session(Protocol):
                 session can go on.
         """
 
-    def send(self, event: Any) -> list[Buffer]:
+    def send(self, event: Any) -> Sequence[Buffer]:
         """Return the buffers of one whole message, large arrays by reference.
 
         Raises:
@@ -43,7 +44,7 @@ class Session(Protocol):
             EncodeError, LimitExceeded: the event cannot be written.
         """
 
-    def refuse(self, error: RlwireError) -> list[Buffer]:
+    def refuse(self, error: RlwireError) -> Sequence[Buffer]:
         """Return the buffers that tell the peer what went wrong, empty if the protocol cannot.
 
         A transport calls it with what `receive` or `frame_size` raised, and for reasons of its

@@ -310,7 +310,9 @@ class AsyncServer:
             connection = await self._adopt(loop, sock, peer)
         except (OSError, asyncio.TimeoutError) as error:
             # Some systems refuse socket options once the peer has hung up; or TLS failed.
-            logger.warning("%s: gone before it was served: %s", peer, error or "timed out")
+            logger.warning(
+                "%s: gone before it was served: %s", peer, str(error) or type(error).__name__
+            )
             sock.close()
             return
         except BaseException:

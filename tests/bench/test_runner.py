@@ -14,7 +14,7 @@ from rlwire.bench.payloads import Payload, Step
 from rlwire.bench.processes import BenchError
 from rlwire.bench.provider import Cores, Mismatch
 from rlwire.bench.providers import PROVIDERS, load
-from rlwire.bench.providers.rlx import RLX
+from rlwire.bench.providers.rlx import RLX, RLXRow
 from rlwire.bench.runner import BLOCK, LEAD_IN, WARM_UP, measure
 
 LIARS = """
@@ -171,9 +171,13 @@ def test_a_server_killed_between_two_steps() -> None:
         row.check(0)
         os.kill(row.server_pid, signal.SIGTERM)
         with pytest.raises(BenchError, match="rlx server process has ended with signal 15"):
-            for index in range(1000):
-                row.exchange(index)
-                row.check(index)
+            step_many(row)
+
+
+def step_many(row: RLXRow) -> None:
+    for index in range(1000):
+        row.exchange(index)
+        row.check(index)
 
 
 def test_registered_providers_load_by_name() -> None:

@@ -174,11 +174,13 @@ def test_a_large_array_is_received_in_place_and_a_held_view_is_safe(run: Run, bl
                 got.append(await connection.receive())
                 await connection.send(b"ok")
 
-        async with AsyncServer("127.0.0.1:0", blobs, handler) as server:
-            async with await tcp_asyncio.connect(server.address, blobs()) as connection:
-                for byte in range(3):
-                    await connection.send(bytes([byte]) * 100_000)
-                    await connection.receive()
+        async with (
+            AsyncServer("127.0.0.1:0", blobs, handler) as server,
+            await tcp_asyncio.connect(server.address, blobs()) as connection,
+        ):
+            for byte in range(3):
+                await connection.send(bytes([byte]) * 100_000)
+                await connection.receive()
         for byte, body in enumerate(got):
             assert isinstance(body.obj, Block)
             assert np.frombuffer(body, np.uint8).ctypes.data % 64 == 0
@@ -201,19 +203,21 @@ def test_large_parts_go_to_the_system_as_they_are(run: Run, blobs: Any) -> None:
             return getattr(self.sock, name)
 
     async def main() -> None:
-        async with AsyncServer("127.0.0.1:0", blobs, echo) as server:
-            async with await tcp_asyncio.connect(server.address, blobs()) as connection:
-                assert connection._sock is not None
-                spy = Spy(connection._sock)
-                connection._sock = spy  # type: ignore[assignment]
-                large = memoryview(bytearray(20_000_000))
-                receiving = asyncio.create_task(connection.receive())
-                await connection.send([b"head", large, b"tail"])
-                assert await receiving == b"head" + large + b"tail"
-                assert spy.given[0][2] is large
-                assert len(spy.given) > 1, "the system took it in several pieces"
-                for parts in spy.given[1:]:
-                    assert any(part.obj is large.obj for part in parts if part[:4] != b"tail")
+        async with (
+            AsyncServer("127.0.0.1:0", blobs, echo) as server,
+            await tcp_asyncio.connect(server.address, blobs()) as connection,
+        ):
+            assert connection._sock is not None
+            spy = Spy(connection._sock)
+            connection._sock = spy  # type: ignore[assignment]
+            large = memoryview(bytearray(20_000_000))
+            receiving = asyncio.create_task(connection.receive())
+            await connection.send([b"head", large, b"tail"])
+            assert await receiving == b"head" + large + b"tail"
+            assert spy.given[0][2] is large
+            assert len(spy.given) > 1, "the system took it in several pieces"
+            for parts in spy.given[1:]:
+                assert any(part.obj is large.obj for part in parts if part[:4] != b"tail")
 
     run(main())
 
@@ -369,12 +373,14 @@ def test_failing_code_is_logged_and_closes(run: Run, blobs: Any, log: Any) -> No
         raise ZeroDivisionError("one of those days")
 
     async def main(**kind: Any) -> None:
-        async with AsyncServer("127.0.0.1:0", blobs, **kind) as server:
-            async with await tcp_asyncio.connect(server.address, blobs()) as connection:
-                with contextlib.suppress(ConnectionClosed):
-                    await connection.send(b"fail")
-                with pytest.raises(ConnectionClosed):
-                    await connection.receive()
+        async with (
+            AsyncServer("127.0.0.1:0", blobs, **kind) as server,
+            await tcp_asyncio.connect(server.address, blobs()) as connection,
+        ):
+            with contextlib.suppress(ConnectionClosed):
+                await connection.send(b"fail")
+            with pytest.raises(ConnectionClosed):
+                await connection.receive()
 
     for kind in ({"handler": failing}, {"make_responder": Echo}):
         log.clear()
@@ -459,10 +465,12 @@ def test_idle_counts_from_the_last_message(run: Run, blobs: Any, kind: Any) -> N
 
 def test_an_idle_peer_is_told_and_closed(run: Run, blobs: Any, kind: Any, log: Any) -> None:
     async def main() -> None:
-        async with AsyncServer("127.0.0.1:0", blobs, timeouts=Timeouts(idle=0.1), **kind) as s:
-            async with plain(s.address) as peer:
-                assert b"no message began within idle=0.1 s" in await read_frame(peer)
-                assert await read_frame(peer) == b""
+        async with (
+            AsyncServer("127.0.0.1:0", blobs, timeouts=Timeouts(idle=0.1), **kind) as s,
+            plain(s.address) as peer,
+        ):
+            assert b"no message began within idle=0.1 s" in await read_frame(peer)
+            assert await read_frame(peer) == b""
 
     run(main())
     assert "closed, too slow" in log.text
@@ -470,16 +478,18 @@ def test_an_idle_peer_is_told_and_closed(run: Run, blobs: Any, kind: Any, log: A
 
 def test_a_dribbling_peer_is_closed(run: Run, blobs: Any, kind: Any, log: Any) -> None:
     async def main() -> None:
-        async with AsyncServer("127.0.0.1:0", blobs, timeouts=Timeouts(read=0.2), **kind) as s:
-            async with plain(s.address) as peer:
-                begun = time.monotonic()
-                with contextlib.suppress(OSError):
-                    for byte in blobs.frame(bytes(1000)):
-                        peer.send(bytes([byte]))
-                        await asyncio.sleep(0.02)
-                        if not s.connections:
-                            break
-                assert time.monotonic() - begun < 3
+        async with (
+            AsyncServer("127.0.0.1:0", blobs, timeouts=Timeouts(read=0.2), **kind) as s,
+            plain(s.address) as peer,
+        ):
+            begun = time.monotonic()
+            with contextlib.suppress(OSError):
+                for byte in blobs.frame(bytes(1000)):
+                    peer.send(bytes([byte]))
+                    await asyncio.sleep(0.02)
+                    if not s.connections:
+                        break
+            assert time.monotonic() - begun < 3
 
     run(main())
     assert "bytes of a message came within read=0.2 s" in log.text

@@ -160,14 +160,18 @@ def test_times_hold(files: Files, serve: Any, blobs: Any) -> None:
 
 def test_a_peer_that_does_not_read_is_closed(files: Files, blobs: Any) -> None:
     release = threading.Event()
+
+    def handler(connection: tcp.Connection) -> None:
+        release.wait(10)
+
     context = server_context(files.server)
-    with tcp.Server("127.0.0.1:0", blobs, lambda _: release.wait(10) and None, tls=context) as s:  # type: ignore[func-returns-value]
-        with tcp.connect(
-            s.address, blobs(), tls=client_context(files.ca), timeouts=Timeouts(write=0.3)
-        ) as connection:
-            with pytest.raises(DeadlineExceeded, match="did not take"):
-                connection.send(bytes(50_000_000))
-            assert connection.closed
+    with tcp.Server("127.0.0.1:0", blobs, handler, tls=context) as server:
+        connection = tcp.connect(
+            server.address, blobs(), tls=client_context(files.ca), timeouts=Timeouts(write=0.3)
+        )
+        with pytest.raises(DeadlineExceeded, match="did not take"):
+            connection.send(bytes(50_000_000))
+        assert connection.closed
         release.set()
 
 

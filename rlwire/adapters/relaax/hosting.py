@@ -131,7 +131,6 @@ class AgentHost:
         self._average = RewardAverage(self._report_average)
         self._handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "init": self._init,
-            "update": self._step,
             "reset": self._reset,
             "update_metrics": self._update_metrics,
         }
@@ -146,6 +145,17 @@ class AgentHost:
         """
         command = message["command"]
         try:
+            if command == "update":
+                # The hot path: no further call but the agent's own. The session lets no update
+                # come before init, so there is an agent; RELAAX calls it by keyword.
+                get = message.get
+                reward = get("reward")
+                if reward is not None:
+                    self._average.append(reward)
+                action = self._agent.update(
+                    reward=reward, state=get("state"), terminal=get("terminal", False)
+                )
+                return {"response": "action", "data": action}
             return self._handlers[command](message)
         except BaseException as error:
             return self.failure(command, error)
@@ -184,18 +194,6 @@ class AgentHost:
         if result:
             return {"response": "ready"}
         return self._refused("init", result)
-
-    def _step(self, message: dict[str, Any]) -> dict[str, Any]:
-        get = message.get
-        reward = get("reward")
-        if reward is not None:
-            self._average.append(reward)
-        # The session lets no update come before init, so there is an agent. It is called by
-        # keyword, as RELAAX calls it.
-        action = self._agent.update(
-            reward=reward, state=get("state"), terminal=get("terminal", False)
-        )
-        return {"response": "action", "data": action}
 
     def _reset(self, message: dict[str, Any]) -> dict[str, Any]:
         result = self._made().reset()

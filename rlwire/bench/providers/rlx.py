@@ -17,6 +17,8 @@ from rlwire.bench.payloads import Payload, Step
 from rlwire.bench.processes import BenchError, ServerProcess
 from rlwire.bench.provider import Cores, Mismatch
 from rlwire.codecs.rlx import Decoder, Encoder
+from rlwire.sessions.rlx import Server
+from rlwire.transports.framing import FrameReader
 from rlwire.transports.tcp import Timeouts
 
 __all__ = ["RLX", "KeepingAgent", "RLXRow", "serve"]
@@ -97,8 +99,9 @@ class RLXRow:
             for step in payload.steps
         ]
         self.encode: Callable[[Any], bytes] = Encoder(framed=True).encode
-        self.decode: Callable[[bytes], Any] = Decoder(framed=True, copy=None).decode
+        self.decode: Callable[[Any], Any] = Decoder(framed=True, copy=None).decode
         self.requests = [self.encode(message) for message in self.messages]
+        self.received = [_receive(request) for request in self.requests]
         self.reply_bytes = len(self.encode({"response": "action", "data": 1}))
         self._sent = 0
         self._server = ServerProcess("rlx", serve, agent, cores=cores.server)
@@ -114,10 +117,10 @@ class RLXRow:
             self._agent.init()
         except AgentProxyException as error:
             reason = self._server.epitaph() or str(error)
-            self._server.stop()
+            self._end()
             raise BenchError(reason) from error
         except BaseException:
-            self._server.stop()
+            self._end()
             raise
         self._update = self._agent.update
         return self
@@ -128,9 +131,7 @@ class RLXRow:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._agent is not None:
-            self._agent.disconnect()
-        self._server.stop()
+        self._end()
 
     @property
     def server_pid(self) -> int:
@@ -162,8 +163,24 @@ class RLXRow:
         if difference:
             raise Mismatch(f"rlx, {self.payload.name}, round trip {self._sent}: {difference}")
 
+    def _end(self) -> None:
+        if self._agent is not None:
+            self._agent.disconnect()
+        self._server.stop()
+
     def _step(self, index: int) -> Step:
         return self.payload.steps[index % len(self.payload.steps)]
+
+
+def _receive(frame: bytes) -> Any:
+    """The frame where a connection has it: large ones lie so that their array is aligned."""
+    reader = FrameReader(Server())
+    while (whole := reader.frame()) is None:
+        space = reader.writable()
+        part = frame[reader.partial[0] :][: len(space)]
+        space[: len(part)] = part
+        reader.advance(len(part))
+    return whole
 
 
 def _not_entered(*arguments: Any) -> Any:

@@ -13,9 +13,10 @@ typedef struct rlw_cursor {
     rlw_fault fault; /* set whenever a kernel returns anything but RLW_OK */
 } rlw_cursor;
 
+/* `data` may be NULL with size 0. */
 static inline void rlw_cursor_init(rlw_cursor *c, const uint8_t *data, size_t size) {
     c->at = data;
-    c->end = data + size;
+    c->end = size ? data + size : data;
     c->fault.status = RLW_OK;
     c->fault.at = data;
     c->fault.got = 0;

@@ -32,7 +32,7 @@ static inline int rlw_dtype_is_unit(const char *p, size_t size) {
     p++;
     size -= 2;
     while (digits < size && p[digits] >= '0' && p[digits] <= '9') digits++;
-    if (digits > 9 || (digits && p[0] == '0')) return 0;
+    if (digits > 10 || (digits && p[0] == '0')) return 0; /* an int32; NumPy checks its range */
     p += digits;
     size -= digits;
     if (size < 1 || size > 2) return 0;
@@ -63,8 +63,8 @@ static inline int rlw_dtype_parse_name(const char *p, size_t size, rlw_dtype *ou
         least = words[w].kind == 'c' ? 64 : words[w].kind == 'f' ? 16 : 8;
         most = words[w].kind == 'c' ? 256 : words[w].kind == 'f' ? 128 : 64;
         if (bits < least || bits > most) return 0;
-        /* 96 and 192 are the long doubles of 32-bit x86. */
-        if ((bits & (bits - 1)) != 0 && bits != 96 && bits != 192) return 0;
+        /* 96 and 192 are the long doubles of 32-bit x86: a float's and a complex's. */
+        if ((bits & (bits - 1)) != 0 && bits != (words[w].kind == 'c' ? 192u : 96u)) return 0;
         return rlw_dtype_set(out, words[w].kind, '<', bits / 8);
     }
     if (size >= 10 && memcmp(p, "datetime64", 10) == 0 && rlw_dtype_is_unit(p + 10, size - 10))
@@ -82,7 +82,8 @@ static inline int rlw_dtype_parse(const uint8_t *text, size_t size, rlw_dtype *o
     uint64_t n = 0;
     size_t i;
     if (size == 0 || size > 64) return 0;
-    if (p[0] >= 'a' && p[0] <= 'z' && size > 3) return rlw_dtype_parse_name(p, size, out);
+    if (p[0] >= 'a' && p[0] <= 'z' && size > 3 && p[1] >= 'a') /* not "m8[ns]" */
+        return rlw_dtype_parse_name(p, size, out);
     if (p[0] == '<' || p[0] == '>' || p[0] == '|' || p[0] == '=') {
         order = p[0] == '>' ? '>' : '<';
         p++;

@@ -210,8 +210,10 @@ static inline rlw_status rlw_rlx_read(rlw_rlx_reader *r, rlw_rlx_value *v) {
     v->at = c->at;
     status = rlw_take_u8(c, &byte);
     if (status != RLW_OK) return status;
+    /* Before the cast: in C++ an enum cannot hold every byte. */
+    if (byte > RLW_RLX_DICT) return rlw_fail(c, RLW_BAD_TYPE, c->at - 1, byte, RLW_RLX_DICT);
     v->type = (rlw_rlx_type)byte;
-    switch (byte) {
+    switch (v->type) {
     case RLW_RLX_NONE:
     case RLW_RLX_NULL: return RLW_OK;
     case RLW_RLX_INT4:
@@ -241,8 +243,8 @@ static inline rlw_status rlw_rlx_read(rlw_rlx_reader *r, rlw_rlx_value *v) {
     /* The least item is a type byte; the least entry an empty key and a type byte. */
     case RLW_RLX_LIST: return rlw_rlx_read_count(r, 1, &v->as.count);
     case RLW_RLX_DICT: return rlw_rlx_read_count(r, 5, &v->as.count);
-    default: return rlw_fail(c, RLW_BAD_TYPE, c->at - 1, byte, RLW_RLX_DICT);
     }
+    return RLW_OK;
 }
 
 static inline rlw_status rlw_rlx_skim_text(rlw_rlx_reader *r, const rlw_text *text) {
@@ -303,7 +305,7 @@ static inline size_t rlw_rlx_find_data(const uint8_t *start, const uint8_t *mess
         } else if (rlw_rlx_read_text(&r, &key) != RLW_OK) {
             return 0;
         }
-        v.as.array.data = NULL;
+        v.type = RLW_RLX_NONE; /* stays when not even a type byte has come */
         if (rlw_rlx_read(&r, &v) != RLW_OK) {
             /* An array whose data has not all come stops here, its header read. */
             if (r.c.fault.status != RLW_NEED_MORE) return 0;

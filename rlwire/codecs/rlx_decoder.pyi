@@ -1,0 +1,46 @@
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import DTypeLike
+from typing_extensions import Buffer, disjoint_base
+
+from rlwire.limits import Limits
+
+__all__ = ["Decoder", "data_offset", "decode", "frame_size"]
+
+@disjoint_base
+class Decoder:
+    @property
+    def copy(self) -> bool | None: ...
+    @property
+    def images(self) -> Literal["array", "float32", "pil"]: ...
+    @property
+    def dialect(self) -> Literal["relaax", "readme"]: ...
+    @property
+    def framed(self) -> bool: ...
+    @property
+    def dtype(self) -> np.dtype[Any] | None: ...
+    def __init__(
+        self,
+        *,
+        copy: bool | None = True,
+        images: Literal["array", "float32", "pil"] = "array",
+        dialect: Literal["relaax", "readme"] = "relaax",
+        dtype: DTypeLike | None = None,
+        framed: bool = False,
+        limits: Limits | None = None,
+    ) -> None: ...
+    def decode(self, buffer: Buffer) -> dict[str, Any]: ...
+
+def decode(
+    buffer: Buffer,
+    *,
+    copy: bool | None = True,
+    images: Literal["array", "float32", "pil"] = "array",
+    dialect: Literal["relaax", "readme"] = "relaax",
+    dtype: DTypeLike | None = None,
+    framed: bool = False,
+    limits: Limits | None = None,
+) -> dict[str, Any]: ...
+def frame_size(buffer: Buffer, start: int, end: int, limit: int) -> int: ...
+def data_offset(buffer: Buffer, start: int, end: int) -> int: ...

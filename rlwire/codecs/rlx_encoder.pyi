@@ -1,0 +1,50 @@
+from typing import Any, Final, Literal
+
+from typing_extensions import Buffer, disjoint_base
+
+from rlwire.limits import Limits
+
+__all__ = ["NONE", "Encoder", "encode", "encode_into", "encode_parts"]
+
+NONE: Final[object]
+
+@disjoint_base
+class Encoder:
+    @property
+    def framed(self) -> bool: ...
+    @property
+    def dialect(self) -> Literal["relaax", "readme"]: ...
+    def __init__(
+        self,
+        *,
+        framed: bool = False,
+        dialect: Literal["relaax", "readme"] = "relaax",
+        limits: Limits | None = None,
+    ) -> None: ...
+    def encode(self, message: dict[str, Any]) -> bytes: ...
+    def encode_into(self, message: dict[str, Any], buffer: Buffer, offset: int = ...) -> int: ...
+    def encode_parts(self, message: dict[str, Any]) -> list[bytes | memoryview]: ...
+
+def encode(
+    message: dict[str, Any],
+    *,
+    framed: bool = False,
+    dialect: Literal["relaax", "readme"] = "relaax",
+    limits: Limits | None = None,
+) -> bytes: ...
+def encode_into(
+    message: dict[str, Any],
+    buffer: Buffer,
+    offset: int = 0,
+    *,
+    framed: bool = False,
+    dialect: Literal["relaax", "readme"] = "relaax",
+    limits: Limits | None = None,
+) -> int: ...
+def encode_parts(
+    message: dict[str, Any],
+    *,
+    framed: bool = False,
+    dialect: Literal["relaax", "readme"] = "relaax",
+    limits: Limits | None = None,
+) -> list[bytes | memoryview]: ...

@@ -1,0 +1,601 @@
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import gc
+import io
+import struct
+import threading
+import weakref
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rlwire.codecs import rlx
+from rlwire.errors import EncodeError, LimitExceeded, RlwireError
+from rlwire.limits import Limits
+
+LARGE = 4096  # bytes; arrays from here on go by reference
+
+
+def encoded(value: Any, **options: Any) -> bytes:
+    """The bytes of one typed value, without version and key."""
+    return rlx.encode({"": value}, **options)[8:]
+
+
+def array_of(size: int, dtype: str = "u1") -> np.ndarray[Any, Any]:
+    """`size` bytes of random numbers."""
+    return np.random.default_rng(size).integers(0, 256, size, "u1").view(dtype)
+
+
+class Colour(enum.IntEnum):
+    RED = 7
+
+
+class Flag(enum.IntFlag):
+    BIG = 2**40
+
+
+class Text(str, enum.Enum):
+    NAME = "name"
+
+
+class MyFloat(float):
+    pass
+
+
+class MyList(list[Any]):
+    pass
+
+
+class Point(NamedTuple):
+    x: int
+    y: float
+
+
+class Silent:
+    """Equal to nothing RLX knows."""
+
+
+# --- types and ranges ---------------------------------------------------------------------
+
+PLAIN = [
+    pytest.param(None, b"\x01", id="None"),
+    pytest.param(rlx.NONE, b"\x00", id="NONE"),
+    pytest.param(True, b"\x05\x01", id="True"),
+    pytest.param(False, b"\x05\x00", id="False"),
+    pytest.param(0, b"\x02\0\0\0\0", id="0"),
+    pytest.param(-1, b"\x02\xff\xff\xff\xff", id="-1"),
+    pytest.param(2**31 - 1, b"\x02" + struct.pack("<i", 2**31 - 1), id="2**31-1"),
+    pytest.param(-(2**31), b"\x02" + struct.pack("<i", -(2**31)), id="-2**31"),
+    pytest.param(2**31, b"\x0a" + struct.pack("<q", 2**31), id="2**31"),
+    pytest.param(-(2**31) - 1, b"\x0a" + struct.pack("<q", -(2**31) - 1), id="-2**31-1"),
+    pytest.param(2**63 - 1, b"\x0a" + struct.pack("<q", 2**63 - 1), id="2**63-1"),
+    pytest.param(-(2**63), b"\x0a" + struct.pack("<q", -(2**63)), id="-2**63"),
+    pytest.param(1.5, b"\x04" + struct.pack("<d", 1.5), id="1.5"),
+    pytest.param(-0.0, b"\x04" + struct.pack("<d", -0.0), id="-0.0"),
+    pytest.param(float("inf"), b"\x04" + struct.pack("<d", float("inf")), id="inf"),
+    pytest.param("", b"\x03\0\0\0\0", id="empty str"),
+    pytest.param("aé漢🎲", b"\x03\x0a\0\0\0" + "aé漢🎲".encode(), id="str"),
+    pytest.param("a\0b", b"\x03\x03\0\0\0a\0b", id="NUL"),
+    pytest.param([], b"\x08\0\0\0\0", id="empty list"),
+    pytest.param((1, [None]), b"\x08\x02\0\0\0\x02\x01\0\0\0\x08\x01\0\0\0\x01", id="tuple"),
+    pytest.param({}, b"\x0b\0\0\0\0", id="empty dict"),
+    pytest.param({"k": 1}, b"\x0b\x01\0\0\0\x01\0\0\0k\x02\x01\0\0\0", id="dict"),
+]
+
+SUBCLASSES = [
+    pytest.param(Colour.RED, 7, id="IntEnum"),
+    pytest.param(Flag.BIG, 2**40, id="IntFlag"),
+    pytest.param(Text.NAME, "name", id="str enum"),
+    pytest.param(MyFloat(2.5), 2.5, id="float"),
+    pytest.param(np.str_("text"), "text", id="np.str_"),
+    pytest.param(np.float64(0.1), 0.1, id="np.float64"),
+    pytest.param(MyList([1, 2]), [1, 2], id="list"),
+    pytest.param(Point(1, 2.0), [1, 2.0], id="namedtuple"),
+    pytest.param(collections.OrderedDict(a=1, b=2), {"a": 1, "b": 2}, id="OrderedDict"),
+    pytest.param(collections.defaultdict(int, a=1), {"a": 1}, id="defaultdict"),
+    pytest.param(collections.Counter("aab"), {"a": 2, "b": 1}, id="Counter"),
+]
+
+SCALARS = [
+    pytest.param(np.bool_(True), b"\x05\x01", id="bool"),
+    pytest.param(np.int8(-3), b"\x02" + struct.pack("<i", -3), id="int8"),
+    pytest.param(np.int16(-3), b"\x02" + struct.pack("<i", -3), id="int16"),
+    pytest.param(np.int32(-3), b"\x02" + struct.pack("<i", -3), id="int32"),
+    pytest.param(np.int64(-3), b"\x0a" + struct.pack("<q", -3), id="int64"),
+    pytest.param(np.longlong(5), b"\x0a" + struct.pack("<q", 5), id="longlong"),
+    pytest.param(np.uint8(255), b"\x02" + struct.pack("<i", 255), id="uint8"),
+    pytest.param(np.uint16(65535), b"\x02" + struct.pack("<i", 65535), id="uint16"),
+    pytest.param(np.uint32(3), b"\x09" + struct.pack("<I", 3), id="uint32"),
+    pytest.param(np.uint32(2**32 - 1), b"\x09\xff\xff\xff\xff", id="uint32 most"),
+    pytest.param(np.uint64(3), b"\x0a" + struct.pack("<q", 3), id="uint64"),
+    pytest.param(np.uint64(2**63 - 1), b"\x0a" + struct.pack("<q", 2**63 - 1), id="uint64 most"),
+    pytest.param(np.float16(0.5), b"\x04" + struct.pack("<d", 0.5), id="float16"),
+    pytest.param(np.float32(0.1), b"\x04" + struct.pack("<d", float(np.float32(0.1))), id="f4"),
+    pytest.param(np.float64(0.1), b"\x04" + struct.pack("<d", 0.1), id="float64"),
+    pytest.param(np.longdouble(0.25), b"\x04" + struct.pack("<d", 0.25), id="longdouble"),
+]
+
+REFUSED = [
+    pytest.param(2**63, "TYPE_INT64", id="2**63"),
+    pytest.param(-(2**63) - 1, "TYPE_INT64", id="-2**63-1"),
+    pytest.param(10**5000, "TYPE_INT64", id="more digits than Python prints"),
+    pytest.param(np.uint64(2**63), "TYPE_INT64", id="uint64"),
+    pytest.param(np.complex64(1), "complex64", id="complex scalar"),
+    pytest.param(np.datetime64("2020-01-01"), "datetime64", id="datetime scalar"),
+    pytest.param(np.timedelta64(1, "s"), "timedelta64", id="timedelta scalar"),
+    pytest.param(np.void(b"abc"), "void", id="void scalar"),
+    pytest.param(1j, "complex", id="complex"),
+    pytest.param({1, 2}, "set", id="set"),
+    pytest.param(range(3), "range", id="range"),
+    pytest.param(iter([1]), "list_iterator", id="iterator"),
+    pytest.param(Silent(), "Silent", id="object"),
+    pytest.param(Silent, "type", id="class"),
+    pytest.param(np.float32, "object", id="scalar class"),
+    pytest.param(len, "builtin", id="function"),
+    pytest.param(io.BytesIO(b"x"), "BytesIO", id="file"),
+    pytest.param("\ud800", "surrogate", id="lone surrogate"),
+    pytest.param({"\udfff": 1}, "surrogate", id="lone surrogate in a key"),
+    pytest.param({1: 2}, "must be str, not int", id="int key"),
+    pytest.param({10**5000: 2}, "must be str, not int", id="long int key"),
+    pytest.param({None: 2}, "must be str, not NoneType", id="None key"),
+    pytest.param({b"a": 2}, "must be str, not bytes", id="bytes key"),
+    pytest.param({("a",): 2}, "must be str, not tuple", id="tuple key"),
+]
+
+
+@pytest.mark.parametrize(("value", "expected"), PLAIN)
+def test_plain_values(value: Any, expected: bytes, oracle: ModuleType) -> None:
+    assert encoded(value) == expected
+    if value is not rlx.NONE:
+        assert oracle.encode({"": value})[8:] == expected
+
+
+@pytest.mark.parametrize(("value", "plain"), SUBCLASSES)
+def test_a_subclass_is_sent_as_its_base(value: Any, plain: Any) -> None:
+    assert encoded(value) == encoded(plain)
+    assert encoded([value]) == encoded([plain])
+
+
+def test_an_ordered_dict_keeps_its_order() -> None:
+    value = collections.OrderedDict(a=1, b=2)
+    value.move_to_end("a")
+    assert encoded(value) == encoded({"b": 2, "a": 1})
+    assert rlx.encode(value) == rlx.encode({"b": 2, "a": 1})
+
+
+@pytest.mark.parametrize("call", ["encode", "encode_parts", "encode_into"])
+def test_a_message_may_be_a_subclass_of_dict(call: str) -> None:
+    message = collections.defaultdict(int, command="reset")
+    room = [bytearray(100)] if call == "encode_into" else []
+    for owner in (rlx, rlx.Encoder()):
+        assert getattr(owner, call)(message, *room) == getattr(owner, call)(dict(message), *room)
+
+
+@pytest.mark.parametrize(("value", "expected"), SCALARS)
+def test_numpy_scalars(value: Any, expected: bytes) -> None:
+    assert encoded(value) == expected
+    assert encoded({"k": [value]}) == b"\x0b\x01\0\0\0\x01\0\0\0k\x08\x01\0\0\0" + expected
+
+
+@pytest.mark.parametrize(("value", "words"), REFUSED)
+@pytest.mark.parametrize("nested", [False, True])
+def test_what_rlx_cannot_carry(value: Any, words: str, nested: bool) -> None:
+    message = {"state": [0, {"x": (value,)}]} if nested else {"state": value}
+    with pytest.raises(EncodeError, match=words) as caught:
+        rlx.encode(message)
+    assert caught.value.path == ("$.state[1].x[0]" if nested else "$.state")
+    assert caught.value.path in str(caught.value)
+    for other in (lambda: rlx.encode_parts(message), lambda: rlx.encode_into(message, bytearray())):
+        with pytest.raises(EncodeError, match=words):
+            other()
+
+
+def test_a_key_that_cannot_even_be_shown() -> None:
+    class Mute:
+        def __repr__(self) -> str:
+            raise RuntimeError("no words")
+
+    with pytest.raises(EncodeError, match="must be str, not .*Mute"):
+        rlx.encode({Mute(): 1})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("message", [None, 5, [], "text", [("a", 1)]])
+def test_a_message_is_a_dict(message: Any) -> None:
+    for call in (rlx.encode, rlx.encode_parts, rlx.Encoder().encode, rlx.Encoder().encode_parts):
+        with pytest.raises(EncodeError, match="must be a dict"):
+            call(message)
+    with pytest.raises(EncodeError, match="must be a dict"):
+        rlx.encode_into(message, bytearray(10))
+
+
+def test_the_path_of_a_bad_key_is_its_dictionary_s() -> None:
+    with pytest.raises(EncodeError) as caught:
+        rlx.encode({"a": {"b": {3: 1}}})
+    assert caught.value.path == "$.a.b"
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(ValueError, match="dialect"):
+        rlx.Encoder(dialect="other")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="Limits"):
+        rlx.Encoder(limits=5)  # type: ignore[arg-type]
+    encoder = rlx.Encoder(framed=True, dialect="readme")
+    assert (encoder.framed, encoder.dialect) == (True, "readme")
+
+
+# --- the three ways out -------------------------------------------------------------------
+
+SHAPES_OF_MESSAGES: list[dict[str, Any]] = [
+    {},
+    {"command": "reset"},
+    {"a": array_of(LARGE - 1)},
+    {"a": array_of(LARGE)},
+    {"a": array_of(LARGE), "b": 1},
+    {"a": array_of(LARGE), "b": array_of(LARGE + 1)},
+    {"text": "x" * 5000, "a": array_of(10_000), "more": "y" * 5000},
+    {f"k{i}": array_of(LARGE + i) for i in range(40)},
+    {"list": [array_of(LARGE + i) for i in range(9)], "tail": {"x": array_of(100)}},
+    {"many": list(range(3000))},
+]
+
+
+@pytest.mark.parametrize("framed", [False, True])
+@pytest.mark.parametrize("message", SHAPES_OF_MESSAGES)
+def test_all_ways_give_the_same_bytes(
+    message: dict[str, Any], framed: bool, oracle: ModuleType
+) -> None:
+    expected = oracle.encode(message)
+    if framed:
+        expected = b"%d:%b," % (len(expected), expected)
+    assert rlx.encode(message, framed=framed) == expected
+    parts = rlx.encode_parts(message, framed=framed)
+    assert b"".join(parts) == expected
+    assert all(len(part) for part in parts) or message == {}
+    room = bytearray(b"\xaa" * (len(expected) + 30))
+    assert rlx.encode_into(message, room, 10, framed=framed) == len(expected)
+    assert room == b"\xaa" * 10 + expected + b"\xaa" * 20
+
+
+@pytest.mark.parametrize(
+    "message", [{"command": "update", "state": [1.0]}, {"a": array_of(10_000), "b": 1}]
+)
+@pytest.mark.parametrize("framed", [False, True])
+def test_encode_into_needs_just_the_room_of_the_message(
+    message: dict[str, Any], framed: bool
+) -> None:
+    size = len(rlx.encode(message, framed=framed))
+    for room, offset in [(size, 0), (size + 7, 7), (size + 7, 0)]:
+        assert rlx.encode_into(message, bytearray(room), offset, framed=framed) == size
+    for room, offset in [(size - 1, 0), (size + 7, 8), (0, 0), (size, size + 1), (size, -1)]:
+        buffer = bytearray(b"\x55" * room)
+        with pytest.raises(EncodeError, match=f"takes {size} bytes"):
+            rlx.encode_into(message, buffer, offset, framed=framed)
+        assert buffer == b"\x55" * room
+
+
+def test_encode_into_leaves_the_buffer_alone_when_a_value_is_refused() -> None:
+    buffer = bytearray(b"\x55" * 100)
+    with pytest.raises(EncodeError):
+        rlx.encode_into({"good": 1, "bad": object()}, buffer)
+    assert buffer == b"\x55" * 100
+
+
+@pytest.mark.parametrize(
+    "buffer",
+    [
+        bytes(100),
+        memoryview(bytes(100)),
+        np.frombuffer(bytes(100), "u1"),
+        memoryview(bytearray(200))[::2],
+    ],
+    ids=["bytes", "memoryview", "ndarray", "strided"],
+)
+def test_encode_into_needs_a_writable_contiguous_buffer(buffer: Any) -> None:
+    before = bytes(buffer)
+    with pytest.raises((BufferError, ValueError)):
+        rlx.encode_into({"a": 1}, buffer)
+    assert bytes(buffer) == before
+
+
+def test_encode_into_takes_any_writable_buffer() -> None:
+    expected = rlx.encode({"a": 1})
+    for buffer in (bytearray(64), memoryview(bytearray(64)), np.zeros(64, "u1"), np.zeros(8)):
+        assert rlx.encode_into({"a": 1}, buffer, 3) == len(expected)
+        assert bytes(memoryview(buffer).cast("B"))[3 : 3 + len(expected)] == expected
+
+
+@pytest.mark.parametrize("count", [1, 8, 9, 100])
+def test_large_arrays_go_by_reference(count: int) -> None:
+    arrays = [array_of(LARGE + 8 * i, "f8") for i in range(count)]
+    parts = rlx.encode_parts({"state": arrays, "small": array_of(10)})
+    views = [part for part in parts if isinstance(part, memoryview)]
+    assert len(views) == count
+    for array, view in zip(arrays, views, strict=True):
+        assert view.readonly
+        assert view.format == "B"
+        assert view.nbytes == array.nbytes
+        assert np.shares_memory(np.frombuffer(view, "u1"), array)
+    before = bytes(views[0])
+    arrays[0].view("u1")[:] ^= 255
+    assert bytes(views[0]) != before
+
+
+def test_images_and_strided_arrays_go_by_reference_to_a_copy() -> None:
+    array = np.arange(10_000, dtype="i4")[::2]
+    image = Image.frombytes("L", (100, 100), bytes(range(100)) * 100)
+    parts = rlx.encode_parts({"a": array, "i": image})
+    views = [part for part in parts if isinstance(part, memoryview)]
+    assert [bytes(view) for view in views] == [array.tobytes(), image.tobytes()]
+    assert not np.shares_memory(np.frombuffer(views[0], "u1"), array)
+
+
+def test_parts_keep_the_arrays_alive() -> None:
+    arrays = [array_of(100_000 + i).copy() for i in range(20)]
+    expected = [array.tobytes() for array in arrays]
+    watched = [weakref.ref(array) for array in arrays]
+    parts = rlx.encode_parts({"state": arrays})
+    del arrays
+    gc.collect()
+    assert all(watch() is not None for watch in watched)
+    views = [part for part in parts if isinstance(part, memoryview)]
+    assert [bytes(view) for view in views] == expected
+    last = views[-1][5:]
+    del parts, views
+    gc.collect()
+    assert [watch() is not None for watch in watched] == [False] * 19 + [True]
+    assert bytes(last) == expected[-1][5:]
+    last.release()
+    gc.collect()
+    assert watched[-1]() is None
+
+
+@pytest.mark.parametrize("call", ["encode", "encode_parts"])
+def test_nothing_is_kept_after_an_error(call: str) -> None:
+    arrays = [array_of(LARGE + i).copy() for i in range(20)]
+    watched = [weakref.ref(array) for array in arrays]
+    with pytest.raises(EncodeError):
+        getattr(rlx, call)({"state": arrays, "bad": object()})
+    getattr(rlx, call)({"state": arrays})
+    del arrays
+    gc.collect()
+    assert all(watch() is None for watch in watched)
+
+
+def test_a_buffer_that_is_referred_to_cannot_be_resized() -> None:
+    data = bytearray(LARGE)
+    parts = rlx.encode_parts({"a": data})
+    with pytest.raises(BufferError):
+        data.append(1)
+    del parts
+    data.append(1)
+
+
+# --- images -------------------------------------------------------------------------------
+
+
+def test_an_image_is_found_in_the_attribute_image() -> None:
+    """RELAAX's RLXMessageImage is such an object."""
+
+    @dataclasses.dataclass
+    class Wrapper:
+        image: Any
+
+    image = Image.frombytes("RGB", (2, 1), b"abcdef")
+    assert encoded(Wrapper(image)) == encoded(image)
+    with pytest.raises(EncodeError, match="no type for"):
+        encoded(Wrapper("no image"))
+
+
+def test_an_image_attribute_that_fails() -> None:
+    class Broken:
+        @property
+        def image(self) -> Any:
+            raise RuntimeError("lost")
+
+    with pytest.raises(EncodeError, match="lost") as caught:
+        rlx.encode({"a": [Broken()]})
+    assert caught.value.path == "$.a[0]"
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_an_image_that_does_not_load() -> None:
+    good = io.BytesIO()
+    Image.frombytes("L", (50, 50), bytes(2500)).save(good, "PNG")
+    broken = Image.open(io.BytesIO(good.getvalue()[:60]))
+    with pytest.raises(EncodeError) as caught:
+        rlx.encode({"a": broken})
+    assert caught.value.path == "$.a"
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_an_image_file_is_loaded() -> None:
+    file = io.BytesIO()
+    image = Image.frombytes("RGB", (3, 2), bytes(range(18)))
+    image.save(file, "PNG")
+    assert encoded(Image.open(file)) == encoded(image)
+
+
+# --- other objects' code runs while encoding ----------------------------------------------
+
+
+class Meddler:
+    """Does something to the message when it is asked for its array."""
+
+    def __init__(self, deed: Callable[[], Any]) -> None:
+        self.deed = deed
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+        self.deed()
+        return np.zeros(2, "u1")
+
+
+@pytest.mark.parametrize("top", [True, False])
+def test_a_dict_that_changes(top: bool) -> None:
+    def encode(change: Callable[[dict[str, Any]], Any], rest: int = 5) -> bytes:
+        entries: dict[str, Any] = {"first": "x" * 100}
+        entries["meddler"] = Meddler(lambda: change(entries))
+        entries |= {f"k{i}": [i] * 10 for i in range(rest)}
+        return rlx.encode(entries if top else {"m": entries})
+
+    def grow(entries: dict[str, Any]) -> None:
+        entries.update({f"new {i}": Meddler(lambda: grow(entries)) for i in range(100)})
+
+    def grow_by_one(entries: dict[str, Any]) -> None:
+        entries[f"new {len(entries)}"] = Meddler(lambda: grow_by_one(entries))
+
+    for change in (dict.clear, dict.popitem, grow, grow_by_one):
+        with pytest.raises(EncodeError, match="dictionary changed"):
+            encode(change)
+
+    def replace(entries: dict[str, Any]) -> None:
+        entries["first"] = entries["meddler"] = entries["k1"] = None
+
+    assert b"k4" in encode(replace)  # the same keys: nothing to object to
+
+
+@pytest.mark.parametrize("change", [list.clear, list.pop, lambda items: items.append(1)])
+def test_a_list_that_changes(change: Callable[[list[Any]], Any]) -> None:
+    items: list[Any] = ["x" * 100]
+    items += [Meddler(lambda: change(items)), *[[i] * 10 for i in range(50)]]
+    with pytest.raises(EncodeError, match="list changed"):
+        rlx.encode({"m": items})
+
+
+def test_a_list_whose_items_are_replaced() -> None:
+    items: list[Any] = [Meddler(lambda: items.__setitem__(slice(0, 3), [1, 2, 3])), "a" * 99, "b"]
+    assert rlx.decode(rlx.encode({"m": items}))["m"][1:] == [2, 3]
+
+
+def test_encoding_inside_encoding() -> None:
+    inner: list[bytes] = []
+    message = {"m": Meddler(lambda: inner.append(rlx.encode({"a": array_of(5000)}))), "n": 1}
+    assert rlx.decode(rlx.encode(message))["n"] == 1
+    assert inner == [rlx.encode({"a": array_of(5000)})]
+
+
+# --- limits -------------------------------------------------------------------------------
+
+
+def test_cycles_end_at_the_depth_limit() -> None:
+    items: list[Any] = []
+    items.append(items)
+    entries: dict[str, Any] = {}
+    entries["again"] = (entries,)
+    for value, path in ((items, "$.a" + "[0]" * 64), (entries, "$.a" + ".again[0]" * 32)):
+        with pytest.raises(LimitExceeded) as caught:
+            rlx.encode({"a": value})
+        problem = caught.value
+        assert (problem.limit, problem.maximum, problem.size) == ("depth", 64, 65)
+        assert problem.path == path
+        assert problem.offset is None
+    message: dict[str, Any] = {}
+    message["self"] = message
+    with pytest.raises(LimitExceeded, match="depth"):
+        rlx.encode(message)
+
+
+def nest(levels: int) -> Any:
+    value: Any = 1
+    for level in range(levels):
+        value = [value] if level % 2 else {"k": value}
+    return value
+
+
+OVER = [
+    pytest.param({"depth": 3}, {"a": nest(3)}, {"a": nest(4)}, 4, id="depth"),
+    pytest.param({"depth": 500}, {"a": nest(500)}, {"a": nest(501)}, 501, id="deepest"),
+    pytest.param({"items": 5}, {"a": [1, 2, 3], "b": 4}, {"a": [1, 2, 3, 4], "b": 5}, 6, id="list"),
+    pytest.param({"items": 3}, {"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 2, "d": 3}}, 4, id="dict"),
+    pytest.param({"items": 2}, {"a": 1, "b": 1}, {"a": 1, "b": 1, "c": 1}, 3, id="entries"),
+    pytest.param({"items": 4}, {"a": ((), (), ())}, {"a": ((), (), (), ())}, 5, id="tuple"),
+    pytest.param({"dims": 2}, {"a": np.zeros((1, 1))}, {"a": np.zeros((1, 1, 1))}, 3, id="dims"),
+    pytest.param({"string": 4}, {"a": "éé"}, {"a": "ééa"}, 5, id="string"),
+    pytest.param({"string": 4}, {"aaaa": 1}, {"aaaaa": 1}, 5, id="key"),
+    pytest.param(
+        {"pixels": 6}, {"i": Image.new("L", (2, 3))}, {"i": Image.new("1", (7, 1))}, 7, id="pixels"
+    ),
+    pytest.param({"message": 10}, {"k": None}, {"kk": None}, 11, id="message"),
+    pytest.param({"message": 126}, {"k": np.zeros(96, "u1")}, {"k": np.zeros(127, "u1")}, 127, id="array"),
+]
+
+
+@pytest.mark.parametrize(("limit", "fits", "over", "size"), OVER)
+def test_limits(limit: dict[str, int], fits: Any, over: Any, size: int) -> None:
+    limits = Limits(**limit)
+    ((name, maximum),) = limit.items()
+    rlx.encode(fits, limits=limits)
+    for call in (rlx.encode, rlx.encode_parts, lambda m, **o: rlx.encode_into(m, bytearray(9), **o)):
+        with pytest.raises(LimitExceeded) as caught:
+            call(over, limits=limits)
+        assert (caught.value.limit, caught.value.maximum) == (name, maximum)
+        assert caught.value.size == size
+
+
+def test_a_frame_s_dress_does_not_count() -> None:
+    limits = Limits(message=10)
+    assert rlx.encode({"k": None}, framed=True, limits=limits) == b"10:\1\0\0\0\1\0\0\0k\1,"
+
+
+def test_limits_far_beyond_the_wire_s_32_bits() -> None:
+    limits = Limits(items=2**70, string=2**70, pixels=2**70)
+    assert rlx.encode({"a": ["b"]}, limits=limits) == rlx.encode({"a": ["b"]})
+
+
+def test_an_array_too_large_is_refused_before_it_is_copied() -> None:
+    huge = np.broadcast_to(np.float64(0), (1000, 1000, 1000))  # 8 GB, were it copied
+    with pytest.raises(LimitExceeded) as caught:
+        rlx.encode({"a": [huge]})
+    assert (caught.value.limit, caught.value.path) == ("message", "$.a[0]")
+    assert caught.value.size == 8 * 10**9
+
+
+def test_dimensions_of_more_than_32_bits() -> None:
+    with pytest.raises(EncodeError, match="32 bits"):
+        rlx.encode({"a": np.empty((2**32, 0), "u1")})
+
+
+# --- dialect, threads ---------------------------------------------------------------------
+
+
+def test_the_readme_dialect_leaves_out_the_dtype(oracle: ModuleType) -> None:
+    message = {"a": np.arange(6, dtype="f4").reshape(2, 3), "b": [1, "text"]}
+    expected = oracle.encode(message, dialect="readme")
+    assert rlx.encode(message, dialect="readme") == expected
+    assert rlx.Encoder(dialect="readme").encode(message) == expected
+    assert b"float32" not in expected
+    with pytest.raises(EncodeError, match="object"):
+        rlx.encode({"a": np.array([None])}, dialect="readme")
+
+
+def test_threads_share_an_encoder() -> None:
+    encoder = rlx.Encoder(framed=True)
+    messages = [
+        {"command": "update", "n": n, "state": array_of(5000 + n), "text": str(n) * n}
+        for n in range(8)
+    ]
+    expected = [encoder.encode(message) for message in messages]
+    wrong: list[Any] = []
+
+    def work(n: int) -> None:
+        try:
+            for _ in range(500):
+                if encoder.encode(messages[n]) != expected[n]:
+                    wrong.append(n)
+                if b"".join(encoder.encode_parts(messages[n])) != expected[n]:
+                    wrong.append(n)
+        except RlwireError as problem:
+            wrong.append(problem)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(len(messages))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

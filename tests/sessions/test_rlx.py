@@ -1,0 +1,484 @@
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rlwire.codecs import rlx
+from rlwire.errors import (
+    DeadlineExceeded,
+    DecodeError,
+    EncodeError,
+    LimitExceeded,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from rlwire.limits import Limits
+from rlwire.sessions.rlx import ANSWERS, TRANSITIONS, Client, Server, State
+from rlwire.transports.memory import pair
+
+MESSAGES: dict[str, dict[str, Any]] = {
+    "init": {"command": "init", "exploit": False},
+    "update": {"command": "update", "reward": 1.0, "state": [0.5, 1.5], "terminal": False},
+    "reset": {"command": "reset"},
+    "update_metrics": {
+        "command": "update_metrics",
+        "data": [{"method": "scalar", "name": "score", "y": 2.5, "x": 7}],
+    },
+    "ready": {"response": "ready"},
+    "action": {"response": "action", "data": 1},
+    "done": {"response": "done"},
+    "error": {"response": "error", "message": "it went wrong"},
+}
+
+# Written down a second time, by hand: the way to each state, and all that may follow there.
+WAYS: dict[State, list[str]] = {
+    State.NEW: [],
+    State.INITIALIZING: ["init"],
+    State.READY: ["init", "ready"],
+    State.UPDATING: ["init", "ready", "update"],
+    State.RESETTING: ["init", "ready", "reset"],
+    State.REPORTING: ["init", "ready", "update_metrics"],
+    State.REPORTING_NEW: ["update_metrics"],
+}
+ALLOWED: dict[State, dict[str, State]] = {
+    State.NEW: {"init": State.INITIALIZING, "update_metrics": State.REPORTING_NEW},
+    State.INITIALIZING: {"ready": State.READY, "error": State.NEW},
+    State.READY: {
+        "init": State.INITIALIZING,
+        "update": State.UPDATING,
+        "reset": State.RESETTING,
+        "update_metrics": State.REPORTING,
+    },
+    State.UPDATING: {"action": State.READY, "error": State.READY},
+    State.RESETTING: {"done": State.READY, "error": State.READY},
+    State.REPORTING: {"done": State.READY, "error": State.READY},
+    State.REPORTING_NEW: {"done": State.NEW, "error": State.NEW},
+    State.BROKEN: {"error": State.CLOSED},
+    State.CLOSED: {},
+}
+
+
+def frame(message: dict[str, Any]) -> bytes:
+    return rlx.encode(message, framed=True)
+
+
+def joined(buffers: list[Any]) -> bytes:
+    return b"".join(buffers)
+
+
+def client_in(state: State, **options: Any) -> Client:
+    client = Client(**options)
+    if state is State.CLOSED:
+        client.refuse(DecodeError("for the test"))
+        return client
+    for name in WAYS[state]:
+        if name in ANSWERS:
+            client.send(MESSAGES[name])
+        else:
+            client.receive(frame(MESSAGES[name]))
+    assert client.state is state
+    return client
+
+
+def server_in(state: State, **options: Any) -> Server:
+    server = Server(**options)
+    if state is State.CLOSED:
+        server.refuse(DecodeError("for the test"))
+        return server
+    if state is State.BROKEN:
+        with pytest.raises(DecodeError):
+            server.receive(b"1:x,")
+        return server
+    for name in WAYS[state]:
+        if name in ANSWERS:
+            server.receive(frame(MESSAGES[name]))
+        else:
+            server.send(MESSAGES[name])
+    assert server.state is state
+    return server
+
+
+ALL = list(itertools.product(ALLOWED, MESSAGES))
+PLAIN = [(state, name) for state, name in ALL if state is not State.BROKEN]
+
+
+def test_the_table_is_what_it_should_be() -> None:
+    flat = {(state, name): after for state, row in ALLOWED.items() for name, after in row.items()}
+    assert flat == TRANSITIONS
+
+
+@pytest.mark.parametrize(("state", "name"), PLAIN)
+def test_client_every_state_and_message(state: State, name: str) -> None:
+    client = client_in(state)
+    after = ALLOWED[state].get(name)
+    if name in ANSWERS:
+        if after is None:
+            with pytest.raises(LocalProtocolError, match=f"command '{name}' cannot be sent now"):
+                client.send(MESSAGES[name])
+            assert client.state is state
+        else:
+            assert joined(client.send(MESSAGES[name])) == frame(MESSAGES[name])
+            assert client.state is after
+    elif after is None:
+        with pytest.raises(RemoteProtocolError, match=f"the server sent response '{name}'"):
+            client.receive(frame(MESSAGES[name]))
+        assert client.closed
+    else:
+        assert client.receive(frame(MESSAGES[name])) == [MESSAGES[name]]
+        assert client.state is after
+
+
+@pytest.mark.parametrize(("state", "name"), ALL)
+def test_server_every_state_and_message(state: State, name: str) -> None:
+    server = server_in(state)
+    after = ALLOWED[state].get(name)
+    if name not in ANSWERS:
+        if after is None:
+            with pytest.raises(LocalProtocolError, match=f"response '{name}' cannot be sent now"):
+                server.send(MESSAGES[name])
+            assert server.state is state
+        else:
+            assert joined(server.send(MESSAGES[name])) == frame(MESSAGES[name])
+            assert server.state is after
+    elif after is not None:
+        assert server.receive(frame(MESSAGES[name])) == [MESSAGES[name]]
+        assert server.state is after
+    else:
+        with pytest.raises(RemoteProtocolError, match=f"command '{name}' is not allowed now"):
+            server.receive(frame(MESSAGES[name]))
+        waits_for_answer = any(key not in ANSWERS for key in ALLOWED[state])
+        assert server.state is (State.BROKEN if waits_for_answer else state)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [{}, {"command": "fly"}, {"command": 7}, {"command": ["init"]}, {"response": "ready"},
+     {"command": np.zeros(3)}, {"command": "x" * 10_000}],
+    ids=lambda message: str(message)[:30],
+)  # fmt: skip
+@pytest.mark.parametrize("state", [State.NEW, State.READY])
+def test_what_is_no_command_changes_nothing_and_may_be_answered(
+    state: State, message: dict[str, Any]
+) -> None:
+    server = server_in(state)
+    with pytest.raises(RemoteProtocolError, match=r"unknown command|no 'command'") as caught:
+        server.receive(frame(message))
+    assert len(str(caught.value)) < 200
+    assert server.state is state
+    reply = {"response": "error", "message": str(caught.value)}
+    assert joined(server.send(reply)) == frame(reply)
+    assert server.state is state
+    with pytest.raises(LocalProtocolError):
+        server.send(reply)  # one error, one reply
+    name = next(iter(ALLOWED[state]))
+    assert server.receive(frame(MESSAGES[name])) == [MESSAGES[name]]
+
+
+def test_out_of_turn_says_what_is_allowed() -> None:
+    with pytest.raises(RemoteProtocolError) as caught:
+        Server().receive(frame(MESSAGES["update"]))
+    assert str(caught.value) == (
+        "command 'update' is not allowed now; in the state NEW can be sent: 'init', "
+        "'update_metrics'"
+    )
+
+
+@pytest.mark.parametrize(
+    "event", [None, 5, {}, {"command": None}, {"command": ["x"]}, {"response": "ready"}]
+)
+def test_a_client_sends_commands_only(event: Any) -> None:
+    client = client_in(State.READY)
+    with pytest.raises(LocalProtocolError, match="cannot be sent now"):
+        client.send(event)
+    assert client.state is State.READY
+
+
+@pytest.mark.parametrize("event", [None, 5, {}, {"response": ["x"]}, {"command": "init"}])
+def test_a_server_sends_responses_only(event: Any) -> None:
+    server = server_in(State.UPDATING)
+    with pytest.raises(LocalProtocolError, match="cannot be sent now"):
+        server.send(event)
+    assert server.state is State.UPDATING
+
+
+@pytest.mark.parametrize("reply", [{}, {"response": 5}, {"response": ["ready"]}, {"command": "x"}])
+def test_a_reply_that_is_none_closes_the_client(reply: dict[str, Any]) -> None:
+    client = client_in(State.INITIALIZING)
+    with pytest.raises(RemoteProtocolError, match="the server sent"):
+        client.receive(frame(reply))
+    assert client.closed
+
+
+def test_an_action_needs_its_data() -> None:
+    server = server_in(State.UPDATING)
+    with pytest.raises(LocalProtocolError, match="needs its 'data'"):
+        server.send({"response": "action"})
+    assert server.state is State.UPDATING
+    assert server.send({"response": "action", "data": None})
+
+
+def test_a_client_takes_an_action_without_data() -> None:
+    # RELAAX's own client then returns the response itself.
+    client = client_in(State.UPDATING)
+    assert client.receive(frame({"response": "action"})) == [{"response": "action"}]
+
+
+# --- values that cannot be written, bytes that cannot be read ---
+
+
+def test_what_cannot_be_encoded_changes_nothing() -> None:
+    client, server = client_in(State.READY), server_in(State.UPDATING)
+    with pytest.raises(EncodeError):
+        client.send({"command": "update", "state": object()})
+    with pytest.raises(EncodeError):
+        server.send({"response": "action", "data": object()})
+    assert client.state is State.READY
+    assert server.state is State.UPDATING
+    assert server.send({"response": "error", "message": "the action cannot be sent"})
+
+
+BROKEN = [b"1:x,", b"4:\x01\x00\x00\x00;", b"8:\x01\0\0\0\xff\xff\xff\xff,", b"9:12345678,"]
+
+
+@pytest.mark.parametrize("data", BROKEN)
+def test_a_broken_message_leaves_a_server_one_reply(data: bytes) -> None:
+    server = server_in(State.READY)
+    with pytest.raises((DecodeError, LimitExceeded)):
+        server.receive(data)
+    assert not server.closed
+    assert server.send({"response": "error", "message": "that was no message"})
+    assert server.closed
+    with pytest.raises(LocalProtocolError, match="the session is closed"):
+        server.send({"response": "error", "message": "again"})
+
+
+@pytest.mark.parametrize("data", BROKEN)
+def test_a_broken_message_closes_a_client(data: bytes) -> None:
+    client = client_in(State.UPDATING)
+    with pytest.raises((DecodeError, LimitExceeded)):
+        client.receive(data)
+    assert client.closed
+
+
+@pytest.mark.parametrize("data", [b"01:", b"-1:", b"+1:", b" 1:", b":", b"x", b"1000000000000:"])
+@pytest.mark.parametrize("side", [Client, Server])
+def test_a_broken_length_loses_the_borders(side: type[Any], data: bytes) -> None:
+    session = side()
+    with pytest.raises((DecodeError, LimitExceeded)):
+        session.frame_size(data, 0, len(data))
+    assert session.state is (State.CLOSED if side is Client else State.BROKEN)
+
+
+def test_frame_size_tells_borders() -> None:
+    data = b"junk" + frame(MESSAGES["init"]) + b"next"
+    size = len(data) - 8
+    server = Server()
+    for end in range(4, 6):
+        assert server.frame_size(data, 4, end) == 0
+    assert server.frame_size(data, 4, len(data)) == size
+    assert server.receive(data[4 : 4 + size]) == [MESSAGES["init"]]
+
+
+def test_received_is_the_limit_for_frames() -> None:
+    server = Server(limits=Limits(received=100))
+    assert server.frame_size(b"100:", 0, 4) == 105
+    with pytest.raises(LimitExceeded, match="received=100"):
+        server.frame_size(b"101:", 0, 4)
+
+
+# --- refusing ---
+
+
+def test_refuse_answers_out_of_turn_and_goes_on() -> None:
+    server = Server()
+    with pytest.raises(RemoteProtocolError) as caught:
+        server.receive(frame(MESSAGES["reset"]))
+    buffers = server.refuse(caught.value)
+    assert rlx.decode(joined(buffers), framed=True) == {
+        "response": "error",
+        "message": str(caught.value),
+    }
+    assert server.state is State.NEW
+
+
+@pytest.mark.parametrize(
+    "error",
+    [DecodeError("bad", offset=3), LimitExceeded("received", 1, 2), DeadlineExceeded("too slow"),
+     RemoteProtocolError("not one of receive()'s")],
+    ids=lambda error: type(error).__name__,
+)  # fmt: skip
+@pytest.mark.parametrize("state", [s for s in ALLOWED if s is not State.CLOSED])
+def test_refuse_is_a_servers_last_word(state: State, error: Any) -> None:
+    server = server_in(state)
+    reply = rlx.decode(joined(server.refuse(error)), framed=True)
+    assert reply == {"response": "error", "message": str(error)}
+    assert server.closed
+    assert server.refuse(error) == []
+
+
+def test_refuse_shortens_what_it_says() -> None:
+    reply = rlx.decode(joined(Server().refuse(DecodeError("x" * 5000 + "\udc80"))), framed=True)
+    assert len(reply["message"]) == 1000
+    assert Server().refuse(DecodeError("\udc80")), "a lone surrogate is escaped"
+
+
+def test_a_client_refuses_without_words() -> None:
+    client = client_in(State.UPDATING)
+    assert client.refuse(DeadlineExceeded("too slow")) == []
+    assert client.closed
+
+
+def test_a_command_before_the_last_answer_ends_the_session() -> None:
+    server = server_in(State.UPDATING)
+    with pytest.raises(RemoteProtocolError, match="can be sent: 'action', 'error'") as caught:
+        server.receive(frame(MESSAGES["reset"]))
+    with pytest.raises(LocalProtocolError):
+        server.send(MESSAGES["action"])
+    assert server.refuse(caught.value)
+    assert server.closed
+
+
+# --- metrics ---
+
+
+@pytest.mark.parametrize(
+    ("command", "entries"),
+    [
+        ({"name": "a", "y": 1.5, "x": 2}, [{"method": "scalar", "name": "a", "y": 1.5, "x": 2}]),
+        ({"name": "a", "y": 1.5}, [{"method": "scalar", "name": "a", "y": 1.5, "x": None}]),
+        (
+            {"method": "histogram", "name": "a", "y": [1, 2], "x": None},
+            [{"method": "histogram", "name": "a", "y": [1, 2], "x": None}],
+        ),
+        ({"data": []}, []),
+        (
+            {"data": [{"name": "a", "y": 1}, {"method": "scalar", "name": "b", "y": 2, "x": 3}]},
+            [
+                {"method": "scalar", "name": "a", "y": 1, "x": None},
+                {"method": "scalar", "name": "b", "y": 2, "x": 3},
+            ],
+        ),
+    ],
+)
+@pytest.mark.parametrize("state", [State.NEW, State.READY])
+def test_both_forms_of_metrics(
+    state: State, command: dict[str, Any], entries: list[dict[str, Any]]
+) -> None:
+    server = server_in(state)
+    (event,) = server.receive(frame({"command": "update_metrics", **command}))
+    assert event == {"command": "update_metrics", "data": entries}
+    server.send(MESSAGES["done"])
+    assert server.state is state
+
+
+@pytest.mark.parametrize(
+    "command",
+    [{}, {"name": "a"}, {"y": 1}, {"name": 5, "y": 1}, {"name": "a", "y": 1, "method": 5},
+     {"data": None}, {"data": {}}, {"data": [5]}, {"data": [{}]}, {"data": np.zeros((2, 2))},
+     {"data": "text"}, {"data": [{"name": "a", "y": 1}, {"name": "b"}]}],
+    ids=str,
+)  # fmt: skip
+def test_malformed_metrics_are_refused_and_change_nothing(command: dict[str, Any]) -> None:
+    server = Server()
+    with pytest.raises(RemoteProtocolError, match="'update_metrics' needs 'data'") as caught:
+        server.receive(frame({"command": "update_metrics", **command}))
+    assert server.state is State.NEW
+    assert server.refuse(caught.value)
+    assert not server.closed
+
+
+# --- arrays, images, dialects ---
+
+
+def test_arrays_are_views_of_a_large_frame_and_aligned_when_the_block_is() -> None:
+    state = np.arange(84 * 84 * 4, dtype=np.float32).reshape(84, 84, 4)
+    data = joined(client_in(State.READY).send({**MESSAGES["update"], "state": state}))
+    server = server_in(State.READY)
+    offset = server.data_offset(data[:4096], 0, 4096)
+    memory = np.zeros(len(data) + 128, np.uint8)
+    start = -(memory.ctypes.data + offset) % 64
+    view = memory.data[start : start + len(data)]
+    view[:] = data
+    (event,) = server.receive(view)
+    got = event["state"]
+    np.testing.assert_array_equal(got, state)
+    assert got.ctypes.data % 64 == 0
+    assert np.shares_memory(got, memory)
+
+
+def test_a_large_array_is_sent_by_reference() -> None:
+    state = np.zeros((84, 84, 4), np.float32)
+    parts = client_in(State.READY).send({**MESSAGES["update"], "state": state})
+    assert any(np.shares_memory(np.frombuffer(part, np.uint8), state) for part in parts)
+    assert sum(map(len, parts)) == len(joined(parts))
+
+
+def test_images_are_float32_by_default_as_in_relaax() -> None:
+    data = joined(
+        client_in(State.READY).send({**MESSAGES["update"], "state": Image.new("L", (3, 2), 255)})
+    )
+    (event,) = server_in(State.READY).receive(data)
+    assert event["state"].dtype == np.float32
+    np.testing.assert_allclose(event["state"], np.ones((2, 3)))
+    (event,) = server_in(State.READY, images="array").receive(data)
+    assert event["state"].dtype == np.uint8
+
+
+def test_the_readme_dialect() -> None:
+    state = np.arange(4, dtype=np.float32)
+    client = client_in(State.READY, dialect="readme", dtype=np.float32)
+    data = joined(client.send({**MESSAGES["update"], "state": state}))
+    server = server_in(State.READY, dialect="readme", dtype=np.float32)
+    np.testing.assert_array_equal(server.receive(data)[0]["state"], state)
+
+
+def test_limits_reach_the_codec() -> None:
+    with pytest.raises(LimitExceeded):
+        client_in(State.READY, limits=Limits(message=50)).send(
+            {**MESSAGES["update"], "state": [0.0] * 100}
+        )
+
+
+# --- both together, in all feeds ---
+
+
+@pytest.mark.parametrize("feed", ["whole", "bytes"])
+def test_an_episode(feed: Any) -> None:
+    env, agent = pair(Client(), Server(), feed=feed)
+
+    def ask(command: dict[str, Any], reply: dict[str, Any]) -> None:
+        env.send(command)
+        got = agent.receive()
+        assert got.keys() == command.keys()
+        for key in got:
+            np.testing.assert_array_equal(got[key], command[key])
+        agent.send(reply)
+        assert env.receive() == reply
+
+    ask(MESSAGES["update_metrics"], MESSAGES["done"])
+    ask(MESSAGES["init"], MESSAGES["error"])
+    ask(MESSAGES["init"], MESSAGES["ready"])
+    for size in (1, 500, 1000, 2000, 20_000):
+        ask({**MESSAGES["update"], "state": np.arange(size, dtype=np.int16)}, MESSAGES["action"])
+    ask(MESSAGES["reset"], MESSAGES["done"])
+    ask({**MESSAGES["init"], "exploit": True}, MESSAGES["ready"])
+    ask(MESSAGES["update"], MESSAGES["action"])
+
+
+def test_glued_commands_are_read_one_after_the_other() -> None:
+    _env, agent = pair(Client(), Server())
+    agent._incoming.append(
+        memoryview(frame(MESSAGES["init"]) + frame(MESSAGES["update"]) + frame(MESSAGES["reset"]))
+    )
+    for name, reply in (("init", "ready"), ("update", "action"), ("reset", "done")):
+        assert agent.receive() == MESSAGES[name]
+        agent.send(MESSAGES[reply])
+
+
+def test_sessions_have_no_timed_rules() -> None:
+    assert Client().next_deadline() is None
+    assert Server().next_deadline() is None

@@ -1,0 +1,77 @@
+"""What the documents name exists, and their examples run."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
+
+
+def names_of_files(text: str) -> set[str]:
+    """Words in backticks that look like a file or folder of the project."""
+    words = re.findall(r"`([\w./-]+)`", text)
+    return {
+        word
+        for word in words
+        if re.match(r"^(\.ci|rlwire|tests|docs|benchmarks)/", word)
+        or re.search(r"\.(py|pyx|pxd|h|md|toml|c|cpp|json)$", word)
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_exist(page: Path) -> None:
+    places = [ROOT, ROOT / "rlwire", ROOT / "rlwire" / "include", page.parent]
+    missing = [
+        name
+        for name in names_of_files(page.read_text("utf-8"))
+        if not any((place / name).exists() for place in places)
+    ]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", page.read_text("utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_readme_examples_run(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)
+    assert len(blocks) == 2
+    for number, block in enumerate(blocks):
+        script = tmp_path / f"example{number}.py"
+        script.write_text(block, "utf-8")
+        done = subprocess.run(
+            [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def test_readme_has_the_two_commands() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert re.findall(r"^pip install '.*$", text, re.M) == [
+        "pip install '.[bench]' && rlwire bench",
+        "pip install '.[test]' && pytest",
+    ]
+
+
+def test_options_exist() -> None:
+    """Each option of `rlwire` that a page names is one that the program has."""
+    helps = "".join(
+        subprocess.run(
+            [sys.executable, "-P" if sys.version_info >= (3, 11) else "-I", "-m", "rlwire", *command, "--help"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        ).stdout
+        for command in ((), ("bench",), ("serve", "rlx"))
+    )
+    for page in PAGES:
+        for line in re.findall(r"`(rlwire [^`]+)`", page.read_text("utf-8")):
+            for option in re.findall(r"--[\w-]+", line):
+                assert option in helps, (page, option)

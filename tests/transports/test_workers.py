@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlwire.transports import sockets
+from rlwire.transports.workers import Workers
+
+# Workers import their target by name, so it has to be in a module that they can find.
+TARGETS = '''
+import os, signal, threading, time
+from rlwire.transports import workers
+
+def pid(listener, stop, greeting=b""):
+    """Send the process id to whoever connects."""
+    listener.settimeout(0.02)
+    while not stop.is_set():
+        try:
+            sock, _ = listener.accept()
+        except TimeoutError:
+            continue
+        with sock:
+            sock.sendall(greeting + b"%d" % os.getpid())
+
+def until_stopped(listener, stop, path):
+    with open(path, "a") as file:
+        print("begin", os.getpid(), file=file)
+    stop.wait()
+    with open(path, "a") as file:
+        print("end", os.getpid(), file=file)
+
+def dying(listener, stop, path):
+    with open(path, "a") as file:
+        print("begin", os.getpid(), file=file)
+    os._exit(3)
+
+def deaf(listener, stop, path):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with open(path, "a") as file:
+        print("begin", os.getpid(), file=file)
+    time.sleep(60)
+'''
+
+
+@pytest.fixture
+def targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    (tmp_path / "rlwire_test_targets.py").write_text(TARGETS)
+    monkeypatch.syspath_prepend(tmp_path)
+    import rlwire_test_targets  # type: ignore[import-not-found]
+
+    yield rlwire_test_targets
+    del sys.modules["rlwire_test_targets"]
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with sockets.listen("127.0.0.1:0") as sock:
+        yield sock
+
+
+def ask(listener: socket.socket) -> bytes:
+    with socket.create_connection(listener.getsockname(), timeout=20) as sock:
+        return sock.recv(100)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # A process that nobody has waited for yet is still listed.
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return True
+
+
+def begun(path: Path) -> list[int]:
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [int(line.split()[1]) for line in lines if line.startswith("begin")]
+
+
+def test_workers_share_a_listener_and_a_dead_one_is_replaced(
+    targets: Any, listener: socket.socket, eventually: Any, log: Any
+) -> None:
+    with Workers(targets.pid, 2, listener, [b"pid "]) as workers:
+        pids = set(workers.pids)
+        assert len(pids) == 2
+        assert os.getpid() not in pids
+        answers = set()
+
+        def both() -> bool:
+            answers.add(int(ask(listener).removeprefix(b"pid ")))
+            return answers == pids
+
+        eventually(both)
+        victim = pids.pop()
+        os.kill(victim, signal.SIGKILL)
+        eventually(lambda: len(workers.pids) == 2 and victim not in workers.pids)
+        answers.clear()
+        (new,) = set(workers.pids) - pids
+        pids.add(new)
+        eventually(both)
+    assert not workers.pids
+    assert workers.wait(0)
+    assert not any(map(alive, pids))
+    assert f"(process {victim}) died with exit code -9" in log.text
+
+
+def test_stop_lets_workers_finish(
+    targets: Any, listener: socket.socket, tmp_path: Path, eventually: Any, log: Any
+) -> None:
+    path = tmp_path / "out"
+    workers = Workers(targets.until_stopped, 2, listener, [path]).start()
+    eventually(lambda: len(begun(path)) == 2)
+    workers.stop()
+    assert path.read_text().count("end") == 2
+    assert "killed" not in log.text
+    assert "died" not in log.text
+    workers.stop()
+
+
+def test_sigterm_stops_and_sigint_does_not(
+    targets: Any, listener: socket.socket, tmp_path: Path, eventually: Any
+) -> None:
+    path = tmp_path / "out"
+    with Workers(targets.until_stopped, 1, listener, [path]):
+        eventually(lambda: len(begun(path)) == 1)
+        (pid,) = begun(path)
+        os.kill(pid, signal.SIGINT)
+        time.sleep(0.1)
+        assert alive(pid)
+        os.kill(pid, signal.SIGTERM)
+        eventually(lambda: len(begun(path)) == 2)
+        assert f"end {pid}" in path.read_text()
+
+
+def test_a_worker_that_dies_at_once_is_started_ever_more_slowly(
+    targets: Any, listener: socket.socket, tmp_path: Path, eventually: Any, log: Any
+) -> None:
+    path = tmp_path / "out"
+    with Workers(targets.dying, 1, listener, [path]) as workers:
+        eventually(lambda: len(begun(path)) == 3)
+        start = time.monotonic()
+    assert time.monotonic() - start < 3, "stopping does not wait for the next start"
+    assert not workers.pids
+    waits = [r.args[3] for r in log.records if "died with exit code" in r.msg]
+    assert waits[:3] == [0.1, 0.2, 0.4][: len(waits)]
+    assert "exit code 3" in log.text
+
+
+def test_a_worker_that_does_not_stop_is_killed(
+    targets: Any, listener: socket.socket, tmp_path: Path, eventually: Any, log: Any
+) -> None:
+    path = tmp_path / "out"
+    workers = Workers(targets.deaf, 1, listener, [path]).start()
+    eventually(lambda: begun(path))
+    workers.stop(grace=0.1)
+    assert not alive(begun(path)[0])
+    assert "did not stop in time and is killed" in log.text
+
+
+def test_what_cannot_be_pickled_is_refused(listener: socket.socket) -> None:
+    workers = Workers(lambda listener, stop: None, 1, listener)
+    with pytest.raises(Exception, match=r"[Pp]ickle|local object"):
+        workers.start()
+    assert not workers.pids
+
+
+def test_there_is_at_least_one(targets: Any, listener: socket.socket) -> None:
+    with pytest.raises(ValueError, match="at least 1, not 0"):
+        Workers(targets.pid, 0, listener)
+
+
+def test_workers_start_once(targets: Any, listener: socket.socket) -> None:
+    with (
+        Workers(targets.pid, 1, listener) as workers,
+        pytest.raises(RuntimeError, match="start once"),
+    ):
+        workers.start()
+
+
+MAIN = """
+    import sys, time
+    from pathlib import Path
+    import rlwire_test_targets
+    from rlwire.transports import sockets
+    from rlwire.transports.workers import Workers
+
+    if __name__ == "__main__":
+        listener = sockets.listen("127.0.0.1:0")
+        path = Path(sys.argv[1])
+        workers = Workers(rlwire_test_targets.until_stopped, 2, listener, [path]).start()
+        while not path.exists() or path.read_text().count("begin") < 2:
+            time.sleep(0.01)
+        if sys.argv[2] == "wait":
+            time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("end", ["wait", "leave"])
+def test_workers_do_not_outlive_their_program(
+    targets: Any, tmp_path: Path, eventually: Callable[[Any], None], end: str
+) -> None:
+    path, main = tmp_path / "out", tmp_path / "main.py"
+    main.write_text(textwrap.dedent(MAIN))
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", str(main), str(path), end],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        stderr=subprocess.PIPE,
+    ) as program:
+        if end == "wait":
+            eventually(lambda: len(begun(path)) == 2)
+            program.kill()
+        else:
+            assert program.wait(20) == 0, "without stop() it does not hang at its end"
+        eventually(lambda: path.read_text().count("end") == 2)
+        assert program.stderr is not None
+        assert program.stderr.read() == b""
+    eventually(lambda: not any(map(alive, begun(path))))
