@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pairs import TINY, print_head, print_table, run_benchmark
@@ -22,7 +22,8 @@ from rlwire.adapters.relaax import RLXServer
 from rlwire.bench.processes import ServerProcess
 from rlwire.codecs import rlx
 
-WORKERS: dict[str, str | int] = {"threads": "threads", "asyncio": "asyncio", "2 processes": 2}
+Workers = Literal["threads", "asyncio"] | int
+WORKERS: dict[str, Workers] = {"threads": "threads", "asyncio": "asyncio", "2 processes": 2}
 IDLE = 5 if TINY else 500
 BUSY = (2,) if TINY else (1, 64, 500)
 SECONDS = 0.02 if TINY else 2.0
@@ -56,7 +57,7 @@ class Agent:
         return True
 
 
-def serve(report: Callable[[Any], None], workers: str | int) -> None:
+def serve(report: Callable[[Any], None], workers: Workers) -> None:
     """Run in the server's process."""
     server = RLXServer(Agent, "127.0.0.1:0", workers=workers, max_connections=4 * max(IDLE, *BUSY))
     server.start()
@@ -64,7 +65,7 @@ def serve(report: Callable[[Any], None], workers: str | int) -> None:
     server.serve_forever()
 
 
-def server_process(workers: str | int) -> ServerProcess:
+def server_process(workers: Workers) -> ServerProcess:
     """A server with the given way of carrying connections, not yet started."""
     return ServerProcess("rlx", serve, workers, has_children=isinstance(workers, int))
 

@@ -19,6 +19,9 @@ argument types (`TypeError`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 __all__ = [
     "ConnectionClosed",
     "DeadlineExceeded",
@@ -31,6 +34,13 @@ __all__ = [
     "RemoteProtocolError",
     "RlwireError",
 ]
+
+# Errors travel between worker processes; what pickle does by default forgets keyword arguments.
+_Rebuilt = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def _rebuild(kind: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    return kind(*arguments, **keywords)
 
 
 class RlwireError(Exception):
@@ -50,6 +60,9 @@ class EncodeError(RlwireError, ValueError):
         self.reason = reason
         self.path = path
 
+    def __reduce__(self) -> _Rebuilt:
+        return _rebuild, (type(self), (self.reason,), {"path": self.path})
+
 
 class DecodeError(RlwireError, ValueError):
     """Bytes that are not what the protocol says.
@@ -65,6 +78,9 @@ class DecodeError(RlwireError, ValueError):
         self.reason = reason
         self.offset = offset
         self.path = path
+
+    def __reduce__(self) -> _Rebuilt:
+        return _rebuild, (type(self), (self.reason,), {"offset": self.offset, "path": self.path})
 
 
 class LimitExceeded(RlwireError, ValueError):
@@ -90,6 +106,10 @@ class LimitExceeded(RlwireError, ValueError):
         self.size = size
         self.offset = offset
         self.path = path
+
+    def __reduce__(self) -> _Rebuilt:
+        arguments = (self.limit, self.maximum, self.size)
+        return _rebuild, (type(self), arguments, {"offset": self.offset, "path": self.path})
 
 
 class LocalProtocolError(RlwireError):
@@ -122,3 +142,6 @@ class MissingExtra(RlwireError, ImportError):
         )
         self.package = package
         self.extra = extra
+
+    def __reduce__(self) -> _Rebuilt:
+        return _rebuild, (type(self), (self.package, self.extra), {})

@@ -14,6 +14,7 @@ cdef enum Images:
 cdef class Decoder:
     cdef rlw_rlx_limits _limits
     cdef uint64_t _message
+    cdef uint64_t _received
     cdef CopyMode _copy
     cdef Images _images
     cdef readonly str dialect
@@ -23,5 +24,8 @@ cdef class Decoder:
     cdef rlw_dtype _readme_dtype
 
     cpdef dict decode(self, object buffer)
+    cpdef dict decode_whole(self, object buffer, Py_ssize_t size)
     # `data` must stay as it is while `owner` lives; the views that are made keep `owner` alive.
     cdef dict decode_memory(self, const uint8_t *data, size_t size, object owner, bint writable)
+    cdef dict _decode_body(self, const uint8_t *start, const uint8_t *body, size_t body_size,
+                           object owner, bint writable, CopyMode copy)

@@ -26,6 +26,7 @@ from rlwire.kernels cimport *
 import numpy as np
 
 from rlwire.errors import DecodeError, LimitExceeded
+from rlwire.limits import DEFAULT
 
 cnp.import_array()
 
@@ -267,6 +268,7 @@ cdef class Decoder:
     def __init__(self, *, copy=True, images="array", dialect="relaax", dtype=None, framed=False,
                  limits=None):
         fill_limits(&self._limits, limits, &self._message)
+        self._received = (DEFAULT if limits is None else limits).received
         if images not in _IMAGES:
             raise ValueError(f"images must be 'array', 'float32' or 'pil', not {images!r}")
         if copy not in _COPY:
@@ -303,8 +305,35 @@ cdef class Decoder:
         finally:
             PyBuffer_Release(&view)
 
+    cpdef dict decode_whole(self, object buffer, Py_ssize_t size):
+        """Return the message of the one frame that fills `buffer[:size]`, or None.
+
+        None when these bytes are more or less than one frame, or begin with no frame at all: ask
+        `frame_size` then. Arrays are always copied, so the buffer may be used again. For a
+        transport's small messages, which this takes in one call.
+
+        Raises:
+            DecodeError, LimitExceeded: as `decode`.
+        """
+        cdef Py_buffer view
+        cdef rlw_cursor c
+        cdef uint64_t body = 0
+        cdef const uint8_t *data
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        try:
+            data = <const uint8_t *> view.buf
+            if size < 0 or size > view.len:
+                raise ValueError(f"no {size} bytes in a buffer of {view.len}")
+            rlw_cursor_init(&c, data, <size_t> size)
+            if rlw_netstring_prefix(&c, self._received, &body) != RLW_OK:
+                return None
+            if rlw_left(&c) != body + 1 or c.at[body] != c",":
+                return None
+            return self._decode_body(data, c.at, <size_t> body, buffer, False, COPY_ALWAYS)
+        finally:
+            PyBuffer_Release(&view)
+
     cdef dict decode_memory(self, const uint8_t *data, size_t size, object owner, bint writable):
-        cdef Input input
         cdef rlw_cursor frame
         cdef const uint8_t *body = data
         cdef size_t body_size = size
@@ -318,15 +347,21 @@ cdef class Decoder:
                 raise_fault(&frame.fault, data, "")
         elif size > self._message:
             raise LimitExceeded("message", self._message, size, offset=0)
+        return self._decode_body(data, body, body_size, owner, writable, self._copy)
+
+    cdef dict _decode_body(self, const uint8_t *start, const uint8_t *body, size_t body_size,
+                           object owner, bint writable, CopyMode copy):
+        """The message at `body`, inside the caller's buffer that begins at `start`."""
+        cdef Input input
         rlw_rlx_reader_init(&input.reader, body, body_size, &self._limits)
         if self._readme:
             input.reader.readme = 1
             input.reader.dtype = self._readme_dtype
-        input.start = data
+        input.start = start
         input.source = <PyObject *> owner
         input.owner = NULL
         input.writable = writable
-        input.copy = self._copy
+        input.copy = copy
         input.images = self._images
         input.dtype = <PyObject *> self.dtype if self._readme else NULL
         try:

@@ -177,7 +177,12 @@ cdef int _put_image(Encoder self, Output *out, object image, const Step *path) e
     width, height = image.size
     if width * height > self._limits.pixels:
         raise LimitExceeded("pixels", self._limits.pixels, width * height, path=path_of(path))
-    data = image.tobytes()
+    try:
+        data = image.tobytes()
+    except Exception as problem:  # such as a file that ends early, which Pillow reads only now
+        raise EncodeError(
+            f"{type(image).__qualname__} did not give its pixels: {problem}", path=path_of(path)
+        ) from problem
     if <uint64_t> len(data) > 0xFFFFFFFF:
         raise LimitExceeded("message", 0xFFFFFFFF, len(data), path=path_of(path))
     # Pillow keeps these in the host's order; the wire's is little-endian.

@@ -158,6 +158,9 @@ class Client(_Session):
 
     __slots__ = ()
 
+    # On the way of every message a slot is first loaded into a local and then called: CPython
+    # 3.11 specializes loading a slot, but not calling one.
+
     def send(self, event: Message) -> Buffers:
         """Return the buffers of one command.
 
@@ -169,7 +172,8 @@ class Client(_Session):
             node = self._node.commands[event["command"]]
         except (KeyError, TypeError):
             self._not_now(event)
-        buffers = self._encode(event)
+        encode = self._encode
+        buffers = encode(event)
         self._node = node
         return buffers
 
@@ -180,8 +184,9 @@ class Client(_Session):
             DecodeError, LimitExceeded: the bytes are wrong; the session is closed.
             RemoteProtocolError: it does not answer the command; the session is closed.
         """
+        decode = self._decode
         try:
-            reply = self._decode(message)
+            reply = decode(message)
         except RlwireError:
             self._node = _CLOSED
             raise
@@ -230,8 +235,9 @@ class Server(_Session):
                 carry no number, so the peer could not tell them apart, and after one error
                 reply the session is closed.
         """
+        decode = self._decode
         try:
-            command = self._decode(message)
+            command = decode(message)
         except RlwireError:
             self._break()
             raise
@@ -258,7 +264,8 @@ class Server(_Session):
             return self._unasked(event)
         if response == "action" and "data" not in event:
             raise LocalProtocolError("an 'action' needs its 'data', the action itself")
-        buffers = self._encode(event)
+        encode = self._encode
+        buffers = encode(event)
         self._node = node
         return buffers
 

@@ -175,16 +175,21 @@ class Connection:
         """
         if get_ident() != self._owner:
             self._claim()
-        buffers = self._session_send(event)
+        # Here and in receive(), a slot is first loaded into a local and then called: CPython 3.11
+        # specializes loading a slot, but not calling one.
+        session_send = self._session_send
+        buffers = session_send(event)
         sent = 0
         try:
             if len(buffers) == 1:
                 data = buffers[0]
-                sent = self._send(data)
+                send = self._send
+                sent = send(data)
                 if sent == len(data):
                     return
             elif self._sendmsg is not None and len(buffers) <= _IOV_MAX:
-                sent = self._sendmsg(buffers)
+                sendmsg = self._sendmsg
+                sent = sendmsg(buffers)
                 if sent == sum(map(len, buffers)):
                     return
         except _WAITED:
@@ -213,18 +218,20 @@ class Connection:
         if not self._fresh:
             return self._receive_slowly(0.0)
         inbox = self._inbox
+        recv_into, frame_size = self._recv_into, self._frame_size
         try:
-            have = self._recv_into(inbox)
+            have = recv_into(inbox)
         except _WAITED:
             return self._receive_slowly(self._kernel_timeout or 0.0)
         except OSError as error:
             self._lost(error)
         try:
-            size = self._frame_size(inbox, 0, have) if have else -1
+            size = frame_size(inbox, 0, have) if have else -1
             if size == have:
                 # The slice is a copy, so the session may keep it; of at most the inbox's 4 KiB,
                 # it is made as fast as a view would be.
-                events = self._session_receive(inbox[:have])
+                session_receive = self._session_receive
+                events = session_receive(inbox[:have])
                 if len(events) == 1:
                     return events[0]
                 self._events.extend(events)

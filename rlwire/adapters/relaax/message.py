@@ -15,7 +15,6 @@ Differences from the original, all on purpose:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlwire.codecs import rlx
@@ -59,7 +58,7 @@ class RLXMessage:
     TYPE_DICT = 11
 
     @classmethod
-    def to_wire(cls, data: Mapping[str, Any]) -> bytearray:
+    def to_wire(cls, data: dict[str, Any]) -> bytearray:
         """Encode a message.
 
         Raises:

@@ -33,7 +33,8 @@ static inline const rlw_image_mode *rlw_image_mode_find(const uint8_t *name, siz
     /* A NUL in the name would match the padding. */
     if (size == 0 || size >= sizeof modes[0].name || name[size - 1] == 0) return NULL;
     for (i = 0; i < sizeof modes / sizeof *modes; i++)
-        if (memcmp(modes[i].name, name, size) == 0 && modes[i].name[size] == 0) return &modes[i];
+        if (strlen(modes[i].name) == size && memcmp(modes[i].name, name, size) == 0)
+            return &modes[i];
     return NULL;
 }
 

@@ -1,0 +1,338 @@
+"""Arrays of all dtypes, byte orders and layouts, and all that can be seen as an array."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import decimal
+import mmap
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire.buffers import Block
+from rlwire.codecs import rlx
+from rlwire.errors import EncodeError, LimitExceeded
+
+DTYPES = [
+    *["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"],
+    *["float16", "float32", "float64", "longdouble", "complex64", "complex128", "clongdouble"],
+    *[
+        "S1",
+        "S5",
+        "U1",
+        "U4",
+        "M8",
+        "M8[D]",
+        "M8[ns]",
+        "m8",
+        "m8[25us]",
+        "long",
+        "longlong",
+        "intc",
+    ],
+]
+
+# NumPy has no big-endian form of a datetime without a unit.
+GENERIC = [("M8", ">"), ("m8", ">")]
+ORDERED = [(name, order) for name in DTYPES for order in "<>" if (name, order) not in GENERIC]
+
+BASE = np.arange(24, dtype="i8").reshape(2, 3, 4)
+
+
+def misaligned(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    room = bytearray(b"?" + a.tobytes())
+    return np.frombuffer(room, a.dtype, offset=1).reshape(a.shape)
+
+
+def read_only(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    a = a.copy()
+    a.flags.writeable = False
+    return a
+
+
+class Mine(np.ndarray):  # type: ignore[type-arg]
+    pass
+
+
+LAYOUTS: dict[str, Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]] = {
+    "plain": lambda a: a,
+    "0-d": lambda a: a[1, 2, 3:4].reshape(()),
+    "empty": lambda a: a[:, :0],
+    "Fortran": np.asfortranarray,
+    "transposed": lambda a: a.T,
+    "strided": lambda a: a[:, ::2, 1::2],
+    "negative strides": lambda a: a[::-1, :, ::-1],
+    "zero strides": lambda a: np.broadcast_to(a[0], (5, 3, 4)),
+    "read-only": read_only,
+    "misaligned": misaligned,
+    "subclass": lambda a: a.view(Mine),
+    "large": lambda a: np.tile(a, 200),
+    "large and strided": lambda a: np.tile(a, 400)[..., ::2],
+}
+
+
+@pytest.mark.parametrize(("name", "order"), ORDERED)
+def test_dtypes_orders_and_layouts(
+    name: str, order: str, oracle: ModuleType, same: Callable[[Any, Any], bool]
+) -> None:
+    dtype = np.dtype(name).newbyteorder(order)  # type: ignore[call-overload]
+    values = (BASE % 2 if dtype.kind == "b" else BASE).astype(dtype)
+    assert values.dtype.str == dtype.str
+    for layout, arrange in LAYOUTS.items():
+        sent = arrange(values)
+        data = rlx.encode({"a": sent})
+        assert data == oracle.encode({"a": sent}), layout
+        assert b"".join(rlx.encode_parts({"a": sent})) == data
+        for copy in (True, False, None):
+            got = rlx.decode(data, copy=copy)["a"]
+            assert type(got) is np.ndarray
+            assert got.dtype == sent.dtype, layout
+            assert got.dtype.str == sent.dtype.str, layout
+            assert got.shape == sent.shape, layout
+            assert np.array_equal(got, sent), layout
+            assert same(got, np.ascontiguousarray(sent).reshape(sent.shape).view(np.ndarray))
+            assert got.flags.c_contiguous
+
+
+@pytest.mark.parametrize(("name", "order"), ORDERED)
+def test_the_dtype_is_named_as_numpy_names_it(name: str, order: str) -> None:
+    dtype = np.dtype(name).newbyteorder(order)  # type: ignore[call-overload]
+    expected = str(dtype).encode()
+    data = rlx.encode({"": np.zeros(0, dtype)})
+    assert data[9:13] == len(expected).to_bytes(4, "little")
+    assert data[13 : 13 + len(expected)] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("|u1", "u1"),
+        ("<f4", "<f4"),
+        ("=f4", "<f4"),
+        ("|f4", "<f4"),
+        ("f4", "<f4"),
+        (">i1", "i1"),
+        ("?", "?"),
+        ("|b1", "?"),
+        (">?", "?"),
+        ("S3", "S3"),
+        (">S3", "S3"),
+        ("U2", "<U2"),
+        ("=U2", "<U2"),
+        (">U2", ">U2"),
+        ("<M8", "<M8"),
+        (">M8[3h]", ">M8[3h]"),
+        ("m8[as]", "<m8[as]"),
+        ("datetime64[2000000000ns]", "<M8[2000000000ns]"),
+        ("timedelta64", "<m8"),
+        ("c16", "<c16"),
+    ],
+)
+def test_other_names_of_dtypes(name: str, dtype: str) -> None:
+    wanted = np.dtype(dtype)
+    head = b"\1\0\0\0\0\0\0\0\7" + len(name).to_bytes(4, "little") + name.encode()
+    size = wanted.itemsize.to_bytes(4, "little")
+    data = head + b"\0\0\0\0" + size + bytes(wanted.itemsize)
+    for copy in (True, False, None):
+        got = rlx.decode(data, copy=copy)[""]
+        assert got.dtype.str == wanted.str
+        assert got.shape == ()
+
+
+REFUSED = [
+    pytest.param(np.array([None, 1]), id="object"),
+    pytest.param(np.array([[1], [2, 3]], dtype=object), id="ragged"),
+    pytest.param(np.zeros(2, [("x", "f4"), ("y", "i4")]), id="structured"),
+    pytest.param(np.zeros(2, [("x", "O")]), id="structured with objects"),
+    pytest.param(np.rec.array([(1, 2.0)]), id="recarray"),
+    pytest.param(np.zeros(2, "V8"), id="void"),
+    pytest.param(np.zeros(2, [("x", "f4", (2,))]), id="sub-array"),
+    pytest.param(np.ndarray((2,), "U0"), id="empty text"),
+    pytest.param(np.ndarray((2,), "S0"), id="empty bytes"),
+    pytest.param(np.array(None), id="0-d object"),
+    pytest.param(np.array([decimal.Decimal(1)]), id="decimals"),
+]
+
+
+@pytest.mark.parametrize("value", REFUSED)
+@pytest.mark.parametrize("dialect", ["relaax", "readme"])
+def test_no_plain_dtype(value: Any, dialect: Any) -> None:
+    with pytest.raises(EncodeError, match=r"cannot be sent: expected numbers") as caught:
+        rlx.encode({"a": [value]}, dialect=dialect)
+    assert caught.value.path == "$.a[0]"
+    assert str(value.dtype) in str(caught.value)
+
+
+def test_numpy_s_variable_strings_are_refused() -> None:
+    kind = getattr(getattr(np, "dtypes", None), "StringDType", None)
+    if kind is None:
+        pytest.skip("NumPy before 2.0 has no StringDType")
+    with pytest.raises(EncodeError, match="cannot be sent"):
+        rlx.encode({"a": np.array(["x", "long text"], dtype=kind())})
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "int4"])
+def test_dtypes_of_other_packages_are_refused(name: str) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    with pytest.raises(EncodeError, match="cannot be sent"):
+        rlx.encode({"a": np.zeros(3, getattr(ml_dtypes, name))})
+
+
+# --- other objects than arrays ------------------------------------------------------------
+
+
+class Floats(ctypes.Structure):
+    _fields_ = (("x", ctypes.c_float),)
+
+
+class WithArray:
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        if isinstance(self.inner, BaseException):
+            raise self.inner
+        return self.inner
+
+
+class WithInterface:
+    def __init__(self, inner: np.ndarray[Any, Any]) -> None:
+        self.inner = inner
+        self.__array_interface__ = inner.__array_interface__
+
+
+class OnlyDLPack:
+    """As an array of a library that NumPy knows nothing of."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if isinstance(self.inner, BaseException):
+            raise self.inner
+        return self.inner.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return (1, 0)
+
+
+def mapped(data: bytes) -> mmap.mmap:
+    memory = mmap.mmap(-1, len(data))
+    memory[:] = data
+    return memory
+
+
+def blocked(data: bytes) -> Block:
+    block = Block(len(data))
+    memoryview(block)[:] = data
+    return block
+
+
+NUMBERS = np.arange(6, dtype="f4").reshape(2, 3)
+
+FOREIGN = [
+    pytest.param(b"abc", np.array([97, 98, 99], "u1"), id="bytes"),
+    pytest.param(b"", np.zeros(0, "u1"), id="no bytes"),
+    pytest.param(np.bytes_(b"abc"), np.array([97, 98, 99], "u1"), id="np.bytes_"),
+    pytest.param(bytearray(b"ab"), np.array([97, 98], "u1"), id="bytearray"),
+    pytest.param(memoryview(b"ab"), np.array([97, 98], "u1"), id="memoryview"),
+    pytest.param(memoryview(NUMBERS), NUMBERS, id="memoryview of floats"),
+    pytest.param(memoryview(NUMBERS)[::-1], NUMBERS[::-1], id="strided memoryview"),
+    pytest.param(memoryview(b"abcd").cast("I"), np.array([0x64636261], "u4"), id="cast"),
+    pytest.param(array.array("d", [1, 2]), np.array([1.0, 2.0]), id="array of doubles"),
+    pytest.param(array.array("h", [1, -2]), np.array([1, -2], "i2"), id="array of shorts"),
+    pytest.param((ctypes.c_float * 2)(1, 2), np.array([1, 2], "f4"), id="ctypes"),
+    pytest.param(
+        ((ctypes.c_int16 * 2) * 1)((3, 4)), np.array([[3, 4]], "i2"), id="ctypes, two dims"
+    ),
+    pytest.param(mapped(b"abc"), np.array([97, 98, 99], "u1"), id="mmap"),
+    pytest.param(blocked(b"abc"), np.array([97, 98, 99], "u1"), id="Block"),
+    pytest.param(WithArray(NUMBERS), NUMBERS, id="__array__"),
+    pytest.param(WithArray(NUMBERS.T), NUMBERS.T, id="__array__, transposed"),
+    pytest.param(WithInterface(NUMBERS), NUMBERS, id="__array_interface__"),
+    pytest.param(OnlyDLPack(NUMBERS), NUMBERS, id="DLPack"),
+    pytest.param(OnlyDLPack(NUMBERS.T), NUMBERS.T, id="DLPack, transposed"),
+    pytest.param(np.ma.array(NUMBERS, mask=False), NUMBERS, id="masked array without a mask"),
+]
+
+
+@pytest.mark.parametrize(("value", "expected"), FOREIGN)
+def test_what_can_be_seen_as_an_array(value: Any, expected: np.ndarray[Any, Any]) -> None:
+    assert rlx.encode({"a": [value]}) == rlx.encode({"a": [expected]})
+
+
+@pytest.mark.parametrize("kind", [WithArray, WithInterface, OnlyDLPack, memoryview, bytearray])
+def test_large_ones_go_by_reference(kind: Any) -> None:
+    inner = np.arange(5000.0)
+    value = kind(inner)
+    data = np.frombuffer(value, "u1") if kind is bytearray else inner
+    del inner
+    _head, view = rlx.encode_parts({"a": value})
+    assert np.shares_memory(np.frombuffer(view, "u1"), data)
+    del value
+    assert bytes(view) == np.arange(5000.0).tobytes()
+
+
+FAILING = [
+    pytest.param(WithArray(RuntimeError("on a GPU")), RuntimeError, id="__array__"),
+    pytest.param(WithArray("no array"), ValueError, id="no array"),
+    pytest.param(OnlyDLPack(BufferError("on a GPU")), BufferError, id="DLPack"),
+]
+
+
+@pytest.mark.parametrize(("value", "cause"), FAILING)
+def test_one_that_fails(value: Any, cause: type[Exception]) -> None:
+    with pytest.raises(EncodeError, match="did not give an array") as caught:
+        rlx.encode({"a": {"b": (value,)}})
+    assert caught.value.path == "$.a.b[0]"
+    assert isinstance(caught.value.__cause__, cause)
+    assert type(value).__qualname__ in str(caught.value)
+
+
+def test_a_released_memoryview() -> None:
+    view = memoryview(b"abc")
+    view.release()
+    with pytest.raises(EncodeError) as caught:
+        rlx.encode({"a": view})
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+@pytest.mark.parametrize(
+    "value", [WithArray(np.array([None])), (Floats * 2)(), WithArray(np.zeros(1, "V3"))]
+)
+def test_one_that_gives_no_plain_dtype(value: Any) -> None:
+    with pytest.raises(EncodeError, match="cannot be sent"):
+        rlx.encode({"a": value})
+
+
+def test_an_interrupt_is_no_encode_error() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        rlx.encode({"a": WithArray(KeyboardInterrupt())})
+
+
+def test_more_dimensions_than_rlx_has() -> None:
+    try:
+        many = np.zeros((1,) * 33)
+    except ValueError:
+        pytest.skip("NumPy before 2.0 has 32 dimensions")
+    with pytest.raises(LimitExceeded, match="dims=32"):
+        rlx.encode({"a": many})
+
+
+def test_torch_tensors(same: Callable[[Any, Any], bool]) -> None:
+    torch = pytest.importorskip("torch")
+    for tensor in (
+        torch.arange(6.0).reshape(2, 3),
+        torch.arange(6).reshape(2, 3).T,
+        torch.ones(()),
+    ):
+        assert same(rlx.decode(rlx.encode({"a": tensor}))["a"], tensor.numpy().copy(order="C"))
+    large = torch.zeros(5000)
+    assert np.shares_memory(np.frombuffer(rlx.encode_parts({"a": large})[1], "f4"), large.numpy())
+    with pytest.raises(EncodeError) as caught:
+        rlx.encode({"a": torch.ones(2, requires_grad=True)})
+    assert caught.value.__cause__ is not None

@@ -1,0 +1,505 @@
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rlwire.buffers import Block
+from rlwire.codecs import rlx
+from rlwire.errors import DecodeError, RlwireError
+
+LARGE = 4096  # bytes; with copy=None arrays from here on are views, if they are aligned
+
+
+def in_block(data: bytes, before: int = 0) -> tuple[Block, memoryview]:
+    """A block with `data` after `before` other bytes, and the part of it that has `data`."""
+    block = Block(before + len(data))
+    memoryview(block)[before:] = data
+    return block, memoryview(block)[before:]
+
+
+def data_at(data: bytes, array: np.ndarray[Any, Any]) -> int:
+    """Where in the message `data` the bytes of `array` lie."""
+    return data.index(array.tobytes())
+
+
+def address(array: np.ndarray[Any, Any]) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def floats(size: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(size).random(size)
+
+
+# --- views, copies, and who keeps what alive ----------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 3, 511, 512, 5000])
+def test_copy_gives_arrays_of_their_own(size: int) -> None:
+    source = bytearray(rlx.encode({"a": floats(size), "b": [floats(2)]}))
+    decoded = rlx.decode(source, copy=True)
+    for array in (decoded["a"], decoded["b"][0]):
+        assert array.flags.owndata
+        assert array.flags.writeable
+        assert array.flags.aligned
+        assert array.flags.c_contiguous
+        assert array.base is None
+    source[:] = bytes(len(source))
+    source.append(1)  # nobody looks at it
+    assert np.array_equal(decoded["a"], floats(size))
+
+
+@pytest.mark.parametrize("size", [0, 3, 511, 512, 5000])
+@pytest.mark.parametrize("shift", range(9))
+def test_without_copy_every_array_is_a_view(size: int, shift: int) -> None:
+    data = rlx.encode({"a": floats(size), "b": [floats(2)]})
+    block, part = in_block(data, shift)
+    decoded = rlx.decode(part, copy=False)
+    whole = np.frombuffer(block, "u1")
+    for array in (decoded["a"], decoded["b"][0]):
+        assert not array.flags.owndata
+        assert array.flags.writeable
+        assert array.flags.c_contiguous
+        aligned = address(array) % array.dtype.alignment == 0
+        assert array.flags.aligned == (aligned or array.size == 0)  # NumPy: none is misaligned
+        assert array.size == 0 or np.shares_memory(array, whole)
+    assert np.array_equal(decoded["a"], floats(size))
+
+
+@pytest.mark.parametrize("size", [0, 1, 511, 512, 513, 5000])
+@pytest.mark.parametrize("shift", range(8))
+def test_copy_none_makes_views_of_what_is_large_and_aligned(size: int, shift: int) -> None:
+    data = rlx.encode({"a": floats(size)})
+    _block, part = in_block(data, shift)
+    array = rlx.decode(part, copy=None)["a"]
+    aligned = (shift + data_at(data, floats(size))) % 8 == 0  # blocks begin on 64 bytes
+    assert array.flags.owndata == (not aligned or size * 8 < LARGE)
+    assert array.flags.aligned
+    assert array.flags.writeable
+    assert np.array_equal(array, floats(size))
+
+
+def test_one_byte_items_are_always_aligned() -> None:
+    array = np.arange(LARGE, dtype="u1")
+    for shift in range(3):
+        _block, part = in_block(rlx.encode({"a": array}), shift)
+        assert not rlx.decode(part, copy=None)["a"].flags.owndata
+
+
+@pytest.mark.parametrize(
+    ("feed", "writable"),
+    [
+        (bytes, False),
+        (bytearray, True),
+        (memoryview, False),
+        (lambda data: memoryview(bytearray(data)), True),
+        (lambda data: memoryview(bytearray(data)).toreadonly(), False),
+        (lambda data: np.frombuffer(data, "u1"), False),
+        (lambda data: np.frombuffer(data, "u1").copy(), True),
+        (lambda data: in_block(data)[0], True),
+    ],
+    ids=["bytes", "bytearray", "view", "view rw", "view ro", "array ro", "array", "Block"],
+)
+def test_a_view_is_writable_if_the_buffer_is(feed: Callable[[bytes], Any], writable: bool) -> None:
+    buffer = feed(rlx.encode({"a": floats(1000)}))
+    for copy in (False, None):
+        assert rlx.decode(buffer, copy=True)["a"].flags.writeable
+        array = rlx.decode(buffer, copy=copy)["a"]
+        assert array.flags.writeable == (writable or array.flags.owndata)
+    array = rlx.decode(buffer, copy=False)["a"]
+    if writable:
+        array[:] = 0.5
+        assert (rlx.decode(buffer)["a"] == 0.5).all()
+    else:
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0.5
+
+
+def test_the_base_of_a_view_is_the_buffer() -> None:
+    data = rlx.encode({"a": floats(9)})
+    assert rlx.decode(data, copy=False)["a"].base is data
+    block, part = in_block(data)
+    assert rlx.decode(block, copy=False)["a"].base is block
+    for buffer in (bytearray(data), part, np.frombuffer(data, "u1")):
+        base = rlx.decode(buffer, copy=False)["a"].base
+        assert isinstance(base, memoryview)
+        assert base.obj is (block if buffer is part else buffer)
+
+
+def test_a_view_keeps_bytes_alive() -> None:
+    data = rlx.encode({"a": floats(1000)})
+    references = sys.getrefcount(data)
+    decoded = rlx.decode(data, copy=False)
+    assert sys.getrefcount(data) == references + 1
+    del decoded
+    assert sys.getrefcount(data) == references
+
+
+def test_a_view_keeps_a_block_alive() -> None:
+    block, part = in_block(rlx.encode({"a": floats(1000), "b": floats(10)}))
+    references = sys.getrefcount(block)
+    decoded = rlx.decode(part, copy=False)
+    first = decoded["a"][10:20]
+    del part, decoded
+    gc.collect()
+    assert sys.getrefcount(block) > references - 1
+    del block
+    gc.collect()
+    filler = [Block(8200) for _ in range(50)]  # would take the freed memory
+    for other in filler:
+        memoryview(other)[:] = b"\xff" * 8200
+    assert np.array_equal(first, floats(1000)[10:20])
+
+
+def test_a_bytearray_cannot_be_resized_while_a_view_lives() -> None:
+    data = bytearray(rlx.encode({"a": floats(10), "b": floats(10)}))
+    decoded = rlx.decode(data, copy=False)
+    with pytest.raises(BufferError):
+        data.append(1)
+    del decoded["a"]
+    with pytest.raises(BufferError):
+        data.clear()
+    del decoded
+    data.append(1)
+
+
+def test_the_caller_may_release_his_memoryview() -> None:
+    data = bytearray(rlx.encode({"a": floats(10)}))
+    view = memoryview(data)[:]
+    array = rlx.decode(view, copy=False)["a"]
+    view.release()
+    with pytest.raises(BufferError):
+        data.append(1)
+    assert np.array_equal(array, floats(10))
+    array[0] = 2.0
+    assert rlx.decode(data)["a"][0] == 2.0
+
+
+def test_a_foreign_buffer_stays_while_a_view_lives() -> None:
+    class Owner(np.ndarray):  # type: ignore[type-arg]
+        pass
+
+    owner = np.frombuffer(rlx.encode({"a": floats(1000)}), "u1").copy().view(Owner)
+    watched = weakref.ref(owner)
+    array = rlx.decode(owner, copy=False)["a"]
+    del owner
+    gc.collect()
+    assert watched() is not None
+    assert np.array_equal(array, floats(1000))
+    del array
+    gc.collect()
+    assert watched() is None
+
+
+def test_nothing_is_kept_after_an_error() -> None:
+    data = bytearray(rlx.encode({"a": floats(1000), "b": 1}))
+    data[-5] = 99  # the type byte of b
+    with pytest.raises(DecodeError, match="type byte"):
+        rlx.decode(data, copy=False)
+    data.append(1)
+
+
+def test_without_a_view_nothing_is_kept() -> None:
+    data = bytearray(rlx.encode({"a": floats(10), "b": "text"}))
+    decoded = rlx.decode(data, copy=None)
+    data.append(1)
+    assert np.array_equal(decoded["a"], floats(10))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="no __buffer__ in Python before 3.12")
+def test_an_object_that_gives_other_memory_each_time() -> None:
+    class Fickle:
+        def __init__(self, data: bytes) -> None:
+            self.data = data
+
+        def __buffer__(self, flags: int) -> memoryview:
+            return memoryview(bytearray(self.data))
+
+    fickle: Any = Fickle(rlx.encode({"a": floats(1000)}))
+    assert np.array_equal(rlx.decode(fickle)["a"], floats(1000))
+    with pytest.raises(BufferError, match="other memory"):
+        rlx.decode(fickle, copy=False)
+
+
+@pytest.mark.parametrize("buffer", ["text", None, 5, [1, 2], {}])
+def test_a_buffer_is_needed(buffer: Any) -> None:
+    for call in (rlx.decode, rlx.Decoder().decode, rlx.Decoder(framed=True).decode):
+        with pytest.raises(TypeError):
+            call(buffer)
+
+
+def test_a_buffer_must_be_contiguous() -> None:
+    with pytest.raises((BufferError, ValueError)):
+        rlx.decode(memoryview(rlx.encode({"a": 1}) * 2)[::2])
+
+
+def test_an_empty_buffer_is_no_message() -> None:
+    for empty in (b"", bytearray(), memoryview(b""), Block(0), np.zeros(0)):
+        with pytest.raises(DecodeError) as caught:
+            rlx.decode(empty)
+        assert caught.value.offset == 0
+
+
+# --- values -------------------------------------------------------------------------------
+
+
+def test_none_and_null_are_none() -> None:
+    assert rlx.decode(rlx.encode({"a": rlx.NONE, "b": [None, rlx.NONE]})) == {
+        "a": None,
+        "b": [None, None],
+    }
+
+
+def test_values_have_python_s_own_types() -> None:
+    sent = {"i": np.int64(1), "u": np.uint32(2**32 - 1), "f": np.float32(0.5), "b": np.bool_(1)}
+    decoded = rlx.decode(rlx.encode(sent))
+    assert decoded == {"i": 1, "u": 2**32 - 1, "f": 0.5, "b": True}
+    assert [type(value) for value in decoded.values()] == [int, int, float, bool]
+
+
+def test_the_bits_of_a_float_come_through(same: Callable[[Any, Any], bool]) -> None:
+    for text in ("7ff8000000000001", "fff0000000000000", "8000000000000000", "0000000000000001"):
+        bits = bytes.fromhex(text)[::-1]
+        decoded = rlx.decode(b"\1\0\0\0\0\0\0\0\4" + bits)[""]
+        assert np.float64(decoded).tobytes() == bits
+
+
+def test_keys_of_all_lengths_and_alphabets(oracle: ModuleType) -> None:
+    """Short ASCII keys come from a cache; others and clashes in it must be right as well."""
+    keys = ["", "a", "ключ", "🎲", "k" * 31, "k" * 32, "k" * 33, "a\0", "\0", "é"]
+    keys += [f"key {n}" for n in range(3000)] + [chr(n) for n in range(33, 127)][1:]
+    message = {key: n for n, key in enumerate(dict.fromkeys(keys))}
+    data = oracle.encode(message)
+    for _ in range(2):
+        decoded = rlx.decode(data)
+        assert decoded == message
+        assert list(decoded) == list(message)
+    first, second = rlx.decode(rlx.encode({"a": {"command": 1}})), rlx.decode(data)
+    assert first == {"a": {"command": 1}}
+    assert hash(next(iter(first["a"]))) == hash("command")
+    assert second["a"] == message["a"]
+
+
+# --- images -------------------------------------------------------------------------------
+
+MODES = [
+    *["1", "L", "P", "LA", "PA", "La", "RGB", "YCbCr", "LAB", "HSV", "RGBA", "RGBa", "RGBX"],
+    *["CMYK", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"],
+]
+PIXEL = {
+    "L": 1,
+    "P": 1,
+    "LA": 2,
+    "PA": 2,
+    "La": 2,
+    "I;16": 2,
+    "RGB": 3,
+    "YCbCr": 3,
+    "LAB": 3,
+    "HSV": 3,
+}
+
+
+def picture(mode: str, width: int, height: int) -> Image.Image:
+    pixel = 2 if mode.startswith("I;16") else PIXEL.get(mode, 4)
+    size = (width + 7) // 8 * height if mode == "1" else width * height * pixel
+    data = np.random.default_rng(size).integers(0, 250, size, "u1").tobytes()
+    return Image.frombytes(mode, (width, height), data)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("width", "height"), [(5, 3), (1, 1), (16, 2), (0, 0), (0, 3), (4, 0)])
+@pytest.mark.parametrize("images", ["array", "float32", "pil"])
+def test_images(
+    mode: str,
+    width: int,
+    height: int,
+    images: Any,
+    oracle: ModuleType,
+    same: Callable[[Any, Any], bool],
+) -> None:
+    try:
+        image = picture(mode, width, height)
+    except ValueError as problem:
+        pytest.skip(f"this Pillow: {problem}")
+    sent = rlx.encode({"i": [image]})
+    assert sent == oracle.encode({"i": [image]})
+    for copy in (True, False, None):
+        decoded = rlx.decode(sent, images=images, copy=copy)["i"][0]
+        if images == "pil":
+            assert same(decoded, image) or (decoded.mode == mode and 0 in decoded.size)
+            continue
+        assert decoded.shape[:2] == (height, width)
+        assert same(decoded, oracle.decode(sent, images=images)["i"][0])
+        assert decoded.flags.writeable or not copy
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV"])
+def test_all_bytes_scale_as_numpy_scales_them(mode: str) -> None:
+    pixels = np.arange(256 * 12, dtype="u2").astype("u1")
+    channels = PIXEL.get(mode, 4)
+    image = Image.frombytes(mode, (256, 12 // channels), pixels.tobytes())
+    decoded = rlx.decode(rlx.encode({"i": image}), images="float32")["i"]
+    assert decoded.dtype == np.float32
+    assert decoded.ravel().tobytes() == (pixels.astype(np.float32) * (1.0 / 255.0)).tobytes()
+    assert decoded.flags.owndata
+    assert decoded.flags.writeable
+
+
+def test_an_image_is_a_view_in_array_mode() -> None:
+    data = rlx.encode({"i": picture("RGB", 210, 160)})
+    array = rlx.decode(data, copy=False)["i"]
+    assert array.shape == (160, 210, 3)
+    assert np.shares_memory(array, np.frombuffer(data, "u1"))
+
+
+# --- where a frame's large array lies -----------------------------------------------------
+
+MESSAGES = [
+    ({"a": floats(600)}, "a"),
+    ({"command": "update", "reward": 1.0, "state": floats(5000), "terminal": False}, "state"),
+    ({"a": [1, "x", floats(3), floats(700)], "b": floats(9000)}, None),
+    ({"a": {"b": {"c": floats(700)}}}, None),
+    ({"a": picture("RGB", 84, 84), "b": floats(5000)}, None),
+]
+
+
+@pytest.mark.parametrize(("message", "key"), MESSAGES)
+def test_data_offset(message: dict[str, Any], key: str | None) -> None:
+    frame = rlx.encode(message, framed=True)
+    parts = rlx.encode_parts(message, framed=True)
+    expected = len(parts[0])  # up to the first large array or image
+    buffer = b"???" + frame + b"???"
+    for start in range(0, expected):
+        assert rlx.data_offset(buffer, 3, 3 + start) == 0
+    for end in (expected, expected + 1, expected + 100, len(frame)):
+        assert rlx.data_offset(buffer, 3, 3 + end) == expected
+    block = Block(len(frame) + 64)
+    begin = -expected % 64
+    memoryview(block)[begin : begin + len(frame)] = frame
+    decoded = rlx.decode(memoryview(block)[begin : begin + len(frame)], copy=None, framed=True)
+    if key is not None:
+        assert decoded[key].base is not None
+        assert address(decoded[key]) % 64 == 0
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"x",
+        b"05:",
+        b"99999999999:",
+        b"10:\2\0\0\0",
+        b"50:\1\0\0\0\1\0\0\0a\x63",
+        b"99999:\1\0\0\0\1\0\0\0a\7\6\0\0\0object\1\0\0\0",
+        b"999999:\1\0\0\0\1\0\0\0a\7\0\0\1\0name of a dtype that is far too long",
+    ],
+)
+def test_data_offset_never_complains(frame: bytes) -> None:
+    for end in range(len(frame) + 1):
+        assert 0 <= rlx.data_offset(frame, 0, end) <= end
+
+
+def test_ranges_outside_the_buffer() -> None:
+    for start, end in [(-1, 3), (3, 2), (0, 6), (6, 6)]:
+        with pytest.raises(ValueError, match="no bytes"):
+            rlx.frame_size(b"2:ab,", start, end, 100)
+        with pytest.raises(ValueError, match="no bytes"):
+            rlx.data_offset(b"2:ab,", start, end)
+    for limit in (-1, 2**60):
+        with pytest.raises(ValueError, match="limit"):
+            rlx.frame_size(b"2:ab,", 0, 5, limit)
+
+
+def test_frame_size_on_any_buffer() -> None:
+    for buffer in (bytearray(b"2:ab,"), memoryview(b"2:ab,"), in_block(b"2:ab,")[0]):
+        assert rlx.frame_size(buffer, 0, 5, 2) == 5
+
+
+# --- options, dialect, threads ------------------------------------------------------------
+
+
+def test_options_are_checked_and_kept() -> None:
+    decoder = rlx.Decoder(copy=None, images="pil", dialect="readme", dtype=">f4", framed=True)
+    assert decoder.copy is None
+    assert (decoder.images, decoder.dialect, decoder.framed) == ("pil", "readme", True)
+    assert decoder.dtype == np.dtype(">f4")
+    assert rlx.Decoder().dtype is None
+    wrong: list[dict[str, Any]] = [
+        {"copy": 2},
+        {"copy": "yes"},
+        {"images": "jpeg"},
+        {"dialect": "other"},
+        {"dialect": "readme"},
+        {"dtype": "f4"},
+        {"dialect": "readme", "dtype": "O"},
+        {"dialect": "readme", "dtype": "V8"},
+        {"dialect": "readme", "dtype": [("x", "f4")]},
+    ]
+    for options in wrong:
+        with pytest.raises(ValueError, match=r"copy|images|dialect|dtype"):
+            rlx.Decoder(**options)
+        with pytest.raises(ValueError, match=r"copy|images|dialect|dtype"):
+            rlx.decode(rlx.encode({}), **options)
+    with pytest.raises(TypeError, match="Limits"):
+        rlx.Decoder(limits=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["f4", ">f4", "f8", "u1", "?", ">i2", "c8", "S5", "<U3", ">U2", "M8[ns]", ">m8[D]", "m8"],
+)
+def test_the_readme_dialect_assumes_the_dtype(
+    dtype: str, oracle: ModuleType, same: Callable[[Any, Any], bool]
+) -> None:
+    for shape in [(2, 3), (), (0, 3)]:
+        array = np.arange(6).astype(dtype)[: int(np.prod(shape))].reshape(shape)
+        data = rlx.encode({"a": [array], "n": 1}, dialect="readme")
+        assert data == oracle.encode({"a": [array], "n": 1}, dialect="readme")
+        for copy in (True, False, None):
+            decoder = rlx.Decoder(dialect="readme", dtype=dtype, copy=copy)
+            assert same(decoder.decode(data), {"a": [array], "n": 1})
+            assert same(
+                rlx.decode(bytearray(data), dialect="readme", dtype=dtype, copy=copy),
+                oracle.decode(data, dialect="readme", dtype=dtype),
+            )
+
+
+def test_the_readme_dialect_checks_sizes_too() -> None:
+    data = rlx.encode({"a": np.zeros(3, "f4")}, dialect="readme")
+    with pytest.raises(DecodeError, match="12 bytes announced, 24 expected"):
+        rlx.decode(data, dialect="readme", dtype="f8")
+
+
+def test_threads_share_a_decoder(same: Callable[[Any, Any], bool]) -> None:
+    decoder = rlx.Decoder(copy=None, framed=True)
+    messages = [
+        {f"key {n}": n, "state": floats(400 + 50 * n), "text": [str(n)] * n, f"{n}": None}
+        for n in range(8)
+    ]
+    frames = [bytearray(rlx.encode(message, framed=True)) for message in messages]
+    wrong: list[Any] = []
+
+    def work(n: int) -> None:
+        try:
+            for _ in range(500):
+                if not same(decoder.decode(frames[n]), messages[n]):
+                    wrong.append(n)
+        except RlwireError as problem:
+            wrong.append(problem)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(len(messages))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire import buffers
+from rlwire.buffers import Arena, Block
+
+
+def address(block: Any) -> int:
+    return int(np.frombuffer(block, "u1").__array_interface__["data"][0])
+
+
+@pytest.mark.parametrize("size", [1, 3, 63, 64, 65, 4096, 1_000_001])
+def test_a_block_is_writable_aligned_memory(size: int) -> None:
+    block = Block(size)
+    assert len(block) == block.size == size
+    view = memoryview(block)
+    assert (view.nbytes, view.format, view.readonly, view.c_contiguous) == (size, "B", False, True)
+    assert address(block) % 64 == 0
+    view[:] = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    assert bytes(block)[: min(size, 256)] == bytes(view)[: min(size, 256)]
+    view[-1] = 7
+    assert bytes(block)[-1] == 7
+
+
+def test_an_empty_block() -> None:
+    block = Block(0)
+    assert len(block) == 0
+    assert bytes(block) == b""
+
+
+def test_sizes_that_cannot_be() -> None:
+    for size in (-1, -(2**63)):
+        with pytest.raises(ValueError, match="cannot have"):
+            Block(size)
+    with pytest.raises(OverflowError):
+        Block(2**63)
+    with pytest.raises(TypeError):
+        Block("many")  # type: ignore[arg-type]
+
+
+def test_views_keep_a_block_alive() -> None:
+    block = Block(5000)
+    memoryview(block)[:] = b"\x11" * 5000
+    array = np.frombuffer(block, "u1")[100:200]
+    view = memoryview(block)[1000:]
+    del block
+    gc.collect()
+    others = [Block(5000) for _ in range(20)]
+    for other in others:
+        memoryview(other)[:] = b"\xff" * 5000
+    assert (array == 0x11).all()
+    assert bytes(view) == b"\x11" * 4000
+
+
+def test_a_view_counts_as_one_reference() -> None:
+    block = Block(10)
+    before = sys.getrefcount(block)
+    view = memoryview(block)
+    assert sys.getrefcount(block) == before + 1
+    view.release()
+    assert sys.getrefcount(block) == before
+
+
+def test_live_blocks_are_counted_in_debug_builds() -> None:
+    before = buffers.live_blocks()
+    blocks = [Block(n) for n in range(5)]
+    assert buffers.live_blocks() - before == (5 if buffers.DEBUG else 0)
+    view = memoryview(blocks[0])
+    blocks.clear()
+    assert buffers.live_blocks() - before == (1 if buffers.DEBUG else 0)
+    view.release()
+    assert buffers.live_blocks() == before
+
+
+# --- arenas -------------------------------------------------------------------------------
+
+
+def test_an_arena_gives_the_same_block_again() -> None:
+    arena = Arena()
+    where = address(arena.take(1000))
+    block = arena.take(1000)
+    memoryview(block)[:3] = b"abc"
+    assert address(block) == where
+    del block
+    for size in (1000, 10, 0):
+        block = arena.take(size)
+        assert len(block) >= size
+        assert bytes(memoryview(block)[:3]) == b"abc"
+        del block
+
+
+HOLDERS: dict[str, Callable[[Block], Any]] = {
+    "block": lambda block: block,
+    "memoryview": memoryview,
+    "array": lambda block: np.frombuffer(block, "u1"),
+    "slice": lambda block: np.frombuffer(block, "u1")[10:20],
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_a_block_that_somebody_holds_is_not_given_again(holder: str) -> None:
+    arena = Arena()
+    block = arena.take(1000)
+    memoryview(block)[:] = b"\x11" * len(block)
+    held = HOLDERS[holder](block)
+    where = address(block)
+    del block
+    other = arena.take(1000)
+    assert address(other) != where
+    memoryview(other)[:] = b"\xff" * len(other)
+    assert set(bytes(held)) == {0x11}
+    del held
+    where = address(other)
+    del other
+    assert address(arena.take(1000)) == where
+
+
+def test_a_block_too_small_is_replaced() -> None:
+    arena = Arena()
+    arena.take(100)
+    block = arena.take(1000)
+    assert len(block) >= 1000
+    where = address(block)
+    del block
+    assert address(arena.take(500)) == where
+
+
+def test_a_block_over_the_limit_is_not_kept() -> None:
+    arena = Arena(keep=1000)
+    assert arena.keep == 1000
+    over, kept = arena.take(1001), arena.take(1000)
+    assert (len(over), len(kept)) == (1001, 1000)
+    assert sys.getrefcount(kept) == sys.getrefcount(over) + 1  # the arena's own
+
+
+def test_an_arena_refuses_a_negative_size() -> None:
+    with pytest.raises(ValueError, match="cannot have"):
+        Arena().take(-1)

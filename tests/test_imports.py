@@ -1,0 +1,184 @@
+"""Imports run downhill only, and importing the core pulls in nothing heavy."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rlwire
+
+INSTALLED = Path(rlwire.__file__).parent
+# A wheel has no .pyx: those are read from the checkout that this file belongs to.
+CHECKOUT = Path(__file__).parents[1] / "rlwire"
+
+# What each room of the package may import of the others. Rooms not named as keys are refused.
+BASE = {"errors", "limits", "buffers", "kernels"}
+ALLOWED = {
+    "__init__": {"buffers"},
+    "errors": set(),
+    "limits": set(),
+    "kernels": set(),
+    "buffers": {"errors"},
+    "codecs": BASE | {"codecs"},
+    "sessions": BASE | {"sessions", "codecs"},
+    "transports": (BASE - {"kernels"}) | {"transports"},
+    "adapters": (BASE - {"kernels"}) | {"adapters", "sessions", "transports", "codecs"},
+    "testing": (BASE - {"kernels"}) | {"testing", "adapters", "sessions", "transports", "codecs"},
+    "bench": (BASE - {"kernels"}) | {"bench", "adapters", "sessions", "transports", "codecs"},
+    "cli": (BASE - {"kernels"}) | {"bench", "adapters", "transports", "__init__"},
+    "__main__": {"cli"},
+}
+
+
+def room_of(path: Path, root: Path) -> str:
+    return path.relative_to(root).parts[0].partition(".")[0]
+
+
+def python_imports(source: str, package: list[str]) -> set[str]:
+    """Rooms that a Python file imports, wherever in the file; `package` is its own."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = ".".join([*package[: len(package) - node.level + 1], base]).rstrip(".")
+            names |= {f"{base}.{alias.name}" for alias in node.names}
+    return rooms(names)
+
+
+IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+(?P<base>[\w.]+)[ \t]+c?import[ \t]+\(?(?P<names>[\w \t,]+|\*)"
+    r"|c?import[ \t]+(?P<modules>[\w., \t]+))",
+    re.MULTILINE,
+)
+
+
+def cython_imports(source: str) -> set[str]:
+    found = set()
+    for match in IMPORT.finditer(source):
+        if match["base"]:
+            assert not match["base"].startswith("."), match[0]
+            found |= {f"{match['base']}.{name.split()[0]}" for name in names_in(match["names"])}
+        else:
+            found |= {name.split()[0] for name in names_in(match["modules"])}
+    return rooms(found)
+
+
+def names_in(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def rooms(names: set[str]) -> set[str]:
+    """`rlwire.codecs.rlx` -> codecs; `rlwire` and `rlwire.__version__` -> __init__."""
+    found = set()
+    for name in names:
+        package, _, rest = name.partition(".")
+        if package == "rlwire":
+            first = rest.partition(".")[0]
+            found.add(first if first in ALLOWED else "__init__")
+    return found
+
+
+def sources() -> list[tuple[Path, Path]]:
+    """(file, root) of all sources, Python's of the installed package."""
+    found = [(path, INSTALLED) for path in sorted(INSTALLED.rglob("*.py"))]
+    for suffix in ("*.pyx", "*.pxd"):
+        root = INSTALLED if any(INSTALLED.rglob(suffix)) else CHECKOUT
+        found += [(path, root) for path in sorted(root.rglob(suffix))]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("path", "root"),
+    [pytest.param(path, root, id=str(path.relative_to(root))) for path, root in sources()],
+)
+def test_imports_run_downhill(path: Path, root: Path) -> None:
+    room = room_of(path, root)
+    source = path.read_text("utf-8")
+    if path.suffix == ".py":
+        imported = python_imports(source, ["rlwire", *path.relative_to(root).parts[:-1]])
+    else:
+        imported = cython_imports(source)
+    assert room in ALLOWED, f"{room} is a new room: say here what it may import"
+    uphill = imported - ALLOWED[room] - {room}
+    assert not uphill, f"{path.name}, in {room}, imports {sorted(uphill)}"
+
+
+def test_the_check_sees_what_it_must() -> None:
+    seen = {path.name for path, _root in sources()}
+    assert {"errors.py", "rlx.py", "tcp.py", "cli.py", "rlx_decoder.pyx", "kernels.pxd"} <= seen
+    package = ["rlwire", "transports"]
+    assert python_imports("import rlwire.sessions.rlx as s", package) == {"sessions"}
+    assert python_imports("def f():\n    from rlwire import codecs", package) == {"codecs"}
+    assert python_imports("from ..adapters import x\nfrom . import tcp", package) == {
+        "adapters",
+        "transports",
+    }
+    assert python_imports("import rlwire\nimport numpy", package) == {"__init__"}
+    assert cython_imports("from rlwire.codecs._glue cimport (a,\n  b)\ncimport numpy as np") == {
+        "codecs"
+    }
+    assert cython_imports("    from rlwire.sessions.rlx import x as y\n") == {"sessions"}
+    assert cython_imports("cimport rlwire.adapters.x, rlwire.buffers") == {"adapters", "buffers"}
+    assert cython_imports("from rlwire.kernels cimport *") == {"kernels"}
+
+
+HEAVY = [
+    *["matplotlib", "gymnasium", "ale_py", "PIL", "ssl", "asyncio", "multiprocessing"],
+    *["tensorboardX", "torch", "rich", "websockets", "grpc", "http", "Cython", "pytest"],
+]
+
+
+def loaded_by(modules: str) -> set[str]:
+    program = f"import json, sys; before = set(sys.modules); import {modules}; " + (
+        "print(json.dumps(sorted(set(sys.modules) - before)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    return set(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        "rlwire",
+        "rlwire.errors, rlwire.limits, rlwire.buffers",
+        "rlwire.codecs.rlx",
+        "rlwire.sessions.rlx",
+    ],
+)
+def test_the_core_is_light(modules: str) -> None:
+    loaded = loaded_by(modules)
+    assert "rlwire" in loaded
+    own = {name for name in loaded if name.startswith("rlwire.")}
+    assert not {name for name in own if name.split(".")[1] in ("transports", "adapters", "bench")}
+    # NumPy's own imports are NumPy's affair.
+    assert (loaded - loaded_by("numpy")) & set(HEAVY) == set()
+
+
+def test_the_front_door_loads_nothing_compiled() -> None:
+    loaded = loaded_by("rlwire")
+    assert not {name for name in loaded if name.startswith("rlwire.")}
+    assert "numpy" not in loaded
+
+
+@pytest.mark.parametrize("modules", ["rlwire.transports.tcp", "rlwire.transports.memory"])
+def test_a_blocking_transport_needs_no_codec(modules: str) -> None:
+    loaded = loaded_by(modules)
+    for room in ("codecs", "sessions", "adapters"):
+        assert f"rlwire.{room}" not in loaded
+    assert not loaded & {"matplotlib", "gymnasium", "PIL", "tensorboardX", "rich", "torch"}
+
+
+def test_what_agents_import_needs_no_extra() -> None:
+    loaded = loaded_by("rlwire.adapters.relaax")
+    assert not loaded & {"matplotlib", "gymnasium", "ale_py", "tensorboardX", "rich", "torch"}

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from rlwire.limits import DEFAULT, Limits
+
+FIELDS = [field.name for field in dataclasses.fields(Limits)]
+
+
+def test_nothing_is_unlimited_by_default() -> None:
+    assert Limits() == DEFAULT
+    assert FIELDS == ["message", "received", "depth", "items", "dims", "string", "pixels"]
+    assert DEFAULT.message == 10**9  # RELAAX's own maximum
+    for name in FIELDS:
+        assert 0 < getattr(DEFAULT, name) <= 10**9
+        assert f"{name}:" in (Limits.__doc__ or "")
+    assert DEFAULT.received <= DEFAULT.message
+
+
+@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("value", [0, -1, 1.5, "5", None, True])
+def test_a_limit_is_a_positive_int(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"limit {name} must be a positive int"):
+        Limits(**{name: value})
+
+
+@pytest.mark.parametrize(("name", "most"), [("message", 2**60 - 1), ("depth", 500), ("dims", 32)])
+def test_what_the_kernels_can_bear(name: str, most: int) -> None:
+    assert getattr(Limits(**{name: most}), name) == most
+    with pytest.raises(ValueError, match=f"limit {name} must be"):
+        Limits(**{name: most + 1})
+
+
+def test_limits_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        DEFAULT.depth = 5  # type: ignore[misc]
+    assert dataclasses.replace(DEFAULT, depth=5).depth == 5
+    assert len({Limits(), Limits(), Limits(depth=5)}) == 2
