@@ -5,6 +5,7 @@ from typing_extensions import Buffer, Self, disjoint_base
 DEBUG: Final[bool]
 
 def live_blocks() -> int: ...
+
 @disjoint_base
 class Block(Buffer):
     @property

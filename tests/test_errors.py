@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 
 import pytest
 
@@ -73,3 +75,23 @@ def test_attributes() -> None:
     assert LimitExceeded("items", 5, 6).offset is None
     missing = MissingExtra("rich", "bench")
     assert (missing.package, missing.extra) == ("rich", "bench")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        EncodeError("why", path="$.a"),
+        DecodeError("why", offset=3, path="$.a"),
+        LimitExceeded("items", 5, 6, offset=1, path="$"),
+        LimitExceeded("items", 5, 6),
+        MissingExtra("rich", "bench"),
+        errors.PeerError("text"),
+        errors.ConnectionClosed("text"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_can_be_sent_to_another_process(error: RlwireError) -> None:
+    for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(twin) is type(error)
+        assert str(twin) == str(error)
+        assert vars(twin) == vars(error)

@@ -407,8 +407,8 @@ def frame_size(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t limit):
     cdef rlw_cursor c
     cdef rlw_status status
     cdef uint64_t size = 0
-    if limit < 0 or limit >= <Py_ssize_t> 1 << 60:
-        raise ValueError(f"limit must be at least 0 and below 2**60, not {limit}")
+    if limit < 0:
+        raise ValueError("limit must not be negative")
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
         if start < 0 or end < start or end > view.len:

@@ -99,7 +99,15 @@ class _Session:
         dtype: of the arrays that the peer sends, for ``dialect="readme"``.
     """
 
-    __slots__ = ("__weakref__", "_decode", "_encode", "_node", "_owed", "_received")
+    __slots__ = (
+        "__weakref__",
+        "_decode",
+        "_decode_whole",
+        "_encode",
+        "_node",
+        "_owed",
+        "_received",
+    )
 
     def __init__(
         self,
@@ -111,9 +119,11 @@ class _Session:
     ) -> None:
         limits = DEFAULT if limits is None else limits
         self._encode = rlx.Encoder(framed=True, dialect=dialect, limits=limits).encode_parts
-        self._decode = rlx.Decoder(
+        decoder = rlx.Decoder(
             copy=None, images=images, dialect=dialect, dtype=dtype, framed=True, limits=limits
-        ).decode
+        )
+        self._decode = decoder.decode
+        self._decode_whole = decoder.decode_whole
         self._received = limits.received
         self._node = _NEW
         self._owed = False
@@ -122,6 +132,11 @@ class _Session:
     def state(self) -> State:
         """Where the conversation stands."""
         return self._node.state
+
+    @property
+    def pending(self) -> bool:
+        """Whether a command waits for its reply."""
+        return bool(self._node.replies) and self._node is not _BROKEN
 
     @property
     def closed(self) -> bool:
@@ -196,6 +211,26 @@ class Client(_Session):
             self._no_answer(reply)
         return [reply]
 
+    def receive_whole(self, buffer: Buffer, size: int) -> list[Message] | None:
+        """Take the one frame that fills `buffer[:size]` as `receive` does; None if it is not one.
+
+        Raises:
+            What `receive` raises.
+        """
+        decode = self._decode_whole
+        try:
+            reply = decode(buffer, size)
+        except RlwireError:
+            self._node = _CLOSED
+            raise
+        if reply is None:
+            return None
+        try:
+            self._node = self._node.replies[reply["response"]]
+        except (KeyError, TypeError):
+            self._no_answer(reply)
+        return [reply]
+
     def refuse(self, error: RlwireError) -> Buffers:
         """Close the session; RLX has no words for a client that refuses."""
         self._node = _CLOSED
@@ -241,6 +276,29 @@ class Server(_Session):
         except RlwireError:
             self._break()
             raise
+        try:
+            node = self._node.commands[command["command"]]
+        except (KeyError, TypeError):
+            self._out_of_turn(command)
+        if node.reports:
+            self._gather(command)
+        self._node = node
+        return [command]
+
+    def receive_whole(self, buffer: Buffer, size: int) -> list[Message] | None:
+        """Take the one frame that fills `buffer[:size]` as `receive` does; None if it is not one.
+
+        Raises:
+            What `receive` raises.
+        """
+        decode = self._decode_whole
+        try:
+            command = decode(buffer, size)
+        except RlwireError:
+            self._break()
+            raise
+        if command is None:
+            return None
         try:
             node = self._node.commands[command["command"]]
         except (KeyError, TypeError):
@@ -324,8 +382,8 @@ class Server(_Session):
         except (KeyError, TypeError):
             self._owed = True
             raise RemoteProtocolError(
-                "the command 'update_metrics' needs 'data', a list of dictionaries with 'name' "
-                "(a string), 'y', and maybe 'method' (a string) and 'x'; or these keys themselves"
+                "can't update metrics: 'data' must be a list of dictionaries with 'name' (a "
+                "string), 'y', and maybe 'method' (a string) and 'x'; or these keys themselves"
             ) from None
         command.clear()
         command["command"] = "update_metrics"

@@ -62,6 +62,7 @@ class Connection:
         "_closed",
         "_ended",
         "_events",
+        "_expecting",
         "_frame_size",
         "_fresh",
         "_idle",
@@ -74,6 +75,7 @@ class Connection:
         "_send",
         "_sendmsg",
         "_session_receive",
+        "_session_receive_whole",
         "_session_send",
         "_sock",
         "_tick",
@@ -98,9 +100,12 @@ class Connection:
         self._inbox = self._reader.inbox
         # True while no byte and no event waits on this side: the next byte begins a message.
         self._fresh = True
+        # True instead while such a message is expected to be as large as the last one.
+        self._expecting = False
         # The bound methods of the path of every message, looked up once.
         self._session_send = session.send
         self._session_receive = session.receive
+        self._session_receive_whole = session.receive_whole
         self._frame_size = session.frame_size
         self._idle, self._read, self._write = timeouts.idle, timeouts.read, timeouts.write
         self._tls = _TLS(sock) if isinstance(sock, ssl.SSLSocket) else None
@@ -175,32 +180,10 @@ class Connection:
         """
         if get_ident() != self._owner:
             self._claim()
-        # Here and in receive(), a slot is first loaded into a local and then called: CPython 3.11
+        # Here and below, a slot is first loaded into a local and then called: CPython 3.11
         # specializes loading a slot, but not calling one.
         session_send = self._session_send
-        buffers = session_send(event)
-        sent = 0
-        try:
-            if len(buffers) == 1:
-                data = buffers[0]
-                send = self._send
-                sent = send(data)
-                if sent == len(data):
-                    return
-            elif self._sendmsg is not None and len(buffers) <= _IOV_MAX:
-                sendmsg = self._sendmsg
-                sent = sendmsg(buffers)
-                if sent == sum(map(len, buffers)):
-                    return
-        except _WAITED:
-            pass  # half of the time is over, the rest of it follows
-        except OSError as error:
-            self._lost(error)
-        except BaseException:
-            # Ctrl-C, and nobody knows how much was sent: the next message would be garbage.
-            self.close()
-            raise
-        self._send_rest(buffers, sent)
+        self._transmit(session_send(event))
 
     def receive(self) -> Any:
         """Return the next event, waiting for it.
@@ -216,9 +199,11 @@ class Connection:
         if get_ident() != self._owner:
             self._claim()
         if not self._fresh:
+            if self._expecting:
+                return self._receive_expected()
             return self._receive_slowly(0.0)
         inbox = self._inbox
-        recv_into, frame_size = self._recv_into, self._frame_size
+        recv_into, receive_whole = self._recv_into, self._session_receive_whole
         try:
             have = recv_into(inbox)
         except _WAITED:
@@ -226,26 +211,99 @@ class Connection:
         except OSError as error:
             self._lost(error)
         try:
-            size = frame_size(inbox, 0, have) if have else -1
-            if size == have:
-                # The slice is a copy, so the session may keep it; of at most the inbox's 4 KiB,
-                # it is made as fast as a view would be.
-                session_receive = self._session_receive
-                events = session_receive(inbox[:have])
-                if len(events) == 1:
-                    return events[0]
-                self._events.extend(events)
-                have = 0
+            events = receive_whole(inbox, have)
         except RlwireError as error:
             self._session_failed(error)
             raise
-        self._fresh = False
-        if size == -1:
-            self._end_of_stream()
-        if size > have == len(inbox):
-            return self._receive_large(size)
-        self._reader.advance(have)
-        return self._receive_slowly(0.0)
+        if events is not None and len(events) == 1:
+            return events[0]
+        return self._receive_rest(events, have)
+
+    def exchange(self, event: Any) -> Any:
+        """Send one event and return the next: `send` and `receive` in one call, for clients.
+
+        Raises:
+            What `send` and `receive` raise.
+        """
+        if get_ident() != self._owner:
+            self._claim()
+        session_send = self._session_send
+        buffers = session_send(event)
+        if len(buffers) != 1 or not self._fresh:
+            self._transmit(buffers)
+            return self.receive()
+        data = buffers[0]
+        inbox = self._inbox
+        send, recv_into = self._send, self._recv_into
+        receive_whole = self._session_receive_whole
+        sent = have = -1
+        try:
+            sent = send(data)
+            if sent == len(data):
+                have = recv_into(inbox)
+        except BaseException as error:
+            return self._exchange_failed(buffers, sent, error)
+        if have < 0:
+            self._send_rest(buffers, sent)
+            return self.receive()
+        try:
+            events = receive_whole(inbox, have)
+        except RlwireError as error:
+            self._session_failed(error)
+            raise
+        if events is not None and len(events) == 1:
+            return events[0]
+        return self._receive_rest(events, have)
+
+    def serve(self, answer: Callable[[Any], Any]) -> NoReturn:
+        """Answer one event after another, `send(answer(receive()))`, until one of them raises.
+
+        An error in `answer` or in writing its reply leaves the connection as it is: the reply is
+        still owed. It can be sent, and `serve` called again.
+
+        Raises:
+            What `receive`, `answer` and `send` raise.
+        """
+        if get_ident() != self._owner:
+            self._claim()
+        inbox = self._inbox
+        send, recv_into = self._send, self._recv_into
+        session_send, receive_whole = self._session_send, self._session_receive_whole
+        while True:
+            if not self._fresh:
+                event = self.receive()
+            else:
+                try:
+                    have = recv_into(inbox)
+                except _WAITED:
+                    event = self._receive_slowly(self._kernel_timeout or 0.0)
+                except OSError as error:
+                    self._lost(error)
+                else:
+                    try:
+                        events = receive_whole(inbox, have)
+                    except RlwireError as error:
+                        self._session_failed(error)
+                        raise
+                    if events is not None and len(events) == 1:
+                        event = events[0]
+                    else:
+                        event = self._receive_rest(events, have)
+            buffers = session_send(answer(event))
+            # The event may hold the receive buffer, which is used again once nobody does.
+            event = events = None
+            if len(buffers) == 1:
+                data = buffers[0]
+                try:
+                    sent = send(data)
+                except BaseException as error:
+                    self._send_failed(buffers, error)
+                else:
+                    if sent != len(data):
+                        self._send_rest(buffers, sent)
+            else:
+                self._transmit(buffers)
+            del buffers  # an action, too, may be a view of the receive buffer
 
     def refuse(self, error: RlwireError) -> None:
         """Tell the peer what went wrong, if the protocol has words for that.
@@ -275,7 +333,7 @@ class Connection:
         """
         self._closed = True
         self._ended = self._ended or "closed on this side"
-        self._fresh = False
+        self._fresh = self._expecting = False
         if self._owner not in (0, get_ident()) and _runs(self._owner):
             self._shutdown(socket.SHUT_RDWR)
             return
@@ -287,10 +345,67 @@ class Connection:
         """From any thread: let the owner finish and send its answer, but receive no more."""
         self._ended = self._ended or "closed on this side"
         self._recv_into = _nothing
-        self._fresh = False
+        self._fresh = self._expecting = False
         self._shutdown(socket.SHUT_RD)
 
     # The rest is off the path of a small message.
+
+    def _transmit(self, buffers: Sequence[Buffer]) -> None:
+        sent = 0
+        try:
+            if len(buffers) == 1:
+                sent = self._send(buffers[0])
+                if sent == len(buffers[0]):
+                    return
+            elif self._sendmsg is not None and len(buffers) <= _IOV_MAX:
+                sent = self._sendmsg(buffers)
+                if sent == sum(map(len, buffers)):
+                    return
+        except BaseException as error:
+            self._send_failed(buffers, error)
+        else:
+            self._send_rest(buffers, sent)
+
+    def _send_failed(self, buffers: Sequence[Buffer], error: BaseException) -> None:
+        """Go on after the first attempt to send raised `error`, or raise."""
+        if isinstance(error, _WAITED):
+            self._send_rest(buffers, 0)  # half of the time is over, the rest of it follows
+            return
+        if isinstance(error, OSError):
+            self._lost(error)
+        # Ctrl-C, and nobody knows how much was sent: the next message would be garbage.
+        self.close()
+        raise error
+
+    def _exchange_failed(self, buffers: Sequence[Buffer], sent: int, error: BaseException) -> Any:
+        if sent < 0:
+            self._send_failed(buffers, error)
+            return self.receive()
+        if isinstance(error, _WAITED):
+            return self._receive_slowly(self._kernel_timeout or 0.0)
+        if isinstance(error, OSError):
+            self._lost(error)
+        raise error
+
+    def _receive_rest(self, events: list[Any] | None, have: int) -> Any:
+        """Return the next event after one read of `have` bytes that gave not exactly one."""
+        self._fresh = False
+        if events is not None:
+            self._events.extend(events)
+            return self._receive_slowly(0.0)
+        if have == 0:
+            self._end_of_stream()
+        if have == len(self._inbox):
+            try:
+                size = self._frame_size(self._inbox, 0, have)
+            except RlwireError as error:
+                self._session_failed(error)
+                raise
+            if size > have:
+                self._reader.begin_block(0, have, size)
+                return self._receive_large()
+        self._reader.advance(have)
+        return self._receive_slowly(0.0)
 
     def _claim(self) -> None:
         if self._owner != 0:
@@ -336,33 +451,67 @@ class Connection:
         if until is not None:
             self._set_send_timeout(self._write and self._write / 2)
 
-    def _receive_large(self, size: int) -> Any:
-        """Return the event of a message of `size` bytes, whose first bytes fill the inbox."""
-        reader = self._reader
-        space = reader.begin_block(0, len(self._inbox), size)
-        assert space is not None  # the inbox is full
+    def _receive_expected(self) -> Any:
+        """Return the next event, whose message probably is as large as the last one."""
+        reader, recv_into = self._reader, self._recv_into
+        self._expecting = False
         try:
-            got = self._recv_into(space, 0, _WAITALL)
+            have = recv_into(reader.writable())
         except _WAITED:
             return self._receive_slowly(self._kernel_timeout or 0.0)
         except OSError as error:
             self._lost(error)
-        if got != len(space):
-            if got == 0:
-                self._end_of_stream()
-            reader.advance(got)
-            return self._receive_slowly(self._kernel_timeout or 0.0)
+        if not have:
+            self._end_of_stream()
+        reader.advance(have)
         try:
-            events = self._session_receive(reader.take_block())
+            message = reader.frame()
         except RlwireError as error:
-            self._fresh = True
+            self._session_failed(error)
+            raise
+        if message is not None:
+            return self._take(message)
+        return self._receive_large() if reader.direct else self._receive_slowly(0.0)
+
+    def _receive_large(self) -> Any:
+        """Return the event of the large message that is being received, in one more read."""
+        reader, recv_into = self._reader, self._recv_into
+        space = reader.writable()
+        try:
+            got = recv_into(space, 0, _WAITALL)
+        except _WAITED:
+            return self._receive_slowly(self._kernel_timeout or 0.0)
+        except OSError as error:
+            self._lost(error)
+        if not got:
+            self._end_of_stream()
+        reader.advance(got)
+        if got < len(space):
+            return self._receive_slowly(self._kernel_timeout or 0.0)
+        return self._take(reader.take_block())
+
+    def _take(self, message: Buffer) -> Any:
+        """Return the first event of a message."""
+        session_receive = self._session_receive
+        try:
+            events = session_receive(message)
+        except RlwireError as error:
+            self._settle()
             self._session_failed(error)
             raise
         if len(events) == 1:
-            self._fresh = not self._ended
+            self._settle()
             return events[0]
         self._events.extend(events)
         return self._receive_slowly(0.0)
+
+    def _settle(self) -> None:
+        """Decide how the next call of `receive` begins."""
+        reader = self._reader
+        self._inbox = reader.inbox
+        waiting = bool(self._events or self._ended or reader.partial[0])
+        self._expecting = reader.expecting and not waiting
+        self._fresh = not (reader.expecting or waiting)
 
     def _receive_slowly(self, waited: float) -> Any:
         """Return the next event; `waited` seconds of the time for it are over already."""
@@ -390,7 +539,7 @@ class Connection:
         event = events.popleft()
         if self._kernel_timeout != self._tick:
             self._set_receive_timeout(self._tick)
-        self._fresh = not (events or reader.partial[0] or self._ended)
+        self._settle()
         return event
 
     def _fill(self, until: float | None) -> None:
@@ -452,7 +601,7 @@ class Connection:
             error.add_note(f"in a message from {self.peer}")
         if self.session.closed or not isinstance(error, RemoteProtocolError):
             self._ended = self._ended or f"of no more use: {error}"
-            self._fresh = False
+            self._fresh = self._expecting = False
         if self.session.closed:
             self.close()
 

@@ -334,6 +334,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
                 self._deaf = True
                 self._pause_reading(True)
             if self.session.closed:
+                receiver = self._receiver
+                if receiver is not None and not receiver.done():
+                    receiver.set_exception(error)  # close() would only say that it is closed
                 self.close()
             raise
         return events.popleft()

@@ -1,8 +1,9 @@
-"""The receive buffer of a byte stream, without any I/O: both TCP transports share it.
+"""The receive buffer of a byte stream, without any I/O: all stream transports share it.
 
 Small messages pass through a small inbox. When the session says that a message is larger than
 that, a block of its size is taken from an arena and the rest of the message is received straight
-into it, so a large array is never copied after the kernel's own copy.
+into it, so a large array is never copied after the kernel's own copy. The message after a large
+one is expected to be like it and is received into a block from its first byte on.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from rlwire.transports.interface import Buffer, StreamSession
 __all__ = ["INBOX", "FrameReader"]
 
 INBOX = 4096
-"""Bytes of the inbox. An idle connection holds no more than this."""
+"""Bytes of the inbox. A connection that never had a large message holds no more than this."""
 
 _ALIGNMENT = 64  # a cache line, and the widest vector register
+_LIKELY_MAX = 1024 * 1024  # a block that waits for a message that may never come is no larger
 
 
 class FrameReader:
@@ -30,7 +32,9 @@ class FrameReader:
 
     Attributes:
         inbox: where small frames arrive. A transport may receive a whole small frame here and
-            not tell the reader, as long as `partial` is (0, 0).
+            not tell the reader, as long as `partial` is (0, 0) and `expecting` is false.
+        expecting: whether the next frame is expected to be as large as the last one.
+        direct: whether `writable` is the rest of one large frame, so that nothing else fits in.
     """
 
     __slots__ = (
@@ -40,9 +44,13 @@ class FrameReader:
         "_end",
         "_frame_size",
         "_have",
+        "_likely",
+        "_pad",
         "_start",
         "_view",
         "_want",
+        "direct",
+        "expecting",
         "inbox",
     )
 
@@ -56,11 +64,9 @@ class FrameReader:
         self._block: memoryview | None = None  # the large frame that is being received
         self._have = 0  # bytes of it that are there
         self._want = 0  # size of the current frame; 0 while unknown
-
-    @property
-    def direct(self) -> bool:
-        """Whether `writable` is the rest of one large frame, so that nothing else fits in it."""
-        return self._block is not None
+        self._likely = self._pad = 0  # size and place in its block of the last large frame
+        self.expecting = False
+        self.direct = False
 
     @property
     def partial(self) -> tuple[int, int]:
@@ -75,9 +81,14 @@ class FrameReader:
         if block is not None:
             return block[self._have :]
         if self._end == 0:
-            return self._view
+            if not self.expecting:
+                return self._view
+            pad, size = self._pad, self._likely
+            self._block = block = memoryview(self._arena.take(pad + size))[pad : pad + size]
+            self._have = 0
+            return block
         if self._end == len(self.inbox):
-            self._make_room()
+            self._make_room(1)
         return self._view[self._end :]
 
     def advance(self, count: int) -> None:
@@ -94,7 +105,8 @@ class FrameReader:
             DecodeError, LimitExceeded: what the session says about the bytes. They stay, so the
                 stream has no further frames.
         """
-        if self._block is not None:
+        block = self._block
+        if block is not None and (self.direct or self._is_as_expected(block)):
             return None if self._have < self._want else self.take_block()
         start, end = self._start, self._end
         if start == end:
@@ -107,6 +119,9 @@ class FrameReader:
             start += size
             if start == end:
                 start = self._end = 0
+                if end > INBOX:
+                    self.inbox = bytearray(INBOX)
+                    self._view = memoryview(self.inbox)
             self._start = start
             self._want = 0
             return message
@@ -115,52 +130,71 @@ class FrameReader:
             self.begin_block(start, end, size)
         return None
 
-    def begin_block(self, start: int, end: int, size: int) -> memoryview | None:
+    def begin_block(self, start: int, end: int, size: int) -> None:
         """Move the first bytes of a frame of `size` bytes, larger than the inbox, to a block.
 
         `frame` does this by itself; a transport that knows the size saves a look at the frame.
+        The frame stays in the inbox for now if a few more bytes may tell where its array lies.
 
         Args:
             start: where in the inbox the frame begins.
             end: where the bytes in the inbox end.
             size: what the session's `frame_size` said.
-
-        Returns:
-            Where the rest belongs; None if the frame stays in the inbox for now, because a few
-            more bytes may tell where its array will lie.
         """
         have = end - start
         offset = self._data_offset(self.inbox, start, end)
         if not offset and have < len(self.inbox):
-            return None
-        pad = -offset % _ALIGNMENT
-        block = memoryview(self._arena.take(pad + size))[pad : pad + size]
+            return
+        self._pad = pad = -offset % _ALIGNMENT
+        self._block = block = memoryview(self._arena.take(pad + size))[pad : pad + size]
         block[:have] = self._view[start:end]
-        self._block, self._have, self._want = block, have, size
+        self._have, self._want = have, size
         self._start = self._end = 0
-        return block[have:]
+        self.direct = True
 
     def take_block(self) -> memoryview:
         """Return the frame in the block, all of which has been written, and forget it."""
         block = self._block
         assert block is not None
+        self._likely = size = self._want
+        self.expecting = size <= _LIKELY_MAX
+        self.direct = False
         self._block = None
         self._want = 0
         return block
 
-    def _make_room(self) -> None:
-        """Move the waiting bytes to the front of the inbox, a new and larger one if it is full.
+    def _is_as_expected(self, block: memoryview) -> bool:
+        """Look at the first bytes that arrived in a block before their size was known."""
+        have, expected = self._have, self._likely
+        if not have:
+            return True
+        if self._frame_size(block, 0, have) == expected:
+            self._want = expected
+            self.direct = True
+            return True
+        # Another message: the usual way, by the inbox. The block keeps its bytes until then.
+        self._block = None
+        self.expecting = False
+        if have > len(self.inbox):
+            self._make_room(have)
+        self._view[:have] = block[:have]
+        self._end = have
+        return False
 
-        The inbox only grows when a transport delivers bytes while whole frames wait here:
-        asyncio's TLS does, in spite of pause_reading.
+    def _make_room(self, count: int) -> None:
+        """Make room in the inbox for `count` bytes: move the waiting ones, or get a larger one.
+
+        It only grows when a transport delivers bytes while whole frames wait here (asyncio's TLS
+        does, in spite of pause_reading), or when several small messages come where a large one
+        was expected.
         """
         start, end = self._start, self._end
         waiting = end - start
-        if start:
+        if waiting + count <= len(self.inbox):
             # By way of a copy: the two regions may overlap.
             self._view[:waiting] = self.inbox[start:end]
         else:
-            inbox = bytearray(2 * len(self.inbox))
-            inbox[:waiting] = self.inbox
+            inbox = bytearray(max(2 * len(self.inbox), waiting + count))
+            inbox[:waiting] = self._view[start:end]
             self.inbox, self._view = inbox, memoryview(inbox)
         self._start, self._end = 0, waiting

@@ -71,6 +71,16 @@ class StreamSession(Session, Protocol):
             LimitExceeded: the frame says that it is longer than the session accepts.
         """
 
+    def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
+        """Take the one frame that fills ``buffer[:size]``, as `receive` would, or return None.
+
+        None, and nothing has happened, when these bytes are more or less than one frame or begin
+        with none. The buffer stays the transport's: nothing may refer to it afterwards.
+
+        Raises:
+            DecodeError, LimitExceeded, RemoteProtocolError: as `receive`.
+        """
+
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
         """Return where, from ``start``, the frame's first large array begins; 0 if unknown.
 

@@ -397,10 +397,12 @@ def test_frame_size_refuses_a_long_message_as_soon_as_it_is_known() -> None:
 def test_frame_size_at_the_largest_limit_does_not_wrap() -> None:
     most = 2**60 - 1
     assert rlx.frame_size(b"%d:" % most, 0, 20, most) == most + 21
-    for number in (2**60, 2**64, 2**64 + 1, 10 * most):
+    for number in (2**60, 2**64 - 1, 2**64, 2**64 + 1, 10 * most):
         prefix = b"%d:" % number
-        with pytest.raises(LimitExceeded):
-            rlx.frame_size(prefix, 0, len(prefix), most)
+        for limit in (most, 2**60, 2**63 - 1):
+            with pytest.raises(LimitExceeded) as caught:
+                rlx.frame_size(prefix, 0, len(prefix), limit)
+            assert caught.value.maximum == most
 
 
 # --- limits -------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from PIL import Image
 from rlwire.buffers import Block
 from rlwire.codecs import rlx
 from rlwire.errors import DecodeError, RlwireError
+from rlwire.limits import Limits
 
 LARGE = 4096  # bytes; with copy=None arrays from here on are views, if they are aligned
 
@@ -415,14 +416,58 @@ def test_ranges_outside_the_buffer() -> None:
             rlx.frame_size(b"2:ab,", start, end, 100)
         with pytest.raises(ValueError, match="no bytes"):
             rlx.data_offset(b"2:ab,", start, end)
-    for limit in (-1, 2**60):
-        with pytest.raises(ValueError, match="limit"):
-            rlx.frame_size(b"2:ab,", 0, 5, limit)
+    with pytest.raises(ValueError, match="limit"):
+        rlx.frame_size(b"2:ab,", 0, 5, -1)
 
 
 def test_frame_size_on_any_buffer() -> None:
     for buffer in (bytearray(b"2:ab,"), memoryview(b"2:ab,"), in_block(b"2:ab,")[0]):
         assert rlx.frame_size(buffer, 0, 5, 2) == 5
+
+
+# --- one whole small frame ----------------------------------------------------------------
+
+
+def test_decode_whole(same: Callable[[Any, Any], bool]) -> None:
+    message = {"command": "update", "state": floats(5), "terminal": False}
+    frame = rlx.encode(message, framed=True)
+    for options in ({}, {"framed": True, "copy": None}, {"copy": False}):
+        decoder = rlx.Decoder(**options)  # type: ignore[arg-type]
+        inbox = bytearray(4096)
+        inbox[: len(frame)] = frame
+        for feed in (inbox, memoryview(inbox), bytes(inbox), in_block(bytes(inbox))[0]):
+            decoded = decoder.decode_whole(feed, len(frame))
+            assert same(decoded, message)
+            assert decoded is not None
+            assert decoded["state"].flags.owndata
+        inbox.extend(b"x")  # nothing looks at it any more
+        glued = frame + frame
+        for size in range(len(glued) + 1):
+            if size != len(frame):
+                assert decoder.decode_whole(glued, size) is None
+    for other in (b"", b"x", b"05:hello,", b"5:hello;", b"9" * 30 + b":,", b"-1:,"):
+        assert rlx.Decoder().decode_whole(other, len(other)) is None
+
+
+def test_decode_whole_raises_what_decode_raises() -> None:
+    frame = b"10:" + b"\1\0\0\0\1\0\0\0k\x63,"
+    with pytest.raises(DecodeError, match="type byte") as caught:
+        rlx.Decoder().decode_whole(frame + b"more", len(frame))
+    assert (caught.value.offset, caught.value.path) == (12, "$.k")
+    for size in (-1, 15):
+        with pytest.raises(ValueError, match="bytes in a buffer of 14"):
+            rlx.Decoder().decode_whole(frame, size)
+    with pytest.raises(TypeError):
+        rlx.Decoder().decode_whole("text", 4)  # type: ignore[arg-type]
+
+
+def test_decode_whole_leaves_what_is_over_the_limit_to_frame_size() -> None:
+    frame = rlx.encode({"k": "x" * 50}, framed=True)
+    assert rlx.Decoder().decode_whole(frame, len(frame)) == {"k": "x" * 50}
+    assert rlx.Decoder(limits=Limits(received=50)).decode_whole(frame, len(frame)) is None
+    huge = Limits(received=2**64 - 1)
+    for number in (2**64 - 1, 2**64 + 4, 2**60):
+        assert rlx.Decoder(limits=huge).decode_whole(b"%d:abcd," % number, 26) is None
 
 
 # --- options, dialect, threads ------------------------------------------------------------

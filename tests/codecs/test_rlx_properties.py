@@ -74,7 +74,7 @@ def messages(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]
     return st.dictionaries(KEYS, values, max_size=5)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=120)
 @given(message=messages(LEAVES), framed=st.booleans())
 def test_both_encode_the_same(oracle: ModuleType, message: dict[str, Any], framed: bool) -> None:
     expected = oracle.encode(message)
@@ -87,7 +87,7 @@ def test_both_encode_the_same(oracle: ModuleType, message: dict[str, Any], frame
     assert room == expected
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=120)
 @given(
     message=messages(LEAVES),
     copy=st.sampled_from([True, False, None]),
@@ -153,7 +153,7 @@ def test_any_bytes(oracle: ModuleType, same: Callable[[Any, Any], bool], data: b
     assert 0 <= rlx.data_offset(data, 0, len(data)) <= len(data)
 
 
-@settings(deadline=None, max_examples=250)
+@settings(deadline=None, max_examples=150)
 @given(
     message=messages(LEAVES),
     spot=st.floats(0, 1, exclude_max=True),

@@ -87,7 +87,7 @@ static void taking_moves_only_on_success(void) {
     EQUAL(rlw_take(&c, 3, &taken), RLW_NEED_MORE);
     EQUAL(rlw_take(&c, 2, &taken), RLW_OK);
     CHECK(taken == room + 5 && c.at == c.end);
-    free(room);
+    release(room);
 }
 
 static void a_huge_size_is_compared_before_anything_moves(void) {

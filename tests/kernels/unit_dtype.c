@@ -4,7 +4,7 @@
 static int parse(const char *text, size_t size, rlw_dtype *out) {
     uint8_t *input = exact(text, size);
     int good = rlw_dtype_parse(input, size, out);
-    free(input);
+    release(input);
     return good;
 }
 

@@ -4,7 +4,7 @@
 static const rlw_image_mode *find(const char *name, size_t size) {
     uint8_t *input = exact(name, size);
     const rlw_image_mode *mode = rlw_image_mode_find(input, size);
-    free(input);
+    release(input);
     return mode;
 }
 
@@ -80,7 +80,7 @@ static void bits_are_unpacked_row_by_row(void) {
     memset(out, 9, sizeof pixels);
     rlw_unpack_bits(in, 9, 2, out);
     CHECK(memcmp(out, pixels, sizeof pixels) == 0);
-    free(in);
+    release(in);
     free(out);
     for (width = 1; width <= 33; width++) { /* each pixel alone, in memory of exactly the size */
         size_t stride = (width + 7) / 8;

@@ -29,7 +29,7 @@ static outcome read_with(const char *text, size_t length, uint64_t limit) {
         EQUAL(o.fault.status, o.status);
         CHECK(o.fault_at <= length);
     }
-    free(input);
+    release(input);
     return o;
 }
 
@@ -160,7 +160,7 @@ static void a_prefix_alone(void) {
     EQUAL(rlw_netstring_prefix(&c, LIMIT, &size), RLW_NEED_MORE);
     EQUAL(size, 77);
     CHECK(c.at == input);
-    free(input);
+    release(input);
     rlw_cursor_init(&c, NULL, 0);
     EQUAL(rlw_netstring_prefix(&c, LIMIT, &size), RLW_NEED_MORE);
 }

@@ -30,7 +30,7 @@ static reading read_limited(const char *bytes, size_t size, const rlw_rlx_limits
     return t;
 }
 
-static void done(reading *t) { free(t->input); }
+static void done(reading *t) { release(t->input); }
 
 #define READ(text) read_limited(text, sizeof text - 1, &defaults)
 #define FAILS(text, expected, index, got_, allowed_) \
@@ -218,7 +218,7 @@ static void arrays_of_the_readme(void) {
     r.readme = 1;
     EQUAL(rlw_rlx_read(&r, &v), RLW_BAD_SIZE);
     EQUAL(r.c.fault.allowed, 8);
-    free(input);
+    release(input);
 }
 
 static void images(void) {
@@ -264,7 +264,7 @@ static rlw_status skim(const void *bytes, size_t size, const rlw_rlx_limits *lim
     CHECK(r.c.fault.at >= input && r.c.fault.at <= input + size);
     if (status == RLW_OK) CHECK(r.c.at == r.c.end);
     if (out) *out = r; /* its pointers are for counting only */
-    free(input);
+    release(input);
     return status;
 }
 
@@ -404,7 +404,7 @@ static void each_limit_is_met_exactly(void) {
 static size_t find(const void *bytes, size_t size, size_t least) {
     uint8_t *input = exact(bytes, size);
     size_t found = rlw_rlx_find_data(input, input, size, least, &defaults);
-    free(input);
+    release(input);
     return found;
 }
 

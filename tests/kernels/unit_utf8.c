@@ -4,7 +4,7 @@
 static size_t check(const char *text, size_t size) {
     uint8_t *input = exact(text, size);
     size_t bad = rlw_utf8_check(input, size);
-    free(input);
+    release(input);
     return bad;
 }
 
@@ -128,7 +128,7 @@ static void ascii_is_seen_at_every_place(void) {
                 input[place] = 0x7f;
                 CHECK(rlw_is_ascii(input, size) == 1);
             }
-            free(input);
+            release(input);
         }
         free(text);
     }

@@ -44,6 +44,14 @@ class Blobs:
             raise LimitExceeded("received", self.limit, size, offset=start)
         return size
 
+    def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
+        try:
+            if not size or self.frame_size(buffer, 0, size) != size:
+                return None
+        except (DecodeError, LimitExceeded):
+            return None
+        return self.receive(bytes(buffer[:size]))
+
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
         return HEADER if end - start >= HEADER else 0
 

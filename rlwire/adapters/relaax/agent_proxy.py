@@ -131,9 +131,8 @@ class AgentProxy(_Proxy):
 
     def _begin(self) -> None:
         self._connection: tcp.Connection | None = None
-        # Bound methods of the connection, so that update() pays for no look-ups.
-        self._send: Callable[[Any], None] = self._no_connection
-        self._receive: Callable[[], Any] = self._no_connection
+        # A bound method of the connection, so that update() pays for no look-ups.
+        self._converse: Callable[[Any], Any] = self._no_connection
         self.metrics: Metrics = EnabledMetrics(
             _ProxyMetrics(self._exchange), self._enabled, default=self._enable_unknown
         )
@@ -168,8 +167,7 @@ class AgentProxy(_Proxy):
         except (RlwireError, OSError, ValueError) as error:
             raise self._failed("connect", error) from error
         self._connection = connection
-        self._send = connection.send
-        self._receive = connection.receive
+        self._converse = connection.exchange
 
     def init(self, exploit: bool = False) -> Any:
         """Have the agent get ready; with `exploit`, it neither explores nor learns.
@@ -195,10 +193,10 @@ class AgentProxy(_Proxy):
         """
         # The hot path, therefore not by way of _exchange.
         try:
-            self._send(
+            exchange = self._converse
+            reply = exchange(
                 {"command": "update", "reward": reward, "state": state, "terminal": terminal}
             )
-            reply = self._receive()
         except AgentProxyException:
             raise
         except (RlwireError, OSError) as error:
@@ -219,14 +217,13 @@ class AgentProxy(_Proxy):
     def disconnect(self) -> None:
         """Close the connection; nothing happens if there is none."""
         connection, self._connection = self._connection, None
-        self._send = self._receive = self._no_connection
+        self._converse = self._no_connection
         if connection is not None:
             connection.close()
 
     def _exchange(self, message: dict[str, Any]) -> Any:
         try:
-            self._send(message)
-            reply = self._receive()
+            reply = self._converse(message)
         except AgentProxyException:
             raise
         except (RlwireError, OSError) as error:

@@ -26,6 +26,7 @@ from rlwire.adapters.stopping import Stopping, stop_signals
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
+    DecodeError,
     LocalProtocolError,
     RemoteProtocolError,
 )
@@ -257,25 +258,33 @@ class _Service:
 def _converse(connection: tcp.Connection, factory: AgentFactory) -> None:
     """Serve one connection, in a thread of its own."""
     host = AgentHost(factory, connection.peer)
-    receive, answer, send = connection.receive, host.answer, connection.send
+    command = ""
+
+    def answer(message: dict[str, Any]) -> dict[str, Any]:
+        nonlocal command
+        command = message["command"]
+        reply = host.answer(message)
+        if host.failed:
+            connection.stop_receiving()  # after this reply, nothing more
+        return reply
+
     try:
-        while not host.failed:
+        while True:
             try:
-                message = receive()
+                connection.serve(answer)
             except RemoteProtocolError as error:
                 logger.warning("%s: command refused: %s", connection.peer, error)
                 connection.refuse(error)
                 if connection.closed:
                     return
-                continue
-            try:
-                send(answer(message))
-            except (ConnectionClosed, DeadlineExceeded, LocalProtocolError):
+            except (ConnectionClosed, DeadlineExceeded, DecodeError, LocalProtocolError):
                 raise
-            except Exception as error:  # EncodeError; or what the action's own __array__ raised
-                send(host.failure(message["command"], error))
-            # The state lies in the receive buffer, which is used again once nobody holds it.
-            del message
+            except Exception as error:
+                # The action cannot be written (EncodeError, or what its own __array__ raised).
+                session = connection.session
+                if not (isinstance(session, rlx.Server) and session.pending):
+                    raise
+                connection.send(host.failure(command, error))
     finally:
         host.close()
 

@@ -30,8 +30,7 @@ static inline const rlw_image_mode *rlw_image_mode_find(const uint8_t *name, siz
         {"I;16B", 1, 2, 'u', '>', 0},  {"I;16N", 1, 2, 'u', '<', 0},
     };
     size_t i;
-    /* A NUL in the name would match the padding. */
-    if (size == 0 || size >= sizeof modes[0].name || name[size - 1] == 0) return NULL;
+    if (size == 0 || size >= sizeof modes[0].name) return NULL;
     for (i = 0; i < sizeof modes / sizeof *modes; i++)
         if (strlen(modes[i].name) == size && memcmp(modes[i].name, name, size) == 0)
             return &modes[i];

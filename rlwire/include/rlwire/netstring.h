@@ -5,11 +5,15 @@
 #include "cursor.h"
 #include "writer.h"
 
+#define RLW_NETSTRING_MOST ((UINT64_C(1) << 60) - 1)
+
 /* Reads the prefix at c->at and gives the size of the body; c->at is then the body's first byte.
- * `limit` must be below 2**60. A prefix that is not complete is RLW_NEED_MORE. */
+ * A `limit` of 2**60 or more counts as 2**60 - 1, so that no sum of sizes overflows. A prefix that
+ * is not complete is RLW_NEED_MORE. */
 static inline rlw_status rlw_netstring_prefix(rlw_cursor *c, uint64_t limit, uint64_t *size) {
     const uint8_t *p = c->at;
     uint64_t n = 0;
+    if (limit > RLW_NETSTRING_MOST) limit = RLW_NETSTRING_MOST;
     for (; p < c->end && *p != ':'; p++) {
         if (*p < '0' || *p > '9' || (n == 0 && p > c->at))
             return rlw_fail(c, RLW_BAD_PREFIX, c->at, *p, 0);
