@@ -25,7 +25,12 @@ from rlwire.bench.runner import Result, measure
 SIDE = 8 if TINY else 84
 SECONDS = 0.05 if TINY else 6.0
 COUNT = 32  # different observations
-PINNING = {"two cores": (1, 1.15), "one core": (0, 1.5)}  # the server's core, the target
+# The server's core, the seconds of Timeouts.spin at both ends, the target.
+SETTINGS: dict[str, tuple[int, float | None, float]] = {
+    "two cores": (1, None, 1.15),
+    "two cores, spin": (1, 100e-6, 1.15),
+    "one core": (0, None, 1.5),
+}
 
 
 def payloads() -> Iterator[Payload]:
@@ -42,9 +47,9 @@ def payloads() -> Iterator[Payload]:
 PAYLOADS = {payload.name: payload for payload in payloads()}
 
 
-def row_of(payload: Payload, cores: Cores) -> RLXRow:
+def row_of(payload: Payload, cores: Cores, spin: float | None = None) -> RLXRow:
     """The row of the bench for a payload."""
-    (row,) = RLX().rows([payload], cores)
+    (row,) = RLX(spin=spin).rows([payload], cores)
     return row
 
 
@@ -69,14 +74,16 @@ def test_raw_echo(benchmark: Any, name: str) -> None:
 def results() -> Iterator[tuple[str, float, Result]]:
     """Each payload with each pinning that this machine allows, and the target."""
     allowed = allowed_cores()
-    for payload, (where, (core, target)) in itertools.product(PAYLOADS.values(), PINNING.items()):
+    for payload, (where, (core, spin, target)) in itertools.product(
+        PAYLOADS.values(), SETTINGS.items()
+    ):
         if core >= len(allowed):
             print(f"{where}: left out, this process may choose among {len(allowed)} cores")
             continue
         cores = Cores(client=[allowed[0]], server=[allowed[core]])
         pin(cores.client)
         try:
-            row = row_of(payload, cores)
+            row = row_of(payload, cores, spin)
             yield where, target, measure(row, SECONDS, cores, lambda done: None)
         finally:
             pin(allowed)

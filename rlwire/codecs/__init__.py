@@ -1,1 +1,4 @@
-"""Bytes to values and back, compiled. No socket, clock, thread, role, or memory of the last message."""
+"""Bytes to values and back, compiled.
+
+No socket, clock, thread, role, or memory of the last message.
+"""

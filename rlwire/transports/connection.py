@@ -31,7 +31,7 @@ from rlwire.errors import (
 )
 from rlwire.transports.framing import FrameReader
 from rlwire.transports.interface import Buffer, StreamSession
-from rlwire.transports.sockets import Timeouts, set_kernel_timeout
+from rlwire.transports.sockets import Timeouts, set_kernel_timeout, spinning
 
 __all__ = ["Connection"]
 
@@ -111,6 +111,8 @@ class Connection:
         self._tls = _TLS(sock) if isinstance(sock, ssl.SSLSocket) else None
         io: Any = self._tls or sock
         self._recv_into: Callable[..., int] = io.recv_into
+        if timeouts.spin is not None and self._tls is None and hasattr(socket, "MSG_DONTWAIT"):
+            self._recv_into = spinning(io.recv_into, timeouts.spin)
         self._send: Callable[[Buffer], int] = io.send
         # Windows has no sendmsg.
         self._sendmsg: Callable[[Sequence[Any]], int] | None = getattr(io, "sendmsg", None)
@@ -508,7 +510,6 @@ class Connection:
     def _settle(self) -> None:
         """Decide how the next call of `receive` begins."""
         reader = self._reader
-        self._inbox = reader.inbox
         waiting = bool(self._events or self._ended or reader.partial[0])
         self._expecting = reader.expecting and not waiting
         self._fresh = not (reader.expecting or waiting)

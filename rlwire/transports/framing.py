@@ -31,8 +31,9 @@ class FrameReader:
         arena: where large frames live; by default one of its own.
 
     Attributes:
-        inbox: where small frames arrive. A transport may receive a whole small frame here and
-            not tell the reader, as long as `partial` is (0, 0) and `expecting` is false.
+        inbox: where small frames arrive; always the same object. A transport may receive a whole
+            small frame here and not tell the reader, as long as `partial` is (0, 0) and
+            `expecting` is false.
         expecting: whether the next frame is expected to be as large as the last one.
         direct: whether `writable` is the rest of one large frame, so that nothing else fits in.
     """
@@ -46,7 +47,9 @@ class FrameReader:
         "_have",
         "_likely",
         "_pad",
+        "_small",
         "_start",
+        "_store",
         "_view",
         "_want",
         "direct",
@@ -59,8 +62,9 @@ class FrameReader:
         self._data_offset = session.data_offset
         self._arena = Arena() if arena is None else arena
         self.inbox = bytearray(INBOX)
-        self._view = memoryview(self.inbox)
-        self._start = self._end = 0  # the inbox's bytes not yet handed out
+        self._small = memoryview(self.inbox)
+        self._store, self._view = self.inbox, self._small  # a larger one, while that is needed
+        self._start = self._end = 0  # the bytes in it that are not yet handed out
         self._block: memoryview | None = None  # the large frame that is being received
         self._have = 0  # bytes of it that are there
         self._want = 0  # size of the current frame; 0 while unknown
@@ -71,7 +75,7 @@ class FrameReader:
     @property
     def partial(self) -> tuple[int, int]:
         """Bytes that wait here, and the size of the frame that they begin (0: not yet known)."""
-        if self._block is not None:
+        if self._block is not None and self._have:
             return self._have, self._want
         return self._end - self._start, self._want
 
@@ -79,21 +83,21 @@ class FrameReader:
         """Return where the next bytes belong; it is never empty."""
         block = self._block
         if block is not None:
-            return block[self._have :]
-        if self._end == 0:
-            if not self.expecting:
-                return self._view
+            if self._have < len(block):
+                return block[self._have :]
+            # Nobody has fetched it: what follows begins the next frame, in the inbox.
+        elif self._end == 0 and self.expecting:
             pad, size = self._pad, self._likely
             self._block = block = memoryview(self._arena.take(pad + size))[pad : pad + size]
             self._have = 0
             return block
-        if self._end == len(self.inbox):
+        if self._end == len(self._store):
             self._make_room(1)
-        return self._view[self._end :]
+        return self._view[self._end :] if self._end else self._view
 
     def advance(self, count: int) -> None:
         """Take note that `count` bytes were written to the start of `writable`."""
-        if self._block is not None:
+        if self._block is not None and self._have < len(self._block):
             self._have += count
         else:
             self._end += count
@@ -111,22 +115,20 @@ class FrameReader:
         start, end = self._start, self._end
         if start == end:
             return None
-        size = self._want or self._frame_size(self.inbox, start, end)
+        size = self._want or self._frame_size(self._store, start, end)
         if not size:
             return None
         if end - start >= size:
-            message = self.inbox[start : start + size]
+            message = self._store[start : start + size]
             start += size
             if start == end:
                 start = self._end = 0
-                if end > INBOX:
-                    self.inbox = bytearray(INBOX)
-                    self._view = memoryview(self.inbox)
+                self._store, self._view = self.inbox, self._small
             self._start = start
             self._want = 0
             return message
         self._want = size
-        if size > len(self.inbox):
+        if size > len(self._store):
             self.begin_block(start, end, size)
         return None
 
@@ -142,14 +144,15 @@ class FrameReader:
             size: what the session's `frame_size` said.
         """
         have = end - start
-        offset = self._data_offset(self.inbox, start, end)
-        if not offset and have < len(self.inbox):
+        offset = self._data_offset(self._store, start, end)
+        if not offset and have < len(self._store):
             return
         self._pad = pad = -offset % _ALIGNMENT
         self._block = block = memoryview(self._arena.take(pad + size))[pad : pad + size]
         block[:have] = self._view[start:end]
         self._have, self._want = have, size
         self._start = self._end = 0
+        self._store, self._view = self.inbox, self._small
         self.direct = True
 
     def take_block(self) -> memoryview:
@@ -167,34 +170,35 @@ class FrameReader:
         """Look at the first bytes that arrived in a block before their size was known."""
         have, expected = self._have, self._likely
         if not have:
-            return True
+            return False
         if self._frame_size(block, 0, have) == expected:
             self._want = expected
             self.direct = True
             return True
-        # Another message: the usual way, by the inbox. The block keeps its bytes until then.
+        # Another message: its bytes go the usual way, by the inbox, before what is there already.
         self._block = None
         self.expecting = False
-        if have > len(self.inbox):
-            self._make_room(have)
+        self._make_room(have)
+        waiting = self._end
+        self._view[have : have + waiting] = self._store[:waiting]
         self._view[:have] = block[:have]
-        self._end = have
+        self._end = have + waiting
         return False
 
     def _make_room(self, count: int) -> None:
-        """Make room in the inbox for `count` bytes: move the waiting ones, or get a larger one.
+        """Make room for `count` bytes: move the waiting ones, or get a larger store for a while.
 
-        It only grows when a transport delivers bytes while whole frames wait here (asyncio's TLS
-        does, in spite of pause_reading), or when several small messages come where a large one
-        was expected.
+        The inbox is too small only when a transport delivers bytes while whole frames wait here
+        (asyncio's TLS does, in spite of pause_reading), or when several small messages come where
+        a large one was expected.
         """
         start, end = self._start, self._end
         waiting = end - start
-        if waiting + count <= len(self.inbox):
+        if waiting + count <= len(self._store):
             # By way of a copy: the two regions may overlap.
-            self._view[:waiting] = self.inbox[start:end]
+            self._view[:waiting] = self._store[start:end]
         else:
-            inbox = bytearray(max(2 * len(self.inbox), waiting + count))
-            inbox[:waiting] = self._view[start:end]
-            self.inbox, self._view = inbox, memoryview(inbox)
+            store = bytearray(max(2 * len(self._store), waiting + count))
+            store[:waiting] = self._view[start:end]
+            self._store, self._view = store, memoryview(store)
         self._start, self._end = 0, waiting

@@ -24,60 +24,20 @@ typedef struct harness_counts {
 
 extern harness_counts harness;
 
-static inline int harness_check(int good, const char *file, int line, const char *text) {
-    harness.checks++;
-    if (good) return 1;
-    if (++harness.failed_checks - harness.failed_before <= HARNESS_SHOWN)
-        fprintf(stderr, "%s:%d: not so: %s\n", file, line, text);
-    return 0;
-}
-
-static inline void harness_equal(uint64_t got, uint64_t expected, const char *file, int line,
-                                 const char *text) {
-    if (!harness_check(got == expected, file, line, text) &&
-        harness.failed_checks - harness.failed_before <= HARNESS_SHOWN)
-        fprintf(stderr, "    got %llu, expected %llu\n", (unsigned long long)got,
-                (unsigned long long)expected);
-}
+int harness_check(int good, const char *file, int line, const char *text);
+void harness_equal(uint64_t got, uint64_t expected, const char *file, int line, const char *text);
+/* Runs one case; it passes when it checked something and all of it was so. */
+void harness_run(const char *name, void (*run)(void));
 
 #define CHECK(condition) (void)harness_check((condition) ? 1 : 0, __FILE__, __LINE__, #condition)
 #define EQUAL(got, expected) \
     harness_equal((uint64_t)(got), (uint64_t)(expected), __FILE__, __LINE__, #got " == " #expected)
 
-/* Runs one case; it passes when it checked something and all of it was so. */
-static inline void harness_run(const char *name, void (*run)(void)) {
-    unsigned long checks = harness.checks;
-    harness.failed_before = harness.failed_checks;
-    run();
-    if (harness.checks == checks) {
-        fprintf(stderr, "%s: checked nothing\n", name);
-        harness.failed_checks++;
-    }
-    if (harness.failed_checks == harness.failed_before) {
-        harness.passed++;
-    } else {
-        harness.failed++;
-        fprintf(stderr, "FAILED %s\n", name);
-    }
-}
-
 #define RUN(name) harness_run(#name, name)
 
-/* A copy of `data` that ends where its heap block ends. AddressSanitizer gives malloc(0) a byte
- * that may be read, so a few bytes stand before it. */
-#define BEFORE 8
-
-static inline uint8_t *exact(const void *data, size_t size) {
-    uint8_t *block = (uint8_t *)malloc(BEFORE + size);
-    if (!block) {
-        fprintf(stderr, "out of memory\n");
-        exit(2);
-    }
-    if (size) memcpy(block + BEFORE, data, size);
-    return block + BEFORE;
-}
-
-static inline void release(uint8_t *copy) { free(copy - BEFORE); }
+/* A copy of `data` that ends where its heap block ends; release() it. */
+uint8_t *exact(const void *data, size_t size);
+void release(uint8_t *copy);
 
 /* The suites, one for each header. */
 void cursor_suite(void);

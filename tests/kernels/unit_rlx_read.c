@@ -263,7 +263,8 @@ static rlw_status skim(const void *bytes, size_t size, const rlw_rlx_limits *lim
     CHECK(r.c.at >= input && r.c.at <= input + size);
     CHECK(r.c.fault.at >= input && r.c.fault.at <= input + size);
     if (status == RLW_OK) CHECK(r.c.at == r.c.end);
-    if (out) *out = r; /* its pointers are for counting only */
+    r.c.at = r.c.end = r.c.fault.at = NULL; /* the input goes; its counts stay */
+    if (out) *out = r;
     release(input);
     return status;
 }
@@ -416,6 +417,9 @@ static void finding_data_that_has_not_come(void) {
     static const char listed[] = HEAD KEY("s") "\x08\2\0\0\0\1" BIG;
     static const char keyed[] = HEAD KEY("s") "\x0b\1\0\0\0" KEY("t") BIG;
     static const char image[] = HEAD KEY("s") "\6\1\0\0\0L\x40\0\0\0\x20\0\0\0\0\x08\0\0";
+    static const char lying[] = HEAD KEY("s") "\7" F4 "\1\0\0\0\x10\0\0\0\0\x08\0\0";
+    static const char unnamed[] = HEAD KEY("s") "\7\1\0\0\0O\1\0\0\0\0\x08\0\0\0\x08\0\0";
+    static const char name[] = HEAD KEY("s") "\7\xff\0\0\0float32";
     static const char text[] = HEAD KEY("s") "\3\0\x08\0\0 some text";
     static const char lists[] = HEAD KEY("s") "\x08\2\0\0\0\x08\1\0\0\0\1" BIG;
     size_t size;
@@ -428,6 +432,9 @@ static void finding_data_that_has_not_come(void) {
     EQUAL(find(text, sizeof text - 1, 1024), 0);
     EQUAL(find(lists, sizeof lists - 1, 1024), 0); /* a hint, and no more than that */
     for (size = 0; size < sizeof direct - 1; size++) EQUAL(find(direct, size, 1024), 0);
+    EQUAL(find(lying, sizeof lying - 1, 1024), 0);
+    EQUAL(find(unnamed, sizeof unnamed - 1, 1024), 0);
+    EQUAL(find(name, sizeof name - 1, 200), 0); /* its name is what has not come */
     EQUAL(find("\2\0\0\0", 4, 0), 0);
     EQUAL(find(NULL, 0, 0), 0);
 }

@@ -7,6 +7,53 @@
 
 harness_counts harness;
 
+int harness_check(int good, const char *file, int line, const char *text) {
+    harness.checks++;
+    if (good) return 1;
+    if (++harness.failed_checks - harness.failed_before <= HARNESS_SHOWN)
+        fprintf(stderr, "%s:%d: not so: %s\n", file, line, text);
+    return 0;
+}
+
+void harness_equal(uint64_t got, uint64_t expected, const char *file, int line,
+                     const char *text) {
+    if (!harness_check(got == expected, file, line, text) &&
+        harness.failed_checks - harness.failed_before <= HARNESS_SHOWN)
+        fprintf(stderr, "    got %llu, expected %llu\n", (unsigned long long)got,
+                (unsigned long long)expected);
+}
+
+void harness_run(const char *name, void (*run)(void)) {
+    unsigned long checks = harness.checks;
+    harness.failed_before = harness.failed_checks;
+    run();
+    if (harness.checks == checks) {
+        fprintf(stderr, "%s: checked nothing\n", name);
+        harness.failed_checks++;
+    }
+    if (harness.failed_checks == harness.failed_before) {
+        harness.passed++;
+    } else {
+        harness.failed++;
+        fprintf(stderr, "FAILED %s\n", name);
+    }
+}
+
+/* AddressSanitizer gives malloc(0) a byte that may be read, so a few bytes stand before a copy. */
+#define BEFORE 8
+
+uint8_t *exact(const void *data, size_t size) {
+    uint8_t *block = (uint8_t *)malloc(BEFORE + size);
+    if (!block) {
+        fprintf(stderr, "out of memory\n");
+        exit(2);
+    }
+    if (size) memcpy(block + BEFORE, data, size);
+    return block + BEFORE;
+}
+
+void release(uint8_t *copy) { free(copy - BEFORE); }
+
 int main(void) {
     cursor_suite();
     writer_suite();

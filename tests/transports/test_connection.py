@@ -515,3 +515,254 @@ def test_small_messages_read_no_clock(ends: Any, blobs: Any, monkeypatch: Any) -
     peer.sendall(blobs.frame(b"x"))
     assert bytes(connection.receive()) == b"x"
     connection.send(b"y")
+
+
+# --- whole steps: exchange and serve ---
+
+
+@pytest.fixture
+def both(blobs: Any) -> Iterator[Callable[..., tuple[Connection, Connection]]]:
+    """Make two connections that are each other's ends."""
+    with contextlib.ExitStack() as stack:
+
+        def make(timeouts: Timeouts | None = None) -> tuple[Connection, Connection]:
+            pair = socket.socketpair()
+            one, two = (
+                Connection(sock, blobs(), "the peer", timeouts or Timeouts()) for sock in pair
+            )
+            for sock in pair:
+                stack.callback(sock.close)
+            return one, two
+
+        yield make
+
+
+SIZES = [0, 5, 4076, 4077, 9_000, 9_000, 5, 9_000, 300_000, 300_000, 4_000_000, 7, 9_000, 60_000]
+
+
+def serve_in_thread(connection: Connection, answer: Callable[[Any], Any]) -> threading.Thread:
+    def run() -> None:
+        with contextlib.suppress(ConnectionClosed):
+            connection.serve(answer)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def test_exchange_and_serve(both: Any) -> None:
+    client, server = both()
+    thread = serve_in_thread(server, lambda event: [b"<", bytes(event), b">"])
+    for size in SIZES:
+        body = os.urandom(size)
+        assert bytes(client.exchange(body)) == b"<" + body + b">"
+        assert bytes(client.exchange([body[:1], body[1:]])) == b"<" + body + b">"
+    client.close()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_serve_answers_what_comes_in_pieces_or_glued(
+    ends: Any, blobs: Any, read_frame: Any
+) -> None:
+    connection, peer = ends()
+    thread = serve_in_thread(connection, bytes)
+    stream = b"".join(blobs.frame(bytes([n]) * size) for n, size in enumerate(SIZES[:8]))
+    for start in range(0, 200):
+        peer.sendall(stream[start : start + 1])
+    peer.sendall(stream[200:])
+    for number, size in enumerate(SIZES[:8]):
+        assert read_frame(peer) == bytes([number]) * size
+    peer.close()
+    thread.join(10)
+
+
+def test_a_reply_in_pieces(ends: Any, blobs: Any) -> None:
+    connection, peer = ends()
+
+    def reply() -> None:
+        frame = blobs.frame(b"x" * 100)
+        peer.sendall(frame[:50])
+        time.sleep(0.05)
+        peer.sendall(frame[50:])
+
+    thread = threading.Thread(target=reply)
+    thread.start()
+    assert bytes(connection.exchange(b"ask")) == b"x" * 100
+    thread.join()
+
+
+def test_several_events_in_one_reply(ends: Any, blobs: Any) -> None:
+    connection, peer = ends()
+    peer.sendall(blobs.frame(b"twice"))
+    assert bytes(connection.exchange(b"ask")) == b"one"
+    assert bytes(connection.exchange(b"ask")) == b"two"
+
+
+def test_what_goes_wrong_in_an_exchange(ends: Any, blobs: Any) -> None:
+    connection, peer = ends(SMALL)
+    with pytest.raises(DeadlineExceeded, match="idle"):
+        connection.exchange(b"x")
+    assert not connection.closed
+    peer.sendall(blobs.frame(b"turn"))
+    with pytest.raises(RemoteProtocolError):
+        connection.exchange(b"x")
+    assert not connection.closed
+    peer.sendall(b"\xff")
+    with pytest.raises(DecodeError):
+        connection.exchange(b"x")
+    with pytest.raises(ConnectionClosed, match="of no more use"):
+        connection.exchange(b"x")
+
+
+def test_an_exchange_with_a_peer_that_is_gone(ends: Any) -> None:
+    connection, peer = ends()
+    peer.shutdown(socket.SHUT_WR)
+    with pytest.raises(ConnectionClosed, match="closed by the peer"):
+        connection.exchange(b"x")
+    connection, peer = ends()
+    peer.close()
+    with pytest.raises(ConnectionClosed, match="lost"):
+        connection.exchange(b"x")
+    assert connection.closed
+
+
+def test_an_exchange_with_a_peer_that_does_not_read(ends: Any) -> None:
+    connection, _peer = ends(SMALL)
+    with pytest.raises(DeadlineExceeded, match="write"):
+        connection.exchange(bytes(50_000_000))
+    assert connection.closed
+
+
+def test_whole_steps_belong_to_one_thread_too(ends: Any) -> None:
+    connection, _peer = ends()
+    connection.send(b"mine")
+    caught: list[BaseException] = []
+
+    def use() -> None:
+        for action in (lambda: connection.exchange(b"x"), lambda: connection.serve(bytes)):
+            try:
+                action()
+            except LocalProtocolError as error:
+                caught.append(error)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert len(caught) == 2
+
+
+def test_an_answer_that_fails_leaves_the_reply_owed(ends: Any, blobs: Any, read_frame: Any) -> None:
+    connection, peer = ends()
+
+    def answer(event: Any) -> Any:
+        if event == b"raise":
+            raise ZeroDivisionError
+        return 5 if event == b"number" else bytes(event)
+
+    for body, kind in ((b"raise", ZeroDivisionError), (b"number", TypeError)):
+        peer.sendall(blobs.frame(b"fine") + blobs.frame(body))
+        with pytest.raises(kind):
+            connection.serve(answer)
+        connection.send(b"sorry")
+        assert [read_frame(peer), read_frame(peer)] == [b"fine", b"sorry"]
+    peer.close()
+    with pytest.raises(ConnectionClosed):
+        connection.serve(answer)
+
+
+def test_serve_ends_with_what_the_peer_did_wrong(ends: Any, blobs: Any, read_frame: Any) -> None:
+    connection, peer = ends()
+    for data in (blobs.frame(b"turn"), blobs.frame(b"fine") + blobs.frame(b"turn")):
+        peer.sendall(data)
+        with pytest.raises(RemoteProtocolError) as caught:
+            connection.serve(bytes)
+        connection.refuse(caught.value)
+    assert [read_frame(peer) for _ in range(3)] == [
+        b"refused: not now",
+        b"fine",
+        b"refused: not now",
+    ]
+    peer.sendall(b"\xff")
+    with pytest.raises(DecodeError):
+        connection.serve(bytes)
+
+
+@pytest.mark.parametrize("size", [5, 9_000], ids=["small", "large"])
+def test_a_server_that_stops_sends_the_answer_it_owes(
+    ends: Any, blobs: Any, read_frame: Any, size: int
+) -> None:
+    connection, peer = ends()
+    working = threading.Event()
+
+    def answer(event: Any) -> bytes:
+        working.set()
+        time.sleep(0.1)
+        return b"done"
+
+    for round in range(2):
+        working.clear()
+        if round == 0:
+            thread = serve_in_thread(connection, answer)
+        peer.sendall(blobs.frame(bytes(size)))
+        assert working.wait(5)
+        if round == 1:
+            connection.stop_receiving()
+        assert read_frame(peer) == b"done"
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_large_message_takes_two_reads_and_the_next_one_or_two(
+    both: Any, monkeypatch: Any
+) -> None:
+    sender, receiver = both()
+    calls: list[Any] = []
+    recv_into = receiver._recv_into
+
+    def spy(space: Any, *arguments: Any) -> int:
+        calls.append((len(space), *arguments))
+        got = recv_into(space, *arguments)
+        assert isinstance(got, int)
+        return got
+
+    monkeypatch.setattr(receiver, "_recv_into", spy)
+    for expected in (2, 1, 1):
+        calls.clear()
+        sender.send(bytes(50_000))  # the socket holds it all before it is read
+        assert len(receiver.receive()) == 50_000
+        assert len(calls) == expected, calls
+
+
+def test_idle_counts_when_a_large_message_is_expected(both: Any) -> None:
+    sender, receiver = both(Timeouts(read=0.2, idle=0.3))
+    for _ in range(2):
+        sender.send(bytes(50_000))
+        assert len(receiver.receive()) == 50_000
+        begun = time.monotonic()
+        with pytest.raises(DeadlineExceeded, match=r"idle=0\.3"):
+            receiver.receive()
+        assert 0.29 < time.monotonic() - begun < 2
+    assert not receiver.closed
+
+
+def test_a_dribbled_message_where_a_large_one_is_expected(ends: Any, blobs: Any) -> None:
+    connection, peer = ends(SMALL)
+    frame = blobs.frame(bytes(20_000))
+    peer.sendall(frame)
+    assert len(connection.receive()) == 20_000
+    peer.sendall(frame[:10_000])
+    with pytest.raises(DeadlineExceeded, match="10000 of 20020 bytes"):
+        connection.receive()
+    assert connection.closed
+
+
+def test_broken_bytes_where_a_large_message_is_expected(ends: Any, blobs: Any) -> None:
+    connection, peer = ends()
+    peer.sendall(blobs.frame(bytes(20_000)))
+    assert len(connection.receive()) == 20_000
+    peer.sendall(b"\xff" * 30)
+    with pytest.raises(DecodeError):
+        connection.receive()
+    with pytest.raises(ConnectionClosed, match="of no more use"):
+        connection.receive()

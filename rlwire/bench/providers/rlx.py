@@ -55,9 +55,9 @@ class KeepingAgent:
         return self._count
 
 
-def serve(report: Callable[[str], None], agent: str) -> None:
+def serve(report: Callable[[str], None], agent: str, spin: float | None = None) -> None:
     """Serve `agent`, ``"module:class"``, on a free port of the loopback interface."""
-    server = RLXServer(agent, "127.0.0.1:0")
+    server = RLXServer(agent, "127.0.0.1:0", timeouts=Timeouts(spin=spin))
     server.start()
     report(str(server.address))
     threading.Event().wait()
@@ -69,17 +69,21 @@ class RLX:
     Args:
         agent: ``"module:class"`` of the agent to serve. It must answer as `KeepingAgent` does;
             one that does not is found out, which is what the tests do.
+        spin: of the `Timeouts` of both ends.
     """
 
     name = "rlx"
 
-    def __init__(self, agent: str = f"{__name__}:{KeepingAgent.__name__}") -> None:
+    def __init__(
+        self, agent: str = f"{__name__}:{KeepingAgent.__name__}", spin: float | None = None
+    ) -> None:
         self._agent = agent
+        self._spin = spin
 
     def rows(self, payloads: Sequence[Payload], cores: Cores) -> Iterator[RLXRow]:
         """RLX carries every payload."""
         for payload in payloads:
-            yield RLXRow(payload, self._agent, cores)
+            yield RLXRow(payload, self._agent, cores, self._spin)
 
 
 class RLXRow:
@@ -87,8 +91,11 @@ class RLXRow:
 
     protocol = "rlx"
 
-    def __init__(self, payload: Payload, agent: str, cores: Cores) -> None:
+    def __init__(
+        self, payload: Payload, agent: str, cores: Cores, spin: float | None = None
+    ) -> None:
         self.payload = payload
+        self._timeouts = Timeouts(read=ANSWER_SECONDS, idle=ANSWER_SECONDS, spin=spin)
         self.messages = [
             {
                 "command": "update",
@@ -104,15 +111,14 @@ class RLXRow:
         self.received = [_receive(request) for request in self.requests]
         self.reply_bytes = len(self.encode({"response": "action", "data": 1}))
         self._sent = 0
-        self._server = ServerProcess("rlx", serve, agent, cores=cores.server)
+        self._server = ServerProcess("rlx", serve, agent, spin, cores=cores.server)
         self._agent: AgentProxy | None = None
         self._update: Callable[..., Any] = _not_entered
 
     def __enter__(self) -> RLXRow:
         self._server.__enter__()
         try:
-            timeouts = Timeouts(read=ANSWER_SECONDS, idle=ANSWER_SECONDS)
-            self._agent = AgentProxy(self._server.address, timeouts=timeouts)
+            self._agent = AgentProxy(self._server.address, timeouts=self._timeouts)
             self._agent.connect(retry=1)
             self._agent.init()
         except AgentProxyException as error:

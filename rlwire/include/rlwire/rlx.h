@@ -210,10 +210,8 @@ static inline rlw_status rlw_rlx_read(rlw_rlx_reader *r, rlw_rlx_value *v) {
     v->at = c->at;
     status = rlw_take_u8(c, &byte);
     if (status != RLW_OK) return status;
-    /* Before the cast: in C++ an enum cannot hold every byte. */
-    if (byte > RLW_RLX_DICT) return rlw_fail(c, RLW_BAD_TYPE, c->at - 1, byte, RLW_RLX_DICT);
-    v->type = (rlw_rlx_type)byte;
-    switch (v->type) {
+    if (byte <= RLW_RLX_DICT) v->type = (rlw_rlx_type)byte; /* in C++ no enum holds more */
+    switch (byte) {
     case RLW_RLX_NONE:
     case RLW_RLX_NULL: return RLW_OK;
     case RLW_RLX_INT4:
@@ -243,8 +241,8 @@ static inline rlw_status rlw_rlx_read(rlw_rlx_reader *r, rlw_rlx_value *v) {
     /* The least item is a type byte; the least entry an empty key and a type byte. */
     case RLW_RLX_LIST: return rlw_rlx_read_count(r, 1, &v->as.count);
     case RLW_RLX_DICT: return rlw_rlx_read_count(r, 5, &v->as.count);
+    default: return rlw_fail(c, RLW_BAD_TYPE, c->at - 1, byte, RLW_RLX_DICT);
     }
-    return RLW_OK;
 }
 
 static inline rlw_status rlw_rlx_skim_text(rlw_rlx_reader *r, const rlw_text *text) {

@@ -1,0 +1,65 @@
+// All headers as C++17: they compile without a warning, and what they write they read.
+//
+// By hand, in this folder:
+//     c++ -std=c++17 -Wall -Wextra -I../../rlwire/include cxx.cpp -o cxx && ./cxx
+#include <rlwire/rlwire.h>
+
+#include <cstdio>
+#include <string_view>
+#include <type_traits>
+
+static_assert(std::is_trivially_copyable_v<rlw_rlx_value>);
+static_assert(std::is_standard_layout_v<rlw_rlx_reader>);
+
+namespace {
+
+int failed = 0;
+
+void check(bool good, const char *what) {
+    if (good) return;
+    std::fprintf(stderr, "cxx.cpp: not so: %s\n", what);
+    failed++;
+}
+
+rlw_status read_byte(unsigned type) {
+    const uint8_t bytes[9] = {static_cast<uint8_t>(type)};
+    const rlw_rlx_limits limits = RLW_RLX_DEFAULT_LIMITS;
+    rlw_rlx_reader reader;
+    rlw_rlx_value value;
+    rlw_rlx_reader_init(&reader, bytes, sizeof bytes, &limits);
+    return rlw_rlx_read(&reader, &value);
+}
+
+}  // namespace
+
+int main() {
+    rlw_writer writer;
+    const uint8_t *frame = nullptr, *body = nullptr;
+    std::size_t size = 0, body_size = 0;
+    rlw_writer_init(&writer, nullptr, 0);
+    check(rlw_rlx_begin(&writer) == RLW_OK, "begin");
+    check(rlw_rlx_put_text(&writer, "command", 7) == RLW_OK, "key");
+    check(rlw_rlx_put_string(&writer, "reset", 5) == RLW_OK, "string");
+    check(rlw_rlx_end(&writer, &frame, &size) == RLW_OK, "end");
+
+    rlw_cursor cursor;
+    rlw_cursor_init(&cursor, frame, size);
+    check(rlw_netstring_read(&cursor, 1000, &body, &body_size) == RLW_OK, "netstring");
+    const rlw_rlx_limits limits = RLW_RLX_DEFAULT_LIMITS;
+    rlw_rlx_reader reader;
+    rlw_rlx_reader_init(&reader, body, body_size, &limits);
+    check(rlw_rlx_skim(&reader) == RLW_OK, "skim");
+    check(std::string_view(reinterpret_cast<const char *>(body) + 8, 7) == "command", "its key");
+    check(body[15] == RLW_RLX_STRING, "its value's type");
+    rlw_writer_free(&writer);
+
+    // A byte that no enumerator has must never become one: in C++ that is undefined.
+    for (unsigned type = 0; type < 256; type++)
+        check((read_byte(type) == RLW_BAD_TYPE) == (type > RLW_RLX_DICT), "unknown types");
+
+    rlw_dtype dtype;
+    check(rlw_dtype_parse(reinterpret_cast<const uint8_t *>("float32"), 7, &dtype), "dtype");
+    check(rlw_image_mode_find(reinterpret_cast<const uint8_t *>("RGB"), 3) != nullptr, "mode");
+    std::printf("%d passed, %d failed\n", failed ? 0 : 1, failed ? 1 : 0);
+    return failed != 0;
+}

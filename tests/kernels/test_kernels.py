@@ -1,0 +1,150 @@
+"""The C headers, without Python: compiled and run as a simulator's author would.
+
+The tests themselves are in C, beside this file; here they are built and their last line is read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import rlwire
+
+HERE = Path(__file__).resolve().parent
+VECTORS = HERE.parent / "vectors" / "rlx.json"
+INCLUDE = Path(rlwire.get_include())
+HEADERS = sorted(path.name for path in (INCLUDE / "rlwire").glob("*.h"))
+WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-pedantic", "-Werror"]
+SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+MESSAGES = 20_000  # run_sanitized takes a million
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def find_compiler(variable: str, names: Sequence[str]) -> list[str]:
+    if command := shlex.split(os.environ.get(variable, "")):
+        return command
+    for name in names:
+        if shutil.which(name):
+            return [name]
+    pytest.skip(f"no compiler: {variable} is not set, and none of {', '.join(names)} is on PATH")
+
+
+@pytest.fixture(scope="module")
+def cc() -> list[str]:
+    return find_compiler("CC", ["cc", "gcc", "clang"])
+
+
+@pytest.fixture(scope="module")
+def cxx() -> list[str]:
+    return find_compiler("CXX", ["c++", "g++", "clang++"])
+
+
+@pytest.fixture(scope="module")
+def sanitizers(
+    cc: list[str], cxx: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
+    """The environment of run_sanitized; skips where a program cannot even start under it."""
+    folder = tmp_path_factory.mktemp("probe")
+    for compiler, name in ((cc, "probe.c"), (cxx, "probe.cpp")):
+        (folder / name).write_text("int main(void) { return 0; }\n")
+        build = [*compiler, *SANITIZERS, str(folder / name), "-o", str(folder / "probe")]
+        for command in (build, [str(folder / "probe")]):
+            result = subprocess.run(command, capture_output=True, text=True)
+            if result.returncode:
+                pytest.skip(
+                    f"{shlex.join(compiler)} cannot build or run programs with "
+                    f"{SANITIZERS[0]}: {result.stderr.strip()[:300]}"
+                )
+    return {
+        **os.environ,
+        "CC": shlex.join(cc),
+        "CXX": shlex.join(cxx),
+        "PYTHON": sys.executable,
+        "MESSAGES": str(MESSAGES),
+        "RLWIRE_INCLUDE": str(INCLUDE),
+    }
+
+
+def run(command: Sequence[str | Path]) -> str:
+    result = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    assert result.returncode == 0, f"{result.stdout[-2000:]}\n{result.stderr[-4000:]}"
+    return result.stdout
+
+
+def outcomes(line: str) -> dict[str, int]:
+    return {name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", line)}
+
+
+def test_unit_tests(cc: list[str], tmp_path: Path) -> None:
+    program = tmp_path / "units"
+    run([*cc, "-std=c11", "-O3", *WARNINGS, f"-I{INCLUDE}", *HERE.glob("unit*.c"), "-o", program])
+    assert re.fullmatch(r"[1-9]\d+ passed, 0 failed\n", run([program]))
+
+
+def test_headers_as_cxx17(cxx: list[str], tmp_path: Path) -> None:
+    program = tmp_path / "cxx"
+    run([*cxx, "-std=c++17", "-O3", *WARNINGS, f"-I{INCLUDE}", HERE / "cxx.cpp", "-o", program])
+    assert run([program]) == "1 passed, 0 failed\n"
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_each_header_stands_alone(
+    cc: list[str], cxx: list[str], tmp_path: Path, header: str
+) -> None:
+    for compiler, standard, name in ((cc, "c11", "alone.c"), (cxx, "c++17", "alone.cpp")):
+        source = tmp_path / name
+        source.write_text(f"#include <rlwire/{header}>\nint main(void) {{ return 0; }}\n")
+        run([*compiler, f"-std={standard}", *WARNINGS, f"-I{INCLUDE}", "-fsyntax-only", source])
+
+
+def test_mutated_messages(cc: list[str], tmp_path: Path) -> None:
+    corpus, program = tmp_path / "corpus.bin", tmp_path / "fuzz"
+    run([sys.executable, HERE / "corpus.py", VECTORS, corpus])
+    run([*cc, "-std=c11", "-O3", *WARNINGS, f"-I{INCLUDE}", HERE / "fuzz.c", "-o", program])
+    first, again, other = (
+        outcomes(run([program, corpus, str(MESSAGES), seed])) for seed in ("7", "7", "8")
+    )
+    assert first == again  # a finding can be had again by its seed
+    assert first != other
+    assert sum(first.values()) - first["whole"] - first["data_found"] == MESSAGES
+    assert first["NO_MEMORY"] == 0
+    unreached = [name for name, count in first.items() if not count and name != "NO_MEMORY"]
+    assert unreached == []
+
+
+def test_run_sanitized(sanitizers: dict[str, str], tmp_path: Path) -> None:
+    result = subprocess.run(
+        [HERE / "run_sanitized"], cwd=tmp_path, env=sanitizers, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stdout + result.stderr[-4000:]
+    assert re.search(rf"^fuzz: {MESSAGES} messages", result.stdout, re.MULTILINE)
+    assert re.search(r"^3 passed, 0 failed, \d+ s$", result.stdout, re.MULTILINE)
+
+
+def test_run_sanitized_sees_one_byte_too_many(sanitizers: dict[str, str], tmp_path: Path) -> None:
+    broken = tmp_path / "include"
+    shutil.copytree(INCLUDE, broken)
+    header = broken / "rlwire" / "utf8.h"
+    good = header.read_text()
+    bad = good.replace("if (size - i <= more) return i;", "if (size - i < more) return i;")
+    assert bad != good
+    header.write_text(bad)
+    result = subprocess.run(
+        [HERE / "run_sanitized"],
+        env={**sanitizers, "RLWIRE_INCLUDE": str(broken)},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 1
+    assert "AddressSanitizer: heap-buffer-overflow" in result.stderr
+    assert re.search(r"^unit tests: FAILED", result.stdout, re.MULTILINE)
+    assert re.search(r"^\d passed, [1-3] failed, \d+ s$", result.stdout, re.MULTILINE)
