@@ -7,6 +7,7 @@ Switches (environment variables):
 
 import os
 import sys
+from glob import glob
 
 import numpy
 from Cython.Build import cythonize
@@ -79,6 +80,7 @@ setup(
             name,
             [name.replace(".", "/") + ".pyx"],
             include_dirs=["rlwire/include", numpy.get_include()],
+            depends=glob("rlwire/include/rlwire/*.h"),
             define_macros=macros,
             extra_compile_args=compile_args,
             extra_link_args=link_args,

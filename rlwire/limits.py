@@ -20,7 +20,7 @@ class Limits:
             a codec works on memory the caller already holds, so there is no reason to be stricter.
         received: bytes in one message that a connection accepts from its peer. 64 MiB: a batch of
             several hundred Atari stacks fits, and a thousand hostile peers cannot take a server's
-            memory with one length prefix each. At most `message`.
+            memory with one length prefix each. Where `message` is smaller, that one counts.
         depth: lists and dictionaries inside each other. 64: deeper than any observation, and
             far from the C stack's end.
         items: list items and dictionary entries in one message, counted over all levels. 2**20:
@@ -44,8 +44,9 @@ class Limits:
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"limit {name} must be a positive int, not {value!r}")
         # The kernels add small constants to sizes in 64-bit arithmetic and recurse per level.
-        if self.message >= 2**60:
-            raise ValueError("limit message must be below 2**60")
+        for name in ("message", "received"):
+            if getattr(self, name) >= 2**60:
+                raise ValueError(f"limit {name} must be below 2**60")
         if self.depth > 500:
             raise ValueError("limit depth must be at most 500, the decoder recurses per level")
         if self.dims > 32:

@@ -63,7 +63,14 @@ def test_options_exist() -> None:
     """Each option of `rlwire` that a page names is one that the program has."""
     helps = "".join(
         subprocess.run(
-            [sys.executable, "-P" if sys.version_info >= (3, 11) else "-I", "-m", "rlwire", *command, "--help"],
+            [
+                sys.executable,
+                "-P" if sys.version_info >= (3, 11) else "-I",
+                "-m",
+                "rlwire",
+                *command,
+                "--help",
+            ],
             capture_output=True,
             text=True,
             timeout=60,

@@ -361,7 +361,11 @@ class Connection:
                     return
             elif self._sendmsg is not None and len(buffers) <= _IOV_MAX:
                 sent = self._sendmsg(buffers)
-                if sent == sum(map(len, buffers)):
+                if len(buffers) == 3:  # before, of and behind one large array
+                    before, array, behind = buffers
+                    if sent == len(before) + len(array) + len(behind):
+                        return
+                elif sent == sum(map(len, buffers)):
                     return
         except BaseException as error:
             self._send_failed(buffers, error)
@@ -455,25 +459,37 @@ class Connection:
 
     def _receive_expected(self) -> Any:
         """Return the next event, whose message probably is as large as the last one."""
-        reader, recv_into = self._reader, self._recv_into
-        self._expecting = False
+        reader, recv_into, frame_size = self._reader, self._recv_into, self._frame_size
+        space = reader.like_last()
+        size = len(space)
+        have = 0
         try:
-            have = recv_into(reader.writable())
+            have = recv_into(space)
+            if have < size and have and frame_size(space, 0, have) == size:
+                have += recv_into(space[have:], 0, _WAITALL)
+            if have == size and frame_size(space, 0, size) == size:
+                session_receive = self._session_receive
+                events = session_receive(space)
+                if len(events) == 1:
+                    return events[0]
+                self._expecting = False
+                self._events.extend(events)
+                return self._receive_slowly(0.0)
         except _WAITED:
+            self._expecting = False
+            reader.adopt(space, have)
             return self._receive_slowly(self._kernel_timeout or 0.0)
         except OSError as error:
             self._lost(error)
-        if not have:
-            self._end_of_stream()
-        reader.advance(have)
-        try:
-            message = reader.frame()
         except RlwireError as error:
             self._session_failed(error)
             raise
-        if message is not None:
-            return self._take(message)
-        return self._receive_large() if reader.direct else self._receive_slowly(0.0)
+        # Another message, or not all of this one: the usual way.
+        self._expecting = False
+        if not have:
+            self._end_of_stream()
+        reader.adopt(space, have)
+        return self._receive_slowly(0.0)
 
     def _receive_large(self) -> Any:
         """Return the event of the large message that is being received, in one more read."""

@@ -87,9 +87,8 @@ class FrameReader:
                 return block[self._have :]
             # Nobody has fetched it: what follows begins the next frame, in the inbox.
         elif self._end == 0 and self.expecting:
-            pad, size = self._pad, self._likely
-            self._block = block = memoryview(self._arena.take(pad + size))[pad : pad + size]
-            self._have = 0
+            block = self.like_last()
+            self.adopt(block, 0)
             return block
         if self._end == len(self._store):
             self._make_room(1)
@@ -154,6 +153,18 @@ class FrameReader:
         self._start = self._end = 0
         self._store, self._view = self.inbox, self._small
         self.direct = True
+
+    def like_last(self) -> memoryview:
+        """Return a block for a frame as large as the last one, and leave it to the caller.
+
+        If such a frame fills it, the reader need not be told.
+        """
+        pad, size = self._pad, self._likely
+        return memoryview(self._arena.take(pad + size))[pad : pad + size]
+
+    def adopt(self, block: memoryview, have: int) -> None:
+        """Take a block from `like_last` back, with `have` bytes of whatever has come."""
+        self._block, self._have = block, have
 
     def take_block(self) -> memoryview:
         """Return the frame in the block, all of which has been written, and forget it."""

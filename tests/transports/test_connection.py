@@ -550,8 +550,9 @@ def serve_in_thread(connection: Connection, answer: Callable[[Any], Any]) -> thr
     return thread
 
 
-def test_exchange_and_serve(both: Any) -> None:
-    client, server = both()
+@pytest.mark.parametrize("spin", [None, 1e-4], ids=["sleep", "spin"])
+def test_exchange_and_serve(both: Any, spin: float | None) -> None:
+    client, server = both(Timeouts(spin=spin))
     thread = serve_in_thread(server, lambda event: [b"<", bytes(event), b">"])
     for size in SIZES:
         body = os.urandom(size)
@@ -640,7 +641,7 @@ def test_whole_steps_belong_to_one_thread_too(ends: Any) -> None:
     caught: list[BaseException] = []
 
     def use() -> None:
-        for action in (lambda: connection.exchange(b"x"), lambda: connection.serve(bytes)):
+        for action in (lambda: connection.exchange(b"x"), lambda: connection.serve(bytes)):  # type: ignore[no-untyped-call]
             try:
                 action()
             except LocalProtocolError as error:

@@ -256,7 +256,9 @@ static inline rlw_status rlw_rlx_skim_value(rlw_rlx_reader *r, uint32_t depth) {
     rlw_rlx_value v;
     rlw_text key;
     uint32_t i;
-    rlw_status status = rlw_rlx_read(r, &v);
+    rlw_status status;
+    v.as.text.size = 0; /* gcc -O1 does not see that rlw_rlx_read() sets it */
+    status = rlw_rlx_read(r, &v);
     if (status != RLW_OK) return status;
     if (v.type == RLW_RLX_STRING) return rlw_rlx_skim_text(r, &v.as.text);
     if (v.type != RLW_RLX_LIST && v.type != RLW_RLX_DICT) return RLW_OK;
