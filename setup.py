@@ -62,6 +62,7 @@ class BuildCython(build_ext):
     """Turns .pyx into C under build/, only when something is compiled: never for an sdist."""
 
     def build_extensions(self):
+        """Compile all modules."""
         Options.warning_errors = True
         generated = cythonize(
             self.extensions,

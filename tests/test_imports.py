@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -141,9 +142,16 @@ def loaded_by(modules: str) -> set[str]:
     program = f"import json, sys; before = set(sys.modules); import {modules}; " + (
         "print(json.dumps(sorted(set(sys.modules) - before)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
-    )
+    # Not in the source tree: its rlwire/ is not the installed package.
+    with tempfile.TemporaryDirectory() as elsewhere:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+            cwd=elsewhere,
+        )
     return set(json.loads(done.stdout))
 
 

@@ -641,7 +641,11 @@ def test_whole_steps_belong_to_one_thread_too(ends: Any) -> None:
     caught: list[BaseException] = []
 
     def use() -> None:
-        for action in (lambda: connection.exchange(b"x"), lambda: connection.serve(bytes)):  # type: ignore[no-untyped-call]
+        actions: list[Callable[[], Any]] = [
+            lambda: connection.exchange(b"x"),
+            lambda: connection.serve(bytes),
+        ]
+        for action in actions:
             try:
                 action()
             except LocalProtocolError as error:

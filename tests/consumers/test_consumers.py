@@ -1,0 +1,257 @@
+"""Programs of somebody else's that use what rlwire installs for C, C++ and Cython.
+
+Each is built in an empty folder, from a copy, with nothing but what `rlwire.get_include()` and the
+packages on sys.path give.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlwire
+from rlwire.adapters.relaax import RLXServer
+from rlwire.codecs import rlx
+
+HERE = Path(__file__).resolve().parent
+INCLUDE = Path(rlwire.get_include())
+WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-pedantic", "-Werror"]
+STEPS = 1000
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def find_compiler(variable: str, names: Sequence[str]) -> list[str]:
+    if command := shlex.split(os.environ.get(variable, "")):
+        return command
+    for name in names:
+        if shutil.which(name):
+            return [name]
+    pytest.skip(f"no compiler: {variable} is not set, and none of {', '.join(names)} is on PATH")
+
+
+def run(command: Sequence[str | Path], **options: Any) -> str:
+    result: subprocess.CompletedProcess[str] = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, timeout=200, **options
+    )
+    assert result.returncode == 0, f"{result.stdout[-2000:]}\n{result.stderr[-4000:]}"
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def cartpole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    cc = find_compiler("CC", ["cc", "gcc", "clang"])
+    folder = tmp_path_factory.mktemp("cartpole")
+    shutil.copy(HERE / "cartpole.c", folder)
+    run(
+        [*cc, "-std=c11", "-O2", *WARNINGS, f"-I{INCLUDE}", "cartpole.c", "-lm", "-o", "cartpole"],
+        cwd=folder,
+    )
+    return folder / "cartpole"
+
+
+@pytest.fixture(scope="module")
+def codec(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    cxx = find_compiler("CXX", ["c++", "g++", "clang++"])
+    folder = tmp_path_factory.mktemp("codec")
+    shutil.copy(HERE / "codec.cpp", folder)
+    run(
+        [*cxx, "-std=c++17", "-O2", *WARNINGS, f"-I{INCLUDE}", "codec.cpp", "-o", "codec"],
+        cwd=folder,
+    )
+    return folder / "codec"
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the built module `outside`."""
+    find_compiler("CC", ["cc", "gcc", "clang"])
+    folder = tmp_path_factory.mktemp("outside")
+    for name in ("outside.pyx", "build_outside.py"):
+        shutil.copy(HERE / name, folder)
+    run(
+        [sys.executable, "build_outside.py", "-q", "build_ext", "--inplace"],
+        cwd=folder,
+        env={**os.environ, "CFLAGS": "-O0 -g0"},
+    )
+    return folder
+
+
+class Balancer:
+    """Pushes the cart under the pole, and keeps all that it is told."""
+
+    def __init__(self) -> None:
+        self.exploit: list[bool] = []
+        self.resets = 0
+        self.updates: list[tuple[float | None, np.ndarray, bool]] = []
+        self.closed = threading.Event()
+
+    def init(self, exploit: bool) -> bool:
+        self.exploit.append(exploit)
+        return True
+
+    def update(self, reward: float | None, state: np.ndarray, terminal: bool) -> int:
+        self.updates.append((reward, state, terminal))
+        # Clumsy now and then, so that poles fall: the simulator has to begin anew.
+        careless = len(self.updates) % 90 > 60
+        return int(careless or state[2] + state[3] > 0)
+
+    def reset(self) -> bool:
+        self.resets += 1
+        return True
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def test_c_simulator_plays_a_python_agent(cartpole: Path) -> None:
+    agent = Balancer()
+    with RLXServer(lambda parameter_server: agent, "127.0.0.1:0") as server:
+        port = str(server.address).rpartition(":")[2]
+        output = run([cartpole, "127.0.0.1", port, str(STEPS)])
+        assert agent.closed.wait(10)
+
+    begun = [update for update in agent.updates if update[0] is None]
+    stepped = [update for update in agent.updates if update[0] is not None]
+    ended = [update for update in agent.updates if update[2]]
+    assert len(stepped) == STEPS
+    assert {reward for reward, _, _ in stepped} == {1.0}
+    assert all(type(terminal) is bool for _, _, terminal in agent.updates)
+    for _, state, _ in agent.updates:
+        assert state.dtype == np.float32
+        assert state.shape == (4,)
+    assert agent.exploit == [False]
+    assert agent.resets == len(ended) > 5
+    # The last episode may have been cut off by the end of the run.
+    assert len(begun) - len(ended) in (0, 1)
+    assert output == f"{STEPS} steps, {len(ended)} episodes\n"
+
+    # The physics arrived: an episode begins upright and ends fallen or off the track, each
+    # position is the last one plus 20 ms of its speed, and nothing happens after the end.
+    for _, state, terminal in begun:
+        assert not terminal
+        assert np.all(np.abs(state) <= 0.05)
+    for _, state, _ in ended:
+        assert abs(state[0]) > 2.4 or abs(state[2]) > np.radians(12) - 1e-6
+    for (_, before, terminal), (reward, after, _) in zip(
+        agent.updates, agent.updates[1:], strict=False
+    ):
+        assert terminal == (reward is None)
+        if not terminal:
+            np.testing.assert_allclose(after[0], before[0] + 0.02 * before[1], atol=1e-6)
+            np.testing.assert_allclose(after[2], before[2] + 0.02 * before[3], atol=1e-6)
+
+
+class Refuser(Balancer):
+    def update(self, reward: float | None, state: np.ndarray, terminal: bool) -> int:
+        super().update(reward, state, terminal)
+        return 2
+
+
+class Failing(Balancer):
+    def update(self, reward: float | None, state: np.ndarray, terminal: bool) -> int:
+        raise ValueError("no idea")
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (Refuser, "the action is 2, not 0 or 1"),
+        (Failing, "expected the response action, got error can't update state: ValueError"),
+    ],
+    ids=["wrong action", "error reply"],
+)
+def test_c_simulator_checks_each_reply(
+    cartpole: Path, make: type[Balancer], complaint: str
+) -> None:
+    agent = make()
+    with RLXServer(lambda parameter_server: agent, "127.0.0.1:0") as server:
+        port = str(server.address).rpartition(":")[2]
+        result = subprocess.run(
+            [cartpole, "127.0.0.1", port, "10"], capture_output=True, text=True, timeout=60
+        )
+    assert result.returncode == 1
+    assert complaint in result.stderr
+
+
+def test_cxx_file(codec: Path) -> None:
+    assert run([codec]).splitlines() == [
+        "command: update",
+        "reward: 1.500000",
+        "state: 0.250000 -2.000000 3.000000",
+        "terminal: false",
+    ]
+    frame = subprocess.run([codec, "frame"], capture_output=True, check=True).stdout
+    state = np.array([0.25, -2, 3], np.float32)
+    message = {"command": "update", "reward": 1.5, "state": state, "terminal": False}
+    assert frame == rlx.encode(message, framed=True)
+
+
+OUTSIDE = """
+import json
+import sys
+
+sys.path.insert(0, ".")
+import numpy as np
+import outside
+from rlwire.codecs import rlx
+
+state = np.arange(84 * 84, dtype=np.float32).reshape(84, 84)
+message = {"command": "update", "reward": -1.0, "state": state, "terminal": False}
+pipe = outside.Pipe()
+seen = []
+for send in (pipe.send, pipe.send_in_place, pipe.send_by_parts, outside.round_trip):
+    got = send(message)
+    seen.append(
+        {
+            "keys": list(got),
+            "equal": bool(np.array_equal(got["state"], state)),
+            "view": got["state"].base is not None,
+            "writable": bool(got["state"].flags.writeable),
+        }
+    )
+small = state[0, :4].copy()
+wire = outside.kernel_update(0.5, small)
+print(json.dumps({
+    "seen": seen,
+    "same": wire == rlx.encode({"command": "update", "reward": 0.5, "state": small}),
+    "empty": outside.kernel_update(0.0, small[:0])
+    == rlx.encode({"command": "update", "reward": 0.0, "state": small[:0]}),
+    "types": outside.kernel_types(wire),
+    "cut": outside.kernel_types(wire[:-1]),
+    "file": outside.__file__,
+}))
+"""
+
+
+def test_cython_module(outside: Path) -> None:
+    report = json.loads(run([sys.executable, "-c", OUTSIDE], cwd=outside))
+    assert Path(report["file"]).parent == outside
+    assert report["same"] is True
+    assert report["empty"] is True
+    assert report["types"] == {"command": 3, "reward": 4, "state": 7}
+    assert report["cut"] == "the message ends inside a field"
+    assert len(report["seen"]) == 4
+    for index, seen in enumerate(report["seen"]):
+        assert seen["keys"] == ["command", "reward", "state", "terminal"]
+        assert seen["equal"] is True
+        assert seen["view"] is True  # of a Block, or of the bytes
+        assert seen["writable"] is (index != 2)  # bytes are not
+
+
+def test_get_include_is_inside_the_package() -> None:
+    assert (INCLUDE / "rlwire" / "rlwire.h").is_file()
+    assert INCLUDE.parent.name == "rlwire"
+    for declarations in ("kernels.pxd", "buffers.pxd", "codecs/rlx_encoder.pxd", "__init__.pxd"):
+        assert (INCLUDE.parent / declarations).is_file()
