@@ -47,6 +47,9 @@ cdef extern from "rlwire/cursor.h" nogil:
         rlw_fault fault
     void rlw_cursor_init(rlw_cursor *c, const uint8_t *data, size_t size) noexcept
     size_t rlw_left(const rlw_cursor *c) noexcept
+    rlw_status rlw_take(rlw_cursor *c, uint64_t size, const uint8_t **out) noexcept
+    rlw_status rlw_take_u8(rlw_cursor *c, uint8_t *out) noexcept
+    rlw_status rlw_take_u32le(rlw_cursor *c, uint32_t *out) noexcept
     rlw_status rlw_fail(rlw_cursor *c, rlw_status status, const uint8_t *at, uint64_t got,
                         uint64_t allowed) noexcept
 
@@ -61,6 +64,7 @@ cdef extern from "rlwire/writer.h" nogil:
     size_t rlw_written(const rlw_writer *w) noexcept
     rlw_status rlw_reserve(rlw_writer *w, size_t size) noexcept
     rlw_status rlw_put(rlw_writer *w, const void *data, size_t size) noexcept
+    rlw_status rlw_put_u32le(rlw_writer *w, uint32_t value) noexcept
 
 cdef extern from "rlwire/netstring.h" nogil:
     int RLW_NETSTRING_ROOM
@@ -70,6 +74,7 @@ cdef extern from "rlwire/netstring.h" nogil:
     uint8_t *rlw_netstring_prefix_before(uint8_t *end, uint64_t size) noexcept
 
 cdef extern from "rlwire/utf8.h" nogil:
+    size_t rlw_utf8_check(const uint8_t *p, size_t size) noexcept
     bint rlw_is_ascii(const uint8_t *p, size_t size) noexcept
 
 cdef extern from "rlwire/dtype.h" nogil:
@@ -154,6 +159,7 @@ cdef extern from "rlwire/rlx.h" nogil:
     rlw_status rlw_rlx_read_text(rlw_rlx_reader *r, rlw_text *out) noexcept
     rlw_status rlw_rlx_count(rlw_rlx_reader *r, const uint8_t *at, uint64_t count) noexcept
     rlw_status rlw_rlx_read(rlw_rlx_reader *r, rlw_rlx_value *v) noexcept
+    rlw_status rlw_rlx_skim(rlw_rlx_reader *r) noexcept
     size_t rlw_rlx_find_data(const uint8_t *start, const uint8_t *message, size_t size,
                              size_t least, const rlw_rlx_limits *limits) noexcept
     rlw_status rlw_rlx_put_version(rlw_writer *w) noexcept
@@ -174,3 +180,5 @@ cdef extern from "rlwire/rlx.h" nogil:
                                       uint32_t size) noexcept
     rlw_status rlw_rlx_put_image_head(rlw_writer *w, const void *mode, uint32_t mode_size,
                                       uint32_t width, uint32_t height, uint32_t size) noexcept
+    rlw_status rlw_rlx_begin(rlw_writer *w) noexcept
+    rlw_status rlw_rlx_end(rlw_writer *w, const uint8_t **frame, size_t *size) noexcept

@@ -31,7 +31,8 @@ from rlwire.errors import (
 )
 from rlwire.transports.framing import FrameReader
 from rlwire.transports.interface import Buffer, StreamSession
-from rlwire.transports.sockets import Timeouts, set_kernel_timeout, spinning
+from rlwire.transports.sockets import WAITED, Timeouts, set_kernel_timeout, spinning
+from rlwire.transports.tls import TLSSocket
 
 __all__ = ["Connection"]
 
@@ -39,9 +40,6 @@ logger = logging.getLogger(__name__)
 
 _WAITALL = getattr(socket, "MSG_WAITALL", 0)
 _IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
-# What the kernel's timeout raises. Elsewhere than on Windows TimeoutError is ETIMEDOUT: the
-# network gave up, the connection is lost.
-_WAITED = TimeoutError if sys.platform == "win32" else BlockingIOError
 _LAST_WORDS = 1.0  # seconds for a refused peer to take in what it is told
 
 
@@ -108,7 +106,7 @@ class Connection:
         self._session_receive_whole = session.receive_whole
         self._frame_size = session.frame_size
         self._idle, self._read, self._write = timeouts.idle, timeouts.read, timeouts.write
-        self._tls = _TLS(sock) if isinstance(sock, ssl.SSLSocket) else None
+        self._tls = TLSSocket(sock) if isinstance(sock, ssl.SSLSocket) else None
         io: Any = self._tls or sock
         self._recv_into: Callable[..., int] = io.recv_into
         if timeouts.spin is not None and self._tls is None and hasattr(socket, "MSG_DONTWAIT"):
@@ -208,7 +206,7 @@ class Connection:
         recv_into, receive_whole = self._recv_into, self._session_receive_whole
         try:
             have = recv_into(inbox)
-        except _WAITED:
+        except WAITED:
             return self._receive_slowly(self._kernel_timeout or 0.0)
         except OSError as error:
             self._lost(error)
@@ -277,7 +275,7 @@ class Connection:
             else:
                 try:
                     have = recv_into(inbox)
-                except _WAITED:
+                except WAITED:
                     event = self._receive_slowly(self._kernel_timeout or 0.0)
                 except OSError as error:
                     self._lost(error)
@@ -374,7 +372,7 @@ class Connection:
 
     def _send_failed(self, buffers: Sequence[Buffer], error: BaseException) -> None:
         """Go on after the first attempt to send raised `error`, or raise."""
-        if isinstance(error, _WAITED):
+        if isinstance(error, WAITED):
             self._send_rest(buffers, 0)  # half of the time is over, the rest of it follows
             return
         if isinstance(error, OSError):
@@ -387,7 +385,7 @@ class Connection:
         if sent < 0:
             self._send_failed(buffers, error)
             return self.receive()
-        if isinstance(error, _WAITED):
+        if isinstance(error, WAITED):
             return self._receive_slowly(self._kernel_timeout or 0.0)
         if isinstance(error, OSError):
             self._lost(error)
@@ -446,7 +444,7 @@ class Connection:
                         sent = self._send(rest[first])
                     else:
                         sent = self._sendmsg(rest[first : first + _IOV_MAX])
-                except _WAITED:
+                except WAITED:
                     sent = 0
         except BaseException as error:
             if isinstance(error, OSError) and not isinstance(error, DeadlineExceeded):
@@ -475,7 +473,7 @@ class Connection:
                 self._expecting = False
                 self._events.extend(events)
                 return self._receive_slowly(0.0)
-        except _WAITED:
+        except WAITED:
             self._expecting = False
             reader.adopt(space, have)
             return self._receive_slowly(self._kernel_timeout or 0.0)
@@ -483,6 +481,9 @@ class Connection:
             self._lost(error)
         except RlwireError as error:
             self._session_failed(error)
+            raise
+        except BaseException:
+            self._interrupted(have)
             raise
         # Another message, or not all of this one: the usual way.
         self._expecting = False
@@ -497,10 +498,13 @@ class Connection:
         space = reader.writable()
         try:
             got = recv_into(space, 0, _WAITALL)
-        except _WAITED:
+        except WAITED:
             return self._receive_slowly(self._kernel_timeout or 0.0)
         except OSError as error:
             self._lost(error)
+        except BaseException:
+            self._interrupted(1)
+            raise
         if not got:
             self._end_of_stream()
         reader.advance(got)
@@ -573,13 +577,21 @@ class Connection:
         try:
             # Only the rest of a large message is waited for whole: nothing follows it in `space`.
             got = self._recv_into(space, 0, _WAITALL if self._reader.direct else 0)
-        except _WAITED:
+        except WAITED:
             return
         except OSError as error:
             self._lost(error)
+        except BaseException:
+            self._interrupted(self._reader.partial[0])
+            raise
         if got == 0:
             self._end_of_stream()
         self._reader.advance(got)
+
+    def _interrupted(self, have: int) -> None:
+        """After a Ctrl-C inside a message nobody knows how much of it came."""
+        if have:
+            self.close()
 
     def _too_late(self) -> NoReturn:
         have, want = self._reader.partial
@@ -652,56 +664,6 @@ class Connection:
             self._tls.send_timeout = seconds
         else:
             set_kernel_timeout(self._sock, socket.SO_SNDTIMEO, seconds)
-
-
-class _TLS:
-    """Gives an SSLSocket the calls of a plain socket with kernel timeouts.
-
-    TLS needs Python-level timeouts: one record may take several system calls.
-    """
-
-    __slots__ = ("_current", "_sock", "receive_timeout", "send_timeout")
-
-    def __init__(self, sock: ssl.SSLSocket) -> None:
-        self._sock = sock
-        self._current = sock.gettimeout()
-        self.receive_timeout: float | None = None
-        self.send_timeout: float | None = None
-
-    def handshake(self, seconds: float | None) -> None:
-        self._limit(seconds)
-        self._sock.do_handshake()
-
-    def recv_into(self, space: bytearray | memoryview, count: int = 0, flags: int = 0) -> int:
-        self._limit(self.receive_timeout)
-        try:
-            return self._sock.recv_into(space, len(space))
-        except TimeoutError as error:
-            raise _WAITED from error
-
-    def send(self, data: Buffer) -> int:
-        self._limit(self.send_timeout)
-        try:
-            return self._sock.send(data)
-        except TimeoutError as error:
-            raise _WAITED from error
-
-    def sendmsg(self, parts: Sequence[Buffer]) -> int:
-        # Small parts share a record; TLS copies what it encrypts in any case.
-        if sum(map(len, parts)) <= 16384:
-            return self.send(b"".join(parts))
-        return self.send(parts[0])
-
-    def say_goodbye(self) -> None:
-        """Send TLS's close_notify, without waiting for the peer's."""
-        with contextlib.suppress(OSError, ValueError):
-            self._sock.settimeout(0.0)
-            self._sock.unwrap()
-
-    def _limit(self, seconds: float | None) -> None:
-        if seconds != self._current:
-            self._sock.settimeout(seconds)
-            self._current = seconds
 
 
 def _nothing(*_: object) -> int:

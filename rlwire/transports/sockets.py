@@ -16,13 +16,14 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 from rlwire.errors import DeadlineExceeded
 from rlwire.transports.address import Address, AddressLike, parse
 
 __all__ = [
+    "WAITED",
     "Backoff",
     "Timeouts",
     "accept_delay",
@@ -38,6 +39,13 @@ __all__ = [
     "spinning",
     "unlink",
 ]
+
+
+WAITED = TimeoutError if sys.platform == "win32" else BlockingIOError
+"""What a call raises when a kernel timeout comes.
+
+Elsewhere than on Windows TimeoutError is ETIMEDOUT: the network gave up, the connection is lost.
+"""
 
 
 @dataclass(frozen=True)
@@ -107,7 +115,8 @@ class Backoff:
 
 def spinning(recv_into: Callable[..., int], seconds: float) -> Callable[..., int]:
     """Return a `recv_into` that asks for `seconds` before it lets the system put it to sleep."""
-    dont_wait, give_way = socket.MSG_DONTWAIT, os.sched_yield
+    dont_wait = socket.MSG_DONTWAIT
+    give_way = getattr(os, "sched_yield", lambda: sleep(0.0))
 
     def receive(buffer: bytearray | memoryview, size: int = 0, flags: int = 0) -> int:
         until = 0.0

@@ -1,15 +1,21 @@
-"""TLS contexts with the settings that both ends should have; the rest of TLS is Python's ssl.
+"""TLS for stream sockets: contexts with the settings that both ends should have, and a wrapper.
 
-Certificates and keys are files in PEM form. Nothing here opens a socket.
+Certificates and keys are files in PEM form. Nothing here opens a socket; all else about TLS is
+Python's ssl.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import ssl
+from collections.abc import Sequence
 from typing import TypeAlias
 
-__all__ = ["client_context", "server_context"]
+from rlwire.transports.interface import Buffer
+from rlwire.transports.sockets import WAITED
+
+__all__ = ["TLSSocket", "client_context", "server_context"]
 
 _Path: TypeAlias = "str | os.PathLike[str]"
 
@@ -94,3 +100,61 @@ def _check_readable(path: _Path) -> None:
     # The ssl module's own error leaves the file's name out.
     with open(path, "rb"):
         pass
+
+
+class TLSSocket:
+    """Gives an SSLSocket the calls of a plain socket with kernel timeouts, for a connection.
+
+    TLS needs Python-level timeouts: one record may take several system calls.
+
+    Attributes:
+        receive_timeout: seconds that a call of `recv_into` may take, None for ever.
+        send_timeout: the same for `send` and `sendmsg`.
+    """
+
+    __slots__ = ("_current", "_sock", "receive_timeout", "send_timeout")
+
+    def __init__(self, sock: ssl.SSLSocket) -> None:
+        self._sock = sock
+        self._current = sock.gettimeout()
+        self.receive_timeout: float | None = None
+        self.send_timeout: float | None = None
+
+    def handshake(self, seconds: float | None) -> None:
+        """Run TLS's handshake."""
+        self._limit(seconds)
+        self._sock.do_handshake()
+
+    def recv_into(self, space: bytearray | memoryview, count: int = 0, flags: int = 0) -> int:
+        """Receive at least one byte; 0 at the end of the stream."""
+        self._limit(self.receive_timeout)
+        try:
+            return self._sock.recv_into(space, len(space))
+        except TimeoutError as error:
+            raise WAITED from error
+
+    def send(self, data: Buffer) -> int:
+        """Send and return how much was taken."""
+        self._limit(self.send_timeout)
+        try:
+            return self._sock.send(data)
+        except TimeoutError as error:
+            raise WAITED from error
+
+    def sendmsg(self, parts: Sequence[Buffer]) -> int:
+        """Send and return how much was taken, of all parts together."""
+        # Small parts share a record; TLS copies what it encrypts in any case.
+        if sum(map(len, parts)) <= 16384:
+            return self.send(b"".join(parts))
+        return self.send(parts[0])
+
+    def say_goodbye(self) -> None:
+        """Send TLS's close_notify, without waiting for the peer's."""
+        with contextlib.suppress(OSError, ValueError):
+            self._sock.settimeout(0.0)
+            self._sock.unwrap()
+
+    def _limit(self, seconds: float | None) -> None:
+        if seconds != self._current:
+            self._sock.settimeout(seconds)
+            self._current = seconds

@@ -116,7 +116,7 @@ static void the_longest_text(void) {
 static void every_text_of_up_to_three_bytes_is_safe(void) {
     static const char letters[] = "<>|=?biufcSUmMOVa0123489[],( \n\x80";
     const size_t n = sizeof letters; /* its NUL included */
-    size_t a, b, c, taken = 0;
+    size_t a, b, c, taken = 0, outside = 0;
     for (a = 0; a < n; a++)
         for (b = 0; b < n; b++)
             for (c = 0; c < n; c++) {
@@ -128,8 +128,9 @@ static void every_text_of_up_to_three_bytes_is_safe(void) {
                 if (!rlw_dtype_parse(text, 3, &d)) continue;
                 taken++;
                 if (d.itemsize == 0 || !strchr("biufcSUmM", d.kind) || !strchr("<>|", d.order))
-                    CHECK(!"an accepted dtype is out of the grammar");
+                    outside++;
             }
+    EQUAL(outside, 0);
     CHECK(taken > 50);
 }
 

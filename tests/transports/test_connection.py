@@ -771,3 +771,32 @@ def test_broken_bytes_where_a_large_message_is_expected(ends: Any, blobs: Any) -
         connection.receive()
     with pytest.raises(ConnectionClosed, match="of no more use"):
         connection.receive()
+
+
+@pytest.mark.parametrize("before", [[], [20_000]], ids=["first", "expected"])
+@pytest.mark.parametrize("come", [0, 2_000, 10_000])
+def test_an_interrupt_while_receiving(ends: Any, blobs: Any, before: list[int], come: int) -> None:
+    class Interrupt(BaseException):
+        pass
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise Interrupt
+
+    connection, peer = ends()
+    for size in before:
+        peer.sendall(blobs.frame(bytes(size)))
+        assert len(connection.receive()) == size
+    peer.sendall(blobs.frame(bytes(20_000))[:come])
+    handler = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(Interrupt):
+            connection.receive()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+    # Between messages nothing is lost; inside one nobody knows how much of it has come.
+    assert connection.closed == (come > 0)
+    if not come:
+        peer.sendall(blobs.frame(b"fine"))
+        assert bytes(connection.receive()) == b"fine"

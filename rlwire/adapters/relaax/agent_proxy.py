@@ -56,6 +56,7 @@ class _Proxy:
         tls: ssl.SSLContext | None = None,
         limits: Limits = DEFAULT,
         dialect: Literal["relaax", "readme"] = "relaax",
+        dtype: Any = None,
         images: Literal["array", "float32", "pil"] = "float32",
         enabled_metrics: Mapping[str, bool] | None = None,
         enable_unknown_metrics: bool = True,
@@ -67,6 +68,7 @@ class _Proxy:
         self._session_options: dict[str, Any] = {
             "limits": limits,
             "dialect": dialect,
+            "dtype": dtype,
             "images": images,
         }
         self._enabled = enabled_metrics or {}
@@ -120,6 +122,7 @@ class AgentProxy(_Proxy):
         tls: for a server with TLS: see `rlwire.transports.tls.client_context`.
         limits: maxima for messages; `rlwire.limits.DEFAULT` by default.
         dialect: of RLX; "readme" for servers that follow the table in RELAAX's README.
+        dtype: of the arrays that a server of the readme dialect sends, which do not tell it.
         images: what an image in an action becomes.
         enabled_metrics: which metrics are sent, by name; the others are dropped on this side.
         enable_unknown_metrics: whether a metric that `enabled_metrics` does not name is sent.

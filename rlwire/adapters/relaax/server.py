@@ -83,6 +83,7 @@ class RLXServer:
             that returns one, which worker processes need.
         limits: maxima for messages.
         dialect: of RLX; "readme" for clients that follow the table in RELAAX's README.
+        dtype: of the arrays that clients of the readme dialect send, which do not tell it.
         images: what an image in a state becomes; RELAAX's agents expect "float32".
         loop_factory: makes the event loop of ``"asyncio"``, such as ``uvloop.new_event_loop``.
         worker_initializer: called first in each worker process, such as to set up its log.
@@ -106,6 +107,7 @@ class RLXServer:
         tls: TLS = None,
         limits: Limits = DEFAULT,
         dialect: Literal["relaax", "readme"] = "relaax",
+        dtype: Any = None,
         images: Literal["array", "float32", "pil"] = "float32",
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
         worker_initializer: Callable[[], None] | None = None,
@@ -134,7 +136,12 @@ class RLXServer:
             timeouts=dataclasses.replace(timeouts or Timeouts(), idle=idle_timeout),
             tls=tls,
             max_connections=max_connections,
-            session_options={"limits": limits, "dialect": dialect, "images": images},
+            session_options={
+                "limits": limits,
+                "dialect": dialect,
+                "dtype": dtype,
+                "images": images,
+            },
             initializer=worker_initializer,
         )
         self._running: _Threads | _Loop | _Processes | None = None
