@@ -65,6 +65,8 @@ cdef object _bad_text(Input *input, const rlw_text *text, problem, const Step *p
 
 cdef str _text(Input *input, const rlw_text *text, const Step *path):
     try:
+        if text.size <= 16:
+            return key_of(text.data, text.size)  # commands and responses repeat, as keys do
         return text_of(text.data, text.size)
     except UnicodeDecodeError as problem:
         raise _bad_text(input, text, problem, path) from None
