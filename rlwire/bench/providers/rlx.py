@@ -21,20 +21,16 @@ from rlwire.sessions.rlx import Server
 from rlwire.transports.framing import FrameReader
 from rlwire.transports.tcp import Timeouts
 
-__all__ = ["RLX", "KeepingAgent", "RLXRow", "serve"]
+__all__ = ["RLX", "CountingAgent", "KeepingAgent", "RLXRow", "serve"]
 
 ANSWER_SECONDS = 10.0
 """After this long a server is taken for dead."""
 
 
-class KeepingAgent:
-    """Keeps what it was told last; counts its updates, and answers with the count.
-
-    An update without a state hands back what was kept: ``[state, reward, terminal]``.
-    """
+class CountingAgent:
+    """Counts its updates, and answers with the count; keeps nothing."""
 
     def __init__(self, parameter_server: Any) -> None:
-        self._kept: list[Any] | None = None
         self._count = 0
 
     def init(self, exploit: bool = False) -> bool:
@@ -46,13 +42,28 @@ class KeepingAgent:
         return True
 
     def update(self, reward: Any, state: Any, terminal: bool) -> Any:
+        """Return the count."""
+        self._count += 1
+        return self._count
+
+
+class KeepingAgent(CountingAgent):
+    """Keeps, besides, what it was told last.
+
+    An update without a state hands back what was kept: ``[state, reward, terminal]``.
+    """
+
+    def __init__(self, parameter_server: Any) -> None:
+        super().__init__(parameter_server)
+        self._kept: list[Any] | None = None
+
+    def update(self, reward: Any, state: Any, terminal: bool) -> Any:
         """Keep a state and return the count, or return what was kept."""
         if state is None:
             kept, self._kept = self._kept, None
             return kept
         self._kept = [state, reward, terminal]
-        self._count += 1
-        return self._count
+        return super().update(reward, state, terminal)
 
 
 def serve(report: Callable[[str], None], agent: str, spin: float | None = None) -> None:
