@@ -138,10 +138,10 @@ cdef int _put_array(Encoder self, Output *out, cnp.ndarray array, const Step *pa
                 path=path_of(path),
             )
         shape[i] = <uint32_t> cnp.PyArray_DIMS(array)[i]
-    if size > self._message or size > 0xFFFFFFFF:
-        raise LimitExceeded(
-            "message", min(self._message, 0xFFFFFFFF), size, path=path_of(path)
-        )
+    # Before a strided array is copied; what is small is counted when the message is complete.
+    if size > 0xFFFFFFFF or size + out.referenced > self._message:
+        raise LimitExceeded("message", min(self._message, 0xFFFFFFFF), size + out.referenced,
+                            path=path_of(path))
     array = contiguous(array)
     _checked(rlw_rlx_put_array_head(
         &out.writer, name, <uint32_t> name_size, <uint32_t> dims, shape, <uint32_t> size

@@ -607,3 +607,11 @@ def test_threads_share_an_encoder() -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_the_message_limit_is_met_before_the_last_array_is_copied() -> None:
+    strided = np.zeros((2, 100_000), np.uint8)[:, ::2]  # 100,000 bytes as a message has them
+    with pytest.raises(LimitExceeded) as caught:
+        rlx.encode({"state": [strided] * 3}, limits=Limits(message=250_000))
+    assert caught.value.path == "$.state[2]"
+    assert caught.value.size == 300_000
