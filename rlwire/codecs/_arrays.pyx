@@ -14,7 +14,7 @@ from rlwire.kernels cimport rlw_dtype, rlw_host_is_little, rlw_text
 
 import numpy as np
 
-from rlwire.errors import DecodeError, EncodeError
+from rlwire.errors import EncodeError
 
 cdef extern from *:
     """

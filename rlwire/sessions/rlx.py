@@ -168,6 +168,10 @@ class _Session:
         self._node = _CLOSED
 
 
+# `receive` and `receive_whole` repeat some lines on both sides: after a process switch the
+# interpreter runs cold, and one call more for each message shows in a round trip.
+
+
 class Client(_Session):
     """The environment's side: sends commands, receives replies."""
 
