@@ -21,6 +21,13 @@ cdef extern from "rlwire/status.h" nogil:
         RLW_BAD_SIZE
         RLW_BAD_PREFIX
         RLW_BAD_END
+        RLW_BAD_VARINT
+        RLW_BAD_TAG
+        RLW_BAD_WIRE
+        RLW_BAD_PACKED
+        RLW_BAD_PAYLOAD
+        RLW_BAD_UNKNOWN
+        RLW_BAD_ELEMENTS
         RLW_TRAILING
         RLW_OVER_MESSAGE
         RLW_OVER_DEPTH
@@ -28,6 +35,7 @@ cdef extern from "rlwire/status.h" nogil:
         RLW_OVER_DIMS
         RLW_OVER_STRING
         RLW_OVER_PIXELS
+        RLW_OVER_EXPANDED
         RLW_NO_MEMORY
     ctypedef struct rlw_fault:
         rlw_status status
@@ -77,6 +85,16 @@ cdef extern from "rlwire/utf8.h" nogil:
     size_t rlw_utf8_check(const uint8_t *p, size_t size) noexcept
     bint rlw_is_ascii(const uint8_t *p, size_t size) noexcept
 
+cdef extern from "rlwire/ucs4.h" nogil:
+    size_t RLW_NOT_UNICODE
+    size_t rlw_ucs4_trim(const uint32_t *text, size_t count) noexcept
+    size_t rlw_ucs4_size(const uint32_t *text, size_t count) noexcept
+    uint8_t *rlw_ucs4_to_utf8(uint8_t *to, const uint8_t *end, const uint32_t *text,
+                              size_t count) noexcept
+    size_t rlw_utf8_length(const uint8_t *data, size_t size) noexcept
+    size_t rlw_utf8_to_ucs4(const uint8_t *data, size_t size, uint32_t *out,
+                            size_t room) noexcept
+
 cdef extern from "rlwire/dtype.h" nogil:
     ctypedef struct rlw_dtype:
         char kind
@@ -97,6 +115,113 @@ cdef extern from "rlwire/image.h" nogil:
     void rlw_unit_floats(const uint8_t *pixels, size_t count, float *out) noexcept
     void rlw_unpack_bits(const uint8_t *bits, uint32_t width, uint32_t height,
                          uint8_t *out) noexcept
+
+cdef extern from "rlwire/protobuf.h" nogil:
+    ctypedef enum rlw_wire:
+        RLW_WIRE_VARINT
+        RLW_WIRE_FIXED64
+        RLW_WIRE_BYTES
+        RLW_WIRE_GROUP
+        RLW_WIRE_END_GROUP
+        RLW_WIRE_FIXED32
+    ctypedef struct rlw_field:
+        uint32_t number
+        uint32_t wire
+        const uint8_t *at
+        uint64_t value
+        const uint8_t *data
+        size_t size
+    int RLW_VARINT_ROOM
+    size_t rlw_varint_size(uint64_t value) noexcept
+    uint8_t *rlw_store_varint(uint8_t *to, uint64_t value) noexcept
+    rlw_status rlw_take_varint(rlw_cursor *c, uint64_t *out) noexcept
+    rlw_status rlw_take_field(rlw_cursor *c, rlw_field *f) noexcept
+    rlw_status rlw_expect_wire(rlw_cursor *c, const rlw_field *f, rlw_wire wire) noexcept
+
+cdef extern from "rlwire/varint.h" nogil:
+    uint64_t rlw_varints_size_i32(const int32_t *values, size_t count) noexcept
+    uint64_t rlw_varints_size_u32(const uint32_t *values, size_t count) noexcept
+    uint64_t rlw_varints_size_u64(const uint64_t *values, size_t count) noexcept
+    uint8_t *rlw_varints_pack_i32(uint8_t *to, uint8_t *end, const int32_t *values,
+                                  size_t count) noexcept
+    uint8_t *rlw_varints_pack_u32(uint8_t *to, uint8_t *end, const uint32_t *values,
+                                  size_t count) noexcept
+    uint8_t *rlw_varints_pack_u64(uint8_t *to, uint8_t *end, const uint64_t *values,
+                                  size_t count) noexcept
+    size_t rlw_varints_count(const uint8_t *data, size_t size) noexcept
+    const uint8_t *rlw_varints_unpack_u32(const uint8_t *data, size_t size, uint32_t *out,
+                                          size_t count) noexcept
+    const uint8_t *rlw_varints_unpack_u64(const uint8_t *data, size_t size, uint64_t *out,
+                                          size_t count) noexcept
+    const uint8_t *rlw_varints_unpack_bool(const uint8_t *data, size_t size, uint8_t *out,
+                                           size_t count) noexcept
+    bint rlw_bools_are_plain(const uint8_t *data, size_t size) noexcept
+
+cdef extern from "rlwire/dm_env_rpc.h" nogil:
+    int RLW_TENSOR_DIMS
+    int RLW_TENSOR_VALUE_OFFSET
+    ctypedef enum rlw_tensor_kind:
+        RLW_TENSOR_NONE
+        RLW_TENSOR_FLOAT
+        RLW_TENSOR_DOUBLE
+        RLW_TENSOR_INT8
+        RLW_TENSOR_INT32
+        RLW_TENSOR_INT64
+        RLW_TENSOR_UINT8
+        RLW_TENSOR_UINT32
+        RLW_TENSOR_UINT64
+        RLW_TENSOR_BOOL
+        RLW_TENSOR_STRING
+        RLW_TENSOR_PROTO
+    ctypedef struct rlw_tensor:
+        uint32_t kind
+        uint32_t dims
+        int64_t shape[32]
+        uint64_t count
+        uint64_t total
+        uint32_t segments
+        const uint8_t *data
+        size_t size
+        uint32_t field
+        const uint8_t *at
+        const uint8_t *end
+        const uint8_t *shape_at
+    ctypedef struct rlw_tensor_sizes:
+        uint64_t data
+        uint64_t payload
+        uint64_t shape
+        uint64_t whole
+    ctypedef struct rlw_tensor_items:
+        rlw_cursor outer
+        rlw_cursor inner
+        uint32_t field
+    ctypedef struct rlw_any:
+        const uint8_t *url
+        size_t url_size
+        const uint8_t *value
+        size_t value_size
+    uint32_t rlw_tensor_itemsize(uint32_t kind) noexcept
+    bint rlw_tensor_is_memory(uint32_t kind) noexcept
+    rlw_status rlw_tensor_read(rlw_cursor *c, uint32_t dims_limit, rlw_tensor *t) noexcept
+    rlw_status rlw_tensor_read_value(rlw_cursor *c, rlw_tensor *t) noexcept
+    rlw_status rlw_tensor_read_payload(rlw_cursor *c, uint32_t kind, rlw_tensor *t) noexcept
+    rlw_status rlw_tensor_infer(rlw_cursor *c, rlw_tensor *t) noexcept
+    rlw_status rlw_tensor_decode(rlw_cursor *c, const rlw_tensor *t, void *out) noexcept
+    void rlw_tensor_items_init(rlw_tensor_items *items, const rlw_tensor *t) noexcept
+    bint rlw_tensor_next(rlw_tensor_items *items, const uint8_t **data, size_t *size) noexcept
+    rlw_status rlw_any_read(rlw_cursor *c, rlw_any *out) noexcept
+    bint rlw_tensor_all_equal(uint32_t kind, const void *values, size_t count) noexcept
+    uint64_t rlw_tensor_data_size(uint32_t kind, const void *values, size_t count) noexcept
+    bint rlw_tensor_measure(rlw_tensor_sizes *out, uint32_t field, uint32_t kind,
+                            uint64_t data_size, const int64_t *shape, uint32_t dims) noexcept
+    uint8_t *rlw_tensor_put_head(uint8_t *to, uint32_t field, uint32_t kind,
+                                 const rlw_tensor_sizes *sizes) noexcept
+    uint8_t *rlw_tensor_put_data(uint8_t *to, uint32_t kind, const void *values, size_t count,
+                                 const rlw_tensor_sizes *sizes) noexcept
+    uint8_t *rlw_tensor_put_tail(uint8_t *to, const int64_t *shape, uint32_t dims,
+                                 const rlw_tensor_sizes *sizes) noexcept
+    rlw_status rlw_put_tensor(rlw_writer *w, uint32_t kind, const void *values, size_t count,
+                              const int64_t *shape, uint32_t dims) noexcept
 
 cdef extern from "rlwire/rlx.h" nogil:
     ctypedef enum rlw_rlx_type:

@@ -29,6 +29,9 @@ class Limits:
         dims: dimensions of one array. 32, which every NumPy can hold.
         string: bytes of one string. 16 MiB.
         pixels: width times height of one image. 2**26, a little under Pillow's own limit.
+        expanded: bytes of one array that is larger than its bytes on the wire: one element that
+            stands for all, short varints, strings padded to the longest. 256 MiB: four times
+            `received`, so that a few bytes cannot take a server's memory.
     """
 
     message: int = 1_000_000_000
@@ -38,6 +41,7 @@ class Limits:
     dims: int = 32
     string: int = 16 * 1024 * 1024
     pixels: int = 2**26
+    expanded: int = 256 * 1024 * 1024
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -48,6 +48,7 @@ _LIMITS = {
     RLW_OVER_DIMS: "dims",
     RLW_OVER_STRING: "string",
     RLW_OVER_PIXELS: "pixels",
+    RLW_OVER_EXPANDED: "expanded",
 }
 
 
@@ -64,6 +65,14 @@ cdef str _detail(const rlw_fault *fault):
         return f": {got} announced, at most {allowed} fit"
     if fault.status == RLW_BAD_SIZE:
         return f": {got} bytes announced, {allowed} expected"
+    if fault.status == RLW_BAD_WIRE:
+        return f": got {got}, expected {allowed}"
+    if fault.status == RLW_BAD_TAG:
+        return f": got {got:#x}"
+    if fault.status == RLW_BAD_PACKED:
+        return f": it has {got} bytes"
+    if fault.status == RLW_BAD_ELEMENTS:
+        return f": {got} elements, {allowed} expected"
     if fault.status == RLW_TRAILING:
         return f": {got} of them"
     return ""

@@ -60,6 +60,18 @@ int main() {
     rlw_dtype dtype;
     check(rlw_dtype_parse(reinterpret_cast<const uint8_t *>("float32"), 7, &dtype), "dtype");
     check(rlw_image_mode_find(reinterpret_cast<const uint8_t *>("RGB"), 3) != nullptr, "mode");
+
+    const float observation[] = {1.5F, 2.5F};
+    const int64_t shape[] = {2};
+    rlw_tensor tensor;
+    float back[2] = {};
+    rlw_writer_init(&writer, nullptr, 0);
+    check(rlw_put_tensor(&writer, RLW_TENSOR_FLOAT, observation, 2, shape, 1) == RLW_OK, "tensor");
+    rlw_cursor_init(&cursor, writer.start, rlw_written(&writer));
+    check(rlw_tensor_read(&cursor, 32, &tensor) == RLW_OK, "its fields");
+    check(rlw_tensor_infer(&cursor, &tensor) == RLW_OK && tensor.total == 2, "its shape");
+    check(rlw_tensor_decode(&cursor, &tensor, back) == RLW_OK && back[1] == 2.5F, "its numbers");
+    rlw_writer_free(&writer);
     std::printf("%d passed, %d failed\n", failed ? 0 : 1, failed ? 1 : 0);
     return failed != 0;
 }

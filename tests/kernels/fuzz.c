@@ -1,107 +1,17 @@
-/* Mutates real messages and feeds them to the kernels, each in memory of exactly its size, so that
- * AddressSanitizer sees one byte too many. The same seed gives the same inputs everywhere.
- *
- *     fuzz CORPUS MESSAGES [SEED]
- *
- * CORPUS is what corpus.py writes: messages, each after its size (uint32, little-endian). First
- * every strict prefix of every message is read, then MESSAGES mutated ones. What must hold for
- * any input is asserted; a breach prints the input in hexadecimal and aborts.
+/* Mutates RLX messages and feeds them to the kernels; fuzz.h tells how it is run.
  *
  * By hand, in this folder:
  *     python3 corpus.py ../vectors/rlx.json corpus.bin
  *     cc -std=c11 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all \
  *         -I../../rlwire/include fuzz.c -o fuzz && ./fuzz corpus.bin 1000000
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "fuzz.h"
 
-#include <rlwire/rlwire.h>
-
-#define ROOM 16384 /* bytes of the longest input */
-#define MARKS 64   /* fields of a message that mutations aim at */
 #define DEEPEST 500
 
-typedef struct sample {
-    const uint8_t *data;
-    size_t size;
-    size_t marks[MARKS]; /* where lengths, counts and type bytes stand */
-    size_t mark_count;
-} sample;
+static uint64_t found_count;
 
-static sample *samples;
-static size_t sample_count;
-static uint64_t counts[RLW_NO_MEMORY + 1];
-static uint64_t whole_count, found_count;
-static volatile uint64_t touched; /* so that no read is optimised away */
-
-/* What is being fed, for the report of a breach. */
-static const uint8_t *current;
-static size_t current_size;
-static uint64_t current_number, seed = 1;
-
-static void die(const char *what, int line) {
-    size_t i;
-    fprintf(stderr, "fuzz.c:%d: message %llu of seed %llu: %s\n", line,
-            (unsigned long long)current_number, (unsigned long long)seed, what);
-    for (i = 0; i < current_size; i++) fprintf(stderr, "%02x", current[i]);
-    fprintf(stderr, "\n");
-    abort();
-}
-
-#define MUST(condition) \
-    do { \
-        if (!(condition)) die("not so: " #condition, __LINE__); \
-    } while (0)
-
-static void *memory(size_t size) {
-    void *block = malloc(size);
-    if (!block && size) {
-        fprintf(stderr, "fuzz: out of memory\n");
-        exit(2);
-    }
-    return block;
-}
-
-/* A copy that ends where its heap block ends. AddressSanitizer gives malloc(0) a byte that may be
- * read, so a few bytes stand before it. */
-#define BEFORE 8
-
-static uint8_t *exact(const uint8_t *data, size_t size) {
-    uint8_t *block = (uint8_t *)memory(BEFORE + size);
-    if (size) memcpy(block + BEFORE, data, size);
-    return block + BEFORE;
-}
-
-static void release(uint8_t *copy) { free(copy - BEFORE); }
-
-/* ---- chance ---- */
-
-static uint64_t chance_state;
-
-static uint64_t chance(void) { /* splitmix64 */
-    uint64_t z = (chance_state += UINT64_C(0x9E3779B97F4A7C15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return z ^ (z >> 31);
-}
-
-static size_t below(size_t n) { return n ? (size_t)(chance() % n) : 0; }
-
-/* ---- mutations, all within ROOM ---- */
-
-static uint8_t input[ROOM];
-static size_t input_size;
-
-static void replace(size_t at, size_t cut, const uint8_t *data, size_t size) {
-    if (at > input_size) at = input_size;
-    if (cut > input_size - at) cut = input_size - at;
-    if (input_size - cut + size > ROOM) return;
-    memmove(input + at + size, input + at + cut, input_size - at - cut);
-    if (size) memcpy(input + at, data, size);
-    input_size = input_size - cut + size;
-}
+/* ---- mutations that know RLX ---- */
 
 static uint32_t odd_number(void) {
     static const uint32_t odd[] = {
@@ -150,43 +60,19 @@ static void mutate(const sample *from, int framed, size_t shift) {
     static const uint8_t odd_bytes[] = {0,   1,   2,    3,    4,    5,    6,   7,  8,  9,
                                         10,  11,  12,   0x7F, 0x80, 0xC0, 0xED, 0xF4, 0xFF, ',',
                                         ':', '<', '>', '|',  'O',  'V',  'U'};
-    const sample *other = &samples[below(sample_count)];
-    size_t at = below(input_size + 1), mark = below(from->mark_count);
-    uint8_t byte, part[256];
-    if (from->mark_count) mark = from->marks[mark] + shift;
+    size_t at = below(input_size + 1), mark = some_mark(from, shift);
+    uint8_t byte;
     switch (below(framed ? 13 : 12)) {
     case 0:
-        if (at < input_size) input[at] ^= (uint8_t)(1u << below(8));
-        break;
-    case 1:
-        byte = odd_bytes[below(sizeof odd_bytes)];
-        replace(at, 1, &byte, 1);
-        break;
-    case 2:
-        byte = (uint8_t)chance();
-        replace(at, below(2), &byte, 1);
-        break;
-    case 3:
-    case 4: edit_number(mark); break;
-    case 5: edit_number(at); break;
-    case 6: /* another type for the same bytes */
+    case 1: edit_number(mark); break;
+    case 2: edit_number(at); break;
+    case 3: /* another type for the same bytes */
         byte = (uint8_t)below(13);
         replace(mark, 1, &byte, 1);
         break;
-    case 7: input_size = at; break;
-    case 8: /* the head of one, the tail of another */
-        mark = other->mark_count ? other->marks[below(other->mark_count)] : 0;
-        replace(at, input_size, other->data + mark, other->size - mark);
-        break;
-    case 9: { /* the same bytes twice */
-        size_t size = below(sizeof part < input_size - at ? sizeof part : input_size - at + 1);
-        memcpy(part, input + at, size);
-        replace(below(2) ? at : below(input_size + 1), 0, part, size);
-        break;
-    }
-    case 10: replace(at, below(16), NULL, 0); break;
-    case 11: nest(from->mark_count && below(4) ? mark : at); break;
-    default: edit_prefix(); break;
+    case 4: nest(from->mark_count && below(4) ? mark : at); break;
+    case 12: edit_prefix(); break;
+    default: mutate_bytes(odd_bytes, sizeof odd_bytes); break;
     }
 }
 
@@ -202,12 +88,6 @@ typedef struct walk {
     size_t first_data; /* offset of the first array or image of `least` bytes; 0: none */
     uint32_t deepest;
 } walk;
-
-static uint64_t add_up(const uint8_t *data, size_t size) {
-    uint64_t sum = 0;
-    while (size--) sum += *data++;
-    return sum;
-}
 
 static rlw_status put_value(rlw_writer *w, const rlw_rlx_value *v, int readme) {
     uint32_t shape[32], i;
@@ -325,15 +205,6 @@ static void walk_over(rlw_rlx_reader *r, const uint8_t *start, size_t least, rlw
 }
 
 /* ---- feeding ---- */
-
-static void check_cursor(const rlw_cursor *c, const uint8_t *start, size_t size,
-                         rlw_status status) {
-    MUST(c->at >= start && c->at <= start + size && c->end == start + size);
-    MUST(c->fault.status == status);
-    MUST(c->fault.at >= start && c->fault.at <= start + size);
-    if (status == RLW_NEED_MORE) MUST(c->fault.got > c->fault.allowed);
-    if (status >= RLW_OVER_MESSAGE) MUST(c->fault.got > c->fault.allowed);
-}
 
 /* A message without its frame, at `data` of exactly `size` bytes. */
 static rlw_status feed_message(const uint8_t *data, size_t size, const rlw_rlx_limits *limits,
@@ -455,8 +326,7 @@ static void choose_limits(rlw_rlx_limits *limits) {
     if (!below(8)) limits->depth = DEEPEST;
 }
 
-static void feed_one(void) {
-    const sample *from = &samples[below(sample_count)];
+static rlw_status feed_one(const sample *from) {
     size_t edits = below(16) ? 1 + below(4) : 0, shift = 0;
     int framed = below(4) == 0, readme = below(8) == 0;
     rlw_rlx_limits limits;
@@ -464,8 +334,7 @@ static void feed_one(void) {
     uint8_t *bytes;
     if (below(16) == 0) feed_dtype();
     choose_limits(&limits);
-    input_size = from->size;
-    memcpy(input, from->data, from->size);
+    begin_with(from);
     if (framed) {
         uint8_t room[RLW_NETSTRING_ROOM];
         uint8_t *prefix = rlw_netstring_prefix_before(room + sizeof room, input_size);
@@ -474,37 +343,23 @@ static void feed_one(void) {
         replace(input_size, 0, (const uint8_t *)",", 1);
     }
     while (edits--) mutate(from, framed, shift);
-    bytes = exact(input, input_size);
-    current = bytes;
-    current_size = input_size;
+    bytes = take_input();
     status = framed ? feed_frame(bytes, input_size, &limits, readme)
                     : feed_message(bytes, input_size, &limits, readme);
-    counts[status]++;
     release(bytes);
+    return status;
 }
 
-static void feed_prefixes(void) {
+static void feed_prefix(const sample *s, const uint8_t *bytes, size_t size) {
     static const rlw_rlx_limits limits = RLW_RLX_DEFAULT_LIMITS;
-    size_t i, size;
-    for (i = 0; i < sample_count; i++)
-        for (size = 0; size <= samples[i].size; size++) {
-            uint8_t *bytes = exact(samples[i].data, size);
-            rlw_status status;
-            current = bytes;
-            current_size = size;
-            status = feed_message(bytes, size, &limits, 0);
-            if (size == samples[i].size) MUST(status == RLW_OK);
-            /* OK: it ends between two entries, which only a frame can tell. */
-            MUST(status == RLW_OK || status == RLW_NEED_MORE || status == RLW_BAD_COUNT);
-            release(bytes);
-        }
+    rlw_status status = feed_message(bytes, size, &limits, 0);
+    if (size == s->size) MUST(status == RLW_OK);
+    /* OK: it ends between two entries, which only a frame can tell. */
+    MUST(status == RLW_OK || status == RLW_NEED_MORE || status == RLW_BAD_COUNT);
+    found_count = 0;
 }
 
 /* ---- the corpus ---- */
-
-static void mark(sample *s, size_t at) {
-    if (s->mark_count < MARKS) s->marks[s->mark_count++] = at;
-}
 
 static void mark_value(sample *s, rlw_rlx_reader *r) {
     rlw_rlx_value v;
@@ -530,81 +385,29 @@ static void mark_value(sample *s, rlw_rlx_reader *r) {
     }
 }
 
-static void load(const char *path) {
+static void mark_sample(sample *s) {
     static const rlw_rlx_limits limits = RLW_RLX_DEFAULT_LIMITS;
-    FILE *file = fopen(path, "rb");
-    uint8_t head[4];
-    if (!file) {
-        fprintf(stderr, "fuzz: cannot read %s\n", path);
-        exit(2);
-    }
-    while (fread(head, 1, 4, file) == 4) {
-        size_t size = rlw_load_u32le(head);
-        uint8_t *data = (uint8_t *)memory(size);
-        rlw_rlx_reader r;
-        rlw_text key;
-        sample *s;
-        if (size < 4 || size > ROOM / 2 || fread(data, 1, size, file) != size) {
-            fprintf(stderr, "fuzz: %s is not what corpus.py writes\n", path);
-            exit(2);
-        }
-        samples = (sample *)realloc(samples, (sample_count + 1) * sizeof *samples);
-        if (!samples) exit(2);
-        s = &samples[sample_count++];
-        s->data = current = data;
-        s->size = current_size = size;
-        s->mark_count = 0;
-        rlw_rlx_reader_init(&r, data, size, &limits);
-        MUST(rlw_rlx_read_version(&r) == RLW_OK);
-        while (r.c.at < r.c.end) {
-            mark(s, (size_t)(r.c.at - data));
-            MUST(rlw_rlx_read_text(&r, &key) == RLW_OK);
-            mark_value(s, &r);
-        }
-    }
-    fclose(file);
-    if (!sample_count) {
-        fprintf(stderr, "fuzz: %s is empty\n", path);
-        exit(2);
+    rlw_rlx_reader r;
+    rlw_text key;
+    rlw_rlx_reader_init(&r, s->data, s->size, &limits);
+    MUST(rlw_rlx_read_version(&r) == RLW_OK);
+    while (r.c.at < r.c.end) {
+        mark(s, (size_t)(r.c.at - s->data));
+        MUST(rlw_rlx_read_text(&r, &key) == RLW_OK);
+        mark_value(s, &r);
     }
 }
 
 int main(int argc, char **argv) {
-    static const char *const names[] = {
-        "OK",          "NEED_MORE",   "BAD_VERSION", "BAD_TYPE",   "BAD_COUNT",    "BAD_BOOLEAN",
-        "BAD_TEXT",    "BAD_DTYPE",   "BAD_MODE",    "BAD_SHAPE",  "BAD_SIZE",     "BAD_PREFIX",
-        "BAD_END",     "TRAILING",    "OVER_MESSAGE", "OVER_DEPTH", "OVER_ITEMS",  "OVER_DIMS",
-        "OVER_STRING", "OVER_PIXELS", "NO_MEMORY",
+    static const rlw_status reaches[] = {
+        RLW_OK,           RLW_NEED_MORE,   RLW_BAD_VERSION, RLW_BAD_TYPE,   RLW_BAD_COUNT,
+        RLW_BAD_BOOLEAN,  RLW_BAD_TEXT,    RLW_BAD_DTYPE,   RLW_BAD_MODE,   RLW_BAD_SHAPE,
+        RLW_BAD_SIZE,     RLW_BAD_PREFIX,  RLW_BAD_END,     RLW_TRAILING,   RLW_OVER_MESSAGE,
+        RLW_OVER_DEPTH,   RLW_OVER_ITEMS,  RLW_OVER_DIMS,   RLW_OVER_STRING, RLW_OVER_PIXELS,
     };
-    uint64_t total, unseen = 0;
-    clock_t began;
-    double seconds;
-    int i;
-    if (argc < 3 || argc > 4) {
-        fprintf(stderr, "usage: fuzz CORPUS MESSAGES [SEED]\n");
-        return 2;
-    }
-    total = strtoull(argv[2], NULL, 10);
-    if (argc == 4) seed = strtoull(argv[3], NULL, 10);
-    load(argv[1]);
-    chance_state = seed;
-    began = clock();
-    feed_prefixes();
-    whole_count = found_count = 0;
-    for (current_number = 0; current_number < total; current_number++) feed_one();
-    seconds = (double)(clock() - began) / (double)CLOCKS_PER_SEC;
-    printf("fuzz: %llu messages from %zu, seed %llu, %.1f s, %.0f/s:", (unsigned long long)total,
-           sample_count, (unsigned long long)seed, seconds,
-           seconds > 0 ? (double)total / seconds : 0.0);
-    for (i = RLW_OK; i <= RLW_NO_MEMORY; i++) {
-        printf(" %s=%llu", names[i], (unsigned long long)counts[i]);
-        if (counts[i] == 0 && i != RLW_NO_MEMORY) unseen++;
-    }
-    printf(" whole=%llu data_found=%llu\n", (unsigned long long)whole_count,
-           (unsigned long long)found_count);
-    if (total >= 20000 && (unseen || counts[RLW_NO_MEMORY] || !found_count)) {
-        fprintf(stderr, "fuzz: the mutations no longer reach every status\n");
-        return 1;
-    }
-    return 0;
+    static const fuzz_driver driver = {
+        "fuzz", mark_sample, feed_prefix, feed_one, reaches, sizeof reaches / sizeof *reaches,
+        "data_found", &found_count,
+    };
+    return fuzz_main(argc, argv, &driver);
 }

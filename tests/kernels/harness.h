@@ -46,6 +46,10 @@ void netstring_suite(void);
 void utf8_suite(void);
 void dtype_suite(void);
 void image_suite(void);
+void ucs4_suite(void);
+void varint_suite(void);
+void protobuf_suite(void);
+void dm_env_rpc_suite(void);
 void rlx_read_suite(void);
 void rlx_write_suite(void);
 

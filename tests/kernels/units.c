@@ -61,6 +61,10 @@ int main(void) {
     utf8_suite();
     dtype_suite();
     image_suite();
+    ucs4_suite();
+    varint_suite();
+    protobuf_suite();
+    dm_env_rpc_suite();
     rlx_read_suite();
     rlx_write_suite();
     printf("%lu passed, %lu failed\n", harness.passed, harness.failed);

@@ -3,13 +3,17 @@
 #define RLWIRE_H
 
 #include "cursor.h"
+#include "dm_env_rpc.h"
 #include "dtype.h"
 #include "endian.h"
 #include "image.h"
 #include "netstring.h"
+#include "protobuf.h"
 #include "rlx.h"
 #include "status.h"
+#include "ucs4.h"
 #include "utf8.h"
+#include "varint.h"
 #include "writer.h"
 
 #endif

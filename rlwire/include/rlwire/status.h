@@ -22,6 +22,13 @@ typedef enum rlw_status {
     RLW_BAD_SIZE,       /* got = data bytes announced, allowed = what shape and dtype ask for */
     RLW_BAD_PREFIX,     /* a length prefix that is not digits without a leading zero; got = byte */
     RLW_BAD_END,        /* the byte after a netstring is not a comma; got = the byte */
+    RLW_BAD_VARINT,     /* longer than ten bytes or 64 bits */
+    RLW_BAD_TAG,        /* got = a protobuf tag without a field number or with no wire type */
+    RLW_BAD_WIRE,       /* got = the wire type of a known field, allowed = the one it has */
+    RLW_BAD_PACKED,     /* got = bytes of a packed array, which ends inside an element */
+    RLW_BAD_PAYLOAD,    /* a tensor without a payload */
+    RLW_BAD_UNKNOWN,    /* a shape with more than one negative dimension */
+    RLW_BAD_ELEMENTS,   /* got = elements of a tensor, allowed = what its shape asks for */
     RLW_TRAILING,       /* bytes after the end of the message; got = how many */
     RLW_OVER_MESSAGE,   /* limits: got = the size asked for, allowed = the limit */
     RLW_OVER_DEPTH,
@@ -29,6 +36,7 @@ typedef enum rlw_status {
     RLW_OVER_DIMS,
     RLW_OVER_STRING,
     RLW_OVER_PIXELS,
+    RLW_OVER_EXPANDED,
     RLW_NO_MEMORY
 } rlw_status;
 
@@ -55,6 +63,13 @@ static inline const char *rlw_status_text(rlw_status status) {
     case RLW_BAD_SIZE: return "the data size does not fit the shape";
     case RLW_BAD_PREFIX: return "a netstring length is not digits without a leading zero";
     case RLW_BAD_END: return "a netstring does not end in a comma";
+    case RLW_BAD_VARINT: return "a varint is longer than 64 bits";
+    case RLW_BAD_TAG: return "not a protobuf tag";
+    case RLW_BAD_WIRE: return "a known field has another wire type";
+    case RLW_BAD_PACKED: return "a packed array ends inside an element";
+    case RLW_BAD_PAYLOAD: return "a tensor without a payload";
+    case RLW_BAD_UNKNOWN: return "a shape with more than one negative dimension";
+    case RLW_BAD_ELEMENTS: return "the number of elements does not fit the shape";
     case RLW_TRAILING: return "bytes after the end of the message";
     case RLW_OVER_MESSAGE: return "message over its limit";
     case RLW_OVER_DEPTH: return "nesting over its limit";
@@ -62,6 +77,7 @@ static inline const char *rlw_status_text(rlw_status status) {
     case RLW_OVER_DIMS: return "number of dimensions over its limit";
     case RLW_OVER_STRING: return "string over its limit";
     case RLW_OVER_PIXELS: return "image over its limit";
+    case RLW_OVER_EXPANDED: return "array larger than on the wire over its limit";
     case RLW_NO_MEMORY: return "out of memory";
     }
     return "unknown status";

@@ -1,0 +1,81 @@
+"""Nested dictionaries and dm_env_rpc's flat names, which nest at a period."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlwire.errors import EncodeError
+
+__all__ = ["flatten", "unflatten"]
+
+
+def flatten(
+    nested: Mapping[str, Any], separator: str = ".", *, strict: bool = True
+) -> dict[str, Any]:
+    """Return one flat dictionary; the keys on the way to each value are joined.
+
+    A mapping without entries is a value.
+
+    Args:
+        nested: mappings inside each other.
+        separator: what joins the keys.
+        strict: refuse keys that contain the separator, which `unflatten` would split.
+
+    Raises:
+        EncodeError: a key is not a str or contains the separator, or two values get one name.
+    """
+    flat: dict[str, Any] = {}
+    _flatten(nested, separator, strict, "", flat)
+    return flat
+
+
+def _flatten(
+    nested: Mapping[str, Any], separator: str, strict: bool, prefix: str, flat: dict[str, Any]
+) -> None:
+    for key, value in nested.items():
+        if not isinstance(key, str):
+            raise EncodeError(f"a key must be str, not {type(key).__qualname__} ({key!r})")
+        if strict and separator in key:
+            raise EncodeError(
+                f"the key {key!r} contains {separator!r}, which separates keys: flattened, it "
+                f"could not be told from nested ones"
+            )
+        name = prefix + key
+        if isinstance(value, Mapping) and value:
+            _flatten(value, separator, strict, name + separator, flat)
+        elif name in flat:
+            raise EncodeError(f"two values would be called {name!r}")
+        else:
+            flat[name] = value
+
+
+class _Branch(dict[str, Any]):
+    """A dictionary that unflatten made, not one that is a value."""
+
+
+def unflatten(flat: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
+    """Return nested dictionaries; each name is split into the keys on the way to its value.
+
+    Raises:
+        EncodeError: a name stands for a value and is the beginning of another's.
+    """
+    root = _Branch()
+    for name, value in flat.items():
+        *outer, last = name.split(separator)
+        branch = root
+        for key in outer:
+            inner = branch.setdefault(key, _Branch())
+            if type(inner) is not _Branch:
+                raise EncodeError(f"{name!r} needs {key!r} to hold values, but it is one itself")
+            branch = inner
+        if last in branch:
+            raise EncodeError(f"{name!r} is a value, but other names begin with it")
+        branch[last] = value
+    return _plain(root)
+
+
+def _plain(branch: _Branch) -> dict[str, Any]:
+    return {
+        key: _plain(value) if type(value) is _Branch else value for key, value in branch.items()
+    }

@@ -1,0 +1,384 @@
+"""What dm_env_rpc's messages are in Python: data types, specs, requests, responses.
+
+Plain values without behaviour; `rlwire.codecs.dm_env_rpc` is the face. A tensor is a NumPy array
+or scalar, a str, or, for the payload ``protos``, an `AnyMessage` or `ProtoArray`. Names and
+meaning are those of ``dm_env_rpc.proto``, version 1, and of its extension ``properties.proto``.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+__all__ = [
+    "ActionObservationSpecs",
+    "AnyMessage",
+    "CreateWorldRequest",
+    "CreateWorldResponse",
+    "DataType",
+    "DestroyWorldRequest",
+    "DestroyWorldResponse",
+    "EnvironmentStateType",
+    "JoinWorldRequest",
+    "JoinWorldResponse",
+    "LeaveWorldRequest",
+    "LeaveWorldResponse",
+    "ListPropertyRequest",
+    "ListPropertyResponse",
+    "PropertyRequest",
+    "PropertyResponse",
+    "PropertySpec",
+    "ProtoArray",
+    "ReadPropertyRequest",
+    "ReadPropertyResponse",
+    "Request",
+    "ResetRequest",
+    "ResetResponse",
+    "ResetWorldRequest",
+    "ResetWorldResponse",
+    "Response",
+    "Settings",
+    "Status",
+    "Step",
+    "StepRequest",
+    "StepResponse",
+    "StepResult",
+    "TensorSpec",
+    "WritePropertyRequest",
+    "WritePropertyResponse",
+]
+
+Settings: TypeAlias = dict[str, Any]
+"""World, agent or episode settings: names and tensors."""
+
+
+class DataType(enum.IntEnum):
+    """The eleven payloads of a tensor."""
+
+    INVALID_DATA_TYPE = 0
+    FLOAT = 1
+    DOUBLE = 2
+    INT8 = 3
+    INT32 = 4
+    INT64 = 5
+    UINT8 = 6
+    UINT32 = 7
+    UINT64 = 8
+    BOOL = 9
+    STRING = 10
+    PROTO = 11
+
+
+class EnvironmentStateType(enum.IntEnum):
+    """What a step has brought an agent's sequence to."""
+
+    INVALID_ENVIRONMENT_STATE = 0
+    RUNNING = 1
+    TERMINATED = 2
+    INTERRUPTED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class AnyMessage:
+    """``google.protobuf.Any``: another message's bytes, and the URL that names its type.
+
+    Stands for itself: as a tensor's element, as an extension request or response, and among the
+    details of a `Status`.
+    """
+
+    type_url: str = ""
+    value: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ProtoArray:
+    """A tensor of messages with at least one dimension; row-major.
+
+    Attributes:
+        items: the elements.
+        shape: as many elements as `items` has, or any number of them for one that is broadcast.
+    """
+
+    items: tuple[AnyMessage, ...]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorSpec:
+    """A tensor's name, shape, type and range.
+
+    Attributes:
+        name: unique among the actions, or among the observations; a period nests.
+        shape: a negative dimension is variable; at most one is.
+        dtype: its `DataType`; an int where a peer sends a number that has no name yet.
+        min: inclusive bound: None, a NumPy scalar for all elements, or an array of `shape`. What
+            a peer sent and is neither of the two is a flat array, which `bounds` refuses.
+        max: as `min`.
+    """
+
+    name: str = ""
+    shape: tuple[int, ...] = ()
+    dtype: DataType = DataType.INVALID_DATA_TYPE
+    min: Any = None
+    max: Any = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TensorSpec):
+            return NotImplemented
+        return (
+            self.name == other.name
+            and tuple(self.shape) == tuple(other.shape)
+            and self.dtype == other.dtype
+            and _same_bound(self.min, other.min)
+            and _same_bound(self.max, other.max)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.name, tuple(self.shape), self.dtype))
+
+
+def _same_bound(one: Any, other: Any) -> bool:
+    if one is None or other is None:
+        return one is other
+    one, other = np.asarray(one), np.asarray(other)
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    # Bytes, not values: a bound of NaN equals itself.
+    return bool(one.tobytes() == other.tobytes())
+
+
+@dataclass(slots=True)
+class ActionObservationSpecs:
+    """What a joined connection may do and see, by UID."""
+
+    actions: dict[int, TensorSpec] = field(default_factory=dict)
+    observations: dict[int, TensorSpec] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class CreateWorldRequest:
+    """Create a world with these settings."""
+
+    settings: Settings = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class CreateWorldResponse:
+    """The world's unique name."""
+
+    world_name: str = ""
+
+
+@dataclass(slots=True)
+class JoinWorldRequest:
+    """Become an agent of a world."""
+
+    world_name: str = ""
+    settings: Settings = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class JoinWorldResponse:
+    """What the agent may do and see."""
+
+    specs: ActionObservationSpecs = field(default_factory=ActionObservationSpecs)
+
+
+@dataclass(slots=True)
+class StepRequest:
+    """Actions and the observations to return, by UID. By name: `Step`."""
+
+    actions: dict[int, Any] = field(default_factory=dict)
+    requested_observations: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class StepResponse:
+    """The state and the observations that were requested, by UID. By name: `StepResult`.
+
+    The state is an int where a peer sends a number that has no name yet.
+    """
+
+    state: EnvironmentStateType = EnvironmentStateType.INVALID_ENVIRONMENT_STATE
+    observations: dict[int, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ResetRequest:
+    """End the agent's sequence; the next step begins another."""
+
+    settings: Settings = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ResetResponse:
+    """The specs, which the settings may have changed."""
+
+    specs: ActionObservationSpecs = field(default_factory=ActionObservationSpecs)
+
+
+@dataclass(slots=True)
+class ResetWorldRequest:
+    """End the sequence of every agent in the world."""
+
+    world_name: str = ""
+    settings: Settings = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ResetWorldResponse:
+    """Done."""
+
+
+@dataclass(slots=True)
+class LeaveWorldRequest:
+    """Stop being an agent."""
+
+
+@dataclass(slots=True)
+class LeaveWorldResponse:
+    """Done."""
+
+
+@dataclass(slots=True)
+class DestroyWorldRequest:
+    """Destroy a world."""
+
+    world_name: str = ""
+
+
+@dataclass(slots=True)
+class DestroyWorldResponse:
+    """Done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """``google.rpc.Status``: why a request failed.
+
+    Attributes:
+        code: of ``google.rpc.Code``, the numbers of gRPC's status codes.
+        message: for a person.
+        details: for a program.
+    """
+
+    code: int = 0
+    message: str = ""
+    details: tuple[AnyMessage, ...] = ()
+
+
+@dataclass(slots=True)
+class Step:
+    """A `StepRequest` by name, for sessions: names are resolved with the specs of the join.
+
+    Attributes:
+        actions: by name.
+        requested_observations: names.
+    """
+
+    actions: dict[str, Any] = field(default_factory=dict)
+    requested_observations: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class StepResult:
+    """A `StepResponse` by name, for sessions."""
+
+    state: EnvironmentStateType = EnvironmentStateType.INVALID_ENVIRONMENT_STATE
+    observations: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class PropertySpec:
+    """What a property is, and what may be done with it.
+
+    Attributes:
+        spec: its name, which is its key, and its shape, type and range; without a type
+            (``INVALID_DATA_TYPE``) it holds other properties only.
+        is_readable: it has a value.
+        is_writable: its value can be set.
+        is_listable: it holds other properties.
+        description: for a person.
+    """
+
+    spec: TensorSpec = field(default_factory=TensorSpec)
+    is_readable: bool = False
+    is_writable: bool = False
+    is_listable: bool = False
+    description: str = ""
+
+
+@dataclass(slots=True)
+class ReadPropertyRequest:
+    """Ask for a property's value."""
+
+    key: str = ""
+
+
+@dataclass(slots=True)
+class ReadPropertyResponse:
+    """The value, a tensor."""
+
+    value: Any = None
+
+
+@dataclass(slots=True)
+class WritePropertyRequest:
+    """Set a property's value, a tensor."""
+
+    key: str = ""
+    value: Any = None
+
+
+@dataclass(slots=True)
+class WritePropertyResponse:
+    """Done."""
+
+
+@dataclass(slots=True)
+class ListPropertyRequest:
+    """Ask for the properties that one holds; an empty key means the outermost ones."""
+
+    key: str = ""
+
+
+@dataclass(slots=True)
+class ListPropertyResponse:
+    """The properties."""
+
+    values: tuple[PropertySpec, ...] = ()
+
+
+Request: TypeAlias = (
+    CreateWorldRequest
+    | JoinWorldRequest
+    | StepRequest
+    | ResetRequest
+    | ResetWorldRequest
+    | LeaveWorldRequest
+    | DestroyWorldRequest
+    | AnyMessage
+)
+"""The payloads of an EnvironmentRequest; an `AnyMessage` is an extension's."""
+
+Response: TypeAlias = (
+    CreateWorldResponse
+    | JoinWorldResponse
+    | StepResponse
+    | ResetResponse
+    | ResetWorldResponse
+    | LeaveWorldResponse
+    | DestroyWorldResponse
+    | AnyMessage
+    | Status
+)
+"""The payloads of an EnvironmentResponse."""
+
+PropertyRequest: TypeAlias = ReadPropertyRequest | WritePropertyRequest | ListPropertyRequest
+"""The payloads of the properties extension's request."""
+
+PropertyResponse: TypeAlias = ReadPropertyResponse | WritePropertyResponse | ListPropertyResponse
+"""The payloads of the properties extension's response."""

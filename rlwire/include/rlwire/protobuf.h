@@ -1,0 +1,149 @@
+/* Protocol Buffers' wire format: varints, tags, fields, groups; one field at a time.
+ *
+ * Bulk kernels for packed arrays of varints are in varint.h; the messages that are made of fields
+ * are in dm_env_rpc.h. Source: "Encoding" in Protocol Buffers' own documentation.
+ */
+#ifndef RLWIRE_PROTOBUF_H
+#define RLWIRE_PROTOBUF_H
+
+#include "cursor.h"
+
+typedef enum rlw_wire {
+    RLW_WIRE_VARINT = 0,
+    RLW_WIRE_FIXED64 = 1,
+    RLW_WIRE_BYTES = 2, /* a length, then that many bytes: strings, messages, packed arrays */
+    RLW_WIRE_GROUP = 3,
+    RLW_WIRE_END_GROUP = 4,
+    RLW_WIRE_FIXED32 = 5
+} rlw_wire;
+
+#define RLW_VARINT_ROOM 10 /* bytes of the longest varint */
+#define RLW_GROUP_DEPTH 100 /* groups inside each other; protobuf's own limit */
+
+/* One field; of a group only its number is of use. */
+typedef struct rlw_field {
+    uint32_t number;
+    uint32_t wire;       /* an rlw_wire, never RLW_WIRE_END_GROUP */
+    const uint8_t *at;   /* of the tag */
+    uint64_t value;      /* VARINT, FIXED64, FIXED32 */
+    const uint8_t *data; /* BYTES */
+    size_t size;
+} rlw_field;
+
+#define RLW_NO_FIELD {0, 0, NULL, 0, NULL, 0}
+
+static inline size_t rlw_varint_size(uint64_t value) {
+    size_t size = 1;
+    while (value >= 0x80) {
+        value >>= 7;
+        size++;
+    }
+    return size;
+}
+
+/* Stores up to RLW_VARINT_ROOM bytes; returns where the next byte goes. */
+static inline uint8_t *rlw_store_varint(uint8_t *to, uint64_t value) {
+    while (value >= 0x80) {
+        *to++ = (uint8_t)(value | 0x80);
+        value >>= 7;
+    }
+    *to++ = (uint8_t)value;
+    return to;
+}
+
+/* A varint has at most ten bytes, and the tenth is 0 or 1: more would pass 64 bits. */
+static inline rlw_status rlw_take_varint(rlw_cursor *c, uint64_t *out) {
+    const uint8_t *p = c->at;
+    uint64_t value = 0;
+    unsigned shift = 0;
+    if (p < c->end && *p < 0x80) { /* most are this short */
+        *out = *p;
+        c->at = p + 1;
+        return RLW_OK;
+    }
+    for (; p < c->end; shift += 7) {
+        uint8_t byte = *p++;
+        if (shift == 63 && byte > 1) return rlw_fail(c, RLW_BAD_VARINT, c->at, byte, 1);
+        value |= (uint64_t)(byte & 0x7F) << shift;
+        if (byte < 0x80) {
+            *out = value;
+            c->at = p;
+            return RLW_OK;
+        }
+    }
+    return rlw_fail(c, RLW_NEED_MORE, c->at, rlw_left(c) + 1, rlw_left(c));
+}
+
+/* A tag is a varint of at most 32 bits: the field's number, then three bits of wire type. */
+static inline rlw_status rlw_take_tag(rlw_cursor *c, rlw_field *f) {
+    const uint8_t *at = c->at;
+    uint64_t tag;
+    if (rlw_take_varint(c, &tag) != RLW_OK) return c->fault.status;
+    if (tag > UINT32_MAX || tag >> 3 == 0 || (tag & 7) > RLW_WIRE_FIXED32) {
+        c->at = at;
+        return rlw_fail(c, RLW_BAD_TAG, at, tag, 0);
+    }
+    f->at = at;
+    f->number = (uint32_t)(tag >> 3);
+    f->wire = (uint32_t)(tag & 7);
+    return RLW_OK;
+}
+
+/* What follows a tag that opens no group. */
+static inline rlw_status rlw_take_field_value(rlw_cursor *c, rlw_field *f) {
+    switch (f->wire) {
+    case RLW_WIRE_VARINT: return rlw_take_varint(c, &f->value);
+    case RLW_WIRE_BYTES: {
+        uint64_t size;
+        if (rlw_take_varint(c, &size) != RLW_OK) return c->fault.status;
+        if (rlw_take(c, size, &f->data) != RLW_OK) return c->fault.status;
+        f->size = (size_t)size;
+        return RLW_OK;
+    }
+    case RLW_WIRE_FIXED64:
+        if (rlw_take(c, 8, &f->data) != RLW_OK) return c->fault.status;
+        f->value = rlw_load_u64le(f->data);
+        return RLW_OK;
+    case RLW_WIRE_FIXED32:
+        if (rlw_take(c, 4, &f->data) != RLW_OK) return c->fault.status;
+        f->value = rlw_load_u32le(f->data);
+        return RLW_OK;
+    default: return rlw_fail(c, RLW_BAD_TAG, f->at, f->wire, 0);
+    }
+}
+
+/* The rest of a group whose opening tag is `open`; no recursion. */
+static inline rlw_status rlw_skip_group(rlw_cursor *c, const rlw_field *open) {
+    uint32_t numbers[RLW_GROUP_DEPTH];
+    uint32_t depth = 1;
+    rlw_field f = RLW_NO_FIELD;
+    numbers[0] = open->number;
+    while (depth > 0) {
+        if (rlw_take_tag(c, &f) != RLW_OK) return c->fault.status;
+        if (f.wire == RLW_WIRE_GROUP) {
+            if (depth == RLW_GROUP_DEPTH)
+                return rlw_fail(c, RLW_OVER_DEPTH, f.at, depth + 1, RLW_GROUP_DEPTH);
+            numbers[depth++] = f.number;
+        } else if (f.wire == RLW_WIRE_END_GROUP) {
+            if (f.number != numbers[--depth]) return rlw_fail(c, RLW_BAD_TAG, f.at, f.number, 0);
+        } else if (rlw_take_field_value(c, &f) != RLW_OK) {
+            return c->fault.status;
+        }
+    }
+    return RLW_OK;
+}
+
+/* The next field; c->at < c->end is the caller's to check. On a fault the cursor may have moved. */
+static inline rlw_status rlw_take_field(rlw_cursor *c, rlw_field *f) {
+    if (rlw_take_tag(c, f) != RLW_OK) return c->fault.status;
+    if (f->wire == RLW_WIRE_GROUP) return rlw_skip_group(c, f);
+    return rlw_take_field_value(c, f);
+}
+
+/* A known field must have the wire type of its declaration. */
+static inline rlw_status rlw_expect_wire(rlw_cursor *c, const rlw_field *f, rlw_wire wire) {
+    if (f->wire == (uint32_t)wire) return RLW_OK;
+    return rlw_fail(c, RLW_BAD_WIRE, f->at, f->wire, (uint64_t)wire);
+}
+
+#endif

@@ -1,0 +1,79 @@
+/* Text of 32 bits a character, as NumPy's arrays of strings hold it, to UTF-8 and back. */
+#ifndef RLWIRE_UCS4_H
+#define RLWIRE_UCS4_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define RLW_NOT_UNICODE SIZE_MAX
+
+/* NULs at the end are padding. */
+static inline size_t rlw_ucs4_trim(const uint32_t *text, size_t count) {
+    while (count && text[count - 1] == 0) count--;
+    return count;
+}
+
+/* Bytes as UTF-8; RLW_NOT_UNICODE where a character is a surrogate or above U+10FFFF. */
+static inline size_t rlw_ucs4_size(const uint32_t *text, size_t count) {
+    size_t size = 0, i;
+    int bad = 0;
+    for (i = 0; i < count; i++) {
+        uint32_t c = text[i];
+        size += 1u + (c >= 0x80) + (c >= 0x800) + (c >= 0x10000);
+        bad |= c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF);
+    }
+    return bad ? RLW_NOT_UNICODE : size;
+}
+
+/* Stores characters that rlw_ucs4_size() has passed; returns where the next byte goes. Stops
+ * before one that does not fit or, because the text has changed meanwhile, is none. */
+static inline uint8_t *rlw_ucs4_to_utf8(uint8_t *to, const uint8_t *end, const uint32_t *text,
+                                        size_t count) {
+    size_t i;
+    for (i = 0; i < count; i++) {
+        uint32_t c = text[i];
+        size_t room = (size_t)(end - to);
+        if (c < 0x80 && room >= 1) {
+            *to++ = (uint8_t)c;
+        } else if (c < 0x800 && room >= 2) {
+            *to++ = (uint8_t)(0xC0 | c >> 6);
+            *to++ = (uint8_t)(0x80 | (c & 0x3F));
+        } else if (c < 0x10000 && room >= 3 && (c < 0xD800 || c > 0xDFFF)) {
+            *to++ = (uint8_t)(0xE0 | c >> 12);
+            *to++ = (uint8_t)(0x80 | (c >> 6 & 0x3F));
+            *to++ = (uint8_t)(0x80 | (c & 0x3F));
+        } else if (c >= 0x10000 && c <= 0x10FFFF && room >= 4) {
+            *to++ = (uint8_t)(0xF0 | c >> 18);
+            *to++ = (uint8_t)(0x80 | (c >> 12 & 0x3F));
+            *to++ = (uint8_t)(0x80 | (c >> 6 & 0x3F));
+            *to++ = (uint8_t)(0x80 | (c & 0x3F));
+        } else {
+            break;
+        }
+    }
+    return to;
+}
+
+/* Characters of well-formed UTF-8. */
+static inline size_t rlw_utf8_length(const uint8_t *data, size_t size) {
+    size_t length = 0, i;
+    for (i = 0; i < size; i++) length += (data[i] & 0xC0) != 0x80;
+    return length;
+}
+
+/* Stores at most `room` characters of UTF-8 that rlw_utf8_check() has passed; returns how many.
+ * Other bytes give other characters, and no access outside. */
+static inline size_t rlw_utf8_to_ucs4(const uint8_t *data, size_t size, uint32_t *out,
+                                      size_t room) {
+    size_t i = 0, length = 0;
+    while (i < size && length < room) {
+        uint32_t c = data[i++];
+        unsigned more = c < 0xC0 ? 0 : c < 0xE0 ? 1 : c < 0xF0 ? 2 : 3;
+        if (more) c &= 0x3Fu >> more;
+        for (; more && i < size; more--) c = c << 6 | (data[i++] & 0x3Fu);
+        out[length++] = c;
+    }
+    return length;
+}
+
+#endif

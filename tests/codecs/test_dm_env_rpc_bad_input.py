@@ -1,0 +1,694 @@
+"""Broken and hostile messages: the named error at the right byte, and no memory for lies."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlwire.codecs import dm_env_rpc as d
+from rlwire.errors import DecodeError, LimitExceeded
+from rlwire.limits import Limits
+
+PIXELS = np.arange(12, dtype=np.float32).reshape(3, 4)
+ACTIONS = d.SpecManager(
+    {1: d.make_spec("move", (), np.int32, -5, 17), 2: d.make_spec("goal", (3, -1), np.float32)}
+)
+OBSERVATIONS = d.SpecManager(
+    {
+        1: d.make_spec("pixels", (3, 4), np.float32),
+        300: d.make_spec("ids", (-1,), np.uint64),
+        4: d.make_spec("words", (2,), str),
+    }
+)
+SETTINGS = {
+    "seed": np.int64(-7),
+    "level": np.str_("höhle"),
+    "on": np.array([True, False]),
+    "proto": d.AnyMessage("type/x", b"\1\2"),
+    "protos": d.ProtoArray((d.AnyMessage("a", b""), d.AnyMessage("b", b"c")), (2,)),
+}
+SPECS = d.ActionObservationSpecs(
+    dict(ACTIONS.specs_by_uid),
+    {
+        **OBSERVATIONS.specs_by_uid,
+        9: d.make_spec("box", (2,), np.float64, [0, 1], [1, 2]),
+        10: d.make_spec("bytes", (3,), np.int8, [-1, -2, -3], 5),
+    },
+)
+REQUESTS = [
+    d.encode_request(message)
+    for message in (
+        d.CreateWorldRequest(SETTINGS),
+        d.JoinWorldRequest("world 1", SETTINGS),
+        d.StepRequest({1: np.int32(-3), 2: PIXELS}, [1, 300, 2**64 - 1]),
+        d.ResetRequest(SETTINGS),
+        d.ResetWorldRequest("world 1", {"a": 1}),
+        d.LeaveWorldRequest(),
+        d.DestroyWorldRequest("world 1"),
+        d.AnyMessage("type.googleapis.com/some.Type", b"\x0a\x01\x02"),
+    )
+]
+RESPONSES = [
+    d.encode_response(message)
+    for message in (
+        d.CreateWorldResponse("world 1"),
+        d.JoinWorldResponse(SPECS),
+        d.StepResponse(
+            d.EnvironmentStateType.RUNNING,
+            {1: PIXELS, 300: np.array([0, 2**64 - 1], np.uint64), 4: np.array(["a", "bc"])},
+        ),
+        d.ResetResponse(SPECS),
+        d.ResetWorldResponse(),
+        d.LeaveWorldResponse(),
+        d.DestroyWorldResponse(),
+        d.AnyMessage("type.googleapis.com/some.Type", b"\x0a\x01\x02"),
+        d.Status(5, "no such world", (d.AnyMessage("x", b"y"), d.AnyMessage("", b""))),
+    )
+]
+PROPERTIES = [
+    d.encode_property_request(d.WritePropertyRequest("key", PIXELS)).value,
+    d.encode_property_request(d.ReadPropertyRequest("key")).value,
+    d.encode_property_response(d.ReadPropertyResponse(PIXELS)).value,
+    d.encode_property_response(
+        d.ListPropertyResponse(
+            (
+                d.PropertySpec(d.make_spec("p", (2,), "f4", 0, [1, 2]), True, False, True, "text"),
+                d.PropertySpec(),
+            )
+        )
+    ).value,
+]
+
+
+def property_request(data: Any, **options: Any) -> Any:
+    return d.decode_property_request(d.AnyMessage(d.PROPERTY_REQUEST_URL, data), **options)
+
+
+def property_response(data: Any, **options: Any) -> Any:
+    return d.decode_property_response(d.AnyMessage(d.PROPERTY_RESPONSE_URL, data), **options)
+
+
+def step_request(data: Any, **options: Any) -> Any:
+    return d.decode_step_request(ACTIONS, data, check_bounds=True, **options)
+
+
+def step_response(data: Any, **options: Any) -> Any:
+    return d.decode_step_response(OBSERVATIONS, data, check_bounds=True, **options)
+
+
+def step_ignored(data: Any, **options: Any) -> Any:
+    return d.decode_step_request(ACTIONS, data, ignore_actions=True, **options)
+
+
+DECODERS: list[Callable[..., Any]] = [
+    d.decode_request,
+    d.decode_response,
+    property_request,
+    property_response,
+    step_request,
+    step_response,
+    step_ignored,
+]
+ALL = [*REQUESTS, *RESPONSES, *PROPERTIES]
+
+
+def attempt(decode: Callable[..., Any], data: Any, **options: Any) -> Any:
+    """The result, or None where it was refused as it may be."""
+    try:
+        return decode(data, **options)
+    except (DecodeError, LimitExceeded) as problem:
+        offset = problem.offset
+    assert offset is not None
+    assert 0 <= offset <= len(data)
+    return None
+
+
+# --- single faults, each at its place ------------------------------------------------------------
+
+
+def part(number: int, data: bytes) -> bytes:
+    """A field with a length."""
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def varint(number: int) -> bytes:
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def action(tensor: bytes) -> bytes:
+    """A step request whose action 1 is `tensor`, which begins at byte 8."""
+    return part(3, part(1, b"\x08\x01" + part(2, tensor)))
+
+
+def setting(entry: bytes) -> bytes:
+    """A reset request with one entry, which begins at byte 4."""
+    return part(4, part(1, entry))
+
+
+def spec(content: bytes) -> bytes:
+    """The observation 1 of a join response; the content begins at byte 10."""
+    return part(2, part(1, part(2, b"\x08\x01" + part(2, content))))
+
+
+LONG = b"\x80" * 9 + b"\x02"  # ten bytes, but more than 64 bits
+ELEVEN = b"\x80" * 10 + b"\x01"
+
+# name, wire, words of the error, offset, path
+BAD_REQUESTS: list[tuple[str, bytes, str, int, str]] = [
+    ("half a tag", b"\x80", "ends inside a field", 0, "$"),
+    ("a tag of 11 bytes", ELEVEN, "longer than 64 bits", 0, "$"),
+    ("a tag over 64 bits", LONG, "longer than 64 bits", 0, "$"),
+    ("a tag over 32 bits", b"\x80\x80\x80\x80\x10", "not a protobuf tag", 0, "$"),
+    ("field 0", b"\x02\x00", "not a protobuf tag", 0, "$"),
+    ("wire type 6", b"\x1e", "not a protobuf tag", 0, "$"),
+    ("wire type 7", b"\x1f", "not a protobuf tag", 0, "$"),
+    ("an end without a group", b"\x9c\x06", "not a protobuf tag", 0, "$"),
+    ("a group without an end", b"\x9b\x06\x08\x01", "ends inside a field", 4, "$"),
+    ("a group with another's end", b"\x9b\x06\xa4\x06", "not a protobuf tag", 2, "$"),
+    ("no length", b"\x1a", "ends inside a field", 1, "$"),
+    ("half a length", b"\x1a\x80", "ends inside a field", 1, "$"),
+    ("a length of 11 bytes", b"\x1a" + ELEVEN, "longer than 64 bits", 1, "$"),
+    ("past the end", b"\x1a\x02\x0a", "2 bytes needed, 1 left", 2, "$"),
+    ("far past the end", b"\x1a" + b"\xff" * 9 + b"\x01", "bytes needed, 0 left", 11, "$"),
+    ("a fixed64 that is cut", b"\x99\x06" + bytes(7), "8 bytes needed, 7 left", 2, "$"),
+    ("a fixed32 that is cut", b"\x9d\x06" + bytes(3), "4 bytes needed, 3 left", 2, "$"),
+    ("a step that is a number", b"\x18\x01", "another wire type: got 0, expected 2", 0, "$.step"),
+    ("a step that is a group", b"\x1b\x1c", "another wire type: got 3", 0, "$.step"),
+    ("cut inside the step", b"\x1a\x01\x0a", "ends inside a field", 3, "$.step"),
+    (
+        "actions that are a number",
+        part(3, b"\x08\x01"),
+        "another wire type: got 0, expected 2",
+        2,
+        "$.step.actions",
+    ),
+    (
+        "requested in 32 bits",
+        part(3, b"\x15" + bytes(4)),
+        "another wire type: got 5, expected 2",
+        2,
+        "$.step.requested_observations",
+    ),
+    (
+        "half a requested UID",
+        part(3, b"\x12\x02\x01\x80"),
+        "ends inside a field",
+        5,
+        "$.step.requested_observations",
+    ),
+    (
+        "a requested UID over 64 bits",
+        part(3, part(2, LONG)),
+        "longer than 64 bits",
+        4,
+        "$.step.requested_observations",
+    ),
+    (
+        "a key that is text",
+        part(3, part(1, b"\x0a\x01a")),
+        "another wire type: got 2, expected 0",
+        4,
+        "$.step.actions",
+    ),
+    (
+        "a value that is a number",
+        part(3, part(1, b"\x08\x01\x10\x01")),
+        "another wire type: got 0, expected 2",
+        6,
+        "$.step.actions",
+    ),
+    ("a key that is a number", setting(b"\x08\x01"), "got 0, expected 2", 4, "$.reset.settings"),
+    (
+        "a key that is not UTF-8",
+        setting(part(1, b"ab\xff")),
+        "a string is not UTF-8",
+        8,
+        "$.reset.settings",
+    ),
+    (
+        "an entry without a value",
+        setting(part(1, b"ab")),
+        "without a payload",
+        8,
+        "$.reset.settings.ab",
+    ),
+    ("no payload", action(b""), "without a payload", 8, "$.step.actions[1]"),
+    ("a shape alone", action(b"\x7a\x01\x01"), "without a payload", 8, "$.step.actions[1]"),
+    (
+        "a name that is not UTF-8",
+        part(7, part(1, b"\xc3")),
+        "not UTF-8",
+        4,
+        "$.destroy_world.world_name",
+    ),
+    (
+        "a surrogate",
+        part(7, part(1, b"\xed\xa0\x80")),
+        "not UTF-8",
+        4,
+        "$.destroy_world.world_name",
+    ),
+    ("a name that is a number", b"\x3a\x02\x08\x01", "got 0", 2, "$.destroy_world.world_name"),
+    ("a URL that is not UTF-8", part(15, part(1, b"\x80")), "not UTF-8", 4, "$.extension.type_url"),
+    ("data that are a number", part(15, b"\x10\x01"), "got 0", 2, "$.extension.value"),
+]
+BAD_RESPONSES: list[tuple[str, bytes, str, int, str]] = [
+    ("a state that is text", part(3, part(1, b"a")), "got 2, expected 0", 2, "$.step.state"),
+    ("a code that is text", part(16, part(1, b"a")), "got 2, expected 0", 3, "$.error.code"),
+    ("a code of 11 bytes", part(16, b"\x08" + ELEVEN), "longer than 64", 4, "$.error"),
+    ("a message not UTF-8", part(16, part(2, b"ab\xfe")), "not UTF-8", 7, "$.error.message"),
+    (
+        "the second detail",
+        part(16, part(3, b"") + part(3, part(1, b"\xff"))),
+        "not UTF-8",
+        9,
+        "$.error.details[1].type_url",
+    ),
+    ("specs that are a number", b"\x12\x02\x08\x01", "got 0", 2, "$.join_world.specs"),
+    (
+        "a dimension in 64 bits",
+        spec(b"\x11" + bytes(8)),
+        "got 1, expected 2",
+        10,
+        "$.join_world.specs.observations[1].shape",
+    ),
+    (
+        "half a dimension",
+        spec(b"\x12\x01\x80"),
+        "ends inside a field",
+        12,
+        "$.join_world.specs.observations[1].shape",
+    ),
+    (
+        "a dtype that is text",
+        spec(part(3, b"")),
+        "got 2, expected 0",
+        10,
+        "$.join_world.specs.observations[1].dtype",
+    ),
+    (
+        "a bound that is a number",
+        spec(b"\x20\x01"),
+        "got 0, expected 2",
+        10,
+        "$.join_world.specs.observations[1].min",
+    ),
+    (
+        "a bound's payload",
+        spec(part(5, b"\x48\x01")),
+        "got 0, expected 2",
+        12,
+        "$.join_world.specs.observations[1].max",
+    ),
+    (
+        "five bytes of floats",
+        spec(part(4, part(9, part(1, bytes(5))))),
+        "",
+        16,
+        "$.join_world.specs.observations[1].min",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("decode", "data", "words", "offset", "path"),
+    [pytest.param(d.decode_request, *row[1:], id=row[0]) for row in BAD_REQUESTS]
+    + [pytest.param(d.decode_response, *row[1:], id=row[0]) for row in BAD_RESPONSES],
+)
+def test_bad(decode: Callable[..., Any], data: bytes, words: str, offset: int, path: str) -> None:
+    for feed in (bytes, bytearray, memoryview):
+        with pytest.raises(DecodeError) as caught:
+            decode(feed(data))
+        assert words in caught.value.reason
+        assert (caught.value.offset, caught.value.path) == (offset, path)
+
+
+INT32 = part(4, part(1, b"\x01\x02\x03"))  # three elements
+BAD_TENSORS: list[tuple[str, bytes]] = [
+    ("more elements than the shape", INT32 + part(15, b"\x02")),
+    ("fewer elements than the shape", INT32 + part(15, b"\x04")),
+    ("several elements for a scalar", INT32),
+    ("no element for a scalar", part(4, b"")),
+    ("two negative dimensions", INT32 + part(15, varint(2**64 - 1) * 2)),
+    ("a dimension that cannot be inferred", INT32 + part(15, varint(2**64 - 1) + b"\x02")),
+    ("nothing to infer from", part(4, b"") + part(15, varint(2**64 - 1) + b"\x00")),
+    ("a product over 64 bits", INT32 + part(15, varint(2**31 - 1) * 4)),
+    ("a product over 64 bits that comes round", INT32 + part(15, varint(2**16) * 4)),
+    ("a product with a zero", INT32 + part(15, varint(2**31 - 1) * 4 + b"\x00")),
+    ("half an element", part(4, part(1, b"\x80")) + part(15, b"\x01")),
+    ("an element of 11 bytes", part(4, part(1, ELEVEN))),
+    ("an element over 64 bits", part(5, part(1, LONG))),
+    ("five bytes of floats", part(1, part(1, bytes(5)))),
+    ("nine bytes of doubles", part(2, part(1, bytes(9)))),
+    ("a text that is not UTF-8", part(10, part(1, b"\xff"))),
+    ("a URL that is not UTF-8", part(11, part(1, part(1, b"\xff")))),
+    ("a message that ends early", part(11, part(1, b"\x0a\x05"))),
+    ("a float as a fixed64", part(1, b"\x09" + bytes(8))),
+    ("an integer as a fixed32", part(4, b"\x0d" + bytes(4))),
+    ("a text as a number", part(10, b"\x08\x01")),
+    ("a payload as a number", b"\x20\x01"),
+    ("a shape as a fixed32", INT32 + b"\x7d" + bytes(4)),
+    ("bytes as a number", part(6, b"\x08\x01")),
+]
+
+
+@pytest.mark.parametrize("tensor", [pytest.param(tensor, id=name) for name, tensor in BAD_TENSORS])
+def test_bad_tensors(tensor: bytes) -> None:
+    """Wherever a tensor can stand: the path names it, the offset lies in it."""
+    manager = d.SpecManager({1: d.make_spec("x", (-1,), np.int32)})
+    places: list[tuple[Callable[..., Any], bytes, str]] = [
+        (d.decode_request, action(tensor), "$.step.actions[1]"),
+        (d.decode_request, setting(part(1, b"a") + part(2, tensor)), "$.reset.settings.a"),
+        (d.decode_response, part(3, part(2, part(2, tensor))), "$.step.observations[0]"),
+        (property_request, part(2, part(2, tensor)), "$.write_property.value"),
+        (property_response, part(1, part(1, tensor)), "$.read_property.value"),
+        (lambda data: d.decode_step_request(manager, data), action(tensor), "$.step.actions[1]"),
+    ]
+    for decode, data, path in places:
+        with pytest.raises(DecodeError) as caught:
+            decode(data)
+        assert caught.value.path.startswith(path)
+        # What does not fit a spec is reported at the map's entry, a few bytes before.
+        assert len(data) - len(tensor) - 6 <= caught.value.offset <= len(data)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        part(1, part(1, bytes(4))) + part(15, varint(2**20) * 2),  # one float for 2**40
+        part(6, part(1, b"\1")) + part(15, varint(2**31 - 1)),
+        part(10, part(1, b"a")) + part(15, varint(2**30)),
+        part(10, part(1, b"a" * 9000) + part(1, b"") * 9000) + part(15, varint(9001)),
+    ],
+)
+def test_a_huge_broadcast(tensor: bytes) -> None:
+    kind = d.DataType(tensor[0] >> 3)
+    (shape,) = {1: [(-1, 2**20)]}.get(kind, [(-1,)])
+    manager = d.SpecManager({1: d.TensorSpec("x", shape, kind)})
+    for decode in (d.decode_request, lambda data: d.decode_step_request(manager, data)):
+        with peak() as result, pytest.raises(LimitExceeded) as caught:
+            decode(action(tensor))
+        assert result[0] < 1_000_000
+        assert caught.value.limit == "expanded"
+        assert caught.value.path == "$.step.actions[1]"
+
+
+def test_a_huge_broadcast_of_a_message() -> None:
+    """One item stands for all of them."""
+    tensor = part(11, part(1, b"")) + part(15, varint(2**28))
+    with peak() as result:
+        decoded = d.decode_request(action(tensor))
+    assert isinstance(decoded, d.StepRequest)
+    assert decoded.actions[1] == d.ProtoArray((d.AnyMessage(),), (2**28,))
+    assert result[0] < 100_000
+
+
+# --- the same from every side --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+def test_cut_anywhere(decode: Callable[..., Any]) -> None:
+    for wire in ALL:
+        for size in range(len(wire)):
+            attempt(decode, wire[:size])
+
+
+def test_cut_requests_are_refused() -> None:
+    """A whole message is one field: less than all of it is none."""
+    for decode, wires in ((d.decode_request, REQUESTS), (d.decode_response, RESPONSES)):
+        for wire in wires:
+            assert decode(wire) is not None
+            for size in range(1, len(wire)):
+                with pytest.raises(DecodeError):
+                    decode(wire[:size])
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+def test_each_byte_changed(decode: Callable[..., Any]) -> None:
+    for wire in ALL:
+        for place in range(len(wire)):
+            for byte in (0, 1, 2, 0x7F, 0x80, 0xFF, wire[place] ^ 1, wire[place] ^ 8):
+                attempt(decode, wire[:place] + bytes([byte]) + wire[place + 1 :])
+
+
+def mutated(chance: random.Random, data: bytes) -> bytes:
+    """`data` with one to four changes."""
+    bent = bytearray(data)
+    for _ in range(chance.choice([1, 1, 2, 4])):
+        spot = chance.randrange(len(bent) + 1)
+        deed = chance.randrange(6)
+        if deed == 0 and spot < len(bent):
+            bent[spot] ^= 1 << chance.randrange(8)
+        elif deed == 1 and spot < len(bent):
+            bent[spot] = chance.choice([0, 1, 2, 8, 10, 18, 26, 122, 127, 128, 255])
+        elif deed == 2:
+            del bent[spot : spot + chance.choice([1, 2, 4, 8])]
+        elif deed == 3:
+            bent[spot:spot] = chance.randbytes(chance.choice([1, 2, 5]))
+        elif deed == 4:
+            end = spot + chance.randrange(30)
+            bent[spot:spot] = bent[spot:end]
+        else:
+            bent[spot : spot + 1] = varint(chance.choice([2**31 - 1, 2**32, 2**64 - 1, len(bent)]))
+    return bytes(bent)
+
+
+def test_forty_thousand_mutations() -> None:
+    chance = random.Random(4711)
+    accepted = 0
+    for turn in range(40_000):
+        data = mutated(chance, ALL[turn % len(ALL)])
+        for decode in (DECODERS[turn % 2], DECODERS[2 + turn % 5]):
+            result = attempt(decode, bytearray(data), copy=[True, False, None][turn % 3])
+            accepted += result is not None
+    assert accepted > 1000
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    wire=st.sampled_from(ALL),
+    spot=st.floats(0, 1),
+    removed=st.integers(0, 12),
+    inserted=st.binary(max_size=12),
+)
+def test_a_bent_message(wire: bytes, spot: float, removed: int, inserted: bytes) -> None:
+    at = int(spot * len(wire))
+    data = wire[:at] + inserted + wire[at + removed :]
+    for decode in DECODERS:
+        attempt(decode, data)
+
+
+@settings(deadline=None, max_examples=300)
+@given(data=st.binary(max_size=60), lead=st.sampled_from([b"", b"\x1a", b"\x12", b"\x0a"]))
+def test_any_bytes(data: bytes, lead: bytes) -> None:
+    for decode in DECODERS:
+        attempt(decode, data)
+        if lead:
+            attempt(decode, lead + varint(len(data)) + data)
+
+
+@settings(deadline=None, max_examples=100)
+@given(data=st.binary(max_size=40))
+def test_what_we_take_protobuf_takes(data: bytes) -> None:
+    """We are stricter, never laxer."""
+    from dm_env_rpc.v1 import dm_env_rpc_pb2
+
+    for number in (1, 2, 3, 5, 7, 15, 16):
+        for message in (
+            part(number, data),
+            part(number, part(1, data)),
+            part(number, part(2, data)),
+        ):
+            if attempt(d.decode_request, message) is not None:
+                dm_env_rpc_pb2.EnvironmentRequest.FromString(message)
+            if attempt(d.decode_response, message) is not None:
+                dm_env_rpc_pb2.EnvironmentResponse.FromString(message)
+
+
+# --- limits and memory ---------------------------------------------------------------------------
+
+
+@contextmanager
+def peak() -> Iterator[list[int]]:
+    """The most bytes that were allocated on top of what there was before."""
+    result: list[int] = []
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        yield result
+        result.append(tracemalloc.get_traced_memory()[1] - before)
+    finally:
+        tracemalloc.stop()
+
+
+ENTRY = part(1, part(2, part(4, part(1, b"\1"))))
+OVER: list[tuple[str, Callable[..., Any], bytes, Limits, str, int, int, str]] = [
+    ("message", d.decode_request, REQUESTS[6], Limits(message=10), "message", 11, 0, ""),
+    (
+        "entries",
+        d.decode_request,
+        part(3, ENTRY * 3),
+        Limits(items=2),
+        "items",
+        3,
+        20,
+        "$.step.actions",
+    ),
+    (
+        "uids",
+        d.decode_request,
+        part(3, part(2, b"\1\2\3")),
+        Limits(items=2),
+        "items",
+        3,
+        6,
+        "$.step.requested_observations",
+    ),
+    (
+        "single uids",
+        d.decode_request,
+        part(3, b"\x10\1\x10\2"),
+        Limits(items=1),
+        "items",
+        2,
+        4,
+        "$.step.requested_observations",
+    ),
+    (
+        "all together",
+        d.decode_request,
+        part(3, ENTRY + part(2, b"\1\2")),
+        Limits(items=2),
+        "items",
+        3,
+        14,
+        "$.step.requested_observations",
+    ),
+    (
+        "specs",
+        d.decode_response,
+        part(2, part(1, part(1, b"") + part(2, b""))),
+        Limits(items=1),
+        "items",
+        2,
+        6,
+        "$.join_world.specs.observations",
+    ),
+    (
+        "messages in a tensor",
+        d.decode_request,
+        action(part(11, part(1, b"") * 3) + part(15, b"\3")),
+        Limits(items=3),
+        "items",
+        4,
+        8,
+        "$.step.actions[1]",
+    ),
+    (
+        "details",
+        d.decode_response,
+        part(16, part(3, b"") * 2),
+        Limits(items=1),
+        "items",
+        2,
+        5,
+        "$.error.details",
+    ),
+    (
+        "dimensions",
+        d.decode_response,
+        spec(part(2, b"\1\1\1")),
+        Limits(dims=2),
+        "dims",
+        3,
+        10,
+        "$.join_world.specs.observations[1].shape",
+    ),
+    (
+        "name",
+        d.decode_request,
+        part(7, part(1, b"abcd")),
+        Limits(string=3),
+        "string",
+        4,
+        2,
+        "$.destroy_world.world_name",
+    ),
+    (
+        "key",
+        d.decode_request,
+        setting(part(1, b"abcd") + part(2, part(4, part(1, b"\1")))),
+        Limits(string=3),
+        "string",
+        4,
+        4,
+        "$.reset.settings",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("decode", "data", "limits", "name", "size", "offset", "path"),
+    [pytest.param(*row[1:], id=row[0]) for row in OVER],
+)
+def test_limits(
+    decode: Callable[..., Any],
+    data: bytes,
+    limits: Limits,
+    name: str,
+    size: int,
+    offset: int,
+    path: str,
+) -> None:
+    decode(data)
+    with pytest.raises(LimitExceeded) as caught:
+        decode(data, limits=limits)
+    problem = caught.value
+    assert (problem.limit, problem.size, problem.offset, problem.path) == (name, size, offset, path)
+
+
+def test_more_than_32_dimensions() -> None:
+    with pytest.raises(LimitExceeded, match="dims=32"):
+        d.decode_response(spec(part(2, b"\1" * 33)))
+    with pytest.raises(LimitExceeded, match="dims=32"):
+        d.decode_response(spec(b"\x10\1" * 33))
+    with pytest.raises(LimitExceeded, match="dims=32"):
+        d.decode_request(action(part(4, part(1, b"\1")) + part(15, b"\1" * 33)))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(part(3, part(2, b"\1" * 2_000_000)), id="uids"),
+        pytest.param(part(3, part(1, b"") * 100), id="entries without a value"),
+        pytest.param(b"\x1a\xff\xff\xff\xff\x07", id="a length of 2 GiB"),
+        pytest.param(part(3, b"\x12\xff\xff\xff\xff\x07"), id="UIDs of 2 GiB"),
+        pytest.param(action(b"\x22\xff\xff\xff\xff\x07"), id="a payload of 2 GiB"),
+        pytest.param(part(7, b"\x0a\xff\xff\xff\xff\x07"), id="a name of 2 GiB"),
+        pytest.param(b"\x9b\x06" * 1_000_000, id="a million groups"),
+    ],
+)
+def test_a_lie_costs_no_memory(data: bytes) -> None:
+    limits = Limits(items=1000)
+    with peak() as result, pytest.raises((DecodeError, LimitExceeded)):
+        d.decode_request(data, limits=limits)
+    assert result[0] < 200_000
+
+
+def test_deep_groups_are_refused_not_followed() -> None:
+    inside = b"\x9b\x06" * 100 + b"\x9c\x06" * 100
+    assert d.decode_request(inside) is None
+    with pytest.raises(LimitExceeded, match="depth=100"):
+        d.decode_request(b"\x9b\x06" * 101 + b"\x9c\x06" * 101)

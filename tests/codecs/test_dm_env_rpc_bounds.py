@@ -1,0 +1,281 @@
+"""Specs' ranges; the cases of the reference's tests, restated, and checked against it."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_spec_utils
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlwire.codecs import dm_env_rpc as d
+from rlwire.errors import EncodeError
+
+UINT32, INT32, INT8 = d.DataType.UINT32, d.DataType.INT32, d.DataType.INT8
+
+
+def same(one: Any, other: Any) -> bool:
+    one, other = np.asarray(one), np.asarray(other)
+    return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+
+
+@pytest.mark.parametrize("kind", range(1, 9))
+def test_what_is_not_stated_is_the_dtypes(kind: int) -> None:
+    spec = d.TensorSpec("x", (3,), d.DataType(kind))
+    reference = tensor_spec_utils.bounds(dm_env_rpc_pb2.TensorSpec(shape=[3], dtype=kind))
+    bounds = d.bounds(spec)
+    assert same(bounds.min, reference.min)
+    assert same(bounds.max, reference.max)
+
+
+STATED: list[tuple[tuple[int, ...], Any, Any]] = [
+    ((), np.uint32(1), None),
+    ((), None, np.uint32(1)),
+    ((), np.uint32(1), np.uint32(1)),
+    ((2, 2), np.array([[1, 2], [3, 4]], np.uint32), None),
+    ((2, 2), None, np.array([[1, 2], [3, 4]], np.uint32)),
+    ((2, 2), np.uint32(0), np.array([[1, 2], [3, 4]], np.uint32)),
+    ((-1,), np.uint32(1), np.uint32(5)),
+    ((4, -1), np.array([1], np.uint32), None),
+    ((2, 2), np.array([[1]], np.uint32), np.uint32(7)),
+]
+
+
+@pytest.mark.parametrize(("shape", "low", "high"), STATED)
+def test_stated(protobuf: ModuleType, shape: tuple[int, ...], low: Any, high: Any) -> None:
+    spec = d.TensorSpec("x", shape, UINT32, low, high)
+    reference = tensor_spec_utils.bounds(protobuf.spec_to_pb(spec))
+    bounds = d.bounds(spec)
+    assert same(bounds.min, reference.min)
+    assert same(bounds.max, reference.max)
+    assert type(bounds.min) is type(reference.min)
+
+
+def test_zero_is_a_bound() -> None:
+    assert d.bounds(d.TensorSpec("x", (), INT8, None, np.int8(0))) == (-128, 0)
+    assert d.bounds(d.TensorSpec("x", (), INT8, np.int8(0))) == (0, 127)
+
+
+def test_infinite_bounds() -> None:
+    for low, high in ((0.0, np.inf), (-np.inf, 0.0), (-np.inf, np.inf)):
+        spec = d.TensorSpec("x", (), d.DataType.DOUBLE, np.float64(low), np.float64(high))
+        assert d.bounds(spec) == (low, high)
+        assert d.bounds(d.make_spec("x", (), np.float32, low, high)) == (low, high)
+
+
+REFUSED: list[tuple[str, d.TensorSpec, str]] = [
+    (
+        "type of min",
+        d.TensorSpec("foo", (), UINT32, np.int32(1)),
+        "foo.*uint32.*min.*int32",
+    ),
+    (
+        "type of max",
+        d.TensorSpec("foo", (), UINT32, None, np.int32(1)),
+        "foo.*uint32.*max.*int32",
+    ),
+    ("text", d.TensorSpec("foo", (), d.DataType.STRING), "foo.*non-numeric.*STRING"),
+    ("booleans", d.TensorSpec("foo", (), d.DataType.BOOL), "foo.*non-numeric.*BOOL"),
+    ("messages", d.TensorSpec("foo", (), d.DataType.PROTO), "foo.*non-numeric.*PROTO"),
+    ("no type", d.TensorSpec("foo"), "foo.*non-numeric.*INVALID"),
+    ("unknown type", d.TensorSpec("foo", (), 99), "foo.*non-numeric.*99"),  # type: ignore[arg-type]
+    ("order", d.TensorSpec("foo", (), INT32, np.int32(1), np.int32(-1)), "foo.*min 1.*max -1"),
+    (
+        "order of one",
+        d.TensorSpec("foo", (2,), INT32, np.int32(1), np.array([1, 0], np.int32)),
+        "foo.*min.*larger than max",
+    ),
+    (
+        "several for a scalar",
+        d.TensorSpec("foo", (), UINT32, np.array([1, 2], np.uint32)),
+        r"foo.*\(\).*\(2,\).*incompatible",
+    ),
+    (
+        "too few",
+        d.TensorSpec("foo", (2, 2), UINT32, None, np.array([1, 2], np.uint32)),
+        r"foo.*\(2, 2\).*\(2,\).*incompatible",
+    ),
+    (
+        "variable",
+        d.TensorSpec("foo", (-1,), INT32, np.array([-1, -1], np.int32), np.int32(1)),
+        "foo.*variable.*only be one scalar",
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "words"), [pytest.param(*row[1:], id=row[0]) for row in REFUSED])
+def test_refused(protobuf: ModuleType, spec: d.TensorSpec, words: str) -> None:
+    with pytest.raises(EncodeError, match=words):
+        d.bounds(spec)
+    if spec.min is not None or spec.max is not None:
+        with pytest.raises(EncodeError, match=words):
+            d.check_bounds(spec, np.zeros((), np.int32))
+    with pytest.raises((ValueError, TypeError)):
+        tensor_spec_utils.bounds(protobuf.spec_to_pb(spec))
+
+
+# --- make_spec -----------------------------------------------------------------------------------
+
+
+def test_a_plain_spec() -> None:
+    dtypes: list[Any] = ["f4", np.float32, np.dtype(">f4"), d.DataType.FLOAT, 1]
+    for dtype in dtypes:
+        spec = d.make_spec("x", [2, -1], dtype)
+        assert spec == d.TensorSpec("x", (2, -1), d.DataType.FLOAT)
+    assert d.make_spec("x", (), str).dtype is d.DataType.STRING
+    assert d.make_spec("x", (), "U7").dtype is d.DataType.STRING
+    assert d.make_spec("x", (), bool).dtype is d.DataType.BOOL
+    assert d.make_spec("x", (), object).dtype is d.DataType.PROTO
+    assert d.make_spec("x", (np.int64(3),), np.int64).shape == (3,)
+
+
+def test_bounds_become_the_dtypes() -> None:
+    spec = d.make_spec("x", (2,), INT32, 1, [3, 4])
+    assert same(spec.min, np.int32(1))
+    assert isinstance(spec.min, np.int32)
+    assert same(spec.max, np.array([3, 4], np.int32))
+    assert not spec.max.flags.writeable
+    assert same(d.make_spec("x", (2, -1), INT32, [7]).min, np.int32(7))
+    assert same(d.make_spec("x", (), np.float32, 0, 1).max, np.float32(1))
+    assert same(d.make_spec("x", (), np.int8, -128.0, 127.0).min, np.int8(-128))
+    assert same(d.make_spec("x", (), np.uint64, 0, 2**64 - 1).max, np.uint64(2**64 - 1))
+    assert same(d.make_spec("x", (2, 0), np.int32, np.zeros((2, 0))).min, np.zeros((2, 0), "i4"))
+
+
+def test_a_spec_keeps_its_own_copy() -> None:
+    low = np.zeros(2, np.float32)
+    spec = d.make_spec("x", (2,), np.float32, low)
+    low[0] = 5
+    assert spec.min[0] == 0
+
+
+NOT_MADE: list[tuple[str, dict[str, Any], str]] = [
+    ("two variable dimensions", {"shape": (-1, 2, -1)}, "more than one variable dimension"),
+    ("a large dimension", {"shape": (2**31,)}, "more than 32 bits"),
+    ("no name", {"name": 3}, "a name must be str"),
+    ("no such dtype", {"dtype": np.float16}, "no DataType for float16"),
+    ("no dtype at all", {"dtype": "nothing"}, "no dtype"),
+    ("no such number", {"dtype": 12}, "no DataType 12"),
+    ("bounds of text", {"dtype": str, "minimum": 1}, "non-numeric"),
+    ("text as bound", {"minimum": "a"}, "not made of numbers"),
+    ("a jagged bound", {"minimum": [[1], [2, 3]]}, "is no array"),
+    ("a bound that is not a number", {"minimum": np.nan, "dtype": np.float32}, "does not fit"),
+    ("min too small", {"dtype": INT8, "minimum": [-1000], "maximum": [1]}, "does not fit int8"),
+    ("max too large", {"dtype": INT8, "minimum": [1], "maximum": [1000]}, "does not fit int8"),
+    ("negative for unsigned", {"dtype": UINT32, "minimum": -1}, "does not fit uint32"),
+    ("2**63 for int64", {"dtype": np.int64, "maximum": 2**63}, "does not fit int64"),
+    ("2**64 for uint64", {"dtype": np.uint64, "maximum": 2**64}, "does not fit uint64"),
+    ("a huge one", {"dtype": np.float64, "maximum": 10**400}, "does not fit float64"),
+    ("-1 for uint64", {"dtype": np.uint64, "minimum": -1}, "does not fit uint64"),
+    ("a fraction for integers", {"dtype": INT32, "minimum": 0.5}, "does not fit int32"),
+    ("infinity for integers", {"dtype": INT32, "maximum": np.inf}, "does not fit int32"),
+    (
+        "min too small for a float",
+        {"dtype": d.DataType.FLOAT, "minimum": [-1.7976931348623157e308], "maximum": [1.0]},
+        "does not fit float32",
+    ),
+    (
+        "max too large for a float",
+        {"dtype": d.DataType.FLOAT, "minimum": [1.0], "maximum": [1.7976931348623157e308]},
+        "does not fit float32",
+    ),
+    ("shape of min", {"shape": (2, 2), "minimum": [1, 2, 3], "maximum": 4}, "incompatible"),
+    ("shape of max", {"shape": (2, 2), "minimum": 0, "maximum": [1, 2, 3]}, "incompatible"),
+    ("same count, other shape", {"shape": (4,), "minimum": [[1, 2], [3, 4]]}, "incompatible"),
+    ("variable min", {"shape": (2, -1), "minimum": [2, 3]}, "only be one scalar"),
+    ("variable max", {"shape": (2, -1), "maximum": [2, 3]}, "only be one scalar"),
+    ("order", {"shape": (2,), "minimum": [0, 4], "maximum": [1, 1]}, "larger than max"),
+]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"), [pytest.param(*row[1:], id=row[0]) for row in NOT_MADE]
+)
+def test_not_made(changes: dict[str, Any], words: str) -> None:
+    arguments = {"name": "foo", "shape": (), "dtype": INT32, **changes}
+    with pytest.raises(EncodeError, match=words):
+        d.make_spec(**arguments)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    kind=st.integers(1, 8),
+    values=st.lists(
+        st.integers(-(2**64), 2**64) | st.floats(allow_nan=False), min_size=2, max_size=2
+    ),
+)
+def test_what_is_made_the_reference_takes(
+    protobuf: ModuleType, kind: int, values: list[Any]
+) -> None:
+    low, high = values
+    try:
+        spec = d.make_spec("x", (2,), d.DataType(kind), low, high)
+    except EncodeError:
+        dtype = d.numpy_dtype(d.DataType(kind))
+        if kind == d.DataType.FLOAT:  # up to what rounds to its largest number
+            fits = [abs(bound) < 2**128 - 2**103 or abs(bound) == np.inf for bound in values]
+        elif kind == d.DataType.DOUBLE:
+            fits = [True, True]
+        else:
+            info = np.iinfo(dtype)
+            fits = [
+                info.min <= bound <= info.max and abs(bound) != np.inf and bound == int(bound)
+                for bound in values
+            ]
+        assert not all(fits) or high < low
+        return
+    reference = tensor_spec_utils.bounds(protobuf.spec_to_pb(spec))
+    assert d.bounds(spec) == (reference.min, reference.max)
+
+
+# --- check_bounds --------------------------------------------------------------------------------
+
+
+def test_inside() -> None:
+    for spec, value in (
+        (d.make_spec("x", (), INT32, 0, 5), 0),
+        (d.make_spec("x", (), INT32, 0, 5), np.int32(5)),
+        (d.make_spec("x", (2,), np.float32, [0, 1], [1, 2]), [0.0, 2.0]),
+        (d.make_spec("x", (-1,), np.float32, 0), np.full(1000, np.inf)),
+        (d.make_spec("x", (0,), np.float32, 0, 1), []),
+        (d.make_spec("x", (2,), str), ["a", "b"]),
+        (d.make_spec("x", (2,), INT32), [2**40, 0]),
+    ):
+        d.check_bounds(spec, value)
+
+
+OUTSIDE: list[tuple[str, d.TensorSpec, Any, str]] = [
+    ("below", d.make_spec("x", (), INT32, 0, 5), -1, "'x' is out of bounds: -1 is below min 0"),
+    ("above", d.make_spec("x", (), INT32, 0, 5), 6, "'x' is out of bounds: 6 is above max 5"),
+    (
+        "one of many",
+        d.make_spec("x", (2, 2), INT32, 0, [[1, 2], [3, 4]]),
+        [[0, 2], [4, 5]],
+        r"at index \[1, 0\]: 4 is above max 3",
+    ),
+    ("NaN", d.make_spec("x", (2,), np.float64, None, 1), [0, np.nan], r"\[1\]: nan is not a num"),
+    (
+        "just above",
+        d.make_spec("x", (), np.uint64, 0, 2**63),
+        np.uint64(2**63 + 1),
+        "9223372036854775809 is above max 9223372036854775808",
+    ),
+    (
+        "another shape",
+        d.make_spec("x", (2,), INT32, [0, 0]),
+        [1, 2, 3],
+        r"has shape \(3,\), the min of its spec \(2,\)",
+    ),
+    ("text", d.make_spec("x", (), INT32, 0), "a", "not made of numbers"),
+]
+
+
+@pytest.mark.parametrize(
+    ("spec", "value", "words"), [pytest.param(*row[1:], id=row[0]) for row in OUTSIDE]
+)
+def test_outside(spec: d.TensorSpec, value: Any, words: str) -> None:
+    with pytest.raises(EncodeError, match=words):
+        d.check_bounds(spec, value)

@@ -1,0 +1,426 @@
+"""What protobuf allows and nobody writes: fields in any order, twice, in pieces, and unknown ones.
+
+The wires are made here, piece by piece; protobuf parses them and the reference unpacks what it
+found.
+"""
+
+from __future__ import annotations
+
+import struct
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from dm_env_rpc.v1 import dm_env_rpc_pb2
+from dm_env_rpc.v1.extensions import properties_pb2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlwire.codecs import dm_env_rpc as d
+from rlwire.errors import DecodeError
+
+Pieces = list[bytes]
+
+
+def varint(number: int) -> bytes:
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def field(number: int, data: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def number_field(number: int, value: int) -> bytes:
+    return varint(number << 3) + varint(value % 2**64)
+
+
+UNKNOWN = st.sampled_from(
+    [
+        number_field(99, 5),
+        field(2047, b"whatever"),
+        varint(77 << 3 | 1) + bytes(8),
+        varint(78 << 3 | 5) + bytes(4),
+        varint(79 << 3 | 3) + number_field(1, 1) + varint(79 << 3 | 4),
+        varint(80 << 3 | 3) + varint(81 << 3 | 3) + varint(81 << 3 | 4) + varint(80 << 3 | 4),
+    ]
+)
+
+
+@st.composite
+def mixed(draw: st.DrawFn, *groups: Pieces, unknown: bool = True) -> Pieces:
+    """The pieces of all groups, each group in its own order, with unknown fields between."""
+    left = [list(group) for group in groups if group]
+    out = []
+    while left:
+        chosen = draw(st.integers(0, len(left) - 1))
+        out.append(left[chosen].pop(0))
+        left = [group for group in left if group]
+        if unknown and draw(st.integers(0, 9)) == 0:
+            out.append(draw(UNKNOWN))
+    return out
+
+
+@st.composite
+def divided(draw: st.DrawFn, number: int, pieces: Pieces) -> Pieces:
+    """A singular sub-message whose fields are spread over several occurrences."""
+    out = []
+    rest = list(pieces)
+    while True:
+        cut = draw(st.integers(0, len(rest)) | st.just(len(rest)))
+        out.append(field(number, b"".join(rest[:cut])))
+        rest = rest[cut:]
+        if not rest:
+            return out
+
+
+@st.composite
+def numbers(draw: st.DrawFn, number: int, values: list[bytes], wire: int) -> Pieces:
+    """A repeated field of numbers, packed or not, in any mixture."""
+    out = []
+    rest = list(values)
+    while rest:
+        if draw(st.booleans()):
+            out.append(varint(number << 3 | wire) + rest.pop(0))
+        else:
+            cut = draw(st.integers(0, len(rest)))
+            out.append(field(number, b"".join(rest[:cut])))
+            rest = rest[cut:]
+    return out
+
+
+def element(kind: d.DataType, value: int) -> bytes:
+    if kind == d.DataType.FLOAT:
+        return struct.pack("<f", value)
+    if kind == d.DataType.DOUBLE:
+        return struct.pack("<d", value)
+    return varint(value % 2**64)
+
+
+VARINTS = st.integers(0, 100) | st.integers(0, 2**64 - 1)
+KINDS = st.sampled_from([kind for kind in d.DataType if kind])
+
+
+@st.composite
+def elements(draw: st.DrawFn, kind: d.DataType, count: int) -> Pieces:
+    """The fields of a payload sub-message."""
+    if kind in (d.DataType.INT8, d.DataType.UINT8):
+        # Not a repeated field: a later one replaces it.
+        early = draw(st.lists(st.binary(max_size=3).map(lambda data: field(1, data)), max_size=1))
+        return [*early, field(1, draw(st.binary(min_size=count, max_size=count)))]
+    if kind == d.DataType.STRING:
+        texts = st.text(st.characters(exclude_characters="\0"), max_size=3)
+        return [field(1, draw(texts).encode("utf-8", "replace")) for _ in range(count)]
+    if kind == d.DataType.PROTO:
+        return [field(1, b"".join(draw(anys()))) for _ in range(count)]
+    if kind in (d.DataType.FLOAT, d.DataType.DOUBLE):
+        values = draw(st.lists(st.integers(-9, 9), min_size=count, max_size=count))
+    elif kind == d.DataType.BOOL:
+        values = draw(st.lists(st.integers(0, 1), min_size=count, max_size=count))
+    else:
+        values = draw(st.lists(VARINTS, min_size=count, max_size=count))
+    wire = {d.DataType.FLOAT: 5, d.DataType.DOUBLE: 1}.get(kind, 0)
+    return draw(numbers(1, [element(kind, value) for value in values], wire))
+
+
+@st.composite
+def anys(draw: st.DrawFn) -> Pieces:
+    urls = [field(1, draw(st.text(max_size=3)).encode("utf-8", "replace")) for _ in range(2)]
+    data = [field(2, draw(st.binary(max_size=3))) for _ in range(2)]
+    return draw(mixed(urls[: draw(st.integers(0, 2))], data[: draw(st.integers(0, 2))]))
+
+
+@st.composite
+def tensors(draw: st.DrawFn) -> Pieces:
+    """A tensor that can be unpacked."""
+    kind = draw(KINDS)
+    shape = tuple(draw(st.lists(st.integers(0, 3), max_size=3)))
+    count = int(np.prod(shape))
+    if shape and draw(st.integers(0, 3)) == 0:
+        count = 1  # one for all
+    sent = list(shape)
+    if count > 1 and draw(st.booleans()):
+        sent[draw(st.integers(0, len(sent) - 1))] = -1
+    payload = draw(divided(kind, draw(elements(kind, count))))
+    other = draw(KINDS)
+    if other != kind and draw(st.booleans()):  # replaced by the real one
+        payload.insert(0, field(other, b"".join(draw(elements(other, 2)))))
+    dimensions = draw(numbers(15, [varint(size % 2**64) for size in sent], 0))
+    return draw(mixed(payload, dimensions))
+
+
+@st.composite
+def bounds(draw: st.DrawFn) -> Pieces:
+    kind = draw(KINDS.filter(lambda kind: kind <= d.DataType.UINT64))
+    payload = draw(divided(kind + 8, draw(elements(kind, draw(st.integers(0, 4))))))
+    other = draw(KINDS.filter(lambda kind: kind <= d.DataType.UINT64))
+    if other != kind and draw(st.booleans()):
+        payload.insert(0, field(other + 8, b"".join(draw(elements(other, 2)))))
+    return payload
+
+
+@st.composite
+def texts(draw: st.DrawFn, number: int) -> Pieces:
+    return [
+        field(number, text.encode("utf-8", "replace"))
+        for text in draw(st.lists(st.text(max_size=4), max_size=2))
+    ]
+
+
+@st.composite
+def varints(draw: st.DrawFn, number: int) -> Pieces:
+    return [number_field(number, value) for value in draw(st.lists(VARINTS, max_size=2))]
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> Pieces:
+    shape = draw(st.lists(st.integers(-1, 3).map(lambda size: varint(size % 2**64)), max_size=3))
+    groups = [
+        draw(texts(1)),
+        draw(numbers(2, shape, 0)),
+        draw(varints(3)),
+        *(draw(divided(which, draw(bounds()))) for which in (4, 5) if draw(st.booleans())),
+    ]
+    return draw(mixed(*groups))
+
+
+NAMES = st.sampled_from([b"", b"a", b"b"])
+UIDS = st.sampled_from([0, 1, 2**63])
+
+
+@st.composite
+def maps(draw: st.DrawFn, number: int, values: Any, named: bool, always: bool = True) -> Pieces:
+    """A map whose keys may come again, whose entries may lack what is the default."""
+    out = []
+    for _ in range(draw(st.integers(0, 3))):
+        if named:
+            keys = [field(1, key) for key in draw(st.lists(NAMES, max_size=2))]
+        else:
+            keys = [number_field(1, key) for key in draw(st.lists(UIDS, max_size=2))]
+        value = draw(divided(2, draw(values))) if always or draw(st.booleans()) else []
+        # Protobuf's newer implementations leave out entries that have unknown fields.
+        out.append(field(number, b"".join(draw(mixed(keys, value, unknown=False)))))
+    return out
+
+
+@st.composite
+def all_specs(draw: st.DrawFn) -> Pieces:
+    return draw(
+        mixed(
+            draw(maps(1, specs(), False, always=False)), draw(maps(2, specs(), False, always=False))
+        )
+    )
+
+
+@st.composite
+def uids(draw: st.DrawFn, number: int) -> Pieces:
+    return draw(numbers(number, draw(st.lists(VARINTS.map(varint), max_size=5)), 0))
+
+
+@st.composite
+def message(draw: st.DrawFn, *groups: Any) -> Pieces:
+    return draw(mixed(*(draw(group) for group in groups)))
+
+
+@st.composite
+def within(draw: st.DrawFn, number: int, pieces: Any) -> Pieces:
+    """A sub-message that may be left out."""
+    return draw(divided(number, draw(pieces))) if draw(st.booleans()) else []
+
+
+@st.composite
+def several(draw: st.DrawFn, number: int, pieces: Any) -> Pieces:
+    return [field(number, b"".join(draw(pieces))) for _ in range(draw(st.integers(0, 3)))]
+
+
+SETTINGS = maps(1, tensors(), True)
+REQUESTS = {
+    1: message(SETTINGS),
+    2: message(texts(1), maps(2, tensors(), True)),
+    3: message(maps(1, tensors(), False), uids(2)),
+    4: message(SETTINGS),
+    5: message(texts(1), maps(2, tensors(), True)),
+    6: message(),
+    7: message(texts(1)),
+    15: anys(),
+}
+RESPONSES = {
+    1: message(texts(1)),
+    2: message(within(1, all_specs())),
+    3: message(varints(1), maps(2, tensors(), False)),
+    4: message(within(1, all_specs())),
+    5: message(),
+    6: message(),
+    7: message(),
+    15: anys(),
+    16: message(varints(1), texts(2), several(3, anys())),
+}
+PROPERTY_REQUESTS = {
+    1: message(texts(1)),
+    2: message(texts(1), within(2, tensors())),
+    3: message(texts(1)),
+}
+PROPERTIES = message(within(1, specs()), varints(2), varints(3), varints(4), texts(5))
+PROPERTY_RESPONSES = {
+    1: message(within(1, tensors())),
+    2: message(),
+    3: message(several(1, PROPERTIES)),
+}
+
+
+@st.composite
+def wires(draw: st.DrawFn, members: dict[int, Any]) -> bytes:
+    """Members that replace each other; the last one in several occurrences."""
+    out: Pieces = []
+    last = 0
+    for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3]))):
+        number = draw(st.sampled_from(sorted(set(members) - {last})))
+        out += draw(divided(number, draw(members[number])))
+        last = number
+    return b"".join(draw(mixed(out)))
+
+
+MANY = settings(deadline=None, max_examples=100)
+
+
+@MANY
+@given(wire=wires(REQUESTS))
+def test_requests(protobuf: ModuleType, wire: bytes) -> None:
+    expected = protobuf.from_pb(dm_env_rpc_pb2.EnvironmentRequest.FromString(wire))
+    assert protobuf.same(d.decode_request(wire), expected)
+    assert protobuf.same(d.decode_request(bytearray(wire), copy=False), expected)
+
+
+@MANY
+@given(wire=wires(RESPONSES))
+def test_responses(protobuf: ModuleType, wire: bytes) -> None:
+    expected = protobuf.from_pb(dm_env_rpc_pb2.EnvironmentResponse.FromString(wire))
+    assert protobuf.same(d.decode_response(wire), expected)
+    assert protobuf.same(d.decode_response(bytearray(wire), copy=False), expected)
+
+
+@MANY
+@given(wire=wires(PROPERTY_REQUESTS))
+def test_property_requests(protobuf: ModuleType, wire: bytes) -> None:
+    expected = protobuf.from_pb(properties_pb2.PropertyRequest.FromString(wire))
+    extension = d.AnyMessage(d.PROPERTY_REQUEST_URL, wire)
+    assert protobuf.same(d.decode_property_request(extension), expected)
+
+
+@MANY
+@given(wire=wires(PROPERTY_RESPONSES))
+def test_property_responses(protobuf: ModuleType, wire: bytes) -> None:
+    expected = protobuf.from_pb(properties_pb2.PropertyResponse.FromString(wire))
+    extension = d.AnyMessage(d.PROPERTY_RESPONSE_URL, wire)
+    assert protobuf.same(d.decode_property_response(extension), expected)
+
+
+def steps_manager(actions: dict[int, Any]) -> d.SpecManager:
+    """A manager that these values fit."""
+    specs = {}
+    for uid, value in actions.items():
+        if isinstance(value, d.AnyMessage | d.ProtoArray):
+            shape: tuple[int, ...] = getattr(value, "shape", ())
+            dtype = d.DataType.PROTO
+        else:
+            shape, dtype = np.shape(value), d.data_type(value.dtype)
+        specs[uid] = d.make_spec(f"name {uid}", shape, dtype)
+    return d.SpecManager(specs)
+
+
+@MANY
+@given(wire=wires({3: REQUESTS[3], 6: REQUESTS[6]}))
+def test_steps_by_name(protobuf: ModuleType, wire: bytes) -> None:
+    """The way of their own reads the same."""
+    expected = protobuf.from_pb(dm_env_rpc_pb2.EnvironmentRequest.FromString(wire))
+    if not isinstance(expected, d.StepRequest):
+        assert d.decode_step_request(d.SpecManager({}), wire) is None
+        return
+    # Values that others with the same UID replace must fit the specs too: no manager suits all.
+    manager = steps_manager(expected.actions)
+    ignored = d.decode_step_request(manager, wire, ignore_actions=True)
+    assert ignored == ({}, expected.requested_observations)
+    try:
+        decoded = d.decode_step_request(manager, wire)
+    except DecodeError as problem:
+        if "its spec says" not in problem.reason:
+            raise
+        return
+    assert decoded is not None
+    named = {f"name {uid}": value for uid, value in expected.actions.items()}
+    assert protobuf.same(decoded, (named, expected.requested_observations))
+
+
+@MANY
+@given(wire=wires({3: RESPONSES[3], 16: RESPONSES[16]}))
+def test_results_by_name(protobuf: ModuleType, wire: bytes) -> None:
+    expected = protobuf.from_pb(dm_env_rpc_pb2.EnvironmentResponse.FromString(wire))
+    if not isinstance(expected, d.StepResponse):
+        assert d.decode_step_response(d.SpecManager({}), wire) is None
+        return
+    manager = steps_manager(expected.observations)
+    try:
+        decoded = d.decode_step_response(manager, wire)
+    except DecodeError as problem:
+        if "its spec says" not in problem.reason:
+            raise
+        return
+    assert decoded is not None
+    named = {f"name {uid}": value for uid, value in expected.observations.items()}
+    assert protobuf.same(decoded, (expected.state, named))
+
+
+# --- single facts ------------------------------------------------------------------------------
+
+
+def test_a_member_that_comes_twice_is_merged() -> None:
+    once = d.encode_request(d.StepRequest({1: np.int32(1), 2: np.int32(2)}, [1]))
+    again = d.encode_request(d.StepRequest({2: np.int32(3), 4: np.int32(4)}, [9]))
+    merged = d.StepRequest(
+        {1: np.int32(1), 2: np.int32(3), 4: np.int32(4)},
+        [1, 9],
+    )
+    assert d.decode_request(once + again) == merged
+    # Another member in between clears what came before it.
+    reset = d.encode_request(d.ResetRequest())
+    assert d.decode_request(once + reset + again) == d.decode_request(again)
+
+
+def test_two_halves_do_not_make_a_whole() -> None:
+    """Joined, their bytes would be a message; protobuf refuses each of them, and so do we."""
+    whole = d.DestroyWorldRequest("world")
+    content = field(1, b"world")
+    assert d.decode_request(field(7, content)) == whole
+    assert d.decode_request(field(7, content[:0]) + field(7, content)) == whole
+    for cut in range(1, len(content)):
+        wire = field(7, content[:cut]) + field(7, content[cut:])
+        with pytest.raises(Exception, match="Error parsing message"):
+            dm_env_rpc_pb2.EnvironmentRequest.FromString(wire)
+        with pytest.raises(DecodeError):
+            d.decode_request(wire)
+
+
+def test_a_member_that_is_replaced_must_be_sound() -> None:
+    bad = field(7, b"\x0a\x05x")
+    with pytest.raises(DecodeError, match="destroy_world"):
+        d.decode_request(bad + d.encode_request(d.LeaveWorldRequest()))
+
+
+def test_errors_in_merged_messages_name_the_first_occurrence() -> None:
+    first = d.encode_request(d.StepRequest({}, [1]))
+    second = field(3, field(1, number_field(1, 5) + field(2, b"")))
+    for wire, offset in ((first + second, 0), (field(99, b"abc") + first + second, 6)):
+        with pytest.raises(DecodeError) as caught:
+            d.decode_request(wire)
+        assert caught.value.offset == offset
+        assert caught.value.path == "$.step.actions[5]"
+
+
+def test_merging_takes_no_more_than_linear_time() -> None:
+    wire = field(2, field(1, number_field(99, 1))) * 200_000
+    decoded = d.decode_response(wire)
+    assert decoded == d.JoinWorldResponse()

@@ -1,0 +1,524 @@
+"""Every dm_env_rpc message: against protobuf in both directions, and what cannot be sent."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from dm_env_rpc.v1 import dm_env_rpc_pb2
+from dm_env_rpc.v1.extensions import properties_pb2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlwire.codecs import dm_env_rpc as d
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.limits import Limits
+
+# --- all values of all messages --------------------------------------------------------------
+
+NUMBERS = [np.dtype(kind) for kind in ("f4", "f8", "i1", "i4", "i8", "u1", "u4", "u8")]
+SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
+# NumPy's strings end before their last NULs.
+TEXTS = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=6)
+
+
+@st.composite
+def numbers(draw: st.DrawFn, dtype: Any = None, shape: Any = None) -> Any:
+    """A scalar or array of any bits, but no signalling NaN: Python's floats cannot hold one."""
+    dtype = draw(st.sampled_from(NUMBERS)) if dtype is None else dtype
+    shape = draw(SHAPES) if shape is None else shape
+    size = int(np.prod(shape)) * dtype.itemsize
+    array = np.frombuffer(draw(st.binary(min_size=size, max_size=size)), dtype).reshape(shape)
+    if dtype.kind == "f":
+        with np.errstate(invalid="ignore"):
+            array = np.asarray(array * dtype.type(1))
+    return array if shape else array[()]
+
+
+@st.composite
+def others(draw: st.DrawFn, items: st.SearchStrategy[Any], dtype: Any) -> Any:
+    shape = draw(SHAPES)
+    count = int(np.prod(shape))
+    values = draw(st.lists(items, min_size=count, max_size=count))
+    array = np.array(values, dtype).reshape(shape)
+    return array if shape else array[()]
+
+
+ANYS = st.builds(d.AnyMessage, st.text(max_size=8), st.binary(max_size=8))
+
+
+@st.composite
+def proto_arrays(draw: st.DrawFn) -> d.ProtoArray:
+    shape = draw(SHAPES.filter(bool))
+    count = int(np.prod(shape))
+    return d.ProtoArray(tuple(draw(st.lists(ANYS, min_size=count, max_size=count))), shape)
+
+
+TENSORS = numbers() | others(st.booleans(), np.bool_) | others(TEXTS, np.str_) | ANYS
+TENSORS |= proto_arrays()
+NAMES = st.text(max_size=12)
+UIDS = st.integers(0, 2**64 - 1) | st.integers(0, 3)
+SETTINGS = st.dictionaries(NAMES, TENSORS, max_size=4)
+BY_UID = st.dictionaries(UIDS, TENSORS, max_size=4)
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> d.TensorSpec:
+    shape = tuple(draw(st.lists(st.integers(-1, 4) | st.just(-(2**31)), max_size=4)))
+    fixed = all(size >= 0 for size in shape)
+    bounds = []
+    for _which in range(2):
+        # A shape of one element takes a scalar, as every shape does.
+        full = fixed and int(np.prod(shape)) != 1
+        bound_shape = draw(st.sampled_from([(), shape])) if full else ()
+        bounds.append(draw(st.none() | numbers(shape=bound_shape)))
+    dtype = draw(st.sampled_from(d.DataType) | st.sampled_from([12, -1, 2**31 - 1, -(2**31)]))
+    return d.TensorSpec(draw(NAMES), shape, dtype, *bounds)  # type: ignore[arg-type]
+
+
+ALL_SPECS = st.builds(
+    d.ActionObservationSpecs,
+    st.dictionaries(UIDS, specs(), max_size=3),
+    st.dictionaries(UIDS, specs(), max_size=3),
+)
+STATES: Any = st.sampled_from(d.EnvironmentStateType) | st.sampled_from([4, -1, -(2**31)])
+REQUESTS = st.one_of(
+    st.builds(d.CreateWorldRequest, SETTINGS),
+    st.builds(d.JoinWorldRequest, NAMES, SETTINGS),
+    st.builds(d.StepRequest, BY_UID, st.lists(UIDS, max_size=5)),
+    st.builds(d.ResetRequest, SETTINGS),
+    st.builds(d.ResetWorldRequest, NAMES, SETTINGS),
+    st.builds(d.LeaveWorldRequest),
+    st.builds(d.DestroyWorldRequest, NAMES),
+    ANYS,
+)
+RESPONSES = st.one_of(
+    st.builds(d.CreateWorldResponse, NAMES),
+    st.builds(d.JoinWorldResponse, ALL_SPECS),
+    st.builds(d.StepResponse, STATES, BY_UID),
+    st.builds(d.ResetResponse, ALL_SPECS),
+    st.builds(d.ResetWorldResponse),
+    st.builds(d.LeaveWorldResponse),
+    st.builds(d.DestroyWorldResponse),
+    st.builds(
+        d.Status,
+        st.integers(-(2**31), 2**31 - 1) | st.integers(0, 16),
+        st.text(),
+        st.lists(ANYS, max_size=3).map(tuple),
+    ),
+)
+PROPERTY_SPECS = st.builds(
+    d.PropertySpec, specs(), st.booleans(), st.booleans(), st.booleans(), st.text(max_size=9)
+)
+PROPERTY_REQUESTS = st.one_of(
+    st.builds(d.ReadPropertyRequest, NAMES),
+    st.builds(d.WritePropertyRequest, NAMES, st.none() | TENSORS),
+    st.builds(d.ListPropertyRequest, NAMES),
+)
+PROPERTY_RESPONSES = st.one_of(
+    st.builds(d.ReadPropertyResponse, st.none() | TENSORS),
+    st.builds(d.WritePropertyResponse),
+    st.builds(d.ListPropertyResponse, st.lists(PROPERTY_SPECS, max_size=3).map(tuple)),
+)
+MANY = settings(deadline=None, max_examples=150)
+
+
+@MANY
+@given(message=REQUESTS)
+def test_protobuf_reads_our_requests(protobuf: ModuleType, message: Any) -> None:
+    encoded = d.encode_request(message)
+    parsed = dm_env_rpc_pb2.EnvironmentRequest.FromString(encoded)
+    assert protobuf.bits(parsed) == protobuf.bits(protobuf.to_pb(message))
+    assert len(encoded) == parsed.ByteSize()
+    room = bytearray(len(encoded) + 3)
+    assert d.encode_request_into(message, room, 3) == len(encoded)
+    assert room[3:] == encoded
+    assert b"".join(d.encode_request_parts(message)) == encoded
+
+
+@MANY
+@given(message=RESPONSES)
+def test_protobuf_reads_our_responses(protobuf: ModuleType, message: Any) -> None:
+    encoded = d.encode_response(message)
+    parsed = dm_env_rpc_pb2.EnvironmentResponse.FromString(encoded)
+    assert protobuf.bits(parsed) == protobuf.bits(protobuf.to_pb(message))
+    assert len(encoded) == parsed.ByteSize()
+    room = bytearray(len(encoded) + 3)
+    assert d.encode_response_into(message, room, 3) == len(encoded)
+    assert room[3:] == encoded
+    assert b"".join(d.encode_response_parts(message)) == encoded
+
+
+@MANY
+@given(
+    message=REQUESTS,
+    feed=st.sampled_from([bytes, bytearray, memoryview]),
+    copy=st.sampled_from([True, False, None]),
+    broadcast=st.sampled_from(["full", "view"]),
+)
+def test_we_read_protobufs_requests(
+    protobuf: ModuleType, message: Any, feed: Any, copy: bool | None, broadcast: Any
+) -> None:
+    written = protobuf.to_pb(message).SerializeToString()
+    decoded = d.decode_request(feed(written), copy=copy, broadcast=broadcast)
+    assert protobuf.same(decoded, message)
+
+
+@MANY
+@given(
+    message=RESPONSES,
+    feed=st.sampled_from([bytes, bytearray, memoryview]),
+    copy=st.sampled_from([True, False, None]),
+    broadcast=st.sampled_from(["full", "view"]),
+)
+def test_we_read_protobufs_responses(
+    protobuf: ModuleType, message: Any, feed: Any, copy: bool | None, broadcast: Any
+) -> None:
+    written = protobuf.to_pb(message).SerializeToString()
+    decoded = d.decode_response(feed(written), copy=copy, broadcast=broadcast)
+    assert protobuf.same(decoded, message)
+
+
+@settings(deadline=None, max_examples=40)
+@given(message=ANYS)
+def test_an_extension_in_a_response(protobuf: ModuleType, message: d.AnyMessage) -> None:
+    """The one class that both messages have."""
+    expected = protobuf.extension_response_to_pb(message)
+    assert dm_env_rpc_pb2.EnvironmentResponse.FromString(d.encode_response(message)) == expected
+    assert d.decode_response(expected.SerializeToString()) == message
+
+
+@MANY
+@given(message=PROPERTY_REQUESTS)
+def test_property_requests(protobuf: ModuleType, message: Any) -> None:
+    extension = d.encode_property_request(message)
+    parsed = properties_pb2.PropertyRequest()
+    assert protobuf.any_to_pb(extension).Unpack(parsed)
+    expected = protobuf.to_pb(message)
+    assert protobuf.bits(parsed) == protobuf.bits(expected)
+    written = d.AnyMessage(extension.type_url, expected.SerializeToString())
+    assert protobuf.same(d.decode_property_request(written), message)
+
+
+@MANY
+@given(message=PROPERTY_RESPONSES)
+def test_property_responses(protobuf: ModuleType, message: Any) -> None:
+    extension = d.encode_property_response(message)
+    parsed = properties_pb2.PropertyResponse()
+    assert protobuf.any_to_pb(extension).Unpack(parsed)
+    expected = protobuf.to_pb(message)
+    assert protobuf.bits(parsed) == protobuf.bits(expected)
+    written = d.AnyMessage(extension.type_url, expected.SerializeToString())
+    assert protobuf.same(d.decode_property_response(written), message)
+
+
+# --- single facts ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("decode", [d.decode_request, d.decode_response])
+def test_no_payload(decode: Any) -> None:
+    assert decode(b"") is None
+    assert decode(b"\x58\x01\x9a\x01\x01x") is None  # unknown fields only
+
+
+def test_no_payload_in_a_property_message() -> None:
+    assert d.decode_property_request(d.AnyMessage(d.PROPERTY_REQUEST_URL)) is None
+    assert d.decode_property_response(d.AnyMessage(d.PROPERTY_RESPONSE_URL)) is None
+
+
+def test_defaults_take_no_bytes() -> None:
+    for number, message in enumerate(
+        [
+            d.CreateWorldRequest(),
+            d.JoinWorldRequest(),
+            d.StepRequest(),
+            d.ResetRequest(),
+            d.ResetWorldRequest(),
+            d.LeaveWorldRequest(),
+            d.DestroyWorldRequest(),
+        ],
+        start=1,
+    ):
+        encoded = d.encode_request(message)  # type: ignore[arg-type]
+        assert encoded == bytes([number << 3 | 2, 0])
+        assert d.decode_request(encoded) == message
+    assert d.encode_response(d.Status()) == b"\x82\x01\x00"
+    assert d.decode_response(b"\x82\x01\x00") == d.Status()
+
+
+def test_a_step_byte_for_byte() -> None:
+    """Written out from the rules: map entries have key and value always, uid 0 or not."""
+    message = d.StepRequest({0: np.uint8(7), 300: np.array([1, -1], np.int32)}, [5, 300])
+    assert d.encode_request(message) == bytes.fromhex(
+        "1a 29"  # step
+        "0a 09 08 00 12 05 32 03 0a 01 07"  # 0: uint8s [7]
+        "0a 17 08 ac 02 12 12"  # 300:
+        "22 0d 0a 0b 01 ff ff ff ff ff ff ff ff ff 01"  # int32s [1, -1], ten bytes for the latter
+        "7a 01 02"  # shape [2]
+        "12 03 05 ac 02"  # requested
+    )
+
+
+def test_large_arrays_by_reference() -> None:
+    pixels = np.arange(84 * 84, dtype=np.float32).reshape(84, 84)
+    message = d.StepResponse(d.EnvironmentStateType.RUNNING, {1: pixels, 2: np.float32(1)})
+    parts = d.encode_response_parts(message)
+    assert b"".join(parts) == d.encode_response(message)
+    views = [np.frombuffer(part, np.float32) for part in parts if len(part) == pixels.nbytes]
+    assert [np.shares_memory(view, pixels) for view in views] == [True]
+    del pixels, message
+    assert views[0][:3].tolist() == [0.0, 1.0, 2.0]
+
+
+def test_many_tensors_at_once() -> None:
+    """More than a draft holds without the heap."""
+    settings = {f"setting {number}": np.int64(number) for number in range(100)}
+    settings["long" * 100] = np.arange(5)
+    decoded = d.decode_request(d.encode_request(d.CreateWorldRequest(settings)))
+    assert isinstance(decoded, d.CreateWorldRequest)
+    assert list(decoded.settings) == list(settings)
+    assert all(np.array_equal(decoded.settings[name], settings[name]) for name in settings)
+
+
+def test_settings_may_be_any_mapping_and_any_value(protobuf: ModuleType) -> None:
+    from types import MappingProxyType
+
+    settings: Any = MappingProxyType({"seed": 3, "level": "maze", "rates": [0.5, 1.0], "on": True})
+    decoded = d.decode_request(d.encode_request(d.ResetRequest(settings)))
+    assert protobuf.same(
+        decoded,
+        d.ResetRequest(
+            {
+                "seed": np.int64(3),
+                "level": np.str_("maze"),
+                "rates": np.array([0.5, 1.0]),
+                "on": np.bool_(True),
+            }
+        ),
+    )
+
+
+def test_views_of_the_buffer() -> None:
+    pixels = np.arange(4096, dtype=np.uint8)
+    encoded = bytearray(d.encode_request(d.StepRequest({1: pixels})))
+    for copy, shared in ((True, False), (False, True), (None, True)):
+        decoded = d.decode_request(encoded, copy=copy)
+        assert isinstance(decoded, d.StepRequest)
+        assert np.array_equal(decoded.actions[1], pixels)
+        view = np.frombuffer(encoded, np.uint8)
+        assert np.shares_memory(decoded.actions[1], view) is shared
+    del view
+
+
+def test_a_broadcast_on_request_takes_no_memory() -> None:
+    wire = bytes.fromhex("1a 12 0a 10 08 01 12 0c 0a 06 0a 04 00 00 80 3f 7a 02 e8 07")
+    for broadcast, strides in (("full", (4,)), ("view", (0,))):
+        decoded = d.decode_request(wire, broadcast=broadcast)  # type: ignore[arg-type]
+        assert isinstance(decoded, d.StepRequest)
+        assert decoded.actions[1].shape == (1000,)
+        assert decoded.actions[1].strides == strides
+        assert decoded.actions[1].sum() == 1000.0
+
+
+def test_bounds_as_they_are_given() -> None:
+    """A bound without a dtype of its own gets the spec's; one with it keeps it."""
+    spec = d.TensorSpec("x", (2,), d.DataType.FLOAT, 0, [1.5, 2])
+    other = d.TensorSpec("y", (), d.DataType.UINT32, np.int32(1))
+    message = d.ResetResponse(d.ActionObservationSpecs({1: spec, 2: other}))
+    decoded = d.decode_response(d.encode_response(message))
+    assert isinstance(decoded, d.ResetResponse)
+    first, second = decoded.specs.actions.values()
+    assert isinstance(first.min, np.float32)
+    assert first.max.dtype == np.float32
+    assert first.max.tolist() == [1.5, 2.0]
+    assert isinstance(second.min, np.int32)
+
+
+def test_a_bound_that_fits_no_shape_is_flat() -> None:
+    bound = np.arange(3, dtype=np.int32)
+    for shape in ((2, 2), (-1,), (), (2**31 - 1,) * 32):
+        spec = d.TensorSpec("x", shape, d.DataType.INT32, bound)
+        decoded = d.decode_response(
+            d.encode_response(d.ResetResponse(d.ActionObservationSpecs({1: spec})))
+        )
+        assert isinstance(decoded, d.ResetResponse)
+        assert decoded.specs.actions[1].min.tolist() == [0, 1, 2]
+
+
+def test_subclasses_are_their_bases() -> None:
+    class Mine(d.LeaveWorldRequest):
+        pass
+
+    assert d.encode_request(Mine()) == b"\x32\x00"
+
+
+# --- what cannot be sent -------------------------------------------------------------------------
+
+SPEC = d.TensorSpec("x", (), d.DataType.INT32)
+
+
+def with_spec(spec: Any, uid: Any = 1) -> Any:
+    return d.JoinWorldResponse(d.ActionObservationSpecs({}, {uid: spec}))
+
+
+REFUSED: list[tuple[str, Any, str, str]] = [
+    ("no message", 5, "int is no Environment", ""),
+    ("None", None, "NoneType is no Environment", ""),
+    ("a step by name", d.Step(), "encode_step_request", ""),
+    ("a result by name", d.StepResult(), "encode_step_response", ""),
+    ("settings", d.ResetRequest([1]), "expected a mapping, not list", "$.reset.settings"),  # type: ignore[arg-type]
+    ("key", d.ResetRequest({1: 2}), "expected str, not int", "$.reset.settings"),  # type: ignore[dict-item]
+    ("value", d.ResetRequest({"a": 1j}), "complex", "$.reset.settings.a"),
+    ("jagged", d.ResetRequest({"a": [[1], [2, 3]]}), "inhomogeneous", "$.reset.settings.a"),
+    ("surrogate", d.ResetRequest({"\udc80": 1}), "not valid Unicode", "$.reset.settings"),
+    ("action", d.StepRequest({3: object()}), "type object is not", "$.step.actions[3]"),
+    ("uid", d.StepRequest({-1: 1}), "-1 is no UID", "$.step.actions"),
+    ("large uid", d.StepRequest({2**64: 1}), "is no UID", "$.step.actions"),
+    ("uid's type", d.StepRequest({"a": 1}), "a UID must be int, not str", "$.step.actions"),  # type: ignore[dict-item]
+    (
+        "requested",
+        d.StepRequest({}, [1, -1]),
+        "-1 is no UID",
+        "$.step.requested_observations[1]",
+    ),
+    (
+        "requested's type",
+        d.StepRequest({}, 3),  # type: ignore[arg-type]
+        "expected several values, not int",
+        "$.step.requested_observations",
+    ),
+    ("name", d.DestroyWorldRequest(7), "expected str, not int", "$.destroy_world.world_name"),  # type: ignore[arg-type]
+    ("world", d.JoinWorldRequest("\ud800"), "not valid Unicode", "$.join_world.world_name"),
+    ("url", d.AnyMessage(1), "expected str, not int", "$.extension.type_url"),  # type: ignore[arg-type]
+    ("data", d.AnyMessage("", "x"), "expected bytes, not str", "$.extension.value"),  # type: ignore[arg-type]
+    ("state", d.StepResponse("on"), "expected int, not str", "$.step.state"),  # type: ignore[arg-type]
+    ("large state", d.StepResponse(2**31), "does not fit 32 bits", "$.step.state"),  # type: ignore[arg-type]
+    ("observation", d.StepResponse(1, {2: {}}), "type dict is not", "$.step.observations[2]"),  # type: ignore[arg-type]
+    ("specs", d.ResetResponse({}), "expected ActionObservationSpecs", "$.reset.specs"),  # type: ignore[arg-type]
+    ("spec", with_spec(3), "expected TensorSpec", "$.join_world.specs.observations[1]"),
+    ("spec's uid", with_spec(SPEC, 2**64), "is no UID", "$.join_world.specs.observations"),
+    (
+        "dimension",
+        with_spec(d.TensorSpec("x", (1, 2**31))),
+        "does not fit 32 bits",
+        "$.join_world.specs.observations[1].shape[1]",
+    ),
+    (
+        "bound",
+        with_spec(d.TensorSpec("x", (), d.DataType.INT32, "low")),
+        "cannot become int32",
+        "$.join_world.specs.observations[1].min",
+    ),
+    (
+        "bound's dtype",
+        with_spec(d.TensorSpec("x", (), d.DataType.BOOL, None, np.bool_(True))),
+        "a bound cannot be of type bool",
+        "$.join_world.specs.observations[1].max",
+    ),
+    ("code", d.Status("5"), "expected int, not str", "$.error.code"),  # type: ignore[arg-type]
+    ("large code", d.Status(2**31), "does not fit 32 bits", "$.error.code"),
+    (
+        "detail",
+        d.Status(5, "", (d.AnyMessage(), b"x")),  # type: ignore[arg-type]
+        "expected AnyMessage, not bytes",
+        "$.error.details[1]",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("message", "words", "path"), [pytest.param(*row[1:], id=row[0]) for row in REFUSED]
+)
+def test_refused(message: Any, words: str, path: str) -> None:
+    response = isinstance(
+        message,
+        d.StepResponse | d.ResetResponse | d.JoinWorldResponse | d.Status | d.StepResult,
+    )
+    for encode in (
+        [d.encode_response, d.encode_response_parts]
+        if response
+        else [d.encode_request, d.encode_request_parts]
+    ):
+        with pytest.raises(EncodeError) as caught:
+            encode(message)
+        assert words in caught.value.reason
+        assert caught.value.path == path
+
+
+def test_a_request_is_no_response() -> None:
+    with pytest.raises(EncodeError, match="StepRequest is no EnvironmentResponse"):
+        d.encode_response(d.StepRequest())  # type: ignore[arg-type]
+    with pytest.raises(EncodeError, match="Status is no EnvironmentRequest"):
+        d.encode_request(d.Status())  # type: ignore[arg-type]
+
+
+def test_a_buffer_that_is_too_small() -> None:
+    message = d.DestroyWorldRequest("world")
+    room = bytearray(9)
+    assert d.encode_request_into(message, room) == 9
+    before = bytes(room)
+    for offset in (1, 10, -1):
+        with pytest.raises(EncodeError, match="takes 9 bytes, the buffer has 9"):
+            d.encode_request_into(message, room, offset)
+    assert room == before
+    with pytest.raises((BufferError, TypeError)):
+        d.encode_request_into(message, bytes(9))
+
+
+def test_property_messages_of_another_type() -> None:
+    for url in ("", "type.googleapis.com/dm_env_rpc.v1.Tensor", d.PROPERTY_RESPONSE_URL):
+        with pytest.raises(DecodeError, match="expected a message of type"):
+            d.decode_property_request(d.AnyMessage(url, b""))
+    # Only what follows the last slash names the type.
+    url = d.PROPERTY_REQUEST_URL.replace("type.googleapis.com", "example.org/types")
+    request = d.encode_property_request(d.ReadPropertyRequest("a"))
+    assert d.decode_property_request(d.AnyMessage(url, request.value)) == d.ReadPropertyRequest("a")
+    with pytest.raises(EncodeError, match="is no PropertyRequest"):
+        d.encode_property_request(d.ReadPropertyResponse())  # type: ignore[arg-type]
+
+
+TOO_MUCH: list[tuple[str, Any, Limits, str, int]] = [
+    ("items", d.ResetRequest({"a": 1, "b": 2, "c": 3}), Limits(items=2), "items", 3),
+    ("uids", d.StepRequest({}, [1, 2, 3]), Limits(items=2), "items", 3),
+    ("both", d.StepRequest({1: 1, 2: 2}, [3]), Limits(items=2), "items", 3),
+    ("name", d.DestroyWorldRequest("abc"), Limits(string=2), "string", 3),
+    ("key", d.ResetRequest({"äb": 1}), Limits(string=2), "string", 3),
+    ("message", d.DestroyWorldRequest("abc"), Limits(message=6), "message", 7),
+    ("array", d.StepRequest({1: bytearray(50)}), Limits(message=20), "message", 65),
+    ("dims", d.StepRequest({1: np.zeros((1, 1, 1))}), Limits(dims=2), "dims", 3),
+]
+
+
+@pytest.mark.parametrize(
+    ("message", "limits", "name", "size"), [pytest.param(*row[1:], id=row[0]) for row in TOO_MUCH]
+)
+def test_limits(message: Any, limits: Limits, name: str, size: int) -> None:
+    d.encode_request(message)
+    with pytest.raises(LimitExceeded) as caught:
+        d.encode_request(message, limits=limits)
+    assert (caught.value.limit, caught.value.size) == (name, size)
+
+
+def test_limits_of_responses() -> None:
+    spec = d.TensorSpec("x", (1, 2, 3))
+    specs: Any = d.JoinWorldResponse(d.ActionObservationSpecs({1: spec}, {1: spec}))
+    details = d.Status(1, "m", (d.AnyMessage(), d.AnyMessage()))
+    for message, limits, name in (
+        (specs, Limits(items=1), "items"),
+        (specs, Limits(dims=2), "dims"),
+        (details, Limits(items=1), "items"),
+    ):
+        d.encode_response(message)
+        with pytest.raises(LimitExceeded) as caught:
+            d.encode_response(message, limits=limits)
+        assert caught.value.limit == name
+
+
+def test_limits_must_be_limits() -> None:
+    for call in (d.decode_request, d.decode_response):
+        with pytest.raises(TypeError, match="limits must be"):
+            call(b"", limits=5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="limits must be"):
+        d.encode_request(d.LeaveWorldRequest(), limits=5)  # type: ignore[arg-type]

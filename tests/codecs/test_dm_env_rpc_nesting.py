@@ -1,0 +1,100 @@
+"""Flat and nested names; the cases of the reference's tests, restated, and its slips."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from dm_env_rpc.v1 import dm_env_flatten_utils
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlwire.codecs.dm_env_rpc import flatten, unflatten
+from rlwire.errors import EncodeError
+
+LEAF = object()
+BOTH: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({}, {}),
+    ({"a": LEAF}, {"a": LEAF}),
+    ({"a": {"b": 1, "c": False}, "d": LEAF}, {"a.b": 1, "a.c": False, "d": LEAF}),
+    ({"a": {"b": {"c": True}, "d": "x"}, "e": {"f": 1}}, {"a.b.c": True, "a.d": "x", "e.f": 1}),
+    ({"a": {}, "b": {"c": {}}}, {"a": {}, "b.c": {}}),
+    ({"": {"": 1}}, {".": 1}),
+]
+
+
+@pytest.mark.parametrize(("nested", "flat"), BOTH)
+def test_there_and_back(nested: dict[str, Any], flat: dict[str, Any]) -> None:
+    assert flatten(nested) == flat
+    assert list(flatten(nested)) == list(flat)
+    assert unflatten(flat) == nested
+    assert dm_env_flatten_utils.flatten_dict(nested, ".") == flat
+    assert dm_env_flatten_utils.unflatten_dict(flat, ".") == nested
+
+
+def test_another_separator() -> None:
+    flat = {"a::b.c": True, "a.b::c": 1}
+    nested = {"a": {"b.c": True}, "a.b": {"c": 1}}
+    assert unflatten(flat, "::") == nested
+    assert flatten(nested, "::") == flat
+
+
+def test_any_mapping() -> None:
+    assert flatten(MappingProxyType({"a": MappingProxyType({"b": 1})})) == {"a.b": 1}
+    assert unflatten(MappingProxyType({"a.b": 1})) == {"a": {"b": 1}}
+
+
+def test_a_key_with_the_separator() -> None:
+    for nested in ({"a.b": 1}, {"c": {"a.b": 1}}, {"a.b": {"c": 1}}):
+        with pytest.raises(EncodeError, match=r"'a\.b' contains '\.'"):
+            flatten(nested)
+    assert flatten({"a.b": {"c": 1}, "d": {"e.f": 2}}, strict=False) == {"a.b.c": 1, "d.e.f": 2}
+
+
+@pytest.mark.parametrize("nested", [{"a.b": 1, "a": {"b": 2}}, {"a": {"b": 1}, "a.b": 2}])
+def test_two_values_with_one_name(nested: dict[str, Any]) -> None:
+    """The reference drops one of them."""
+    with pytest.raises(EncodeError, match=r"two values would be called 'a\.b'"):
+        flatten(nested, strict=False)
+
+
+def test_a_key_that_is_no_text() -> None:
+    with pytest.raises(EncodeError, match="a key must be str, not int"):
+        flatten({1: 2})  # type: ignore[dict-item]
+
+
+def test_a_value_where_values_shall_be() -> None:
+    with pytest.raises(EncodeError, match="needs 'a' to hold values, but it is one itself"):
+        unflatten({"a": 1, "a.b": 2})
+    with pytest.raises(EncodeError, match="'a' is a value, but other names begin with it"):
+        unflatten({"a.b": 1, "a": 2})
+
+
+def test_an_empty_dictionary_is_a_value() -> None:
+    """The reference writes into the caller's own dictionary here."""
+    mine: dict[str, Any] = {}
+    with pytest.raises(EncodeError, match="needs 'a' to hold values"):
+        unflatten({"a": mine, "a.b": 1})
+    assert mine == {}
+
+
+def test_a_dictionary_inside_itself() -> None:
+    loop: dict[str, Any] = {}
+    loop["a"] = loop
+    with pytest.raises(RecursionError):
+        flatten(loop)
+
+
+KEYS = st.text("ab", max_size=2)
+NESTED = st.recursive(
+    st.integers(), lambda inner: st.dictionaries(KEYS, inner, max_size=3), max_leaves=8
+).filter(lambda value: isinstance(value, dict))
+
+
+@settings(deadline=None, max_examples=100)
+@given(nested=NESTED)
+def test_any_dictionary(nested: Any) -> None:
+    flat = flatten(nested)
+    assert flat == dm_env_flatten_utils.flatten_dict(nested, ".")
+    assert unflatten(flat) == nested

@@ -1,0 +1,384 @@
+"""`SpecManager`; the cases of the reference's tests, restated, and checked against it."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from dm_env_rpc.v1 import dm_env_rpc_pb2, spec_manager, tensor_utils
+
+from rlwire.codecs import dm_env_rpc as d
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.limits import Limits
+
+SPECS = {
+    54: d.make_spec("fuzz", (2,), np.float32),
+    55: d.make_spec("foo", (3,), np.int32),
+    2**64 - 1: d.make_spec("text", (), str),
+    0: d.make_spec("rows", (1, -1), np.int32),
+}
+MANAGER = d.SpecManager(SPECS)
+
+
+@pytest.fixture(scope="module")
+def reference(protobuf: ModuleType) -> Any:
+    return spec_manager.SpecManager({uid: protobuf.spec_to_pb(spec) for uid, spec in SPECS.items()})
+
+
+def test_looking_up(reference: Any) -> None:
+    assert MANAGER.specs_by_uid == SPECS
+    assert MANAGER.specs_by_name == {spec.name: spec for spec in SPECS.values()}
+    assert MANAGER.names() == {"fuzz", "foo", "text", "rows"} == reference.names()
+    assert list(MANAGER.uids()) == list(SPECS) == list(reference.uids())
+    assert len(MANAGER) == 4
+    assert "foo" in MANAGER
+    assert "bar" not in MANAGER
+    assert 55 not in MANAGER
+    for uid, spec in SPECS.items():
+        assert MANAGER.uid_to_name(uid) == spec.name == reference.uid_to_name(uid)
+        assert MANAGER.name_to_uid(spec.name) == uid == reference.name_to_uid(spec.name)
+        assert MANAGER.uid_to_spec(uid) is spec
+        assert MANAGER.name_to_spec(spec.name) is spec
+
+
+@pytest.mark.parametrize(
+    ("method", "key"),
+    [("name_to_uid", "bar"), ("name_to_spec", "bar"), ("uid_to_name", 56), ("uid_to_spec", 56)],
+)
+def test_looking_up_what_is_not_there(reference: Any, method: str, key: Any) -> None:
+    for manager in (MANAGER, reference):
+        with pytest.raises(KeyError, match=str(key)):
+            getattr(manager, method)(key)
+
+
+def test_it_does_not_change() -> None:
+    with pytest.raises(TypeError):
+        MANAGER.specs_by_uid[1] = SPECS[54]  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        MANAGER.specs_by_uid = {}  # type: ignore[misc]
+    with pytest.raises(TypeError, match="does not change"):
+        MANAGER.__init__({})  # type: ignore[misc]
+    mine = dict(SPECS)
+    manager = d.SpecManager(mine)
+    mine.clear()
+    assert len(manager.specs_by_uid) == 4
+
+
+def test_it_goes_when_nobody_holds_it() -> None:
+    manager = d.SpecManager(SPECS)
+    gone = weakref.ref(manager)
+    del manager
+    gc.collect()
+    assert gone() is None
+
+
+NO_MANAGER: list[tuple[str, Any, str]] = [
+    (
+        "one name twice",
+        {1: d.make_spec("fuzz", (3,), "f4"), 2: d.make_spec("fuzz", (2,), "f4")},
+        "duplicate names: 'fuzz'",
+    ),
+    (
+        "two variable dimensions",
+        {1: d.TensorSpec("bar", (1, -1, -1), d.DataType.INT32)},
+        "'bar' has more than one variable dimension",
+    ),
+    ("a negative UID", {-1: SPECS[54]}, "-1 is no UID"),
+    ("a UID of 65 bits", {2**64: SPECS[54]}, "is no UID"),
+    ("a name that is no text", {1: d.TensorSpec(5)}, "a name must be str"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(
+    ("specs", "words"), [pytest.param(*row[1:], id=row[0]) for row in NO_MANAGER]
+)
+def test_no_manager(specs: Any, words: str) -> None:
+    with pytest.raises(EncodeError, match=words):
+        d.SpecManager(specs)
+
+
+def test_wrong_types() -> None:
+    with pytest.raises(TypeError, match="a spec must be a TensorSpec, not str"):
+        d.SpecManager({1: "x"})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="limits must be"):
+        d.SpecManager({}, limits=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        d.SpecManager(5)  # type: ignore[arg-type]
+
+
+def test_no_specs() -> None:
+    manager = d.SpecManager({})
+    assert manager.pack({}) == {}
+    assert manager.unpack({}) == {}
+    with pytest.raises(EncodeError, match="there is no 'a'; known are: none"):
+        manager.pack({"a": 1})
+
+
+# --- pack and unpack -----------------------------------------------------------------------------
+
+FITTING: list[dict[str, Any]] = [
+    {},
+    {"fuzz": [1.0, 2.0], "foo": [3, 4, 5]},
+    {"fuzz": [1, 2]},
+    {"fuzz": np.array([1.5, 2.5])},
+    {"foo": np.array([1, 2, 3], np.int8)},
+    {"text": "words", "rows": [[1, 2, 3, 4]]},
+    {"rows": np.zeros((1, 0), np.int32)},
+    {"foo": np.arange(6)[::2]},
+]
+
+
+@pytest.mark.parametrize("values", FITTING)
+def test_pack_and_unpack(protobuf: ModuleType, reference: Any, values: dict[str, Any]) -> None:
+    expected = reference.pack(values)
+    packed = MANAGER.pack(values)
+    assert list(packed) == list(expected)
+    for uid, data in packed.items():
+        assert dm_env_rpc_pb2.Tensor.FromString(data) == expected[uid]
+    wires = {uid: tensor.SerializeToString() for uid, tensor in expected.items()}
+    if all(np.size(value) for value in values.values()):  # the reference packs no empty payload
+        assert protobuf.same(MANAGER.unpack(wires), dict(reference.unpack(expected)))
+
+
+NOT_PACKED: list[tuple[str, dict[str, Any], str, str]] = [
+    ("name", {"buzz": "hello"}, "there is no 'buzz'; known are: 0 .rows., 54 .fuzz.", ""),
+    ("shape", {"foo": [1, 2]}, r"has shape \(2,\), its spec says \(3,\)", "$.foo"),
+    ("a dimension more", {"foo": [[1, 2, 3]]}, r"has shape \(1, 3\), its spec says", "$.foo"),
+    ("no dimension", {"foo": 1}, r"has shape \(\), its spec says \(3,\)", "$.foo"),
+    ("dimensions of a scalar", {"text": ["a"]}, r"has shape \(1,\), its spec says \(\)", "$.text"),
+    ("variable", {"rows": np.ones((1, 2, 3), np.int32)}, "has shape", "$.rows"),
+    ("what is not variable", {"rows": np.ones((2, 2), np.int32)}, "has shape", "$.rows"),
+    ("type", {"foo": "hello"}, "cannot become int32", "$.foo"),
+    ("jagged", {"rows": [[1], [2, 3]]}, "inhomogeneous", "$.rows"),
+    ("objects", {"foo": [object()] * 3}, "type object is not", "$.foo"),
+]
+
+
+@pytest.mark.parametrize(
+    ("values", "words", "path"), [pytest.param(*row[1:], id=row[0]) for row in NOT_PACKED]
+)
+def test_not_packed(reference: Any, values: dict[str, Any], words: str, path: str) -> None:
+    with pytest.raises(EncodeError, match=words) as caught:
+        MANAGER.pack(values)
+    assert caught.value.path == path
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        reference.pack(values)
+
+
+def tensor(value: Any, dtype: Any = None) -> bytes:
+    data: bytes = tensor_utils.pack_tensor(value, dtype).SerializeToString()
+    return data
+
+
+NOT_UNPACKED: list[tuple[str, dict[int, bytes], str, str]] = [
+    ("UID", {53: tensor("foo")}, "there is no UID 53; known are: 0 .rows.", ""),
+    ("negative UID", {-1: tensor("foo")}, "there is no UID -1", ""),
+    ("shape", {55: tensor([1, 2], np.int32)}, r"has shape \(2,\), its spec says \(3,\)", "$.foo"),
+    ("dtype", {55: tensor([1, 2, 3], np.float32)}, "dtype float, its spec says int32", "$.foo"),
+    ("size of the integers", {55: tensor([1, 2, 3], np.int64)}, "dtype int64, its spec", "$.foo"),
+    ("no payload", {54: b""}, "without a payload", "$.fuzz"),
+    ("no tensor", {54: b"\x0a"}, "ends inside a field", "$.fuzz"),
+]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "words", "path"), [pytest.param(*row[1:], id=row[0]) for row in NOT_UNPACKED]
+)
+def test_not_unpacked(reference: Any, tensors: dict[int, bytes], words: str, path: str) -> None:
+    with pytest.raises(DecodeError, match=words) as caught:
+        MANAGER.unpack(tensors)
+    assert caught.value.path == path
+    with pytest.raises(Exception):  # noqa: B017, PT011
+        reference.unpack(
+            {uid: dm_env_rpc_pb2.Tensor.FromString(data) for uid, data in tensors.items()}
+        )
+
+
+def test_a_shape_to_be_inferred() -> None:
+    """The reference compares before it infers, and so refuses what its own server must take."""
+    packed = dm_env_rpc_pb2.Tensor(shape=[-1])
+    packed.int32s.array.extend([1, 2, 3])
+    assert MANAGER.unpack({55: packed.SerializeToString()})["foo"].tolist() == [1, 2, 3]
+    packed.int32s.array.append(4)
+    with pytest.raises(DecodeError, match=r"has shape \(4,\), its spec says \(3,\)"):
+        MANAGER.unpack({55: packed.SerializeToString()})
+
+
+def test_one_element_for_all() -> None:
+    packed = dm_env_rpc_pb2.Tensor(shape=[3])
+    packed.int32s.array.append(7)
+    wire = {55: packed.SerializeToString()}
+    assert MANAGER.unpack(wire)["foo"].tolist() == [7, 7, 7]
+    assert MANAGER.unpack(wire, broadcast="view")["foo"].strides == (0,)
+
+
+def test_a_spec_without_a_type() -> None:
+    for dtype in (0, 12, -1):
+        manager = d.SpecManager({1: d.TensorSpec("x", (), dtype)})  # type: ignore[arg-type]
+        with pytest.raises(EncodeError, match="no data type that a tensor can have"):
+            manager.pack({"x": 1})
+        with pytest.raises(DecodeError, match="its spec says"):
+            manager.unpack({1: tensor(1)})
+
+
+def test_large_arrays_can_be_views() -> None:
+    manager = d.SpecManager({1: d.make_spec("pixels", (64, 64), np.uint8)})
+    wire = bytearray(manager.pack({"pixels": np.ones((64, 64), np.uint8)})[1])
+    for copy, shared in ((True, False), (False, True), (None, True)):
+        pixels = manager.unpack({1: wire}, copy=copy)["pixels"]
+        assert pixels.sum() == 64 * 64
+        assert np.shares_memory(pixels, np.frombuffer(wire, np.uint8)) is shared
+
+
+def test_limits() -> None:
+    manager = d.SpecManager(SPECS, limits=Limits(message=40, string=3, expanded=100))
+    assert manager.pack({"text": "abc"})
+    with pytest.raises(LimitExceeded, match="message=40"):
+        manager.pack({"rows": np.ones((1, 50), np.int32)})
+    with pytest.raises(LimitExceeded, match="message=40"):
+        manager.unpack({0: bytes(41)})
+    with pytest.raises(LimitExceeded, match="string=3") as caught:
+        manager.unpack({2**64 - 1: tensor("abcd")})
+    assert caught.value.path.startswith("$.text")
+    broadcast = dm_env_rpc_pb2.Tensor(shape=[1, 1000])
+    broadcast.int32s.array.append(1)
+    with pytest.raises(LimitExceeded, match="expanded=100"):
+        manager.unpack({0: broadcast.SerializeToString()})
+    with pytest.raises(LimitExceeded, match="dims=1"):
+        d.SpecManager(SPECS, limits=Limits(dims=1))
+
+
+# --- bounds --------------------------------------------------------------------------------------
+
+KINDS = ["f4", "f8", "i1", "i4", "i8", "u1", "u4", "u8"]
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("size", [None, 1, 5, 1000])
+def test_bounds_of_each_dtype(dtype: str, size: int | None) -> None:
+    shape = () if size is None else (size,)
+    low, high = np.full(shape, 3), np.full(shape, 9)
+    for bounds in ((3, 9), (3, high), (low, 9), (low, high), (3, None), (None, high)):
+        spec = d.make_spec("x", shape, dtype, *bounds)
+        manager = d.SpecManager({1: spec})
+        for value, inside in (
+            (3, True),
+            (9, True),
+            (2, bounds[0] is None),
+            (10, bounds[1] is None),
+        ):
+            for place in {0, (size or 1) - 1}:
+                array = np.full(shape, 5, dtype)
+                array[place if size else ()] = value
+                loose = manager.pack({"x": array})
+                if inside:
+                    assert manager.pack({"x": array}, check_bounds=True) == loose
+                    checked = manager.unpack(loose, check_bounds=True)["x"]
+                    assert np.array_equal(checked, array)
+                    continue
+                with pytest.raises(EncodeError, match=f"{value}.* is (below min 3|above max 9)"):
+                    manager.pack({"x": array}, check_bounds=True)
+                manager.unpack(loose)
+                with pytest.raises(DecodeError, match=f"{value}.* is (below|above)") as caught:
+                    manager.unpack(loose, check_bounds=True)
+                assert caught.value.path == "$.x"
+                if size:
+                    assert f"at index [{place}]" in str(caught.value)
+
+
+def test_what_has_no_bounds_is_not_checked() -> None:
+    manager = d.SpecManager(
+        {1: d.make_spec("x", (), np.float32), 2: d.make_spec("y", (), str), 3: SPECS[0]}
+    )
+    values = {"x": np.float32("inf"), "y": "text", "rows": [[-(2**31)]]}
+    packed = manager.pack(values, check_bounds=True)
+    assert manager.unpack(packed, check_bounds=True)["x"] == np.inf
+
+
+def test_one_side_that_is_not_stated_is_not_checked() -> None:
+    manager = d.SpecManager({1: d.make_spec("x", (), np.float32, 0)})
+    assert manager.unpack(manager.pack({"x": np.inf}, check_bounds=True), check_bounds=True)
+    with pytest.raises(EncodeError, match="nan is not a number, so outside min 0"):
+        manager.pack({"x": np.nan}, check_bounds=True)
+
+
+def test_a_value_is_checked_as_it_is_sent() -> None:
+    manager = d.SpecManager({1: d.make_spec("x", (), np.int32, 0, 5)})
+    assert manager.pack({"x": 5.9}, check_bounds=True) == manager.pack({"x": 5})
+    with pytest.raises(EncodeError, match="6 is above max 5"):
+        manager.pack({"x": 6.1}, check_bounds=True)
+
+
+def test_views_that_are_not_aligned() -> None:
+    manager = d.SpecManager({1: d.make_spec("x", (3,), np.float64, 0, 1)})
+    packed = manager.pack({"x": [0, 0.5, 1]})[1]
+    for lead in range(8):
+        room = bytearray(lead) + packed
+        view = memoryview(room)[lead:]
+        assert manager.unpack({1: view}, copy=False, check_bounds=True)["x"].tolist() == [0, 0.5, 1]
+
+
+def test_bounds_that_are_wrong_themselves() -> None:
+    manager = d.SpecManager({1: d.TensorSpec("x", (), d.DataType.INT32, np.uint8(0))})
+    packed = manager.pack({"x": 1})
+    assert manager.unpack(packed) == {"x": 1}
+    with pytest.raises(EncodeError, match="its min is of type uint8"):
+        manager.pack({"x": 1}, check_bounds=True)
+    with pytest.raises(DecodeError, match="its min is of type uint8"):
+        manager.unpack(packed, check_bounds=True)
+
+
+# --- requested observations ----------------------------------------------------------------------
+
+
+def test_request() -> None:
+    for names, uids in (([], []), (["foo"], [55]), (["text", "rows", "text"], [2**64 - 1, 0])):
+        parsed = dm_env_rpc_pb2.StepRequest.FromString(MANAGER.request(names))
+        assert parsed == dm_env_rpc_pb2.StepRequest(requested_observations=uids)
+    parsed = dm_env_rpc_pb2.StepRequest.FromString(MANAGER.request_uids([1, 55, 55]))
+    assert list(parsed.requested_observations) == [1, 55, 55]
+    with pytest.raises(EncodeError, match="there is no 'bar'; known are"):
+        MANAGER.request(["foo", "bar"])
+    for uid in (-1, 2**64):
+        with pytest.raises(EncodeError, match="is no UID"):
+            MANAGER.request_uids([uid])
+
+
+def test_names_of() -> None:
+    assert MANAGER.names_of([]) == ()
+    assert MANAGER.names_of([55, 0, 55, 2**64 - 1]) == ("foo", "rows", "text")
+    with pytest.raises(DecodeError, match=r"there is no UID 7; known are: 0 \(rows\)"):
+        MANAGER.names_of([55, 7])
+
+
+def test_many_specs() -> None:
+    specs = {uid * 977: d.make_spec(f"n{uid}", (), np.int64) for uid in range(300)}
+    manager = d.SpecManager(specs)
+    values = {f"n{uid}": np.int64(uid) for uid in range(300)}
+    assert manager.unpack(manager.pack(values)) == values
+    with pytest.raises(DecodeError, match="280 more"):
+        manager.names_of([1])
+    assert "280 more" in repr(manager)
+
+
+def test_threads_share_a_manager() -> None:
+    values = {"fuzz": [1.0, 2.0], "foo": [3, 4, 5], "text": "x"}
+    expected = MANAGER.pack(values)
+    wrong: list[Any] = []
+
+    def work() -> None:
+        for _ in range(300):
+            if MANAGER.pack(values) != expected or len(MANAGER.unpack(expected)) != 3:
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

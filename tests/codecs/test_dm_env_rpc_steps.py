@@ -1,0 +1,366 @@
+"""Whole steps by name: against the reference in both directions, and what does not fit."""
+
+from __future__ import annotations
+
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from dm_env_rpc.v1 import dm_env_rpc_pb2, spec_manager
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlwire.codecs import dm_env_rpc as d
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.limits import Limits
+
+RUNNING = d.EnvironmentStateType.RUNNING
+ACTIONS = {1: d.make_spec("move", (), np.int32, 0, 17), 7: d.make_spec("arm.goal", (2,), "f4")}
+OBSERVATIONS = {
+    1: d.make_spec("pixels", (2, 2, 3), np.uint8),
+    2: d.make_spec("reward", (), np.float32),
+    300: d.make_spec("words", (-1,), str),
+    0: d.make_spec("ids", (-1, 2), np.uint64),
+    2**64 - 1: d.make_spec("done", (), bool),
+}
+ACTOR, OBSERVER = d.SpecManager(ACTIONS), d.SpecManager(OBSERVATIONS)
+
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "pixels": st.binary(min_size=12, max_size=12).map(
+        lambda data: np.frombuffer(data, np.uint8).reshape(2, 2, 3)
+    ),
+    "reward": st.floats(width=32).map(np.float32),
+    "words": st.lists(
+        st.text(st.characters(exclude_characters="\0", codec="utf-8")), min_size=1
+    ).map(lambda words: np.array(words, np.str_)),
+    "ids": st.lists(st.tuples(*[st.integers(0, 2**64 - 1)] * 2), max_size=4).map(
+        lambda rows: np.array(rows, np.uint64).reshape(-1, 2)
+    ),
+    "done": st.booleans().map(np.bool_),
+}
+SOME = st.fixed_dictionaries({}, optional=VALUES)
+MOVES = st.fixed_dictionaries(
+    {},
+    optional={
+        "move": st.integers(0, 17).map(np.int32),
+        "arm.goal": st.lists(st.floats(width=32), min_size=2, max_size=2).map(
+            lambda goal: np.array(goal, np.float32)
+        ),
+    },
+)
+MANY = settings(deadline=None, max_examples=100)
+
+
+def theirs(protobuf: ModuleType, specs: dict[int, d.TensorSpec]) -> Any:
+    return spec_manager.SpecManager({uid: protobuf.spec_to_pb(spec) for uid, spec in specs.items()})
+
+
+@MANY
+@given(actions=MOVES, names=st.lists(st.sampled_from(sorted(VALUES)), unique=True))
+def test_requests(protobuf: ModuleType, actions: dict[str, Any], names: list[str]) -> None:
+    uids = [OBSERVER.name_to_uid(name) for name in names]
+    expected = dm_env_rpc_pb2.EnvironmentRequest()
+    expected.step.SetInParent()
+    for uid, tensor in theirs(protobuf, ACTIONS).pack(actions).items():
+        expected.step.actions[uid].CopyFrom(tensor)
+    expected.step.requested_observations.extend(uids)
+    for requested in (OBSERVER.request(names), uids, tuple(uids)):
+        wire = d.encode_step_request(ACTOR, actions, requested)
+        parsed = dm_env_rpc_pb2.EnvironmentRequest.FromString(wire)
+        assert protobuf.bits(parsed) == protobuf.bits(expected)
+    written = expected.SerializeToString()
+    for feed in (bytes, bytearray, memoryview):
+        decoded = d.decode_step_request(ACTOR, feed(written))
+        assert protobuf.same(decoded, (actions, uids))
+    assert d.decode_step_request(ACTOR, written, ignore_actions=True) == ({}, uids)
+
+
+@MANY
+@given(state=st.sampled_from([*d.EnvironmentStateType, 4, -1]), observations=SOME)
+def test_responses(protobuf: ModuleType, state: Any, observations: dict[str, Any]) -> None:
+    packed = theirs(protobuf, OBSERVATIONS).pack(observations)
+    expected = dm_env_rpc_pb2.EnvironmentResponse()
+    expected.step.state = int(state)
+    for uid, tensor in packed.items():
+        expected.step.observations[uid].CopyFrom(tensor)
+        if "ids" in observations and uid == 0:
+            expected.step.observations[uid].uint64s.SetInParent()  # though it may be empty
+    wire = d.encode_step_response(OBSERVER, state, observations)
+    parsed = dm_env_rpc_pb2.EnvironmentResponse.FromString(wire)
+    assert protobuf.bits(parsed) == protobuf.bits(expected)
+    written = expected.SerializeToString()
+    for copy in (True, False, None):
+        decoded = d.decode_step_response(OBSERVER, written, copy=copy)
+        assert protobuf.same(decoded, (state, observations))
+    uids = [OBSERVER.name_to_uid(name) for name in observations]
+    assert d.encode_step_response(OBSERVER, state, observations, uids) == wire
+
+
+def test_other_messages_are_no_steps() -> None:
+    assert d.decode_step_request(ACTOR, b"") is None
+    assert d.decode_step_response(OBSERVER, b"") is None
+    assert d.decode_step_request(ACTOR, d.encode_request(d.ResetRequest({"a": 1}))) is None
+    assert d.decode_step_response(OBSERVER, d.encode_response(d.Status(3, "no"))) is None
+    step = d.encode_step_request(ACTOR, {"move": 1})
+    reset = d.encode_request(d.ResetRequest())
+    assert d.decode_step_request(ACTOR, step + reset) is None
+    assert d.decode_step_request(ACTOR, reset + step) == ({"move": np.int32(1)}, [])
+
+
+def test_an_empty_step() -> None:
+    assert d.encode_step_request(ACTOR, {}) == b"\x1a\x00"
+    assert d.decode_step_request(ACTOR, b"\x1a\x00") == ({}, [])
+    assert d.encode_step_response(OBSERVER, 0, {}) == b"\x1a\x00"
+    assert d.decode_step_response(OBSERVER, b"\x1a\x00") == (d.EnvironmentStateType(0), {})
+
+
+def test_steps_in_pieces() -> None:
+    """Merged as protobuf does, tensors inside map entries too."""
+    first = d.encode_step_request(ACTOR, {"move": 1, "arm.goal": [1, 2]}, [5])
+    second = d.encode_step_request(ACTOR, {"move": 2}, [6])
+    decoded = d.decode_step_request(ACTOR, b"\x98\x06\x05" + first + second)
+    assert decoded is not None
+    assert decoded[0]["move"] == 2
+    assert decoded[0]["arm.goal"].tolist() == [1, 2]
+    assert decoded[1] == [5, 6]
+    # arm.goal as an entry whose value comes twice: floats [1], then floats [2] and the shape.
+    entry = bytes.fromhex("08 07 12 08 0a 06 0a 04 00 00 80 3f")
+    entry += bytes.fromhex("12 0b 0a 06 0a 04 00 00 00 40 7a 01 02")
+    wire = bytes([0x1A, len(entry) + 2, 0x0A, len(entry)]) + entry
+    decoded = d.decode_step_request(ACTOR, wire)
+    assert decoded is not None
+    assert decoded[0]["arm.goal"].tolist() == [1, 2]
+
+
+def test_values_of_other_types_are_cast() -> None:
+    wire = d.encode_step_request(ACTOR, {"move": 3.7, "arm.goal": [1, 2]})
+    assert wire == d.encode_step_request(
+        ACTOR, {"move": np.int32(3), "arm.goal": np.array([1, 2], np.float32)}
+    )
+    assert d.encode_step_request(ACTOR, MappingProxyType({"move": 3})) == d.encode_step_request(
+        ACTOR, {"move": 3}
+    )
+
+
+def test_only_what_is_requested_and_each_once() -> None:
+    observations = {"reward": 1.0, "done": False, "words": ["a"]}
+    wire = d.encode_step_response(OBSERVER, RUNNING, observations, [2, 2**64 - 1, 2, 2])
+    decoded = d.decode_step_response(OBSERVER, wire)
+    assert decoded == (RUNNING, {"reward": np.float32(1), "done": np.bool_(False)})
+    assert wire.count(b"\x08\x02\x12") == 1
+    assert d.encode_step_response(OBSERVER, RUNNING, {}, []) == b"\x1a\x02\x08\x01"
+    for uids in (iter([2]), (2,), {2: None}, np.array([2], np.uint64)):
+        again = d.encode_step_response(OBSERVER, RUNNING, observations, uids)
+        assert again == d.encode_step_response(OBSERVER, RUNNING, {"reward": 1.0})
+
+
+def test_more_observations_than_fit_the_stack() -> None:
+    specs = {uid: d.make_spec(f"n{uid}", (), np.int64) for uid in range(500)}
+    manager = d.SpecManager(specs)
+    values = {f"n{uid}": np.int64(uid) for uid in range(500)}
+    uids = [*range(500), *range(500)]
+    wire = d.encode_step_response(manager, RUNNING, values, uids)
+    assert d.decode_step_response(manager, wire) == (RUNNING, values)
+
+
+def test_a_hundred_thousand_times_the_same_request() -> None:
+    """Redundant, not slow."""
+    wire = d.encode_step_request(ACTOR, {}, [2] * 100_000)
+    decoded = d.decode_step_request(ACTOR, wire)
+    assert decoded is not None
+    assert OBSERVER.names_of(decoded[1]) == ("reward",)
+    response = d.encode_step_response(OBSERVER, RUNNING, {"reward": 1}, decoded[1])
+    assert len(response) < 30
+
+
+NOT_REQUESTED: list[tuple[str, dict[str, Any], Any, str, str]] = [
+    ("unknown action", {"jump": 1}, b"", "there is no 'jump'; known are: 1 .move.", "actions"),
+    ("shape", {"move": [1]}, b"", r"has shape \(1,\), its spec says \(\)", "actions.move"),
+    ("dtype", {"move": "left"}, b"", "cannot become int32", "actions.move"),
+    ("negative UID", {}, [1, -1], "-1 is no UID", ""),
+    ("UID of 65 bits", {}, [2**64], "is no UID", ""),
+    ("foreign bytes", {}, b"\x0a\x01\x05", "must be from SpecManager.request", ""),
+    ("bytes that end early", {}, b"\x12\x02\x05", "must be from SpecManager.request", ""),
+    ("bytes that end late", {}, b"\x12\x01\x05\x05", "must be from SpecManager.request", ""),
+    ("half a varint", {}, b"\x12\x01\x85", "must be from SpecManager.request", ""),
+]
+
+
+@pytest.mark.parametrize(
+    ("actions", "requested", "words", "path"),
+    [pytest.param(*row[1:], id=row[0]) for row in NOT_REQUESTED],
+)
+def test_not_requested(actions: Any, requested: Any, words: str, path: str) -> None:
+    with pytest.raises(EncodeError, match=words) as caught:
+        d.encode_step_request(ACTOR, actions, requested)
+    assert caught.value.path == (f"$.step.{path}" if path else "")
+
+
+NOT_ANSWERED: list[tuple[str, dict[str, Any], Any, str, str]] = [
+    ("unknown", {"smell": 1}, None, "there is no 'smell'", "observations"),
+    ("unknown UID", {"reward": 1}, [2, 5], "no observation with UID 5; known are: 0", ""),
+    ("negative UID", {"reward": 1}, [-1], "no observation with UID -1", ""),
+    ("not given", {"reward": 1}, [2, 1], "'pixels', UID 1, was requested and is not there", ""),
+    ("shape", {"reward": [1]}, [2], r"has shape \(1,\)", "observations.reward"),
+]
+
+
+@pytest.mark.parametrize(
+    ("observations", "requested", "words", "path"),
+    [pytest.param(*row[1:], id=row[0]) for row in NOT_ANSWERED],
+)
+def test_not_answered(observations: Any, requested: Any, words: str, path: str) -> None:
+    with pytest.raises(EncodeError, match=words) as caught:
+        d.encode_step_response(OBSERVER, RUNNING, observations, requested)
+    assert caught.value.path == f"$.step.{path or 'observations'}"
+
+
+def test_what_was_not_requested_need_not_fit() -> None:
+    observations = {"reward": 1, "pixels": "not yet", "other": object()}
+    assert d.encode_step_response(OBSERVER, RUNNING, observations, [2])
+
+
+def test_wrong_types() -> None:
+    for call in (d.encode_step_request, d.decode_step_request):
+        with pytest.raises(TypeError):
+            call(None, b"")  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        d.encode_step_response(OBSERVER, "RUNNING", {})  # type: ignore[arg-type]
+    with pytest.raises(EncodeError, match="does not fit 32 bits"):
+        d.encode_step_response(OBSERVER, 2**31, {})
+    with pytest.raises(TypeError):
+        d.decode_step_request(ACTOR, "text")  # type: ignore[arg-type]
+
+
+def test_a_dictionary_that_changes_meanwhile() -> None:
+    actions: dict[str, Any] = {}
+
+    class Rude:
+        def __array__(self, *args: Any, **kwargs: Any) -> Any:
+            actions.clear()
+            return np.zeros((), np.int32)
+
+    actions.update({"move": Rude(), "arm.goal": [0, 0]})
+    with pytest.raises(EncodeError, match="the dictionary changed"):
+        d.encode_step_request(ACTOR, actions)
+
+
+STEP = dm_env_rpc_pb2.EnvironmentRequest
+
+
+def request(**tensors: Any) -> bytes:
+    """An EnvironmentRequest with these actions: ``_<uid>`` and Tensor messages."""
+    message = STEP()
+    for key, tensor in tensors.items():
+        message.step.actions[int(key[1:])].CopyFrom(tensor)
+    data: bytes = message.SerializeToString()
+    return data
+
+
+def integers(values: list[int], shape: list[int]) -> Any:
+    tensor = dm_env_rpc_pb2.Tensor(shape=shape)
+    tensor.int32s.array.extend(values)
+    return tensor
+
+
+def floats(values: list[float], shape: list[int]) -> Any:
+    tensor = dm_env_rpc_pb2.Tensor(shape=shape)
+    tensor.floats.array.extend(values)
+    return tensor
+
+
+UNFIT: list[tuple[str, bytes, str, int]] = [
+    ("unknown UID", request(_9=integers([1], [])), "no UID 9; known are: 1 .move., 7", 9),
+    ("dtype", request(_1=floats([1], [])), "'move' is of dtype float, its spec says int32", 1),
+    ("shape", request(_1=integers([1], [1])), r"'move' has shape \(1,\), its spec says \(\)", 1),
+    ("dimension", request(_7=floats([1, 2, 3], [3])), r"has shape \(3,\)", 7),
+    ("inferred", request(_7=floats([1, 2, 3], [-1])), r"has shape \(3,\)", 7),
+    ("count", request(_7=floats([1, 2, 3], [2])), "", 7),
+    ("no payload", request(_7=dm_env_rpc_pb2.Tensor(shape=[2])), "without a payload", 7),
+]
+
+
+@pytest.mark.parametrize(
+    ("wire", "words", "uid"), [pytest.param(*row[1:], id=row[0]) for row in UNFIT]
+)
+def test_unfit(wire: bytes, words: str, uid: int) -> None:
+    with pytest.raises(DecodeError) as caught:
+        d.decode_step_request(ACTOR, wire)
+    if words:
+        assert caught.match(words)
+    assert caught.value.path == f"$.step.actions[{uid}]"
+    assert 2 <= caught.value.offset <= len(wire)
+    assert d.decode_step_request(ACTOR, wire, ignore_actions=True) == ({}, [])
+
+
+def test_a_broadcast_and_an_inferred_action() -> None:
+    for tensor in (floats([3], [2]), floats([3, 3], [-1])):
+        decoded = d.decode_step_request(ACTOR, request(_7=tensor))
+        assert decoded is not None
+        assert decoded[0]["arm.goal"].tolist() == [3, 3]
+
+
+def test_bounds_on_request() -> None:
+    wire = d.encode_step_request(ACTOR, {"move": 18})
+    assert d.decode_step_request(ACTOR, wire) == ({"move": np.int32(18)}, [])
+    with pytest.raises(DecodeError, match="'move' is out of bounds: 18 is above max 17") as caught:
+        d.decode_step_request(ACTOR, wire, check_bounds=True)
+    assert caught.value.path == "$.step.actions[1]"
+    with pytest.raises(EncodeError, match="18 is above max 17") as refused:
+        d.encode_step_request(ACTOR, {"move": 18}, check_bounds=True)
+    assert refused.value.path == "$.step.actions.move"
+    assert d.decode_step_request(
+        ACTOR, d.encode_step_request(ACTOR, {"move": 17}, check_bounds=True), check_bounds=True
+    )
+    manager = d.SpecManager({1: d.make_spec("x", (2,), "f4", 0, 1)})
+    response = d.encode_step_response(manager, RUNNING, {"x": [0, 2]})
+    for check in (
+        lambda: d.encode_step_response(manager, RUNNING, {"x": [0, 2]}, check_bounds=True),
+        lambda: d.encode_step_response(manager, RUNNING, {"x": [0, 2]}, [1], check_bounds=True),
+        lambda: d.decode_step_response(manager, response, check_bounds=True),
+    ):
+        with pytest.raises((EncodeError, DecodeError), match=r"index \[1\]: 2.0 is above max 1.0"):
+            check()
+
+
+def test_limits() -> None:
+    manager = d.SpecManager(ACTIONS, limits=Limits(message=30, items=1))
+    wire = d.encode_step_request(ACTOR, {"move": 1, "arm.goal": [1, 2]}, [1, 2])
+    with pytest.raises(LimitExceeded, match="items=1"):
+        d.encode_step_request(manager, {"move": 1, "arm.goal": [1, 2]})
+    with pytest.raises(LimitExceeded, match="message=30"):
+        d.decode_step_request(manager, wire)
+    with pytest.raises(LimitExceeded, match="message=30"):
+        d.encode_step_request(manager, {"move": 1}, [1] * 30)
+    two = d.encode_step_request(ACTOR, {}, [1, 2])
+    with pytest.raises(LimitExceeded, match="items=1") as caught:
+        d.decode_step_request(manager, two)
+    assert caught.value.path == "$.step.requested_observations"
+
+
+def test_messages_in_a_tensor_are_items() -> None:
+    specs = {1: d.make_spec("a", (-1,), object), 2: d.make_spec("b", (), np.int32)}
+    many = d.ProtoArray((d.AnyMessage("x"),) * 3, (3,))
+    wire = d.encode_step_request(d.SpecManager(specs), {"a": many, "b": 1})
+    manager = d.SpecManager(specs, limits=Limits(items=5))
+    assert d.decode_step_request(manager, wire) == ({"a": many, "b": np.int32(1)}, [])
+    with pytest.raises(LimitExceeded, match="items=3") as caught:
+        d.decode_step_request(d.SpecManager(specs, limits=Limits(items=3)), wire)
+    assert (caught.value.size, caught.value.path) == (4, "$.step.actions[1]")
+
+
+def test_large_observations_can_be_views() -> None:
+    manager = d.SpecManager({1: d.make_spec("pixels", (84, 84, 4), np.float32)})
+    pixels = np.random.default_rng(0).random((84, 84, 4), np.float32)
+    wire = bytearray(d.encode_step_response(manager, RUNNING, {"pixels": pixels}))
+    room: Any = np.zeros(len(wire) + 64, np.uint8)
+    # Where the array itself is aligned.
+    start = -(room.ctypes.data + wire.index(pixels.tobytes()[:16])) % 64
+    room[start : start + len(wire)] = wire
+    view = memoryview(room)[start : start + len(wire)]
+    for copy, shared in ((True, False), (False, True), (None, True)):
+        decoded = d.decode_step_response(manager, view, copy=copy)
+        assert decoded is not None
+        assert np.array_equal(decoded[1]["pixels"], pixels)
+        assert np.shares_memory(decoded[1]["pixels"], room) is shared

@@ -1,0 +1,284 @@
+/* What the fuzz drivers share: mutations, chance, memory of exactly an input's size so that
+ * AddressSanitizer sees one byte too many, the corpus, and the report. The same seed gives the same
+ * inputs everywhere. A driver includes this once and calls fuzz_main().
+ *
+ *     DRIVER CORPUS MESSAGES [SEED]
+ *
+ * CORPUS is what corpus.py writes: messages, each after its size (uint32, little-endian). First
+ * every prefix of every message is read, then MESSAGES mutated ones. What must hold for any input
+ * is asserted; a breach prints the input in hexadecimal and aborts.
+ */
+#ifndef FUZZ_H
+#define FUZZ_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <rlwire/rlwire.h>
+
+#define ROOM 16384 /* bytes of the longest input */
+#define MARKS 64   /* fields of a message that mutations aim at */
+
+typedef struct sample {
+    const uint8_t *data;
+    size_t size;
+    size_t marks[MARKS]; /* where lengths, counts and type bytes stand */
+    size_t mark_count;
+} sample;
+
+typedef struct fuzz_driver {
+    const char *name;
+    void (*mark_sample)(sample *s);           /* fills in marks of a good message */
+    void (*feed_prefix)(const sample *s, const uint8_t *bytes, size_t size);
+    rlw_status (*feed_one)(const sample *from);
+    const rlw_status *reaches;                /* statuses that mutations must lead to */
+    size_t reaches_count;
+    const char *other;                        /* a further outcome that must occur, */
+    const uint64_t *other_count;              /* and how often it did */
+} fuzz_driver;
+
+static sample *samples;
+static size_t sample_count;
+static uint64_t counts[RLW_NO_MEMORY + 1];
+static uint64_t whole_count;
+static volatile uint64_t touched; /* so that no read is optimised away */
+
+/* What is being fed, for the report of a breach. */
+static const char *driver_name;
+static const uint8_t *current;
+static size_t current_size;
+static uint64_t current_number, seed = 1;
+
+static void die(const char *what, int line) {
+    size_t i;
+    fprintf(stderr, "%s:%d: message %llu of seed %llu: %s\n", driver_name, line,
+            (unsigned long long)current_number, (unsigned long long)seed, what);
+    for (i = 0; i < current_size; i++) fprintf(stderr, "%02x", current[i]);
+    fprintf(stderr, "\n");
+    abort();
+}
+
+#define MUST(condition) \
+    do { \
+        if (!(condition)) die("not so: " #condition, __LINE__); \
+    } while (0)
+
+static void *memory(size_t size) {
+    void *block = malloc(size);
+    if (!block && size) {
+        fprintf(stderr, "%s: out of memory\n", driver_name);
+        exit(2);
+    }
+    return block;
+}
+
+/* A copy that ends where its heap block ends. AddressSanitizer gives malloc(0) a byte that may be
+ * read, so a few bytes stand before it. */
+#define BEFORE 8
+
+static uint8_t *exact(const uint8_t *data, size_t size) {
+    uint8_t *block = (uint8_t *)memory(BEFORE + size);
+    if (size) memcpy(block + BEFORE, data, size);
+    return block + BEFORE;
+}
+
+static void release(uint8_t *copy) { free(copy - BEFORE); }
+
+static uint64_t add_up(const uint8_t *data, size_t size) {
+    uint64_t sum = 0;
+    while (size--) sum += *data++;
+    return sum;
+}
+
+static void check_cursor(const rlw_cursor *c, const uint8_t *start, size_t size,
+                         rlw_status status) {
+    MUST(c->at >= start && c->at <= start + size && c->end == start + size);
+    MUST(c->fault.status == status);
+    MUST(c->fault.at >= start && c->fault.at <= start + size);
+    if (status == RLW_NEED_MORE) MUST(c->fault.got > c->fault.allowed);
+    if (status >= RLW_OVER_MESSAGE) MUST(c->fault.got > c->fault.allowed);
+}
+
+/* ---- chance ---- */
+
+static uint64_t chance_state;
+
+static uint64_t chance(void) { /* splitmix64 */
+    uint64_t z = (chance_state += UINT64_C(0x9E3779B97F4A7C15));
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return z ^ (z >> 31);
+}
+
+static size_t below(size_t n) { return n ? (size_t)(chance() % n) : 0; }
+
+/* ---- mutations, all within ROOM ---- */
+
+static uint8_t input[ROOM];
+static size_t input_size;
+
+static void begin_with(const sample *from) {
+    input_size = from->size;
+    memcpy(input, from->data, from->size);
+}
+
+static void replace(size_t at, size_t cut, const uint8_t *data, size_t size) {
+    if (at > input_size) at = input_size;
+    if (cut > input_size - at) cut = input_size - at;
+    if (input_size - cut + size > ROOM) return;
+    memmove(input + at + size, input + at + cut, input_size - at - cut);
+    if (size) memcpy(input + at, data, size);
+    input_size = input_size - cut + size;
+}
+
+/* A place that matters to the message that was begun with, `shift` bytes on. */
+static size_t some_mark(const sample *from, size_t shift) {
+    size_t mark = below(from->mark_count);
+    return from->mark_count ? from->marks[mark] + shift : mark;
+}
+
+/* Any format: a bit, a byte, a cut, a splice, a repetition. */
+static void mutate_bytes(const uint8_t *odd_bytes, size_t odd_count) {
+    const sample *other = &samples[below(sample_count)];
+    size_t at = below(input_size + 1), mark;
+    uint8_t byte, part[256];
+    switch (below(7)) {
+    case 0:
+        if (at < input_size) input[at] ^= (uint8_t)(1u << below(8));
+        break;
+    case 1:
+        byte = odd_bytes[below(odd_count)];
+        replace(at, 1, &byte, 1);
+        break;
+    case 2:
+        byte = (uint8_t)chance();
+        replace(at, below(2), &byte, 1);
+        break;
+    case 3: input_size = at; break;
+    case 4: /* the head of one, the tail of another */
+        mark = other->mark_count ? other->marks[below(other->mark_count)] : 0;
+        replace(at, input_size, other->data + mark, other->size - mark);
+        break;
+    case 5: { /* the same bytes twice */
+        size_t size = below(sizeof part < input_size - at ? sizeof part : input_size - at + 1);
+        memcpy(part, input + at, size);
+        replace(below(2) ? at : below(input_size + 1), 0, part, size);
+        break;
+    }
+    default: replace(at, below(16), NULL, 0); break;
+    }
+}
+
+/* What stands in `input`, in memory of its size. */
+static uint8_t *take_input(void) {
+    uint8_t *bytes = exact(input, input_size);
+    current = bytes;
+    current_size = input_size;
+    return bytes;
+}
+
+/* ---- the corpus, the run, the report ---- */
+
+static void mark(sample *s, size_t at) {
+    if (at <= s->size && s->mark_count < MARKS) s->marks[s->mark_count++] = at;
+}
+
+static void load(const char *path, const fuzz_driver *driver) {
+    FILE *file = fopen(path, "rb");
+    uint8_t head[4];
+    if (!file) {
+        fprintf(stderr, "%s: cannot read %s\n", driver_name, path);
+        exit(2);
+    }
+    while (fread(head, 1, 4, file) == 4) {
+        size_t size = rlw_load_u32le(head);
+        uint8_t *data = (uint8_t *)memory(size + 1);
+        sample *s;
+        if (size > ROOM / 2 || fread(data, 1, size, file) != size) {
+            fprintf(stderr, "%s: %s is not what corpus.py writes\n", driver_name, path);
+            exit(2);
+        }
+        samples = (sample *)realloc(samples, (sample_count + 1) * sizeof *samples);
+        if (!samples) exit(2);
+        s = &samples[sample_count++];
+        s->data = current = data;
+        s->size = current_size = size;
+        s->mark_count = 0;
+        driver->mark_sample(s);
+    }
+    fclose(file);
+    if (!sample_count) {
+        fprintf(stderr, "%s: %s is empty\n", driver_name, path);
+        exit(2);
+    }
+}
+
+static void feed_prefixes(const fuzz_driver *driver) {
+    size_t i, size;
+    for (i = 0; i < sample_count; i++)
+        for (size = 0; size <= samples[i].size; size++) {
+            uint8_t *bytes = exact(samples[i].data, size);
+            current = bytes;
+            current_size = size;
+            driver->feed_prefix(&samples[i], bytes, size);
+            release(bytes);
+        }
+}
+
+static int fuzz_main(int argc, char **argv, const fuzz_driver *driver) {
+    static const char *const names[] = {
+        "OK",          "NEED_MORE",   "BAD_VERSION", "BAD_TYPE",      "BAD_COUNT",   "BAD_BOOLEAN",
+        "BAD_TEXT",    "BAD_DTYPE",   "BAD_MODE",    "BAD_SHAPE",     "BAD_SIZE",    "BAD_PREFIX",
+        "BAD_END",     "BAD_VARINT",  "BAD_TAG",     "BAD_WIRE",      "BAD_PACKED",  "BAD_PAYLOAD",
+        "BAD_UNKNOWN", "BAD_ELEMENTS", "TRAILING",   "OVER_MESSAGE",  "OVER_DEPTH",  "OVER_ITEMS",
+        "OVER_DIMS",   "OVER_STRING", "OVER_PIXELS", "OVER_EXPANDED", "NO_MEMORY",
+    };
+    uint64_t total, unseen = 0, stray = 0;
+    clock_t began;
+    double seconds;
+    size_t i, k;
+    driver_name = driver->name;
+    if (sizeof names / sizeof *names != RLW_NO_MEMORY + 1) {
+        fprintf(stderr, "%s: a status without a name\n", driver_name);
+        return 2;
+    }
+    if (argc < 3 || argc > 4) {
+        fprintf(stderr, "usage: %s CORPUS MESSAGES [SEED]\n", driver_name);
+        return 2;
+    }
+    total = strtoull(argv[2], NULL, 10);
+    if (argc == 4) seed = strtoull(argv[3], NULL, 10);
+    load(argv[1], driver);
+    chance_state = seed;
+    began = clock();
+    feed_prefixes(driver);
+    whole_count = 0;
+    for (current_number = 0; current_number < total; current_number++)
+        counts[driver->feed_one(&samples[below(sample_count)])]++;
+    seconds = (double)(clock() - began) / (double)CLOCKS_PER_SEC;
+    printf("%s: %llu messages from %zu, seed %llu, %.1f s, %.0f/s:", driver_name,
+           (unsigned long long)total, sample_count, (unsigned long long)seed, seconds,
+           seconds > 0 ? (double)total / seconds : 0.0);
+    for (i = RLW_OK; i <= RLW_NO_MEMORY; i++) {
+        int expected = 0;
+        for (k = 0; k < driver->reaches_count; k++) expected |= driver->reaches[k] == (rlw_status)i;
+        if (expected || counts[i]) printf(" %s=%llu", names[i], (unsigned long long)counts[i]);
+        if (expected && !counts[i]) unseen++;
+        if (!expected && counts[i]) stray++;
+    }
+    printf(" whole=%llu %s=%llu\n", (unsigned long long)whole_count, driver->other,
+           (unsigned long long)*driver->other_count);
+    if (stray) {
+        fprintf(stderr, "%s: a status that has no business here\n", driver_name);
+        return 1;
+    }
+    if (total >= 20000 && (unseen || !*driver->other_count)) {
+        fprintf(stderr, "%s: the mutations no longer reach every status\n", driver_name);
+        return 1;
+    }
+    return 0;
+}
+
+#endif

@@ -1,0 +1,500 @@
+/* Mutates dm_env_rpc's Tensor messages and feeds them to the kernels; fuzz.h tells how it is run.
+ * A slow second reader, written from protobuf's description byte by byte, says what must come out.
+ *
+ * By hand, in this folder:
+ *     python3 corpus_dm_env_rpc.py corpus.bin
+ *     cc -std=c11 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all \
+ *         -I../../rlwire/include fuzz_dm_env_rpc.c -o fuzz && ./fuzz corpus.bin 1000000
+ */
+#include "fuzz.h"
+
+static uint64_t pieces_count; /* tensors in more pieces than one */
+
+/* ---- the second reader ---- */
+
+typedef struct slow_tensor {
+    uint32_t kind;
+    size_t count;
+    uint64_t values[ROOM]; /* bits of an element, or the length of a string or message */
+    size_t dims;
+    int64_t shape[ROOM];
+} slow_tensor;
+
+typedef struct slow_bytes {
+    const uint8_t *at;
+    const uint8_t *end;
+} slow_bytes;
+
+static slow_tensor slow;
+
+static int slow_varint(slow_bytes *b, uint64_t *out) {
+    unsigned i;
+    *out = 0;
+    for (i = 0; i < 10; i++) {
+        uint8_t byte;
+        if (b->at == b->end) return 0;
+        byte = *b->at++;
+        if (i == 9 && byte > 1) return 0;
+        *out += (uint64_t)(byte % 128) << (7 * i);
+        if (byte < 128) return 1;
+    }
+    return 0;
+}
+
+static int slow_fixed(slow_bytes *b, unsigned size, uint64_t *out) {
+    unsigned i;
+    *out = 0;
+    if ((size_t)(b->end - b->at) < size) return 0;
+    for (i = 0; i < size; i++) *out |= (uint64_t)*b->at++ << (8 * i);
+    return 1;
+}
+
+/* A field's number, wire type and value; groups are skipped and have neither. */
+static int slow_field(slow_bytes *b, uint64_t *number, uint64_t *wire, uint64_t *value,
+                      slow_bytes *inner, int depth) {
+    uint64_t tag;
+    if (!slow_varint(b, &tag) || tag > UINT32_MAX || tag < 8) return 0;
+    *number = tag / 8;
+    *wire = tag % 8;
+    switch (*wire) {
+    case 0: return slow_varint(b, value);
+    case 1: return slow_fixed(b, 8, value);
+    case 5: return slow_fixed(b, 4, value);
+    case 2:
+        if (!slow_varint(b, value) || *value > (uint64_t)(b->end - b->at)) return 0;
+        inner->at = b->at;
+        inner->end = b->at += *value;
+        return 1;
+    case 3:
+        if (depth == 100) return 0;
+        for (;;) {
+            uint64_t n, w, v;
+            slow_bytes i;
+            slow_bytes before = *b;
+            if (!slow_varint(b, &tag) || tag > UINT32_MAX) return 0;
+            if (tag % 8 == 4) return tag / 8 == *number;
+            *b = before;
+            if (!slow_field(b, &n, &w, &v, &i, depth + 1)) return 0;
+        }
+    default: return 0;
+    }
+}
+
+static int slow_element(uint32_t kind, slow_bytes *b, uint64_t *out) {
+    switch (kind) {
+    case RLW_TENSOR_FLOAT: return slow_fixed(b, 4, out);
+    case RLW_TENSOR_DOUBLE: return slow_fixed(b, 8, out);
+    case RLW_TENSOR_INT8:
+    case RLW_TENSOR_UINT8: return slow_fixed(b, 1, out);
+    default: break;
+    }
+    if (!slow_varint(b, out)) return 0;
+    if (kind == RLW_TENSOR_BOOL) *out = *out != 0;
+    if (kind == RLW_TENSOR_INT32 || kind == RLW_TENSOR_UINT32) *out &= 0xFFFFFFFF;
+    return 1;
+}
+
+static int slow_payload(slow_bytes b) {
+    uint32_t kind = slow.kind;
+    int is_bytes = kind == RLW_TENSOR_INT8 || kind == RLW_TENSOR_UINT8;
+    while (b.at < b.end) {
+        uint64_t number, wire, value = 0, unpacked;
+        slow_bytes inner = {NULL, NULL};
+        if (!slow_field(&b, &number, &wire, &value, &inner, 0)) return 0;
+        if (number != 1) continue;
+        unpacked = kind == RLW_TENSOR_FLOAT ? 5 : kind == RLW_TENSOR_DOUBLE ? 1 : 0;
+        if (kind >= RLW_TENSOR_STRING) {
+            if (wire != 2) return 0;
+            slow.values[slow.count++] = value;
+        } else if (wire == 2) {
+            if (is_bytes) slow.count = 0;
+            while (inner.at < inner.end)
+                if (!slow_element(kind, &inner, &slow.values[slow.count++])) return 0;
+        } else if (wire == unpacked && !is_bytes) {
+            if (kind == RLW_TENSOR_BOOL) value = value != 0;
+            if (kind == RLW_TENSOR_INT32 || kind == RLW_TENSOR_UINT32) value &= 0xFFFFFFFF;
+            slow.values[slow.count++] = value;
+        } else {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int slow_dim(uint64_t value) {
+    uint32_t low = (uint32_t)value;
+    slow.shape[slow.dims++] = low < 0x80000000u ? (int64_t)low : (int64_t)low - 0x100000000;
+    return 1;
+}
+
+/* Fields, without what they mean together. */
+static int slow_read(const uint8_t *data, size_t size) {
+    slow_bytes b;
+    b.at = data;
+    b.end = data + size;
+    slow.kind = 0;
+    slow.count = slow.dims = 0;
+    while (b.at < b.end) {
+        uint64_t number, wire, value = 0;
+        slow_bytes inner = {NULL, NULL};
+        if (!slow_field(&b, &number, &wire, &value, &inner, 0)) return 0;
+        if (number >= 1 && number <= 11) {
+            if (wire != 2) return 0;
+            if (slow.kind != number) slow.count = 0;
+            slow.kind = (uint32_t)number;
+            if (!slow_payload(inner)) return 0;
+        } else if (number == 15) {
+            if (wire == 0) {
+                slow_dim(value);
+            } else if (wire == 2) {
+                while (inner.at < inner.end) {
+                    if (!slow_varint(&inner, &value)) return 0;
+                    slow_dim(value);
+                }
+            } else {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
+/* The shape, by trying: 1 if the elements fill it. */
+static int slow_fits(void) {
+    size_t i, unknown = 0;
+    int64_t product = 1, most = INT64_MAX / 8;
+    int empty = 0;
+    if (slow.kind == 0) return 0;
+    if (slow.dims == 0) return slow.count == 1;
+    for (i = 0; i < slow.dims; i++) {
+        if (slow.count == 1 && slow.shape[i] < 1) slow.shape[i] = 1;
+        if (slow.shape[i] < 0) {
+            unknown++;
+        } else if (slow.shape[i] == 0) {
+            empty = 1;
+        } else {
+            if (product > most / slow.shape[i]) return 0;
+            product *= slow.shape[i];
+        }
+    }
+    if (unknown > 1) return 0;
+    if (slow.count == 1) return 1;
+    if (empty) return slow.count == 0 && !unknown;
+    if (!unknown) return (uint64_t)product == slow.count;
+    for (i = 0; i < slow.dims; i++)
+        if (slow.shape[i] < 0) slow.shape[i] = (int64_t)slow.count / product;
+    return slow.count % (uint64_t)product == 0;
+}
+
+/* ---- the kernels ---- */
+
+static void check_values(const rlw_tensor *t, const uint8_t *out) {
+    uint32_t itemsize = rlw_tensor_itemsize(t->kind);
+    size_t i;
+    for (i = 0; i < t->count; i++) {
+        uint64_t value = 0;
+        uint32_t value32;
+        if (itemsize == 8) {
+            memcpy(&value, out + 8 * i, 8);
+        } else if (itemsize == 4) {
+            memcpy(&value32, out + 4 * i, 4);
+            value = value32;
+        } else {
+            value = out[i];
+        }
+        MUST(value == slow.values[i]);
+    }
+}
+
+static void write_again(const rlw_tensor *t, const uint8_t *out) {
+    static rlw_writer w; /* keeps its memory from message to message */
+    size_t size = (size_t)t->count * rlw_tensor_itemsize(t->kind), i;
+    uint8_t *bytes, *back;
+    rlw_tensor again;
+    rlw_cursor c;
+    rlw_status status;
+    w.at = w.start;
+    status = rlw_put_tensor(&w, t->kind, out, (size_t)t->count, t->shape, t->dims);
+    if (status == RLW_BAD_SHAPE) { /* an inferred dimension is larger than an int32 */
+        for (i = 0; i < t->dims && t->shape[i] <= INT32_MAX; i++) continue;
+        MUST(i < t->dims);
+        return;
+    }
+    MUST(status == RLW_OK);
+    bytes = exact(w.start, rlw_written(&w));
+    rlw_cursor_init(&c, bytes, rlw_written(&w));
+    MUST(rlw_tensor_read(&c, 32, &again) == RLW_OK && rlw_tensor_infer(&c, &again) == RLW_OK);
+    MUST(again.kind == t->kind && again.count == t->count && again.dims == t->dims);
+    MUST(again.segments == (t->count ? 1 : again.segments) && again.total == t->total);
+    for (i = 0; i < t->dims; i++) MUST(again.shape[i] == t->shape[i]);
+    back = (uint8_t *)memory(size);
+    MUST(rlw_tensor_decode(&c, &again, back) == RLW_OK);
+    if (size) MUST(memcmp(back, out, size) == 0);
+    free(back);
+    release(bytes);
+}
+
+static rlw_status read_items(rlw_cursor *c, const rlw_tensor *t) {
+    rlw_tensor_items items;
+    const uint8_t *data = NULL;
+    size_t size = 0, seen = 0;
+    rlw_any any;
+    rlw_tensor_items_init(&items, t);
+    while (rlw_tensor_next(&items, &data, &size)) {
+        MUST(seen < slow.count && size == slow.values[seen]);
+        seen++;
+        touched += add_up(data, size);
+        if (t->kind == RLW_TENSOR_PROTO) {
+            rlw_cursor one;
+            rlw_cursor_init(&one, data, size);
+            if (rlw_any_read(&one, &any) != RLW_OK) {
+                c->fault = one.fault;
+                return c->fault.status;
+            }
+            MUST(any.url >= data && any.url + any.url_size <= data + size);
+            MUST(any.value >= data && any.value + any.value_size <= data + size);
+        } else if (rlw_utf8_check(data, size) == size) {
+            size_t length = rlw_utf8_length(data, size);
+            uint32_t *text = (uint32_t *)memory(4 * length);
+            uint8_t *utf8 = (uint8_t *)memory(size);
+            MUST(rlw_utf8_to_ucs4(data, size, text, length) == length);
+            MUST(rlw_ucs4_size(text, length) == size);
+            MUST(rlw_ucs4_to_utf8(utf8, utf8 + size, text, length) == utf8 + size);
+            if (size) MUST(memcmp(utf8, data, size) == 0);
+            free(utf8);
+            free(text);
+        } else {
+            size_t room = below(size + 1);
+            uint32_t *text = (uint32_t *)memory(4 * room);
+            MUST(rlw_utf8_to_ucs4(data, size, text, room) <= room);
+            free(text);
+            return rlw_fail(c, RLW_BAD_TEXT, data, 0, 0);
+        }
+    }
+    MUST(seen == t->count);
+    return RLW_OK;
+}
+
+static rlw_status feed_tensor(const uint8_t *data, size_t size, uint32_t dims_limit) {
+    int good = slow_read(data, size);
+    rlw_tensor t;
+    rlw_cursor c;
+    rlw_status status;
+    uint8_t *out;
+    size_t i;
+    rlw_cursor_init(&c, data, size);
+    status = rlw_tensor_read(&c, dims_limit, &t);
+    check_cursor(&c, data, size, status);
+    if (status != RLW_OK) {
+        if (status == RLW_OVER_DIMS) MUST(!good || slow.dims > dims_limit);
+        else MUST(!good);
+        return status;
+    }
+    MUST(c.at == c.end && t.kind <= RLW_TENSOR_PROTO && t.dims <= dims_limit);
+    status = rlw_tensor_infer(&c, &t);
+    check_cursor(&c, data, size, status);
+    if (good) MUST((status == RLW_OK) == slow_fits());
+    if (status != RLW_OK) return status;
+    if (t.segments > 1) pieces_count++;
+    if (t.kind >= RLW_TENSOR_STRING) {
+        MUST(good && t.count == slow.count);
+        status = read_items(&c, &t);
+    } else {
+        MUST(t.count <= size);
+        out = (uint8_t *)memory((size_t)t.count * rlw_tensor_itemsize(t.kind));
+        status = rlw_tensor_decode(&c, &t, out);
+        check_cursor(&c, data, size, status);
+        MUST(status == RLW_OK || status == RLW_BAD_VARINT || status == RLW_BAD_ELEMENTS);
+        MUST((status == RLW_OK) == good);
+        if (good) {
+            MUST(t.count == slow.count && t.dims == slow.dims);
+            for (i = 0; i < t.dims; i++) MUST(t.shape[i] == slow.shape[i]);
+            check_values(&t, out);
+            write_again(&t, out);
+        }
+        free(out);
+    }
+    if (status == RLW_OK) whole_count++;
+    return status;
+}
+
+/* Any bytes as a packed array of varints: each way of reading them gives the same, and writing
+ * gives them back where they are as short as can be. */
+static void feed_varints(const uint8_t *data, size_t size) {
+    size_t count = rlw_varints_count(data, size), want = count + (below(8) ? 0 : below(3)), n;
+    uint64_t *wide = (uint64_t *)memory(8 * want), *plain = (uint64_t *)memory(8 * want);
+    uint32_t *narrow = (uint32_t *)memory(4 * want);
+    uint8_t *flags = (uint8_t *)memory(want);
+    const uint8_t *end = rlw_varints_unpack_u64(data, size, wide, want);
+    MUST(rlw_varints_count_portable(data, size) == count);
+    MUST(rlw_varints_unpack_u64_portable(data, data + size, plain, plain + want) == end);
+    MUST(rlw_varints_unpack_u32(data, size, narrow, want) == end);
+    MUST(rlw_varints_unpack_bool(data, size, flags, want) == end);
+    MUST(end == NULL || (end >= data && end <= data + size));
+    if (end == data + size) {
+        slow_bytes b;
+        uint64_t value, bytes;
+        uint8_t *packed;
+        b.at = data;
+        b.end = data + size;
+        for (n = 0; n < want; n++) {
+            MUST(slow_varint(&b, &value) && wide[n] == value && plain[n] == value);
+            MUST(narrow[n] == (uint32_t)value && flags[n] == (value != 0));
+        }
+        bytes = rlw_varints_size_u64(wide, want);
+        MUST(bytes <= size && bytes == rlw_varints_size_u64_portable(wide, want));
+        packed = (uint8_t *)memory((size_t)bytes);
+        MUST(rlw_varints_pack_u64(packed, packed + bytes, wide, want) == packed + bytes);
+        MUST(rlw_varints_unpack_u64(packed, (size_t)bytes, plain, want) == packed + bytes);
+        if (want) MUST(memcmp(plain, wide, 8 * want) == 0);
+        /* Less room than they take: not one byte more. */
+        n = below((size_t)bytes + 1);
+        MUST(rlw_varints_pack_u32(packed, packed + n, narrow, want) <= packed + n);
+        MUST(rlw_varints_pack_i32(packed, packed + n, (const int32_t *)narrow, want) <= packed + n);
+        free(packed);
+    }
+    free(flags);
+    free(narrow);
+    free(plain);
+    free(wide);
+}
+
+/* ---- mutations that know protobuf ---- */
+
+static uint64_t odd_number(void) {
+    static const uint64_t odd[] = {
+        0,          1,          2,          127,         128,        255,        300,
+        16383,      16384,      65535,      65536,       1u << 20,   0x7FFFFFFF, 0x80000000,
+        0xFFFFFFFF, UINT64_C(1) << 32, UINT64_C(1) << 40, UINT64_C(0x7FFFFFFFFFFFFFFF),
+        UINT64_C(1) << 63, UINT64_MAX, UINT64_MAX - 1, UINT64_C(0xFFFFFFFF80000000),
+    };
+    return odd[below(sizeof odd / sizeof *odd)];
+}
+
+static void put_number(size_t at, size_t cut, uint64_t value) {
+    uint8_t bytes[RLW_VARINT_ROOM + 1];
+    size_t size = (size_t)(rlw_store_varint(bytes, value) - bytes);
+    if (!below(16) && size < RLW_VARINT_ROOM) { /* longer than it need be */
+        bytes[size - 1] |= 0x80;
+        bytes[size++] = 0;
+    }
+    replace(at, cut, bytes, size);
+}
+
+static void edit_number(size_t at) {
+    size_t cut = 0;
+    uint64_t value = 0;
+    slow_bytes b;
+    b.at = input + at;
+    b.end = input + input_size;
+    if (at < input_size && slow_varint(&b, &value)) cut = (size_t)(b.at - input) - at;
+    put_number(at, cut, below(2) ? value + below(5) - 2 : odd_number());
+}
+
+static void add_field(size_t at) {
+    uint32_t number = below(4) ? 1 + (uint32_t)below(16) : (uint32_t)odd_number() >> 3;
+    uint32_t wire = (uint32_t)below(6);
+    uint8_t bytes[8] = {0};
+    size_t size = below(9);
+    put_number(at, 0, (uint64_t)number << 3 | wire);
+    at += rlw_varint_size((uint64_t)number << 3);
+    if (wire == RLW_WIRE_VARINT) put_number(at, 0, odd_number());
+    if (wire == RLW_WIRE_FIXED64) replace(at, 0, bytes, 8);
+    if (wire == RLW_WIRE_FIXED32) replace(at, 0, bytes, 4);
+    if (wire == RLW_WIRE_GROUP) put_number(at, 0, (uint64_t)number << 3 | RLW_WIRE_END_GROUP);
+    if (wire == RLW_WIRE_BYTES) {
+        put_number(at, 0, size);
+        replace(at + 1, 0, bytes, size);
+    }
+}
+
+static void open_groups(size_t at) {
+    static const uint8_t open[2] = {0x83, 0x01}; /* of field 16 */
+    size_t levels = 1 + below(below(8) ? 6 : 150);
+    while (levels--) replace(at, 0, open, 2);
+}
+
+static void put_shape(void) { /* another one, after the one that is there */
+    uint8_t bytes[64 * RLW_VARINT_ROOM];
+    uint8_t *to = bytes;
+    size_t dims = below(below(8) ? 4 : 40);
+    while (dims--) to = rlw_store_varint(to, below(2) ? below(6) : odd_number());
+    put_number(input_size, 0, RLW_TENSOR_SHAPE_FIELD << 3 | RLW_WIRE_BYTES);
+    put_number(input_size, 0, (uint64_t)(to - bytes));
+    replace(input_size, 0, bytes, (size_t)(to - bytes));
+}
+
+static void mutate(const sample *from) {
+    static const uint8_t odd_bytes[] = {0,    1,    2,    3,    5,    0x08, 0x0A, 0x0B, 0x0C, 0x0D,
+                                        0x12, 0x22, 0x4A, 0x52, 0x5A, 0x78, 0x7A, 0x7F, 0x80, 0x81,
+                                        0xC0, 0xED, 0xF4, 0xFF};
+    size_t mark = some_mark(from, 0), at = below(2) ? mark : below(input_size + 1);
+    uint8_t byte;
+    switch (below(12)) {
+    case 0:
+    case 1: edit_number(mark); break;
+    case 2: edit_number(at); break;
+    case 3: add_field(at); break;
+    case 4: add_field(input_size); break;
+    case 5: open_groups(at); break;
+    case 6: put_shape(); break;
+    case 7: /* a oneof: the same elements as another type */
+        byte = (uint8_t)((1 + below(11)) << 3 | RLW_WIRE_BYTES);
+        replace(0, 1, &byte, 1);
+        break;
+    default: mutate_bytes(odd_bytes, sizeof odd_bytes); break;
+    }
+}
+
+static rlw_status feed_one(const sample *from) {
+    size_t edits = below(16) ? 1 + below(4) : 0, begin;
+    uint32_t dims_limit = below(4) ? 32 : (uint32_t)below(4);
+    rlw_status status;
+    uint8_t *bytes;
+    begin_with(from);
+    while (edits--) mutate(from);
+    bytes = take_input();
+    status = feed_tensor(bytes, input_size, dims_limit);
+    release(bytes);
+    begin = below(input_size + 1);
+    bytes = exact(input + begin, input_size - begin);
+    feed_varints(bytes, input_size - begin);
+    release(bytes);
+    return status;
+}
+
+static void feed_prefix(const sample *s, const uint8_t *bytes, size_t size) {
+    rlw_status status = feed_tensor(bytes, size, 32);
+    feed_varints(bytes, size);
+    if (size == s->size) MUST(status == RLW_OK);
+    pieces_count = 0;
+}
+
+static void mark_sample(sample *s) {
+    rlw_cursor c;
+    rlw_field f;
+    rlw_cursor_init(&c, s->data, s->size);
+    while (c.at < c.end) {
+        mark(s, (size_t)(c.at - s->data));
+        mark(s, (size_t)(c.at - s->data) + 1);
+        MUST(rlw_take_field(&c, &f) == RLW_OK);
+        if (f.wire != RLW_WIRE_BYTES) continue;
+        mark(s, (size_t)(f.data - s->data));
+        mark(s, (size_t)(f.data - s->data) + 1);
+        mark(s, (size_t)(f.data - s->data) + 2);
+    }
+}
+
+int main(int argc, char **argv) {
+    static const rlw_status reaches[] = {
+        RLW_OK,         RLW_NEED_MORE,  RLW_BAD_TEXT,    RLW_BAD_SHAPE,   RLW_BAD_VARINT,
+        RLW_BAD_TAG,    RLW_BAD_WIRE,   RLW_BAD_PACKED,  RLW_BAD_PAYLOAD, RLW_BAD_UNKNOWN,
+        RLW_BAD_ELEMENTS, RLW_OVER_DEPTH, RLW_OVER_DIMS,
+    };
+    static const fuzz_driver driver = {
+        "fuzz_dm_env_rpc", mark_sample, feed_prefix, feed_one,
+        reaches,           sizeof reaches / sizeof *reaches,
+        "in_pieces",       &pieces_count,
+    };
+    return fuzz_main(argc, argv, &driver);
+}

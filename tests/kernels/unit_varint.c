@@ -1,0 +1,379 @@
+/* varint.h, and both ways that are behind it: varint_portable.h and varint_x86.h. */
+#include "harness.h"
+
+#define MOST 700 /* values of one array: blocks of each kernel, and what they leave over */
+
+/* The chapter "Base 128 Varints" in protobuf's documentation, one byte after the other. */
+static size_t slowly(uint8_t *to, uint64_t value) {
+    size_t size = 0;
+    do {
+        to[size++] = (uint8_t)(value % 128 + (value > 127 ? 128 : 0));
+        value /= 128;
+    } while (value);
+    return size;
+}
+
+static uint64_t state;
+
+static uint64_t chance(void) {
+    uint64_t z = (state += UINT64_C(0x9E3779B97F4A7C15));
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return z ^ (z >> 31);
+}
+
+/* What arrays hold: a way of choosing values for each number. */
+#define MIXES 9
+static uint64_t value_of(int mix) {
+    uint64_t r = chance();
+    switch (mix) {
+    case 0: return r % 128;
+    case 1: return 128 + r % (16384 - 128);
+    case 2: return r & 1 ? r >> 57 : r >> 50;
+    case 3: return r % 12288;
+    case 4: return r >> (r % 64);
+    case 5: return r;
+    case 6: return (uint64_t)((int64_t)(r % 201) - 100);
+    case 7: return r % 40 ? r % 100 : r;      /* a long one among short ones */
+    default: return r % 40 ? r | 1ull << 63 : 1; /* and the reverse */
+    }
+}
+
+static size_t pack_slowly(uint8_t *to, const uint64_t *values, size_t count) {
+    size_t size = 0, i;
+    for (i = 0; i < count; i++) size += slowly(to + size, values[i]);
+    return size;
+}
+
+typedef uint64_t size_fn(const uint64_t *, size_t);
+typedef uint8_t *pack_fn(uint8_t *, const uint8_t *, const uint64_t *, size_t);
+typedef size_t count_fn(const uint8_t *, size_t);
+typedef const uint8_t *unpack_fn(const uint8_t *, const uint8_t *, uint64_t *, const uint64_t *);
+
+typedef uint64_t size32_fn(const uint32_t *, size_t);
+typedef uint8_t *pack32_fn(uint8_t *, const uint8_t *, const uint32_t *, size_t);
+typedef const uint8_t *unpack32_fn(const uint8_t *, const uint8_t *, uint32_t *, const uint32_t *);
+typedef uint64_t sizei_fn(const int32_t *, size_t);
+typedef uint8_t *packi_fn(uint8_t *, const uint8_t *, const int32_t *, size_t);
+
+typedef struct way {
+    size_fn *size;
+    pack_fn *pack;
+    count_fn *count;
+    unpack_fn *unpack;
+    size32_fn *size32;
+    pack32_fn *pack32;
+    unpack32_fn *unpack32;
+    sizei_fn *sizei;
+    packi_fn *packi;
+} way;
+
+#define WAY(name) \
+    { \
+        rlw_varints_size_u64_##name, rlw_varints_pack_u64_##name, rlw_varints_count_##name, \
+            rlw_varints_unpack_u64_##name, rlw_varints_size_u32_##name, \
+            rlw_varints_pack_u32_##name, rlw_varints_unpack_u32_##name, \
+            rlw_varints_size_i32_##name, rlw_varints_pack_i32_##name \
+    }
+
+static size_t ways(way *out) {
+    static const way portable = WAY(portable);
+#ifdef RLW_VARINT_X86
+    static const way x86 = WAY(x86);
+    out[1] = x86;
+#endif
+    out[0] = portable;
+#ifdef RLW_VARINT_X86
+    return rlw_x86_is_fast() ? 2 : 1;
+#else
+    return 1;
+#endif
+}
+
+/* Memory of exactly `count` elements; malloc aligns it. */
+static void *room(size_t count, size_t itemsize) {
+    void *block = malloc(count * itemsize + (count == 0));
+    if (!block) exit(2);
+    return block;
+}
+
+static void one_array(const way *w, const uint64_t *source, size_t count) {
+    static uint8_t slow_bytes[10 * MOST];
+    uint64_t *values = (uint64_t *)room(count, 8), *back = (uint64_t *)room(count, 8);
+    size_t size = pack_slowly(slow_bytes, source, count);
+    uint8_t *bytes = (uint8_t *)room(size, 1), *wire = exact(slow_bytes, size);
+    memcpy(values, source, 8 * count);
+    EQUAL(w->size(values, count), size);
+    CHECK(w->pack(bytes, bytes + size, values, count) == bytes + size);
+    CHECK(memcmp(bytes, slow_bytes, size) == 0);
+    EQUAL(w->count(wire, size), count);
+    CHECK(w->unpack(wire, wire + size, back, back + count) == wire + size);
+    CHECK(memcmp(back, values, 8 * count) == 0);
+    release(wire);
+    free(bytes);
+    free(back);
+    free(values);
+}
+
+static void one_array_of_32_bits(const way *w, const uint64_t *source, size_t count, int is_signed) {
+    static uint8_t slow_bytes[10 * MOST];
+    static uint64_t wide[MOST];
+    uint32_t *values = (uint32_t *)room(count, 4), *back = (uint32_t *)room(count, 4);
+    const int32_t *numbers = (const int32_t *)values;
+    size_t size, i;
+    uint8_t *bytes, *wire;
+    for (i = 0; i < count; i++) {
+        values[i] = (uint32_t)source[i];
+        wide[i] = is_signed ? (uint64_t)(int64_t)numbers[i] : values[i];
+    }
+    size = pack_slowly(slow_bytes, wide, count);
+    bytes = (uint8_t *)room(size, 1);
+    wire = exact(slow_bytes, size);
+    if (is_signed) {
+        EQUAL(w->sizei(numbers, count), size);
+        CHECK(w->packi(bytes, bytes + size, numbers, count) == bytes + size);
+    } else {
+        EQUAL(w->size32(values, count), size);
+        CHECK(w->pack32(bytes, bytes + size, values, count) == bytes + size);
+    }
+    CHECK(memcmp(bytes, slow_bytes, size) == 0);
+    CHECK(w->unpack32(wire, wire + size, back, back + count) == wire + size);
+    CHECK(memcmp(back, values, 4 * count) == 0);
+    release(wire);
+    free(bytes);
+    free(back);
+    free(values);
+}
+
+static void arrays_of_every_mix_and_many_lengths(void) {
+    static uint64_t values[MOST];
+    way all[2];
+    size_t n = ways(all), k, count, i;
+    int mix;
+    state = 1;
+    for (mix = 0; mix < MIXES; mix++)
+        for (count = 0; count <= MOST; count += count < 150 ? 1 : 61)
+            for (k = 0; k < n; k++) {
+                for (i = 0; i < count; i++) values[i] = value_of(mix);
+                one_array(&all[k], values, count);
+                one_array_of_32_bits(&all[k], values, count, 0);
+                one_array_of_32_bits(&all[k], values, count, 1);
+            }
+}
+
+static void every_length_of_a_varint(void) {
+    way all[2];
+    size_t n = ways(all), k;
+    unsigned bit;
+    for (k = 0; k < n; k++)
+        for (bit = 0; bit < 64; bit++) {
+            uint64_t values[40];
+            size_t i;
+            for (i = 0; i < 40; i++) values[i] = (UINT64_C(1) << bit) - (i & 1);
+            one_array(&all[k], values, 40);
+            one_array_of_32_bits(&all[k], values, 40, 1);
+        }
+}
+
+static void too_little_room_is_never_passed(void) {
+    static uint64_t values[MOST];
+    way all[2];
+    size_t n = ways(all), k, i, left;
+    int mix;
+    state = 2;
+    for (mix = 0; mix < MIXES; mix++)
+        for (k = 0; k < n; k++) {
+            size_t size;
+            for (i = 0; i < 100; i++) values[i] = value_of(mix);
+            size = (size_t)all[k].size(values, 100);
+            for (left = 0; left < size; left += 1 + left / 16) {
+                uint8_t *bytes = (uint8_t *)room(left, 1);
+                uint8_t *end = all[k].pack(bytes, bytes + left, values, 100);
+                CHECK(end >= bytes && end <= bytes + left && left - (size_t)(end - bytes) < 10);
+                free(bytes);
+            }
+        }
+}
+
+static void counts_that_do_not_fit(void) {
+    way all[2];
+    size_t n = ways(all), k, i;
+    uint64_t out[200];
+    uint8_t *bytes;
+    uint64_t values[150];
+    uint8_t slow_bytes[1500];
+    size_t size;
+    state = 3;
+    for (i = 0; i < 150; i++) values[i] = value_of(2);
+    size = pack_slowly(slow_bytes, values, 150);
+    bytes = exact(slow_bytes, size);
+    for (k = 0; k < n; k++) {
+        CHECK(all[k].unpack(bytes, bytes + size, out, out + 151) == NULL);
+        CHECK(all[k].unpack(bytes, bytes + size, out, out + 149) != bytes + size);
+        CHECK(all[k].unpack(bytes, bytes + size, out, out) == bytes);
+        CHECK(all[k].unpack(bytes, bytes, out, out) == bytes);
+        CHECK(all[k].unpack(bytes, bytes, out, out + 1) == NULL);
+    }
+    release(bytes);
+}
+
+/* A wrong varint anywhere among right ones is found, and told where it begins. */
+static void wrong_varints_are_pointed_at(void) {
+    static const struct {
+        uint8_t bytes[12];
+        size_t size;
+    } wrong[] = {
+        {{0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x02}, 10},
+        {{0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F}, 10},
+        {{0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00}, 11},
+        {{0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x01}, 12},
+    };
+    way all[2];
+    size_t n = ways(all), k, which, before, i;
+    int mix;
+    state = 4;
+    for (which = 0; which < sizeof wrong / sizeof *wrong; which++)
+        for (mix = 0; mix < MIXES; mix++)
+            for (before = 0; before < 140; before += 3)
+                for (k = 0; k < n; k++) {
+                    uint8_t whole[10 * 240 + 12], *bytes;
+                    uint64_t out[300], values[240];
+                    uint32_t out32[300];
+                    size_t at, size;
+                    for (i = 0; i < 240; i++) values[i] = value_of(mix);
+                    at = pack_slowly(whole, values, before);
+                    memcpy(whole + at, wrong[which].bytes, wrong[which].size);
+                    size = at + wrong[which].size;
+                    size += pack_slowly(whole + size, values + before, 100);
+                    bytes = exact(whole, size);
+                    CHECK(all[k].unpack(bytes, bytes + size, out, out + 300) == bytes + at);
+                    CHECK(all[k].unpack32(bytes, bytes + size, out32, out32 + 300) == bytes + at);
+                    release(bytes);
+                }
+}
+
+static void the_end_may_be_missing(void) {
+    way all[2];
+    size_t n = ways(all), k, cut;
+    for (k = 0; k < n; k++)
+        for (cut = 1; cut < 10; cut++) {
+            uint8_t bytes[200], *wire;
+            uint64_t out[200];
+            memset(bytes, 1, 150);
+            memset(bytes + 150, 0x80, cut);
+            wire = exact(bytes, 150 + cut);
+            CHECK(all[k].unpack(wire, wire + 150 + cut, out, out + 151) == wire + 150);
+            EQUAL(all[k].count(wire, 150 + cut), 150);
+            release(wire);
+        }
+}
+
+static void longer_than_need_be_is_fine(void) {
+    static const uint8_t five[] = {0x85, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00};
+    way all[2];
+    size_t n = ways(all), k, i;
+    for (k = 0; k < n; k++) {
+        uint8_t bytes[1000];
+        uint64_t out[100];
+        for (i = 0; i < 100; i++) memcpy(bytes + 10 * i, five, 10);
+        CHECK(all[k].unpack(bytes, bytes + 1000, out, out + 100) == bytes + 1000);
+        for (i = 0; i < 100; i++) EQUAL(out[i], 5);
+    }
+}
+
+/* What protobuf does with an int32 that came as a larger number. */
+static void thirty_two_bits_are_the_low_ones(void) {
+    way all[2];
+    size_t n = ways(all), k, i;
+    for (k = 0; k < n; k++) {
+        static const uint64_t sent[] = {UINT64_C(0x100000005), UINT64_MAX, UINT64_C(1) << 63 | 7,
+                                        UINT64_C(0xFFFFFFFF80000000), 0xFFFFFFFF};
+        uint64_t values[100];
+        uint8_t bytes[1000];
+        uint32_t out[100];
+        size_t size;
+        for (i = 0; i < 100; i++) values[i] = sent[i % 5];
+        size = pack_slowly(bytes, values, 100);
+        CHECK(all[k].unpack32(bytes, bytes + size, out, out + 100) == bytes + size);
+        for (i = 0; i < 100; i++) EQUAL(out[i], (uint32_t)sent[i % 5]);
+    }
+}
+
+static void booleans(void) {
+    static const uint8_t odd[] = {0x00, 0x01, 0x02, 0x80, 0x00, 0x80, 0x01, 0xFF, 0x7F, 0x00};
+    static const uint8_t plain[] = {0, 1, 1, 0, 1, 0, 0, 0, 1};
+    static const uint8_t long_one[] = {0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01};
+    uint8_t out[10] = {9, 9, 9, 9, 9, 9, 9, 9, 9, 9};
+    uint8_t *wire = exact(odd, sizeof odd);
+    CHECK(rlw_varints_unpack_bool(wire, sizeof odd, out, 7) == wire + sizeof odd);
+    CHECK(memcmp(out, "\0\1\1\0\1\1\0\11", 8) == 0);
+    CHECK(rlw_varints_unpack_bool(wire, sizeof odd, out, 8) == NULL);
+    CHECK(rlw_varints_unpack_bool(wire, sizeof odd, out, 3) == wire + 3);
+    CHECK(rlw_varints_unpack_bool(wire, 4, out, 4) == wire + 3);
+    release(wire);
+    wire = exact(plain, sizeof plain);
+    CHECK(rlw_varints_unpack_bool(wire, sizeof plain, out, 9) == wire + 9);
+    CHECK(memcmp(out, plain, 9) == 0);
+    release(wire);
+    CHECK(rlw_varints_unpack_bool(long_one, 10, out, 1) == long_one + 10);
+    EQUAL(out[0], 1); /* the bit above all that an int has */
+    CHECK(rlw_varints_unpack_bool(plain, 0, out, 0) == plain);
+}
+
+static void plain_booleans_are_told_from_others(void) {
+    size_t size, at;
+    for (size = 0; size < 20; size++)
+        for (at = 0; at < size; at++) {
+            uint8_t *bytes = exact("\0\1\0\1\1\1\0\0\1\0\0\1\0\1\1\1\0\0\1\0", size);
+            CHECK(rlw_bools_are_plain(bytes, size));
+            bytes[at] = (uint8_t)(2 + at);
+            CHECK(!rlw_bools_are_plain(bytes, size));
+            release(bytes);
+        }
+    for (at = 0; at < 10000; at += 777) {
+        uint8_t *bytes = (uint8_t *)calloc(10000, 1);
+        if (!bytes) exit(2);
+        CHECK(rlw_bools_are_plain(bytes, 10000));
+        bytes[at] = 0x80;
+        CHECK(!rlw_bools_are_plain(bytes, 10000));
+        free(bytes);
+    }
+    CHECK(rlw_bools_are_plain(NULL, 0));
+}
+
+/* What callers use takes one of the ways above. */
+static void the_functions_in_front(void) {
+    static const int32_t numbers[] = {0, -1, 127, 128, INT32_MIN, INT32_MAX};
+    static const uint32_t words[] = {0, 127, 128, UINT32_MAX};
+    static const uint64_t longs[] = {0, UINT64_MAX};
+    uint8_t bytes[64];
+    uint32_t words_back[6];
+    uint64_t longs_back[2];
+    EQUAL(rlw_varints_size_i32(numbers, 6), 1 + 10 + 1 + 2 + 10 + 5);
+    CHECK(rlw_varints_pack_i32(bytes, bytes + 29, numbers, 6) == bytes + 29);
+    EQUAL(rlw_varints_count(bytes, 29), 6);
+    CHECK(rlw_varints_unpack_u32(bytes, 29, words_back, 6) == bytes + 29);
+    CHECK(memcmp(words_back, numbers, sizeof numbers) == 0);
+    EQUAL(rlw_varints_size_u32(words, 4), 1 + 1 + 2 + 5);
+    CHECK(rlw_varints_pack_u32(bytes, bytes + 9, words, 4) == bytes + 9);
+    CHECK(rlw_varints_unpack_u32(bytes, 9, words_back, 4) == bytes + 9);
+    CHECK(memcmp(words_back, words, sizeof words) == 0);
+    EQUAL(rlw_varints_size_u64(longs, 2), 11);
+    CHECK(rlw_varints_pack_u64(bytes, bytes + 11, longs, 2) == bytes + 11);
+    CHECK(rlw_varints_unpack_u64(bytes, 11, longs_back, 2) == bytes + 11);
+    CHECK(memcmp(longs_back, longs, sizeof longs) == 0);
+}
+
+void varint_suite(void) {
+    RUN(arrays_of_every_mix_and_many_lengths);
+    RUN(every_length_of_a_varint);
+    RUN(too_little_room_is_never_passed);
+    RUN(counts_that_do_not_fit);
+    RUN(wrong_varints_are_pointed_at);
+    RUN(the_end_may_be_missing);
+    RUN(longer_than_need_be_is_fine);
+    RUN(thirty_two_bits_are_the_low_ones);
+    RUN(booleans);
+    RUN(plain_booleans_are_told_from_others);
+    RUN(the_functions_in_front);
+}
