@@ -1,0 +1,162 @@
+"""What the author of a world for dm_env_rpc writes, and how its errors reach a peer.
+
+`rlwire.adapters.dm_env_rpc.worlds` is the face.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeAlias
+
+from rlwire.codecs.dm_env_rpc_values import (
+    ActionObservationSpecs,
+    AnyMessage,
+    Settings,
+    Status,
+    StepResult,
+)
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.sessions.dm_env_rpc_states import Code
+
+__all__ = [
+    "AgentEnvironment",
+    "Extension",
+    "Refusal",
+    "World",
+    "WorldFactory",
+    "report",
+    "status_of",
+]
+
+logger = logging.getLogger(__name__)
+
+_TEXT = 2000  # characters of an exception's text that a peer is told
+
+
+class AgentEnvironment(Protocol):
+    """One joined connection's view of a world. Called by one thread at a time.
+
+    It may have a method ``request(names)``, which is told before a step which observations the
+    agent will see, so that no others need be made.
+
+    Attributes:
+        specs: what the agent may do and see.
+    """
+
+    specs: ActionObservationSpecs
+
+    def reset(self, settings: Settings) -> None:
+        """End the sequence, if there is one; `specs` may change. `begin` comes next."""
+
+    def begin(self) -> StepResult:
+        """Begin a sequence; maybe again, if the last beginning could not be sent.
+
+        The state must be RUNNING; observations are by name.
+        """
+
+    def step(self, actions: dict[str, Any]) -> StepResult:
+        """Act, within a sequence. If the state is not RUNNING, `begin` or `reset` comes next."""
+
+    def close(self) -> None:
+        """The agent has left; nothing comes next."""
+
+
+class World(Protocol):
+    """What agents join.
+
+    Neither it nor its agents are called by two threads at once. A world that sets
+    ``parallel_agents = True`` says that different agents may be: for simulations that use the
+    time, and for those in which an agent's step waits for the other agents'.
+    """
+
+    def join(self, settings: Settings) -> AgentEnvironment:
+        """Take in one more agent, without waiting for others.
+
+        Raises:
+            Refusal, ValueError: these settings, or one agent more, will not do.
+        """
+
+    def reset(self, settings: Settings) -> None:
+        """Begin anew, with all agents: each one's `reset` is called afterwards.
+
+        Raises:
+            Refusal, ValueError: these settings will not do.
+        """
+
+    def close(self) -> None:
+        """The world is destroyed; no agent is in it any more."""
+
+
+WorldFactory: TypeAlias = Callable[[Settings], World]
+"""Makes a world from ``create_world``'s settings; several threads may call it at once."""
+
+Extension: TypeAlias = Callable[[AnyMessage, "World | None"], AnyMessage]
+"""Answers an extension's request, given the world that is joined."""
+
+
+class Refusal(Exception):
+    """Why a request is not carried out; the peer is told as a `Status`.
+
+    Attributes:
+        code: a `Code`.
+        message: for a person; says what would do.
+        details: for a program.
+    """
+
+    def __init__(self, code: int, message: str, details: Iterable[AnyMessage] = ()) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+        self.details = tuple(details)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+# The first that fits counts. The codec's own are ValueErrors, and not the peer's fault.
+_CODES: tuple[tuple[type[BaseException], Code], ...] = (
+    (LimitExceeded, Code.RESOURCE_EXHAUSTED),
+    (EncodeError, Code.INTERNAL),
+    (DecodeError, Code.INVALID_ARGUMENT),
+    (ValueError, Code.INVALID_ARGUMENT),
+    (NotImplementedError, Code.UNIMPLEMENTED),
+    (PermissionError, Code.PERMISSION_DENIED),
+    (TimeoutError, Code.DEADLINE_EXCEEDED),
+    (MemoryError, Code.RESOURCE_EXHAUSTED),
+)
+
+
+def status_of(what: str, error: BaseException) -> Status:
+    """Return what a peer is told about an exception.
+
+    Args:
+        what: the request that failed, such as ``step``.
+        error: a `Refusal`'s code and text are its own. Of others the type decides: ValueError is
+            INVALID_ARGUMENT, NotImplementedError is UNIMPLEMENTED, most are INTERNAL.
+    """
+    if isinstance(error, Refusal):
+        return Status(int(error.code), _fit(f"{what}: {error.message}"), error.details)
+    code = next((code for kind, code in _CODES if isinstance(error, kind)), Code.INTERNAL)
+    text = "".join(traceback.format_exception_only(type(error), error)).strip()
+    if code == Code.INVALID_ARGUMENT:
+        text = str(error) or text
+    return Status(code, _fit(f"{what}: {text}"))
+
+
+def _fit(text: str) -> str:
+    """Make a text fit to be sent: not too long, and with a UTF-8 form."""
+    if len(text) > _TEXT:
+        text = text[:_TEXT] + "..."
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def report(peer: object, what: str, error: BaseException) -> Status:
+    """Log an exception and return its `status_of`."""
+    status = status_of(what, error)
+    level = logging.ERROR if status.code == Code.INTERNAL else logging.WARNING
+    logger.log(level, "%s: %s", peer, status.message)
+    if not isinstance(error, Refusal):
+        logger.debug("%s: traceback of the error", peer, exc_info=error)
+    return status

@@ -1,0 +1,962 @@
+"""Steps and resets of agents that share a world, seen from their connections."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+)
+from hypothesis.strategies import integers
+
+from rlwire.adapters.dm_env_rpc.protocols import Refusal
+from rlwire.adapters.dm_env_rpc.worlds import Host, Worlds
+from rlwire.codecs.dm_env_rpc_values import (
+    ActionObservationSpecs,
+    DestroyWorldRequest,
+    EnvironmentStateType,
+    JoinWorldRequest,
+    JoinWorldResponse,
+    LeaveWorldRequest,
+    LeaveWorldResponse,
+    ResetRequest,
+    ResetResponse,
+    ResetWorldRequest,
+    ResetWorldResponse,
+    Status,
+    Step,
+    StepResult,
+)
+from rlwire.sessions.dm_env_rpc_states import TRANSITIONS, Code, State
+
+RUNNING, TERMINATED, INTERRUPTED = (
+    EnvironmentStateType.RUNNING,
+    EnvironmentStateType.TERMINATED,
+    EnvironmentStateType.INTERRUPTED,
+)
+
+
+class Agent:
+    def __init__(self, arena: Arena, name: str) -> None:
+        self.specs = ActionObservationSpecs()
+        self.arena = arena
+        self.name = name
+        self.closed = False
+
+    def say(self, what: str) -> None:
+        assert not self.closed
+        self.arena.log.append(f"{self.name}.{what}")
+
+    def reset(self, settings: dict[str, Any]) -> None:
+        self.say("reset")
+        if "bad agent" in settings or self.arena.bad_agent == self.name:
+            raise ValueError("bad agent")
+
+    def begin(self) -> StepResult:
+        self.say("begin")
+        return StepResult(RUNNING, {"ticks": 0})
+
+    def step(self, actions: dict[str, Any]) -> StepResult:
+        self.say("step")
+        if "raise" in actions:
+            raise actions["raise"]
+        return StepResult(actions.get("end", RUNNING), {"ticks": 1})
+
+    def close(self) -> None:
+        self.say("close")
+        self.closed = True
+
+
+class Arena:
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.resets: list[dict[str, Any]] = []
+        self.names = iter("ABCDEFGHIJKLMNOPQRSTUVWXYZ" * 99)
+        self.bad_agent = ""
+
+    def join(self, settings: dict[str, Any]) -> Agent:
+        return Agent(self, next(self.names))
+
+    def reset(self, settings: dict[str, Any]) -> None:
+        self.log.append("reset")
+        self.resets.append(settings)
+        if "bad" in settings:
+            raise ValueError("a bad setting")
+
+    def close(self) -> None:
+        self.log.append("close")
+
+
+class Table:
+    """A world called ``w`` and connections to it."""
+
+    def __init__(self, arena: Any = None) -> None:
+        self.arena = Arena() if arena is None else arena
+        self.worlds = Worlds()
+        self.worlds.add(self.arena, "w")
+
+    def host(self, peer: str = "a peer") -> Host:
+        return Host(self.worlds, peer)
+
+    def joined(self, count: int = 1, running: bool = True) -> list[Host]:
+        hosts = [self.host(f"peer {number}") for number in range(count)]
+        for host in hosts:
+            assert isinstance(host.answer(JoinWorldRequest("w")), JoinWorldResponse)
+            if running:
+                assert step(host).state is RUNNING
+        self.arena.log.clear()
+        return hosts
+
+
+def step(host: Host, **actions: Any) -> Any:
+    return host.answer(Step(actions, ("ticks",)))
+
+
+def reset_world(host: Host, **world_settings: Any) -> Any:
+    return host.answer(ResetWorldRequest("w", world_settings))
+
+
+def done(answer: Any) -> bool:
+    return not isinstance(answer, Future) or answer.done()
+
+
+def value(answer: Any) -> Any:
+    return answer.result(timeout=10) if isinstance(answer, Future) else answer
+
+
+def test_nobody_is_waited_for_where_nobody_is_joined() -> None:
+    table = Table()
+    assert reset_world(table.host(), seed=3) == ResetWorldResponse()
+    assert table.arena.resets == [{"seed": 3}]
+
+
+def test_the_caller_alone_does_not_wait_and_begins_anew() -> None:
+    table = Table()
+    (host,) = table.joined()
+    assert reset_world(host) == ResetWorldResponse()
+    assert step(host).state is RUNNING
+    assert table.arena.log == ["reset", "A.reset", "A.begin"]
+
+
+def test_another_is_told_by_its_next_step() -> None:
+    table = Table()
+    caller, other = table.joined(2)
+    answer = reset_world(caller)
+    assert not done(answer)
+    told = step(other)
+    assert told == StepResult(INTERRUPTED, {"ticks": 1})
+    assert value(answer) == ResetWorldResponse()
+    assert step(caller).state is RUNNING
+    assert step(other).state is RUNNING
+    assert table.arena.log == ["B.step", "reset", "A.reset", "B.reset", "A.begin", "B.begin"]
+
+
+def test_a_caller_that_is_not_joined_waits_as_well() -> None:
+    table = Table()
+    (agent,) = table.joined()
+    answer = reset_world(table.host())
+    assert not done(answer)
+    assert step(agent).state is INTERRUPTED
+    assert done(answer)
+
+
+def test_a_sequence_that_ends_by_itself_is_not_called_interrupted() -> None:
+    table = Table()
+    caller, other = table.joined(2)
+    answer = reset_world(caller)
+    assert step(other, end=TERMINATED).state is TERMINATED
+    assert done(answer)
+
+
+def test_agents_that_are_not_running_are_not_waited_for() -> None:
+    table = Table()
+    table.joined(2, running=False)
+    assert reset_world(table.host()) == ResetWorldResponse()
+    assert table.arena.log == ["reset", "A.reset", "B.reset"]
+
+
+WAYS = {
+    "step": lambda host: step(host),
+    "reset": lambda host: host.answer(ResetRequest()),
+    "leave": lambda host: host.answer(LeaveWorldRequest()),
+    "close": lambda host: host.close(),
+    "reset_world": lambda host: reset_world(host),
+}
+
+
+@pytest.mark.parametrize("ways", list(itertools.product(WAYS, repeat=2)), ids="-".join)
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+@pytest.mark.parametrize("inside", [True, False], ids=["joined", "outside"])
+def test_three_joined_in_every_order(
+    ways: tuple[str, str], order: tuple[int, int], inside: bool
+) -> None:
+    table = Table()
+    hosts = table.joined(3)
+    if not inside:
+        hosts[0].answer(LeaveWorldRequest())
+    answer = reset_world(hosts[0], number=1)
+    answers = []
+    for way, number in zip(ways, order, strict=True):
+        assert not done(answer)
+        answers.append(WAYS[way](hosts[number]))
+    assert value(answer) == ResetWorldResponse()
+    assert all(done(given) for given in answers)
+    for way, given in zip(ways, answers, strict=True):
+        if way == "step":
+            assert given.state is INTERRUPTED
+    assert table.arena.resets[0] == {"number": 1}
+    assert len(table.arena.resets) == 1 + ways.count("reset_world")
+    # Whoever is still there begins anew.
+    table.arena.log.clear()
+    for host, way in zip([hosts[0], *(hosts[n] for n in order)], ["", *ways], strict=True):
+        if way not in ("leave", "close") and (way or inside):
+            assert step(host).state is RUNNING
+    assert {entry.partition(".")[2] for entry in table.arena.log} <= {"begin"}
+
+
+def test_who_was_told_begins_after_the_reset() -> None:
+    table = Table()
+    caller, quick, slow = table.joined(3)
+    answer = reset_world(caller)
+    assert step(quick).state is INTERRUPTED
+    early = step(quick)
+    assert not done(early)
+    assert step(slow).state is INTERRUPTED
+    assert done(answer)
+    assert value(early) == StepResult(RUNNING, {"ticks": 0})
+    assert table.arena.log == [
+        *["B.step", "C.step", "reset", "A.reset", "B.reset", "C.reset", "B.begin"],
+    ]
+
+
+def test_who_is_not_running_or_joins_begins_after_the_reset() -> None:
+    table = Table()
+    caller, running = table.joined(2)
+    (idle,) = table.joined(1, running=False)
+    answer = reset_world(caller)
+    late = table.host()
+    assert isinstance(late.answer(JoinWorldRequest("w")), JoinWorldResponse)
+    waiting = [step(idle), step(late)]
+    assert not any(map(done, waiting))
+    step(running)
+    assert done(answer)
+    assert [value(given).state for given in waiting] == [RUNNING, RUNNING]
+
+
+def test_a_reset_of_settings_while_a_world_reset_waits() -> None:
+    table = Table()
+    caller, other, third = table.joined(3)
+    answer = reset_world(caller)
+    assert isinstance(other.answer(ResetRequest({"class": 1})), ResetResponse)
+    assert isinstance(other.answer(ResetRequest({"class": 2})), ResetResponse)
+    assert not done(answer)
+    step(third)
+    assert done(answer)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_all_reset_at_once(count: int) -> None:
+    table = Table()
+    hosts = table.joined(count)
+    answers = [reset_world(host, number=number) for number, host in enumerate(hosts)]
+    assert [value(answer) for answer in answers] == [ResetWorldResponse()] * count
+    assert [given["number"] for given in table.arena.resets] == list(range(count))
+    assert [step(host).state for host in hosts] == [RUNNING] * count
+
+
+def test_two_resets_at_once_wait_for_the_third() -> None:
+    table = Table()
+    one, two, third = table.joined(3)
+    answers = [reset_world(one), reset_world(two)]
+    assert not any(map(done, answers))
+    assert step(third).state is INTERRUPTED
+    assert all(map(done, answers))
+    assert table.arena.log == [
+        "C.step",
+        *["reset", "A.reset", "B.reset", "C.reset"],
+        *["reset", "A.reset", "B.reset", "C.reset"],
+    ]
+
+
+def test_a_reset_that_fails_leaves_the_caller_where_it_was() -> None:
+    table = Table()
+    caller, other = table.joined(2)
+    answer = reset_world(caller, bad=1)
+    assert step(other).state is INTERRUPTED
+    assert value(answer) == Status(Code.INVALID_ARGUMENT, "reset_world: a bad setting")
+    table.arena.log.clear()
+    assert step(caller).state is RUNNING
+    assert step(other).state is RUNNING
+    assert table.arena.log == ["A.step", "B.begin"]
+
+
+def test_a_caller_whose_reset_fails_is_told_of_the_next_one() -> None:
+    table = Table()
+    one, two = table.joined(2)
+    first = reset_world(one, bad=1)
+    second = reset_world(two)
+    # The first waits for nobody, fails, and its caller goes on: the second has to wait for it.
+    assert value(first).code == Code.INVALID_ARGUMENT
+    assert not done(second)
+    assert step(one).state is INTERRUPTED
+    assert value(second) == ResetWorldResponse()
+
+
+def test_an_agent_that_cannot_be_reset_is_reported_to_the_caller() -> None:
+    table = Table()
+    table.arena.bad_agent = "B"
+    caller, _other = table.joined(2, running=False)
+    answer = reset_world(caller)
+    assert answer == Status(Code.INVALID_ARGUMENT, "reset_world, the agent of peer 1: bad agent")
+    assert table.arena.log == ["reset", "A.reset", "B.reset"]
+
+
+def test_a_step_that_fails_tells_nobody_and_is_waited_for_again() -> None:
+    table = Table()
+    caller, other = table.joined(2)
+    answer = reset_world(caller)
+    failed = step(other, **{"raise": RuntimeError("lost my key")})
+    assert failed == Status(Code.INTERNAL, "step: RuntimeError: lost my key")
+    assert not done(answer)
+    assert step(other).state is INTERRUPTED
+    assert done(answer)
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_caller_that_goes_away_does_not_stop_the_reset(joined: bool) -> None:
+    table = Table()
+    caller, other = table.joined(2)
+    if not joined:
+        caller.answer(LeaveWorldRequest())
+    answer = reset_world(caller)
+    assert isinstance(answer, Future)
+    assert not answer.cancel()
+    caller.close()
+    assert not done(answer)
+    early = step(other)
+    assert early.state is INTERRUPTED
+    assert table.arena.resets == [{}]
+    assert done(answer)
+
+
+def test_who_goes_away_while_its_step_waits() -> None:
+    table = Table()
+    caller, told, other = table.joined(3)
+    answer = reset_world(caller)
+    step(told)
+    held = step(told)
+    told.close()
+    assert value(held).code == Code.ABORTED
+    step(other)
+    assert done(answer)
+    assert "B.begin" not in table.arena.log
+
+
+def test_destroying_while_a_reset_waits_is_refused() -> None:
+    table = Table()
+    caller, other = table.joined(2)
+    answer = reset_world(caller)
+    refused = table.host().answer(DestroyWorldRequest("w"))
+    assert refused.code == Code.FAILED_PRECONDITION
+    assert "2 agents are joined" in refused.message
+    step(other)
+    assert value(answer) == ResetWorldResponse()
+
+
+def test_a_server_that_closes_answers_all_who_wait() -> None:
+    table = Table()
+    caller, told, _other = table.joined(3)
+    step(told)
+    answer = reset_world(caller)
+    step(told)
+    held = step(told)
+    table.worlds.close()
+    assert value(answer).code == Code.UNAVAILABLE
+    assert value(held).code == Code.UNAVAILABLE
+    assert table.arena.log[-4:] == ["A.close", "B.close", "C.close", "close"]
+    assert step(told).code == Code.ABORTED
+    assert told.answer(LeaveWorldRequest()) == LeaveWorldResponse()
+    assert reset_world(table.host()).code == Code.NOT_FOUND
+
+
+def test_a_server_that_closes_while_a_world_is_being_reset() -> None:
+    table = Table()
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(Arena):
+        def reset(self, settings: dict[str, Any]) -> None:
+            begun.set()
+            assert go_on.wait(10)
+
+    table = Table(Slow())
+    (agent,) = table.joined(1, running=False)
+    answers: list[Any] = []
+    room = table.worlds._rooms["w"]
+    resetting = threading.Thread(target=lambda: answers.append(value(reset_world(agent))))
+    resetting.start()
+    assert begun.wait(10)
+    closing = threading.Thread(target=table.worlds.close)
+    closing.start()
+    while room.resets:  # until all who wait have been answered
+        threading.Event().wait(0.001)
+    go_on.set()
+    resetting.join(10)
+    closing.join(10)
+    assert [answer.code for answer in answers] == [Code.UNAVAILABLE]
+
+
+def test_what_could_not_be_sent_is_begun_again() -> None:
+    table = Table()
+    (host,) = table.joined(1, running=False)
+    event = Step()
+    assert host.answer(event).state is RUNNING
+    assert host.failure(event, ValueError("too large")).code == Code.INVALID_ARGUMENT
+    assert step(host).state is RUNNING
+    assert table.arena.log == ["A.begin", "A.begin"]
+    # Within a sequence, a step that is lost does not end it ...
+    assert host.answer(event).state is RUNNING
+    host.failure(event, ValueError("too large"))
+    assert host.answer(event).state is RUNNING
+    # ... and one that has ended it has: the next one says so.
+    assert step(host, end=TERMINATED).state is TERMINATED
+    host.failure(event, ValueError("too large"))
+    assert step(host) == StepResult(INTERRUPTED, {"ticks": 0})
+    host.failure(event, ValueError("too large"))
+    assert step(host) == StepResult(INTERRUPTED, {"ticks": 0})
+    assert step(host).state is RUNNING
+    assert table.arena.log == [*["A.begin"] * 2, *["A.step"] * 3, *["A.begin"] * 3]
+
+
+def test_a_reset_tells_as_well_as_a_step() -> None:
+    table = Table()
+    (host,) = table.joined()
+    event = Step({"end": TERMINATED})
+    host.answer(event)
+    host.failure(event, ValueError("too large"))
+    assert isinstance(host.answer(ResetRequest()), ResetResponse)
+    assert step(host).state is RUNNING
+
+
+def test_a_reset_that_could_not_be_sent_is_told_by_a_step() -> None:
+    table = Table()
+    (host,) = table.joined()
+    host.answer(ResetRequest({"class": 1}))
+    host.failure(ResetRequest({"class": 1}), ValueError("bad specs"))
+    assert step(host).state is INTERRUPTED
+    assert step(host).state is RUNNING
+
+
+def test_a_caller_whose_reset_fails_after_anothers_is_told() -> None:
+    table = Table()
+    one, two, last = table.joined(3)
+    answers = [reset_world(one), reset_world(two, bad=1)]
+    assert step(last).state is INTERRUPTED
+    assert [type(value(answer)) for answer in answers] == [ResetWorldResponse, Status]
+    # Nobody waits for who is to be told at its next step, and it still is.
+    assert reset_world(table.host()) == ResetWorldResponse()
+    assert reset_world(two, bad=1).code == Code.INVALID_ARGUMENT
+    assert [step(host).state for host in (one, two, last)] == [RUNNING, INTERRUPTED, RUNNING]
+    assert step(two).state is RUNNING
+
+
+def test_a_caller_that_cannot_be_reset_itself_is_told() -> None:
+    table = Table()
+    (host,) = table.joined()
+    table.arena.bad_agent = "A"
+    assert reset_world(host).code == Code.INVALID_ARGUMENT
+    table.arena.bad_agent = ""
+    assert step(host).state is INTERRUPTED
+    assert step(host).state is RUNNING
+
+
+def test_a_step_that_could_not_be_sent_frees_who_waits_for_it() -> None:
+    table = Table()
+    (agent,) = table.joined(1, running=False)
+    event = Step()
+    agent.answer(event)
+    answer = reset_world(table.host())
+    assert not done(answer)
+    agent.failure(event, ValueError("too large"))
+    assert done(answer)
+
+
+class Barrier(Arena):
+    """Each step and each beginning is one of all agents together."""
+
+    parallel_agents = True
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.barrier = threading.Barrier(count)
+
+    def join(self, settings: dict[str, Any]) -> Agent:
+        arena = self
+
+        class Waiting(Agent):
+            def begin(self) -> StepResult:
+                arena.barrier.wait(10)
+                return super().begin()
+
+            def step(self, actions: dict[str, Any]) -> StepResult:
+                arena.barrier.wait(10)
+                return super().step(actions)
+
+        return (Agent if "lone" in settings else Waiting)(self, next(self.names))
+
+
+def in_threads(*calls: Any) -> list[Any]:
+    results: list[Any] = [None] * len(calls)
+
+    def run(number: int) -> None:
+        results[number] = calls[number]()
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    return results
+
+
+def test_agents_that_wait_for_each_other() -> None:
+    table = Table(Barrier(2))
+    hosts = table.joined(2, running=False)
+    outside = table.host()
+    states = in_threads(*(lambda host=host: step(host) for host in hosts))
+    assert [given.state for given in states] == [RUNNING, RUNNING]
+    answer = reset_world(outside)
+    states = in_threads(*(lambda host=host: step(host) for host in hosts))
+    assert [given.state for given in states] == [INTERRUPTED, INTERRUPTED]
+    assert value(answer) == ResetWorldResponse()
+    states = in_threads(*(lambda host=host: step(host) for host in hosts))
+    assert [given.state for given in states] == [RUNNING, RUNNING]
+
+
+def test_agents_that_wait_for_each_other_after_a_reset_that_held_them() -> None:
+    table = Table(Barrier(2))
+    pair = table.joined(2, running=False)
+    lone = table.host()
+    lone.answer(JoinWorldRequest("w", {"lone": 1}))
+    step(lone)
+    answer = reset_world(table.host())
+    held = [step(host) for host in pair]
+    assert not any(map(done, [answer, *held]))
+    assert step(lone).state is INTERRUPTED
+    assert value(answer) == ResetWorldResponse()
+    assert [value(given).state for given in held] == [RUNNING, RUNNING]
+
+
+class Gate(Arena):
+    """What is called `slow` waits until it is let go on."""
+
+    parallel_agents = True
+
+    def __init__(self, slow: str) -> None:
+        super().__init__()
+        self.slow = slow
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def pass_(self, what: str) -> None:
+        if what == self.slow:
+            self.begun.set()
+            assert self.go_on.wait(10)
+
+    def join(self, settings: dict[str, Any]) -> Agent:
+        arena = self
+
+        class Slow(Agent):
+            def begin(self) -> StepResult:
+                arena.pass_(f"{self.name}.begin")
+                return super().begin()
+
+        return Slow(self, next(self.names))
+
+    def reset(self, settings: dict[str, Any]) -> None:
+        self.pass_("reset")
+        super().reset(settings)
+
+
+def test_a_reset_waits_for_a_beginning_and_then_for_its_next_step() -> None:
+    gate = Gate("A.begin")
+    table = Table(gate)
+    (host,) = table.joined(1, running=False)
+    begun: list[Any] = []
+    beginning = threading.Thread(target=lambda: begun.append(step(host)))
+    beginning.start()
+    assert gate.begun.wait(10)
+    answer = reset_world(table.host())
+    assert not done(answer)
+    gate.go_on.set()
+    beginning.join(10)
+    assert begun == [StepResult(RUNNING, {"ticks": 0})]
+    assert not done(answer)
+    assert step(host).state is INTERRUPTED
+    assert done(answer)
+
+
+def test_a_reset_waits_for_a_beginning_that_was_held() -> None:
+    gate = Gate("A.begin")
+    table = Table(gate)
+    (slow,) = table.joined(1, running=False)
+    quick = table.host()
+    quick.answer(JoinWorldRequest("w"))
+    step(quick)
+    first = reset_world(table.host())
+    held = step(slow)
+    assert step(quick).state is INTERRUPTED
+    assert done(first)
+    assert gate.begun.wait(10)
+    second = reset_world(table.host())
+    assert not done(second)
+    gate.go_on.set()
+    assert value(held).state is RUNNING
+    assert not done(second)
+    assert step(slow).state is INTERRUPTED
+    assert value(second) == ResetWorldResponse()
+
+
+def test_a_reset_that_comes_while_the_world_is_reset() -> None:
+    gate = Gate("reset")
+    table = Table(gate)
+    table.joined(1, running=False)
+    answers: list[Any] = []
+    first = threading.Thread(target=lambda: answers.append(reset_world(table.host(), number=1)))
+    first.start()
+    assert gate.begun.wait(10)
+    second = reset_world(table.host(), number=2)
+    assert not done(second)
+    gate.go_on.set()
+    first.join(10)
+    assert value(second) == ResetWorldResponse()
+    assert answers == [ResetWorldResponse()]
+    assert gate.resets == [{"number": 1}, {"number": 2}]
+    assert gate.log == ["reset", "A.reset"] * 2
+
+
+def test_who_is_held_waits_for_all_resets() -> None:
+    table = Table()
+    one, two, told, last = table.joined(4)
+    answers = [reset_world(one, bad=1), reset_world(two)]
+    assert step(told).state is INTERRUPTED
+    held = step(told)
+    assert step(last).state is INTERRUPTED
+    # The first has failed, so its caller is waited for by the second.
+    assert [done(answer) for answer in answers] == [True, False]
+    assert not done(held)
+    assert step(one).state is INTERRUPTED
+    assert done(answers[1])
+    assert value(held).state is RUNNING
+
+
+def test_no_thread_for_a_held_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Parallel(Arena):
+        parallel_agents = True
+
+    table = Table(Parallel())
+    caller, told, other = table.joined(3)
+    reset_world(caller)
+    step(told)
+    held = step(told)
+
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    step(other)
+    assert held.result(timeout=0).state is RUNNING
+
+
+class Busy(Arena):
+    """Notices when two threads are in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = threading.Lock()
+        self.met = False
+
+    def join(self, settings: dict[str, Any]) -> Agent:
+        arena = self
+
+        class Watching(Agent):
+            def say(self, what: str) -> None:
+                free = arena.inside.acquire(blocking=False)
+                arena.met |= not free
+                threading.Event().wait(0.0001)
+                if free:
+                    arena.inside.release()
+
+        return Watching(self, "X")
+
+
+def test_agents_of_one_world_are_called_one_at_a_time() -> None:
+    table = Table(Busy())
+    hosts = table.joined(4, running=False)
+    outside = table.host()
+
+    def play(host: Host) -> None:
+        for number in range(60):
+            assert value(step(host)).state in (RUNNING, INTERRUPTED)
+            if number % 20 == 10:
+                assert value(reset_world(host)) == ResetWorldResponse()
+        host.close()
+
+    def reset() -> None:
+        for _ in range(5):
+            assert value(reset_world(outside)) == ResetWorldResponse()
+
+    in_threads(reset, *(lambda host=host: play(host) for host in hosts))
+    assert not table.arena.met
+    assert table.arena.log == ["reset"] * 17
+
+
+def test_parallel_agents_are_called_at_once() -> None:
+    table = Table(Barrier(3))
+    hosts = table.joined(3, running=False)
+    states = in_threads(*(lambda host=host: step(host) for host in hosts))
+    assert [given.state for given in states] == [RUNNING] * 3
+
+
+def test_threads_that_reset_leave_and_join_all_come_to_an_end() -> None:
+    class Parallel(Arena):
+        parallel_agents = True
+
+    for arena in (Arena(), Parallel()):
+        table = Table(arena)
+
+        def live(number: int, table: Table = table) -> None:
+            host = table.host(f"peer {number}")
+            for turn in range(80):
+                kind = (turn * 7 + number * 5) % 11
+                if kind == 0:
+                    value(host.answer(LeaveWorldRequest()))
+                elif kind == 1:
+                    answer = value(reset_world(host))
+                    assert answer == ResetWorldResponse()
+                elif kind == 2:
+                    value(host.answer(ResetRequest({"class": 1})))
+                elif host.world is None:
+                    value(host.answer(JoinWorldRequest("w")))
+                else:
+                    answer = value(step(host))
+                    assert isinstance(answer, StepResult)
+            host.close()
+
+        in_threads(*(lambda number=number: live(number) for number in range(5)))
+        room = table.worlds._rooms["w"]
+        assert [len(room.members), len(room.resets), len(room.held)] == [0, 0, 0]
+        assert not room.resetting
+
+
+def test_a_world_destroyed_while_an_agent_joins() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(Arena):
+        def join(self, settings: dict[str, Any]) -> Agent:
+            begun.set()
+            assert go_on.wait(10)
+            return super().join(settings)
+
+    table = Table(Slow())
+    host = table.host()
+    answers: list[Any] = []
+    joining = threading.Thread(target=lambda: answers.append(host.answer(JoinWorldRequest("w"))))
+    joining.start()
+    assert begun.wait(10)
+    refused = table.host().answer(DestroyWorldRequest("w"))
+    assert "1 agent is joined" in refused.message
+    room = table.worlds._rooms["w"]
+    closing = threading.Thread(target=table.worlds.close)
+    closing.start()
+    while not room.closed:
+        threading.Event().wait(0.001)
+    go_on.set()
+    joining.join(10)
+    closing.join(10)
+    assert [answer.code for answer in answers] == [Code.NOT_FOUND]
+    assert table.arena.log == ["A.close", "close"]
+
+
+def test_an_agent_that_refuses_and_one_that_returns_nonsense() -> None:
+    table = Table()
+    (host,) = table.joined()
+    refused = step(host, **{"raise": Refusal(Code.OUT_OF_RANGE, "the king would be in check")})
+    assert refused == Status(Code.OUT_OF_RANGE, "step: the king would be in check")
+    room = table.worlds._rooms["w"]
+    (member,) = room.members
+    member._agent.step = lambda actions: {"ticks": 1}  # type: ignore[method-assign,return-value]
+    nonsense = step(host)
+    assert nonsense.code == Code.INTERNAL
+    assert "Agent must return a StepResult, not a dict" in nonsense.message
+
+
+def test_an_agent_that_wants_to_know_what_is_requested() -> None:
+    asked: list[tuple[str, ...]] = []
+    table = Table()
+    make = table.arena.join
+
+    def join(settings: dict[str, Any]) -> Agent:
+        agent = make(settings)
+        agent.request = asked.append  # type: ignore[attr-defined]
+        return agent
+
+    table.arena.join = join
+    (host,) = table.joined()
+    host.answer(Step({}, ("pixels", "reward")))
+    assert asked == [("ticks",), ("pixels", "reward")]
+
+
+class Rooms(RuleBasedStateMachine):
+    """Four connections, of which one waits now and then; no reply is one that cannot follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        machine = self
+        self.acting: int | None = None
+        self.states = [State.NOT_JOINED] * 4
+        self.waiting: dict[int, tuple[str, Future[Any]]] = {}
+
+        class Watched(Arena):
+            def reset(self, settings: dict[str, Any]) -> None:
+                # All are told, but those who have asked for a reset themselves.
+                for number, state in enumerate(machine.states):
+                    member = machine.hosts[number]._member
+                    untold = member is not None and member.untold
+                    if state is State.RUNNING and number != machine.acting and not untold:
+                        assert machine.waiting[number][0] == "reset_world"
+                super().reset(settings)
+
+        self.table = Table(Watched())
+        self.hosts = [self.table.host(f"peer {number}") for number in range(4)]
+
+    def settle(self, number: int, kind: str, reply: Any) -> None:
+        if isinstance(reply, StepResult):
+            outcome = reply.state.name.lower()
+        else:
+            outcome = "error" if isinstance(reply, Status) else "done"
+        if kind == "reset_world" and self.states[number] is State.NOT_JOINED:
+            outcome = "done elsewhere" if outcome == "done" else outcome
+        self.states[number] = TRANSITIONS[self.states[number], kind, outcome]
+
+    def act(self, number: int, kind: str, event: Any) -> None:
+        self.acting = number
+        answer = self.hosts[number].answer(event)
+        if isinstance(answer, Future):
+            self.waiting[number] = (kind, answer)
+        else:
+            self.settle(number, kind, answer)
+        self.acting = None
+        self.collect()
+
+    def collect(self) -> None:
+        for number, (kind, answer) in list(self.waiting.items()):
+            if answer.done():
+                del self.waiting[number]
+                self.settle(number, kind, answer.result())
+
+    def free(self, number: int, *states: State) -> bool:
+        return number not in self.waiting and self.states[number] in states
+
+    @rule(number=integers(0, 3))
+    def join(self, number: int) -> None:
+        if self.free(number, State.NOT_JOINED):
+            self.act(number, "join_world", JoinWorldRequest("w"))
+
+    @rule(number=integers(0, 3), end=integers(1, 3))
+    def step(self, number: int, end: int) -> None:
+        if number not in self.waiting and self.states[number] is not State.NOT_JOINED:
+            self.act(number, "step", Step({"end": EnvironmentStateType(end)}))
+
+    @rule(number=integers(0, 3))
+    def broken_step(self, number: int) -> None:
+        if self.free(number, State.RUNNING):
+            self.act(number, "step", Step({"raise": KeyError("x")}))
+
+    @rule(number=integers(0, 3), class_=integers(0, 1))
+    def reset(self, number: int, class_: int) -> None:
+        if number not in self.waiting and self.states[number] is not State.NOT_JOINED:
+            self.act(number, "reset", ResetRequest({"class": 1} if class_ else {}))
+
+    @rule(number=integers(0, 3), bad=integers(0, 4))
+    def reset_world(self, number: int, bad: int) -> None:
+        if number not in self.waiting:
+            settings = {"bad": 1} if bad == 4 else {}
+            self.act(number, "reset_world", ResetWorldRequest("w", settings))
+
+    @rule(number=integers(0, 3))
+    def leave(self, number: int) -> None:
+        if number not in self.waiting:
+            self.act(number, "leave_world", LeaveWorldRequest())
+
+    @precondition(lambda self: self.waiting)
+    @rule()
+    def vanish(self) -> None:
+        number, _ = self.waiting.popitem()
+        self.states[number] = State.NOT_JOINED
+        self.acting = number
+        self.hosts[number].close()
+        self.acting = None
+        self.hosts[number] = self.table.host(f"peer {number}, again")
+        self.collect()
+
+    @invariant()
+    def nobody_waits_in_vain(self) -> None:
+        room = self.table.worlds._rooms["w"]
+        active = [
+            number
+            for number, host in enumerate(self.hosts)
+            if host._member is not None and host._member.running and number not in self.waiting
+        ]
+        for number, host in enumerate(self.hosts):
+            if number not in self.waiting and host._member is not None:
+                running = host._member.running or host._member.untold
+                assert running is (self.states[number] is State.RUNNING)
+        assert bool(room.resets) <= bool(active)
+        assert bool(self.waiting) <= bool(room.resets)
+        assert len(room.members) == sum(state is not State.NOT_JOINED for state in self.states)
+        assert not room.resetting
+        assert len(room.held) <= len(self.waiting)
+
+    def teardown(self) -> None:
+        for host in self.hosts:
+            host.close()
+        for _kind, answer in self.waiting.values():
+            assert answer.done()
+
+
+Rooms.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestRooms = Rooms.TestCase
+
+
+def test_an_event_loop_awaits_what_other_connections_do() -> None:
+    table = Table()
+    caller, other = table.joined(2)
+
+    async def play() -> list[Any]:
+        answer = reset_world(caller)
+        told = asyncio.get_running_loop().call_later(0.01, step, other)
+        reply = await asyncio.wait_for(asyncio.wrap_future(answer), 10)
+        return [reply, told.cancelled()]
+
+    assert asyncio.run(play()) == [ResetWorldResponse(), False]
+
+
+def test_waiting_takes_no_processor_time() -> None:
+    table = Table()
+    caller, other = table.joined(2)
+    answer = reset_world(caller)
+    threads = threading.active_count()
+    assert not wait_for([answer], timeout=0.05).done
+    assert threading.active_count() == threads
+    step(other)
+    assert done(answer)

@@ -1,0 +1,643 @@
+"""The registry of worlds, and what a connection's host answers apart from shared steps."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections import Counter
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire.adapters.dm_env_rpc.worlds import Host, Refusal, Worlds
+from rlwire.codecs.dm_env_rpc import (
+    ActionObservationSpecs,
+    AnyMessage,
+    CreateWorldRequest,
+    CreateWorldResponse,
+    DataType,
+    DestroyWorldRequest,
+    DestroyWorldResponse,
+    EnvironmentStateType,
+    JoinWorldRequest,
+    JoinWorldResponse,
+    LeaveWorldRequest,
+    LeaveWorldResponse,
+    ResetRequest,
+    ResetResponse,
+    ResetWorldRequest,
+    ResetWorldResponse,
+    Status,
+    Step,
+    StepRequest,
+    StepResult,
+    TensorSpec,
+    decode_response,
+    encode_request,
+)
+from rlwire.errors import RlwireError
+from rlwire.sessions import dm_env_rpc
+from rlwire.sessions.dm_env_rpc import Code, State
+
+RUNNING = EnvironmentStateType.RUNNING
+
+
+class Agent:
+    def __init__(self, log: list[str], settings: dict[str, Any]) -> None:
+        self.log = log
+        self.specs = ActionObservationSpecs(
+            {1: TensorSpec("move", (), DataType.INT32)},
+            {1: TensorSpec("count", (), DataType.INT32)},
+        )
+        self.settings = settings
+        self.count = 0
+
+    def reset(self, settings: dict[str, Any]) -> None:
+        if "race" in settings:
+            self.specs = ActionObservationSpecs({2: TensorSpec("fly", (), DataType.INT32)}, {})
+        self.log.append("agent reset")
+
+    def begin(self) -> StepResult:
+        self.count = 0
+        return StepResult(RUNNING, {"count": 0})
+
+    def step(self, actions: dict[str, Any]) -> StepResult:
+        self.count += actions.get("move", 1)
+        return StepResult(RUNNING, {"count": self.count})
+
+    def close(self) -> None:
+        self.log.append("agent close")
+        if "sticky" in self.settings:
+            raise RuntimeError("the door sticks")
+
+
+class Maze:
+    made: list[Maze]
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        unknown = set(settings) - {"size", "sticky"}
+        if unknown:
+            raise Refusal(Code.INVALID_ARGUMENT, f"unknown settings: {', '.join(unknown)}")
+        self.settings = settings
+        self.log: list[str] = []
+
+    def join(self, settings: dict[str, Any]) -> Agent:
+        if "full" in settings:
+            raise Refusal(Code.RESOURCE_EXHAUSTED, "two agents are all it takes")
+        return Agent(self.log, settings)
+
+    def reset(self, settings: dict[str, Any]) -> None:
+        self.log.append("reset")
+
+    def close(self) -> None:
+        self.log.append("close")
+        if "sticky" in self.settings:
+            raise RuntimeError("the gate sticks")
+
+
+class Made(list[Maze]):
+    def __call__(self, settings: dict[str, Any]) -> Maze:
+        self.append(Maze(settings))
+        return self[-1]
+
+
+@pytest.fixture
+def made() -> Made:
+    return Made()
+
+
+@pytest.fixture
+def worlds(made: Made) -> Worlds:
+    return Worlds(made)
+
+
+@pytest.fixture
+def host(worlds: Worlds) -> Host:
+    return Host(worlds, "10.1.2.3:99")
+
+
+def code_of(answer: Any) -> Code:
+    assert isinstance(answer, Status), answer
+    assert answer.message
+    return Code(answer.code)
+
+
+def create(host: Host, **settings: Any) -> str:
+    answer = host.answer(CreateWorldRequest(settings))
+    assert isinstance(answer, CreateWorldResponse), answer
+    return answer.world_name
+
+
+def test_a_life(host: Host, worlds: Worlds, made: Made) -> None:
+    name = create(host, size=7)
+    assert made[0].settings == {"size": 7}
+    assert worlds.names == [name]
+    joined = host.answer(JoinWorldRequest(name, {"class": "rogue"}))
+    assert isinstance(joined, JoinWorldResponse)
+    assert joined.specs.actions[1].name == "move"
+    assert host.world is made[0]
+    assert host.answer(Step({}, ("count",))) == StepResult(RUNNING, {"count": 0})
+    assert host.answer(Step({"move": 3}, ("count",))) == StepResult(RUNNING, {"count": 3})
+    reset = host.answer(ResetRequest())
+    assert isinstance(reset, ResetResponse)
+    assert reset.specs == joined.specs
+    assert host.answer(Step({"move": 3}, ())) == StepResult(RUNNING, {"count": 0})
+    assert host.answer(LeaveWorldRequest()) == LeaveWorldResponse()
+    assert host.world is None
+    assert host.answer(DestroyWorldRequest(name)) == DestroyWorldResponse()
+    assert made[0].log == ["agent reset", "agent close", "close"]
+    assert len(worlds) == 0
+
+
+def test_a_reset_may_change_the_specs(host: Host) -> None:
+    host.answer(JoinWorldRequest())
+    answer = host.answer(ResetRequest({"race": "bird"}))
+    assert isinstance(answer, ResetResponse)
+    assert answer.specs.actions[2].name == "fly"
+
+
+def test_a_reset_without_settings_outside_a_sequence_does_nothing(host: Host, made: Made) -> None:
+    host.answer(JoinWorldRequest())
+    assert isinstance(host.answer(ResetRequest()), ResetResponse)
+    host.answer(Step())
+    host.answer(ResetRequest())
+    host.answer(ResetRequest())
+    assert made[0].log == ["agent reset"]
+
+
+def test_names_are_unique_and_never_given_again(worlds: Worlds, made: Made) -> None:
+    worlds.add(Maze({}), "world-2")
+    names = [worlds.create({}) for _ in range(3)]
+    worlds.destroy(names[0])
+    names.append(worlds.create({}))
+    assert len({*names, "world-2"}) == 5
+    with pytest.raises(ValueError, match="'world-2' already"):
+        worlds.add(Maze({}), "world-2")
+
+
+def test_each_connection_may_have_a_world_of_its_own(worlds: Worlds, made: Made) -> None:
+    hosts = [Host(worlds), Host(worlds)]
+    for host in hosts:
+        assert isinstance(host.answer(JoinWorldRequest()), JoinWorldResponse)
+    assert hosts[0].world is not hosts[1].world
+    assert len(worlds) == 2
+    assert worlds.names == []
+    assert hosts[0].answer(ResetWorldRequest("")) == ResetWorldResponse()
+    assert made[0].log == ["reset", "agent reset"]
+    assert made[1].log == []
+    assert code_of(hosts[0].answer(DestroyWorldRequest(""))) is Code.FAILED_PRECONDITION
+    hosts[0].answer(LeaveWorldRequest())
+    assert made[0].log == ["reset", "agent reset", "agent close", "close"]
+    hosts[1].close()
+    assert made[1].log == ["agent close", "close"]
+    assert len(worlds) == 0
+
+
+def test_a_world_added_under_the_empty_name_is_everybodys(worlds: Worlds, made: Made) -> None:
+    shared = Maze({})
+    worlds.add(shared)
+    hosts = [Host(worlds), Host(worlds)]
+    for host in hosts:
+        host.answer(JoinWorldRequest(""))
+        assert host.world is shared
+    for host in hosts:
+        host.close()
+    assert shared.log == ["agent close", "agent close"]
+    assert made == []
+
+
+def test_no_world_of_ones_own(made: Made) -> None:
+    strict = Host(Worlds(made, allow_default=False))
+    assert code_of(strict.answer(JoinWorldRequest(""))) is Code.NOT_FOUND
+    given = Host(Worlds())
+    assert code_of(given.answer(JoinWorldRequest(""))) is Code.UNIMPLEMENTED
+    assert code_of(given.answer(CreateWorldRequest())) is Code.UNIMPLEMENTED
+    assert made == []
+
+
+def test_unknown_worlds(host: Host) -> None:
+    for request in (
+        JoinWorldRequest("nowhere"),
+        ResetWorldRequest("nowhere"),
+        DestroyWorldRequest("nowhere"),
+        DestroyWorldRequest(""),
+        ResetWorldRequest(""),
+    ):
+        answer = host.answer(request)
+        assert code_of(answer) is Code.NOT_FOUND
+        assert repr(request.world_name) in answer.message
+        assert "create_world" in answer.message
+    assert len(host.answer(JoinWorldRequest("x" * 10000)).message) < 300
+
+
+def test_a_joined_connection_joins_no_other(host: Host, worlds: Worlds) -> None:
+    name = create(host)
+    host.answer(JoinWorldRequest(name))
+    answer = host.answer(JoinWorldRequest(""))
+    assert code_of(answer) is Code.FAILED_PRECONDITION
+    assert name in answer.message
+    assert len(worlds) == 1
+
+
+def test_without_a_world_there_are_no_steps_and_leaving_does_nothing(host: Host) -> None:
+    assert code_of(host.answer(Step())) is Code.FAILED_PRECONDITION
+    assert code_of(host.answer(ResetRequest())) is Code.FAILED_PRECONDITION
+    assert host.answer(LeaveWorldRequest()) == LeaveWorldResponse()
+
+
+def test_destroying_a_world_that_is_joined(worlds: Worlds, made: Made) -> None:
+    one, two, three = Host(worlds), Host(worlds), Host(worlds)
+    name = create(three)
+    one.answer(JoinWorldRequest(name))
+    answer = one.answer(DestroyWorldRequest(name))
+    assert code_of(answer) is Code.FAILED_PRECONDITION
+    assert "this connection" in answer.message
+    assert "1 agent is joined" in three.answer(DestroyWorldRequest(name)).message
+    two.answer(JoinWorldRequest(name))
+    assert "2 agents are joined" in three.answer(DestroyWorldRequest(name)).message
+    one.close()
+    two.answer(LeaveWorldRequest())
+    assert three.answer(DestroyWorldRequest(name)) == DestroyWorldResponse()
+    assert made[0].log[-1] == "close"
+    assert code_of(one.answer(JoinWorldRequest(name))) is Code.NOT_FOUND
+
+
+def test_a_joined_connection_may_create_reset_and_destroy_another_world(
+    host: Host, made: Made
+) -> None:
+    first, second = create(host), create(host)
+    host.answer(JoinWorldRequest(first))
+    host.answer(Step())
+    assert host.answer(ResetWorldRequest(second)) == ResetWorldResponse()
+    assert host.answer(DestroyWorldRequest(second)) == DestroyWorldResponse()
+    assert made[1].log == ["reset", "close"]
+    assert host.answer(Step({"move": 5}, ("count",))) == StepResult(RUNNING, {"count": 5})
+
+
+def test_refused_settings_leave_nothing_behind(host: Host, worlds: Worlds, made: Made) -> None:
+    answer = host.answer(CreateWorldRequest({"colour": 1}))
+    assert answer == Status(Code.INVALID_ARGUMENT, "create_world: unknown settings: colour")
+    assert len(worlds) == 0
+    assert code_of(host.answer(JoinWorldRequest("", {"full": 1}))) is Code.RESOURCE_EXHAUSTED
+    assert len(worlds) == 0
+    assert made[-1].log == ["close"]
+    name = create(host)
+    assert code_of(host.answer(JoinWorldRequest(name, {"full": 1}))) is Code.RESOURCE_EXHAUSTED
+    assert worlds.names == [name]
+    assert isinstance(host.answer(JoinWorldRequest(name)), JoinWorldResponse)
+
+
+def test_a_factory_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    def factory(settings: dict[str, Any]) -> Maze:
+        raise SystemExit("no licence")
+
+    worlds = Worlds(factory, max_worlds=1)
+    host = Host(worlds, "10.1.2.3:99")
+    for _ in range(3):  # no slot is lost
+        answer = host.answer(CreateWorldRequest())
+        assert answer == Status(Code.INTERNAL, "create_world: SystemExit: no licence")
+    assert caplog.messages == ["10.1.2.3:99: create_world: SystemExit: no licence"] * 3
+
+
+def test_as_many_worlds_as_allowed(made: Made) -> None:
+    worlds = Worlds(made, max_worlds=2)
+    one, two = Host(worlds), Host(worlds)
+    name = create(one)
+    two.answer(JoinWorldRequest(""))
+    for request in (CreateWorldRequest(), JoinWorldRequest("")):
+        answer = one.answer(request)
+        assert code_of(answer) is Code.RESOURCE_EXHAUSTED
+        assert "2 worlds" in answer.message
+    one.answer(DestroyWorldRequest(name))
+    create(one)
+    with pytest.raises(ValueError, match="max_worlds"):
+        Worlds(made, max_worlds=0)
+
+
+def test_worlds_that_are_being_made_count(made: Made) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(settings: dict[str, Any]) -> Maze:
+        begun.set()
+        assert go_on.wait(10)
+        return made(settings)
+
+    worlds = Worlds(slow, max_worlds=1)
+    names: list[str] = []
+    thread = threading.Thread(target=lambda: names.append(worlds.create({})))
+    thread.start()
+    assert begun.wait(10)
+    with pytest.raises(Refusal) as refused:
+        worlds.create({})
+    assert refused.value.code == Code.RESOURCE_EXHAUSTED
+    go_on.set()
+    thread.join(10)
+    assert worlds.names == names
+
+
+def test_a_server_that_closes(worlds: Worlds, made: Made) -> None:
+    host = Host(worlds)
+    create(host)
+    host.answer(JoinWorldRequest(""))
+    worlds.close()
+    worlds.close()
+    assert [maze.log for maze in made] == [["close"], ["agent close", "close"]]
+    assert len(worlds) == 0
+    assert code_of(host.answer(CreateWorldRequest())) is Code.UNAVAILABLE
+    assert code_of(host.answer(Step())) is Code.ABORTED
+    host.close()
+    assert [maze.log for maze in made] == [["close"], ["agent close", "close"]]
+
+
+def test_a_server_that_closes_while_a_world_is_made(made: Made) -> None:
+    worlds: Worlds
+
+    def factory(settings: dict[str, Any]) -> Maze:
+        worlds.close()
+        return made(settings)
+
+    worlds = Worlds(factory)
+    assert code_of(Host(worlds).answer(CreateWorldRequest())) is Code.UNAVAILABLE
+    assert made[0].log == ["close"]
+    assert len(worlds) == 0
+
+
+def test_abandoned_worlds_are_kept_or_not(made: Made) -> None:
+    for keep in (True, False):
+        worlds = Worlds(made, keep_abandoned=keep)
+        creator, agent = Host(worlds), Host(worlds)
+        used, unused = create(creator), create(creator)
+        agent.answer(JoinWorldRequest(used))
+        creator.close()
+        assert worlds.names == ([used, unused] if keep else [used])
+        agent.close()
+        assert worlds.names == ([used, unused] if keep else [])
+
+
+def test_a_connection_that_ends_while_its_request_is_carried_out(made: Made) -> None:
+    worlds: Worlds
+    host: Host
+
+    def factory(settings: dict[str, Any]) -> Maze:
+        host.close()
+        return made(settings)
+
+    worlds = Worlds(factory, keep_abandoned=False)
+    for request in (CreateWorldRequest(), JoinWorldRequest("")):
+        host = Host(worlds)
+        host.answer(request)
+        assert host.world is None
+        assert made[-1].log[-1] == "close"
+        assert len(worlds) == 0
+
+
+def test_closing_never_raises(host: Host, worlds: Worlds, caplog: pytest.LogCaptureFixture) -> None:
+    name = create(host, sticky=1)
+    host.answer(JoinWorldRequest(name, {"sticky": 1}))
+    assert host.answer(LeaveWorldRequest()) == LeaveWorldResponse()
+    assert host.answer(DestroyWorldRequest(name)) == DestroyWorldResponse()
+    assert caplog.messages == [
+        "10.1.2.3:99: the agent's close(): RuntimeError: the door sticks",
+        f"world '{name}': the world's close(): RuntimeError: the gate sticks",
+    ]
+    host.close()
+    host.close()
+
+
+def test_what_could_not_be_sent_is_taken_back(host: Host, made: Made, worlds: Worlds) -> None:
+    request = JoinWorldRequest("")
+    host.answer(request)
+    answer = host.failure(request, ValueError("two variable dimensions"))
+    assert answer == Status(Code.INVALID_ARGUMENT, "join_world: two variable dimensions")
+    assert host.world is None
+    assert made[0].log == ["agent close", "close"]
+    host.answer(request)
+    create_request = CreateWorldRequest()
+    assert code_of(host.failure(create_request, RuntimeError("lost"))) is Code.INTERNAL
+    assert host.world is made[1]
+
+
+ECHO = "type.googleapis.com/test.Echo"
+
+
+def test_extensions(worlds: Worlds, made: Made) -> None:
+    seen: list[Any] = []
+
+    def echo(request: AnyMessage, world: Any) -> AnyMessage:
+        seen.append(world)
+        if request.value == b"no":
+            raise Refusal(Code.PERMISSION_DENIED, "read only")
+        return AnyMessage("type.googleapis.com/test.Echoed", request.value)
+
+    host = Host(worlds, extensions={ECHO: echo})
+    assert host.answer(AnyMessage(ECHO, b"hi")).value == b"hi"
+    # Only what follows the last slash names the type.
+    assert host.answer(AnyMessage("example.org/types/test.Echo", b"ho")).value == b"ho"
+    host.answer(JoinWorldRequest(""))
+    host.answer(AnyMessage(ECHO, b"hi"))
+    assert seen == [None, None, made[0]]
+    refused = host.answer(AnyMessage(ECHO, b"no"))
+    assert refused == Status(Code.PERMISSION_DENIED, "extension: read only")
+    unknown = host.answer(AnyMessage("type.googleapis.com/test.Other"))
+    assert code_of(unknown) is Code.UNIMPLEMENTED
+    assert "test.Other" in unknown.message
+    assert "known: test.Echo" in unknown.message
+    assert "known: none" in Host(worlds).answer(AnyMessage(ECHO)).message
+
+
+def test_an_extension_is_not_called_while_an_agent_steps(worlds: Worlds) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def echo(request: AnyMessage, world: Any) -> AnyMessage:
+        order.append("extension")
+        return request
+
+    class Slow(Agent):
+        def begin(self) -> StepResult:
+            begun.set()
+            assert go_on.wait(10)
+            order.append("step")
+            return super().begin()
+
+    maze = Maze({})
+    maze.join = lambda settings: Slow([], settings)  # type: ignore[method-assign]
+    worlds.add(maze)
+    hosts = [Host(worlds, extensions={ECHO: echo}) for _ in range(2)]
+    for host in hosts:
+        host.answer(JoinWorldRequest(""))
+    threads = [threading.Thread(target=hosts[0].answer, args=(Step(),))]
+    threads[0].start()
+    assert begun.wait(10)
+    threads.append(threading.Thread(target=hosts[1].answer, args=(AnyMessage(ECHO),)))
+    threads[1].start()
+    threads[1].join(0.05)
+    go_on.set()
+    for thread in threads:
+        thread.join(10)
+    assert order == ["step", "extension"]
+
+
+def test_requests_that_worlds_do_not_know(host: Host) -> None:
+    for event in (StepRequest(), "hello"):
+        assert code_of(host.answer(event)) is Code.UNIMPLEMENTED  # type: ignore[arg-type]
+
+
+def test_log_lines_name_the_peer(
+    host: Host, worlds: Worlds, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "rlwire")
+    name = create(host)
+    host.answer(JoinWorldRequest(name))
+    host.answer(Step())
+    other = Host(worlds, "10.9.9.9:1")
+    assert isinstance(other.answer(ResetWorldRequest(name)), Future)
+    host.answer(Step())
+    host.answer(LeaveWorldRequest())
+    host.answer(DestroyWorldRequest(name))
+    assert caplog.messages == [
+        f"10.1.2.3:99: created world '{name}'",
+        f"10.1.2.3:99: joined world '{name}'",
+        f"10.9.9.9:1: reset of world '{name}' waits for its agents",
+        f"10.1.2.3:99: left world '{name}'",
+        f"world '{name}' is destroyed",
+        f"10.1.2.3:99: destroyed world '{name}'",
+    ]
+
+
+class Fickle(Maze):
+    """Agents that end as they are told, and sometimes say what cannot be sent."""
+
+    class Agent(Agent):
+        def __init__(self, log: list[str], settings: dict[str, Any]) -> None:
+            super().__init__(log, settings)
+            self.specs.actions[2] = TensorSpec("end", (), DataType.INT32)
+            self.specs.actions[3] = TensorSpec("spoil", (), DataType.INT32)
+            self.spoilt = self.over = False
+            if "bad specs" in settings:
+                self.specs.actions[4] = TensorSpec("spoil", (), DataType.INT8)
+
+        def reset(self, settings: dict[str, Any]) -> None:
+            self.spoilt = "spoil" in settings
+            self.over = "over" in settings
+            self.specs.actions.pop(4, None)
+            if "bad specs" in settings:
+                self.specs.actions[4] = TensorSpec("spoil", (), DataType.INT8)
+
+        def begin(self) -> StepResult:
+            result = StepResult(RUNNING, {"count": "a word"} if self.spoilt else {"count": 0})
+            if self.over:
+                result.state = EnvironmentStateType.TERMINATED
+            self.spoilt = self.over = False
+            return result
+
+        def step(self, actions: dict[str, Any]) -> StepResult:
+            state = EnvironmentStateType(int(actions.get("end", 1)))
+            return StepResult(state, {} if "spoil" in actions else {"count": 1})
+
+    def join(self, settings: dict[str, Any]) -> Agent:
+        return self.Agent(self.log, settings)
+
+    def reset(self, settings: dict[str, Any]) -> None:
+        if "bad" in settings:
+            raise ValueError("bad")
+
+
+class Line:
+    """A connection: bytes, a session and a host, as a transport drives them."""
+
+    def __init__(self, worlds: Worlds) -> None:
+        self.session = dm_env_rpc.Server()
+        self.host = Host(worlds)
+        self.waiting: tuple[Any, Future[Any]] | None = None
+
+    def ask(self, request: Any) -> None:
+        if self.waiting is not None:
+            return
+        try:
+            (event,) = self.session.receive(encode_request(request))
+        except RlwireError as error:
+            self.check(self.session.refuse(error))
+            return
+        answer = self.host.answer(event)
+        if isinstance(answer, Future):
+            self.waiting = (event, answer)
+        else:
+            self.send(event, answer)
+
+    def collect(self) -> None:
+        if self.waiting is not None and self.waiting[1].done():
+            (event, answer), self.waiting = self.waiting, None
+            self.send(event, answer.result())
+
+    def send(self, event: Any, reply: Any) -> None:
+        try:
+            buffers = self.session.send(reply)
+        except RlwireError as error:
+            buffers = self.session.send(self.host.failure(event, error))
+        self.check(buffers)
+
+    def check(self, buffers: Any) -> None:
+        assert decode_response(b"".join(buffers)) is not None
+        assert not self.session.pending
+        assert not self.session.closed
+
+
+# Requests, and how often they come.
+REQUESTS: list[tuple[Any, int]] = [
+    (JoinWorldRequest("w"), 8),
+    (JoinWorldRequest("w", {"bad specs": 1}), 2),
+    (StepRequest({}, [1]), 20),
+    (StepRequest({2: np.int32(2)}, [1]), 3),
+    (StepRequest({2: np.int32(3)}, [1]), 3),
+    (StepRequest({3: np.int32(1)}, [1]), 3),
+    (StepRequest({2: np.int32(0)}, []), 3),
+    (StepRequest({}, [77]), 2),
+    (ResetRequest(), 3),
+    (ResetRequest({"spoil": 1}), 2),
+    (ResetRequest({"over": 1}), 2),
+    (ResetRequest({"bad specs": 1}), 2),
+    (ResetWorldRequest("w"), 3),
+    (ResetWorldRequest("w", {"bad": 1}), 2),
+    (LeaveWorldRequest(), 2),
+    (DestroyWorldRequest("w"), 1),
+]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_session_and_world_agree_whatever_happens(seed: int) -> None:
+    chance = random.Random(seed)
+    worlds = Worlds()
+    worlds.add(Fickle({}), "w")
+    lines = [Line(worlds) for _ in range(3)]
+    seen: Counter[str] = Counter()
+    for _ in range(1000):
+        (request,) = chance.choices(*zip(*REQUESTS, strict=True))
+        chance.choice(lines).ask(request)
+        for line in lines * 2:
+            line.collect()
+        if not worlds.names:  # somebody has destroyed it
+            worlds.add(Fickle({}), "w")
+        for line in lines:
+            state, member = line.session.state, line.host._member
+            if line.waiting is not None:
+                seen["waiting"] += 1
+                continue
+            seen[state.name] += 1
+            assert (member is None) is (state is State.NOT_JOINED)
+            if member is not None:
+                assert (member.running or member.untold) is (state is State.RUNNING)
+                seen["untold"] += member.untold
+        if not worlds._rooms["w"].resets:
+            assert not any(line.waiting for line in lines)
+    assert min(seen.values()) > 20
+    assert set(seen) == {"waiting", "untold", *(state.name for state in list(State)[:4])}
+    for line in lines:
+        line.host.close()
+    for line in lines:
+        line.collect()
+        assert line.waiting is None
+    assert not worlds._rooms["w"].members

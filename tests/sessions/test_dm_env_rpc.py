@@ -1,0 +1,933 @@
+from __future__ import annotations
+
+import itertools
+import runpy
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.strategies import integers, sampled_from
+
+from rlwire.codecs.dm_env_rpc import (
+    ActionObservationSpecs,
+    AnyMessage,
+    CreateWorldRequest,
+    CreateWorldResponse,
+    DataType,
+    DestroyWorldRequest,
+    DestroyWorldResponse,
+    EnvironmentStateType,
+    JoinWorldRequest,
+    JoinWorldResponse,
+    LeaveWorldRequest,
+    LeaveWorldResponse,
+    ResetRequest,
+    ResetResponse,
+    ResetWorldRequest,
+    ResetWorldResponse,
+    Status,
+    Step,
+    StepRequest,
+    StepResponse,
+    StepResult,
+    TensorSpec,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+)
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    DecodeError,
+    EncodeError,
+    LimitExceeded,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from rlwire.limits import Limits
+from rlwire.sessions.dm_env_rpc import REQUESTS, TRANSITIONS, Client, Code, Server, State
+
+NOT_JOINED, TERMINATED, RUNNING, INTERRUPTED, CLOSED = State
+STATES = {state: EnvironmentStateType[state.name] for state in (TERMINATED, RUNNING, INTERRUPTED)}
+
+SPECS = ActionObservationSpecs(
+    {
+        1: TensorSpec("move", (), DataType.INT32, np.int32(0), np.int32(3)),
+        5: TensorSpec("push", (2,), DataType.FLOAT),
+    },
+    {
+        1: TensorSpec("count", (), DataType.INT32),
+        9: TensorSpec("pixels", (2, 2), DataType.UINT8),
+    },
+)
+OTHER_SPECS = ActionObservationSpecs(
+    {3: TensorSpec("fly", (), DataType.INT32)}, {2: TensorSpec("height", (), DataType.DOUBLE)}
+)
+SEEN = {"count": np.int32(4), "pixels": np.arange(4, dtype=np.uint8).reshape(2, 2)}
+
+EVENTS: dict[str, Any] = {
+    "create_world": CreateWorldRequest({"seed": np.int64(3)}),
+    "join_world": JoinWorldRequest("w"),
+    "step": StepRequest({1: np.int32(2)}, [1]),
+    "reset": ResetRequest(),
+    "reset_world": ResetWorldRequest("w"),
+    "reset_world elsewhere": ResetWorldRequest("v"),
+    "leave_world": LeaveWorldRequest(),
+    "destroy_world": DestroyWorldRequest("w"),
+    "destroy_world elsewhere": DestroyWorldRequest("v"),
+    "extension": AnyMessage("type.googleapis.com/test.Echo", b"hi"),
+}
+REPLIES: dict[str, Any] = {
+    "create_world": CreateWorldResponse("w"),
+    "join_world": JoinWorldResponse(SPECS),
+    "reset": ResetResponse(SPECS),
+    "reset_world": ResetWorldResponse(),
+    "leave_world": LeaveWorldResponse(),
+    "destroy_world": DestroyWorldResponse(),
+    "extension": AnyMessage("type.googleapis.com/test.Echo", b"ho"),
+    "error": Status(Code.INTERNAL, "it went wrong"),
+    "running": StepResult(STATES[RUNNING], SEEN),
+    "terminated": StepResult(STATES[TERMINATED], SEEN),
+    "interrupted": StepResult(STATES[INTERRUPTED], SEEN),
+    "invalid": StepResult(EnvironmentStateType.INVALID_ENVIRONMENT_STATE, SEEN),
+}
+# Written down a second time, by hand: each request, and what it leads to in each state. A request
+# that has no entry is not allowed; an error never leads anywhere.
+ALLOWED: dict[State, dict[str, dict[str, State]]] = {
+    NOT_JOINED: {
+        "create_world": {"create_world": NOT_JOINED},
+        "join_world": {"join_world": TERMINATED},
+        "reset_world": {"reset_world": NOT_JOINED},
+        "reset_world elsewhere": {"reset_world": NOT_JOINED},
+        "leave_world": {"leave_world": NOT_JOINED},
+        "destroy_world": {"destroy_world": NOT_JOINED},
+        "destroy_world elsewhere": {"destroy_world": NOT_JOINED},
+        "extension": {"extension": NOT_JOINED},
+    },
+    TERMINATED: {
+        "create_world": {"create_world": TERMINATED},
+        "step": {"running": RUNNING},
+        "reset": {"reset": TERMINATED},
+        "reset_world": {"reset_world": TERMINATED},
+        "reset_world elsewhere": {"reset_world": TERMINATED},
+        "leave_world": {"leave_world": NOT_JOINED},
+        "destroy_world elsewhere": {"destroy_world": TERMINATED},
+        "extension": {"extension": TERMINATED},
+    },
+    RUNNING: {
+        "create_world": {"create_world": RUNNING},
+        "step": {"running": RUNNING, "terminated": TERMINATED, "interrupted": INTERRUPTED},
+        "reset": {"reset": INTERRUPTED},
+        "reset_world": {"reset_world": INTERRUPTED},
+        "reset_world elsewhere": {"reset_world": RUNNING},
+        "leave_world": {"leave_world": NOT_JOINED},
+        "destroy_world elsewhere": {"destroy_world": RUNNING},
+        "extension": {"extension": RUNNING},
+    },
+    INTERRUPTED: {
+        "create_world": {"create_world": INTERRUPTED},
+        "step": {"running": RUNNING},
+        "reset": {"reset": INTERRUPTED},
+        "reset_world": {"reset_world": INTERRUPTED},
+        "reset_world elsewhere": {"reset_world": INTERRUPTED},
+        "leave_world": {"leave_world": NOT_JOINED},
+        "destroy_world elsewhere": {"destroy_world": INTERRUPTED},
+        "extension": {"extension": INTERRUPTED},
+    },
+}
+# What a client takes beyond that.
+LENIENT: dict[State, dict[str, dict[str, State]]] = {
+    TERMINATED: {
+        "step": {"terminated": TERMINATED, "interrupted": INTERRUPTED},
+        "destroy_world": {"destroy_world": TERMINATED},
+    },
+    RUNNING: {"destroy_world": {"destroy_world": RUNNING}},
+    INTERRUPTED: {
+        "step": {"terminated": TERMINATED, "interrupted": INTERRUPTED},
+        "destroy_world": {"destroy_world": INTERRUPTED},
+    },
+}
+# The way to each state.
+WAYS: dict[State, list[tuple[str, str]]] = {
+    NOT_JOINED: [],
+    TERMINATED: [("join_world", "join_world")],
+    RUNNING: [("join_world", "join_world"), ("step", "running")],
+    INTERRUPTED: [("join_world", "join_world"), ("step", "running"), ("step", "interrupted")],
+}
+OPEN = list(WAYS)
+JOINED = OPEN[1:]
+
+
+def reply_for(outcome: str) -> bytes:
+    """The bytes of a reply; of a step's with the observation 1 only."""
+    reply = REPLIES[outcome]
+    if isinstance(reply, StepResult):
+        reply = StepResponse(reply.state, {1: reply.observations["count"]})
+    return encode_response(reply)
+
+
+def joined(buffers: list[Any]) -> bytes:
+    return b"".join(buffers)
+
+
+def server_in(state: State, **options: Any) -> Server:
+    server = Server(**options)
+    for request, outcome in WAYS[state]:
+        server.receive(encode_request(EVENTS[request]))
+        server.send(REPLIES[outcome])
+    assert server.state is state
+    return server
+
+
+def client_in(state: State, **options: Any) -> Client:
+    client = Client(**options)
+    for request, outcome in WAYS[state]:
+        client.send(EVENTS[request])
+        client.receive(reply_for(outcome))
+    assert client.state is state
+    return client
+
+
+# --- the table, cell by cell
+
+
+def test_the_table_has_no_more_rows_than_these() -> None:
+    by_hand = set()
+    for state, requests in ALLOWED.items():
+        for name, outcomes in requests.items():
+            request, _, elsewhere = name.partition(" ")
+            for outcome, following in outcomes.items():
+                named = "done" if outcome == request else outcome
+                if request in ("reset_world", "destroy_world") and (
+                    elsewhere or state is NOT_JOINED
+                ):
+                    named = "done elsewhere"
+                by_hand.add((state, request, named, following))
+        by_hand |= {(state, request, "error", state) for request in REQUESTS}
+    assert {(*key, following) for key, following in TRANSITIONS.items()} == by_hand
+
+
+def test_the_requests_are_those_of_the_reference() -> None:
+    pb2 = pytest.importorskip("dm_env_rpc.v1.dm_env_rpc_pb2")
+    payload = pb2.EnvironmentRequest.DESCRIPTOR.oneofs_by_name["payload"]
+    assert set(REQUESTS) == {field.name for field in payload.fields}
+
+
+@pytest.mark.parametrize("state", OPEN)
+@pytest.mark.parametrize("request_", EVENTS)
+def test_every_cell_of_the_server(state: State, request_: str) -> None:
+    message = encode_request(EVENTS[request_])
+    allowed = ALLOWED[state].get(request_)
+    if allowed is None:
+        server = server_in(state)
+        with pytest.raises(RemoteProtocolError) as refused:
+            server.receive(message)
+        assert request_.partition(" ")[0] in str(refused.value)
+        status = decode_response(joined(server.refuse(refused.value)))
+        assert status == Status(Code.FAILED_PRECONDITION, str(refused.value))
+        assert server.state is state
+        assert not server.pending
+        return
+    for outcome, reply in REPLIES.items():
+        server = server_in(state)
+        (event,) = server.receive(message)
+        assert server.pending
+        assert server.state is state
+        if request_ == "step":
+            assert isinstance(event, Step)
+            assert event.requested_observations == ("count",)
+            assert event.actions == ({"move": 2} if state is RUNNING else {})
+        else:
+            assert event == EVENTS[request_]
+        if outcome in allowed or outcome == "error":
+            sent = joined(server.send(reply))
+            assert sent == reply_for(outcome)
+            assert server.state is allowed.get(outcome, state)
+            assert not server.pending
+        else:
+            with pytest.raises(LocalProtocolError):
+                server.send(reply)
+            assert server.state is state
+            assert server.pending
+            server.send(REPLIES["error"])
+            assert server.state is state
+
+
+@pytest.mark.parametrize("state", OPEN)
+@pytest.mark.parametrize("request_", EVENTS)
+def test_every_cell_of_the_client(state: State, request_: str) -> None:
+    event = EVENTS[request_]
+    following = {
+        **ALLOWED[state].get(request_, {}),
+        **LENIENT.get(state, {}).get(request_, {}),
+    }
+    if not following:
+        client = client_in(state)
+        with pytest.raises(LocalProtocolError, match=request_.partition(" ")[0]):
+            client.send(event)
+        assert client.state is state
+        assert client.pending == 0
+        assert not client.closed
+        return
+    for outcome in REPLIES:
+        client = client_in(state)
+        assert decode_request(joined(client.send(event))) == event
+        assert client.pending == 1
+        assert client.state is state
+        if outcome in following or outcome == "error":
+            (reply,) = client.receive(reply_for(outcome))
+            assert type(reply) in (REQUESTS[request_.partition(" ")[0]][1], Status)
+            assert encode_response(reply) == reply_for(outcome)
+            assert client.state is following.get(outcome, state)
+            assert client.pending == 0
+        else:
+            with pytest.raises(RemoteProtocolError):
+                client.receive(reply_for(outcome))
+            assert client.closed
+
+
+@pytest.mark.parametrize("state", JOINED)
+def test_a_step_by_name_from_every_state(state: State) -> None:
+    for outcome in ("running", "terminated", "interrupted", "invalid", "error", "reset"):
+        client, server = client_in(state), server_in(state)
+        message = joined(client.send(Step({"move": 2}, ("count", "pixels"))))
+        (step,) = server.receive(message)
+        assert step == Step({"move": 2} if state is RUNNING else {}, ("count", "pixels"))
+        legal = outcome == "error" or outcome in ALLOWED[state]["step"]
+        if legal:
+            answer = joined(server.send(REPLIES[outcome]))
+        else:
+            with pytest.raises(LocalProtocolError, match="cannot"):
+                server.send(REPLIES[outcome])
+            answer = reply_for(outcome)
+        following = {**ALLOWED[state]["step"], **LENIENT.get(state, {}).get("step", {})}
+        if outcome in following:
+            (result,) = client.receive(answer)
+            assert isinstance(result, StepResult)
+            assert result.state is STATES[following[outcome]]
+            assert result.observations["count"] == 4
+            if legal:
+                np.testing.assert_array_equal(result.observations["pixels"], SEEN["pixels"])
+                assert server.state is following[outcome]
+            assert client.state is following[outcome]
+        elif outcome == "error":
+            assert client.receive(answer) == [REPLIES["error"]]
+            assert client.state is server.state is state
+        else:
+            with pytest.raises(RemoteProtocolError):
+                client.receive(answer)
+            assert client.closed
+
+
+def test_the_document_has_the_table() -> None:
+    root = Path(__file__).parents[2]
+    diagrams = runpy.run_path(str(root / "docs" / "diagrams.py"))
+    page = (root / "docs" / "protocols" / "dm_env_rpc.md").read_text("utf-8")
+    block = diagrams["between"](page, "dm_env_rpc")
+    assert block == diagrams["dm_env_rpc"]()
+    assert "RUNNING --> INTERRUPTED: step, reset, reset_world\n" in block
+    assert len(block.splitlines()) == 19
+
+
+# --- the client
+
+
+def test_what_the_client_may_ask_ahead() -> None:
+    """Refused is what no outcome of what is pending makes legal; all else is sent."""
+    cells: dict[tuple[State, str], set[State]] = {}
+    for table in (ALLOWED, LENIENT):
+        for state, requests in table.items():
+            for request, outcomes in requests.items():
+                cells.setdefault((state, request.partition(" ")[0]), set()).update(
+                    outcomes.values()
+                )
+    kinds = ["join_world", "step", "reset", "leave_world", "reset_world", "destroy_world"]
+    events = {kind: EVENTS[kind] for kind in kinds}
+    refused = 0
+    for start in OPEN:
+        for sequence in itertools.product(kinds, repeat=3):
+            client = client_in(start)
+            possible = {start}
+            for kind in sequence:
+                legal = any((state, kind) in cells for state in possible)
+                if legal:
+                    client.send(events[kind])
+                    possible |= set().union(*(cells.get((s, kind), set()) for s in possible))
+                else:
+                    refused += 1
+                    with pytest.raises(LocalProtocolError):
+                        client.send(events[kind])
+    assert refused > 100
+
+
+def test_requests_before_answers() -> None:
+    client, server = Client(), Server()
+    wire: deque[bytes] = deque()
+    asked = [
+        EVENTS["create_world"],
+        EVENTS["join_world"],
+        *[StepRequest({1: np.int32(number % 4)}, [1]) for number in range(20)],
+        EVENTS["reset"],
+        StepRequest({}, [9, 1, 9]),
+        EVENTS["leave_world"],
+        EVENTS["join_world"],
+    ]
+    for event in asked:
+        wire.append(joined(client.send(event)))
+    assert client.pending == len(asked)
+    assert client.state is NOT_JOINED
+    answers = []
+    for number, message in enumerate(wire):
+        (event,) = server.receive(message)
+        if isinstance(event, Step):
+            reply: Any = StepResult(STATES[RUNNING], {**SEEN, "count": np.int32(number)})
+        else:
+            reply = REPLIES[next(k for k, (a, _) in REQUESTS.items() if isinstance(event, a))]
+        (answer,) = client.receive(joined(server.send(reply)))
+        answers.append(answer)
+        assert client.state is server.state
+        assert client.world_name == server.world_name
+    assert client.pending == 0
+    steps = [answer for answer in answers if isinstance(answer, StepResponse)]
+    assert [step.observations[1] for step in steps] == [*range(2, 22), 23]
+    assert [list(step.observations) for step in steps] == [*[[1]] * 20, [9, 1]]
+    assert client.state is TERMINATED
+
+
+def test_the_mixed_forms_of_steps_are_told_apart() -> None:
+    client, server = client_in(RUNNING), server_in(RUNNING)
+    events = [Step({}, ("count",)), StepRequest({}, [1]), Step({}, ()), StepRequest()]
+    replies = []
+    for message in [joined(client.send(event)) for event in events]:
+        server.receive(message)
+        replies += client.receive(joined(server.send(REPLIES["running"])))
+    assert [type(reply) for reply in replies] == [StepResult, StepResponse] * 2
+    assert [list(reply.observations) for reply in replies] == [["count"], [1], [], []]
+
+
+def test_names_wait_for_the_join() -> None:
+    client = Client()
+    with pytest.raises(LocalProtocolError, match="join_world first"):
+        client.send(Step())
+    client.send(EVENTS["join_world"])
+    with pytest.raises(LocalProtocolError, match="not answered; a StepRequest is by UID"):
+        client.send(Step())
+    client.send(EVENTS["step"])
+    assert client.specs is client.actions is client.observations is None
+    client.receive(reply_for("join_world"))
+    assert client.specs == SPECS
+    assert client.world_name == "w"
+    assert client.actions is not None
+    assert client.actions.name_to_uid("push") == 5
+    client.send(Step())
+    assert client.pending == 2
+
+
+def test_steps_after_a_leave_that_goes_well_and_one_that_does_not() -> None:
+    client = client_in(RUNNING)
+    client.send(EVENTS["leave_world"])
+    client.send(Step({"move": 1}, ("count",)))  # legal if leaving fails
+    client.receive(reply_for("error"))
+    assert isinstance(client.receive(reply_for("running"))[0], StepResult)
+    with pytest.raises(LocalProtocolError, match="leave_world first"):  # it is known again
+        client.send(EVENTS["join_world"])
+    client.send(EVENTS["leave_world"])
+    client.send(Step({"move": 1}, ("count",)))
+    client.receive(reply_for("leave_world"))
+    assert client.specs is client.world_name is None
+    assert client.receive(reply_for("error")) == [REPLIES["error"]]
+    assert client.state is NOT_JOINED
+    client = client_in(RUNNING)
+    client.send(EVENTS["leave_world"])
+    client.send(Step())
+    client.receive(reply_for("leave_world"))
+    with pytest.raises(RemoteProtocolError, match="no world is joined"):
+        client.receive(reply_for("running"))
+    assert client.closed
+
+
+def test_a_join_that_fails_and_a_step_that_goes_well_cannot_be() -> None:
+    client = Client()
+    client.send(EVENTS["join_world"])
+    client.send(EVENTS["step"])
+    client.receive(reply_for("error"))
+    with pytest.raises(RemoteProtocolError, match="no world is joined"):
+        client.receive(reply_for("running"))
+    assert client.closed
+
+
+def test_two_joins_of_which_both_go_well_cannot_be() -> None:
+    client = Client()
+    client.send(EVENTS["join_world"])
+    client.send(EVENTS["join_world"])  # legal if the first fails
+    client.receive(reply_for("join_world"))
+    with pytest.raises(RemoteProtocolError, match="join_world pass in the state TERMINATED"):
+        client.receive(reply_for("join_world"))
+
+
+def test_a_reset_changes_the_specs() -> None:
+    client, server = client_in(RUNNING), server_in(RUNNING)
+    client.send(Step({}, ("count",)))
+    client.receive(reply_for("running"))
+    server.receive(joined(client.send(EVENTS["reset"])))
+    client.receive(joined(server.send(ResetResponse(OTHER_SPECS))))
+    for session in (client, server):
+        assert session.specs == OTHER_SPECS
+        assert session.state is INTERRUPTED
+    with pytest.raises(EncodeError, match="'count'"):
+        client.send(Step({}, ("count",)))
+    server.receive(joined(client.send(Step({"fly": 1}, ("height",)))))
+    result = StepResult(STATES[RUNNING], {"height": 2.5})
+    assert client.receive(joined(server.send(result))) == [result]
+
+
+def test_specs_that_do_not_change_are_kept() -> None:
+    client, server = client_in(RUNNING), server_in(RUNNING)
+    before = client.actions, client.observations, server.actions, server.observations
+    server.receive(joined(client.send(EVENTS["reset"])))
+    client.receive(joined(server.send(REPLIES["reset"])))
+    after = client.actions, client.observations, server.actions, server.observations
+    assert all(one is other for one, other in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("specs", ["actions", "observations"])
+def test_specs_that_cannot_be_used(specs: str) -> None:
+    twice = {1: TensorSpec("x", (), DataType.INT8), 2: TensorSpec("x", (), DataType.INT8)}
+    given = ActionObservationSpecs(**{specs: twice})
+    server = Server()
+    server.receive(encode_request(EVENTS["join_world"]))
+    with pytest.raises(EncodeError, match="duplicate names: 'x'"):
+        server.send(JoinWorldResponse(given))
+    assert server.pending
+    assert server.state is NOT_JOINED
+    assert server.specs is None
+    client = Client()
+    client.send(EVENTS["join_world"])
+    with pytest.raises(RemoteProtocolError, match=r"specs cannot be used.*'x'"):
+        client.receive(encode_response(JoinWorldResponse(given)))
+    assert client.closed
+
+
+def test_what_cannot_be_written_is_not_sent() -> None:
+    client = client_in(RUNNING)
+    for event in (
+        Step({"jump": 1}),
+        Step({"move": np.zeros(3, np.int32)}),
+        Step({}, ("count", "smell")),
+        Step({}, "count"),  # type: ignore[arg-type]
+        StepRequest({1: object()}),
+        CreateWorldRequest({"seed": np.float16(1)}),
+    ):
+        with pytest.raises(EncodeError):
+            client.send(event)
+    assert client.pending == 0
+    client.send(EVENTS["leave_world"])
+    with pytest.raises(LocalProtocolError, match="no request; requests are CreateWorldRequest"):
+        client.send("hello")  # type: ignore[arg-type]
+
+
+def test_requested_observations_as_a_list_and_as_many_tuples() -> None:
+    client, server = client_in(RUNNING), server_in(RUNNING)
+    names = ["count", "pixels", "count"]
+    for length in range(4):
+        for chosen in itertools.product(("count", "pixels"), repeat=length):
+            for form in (list, tuple):
+                message = joined(client.send(Step({}, form(chosen))))  # type: ignore[arg-type]
+                (event,) = server.receive(message)
+                assert event.requested_observations == tuple(dict.fromkeys(chosen))
+                (result,) = client.receive(joined(server.send(REPLIES["running"])))
+                assert list(result.observations) == list(dict.fromkeys(chosen))
+    for repeats in range(200):  # as many tuples as one likes take no more memory
+        client.send(Step({}, tuple(names * repeats)))
+    assert len(client._selections) <= 64
+
+
+def test_an_answer_to_nothing_and_one_without_a_payload() -> None:
+    client = Client()
+    with pytest.raises(RemoteProtocolError, match="nothing was asked"):
+        client.receive(reply_for("error"))
+    assert client.closed
+    client = Client()
+    client.send(EVENTS["leave_world"])
+    with pytest.raises(RemoteProtocolError, match="without a payload"):
+        client.receive(b"")
+    assert client.closed
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+@pytest.mark.parametrize("message", [b"\xff", b"\x1a\x05\x08", b"\x0a\x01"])
+def test_bytes_that_are_wrong_close_the_client(message: bytes, by_name: bool) -> None:
+    client = client_in(RUNNING)
+    client.send(Step() if by_name else StepRequest())
+    with pytest.raises(DecodeError):
+        client.receive(message)
+    assert client.closed
+    assert client.pending == 0
+    with pytest.raises(LocalProtocolError, match="closed"):
+        client.send(Step())
+    with pytest.raises(LocalProtocolError, match="closed"):
+        client.send(EVENTS["leave_world"])
+    with pytest.raises(LocalProtocolError, match="closed"):
+        client.receive(reply_for("running"))
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_messages_that_are_too_long(by_name: bool) -> None:
+    limits = Limits(received=300)
+    client, server = client_in(RUNNING, limits=limits), server_in(RUNNING, limits=limits)
+    client.send(Step() if by_name else StepRequest())
+    with pytest.raises(LimitExceeded) as exceeded:
+        client.receive(bytes(301))
+    assert (exceeded.value.limit, exceeded.value.size) == ("received", 301)
+    assert client.closed
+    for side in (server, Server(limits=limits)):
+        before = side.state
+        with pytest.raises(LimitExceeded) as exceeded:
+            side.receive(bytes(301))
+        status = decode_response(joined(side.refuse(exceeded.value)))
+        assert isinstance(status, Status)
+        assert status.code == Code.RESOURCE_EXHAUSTED
+        assert "received=300" in status.message
+        assert side.state is before
+
+
+def test_limits_reach_the_codec() -> None:
+    limits = Limits(string=8, message=300)
+    long = CreateWorldRequest({"pixels": np.zeros(300, np.uint8)})
+    wordy = CreateWorldRequest({"name": "longer than eight"})
+    for session in (Client(limits=limits), client_in(RUNNING, limits=limits)):
+        with pytest.raises(LimitExceeded, match="message=300"):
+            session.send(long)
+    for server in (Server(limits=limits), server_in(RUNNING, limits=limits)):
+        assert "string=8" in refusal(server, encode_request(wordy)).message
+        server.receive(encode_request(AnyMessage("test.X")))
+        with pytest.raises(LimitExceeded, match="message=300"):
+            server.send(AnyMessage("test.X", bytes(300)))
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_copy_and_broadcast_reach_the_codec(copy: bool) -> None:
+    options: dict[str, Any] = {"copy": copy, "broadcast": "view"}
+    client, server = client_in(RUNNING, **options), server_in(RUNNING, **options)
+    pixels = np.arange(4, dtype=np.uint8).reshape(2, 2)
+    for event in (Step({}, ("pixels",)), StepRequest({}, [9])):
+        message = joined(client.send(event))
+        server.receive(message)
+        answer = joined(server.send(StepResult(STATES[RUNNING], {"pixels": pixels})))
+        (result,) = client.receive(answer)
+        (seen,) = result.observations.values()
+        assert np.shares_memory(seen, np.frombuffer(answer, np.uint8)) is not copy
+    push = np.float32([0.5, 1.5])
+    message = joined(client.send(Step({"push": push})))
+    (step,) = server.receive(message)
+    assert np.shares_memory(step.actions["push"], np.frombuffer(message, np.uint8)) is not copy
+    server.send(REPLIES["running"])
+    message = bytes.fromhex("1a110a0f0805120b0a060a040000003f7a0102")  # push: one element, (2,)
+    (step,) = server.receive(message)
+    assert step.actions["push"].tolist() == [0.5, 0.5]
+    assert step.actions["push"].strides == (0,)
+
+
+def test_a_client_refuses_by_closing() -> None:
+    client = client_in(RUNNING)
+    client.send(Step())
+    assert client.refuse(DeadlineExceeded("too late")) == []
+    assert client.closed
+    assert client.state is CLOSED
+    assert client.pending == 0
+    assert client.next_deadline() is None
+
+
+# --- the server
+
+
+def refusal(server: Server, message: bytes) -> Status:
+    before = server.state
+    with pytest.raises((DecodeError, LimitExceeded, RemoteProtocolError)) as refused:
+        server.receive(message)
+    assert server.pending
+    status = decode_response(joined(server.refuse(refused.value)))
+    assert isinstance(status, Status)
+    assert not server.pending
+    assert server.state is before
+    assert not server.closed
+    return status
+
+
+def test_unknown_observations_are_named() -> None:
+    for state in JOINED:
+        server = server_in(state)
+        status = refusal(server, encode_request(StepRequest({}, [1, 4711])))
+        assert status.code == Code.INVALID_ARGUMENT
+        assert "4711" in status.message
+        assert "1 (count), 9 (pixels)" in status.message
+        # What was refused is not remembered as the last selection.
+        assert refusal(server, encode_request(StepRequest({}, [1, 4711]))) == status
+        assert server.receive(encode_request(StepRequest({}, [1])))[0].requested_observations == (
+            "count",
+        )
+
+
+def test_the_selection_is_looked_up_again_after_a_change_of_specs() -> None:
+    server = server_in(RUNNING)
+    server.receive(encode_request(StepRequest({}, [1])))
+    server.send(REPLIES["running"])
+    server.receive(encode_request(EVENTS["reset"]))
+    server.send(ResetResponse(OTHER_SPECS))
+    assert "no UID 1" in refusal(server, encode_request(StepRequest({}, [1]))).message
+    server.receive(encode_request(EVENTS["leave_world"]))
+    server.send(REPLIES["leave_world"])
+    server.receive(encode_request(EVENTS["join_world"]))
+    server.send(REPLIES["join_world"])
+    server.receive(encode_request(StepRequest({}, [1])))
+    server.send(REPLIES["running"])
+
+
+def test_actions_that_do_not_fit() -> None:
+    cases = {
+        "4": StepRequest({4: np.int32(1)}),
+        "move": StepRequest({1: np.float32(1)}),
+        "push": StepRequest({5: np.zeros(3, np.float32)}),
+        "out of bounds": StepRequest({1: np.int32(4)}),
+    }
+    for text, event in cases.items():
+        message = encode_request(event)
+        status = refusal(server_in(RUNNING), message)
+        assert status.code == Code.INVALID_ARGUMENT
+        assert text in status.message or (text == "out of bounds" and "move" in status.message)
+        for state in (TERMINATED, INTERRUPTED):  # there they are not looked at
+            assert server_in(state).receive(message) == [Step({}, ())]
+    (step,) = server_in(RUNNING, check_bounds=False).receive(encode_request(cases["out of bounds"]))
+    assert step == Step({"move": 4}, ())
+
+
+def test_requests_without_a_payload_and_malformed_ones() -> None:
+    for state in OPEN:
+        server = server_in(state)
+        status = refusal(server, b"")
+        assert status.code == Code.INVALID_ARGUMENT
+        assert "no payload; known are create_world" in status.message
+        for message in (b"\xff", b"\x0a\x01", b"\x1a\x05\x08"):
+            assert refusal(server, message).code == Code.INVALID_ARGUMENT
+        server.receive(encode_request(EVENTS["leave_world"]))
+        server.send(REPLIES["leave_world"])
+
+
+def test_one_request_at_a_time_and_one_answer_for_each() -> None:
+    for state in OPEN:
+        server = server_in(state)
+        for reply in REPLIES.values():
+            with pytest.raises(LocalProtocolError, match="cannot be sent"):
+                server.send(reply)
+        server.receive(encode_request(EVENTS["extension"]))
+        for request in EVENTS.values():
+            with pytest.raises(LocalProtocolError, match="not answered"):
+                server.receive(encode_request(request))
+        server.send(REPLIES["extension"])
+        with pytest.raises(DecodeError):
+            server.receive(b"\xff")
+        with pytest.raises(LocalProtocolError, match="not answered"):
+            server.receive(encode_request(EVENTS["extension"]))
+        with pytest.raises(LocalProtocolError, match="awaited: a Status"):
+            server.send(REPLIES["extension"])
+        server.send(REPLIES["error"])  # in place of refuse()
+        assert not server.pending
+        assert server.state is state
+
+
+def test_a_reply_that_cannot_be_written_leaves_the_request_pending() -> None:
+    server = server_in(TERMINATED)
+    server.receive(encode_request(StepRequest({}, [1, 9])))
+    for result in (
+        StepResult(STATES[RUNNING], {"count": 1}),
+        StepResult(STATES[RUNNING], {**SEEN, "pixels": np.zeros(5, np.uint8)}),
+        StepResponse(STATES[RUNNING], {1: np.int32(1)}),
+    ):
+        with pytest.raises(EncodeError):
+            server.send(result)
+        assert server.pending
+        assert server.state is TERMINATED
+    with pytest.raises(LocalProtocolError, match="a sequence begins with RUNNING"):
+        server.send(REPLIES["terminated"])
+    with pytest.raises(LocalProtocolError, match="a sequence begins with RUNNING"):
+        server.send(StepResponse(STATES[INTERRUPTED], {1: np.int32(1), 9: SEEN["pixels"]}))
+    server.send(StepResult(STATES[RUNNING], {**SEEN, "never asked for": object()}))
+    assert server.state is RUNNING
+
+
+def test_a_response_by_uid_is_filtered_too() -> None:
+    server = server_in(RUNNING)
+    server.receive(encode_request(StepRequest({}, [9, 9])))
+    response = StepResponse(STATES[TERMINATED], {1: np.int32(1), 9: SEEN["pixels"]})
+    sent = decode_response(joined(server.send(response)))
+    assert isinstance(sent, StepResponse)
+    assert list(sent.observations) == [9]
+    assert server.state is TERMINATED
+
+
+def test_another_connection_resets_the_world() -> None:
+    for state, following in {
+        NOT_JOINED: NOT_JOINED,
+        TERMINATED: TERMINATED,
+        RUNNING: INTERRUPTED,
+        INTERRUPTED: INTERRUPTED,
+    }.items():
+        server = server_in(state)
+        server.interrupted()
+        assert server.state is following
+    (step,) = server.receive(encode_request(StepRequest({4: np.int32(1)})))
+    assert step == Step({}, ())
+    server.send(REPLIES["running"])
+
+
+def test_errors_of_the_transport_close_the_server() -> None:
+    server = server_in(RUNNING)
+    assert server.refuse(DeadlineExceeded("idle for 60 s")) == []  # nobody asked
+    assert server.closed
+    assert server.refuse(DeadlineExceeded("idle for 60 s")) == []
+    with pytest.raises(LocalProtocolError, match="closed"):
+        server.receive(encode_request(EVENTS["step"]))
+    for error, code in (
+        (DeadlineExceeded("too slow"), Code.DEADLINE_EXCEEDED),
+        (ConnectionClosed("shutting down"), Code.UNAVAILABLE),
+    ):
+        server = server_in(RUNNING)
+        server.receive(encode_request(EVENTS["step"]))
+        status = decode_response(joined(server.refuse(error)))
+        assert status == Status(code, str(error))
+        assert server.closed
+        assert not server.pending
+        assert server.next_deadline() is None
+
+
+def test_the_text_of_a_refusal_is_fit_to_be_sent() -> None:
+    server = Server()
+    with pytest.raises(RemoteProtocolError):
+        server.receive(b"")
+    error = RemoteProtocolError("\udcff" + "x" * 5000)
+    status = decode_response(joined(server.refuse(error)))
+    assert isinstance(status, Status)
+    assert status.message == "\\udcff" + "x" * 1999 + "..."
+
+
+def test_a_world_with_a_long_name() -> None:
+    name = "w" * 5000
+    server = Server()
+    server.receive(encode_request(JoinWorldRequest(name)))
+    server.send(REPLIES["join_world"])
+    assert len(refusal(server, encode_request(DestroyWorldRequest(name))).message) < 300
+
+
+# --- both
+
+
+class Conversation(RuleBasedStateMachine):
+    """A client and a server with bytes between them; any request, any legal answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.client, self.server = Client(), Server()
+        self.requests: deque[bytes] = deque()
+        self.responses: deque[bytes] = deque()
+        self.kinds: deque[tuple[str, bool]] = deque()
+        self.told: deque[Any] = deque()
+        self.number = 0
+
+    @rule(kind=sampled_from(sorted(EVENTS)))
+    def ask(self, kind: str) -> None:
+        self.offer(EVENTS[kind], kind, by_name=False)
+
+    @rule(
+        names=sampled_from([(), ("count",), ("pixels", "count"), ("height",)]),
+        action=sampled_from(["move", "fly"]),
+    )
+    def step(self, names: tuple[str, ...], action: str) -> None:
+        self.offer(Step({action: 1}, names), "step", by_name=True)
+
+    def offer(self, event: Any, kind: str, by_name: bool) -> None:
+        idle = not self.client.pending
+        state = self.client.state
+        try:
+            self.requests.append(joined(self.client.send(event)))
+        except LocalProtocolError:
+            # With nothing pending, exactly what the server would refuse whatever the world's name.
+            if idle:
+                assert not self.may(state, kind)
+        except EncodeError:
+            assert by_name
+            assert self.client.specs in (SPECS, OTHER_SPECS)
+        else:
+            if idle:
+                assert self.may(state, kind)
+            self.kinds.append((kind.partition(" ")[0], by_name))
+
+    @staticmethod
+    def may(state: State, kind: str) -> bool:
+        return kind.partition(" ")[0] in {name.partition(" ")[0] for name in ALLOWED[state]}
+
+    @precondition(lambda self: self.requests)
+    @rule(choice=integers(0, 7))
+    def answer(self, choice: int) -> None:
+        message = self.requests.popleft()
+        before = self.server.state
+        try:
+            (event,) = self.server.receive(message)
+        except (RemoteProtocolError, DecodeError) as error:
+            reply: Any = Status
+            sent = joined(self.server.refuse(error))
+            assert self.server.state is before
+        else:
+            if choice == 0:
+                reply = REPLIES["error"]
+            elif isinstance(event, Step):
+                self.number += 1
+                following = list(ALLOWED[before]["step"].values())
+                state = STATES[following[choice % len(following)]]
+                values = {**SEEN, "height": 0.5, "count": np.int32(self.number)}
+                reply = StepResult(
+                    state, {name: values[name] for name in event.requested_observations}
+                )
+            elif isinstance(event, (JoinWorldRequest, ResetRequest)):
+                specs = OTHER_SPECS if choice > 5 else SPECS
+                made = JoinWorldResponse if isinstance(event, JoinWorldRequest) else ResetResponse
+                reply = made(specs)
+            else:
+                reply = REPLIES[next(k for k, (a, _) in REQUESTS.items() if isinstance(event, a))]
+            sent = joined(self.server.send(reply))
+        self.responses.append(sent)
+        self.told.append(reply)
+
+    @precondition(lambda self: self.responses)
+    @rule()
+    def hear(self) -> None:
+        (response,) = self.client.receive(self.responses.popleft())
+        kind, by_name = self.kinds.popleft()
+        reply = self.told.popleft()
+        if reply is Status:
+            assert isinstance(response, Status)
+        elif isinstance(reply, StepResult):
+            assert type(response) is (StepResult if by_name else StepResponse)
+            assert response.state is reply.state
+            assert len(response.observations) == len(reply.observations)
+            if by_name and "count" in reply.observations:
+                assert response.observations["count"] == reply.observations["count"]
+        else:
+            assert response == reply
+            assert isinstance(reply, (Status, REQUESTS[kind][1]))
+
+    @invariant()
+    def they_agree(self) -> None:
+        assert self.client.pending == len(self.requests) + len(self.responses)
+        if not self.responses:
+            assert self.client.state is self.server.state
+            assert self.client.specs == self.server.specs
+            assert self.client.world_name == self.server.world_name
+
+
+Conversation.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestConversation = Conversation.TestCase
