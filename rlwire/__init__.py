@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from importlib.metadata import PackageNotFoundError, version
 
-__all__ = ["__version__", "get_include"]
+__all__ = ["__version__", "get_include", "install", "uninstall"]
 
 try:
     __version__ = version("rlwire")
@@ -23,3 +23,17 @@ def get_include() -> str:
     from rlwire import buffers  # the compiled module knows where the package really is
 
     return os.path.join(os.path.dirname(os.path.abspath(buffers.__file__)), "include")
+
+
+def install(library: str) -> None:
+    """Make an installed library use rlwire's codec: `rlwire.adapters.installing.install`."""
+    from rlwire.adapters import installing
+
+    installing.install(library)
+
+
+def uninstall(library: str) -> None:
+    """Take `install` back: `rlwire.adapters.installing.uninstall`."""
+    from rlwire.adapters import installing
+
+    installing.uninstall(library)

@@ -1,0 +1,53 @@
+"""`rlwire.install`: swap the codec inside an installed library for rlwire's, and put it back.
+
+Each library has a module with `install()` and `uninstall()`; this one only finds it by name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from types import ModuleType
+
+__all__ = ["LIBRARIES", "install", "uninstall"]
+
+LIBRARIES = {"dm_env_rpc": "rlwire.adapters.dm_env_rpc.drop_in"}
+"""Libraries by their import names, and the module here that knows each."""
+
+_lock = threading.Lock()
+
+
+def install(library: str) -> None:
+    """Make `library` use rlwire's codec from now on, in this process; again does nothing.
+
+    Args:
+        library: its import name, one of `LIBRARIES`.
+
+    Raises:
+        ValueError: no drop-in has that name.
+        ImportError: the library is not installed.
+        RuntimeError: the installed version has not the parts that would be replaced.
+    """
+    with _lock:
+        _drop_in(library).install()
+
+
+def uninstall(library: str) -> None:
+    """Give `library` its own codec back; does nothing where `install` was not called.
+
+    Raises:
+        ValueError: no drop-in has that name.
+        ImportError: the library is not installed.
+    """
+    with _lock:
+        _drop_in(library).uninstall()
+
+
+def _drop_in(library: str) -> ModuleType:
+    try:
+        name = LIBRARIES[library]
+    except (KeyError, TypeError):
+        raise ValueError(
+            f"there is no drop-in for {library!r}; there is one for {', '.join(LIBRARIES)}"
+        ) from None
+    return importlib.import_module(name)

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import rlwire
+from rlwire.adapters.installing import LIBRARIES
+
+
+@pytest.mark.parametrize("name", ["numpy", "", None, "dm-env-rpc"])
+def test_an_unknown_library_is_refused(name: object) -> None:
+    with pytest.raises(ValueError, match=r"there is one for dm_env_rpc"):
+        rlwire.install(name)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"there is one for dm_env_rpc"):
+        rlwire.uninstall(name)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", list(LIBRARIES))
+def test_installing_twice_and_uninstalling_twice(name: str) -> None:
+    rlwire.uninstall(name)
+    rlwire.install(name)
+    rlwire.install(name)
+    rlwire.uninstall(name)
+    rlwire.uninstall(name)
+
+
+@pytest.mark.parametrize("name", list(LIBRARIES))
+def test_a_library_that_is_not_there_is_named(name: str) -> None:
+    program = (
+        "import sys\n"
+        f"sys.modules[{name!r}] = None\n"
+        "import rlwire\n"
+        "try:\n"
+        f"    rlwire.install({name!r})\n"
+        "except ImportError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert name in done.stdout
+    assert "pip install" in done.stdout
+
+
+def test_importing_rlwire_imports_no_library() -> None:
+    program = "import sys, rlwire; print([n for n in sys.modules if n.startswith('dm_env')])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
