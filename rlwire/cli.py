@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import rlwire
-from rlwire.errors import RlwireError
+from rlwire.errors import MissingExtra, RlwireError
 
 if TYPE_CHECKING:
     from rlwire.adapters.relaax import Metrics
@@ -55,21 +55,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
     protocols = parser.add_subparsers(dest="protocol", metavar="PROTOCOL", required=True)
-    rlx = protocols.add_parser(
-        "rlx",
-        help="an agent for RELAAX environments",
-        description="Serve an agent over RLX: one agent for each connection. "
-        "Ends with status 0 on SIGINT or SIGTERM.",
+    _add_rlx(
+        protocols.add_parser(
+            "rlx",
+            help="an agent for RELAAX environments",
+            description="Serve an agent over RLX: one agent for each connection. "
+            "Ends with status 0 on SIGINT or SIGTERM.",
+        )
     )
-    add = rlx.add_argument
+    _add_dm_env_rpc(
+        protocols.add_parser(
+            "dm_env_rpc",
+            help="an environment for dm_env_rpc agents",
+            description="Serve an environment of dm_env or Gymnasium over dm_env_rpc: one "
+            "environment for each agent. Ends with status 0 on SIGINT or SIGTERM.",
+        )
+    )
+
+
+def _add_rlx(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add("agent", metavar="MODULE:AGENT", help="class or factory of agents, such as my_agents:Agent")
-    add(
-        "--address",
-        default="localhost:7001",
-        metavar="HOST:PORT",
-        help="where to listen, or unix:/path; port 0 lets the system choose, and the log says "
-        "which (default: %(default)s)",
-    )
+    _add_address(parser, "localhost:7001")
     add(
         "--workers",
         type=_workers,
@@ -85,16 +92,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how many connections are served at once, in each process; further ones are refused",
     )
-    add(
-        "--idle-timeout",
-        type=_positive_float,
-        default=None,
-        metavar="SECONDS",
-        help="close a connection that sends nothing for so long",
-    )
-    add("--tls-cert", metavar="FILE", help="serve TLS with this certificate chain (PEM)")
-    add("--tls-key", metavar="FILE", help="the certificate's private key (PEM)")
-    add("--tls-client-ca", metavar="FILE", help="accept only clients certified by this (PEM)")
+    _add_common(parser)
     add(
         "--metrics",
         action="append",
@@ -108,19 +106,104 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         metavar="MODULE:FACTORY",
         help="called once in each process; its result is given to every agent",
     )
+    parser.set_defaults(run=_serve_rlx, parser=parser)
+
+
+def _add_dm_env_rpc(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "environment",
+        metavar="MODULE:ENVIRONMENT|gym:ID",
+        help="class, function or instance, such as my_module:MyEnvironment; an environment "
+        "registered with Gymnasium, such as gym:CartPole-v1 or gym:ale_py:ALE/Pong-v5; or a class "
+        "of worlds",
+    )
+    _add_address(parser, "localhost:9911")
+    add(
+        "--workers",
+        choices=("threads", "asyncio"),
+        default="threads",
+        help="a thread for each connection, or one event loop for all of them (environments that "
+        "step at once) (default: %(default)s)",
+    )
+    add(
+        "--agents",
+        type=_positive_int,
+        default=1,
+        metavar="N",
+        help="how many agents may join one world, each with an environment of its own "
+        "(default: %(default)s)",
+    )
+    add(
+        "--max-connections",
+        type=_positive_int,
+        default=None,
+        metavar="N",
+        help="how many connections are served at once; further ones are refused",
+    )
+    add(
+        "--max-worlds",
+        type=_positive_int,
+        default=None,
+        metavar="N",
+        help="how many worlds may exist at once; further ones are refused",
+    )
+    add(
+        "--max-message",
+        type=_positive_int,
+        default=None,
+        metavar="BYTES",
+        help="the longest message that is received or sent",
+    )
+    _add_common(parser)
+    add(
+        "--token-file",
+        metavar="FILE",
+        help="accept only clients that send the bearer token in this file",
+    )
+    for name in ("reward", "discount"):
+        add(
+            f"--{name}",
+            default=name,
+            metavar="NAME",
+            help=f"the observation that the {name} is; '' leaves it out (default: %(default)s)",
+        )
+    parser.set_defaults(run=_serve_dm_env_rpc, parser=parser)
+
+
+def _add_address(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--address",
+        default=default,
+        metavar="HOST:PORT",
+        help="where to listen, or unix:/path; port 0 lets the system choose, and the log says "
+        "which (default: %(default)s)",
+    )
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    """What all protocols over a connection have."""
+    add = parser.add_argument
+    add(
+        "--idle-timeout",
+        type=_positive_float,
+        default=None,
+        metavar="SECONDS",
+        help="close a connection that sends nothing for so long",
+    )
+    add("--tls-cert", metavar="FILE", help="serve TLS with this certificate chain (PEM)")
+    add("--tls-key", metavar="FILE", help="the certificate's private key (PEM)")
+    add("--tls-client-ca", metavar="FILE", help="accept only clients certified by this (PEM)")
     add(
         "--log-level",
         default="INFO",
         choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
         help="what is logged, to standard error (default: %(default)s)",
     )
-    rlx.set_defaults(run=_serve_rlx, parser=rlx)
 
 
-def _serve_rlx(given: argparse.Namespace) -> int:
-    from rlwire.adapters.relaax import RLXServer
-    from rlwire.transports import tls
-
+def _begin(given: argparse.Namespace) -> functools.partial[None]:
+    """Set up the log and the path, and check what all protocols have; return the former."""
     set_up_log = functools.partial(
         logging.basicConfig,
         level=given.log_level,
@@ -132,15 +215,24 @@ def _serve_rlx(given: argparse.Namespace) -> int:
         sys.path.insert(0, os.getcwd())
     if (given.tls_key or given.tls_client_ca) and not given.tls_cert:
         given.parser.error("--tls-key and --tls-client-ca need --tls-cert")
-    options: dict[str, Any] = {}
+    return set_up_log
+
+
+def _given(given: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Return the options that were given, by name; those that were not have defaults elsewhere."""
+    return {name: value for name in names if (value := getattr(given, name)) is not None}
+
+
+def _serve_rlx(given: argparse.Namespace) -> int:
+    from rlwire.adapters.relaax import RLXServer
+    from rlwire.transports import tls
+
+    set_up_log = _begin(given)
+    options = _given(given, "max_connections", "idle_timeout")
     if given.tls_cert:
         options["tls"] = functools.partial(
             tls.server_context, given.tls_cert, given.tls_key, given.tls_client_ca
         )
-    if given.max_connections is not None:
-        options["max_connections"] = given.max_connections
-    if given.idle_timeout is not None:
-        options["idle_timeout"] = given.idle_timeout
     metrics = _metrics(given.parser, given.metrics or ["logging"])
     try:
         server = RLXServer(
@@ -154,6 +246,47 @@ def _serve_rlx(given: argparse.Namespace) -> int:
         )
     except (TypeError, ValueError, ImportError, AttributeError) as error:
         # The agent cannot be found or is none, or the address is none.
+        logger.debug("where it failed", exc_info=True)
+        given.parser.error(f"{type(error).__name__}: {error}")
+    server.serve_forever()
+    return 0
+
+
+def _serve_dm_env_rpc(given: argparse.Namespace) -> int:
+    from rlwire.adapters.dm_env_rpc import DmEnvRpcServer, EnvironmentWorlds, Names
+    from rlwire.adapters.dm_env_rpc.drivers import is_world
+    from rlwire.adapters.dm_env_rpc.loading import load_environment
+    from rlwire.limits import Limits
+    from rlwire.transports.grpc_options import ServerTLS
+    from rlwire.transports.sockets import Timeouts
+
+    _begin(given)
+    options = _given(given, "max_connections", "max_worlds")
+    if given.idle_timeout is not None:
+        options["timeouts"] = Timeouts(idle=given.idle_timeout)
+    if given.max_message is not None:
+        options["limits"] = Limits(received=given.max_message)
+    if given.tls_cert:
+        options["tls"] = ServerTLS(given.tls_cert, given.tls_key, given.tls_client_ca)
+    if given.token_file is not None:
+        with open(given.token_file, encoding="ascii") as file:
+            options["token"] = file.read().strip()
+    try:
+        environment, accepts = load_environment(given.environment)
+        worlds = environment
+        if not is_world(environment):
+            worlds = EnvironmentWorlds(
+                environment,
+                agents=given.agents,
+                accepts=accepts,
+                names=Names(reward=given.reward or None, discount=given.discount or None),
+            )
+        server = DmEnvRpcServer(
+            worlds, given.address, workers=given.workers, keep_abandoned=False, **options
+        )
+    except MissingExtra:
+        raise
+    except (TypeError, ValueError, ImportError, AttributeError) as error:
         logger.debug("where it failed", exc_info=True)
         given.parser.error(f"{type(error).__name__}: {error}")
     server.serve_forever()

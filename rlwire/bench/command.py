@@ -16,9 +16,10 @@ from rlwire.bench import plot, report
 from rlwire.bench.machine import machine, versions
 from rlwire.bench.payloads import PAYLOADS, Payload, record
 from rlwire.bench.processes import BenchError, allowed_cores, pin
-from rlwire.bench.provider import Cores, Row
+from rlwire.bench.provider import Cores, Provider, Row
 from rlwire.bench.providers import PROVIDERS, load
 from rlwire.bench.runner import Result, measure
+from rlwire.errors import MissingExtra
 
 __all__ = ["add_arguments", "run"]
 
@@ -74,7 +75,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         BenchError: a server died or something came back changed; what was measured before that
             has been shown.
-        MissingExtra: Gymnasium, ale-py, rich or matplotlib is needed and not installed.
+        MissingExtra: Gymnasium, ale-py, rich or matplotlib is needed and not installed, or what
+            a protocol needs that was asked for.
     """
     results: list[Result] = []
     if args.plot is not None:
@@ -107,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _measure(args: argparse.Namespace, cores: Cores, results: list[Result]) -> float:
     """Measure row after row into `results`; returns the seconds each had."""
-    providers = [load(name) for name in dict.fromkeys(args.protocol or PROVIDERS)]
+    providers = _providers(args.protocol)
     names = list(dict.fromkeys(args.payload or PAYLOADS))
     # Standard error may be a terminal when standard output is not, and the other way round.
     with report.progress(sys.stderr) as tick:
@@ -127,8 +129,21 @@ def _measure(args: argparse.Namespace, cores: Cores, results: list[Result]) -> f
     return seconds
 
 
+def _providers(asked: list[str] | None) -> list[Provider]:
+    """Those that were asked for; else all that can run here, and a line for each that cannot."""
+    if asked:
+        return [load(name) for name in dict.fromkeys(asked)]
+    providers = []
+    for name in PROVIDERS:
+        try:
+            providers.append(load(name))
+        except MissingExtra as error:
+            sys.stderr.write(f"rlwire: {name} is left out: {error}\n")
+    return providers
+
+
 def _outcome(pinning: str, seconds: float, results: list[Result]) -> report.Run:
-    packages = versions("rlwire", "numpy", "gymnasium", "ale-py")
+    packages = versions("rlwire", "numpy", "grpcio", "gymnasium", "ale-py")
     return report.Run(packages, machine(), pinning, seconds, results)
 
 

@@ -54,7 +54,8 @@ def save(run: Run, path: Path) -> None:
 def _label(result: Result) -> str:
     words = result.title.split(" ")
     title = " ".join(words[:-2]) + "\n" + " ".join(words[-2:])
-    return f"{result.protocol}: {title}\n{result.request_bytes:,} B"
+    size = max(result.request_bytes, result.reply_bytes)
+    return f"{result.protocol}: {title}\n{size:,} B"
 
 
 def _draw_trips(axes: Any, results: Sequence[Result]) -> None:
@@ -102,7 +103,7 @@ def _draw_codecs(axes: Any, results: Sequence[Result]) -> None:
     axes.xaxis.set_minor_formatter("")
     axes.set_xlim(min(values) / 3, max(values) * 6)
     axes.set_xlabel("microseconds, logarithmic")
-    axes.set_title("codec, request of one step", loc="left", fontsize=10)
+    axes.set_title("codec, observation of one step", loc="left", fontsize=10)
     _finish(axes)
 
 

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rlwire.bench.payloads import Payload
 from rlwire.bench.processes import BenchError
 
-__all__ = ["Cores", "Mismatch", "Provider", "Row"]
+__all__ = ["Cores", "Mismatch", "Provider", "Row", "array_difference"]
 
 
 class Mismatch(BenchError):
@@ -54,19 +57,19 @@ class Row(Protocol):
 
     @property
     def messages(self) -> Sequence[Any]:
-        """What `encode` is timed with, one for each step."""
+        """What `encode` is timed with, one for each step: what carries the observation."""
 
     @property
     def received(self) -> Sequence[Any]:
-        """What `decode` is timed with: each request in the memory that a transport puts it in."""
+        """What `decode` is timed with: each message in the memory that a transport puts it in."""
 
     @property
     def encode(self) -> Callable[[Any], Any]:
-        """A message to the bytes of its request, as one object."""
+        """A message to its bytes, as one object."""
 
     @property
     def decode(self) -> Callable[[Any], Any]:
-        """A received request to values, as the protocol's server does it."""
+        """A received message to values, as the protocol's own receiver does it."""
 
     def __enter__(self) -> Row: ...
 
@@ -81,7 +84,9 @@ class Row(Protocol):
         """One timed round trip with the step number `index` (modulo their count)."""
 
     def check(self, index: int) -> None:
-        """Untimed: read back what the server got in `exchange(index)` and compare all of it.
+        """Untimed: read back what went over in `exchange(index)` and compare all of it.
+
+        It makes a round trip itself, as the raw exchange does that it is measured against.
 
         Raises:
             Mismatch: something differs.
@@ -97,3 +102,20 @@ class Provider(Protocol):
 
     def rows(self, payloads: Sequence[Payload], cores: Cores) -> Iterator[Row]:
         """One row for each payload that the protocol can carry, not yet entered."""
+
+
+def array_difference(sent: NDArray[Any], state: Any) -> str:
+    """What differs between an array that was sent and what came back; "" for nothing."""
+    if not isinstance(state, np.ndarray):
+        return f"the state came back as a {type(state).__name__}"
+    if state.dtype != sent.dtype or state.shape != sent.shape:
+        return f"a state of {sent.dtype} {sent.shape} came back as {state.dtype} {state.shape}"
+    # Bytes, not values: a NaN equals itself here, and -0.0 differs from 0.0.
+    wrong = np.flatnonzero(_bytes(state) != _bytes(sent))
+    if wrong.size:
+        return f"byte {wrong[0]} of the state differs, {wrong.size} in all"
+    return ""
+
+
+def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -85,8 +85,9 @@ def _notes(run: Run) -> list[str]:
     checked = sum(result.checked for result in run.results)
     return [
         f"{checked:,} round trips, each read back from the server and equal to what was sent.",
-        "Bytes are those on the wire with framing; encode and decode are of the request; "
-        "overhead is p50 over the p50 of a raw socket exchange of as many bytes, measured in turn.",
+        "Bytes are those on the wire with framing; encode and decode are of the message with the "
+        "observation; overhead is p50 over the p50 of a raw socket exchange of as many bytes, "
+        "measured in turn.",
     ]
 
 

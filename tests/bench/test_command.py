@@ -15,6 +15,7 @@ import pytest
 
 from rlwire.bench import command
 from rlwire.bench.processes import BenchError
+from rlwire.errors import MissingExtra
 
 RLWIRE = [sys.executable, "-m", "rlwire", "bench"]
 
@@ -45,20 +46,42 @@ def test_a_real_run(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     read = json.loads((tmp_path / "run.json").read_text())
-    assert [row["payload"] for row in read["rows"]] == ["cartpole", "pong", "pong-stack"]
+    assert [(row["protocol"], row["payload"]) for row in read["rows"]] == [
+        (protocol, payload)
+        for protocol in ("rlx", "dm_env_rpc")
+        for payload in ("cartpole", "pong", "pong-stack")
+    ]
     arrays = {"cartpole": 4 * 4, "pong": 210 * 160 * 3, "pong-stack": 84 * 84 * 4 * 4}
     for row in read["rows"]:
-        assert row["protocol"] == "rlx"
-        # The state, and command, reward, names, dtype and framing around it.
-        assert 90 < row["request_bytes"] - arrays[row["payload"]] < 130
+        # The state, and around it command, names, dtype, reward and framing; or the two scalars,
+        # UIDs, shapes and lengths, gRPC's prefix and a frame's head for each 16 KiB.
+        around = max(row["request_bytes"], row["reply_bytes"]) - arrays[row["payload"]]
+        assert 60 < around < 150
         assert 0 < row["encode"]["p50"] <= row["encode"]["p99"]
         assert 0 < row["decode"]["p50"] <= row["decode"]["p99"]
         assert 0 < row["echo"]["p50"] <= row["echo"]["p99"]
         assert row["overhead"] == pytest.approx(row["round_trip"]["p50"] / row["echo"]["p50"])
         assert row["checked"] >= row["round_trip"]["count"] > 0
-        (line,) = [line for line in done.stdout.splitlines() if row["title"] in line]
+        lines = [line for line in done.stdout.splitlines() if row["title"] in line]
+        (line,) = [line for line in lines if line.split()[0] == row["protocol"]]
         assert f"{row['request_bytes']:,}" in line
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_protocol_that_cannot_run_here_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("gymnasium", reason="gymnasium comes with the extra 'bench'")
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    monkeypatch.setattr(command, "record", _record_small)
+    assert command.run(arguments("--payload", "cartpole", "--seconds", "0.01")) == 0
+    out, err = capsys.readouterr()
+    assert err.startswith("rlwire: dm_env_rpc is left out: grpcio is not installed")
+    assert err.count("\n") == 1
+    assert "rlx " in out
+    assert "dm_env_rpc" not in out
+    with pytest.raises(MissingExtra, match="grpcio"):
+        command.run(arguments("--protocol", "dm_env_rpc", "--payload", "cartpole"))
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are listed in /proc")
@@ -75,7 +98,7 @@ def test_ctrl_c_leaves_no_server_behind() -> None:
         deadline = time.monotonic() + 30
         # The resource tracker of multiprocessing, and two servers.
         while len(servers := children(run.pid)) < 3:
-            assert run.poll() is None
+            assert run.poll() is None, run.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.05)
         time.sleep(0.5)

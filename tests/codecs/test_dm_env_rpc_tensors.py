@@ -21,7 +21,6 @@ from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 
 # The reference's way of giving an array its shape, since NumPy 2.5.
-pytestmark = pytest.mark.filterwarnings("ignore:Setting the shape:DeprecationWarning")
 
 Same = Callable[[Any, Any], bool]
 

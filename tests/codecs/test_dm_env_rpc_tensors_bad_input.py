@@ -16,7 +16,6 @@ from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits
 
 # The reference's way of giving an array its shape, since NumPy 2.5.
-pytestmark = pytest.mark.filterwarnings("ignore:Setting the shape:DeprecationWarning")
 
 
 def varint(value: int) -> bytes:

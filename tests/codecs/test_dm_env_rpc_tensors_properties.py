@@ -7,7 +7,6 @@ import warnings
 from typing import Any
 
 import numpy as np
-import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
 from google.protobuf.message import DecodeError as ProtobufError
 from hypothesis import given, settings
@@ -18,7 +17,6 @@ from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 
 # The reference's way of giving an array its shape, since NumPy 2.5.
-pytestmark = pytest.mark.filterwarnings("ignore:Setting the shape:DeprecationWarning")
 
 DTYPES = ["?", "i1", "u1", "<i4", ">i4", "<u4", "<i8", ">i8", "<u8", ">u8", "<f4", ">f4", "<f8"]
 TEXT = st.text(max_size=8)

@@ -23,7 +23,6 @@ from rlwire.codecs.dm_env_rpc import (
     encode_payload,
     encode_tensor,
 )
-
 from rlwire.errors import RlwireError
 from rlwire.limits import Limits
 

@@ -13,12 +13,17 @@ __all__ = ["PROVIDERS", "load"]
 
 PROVIDERS: dict[str, str] = {
     "rlx": "rlwire.bench.providers.rlx:RLX",
+    "dm_env_rpc": "rlwire.bench.providers.dm_env_rpc:DmEnvRpc",
 }
 """Name to ``module:class``; imported when it is asked for."""
 
 
 def load(name: str) -> Provider:
-    """Make the provider called `name`."""
+    """Make the provider called `name`.
+
+    Raises:
+        MissingExtra: what its protocol needs is not installed.
+    """
     module, _, kind = PROVIDERS[name].partition(":")
     provider: Provider = getattr(importlib.import_module(module), kind)()
     return provider

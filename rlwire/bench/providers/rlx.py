@@ -15,7 +15,7 @@ import numpy as np
 from rlwire.adapters.relaax import AgentProxy, AgentProxyException, RLXServer
 from rlwire.bench.payloads import Payload, Step
 from rlwire.bench.processes import BenchError, ServerProcess
-from rlwire.bench.provider import Cores, Mismatch
+from rlwire.bench.provider import Cores, Mismatch, array_difference
 from rlwire.codecs.rlx import Decoder, Encoder
 from rlwire.sessions.rlx import Server
 from rlwire.transports.framing import FrameReader
@@ -210,7 +210,7 @@ def _difference(step: Step, kept: Any) -> str:
         return f"[state, reward, terminal] was expected back, not a {type(kept).__name__}"
     state, reward, terminal = kept
     if isinstance(step.state, np.ndarray):
-        difference = _array_difference(step.state, state)
+        difference = array_difference(step.state, state)
         if difference:
             return difference
     elif type(state) is not type(step.state) or state != step.state:
@@ -220,19 +220,3 @@ def _difference(step: Step, kept: Any) -> str:
     if terminal is not step.terminal:
         return f"terminal {step.terminal!r} came back as {terminal!r}"
     return ""
-
-
-def _array_difference(sent: np.ndarray[Any, Any], state: Any) -> str:
-    if not isinstance(state, np.ndarray):
-        return f"the state came back as a {type(state).__name__}"
-    if state.dtype != sent.dtype or state.shape != sent.shape:
-        return f"a state of {sent.dtype} {sent.shape} came back as {state.dtype} {state.shape}"
-    # Bytes, not values: a NaN equals itself here, and -0.0 differs from 0.0.
-    wrong = np.flatnonzero(_bytes(state) != _bytes(sent))
-    if wrong.size:
-        return f"byte {wrong[0]} of the state differs, {wrong.size} in all"
-    return ""
-
-
-def _bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

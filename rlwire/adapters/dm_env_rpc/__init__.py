@@ -1,0 +1,67 @@
+"""dm_env_rpc for those who have an environment, and for those who have an agent.
+
+| | |
+|---|---|
+| an environment of dm_env or Gymnasium, served | `serve_environment` |
+| worlds of one's own, served | `DmEnvRpcServer`, `World`, `AgentEnvironment`, `Refusal` |
+| an agent | `Client`, `AsyncClient` |
+| an agent that knows `dm_env.Environment` | `RemoteEnvironment` (needs dm_env) |
+| properties | `Properties`; `PropertiesExtension`, `AsyncPropertiesExtension` |
+| programs that use the dm_env_rpc package | `rlwire.install("dm_env_rpc")` |
+
+Servers and clients need grpcio, the extra ``grpc``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rlwire.adapters.dm_env_rpc.client import Client, Pending
+from rlwire.adapters.dm_env_rpc.client_asyncio import AsyncClient, AsyncPending
+from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorld, EnvironmentWorlds, Names
+from rlwire.adapters.dm_env_rpc.properties import (
+    AsyncPropertiesExtension,
+    Properties,
+    PropertiesExtension,
+    Property,
+)
+from rlwire.adapters.dm_env_rpc.server import DmEnvRpcServer, serve_environment
+from rlwire.adapters.dm_env_rpc.status import StatusError
+from rlwire.adapters.dm_env_rpc.worlds import AgentEnvironment, Refusal, World, WorldFactory, Worlds
+from rlwire.transports.grpc_options import ClientTLS, ServerTLS
+
+if TYPE_CHECKING:
+    from rlwire.adapters.dm_env_rpc.dm_env_client import RemoteEnvironment
+
+__all__ = [
+    "AgentEnvironment",
+    "AsyncClient",
+    "AsyncPending",
+    "AsyncPropertiesExtension",
+    "Client",
+    "ClientTLS",
+    "DmEnvRpcServer",
+    "EnvironmentWorld",
+    "EnvironmentWorlds",
+    "Names",
+    "Pending",
+    "Properties",
+    "PropertiesExtension",
+    "Property",
+    "Refusal",
+    "RemoteEnvironment",
+    "ServerTLS",
+    "StatusError",
+    "World",
+    "WorldFactory",
+    "Worlds",
+    "serve_environment",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "RemoteEnvironment":  # its base class is dm_env's
+        from rlwire.adapters.dm_env_rpc.dm_env_client import RemoteEnvironment
+
+        return RemoteEnvironment
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,430 @@
+"""Environments of dm_env and Gymnasium as worlds: `EnvironmentWorlds` and `EnvironmentWorld`.
+
+|             | dm_env                                  | Gymnasium                               |
+|-------------|-----------------------------------------|-----------------------------------------|
+| observation | ``observation_spec()``                  | ``observation_space``                   |
+| its name    | the spec's, else ``observation``; nested | ``observation``; nested ones their keys |
+|             | ones their keys, joined by periods      | joined by periods                       |
+| reward      | an observation ``reward``, 0 in a       | the same, a double                      |
+|             | sequence's first step                   |                                         |
+| discount    | an observation ``discount``, 1 in a     | a double: 0 when terminated, else 1     |
+|             | sequence's first step                   |                                         |
+| TERMINATED  | the last step, with discount 0          | terminated                              |
+| INTERRUPTED | the last step, with another discount    | truncated                               |
+| ``info``    |                                         | not sent                                |
+
+Not here: worlds in which agents meet; for these, write a `World`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlwire.adapters.dm_env_rpc import spaces
+from rlwire.adapters.dm_env_rpc.drivers import (
+    Driver,
+    GymnasiumDriver,
+    Names,
+    Outcome,
+    drive,
+    is_environment,
+)
+from rlwire.adapters.dm_env_rpc.factories import Maker, Start
+from rlwire.adapters.dm_env_rpc.properties import Properties
+from rlwire.adapters.dm_env_rpc.protocols import Refusal, World
+from rlwire.codecs.dm_env_rpc import ActionObservationSpecs, Settings, StepResult, check_bounds
+from rlwire.errors import EncodeError
+from rlwire.sessions.dm_env_rpc import Code
+
+__all__ = ["EnvironmentWorld", "EnvironmentWorlds", "Names", "is_environment"]
+
+
+@dataclass
+class _Environment:
+    """An environment, how it is driven, and what it was made with."""
+
+    environment: Any
+    driver: Driver
+    made_with: Settings
+    failed: bool = False
+
+
+class EnvironmentWorld:
+    """A world of a single-agent environment; each agent in it has an environment of its own.
+
+    The settings of ``create_world``, ``join_world``, ``reset`` and ``reset_world`` are the
+    factory's keyword arguments: NumPy scalars as Python's, names with periods as nested
+    dictionaries. An agent's settings go over those of its world, and when a reset changes them a
+    new environment is made. Gymnasium's ``reset`` also understands ``seed`` and ``options.NAME``,
+    unless the factory has arguments of these names: those of a reset are for the next sequence,
+    those of ``create_world`` and ``join_world`` for each agent's first.
+
+    An environment's attribute ``properties``, if it is a `Properties`, is the world's.
+
+    Args:
+        make_environment: a class or function that makes an environment; or an environment, which
+            takes one agent at a time and is not closed.
+        settings: those of ``create_world``.
+        agents: how many agents may be in the world at a time.
+        names: what observations, actions, reward and discount are called.
+        default_actions: by name, what is done when a step leaves an action out. An action without
+            a default must be in every step.
+        accepts: the settings that clients may give, by default all that the factory takes.
+
+    Raises:
+        Refusal: a setting is unknown, missing or of no use.
+        TypeError: what was made is no environment.
+        EncodeError: the environment has something that dm_env_rpc cannot carry.
+    """
+
+    parallel_agents = True  # they share nothing but what the lock guards
+
+    def __init__(
+        self,
+        make_environment: Any,
+        settings: Settings | None = None,
+        *,
+        agents: int = 1,
+        names: Names | None = None,
+        default_actions: Mapping[str, Any] | None = None,
+        accepts: Iterable[str] | None = None,
+    ) -> None:
+        instance = is_environment(make_environment) and not isinstance(make_environment, type)
+        self._owned = not instance
+        self._maker = Maker((lambda: make_environment) if instance else make_environment, accepts)
+        self._agents = 1 if instance else agents
+        self._names = names or Names()
+        self._defaults = dict(default_actions or {})
+        self._lock = threading.Lock()
+        self._joined = 0
+        self._closed = False
+        self._resets = 0
+        self._gymnasium: bool | None = None
+        self._latest: _Environment | None = None
+        given = settings or {}
+        self._settings, self._start = self._sort(given)
+        self._maker.check_required(given)
+        made = self._make(self._settings)
+        self._gymnasium = isinstance(made.driver, GymnasiumDriver)
+        try:
+            self._sort(given)
+            _View(made.driver, self._names, self._defaults)
+        except BaseException:
+            self._close(made)
+            raise
+        self._idle: _Environment | None = made
+
+    @property
+    def properties(self) -> Properties | None:
+        """The properties of the environment that was made last, if it has an attribute of the name.
+
+        Only for a world of one agent: among several, nobody says whose is meant.
+        """
+        latest = self._latest
+        if self._agents > 1 or latest is None:
+            return None
+        environment = latest.environment
+        found = getattr(getattr(environment, "unwrapped", environment), "properties", None)
+        return found if isinstance(found, Properties) else None
+
+    def join(self, settings: Settings) -> _Agent:
+        """Give one more agent an environment."""
+        own, start = self._sort(settings)
+        with self._lock:
+            if self._joined >= self._agents:
+                raise Refusal(
+                    Code.RESOURCE_EXHAUSTED,
+                    f"agents in this world: {self._joined}, as many as it takes",
+                )
+            self._joined += 1
+        try:
+            taken = self._take({**self._settings, **own})
+            return _Agent(self, taken, own, start.over(self._start))
+        except BaseException:
+            with self._lock:
+                self._joined -= 1
+            raise
+
+    def reset(self, settings: Settings) -> None:
+        """Take new settings; each agent gets them with its own reset, which comes next."""
+        changed, start = self._sort(settings)
+        with self._lock:
+            self._settings = {**self._settings, **changed}
+            self._start = start
+            self._resets += 1
+
+    def close(self) -> None:
+        """Close the environment that waits for an agent."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, None
+        if idle is not None:
+            self._close(idle)
+
+    def _sort(self, settings: Settings) -> tuple[Settings, Start]:
+        """Return what environments are made with, and what they are reset with."""
+        return self._maker.sort(settings, self._gymnasium)
+
+    def _make(self, made_with: Settings) -> _Environment:
+        environment = self._maker(made_with)
+        try:
+            self._latest = _Environment(environment, drive(environment, self._names), made_with)
+            return self._latest
+        except BaseException:
+            if self._owned and hasattr(environment, "close"):
+                environment.close()
+            raise
+
+    def _take(self, made_with: Settings) -> _Environment:
+        with self._lock:
+            idle, self._idle = self._idle, None
+        if idle is None:
+            return self._make(made_with)
+        if _same(idle.made_with, made_with):
+            return idle
+        try:
+            made = self._make(made_with)
+        except BaseException:
+            self._keep(idle)
+            raise
+        self._close(idle)
+        return made
+
+    def _remake(self, old: _Environment, made_with: Settings) -> _Environment:
+        made = self._make(made_with)
+        self._close(old)
+        return made
+
+    def _give_back(self, environment: _Environment) -> None:
+        """An agent has left; the next one may have its environment."""
+        with self._lock:
+            self._joined -= 1
+        self._keep(environment)
+
+    def _keep(self, environment: _Environment) -> None:
+        with self._lock:
+            keep = self._idle is None and not self._closed and not environment.failed
+            if keep or not self._owned:
+                self._idle = environment
+                return
+        self._close(environment)
+
+    def _close(self, environment: _Environment) -> None:
+        if self._owned:
+            environment.environment.close()
+
+
+def _same(one: Settings, other: Settings) -> bool:
+    return one.keys() == other.keys() and all(
+        np.array_equal(value, other[name]) for name, value in one.items()
+    )
+
+
+class _View:
+    """What an agent may do and see in an environment, and the way between both sides' values."""
+
+    def __init__(self, driver: Driver, names: Names, defaults: Mapping[str, Any]) -> None:
+        self._driver = driver
+        extras = [extra for extra in (driver.reward, driver.discount) if extra is not None]
+        taken = driver.observations.names
+        for extra in extras:
+            for name in extra.names:
+                if name in taken:
+                    raise EncodeError(
+                        f"there is an observation called {name!r} already; name the "
+                        f"{extra.what} otherwise, or leave it out: Names({extra.what}=None)"
+                    )
+        observations = [*driver.observations.specs, *(s for e in extras for s in e.specs)]
+        actions = driver.actions.specs
+        self.specs = ActionObservationSpecs(
+            dict(enumerate(actions, 1)), dict(enumerate(observations, 1))
+        )
+        self._first: dict[str, Any] = {}
+        if driver.reward is not None:
+            self._first |= driver.reward.fill(0.0)
+        if driver.discount is not None:
+            self._first |= driver.discount.fill(1.0)
+        self._needed = driver.actions.names
+        self._defaults = _defaults(driver.actions, defaults)
+
+    def action(self, actions: dict[str, Any]) -> Any:
+        """Return what the environment is told."""
+        if self._defaults:
+            actions = {**self._defaults, **actions}
+        if len(actions) < len(self._needed):
+            missing = [name for name in self._needed if name not in actions]
+            raise Refusal(
+                Code.INVALID_ARGUMENT,
+                f"every step must have all actions; missing: {', '.join(map(repr, missing))}",
+            )
+        try:
+            return self._driver.actions.build(actions)
+        except EncodeError as error:  # the peer's value, not ours
+            raise Refusal(Code.INVALID_ARGUMENT, str(error)) from None
+
+    def result(self, outcome: Outcome) -> StepResult:
+        """Return what the agent is told."""
+        state, observation, reward, discount = outcome
+        driver = self._driver
+        observations = driver.observations.flatten(observation)
+        if reward is None or discount is None:
+            observations.update(self._first)
+        if reward is not None and driver.reward is not None:
+            observations.update(driver.reward.flatten(reward))
+        if discount is not None and driver.discount is not None:
+            observations.update(driver.discount.flatten(discount))
+        return StepResult(state, observations)
+
+
+def _defaults(actions: spaces.Structure, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = [name for name in defaults if name not in actions.names]
+    if unknown:
+        raise EncodeError(
+            f"default_actions: there is no action {unknown[0]!r}; there are {actions.names}"
+        )
+    values = {}
+    for leaf in actions.leaves:
+        if leaf.spec.name in defaults:
+            value = leaf.to_wire(np.asarray(defaults[leaf.spec.name]))
+            check_bounds(leaf.spec, value)
+            values[leaf.spec.name] = value
+    return values
+
+
+class _Agent:
+    """An agent and its environment."""
+
+    def __init__(
+        self, world: EnvironmentWorld, environment: _Environment, own: Settings, start: Start
+    ) -> None:
+        self._world = world
+        self._environment = environment
+        self._own = own
+        self._start = start
+        self._resets = world._resets
+        self._view = _View(environment.driver, world._names, world._defaults)
+        self.specs = self._view.specs
+
+    def reset(self, settings: Settings) -> None:
+        """Take new settings; a new environment is made if they ask for one."""
+        world = self._world
+        changed, start = world._sort(settings)
+        if self._resets != world._resets:
+            start = start.over(world._start)
+        own = {**self._own, **changed}
+        wanted = {**world._settings, **own}
+        if not _same(wanted, self._environment.made_with):
+            self._environment = world._remake(self._environment, wanted)
+            self._view = _View(self._environment.driver, world._names, world._defaults)
+            self.specs = self._view.specs
+        self._own, self._start, self._resets = own, start, world._resets
+
+    def begin(self) -> StepResult:
+        """Reset the environment."""
+        environment = self._environment
+        start = self._start
+        try:
+            outcome = environment.driver.begin(start.seed, start.options)
+        except BaseException:
+            environment.failed = True
+            raise
+        self._start = Start()
+        return self._view.result(outcome)
+
+    def step(self, actions: dict[str, Any]) -> StepResult:
+        """Step the environment."""
+        environment = self._environment
+        action = self._view.action(actions)
+        try:
+            outcome = environment.driver.step(action)
+        except BaseException:
+            environment.failed = True
+            raise
+        return self._view.result(outcome)
+
+    def close(self) -> None:
+        """Leave the environment to the next agent."""
+        self._world._give_back(self._environment)
+
+
+class EnvironmentWorlds:
+    """Makes an `EnvironmentWorld` for each ``create_world``: a `WorldFactory`.
+
+    ::
+
+        server = DmEnvRpcServer(EnvironmentWorlds(MyEnvironment, agents=4), "localhost:9999")
+
+    Args:
+        make_environment: as `EnvironmentWorld` takes it. An environment that is handed in can be in
+            one world at a time.
+        agents: as `EnvironmentWorld` takes it, and so are the others.
+        names: see there.
+        default_actions: see there.
+        accepts: see there.
+
+    Raises:
+        TypeError: it is neither an environment nor can it be called.
+    """
+
+    def __init__(
+        self,
+        make_environment: Any,
+        *,
+        agents: int = 1,
+        names: Names | None = None,
+        default_actions: Mapping[str, Any] | None = None,
+        accepts: Iterable[str] | None = None,
+    ) -> None:
+        self._instance = is_environment(make_environment) and not isinstance(make_environment, type)
+        if not self._instance and not callable(make_environment):
+            raise TypeError(
+                f"expected an environment, or a class or function that makes one, "
+                f"not a {type(make_environment).__name__}"
+            )
+        self._make = make_environment
+        self._options: dict[str, Any] = {
+            "agents": agents,
+            "names": names,
+            "default_actions": default_actions,
+            "accepts": None if accepts is None else tuple(accepts),
+        }
+        self._lock = threading.Lock()
+        self._busy = False
+
+    def __call__(self, settings: Settings) -> World:
+        """Make a world."""
+        if not self._instance:
+            return EnvironmentWorld(self._make, settings, **self._options)
+        with self._lock:
+            if self._busy:
+                raise Refusal(
+                    Code.RESOURCE_EXHAUSTED,
+                    "this server has one environment, and it is in use in another world",
+                )
+            self._busy = True
+        try:
+            return _Lent(self._free, self._make, settings, **self._options)
+        except BaseException:
+            self._free()
+            raise
+
+    def _free(self) -> None:
+        with self._lock:
+            self._busy = False
+
+
+class _Lent(EnvironmentWorld):
+    """The world of an environment that others wait for."""
+
+    def __init__(self, free: Callable[[], None], *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._free = free
+
+    def close(self) -> None:
+        super().close()
+        self._free()

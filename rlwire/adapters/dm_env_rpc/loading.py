@@ -1,0 +1,69 @@
+"""Environments by name, as they are written on a command line.
+
+``my_module:MyEnvironment`` is a class, function or instance of a module; ``gym:CartPole-v1`` is
+registered with Gymnasium, and ``gym:ale_py:ALE/Pong-v5`` by a module that is imported first.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import Any
+
+from rlwire.errors import MissingExtra
+
+__all__ = ["load_environment"]
+
+
+def load_environment(name: str) -> tuple[Any, list[str] | None]:
+    """Return what makes the environment, and the settings that it accepts.
+
+    Settings are None where the signature of what makes it tells them.
+
+    Raises:
+        ValueError: the name has none of these forms, or Gymnasium does not know it.
+        ImportError: there is no such module; MissingExtra if it is Gymnasium.
+        AttributeError: the module has no such name.
+    """
+    module, colon, rest = name.partition(":")
+    if not (module and colon and rest):
+        raise ValueError(
+            f"expected 'module:environment' or 'gym:id', such as 'my_module:MyEnvironment' or "
+            f"'gym:CartPole-v1', not {name!r}"
+        )
+    if module == "gym":
+        return _of_gymnasium(rest)
+    found: Any = importlib.import_module(module)
+    for part in rest.split("."):
+        found = getattr(found, part)
+    return found, None
+
+
+def _of_gymnasium(name: str) -> tuple[Any, list[str] | None]:
+    try:
+        import gymnasium
+        from gymnasium.envs.registration import load_env_creator
+    except ModuleNotFoundError as error:
+        if error.name != "gymnasium":
+            raise
+        raise MissingExtra("gymnasium", "gym") from None
+    module, _, identifier = name.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    try:
+        spec = gymnasium.spec(identifier)
+    except gymnasium.error.Error as error:
+        raise ValueError(str(error)) from None
+
+    def make(**settings: Any) -> Any:
+        return gymnasium.make(identifier, **settings)
+
+    creator = spec.entry_point
+    if isinstance(creator, str):
+        creator = load_env_creator(creator)
+    accepts = ["max_episode_steps"]
+    for parameter in inspect.signature(creator).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            return make, None
+        accepts.append(parameter.name)
+    return make, accepts

@@ -1,0 +1,378 @@
+"""`DmEnvRpcServer`: listens for agents and lets them into worlds.
+
+Needs grpcio (the extra ``grpc``). Not here: what a world is and who is in it
+(`rlwire.adapters.dm_env_rpc.worlds`), who may say what (`rlwire.sessions.dm_env_rpc`), streams,
+threads and the event loop (`rlwire.transports`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Literal, Protocol
+
+from rlwire.adapters.dm_env_rpc.client import METHOD
+from rlwire.adapters.dm_env_rpc.drivers import is_environment, is_world
+from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorlds, Names
+from rlwire.adapters.dm_env_rpc.properties import (
+    PROPERTY_REQUEST_URL,
+    Properties,
+    PropertyService,
+)
+from rlwire.adapters.dm_env_rpc.worlds import Extension, Host, World, WorldFactory, Worlds
+from rlwire.adapters.stopping import Stopping, stop_signals
+from rlwire.codecs.dm_env_rpc import Settings
+from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions import dm_env_rpc
+from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.grpc_asyncio_server import AsyncGrpcServer
+from rlwire.transports.grpc_client import Engine
+from rlwire.transports.grpc_options import Options, ServerTLS, load
+from rlwire.transports.grpc_server import GrpcCaller, GrpcServer
+from rlwire.transports.sockets import Timeouts
+
+__all__ = ["DmEnvRpcServer", "serve_environment"]
+
+logger = logging.getLogger(__name__)
+
+
+class DmEnvRpcServer:
+    """A dm_env_rpc server.
+
+    ::
+
+        with DmEnvRpcServer(MyEnvironment, "localhost:9911") as server:
+            ...
+        DmEnvRpcServer(MyWorld, "localhost:9911").serve_forever()     # until SIGINT or SIGTERM
+
+    A request that cannot be carried out is answered with an error that says why, whatever the
+    environment raises, and the connection goes on. The bounds of actions are checked.
+
+    Args:
+        worlds: what makes a world from the settings of ``create_world``: a class of worlds, or any
+            callable; see `World`. Or the one `World`, which all join by the name ``""``. Or a
+            class of environments, or an environment, of dm_env or
+            Gymnasium, which `EnvironmentWorlds` makes worlds of; for its options, or a function
+            that makes environments, give it an `EnvironmentWorlds`.
+        address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
+            0 the system chooses one.
+        workers: ``"threads"``, a thread for each connection; ``"asyncio"``, all on one event loop,
+            for many connections and worlds that answer at once, because each waits for the others.
+        allow_default: whether joining the name ``""`` without creating a world gives a connection
+            a world of its own.
+        max_connections: further ones are refused.
+        max_worlds: further ones are refused.
+        keep_abandoned: False destroys a world once the connection that created it has ended and
+            nobody is in it.
+        properties: the server's own, for the properties extension; a world's are its attribute
+            ``properties``.
+        extensions: what answers other extensions' requests, by type URL.
+        check_bounds: False lets actions through that are outside their spec's range.
+        timeouts: seconds to wait; `idle` is for a client's next request.
+        tls: files for TLS, and for mutual TLS.
+        token: the bearer token that clients must send; None for any client.
+        limits: maxima for messages; ``received`` is for whole ones.
+        max_sent: bytes of the longest message that is sent; by default as many as may be received.
+        copy: whether actions own their memory; as in `Client`.
+        engine: how gRPC is waited for, see `rlwire.transports.grpc_client.connect`.
+        options: channel arguments as gRPC names them.
+        loop_factory: makes the event loop of ``workers="asyncio"``.
+
+    Raises:
+        MissingExtra: grpcio is not installed.
+        TypeError, ValueError: an argument makes no sense.
+    """
+
+    def __init__(
+        self,
+        worlds: Any,
+        address: AddressLike = "localhost:0",
+        *,
+        workers: Literal["threads", "asyncio"] = "threads",
+        allow_default: bool = True,
+        max_connections: int = 1000,
+        max_worlds: int = 1000,
+        keep_abandoned: bool = True,
+        properties: Properties | None = None,
+        extensions: Mapping[str, Extension] | None = None,
+        check_bounds: bool = True,
+        timeouts: Timeouts | None = None,
+        tls: ServerTLS | None = None,
+        token: str | None = None,
+        limits: Limits | None = None,
+        max_sent: int | None = None,
+        copy: bool | None = True,
+        engine: Engine = "auto",
+        options: Options = (),
+        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    ) -> None:
+        load()
+        if workers not in ("threads", "asyncio"):
+            raise ValueError(f"workers must be 'threads' or 'asyncio', not {workers!r}")
+        if max_connections < 1:
+            raise ValueError(f"max_connections must be at least 1, not {max_connections}")
+        self._where = parse(address)
+        self._workers = workers
+        one = is_world(worlds) and not isinstance(worlds, type)
+        self._world: World | None = worlds if one else None
+        self._make_world = None if one else _factory(worlds)
+        self._world_options: dict[str, Any] = {
+            "allow_default": allow_default,
+            "max_worlds": max_worlds,
+            "keep_abandoned": keep_abandoned,
+        }
+        self._worlds = self._new_worlds()
+        self._extensions: dict[str, Extension] = {
+            **(extensions or {}),
+            PROPERTY_REQUEST_URL: PropertyService(properties),
+        }
+        limits = limits or DEFAULT
+        self._session_options: dict[str, Any] = {
+            "limits": limits,
+            "copy": copy,
+            "check_bounds": check_bounds,
+        }
+        self._transport_options: dict[str, Any] = {
+            "limits": limits,
+            "max_sent": max_sent,
+            "timeouts": timeouts,
+            "tls": tls,
+            "token": token,
+            "max_connections": max_connections,
+            "options": options,
+        }
+        self._engine: Engine = engine
+        self._loop_factory = loop_factory
+        self._running: _Running | None = None
+        self._stopping: Stopping | None = None
+        self._stopped = threading.Event()
+
+    def __enter__(self) -> DmEnvRpcServer:
+        return self if self._running is not None else self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def address(self) -> Address:
+        """Where the server listens; while it runs, with the port that the system chose."""
+        return self._where if self._running is None else self._running.address
+
+    @property
+    def worlds(self) -> Worlds:
+        """The worlds that exist; more can be added."""
+        return self._worlds
+
+    def start(self) -> DmEnvRpcServer:
+        """Listen, and serve in the background.
+
+        Raises:
+            OSError: the address cannot be listened on, or a TLS file cannot be read.
+            RuntimeError: the server runs already.
+        """
+        if self._running is not None:
+            raise RuntimeError("the server runs already")
+        self._stopped.clear()
+        if self._workers == "asyncio":
+            self._running = _Loop(
+                lambda: AsyncGrpcServer(*self._served(), **self._transport_options),
+                self._loop_factory,
+            )
+        else:
+            self._running = _Threads(
+                GrpcServer(*self._served(), engine=self._engine, **self._transport_options)
+            )
+        logger.info("serving dm_env_rpc on %s, workers: %s", self.address, self._workers)
+        return self
+
+    def stop(self, grace: float = 5.0) -> None:
+        """Stop listening, end all connections, destroy all worlds; `serve_forever` returns.
+
+        A step that is being taken may end within the grace time. The server can be started again.
+        """
+        running, self._running = self._running, None
+        if running is not None:
+            try:
+                running.stop(grace)
+            finally:
+                worlds, self._worlds = self._worlds, self._new_worlds()
+                worlds.close()
+                self._stopped.set()
+            logger.info("stopped serving dm_env_rpc on %s", running.address)
+        stopping = self._stopping
+        if stopping is not None:
+            stopping.ask()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the server has been stopped; return whether it has."""
+        return self._stopped.wait(timeout)
+
+    def serve_forever(self) -> None:
+        """Start if need be, and serve until SIGINT, SIGTERM or `stop`.
+
+        In another than the main thread, where Python handles no signals, until `stop`.
+
+        Raises:
+            OSError: the address cannot be listened on.
+        """
+        try:
+            with stop_signals() as self._stopping:
+                if self._running is None:
+                    self.start()
+                reason = self._stopping.wait()
+                logger.info("stopping: %s", reason or "stop() was called")
+        finally:
+            # The signals' former handlers are back: a second Ctrl-C does not wait for worlds.
+            self._stopping = None
+            self.stop()
+
+    def _new_worlds(self) -> Worlds:
+        worlds = Worlds(self._make_world, **self._world_options)
+        if self._world is not None:
+            worlds.add(self._world)
+        return worlds
+
+    def _served(
+        self,
+    ) -> tuple[Address, str, Callable[[], dm_env_rpc.Server], Callable[[GrpcCaller], Host]]:
+        return self._where, METHOD, self._session, self._host
+
+    def _session(self) -> dm_env_rpc.Server:
+        return dm_env_rpc.Server(**self._session_options)
+
+    def _host(self, caller: GrpcCaller) -> Host:
+        return Host(self._worlds, caller.peer, self._extensions)
+
+
+def serve_environment(
+    environment: Any,
+    address: AddressLike = "localhost:0",
+    *,
+    agents: int = 1,
+    names: Names | None = None,
+    default_actions: Mapping[str, Any] | None = None,
+    accepts: Iterable[str] | None = None,
+    **options: Any,
+) -> DmEnvRpcServer:
+    """Serve an environment of dm_env or Gymnasium; return the running server.
+
+    ::
+
+        with serve_environment(MyEnvironment, "localhost:9911") as server:
+            server.wait()
+
+    Args:
+        environment: a class or function that makes one, which takes the settings of clients as
+            keyword arguments; or an environment, for one agent at a time.
+        address: as in `DmEnvRpcServer`.
+        agents: as in `EnvironmentWorld`, and the next three.
+        names: what observations, actions, reward and discount are called.
+        default_actions: what is done when a step leaves an action out.
+        accepts: the settings that clients may give.
+        options: `DmEnvRpcServer`'s. Worlds that their creators have left are destroyed, unless
+            `keep_abandoned` is given.
+
+    Raises:
+        OSError: the address cannot be listened on.
+        TypeError, ValueError: an argument makes no sense.
+    """
+    worlds = EnvironmentWorlds(
+        environment, agents=agents, names=names, default_actions=default_actions, accepts=accepts
+    )
+    return DmEnvRpcServer(worlds, address, **{"keep_abandoned": False, **options}).start()
+
+
+def _factory(worlds: Any) -> WorldFactory:
+    if is_environment(worlds):
+        return EnvironmentWorlds(worlds)
+    if not callable(worlds):
+        raise TypeError(
+            f"expected what makes worlds, or an environment, not a {type(worlds).__name__}"
+        )
+
+    def make(settings: Settings) -> World:
+        world: World = worlds(settings)
+        if not is_world(world):
+            hint = "; give EnvironmentWorlds(...) to the server" if is_environment(world) else ""
+            raise TypeError(
+                f"a {type(world).__name__} is no world: it has no join(), reset() and close(){hint}"
+            )
+        return world
+
+    return make
+
+
+class _Running(Protocol):
+    @property
+    def address(self) -> Address: ...
+
+    def stop(self, grace: float) -> None: ...
+
+
+class _Threads:
+    def __init__(self, server: GrpcServer) -> None:
+        self._server = server.start()
+        self.address = server.address
+
+    def stop(self, grace: float) -> None:
+        self._server.stop(grace)
+
+
+class _Loop:
+    """Runs an event loop, and the server on it, in a thread of its own."""
+
+    def __init__(
+        self,
+        make_server: Callable[[], AsyncGrpcServer],
+        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None,
+    ) -> None:
+        self._loop = (loop_factory or asyncio.new_event_loop)()
+        self._stopping: asyncio.Future[float] = self._loop.create_future()
+        started: Future[Address] = Future()
+        self._thread = threading.Thread(
+            target=self._run, args=(make_server, started), name="rlwire dm_env_rpc", daemon=True
+        )
+        self._thread.start()
+        try:
+            self.address = started.result()
+        except BaseException:
+            self._thread.join()
+            raise
+
+    def stop(self, grace: float) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it failed before
+            self._loop.call_soon_threadsafe(self._stopping.set_result, grace)
+        if self._thread is not threading.current_thread():
+            self._thread.join(grace + 1.0)
+            if self._thread.is_alive():
+                logger.warning(
+                    "%s: a world did not end within %.1f s and is left behind", self.address, grace
+                )
+
+    def _run(self, make_server: Callable[[], AsyncGrpcServer], started: Future[Address]) -> None:
+        try:
+            self._loop.run_until_complete(self._serve(make_server, started))
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+        finally:
+            self._loop.close()
+
+    async def _serve(
+        self, make_server: Callable[[], AsyncGrpcServer], started: Future[Address]
+    ) -> None:
+        server = make_server()
+        await server.start()
+        started.set_result(server.address)
+        await server.stop(await self._stopping)

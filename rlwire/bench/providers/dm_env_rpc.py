@@ -1,0 +1,267 @@
+"""dm_env_rpc in the bench: `DmEnvRpcServer` in its own process, `Client.step` timed.
+
+An agent asks for one recorded observation after another, by a number in its action: a small request
+and a large response, where RLX has it the other way round.
+
+Not here: other servers of dm_env_rpc, and comparisons with them (``benchmarks/`` in the source
+tree).
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from rlwire.adapters.dm_env_rpc import Client, DmEnvRpcServer
+from rlwire.bench.payloads import Payload, Step
+from rlwire.bench.processes import BenchError, ServerProcess
+from rlwire.bench.provider import Cores, Mismatch, array_difference
+from rlwire.codecs.dm_env_rpc import (
+    ActionObservationSpecs,
+    EnvironmentStateType,
+    Settings,
+    SpecManager,
+    StepResult,
+    data_type,
+    decode_step_response,
+    encode_step_request,
+    encode_step_response,
+    make_spec,
+)
+from rlwire.errors import RlwireError
+from rlwire.transports import grpc_options
+from rlwire.transports.sockets import Timeouts
+
+__all__ = ["DmEnvRpc", "DmEnvRpcRow", "RecordedWorld", "serve"]
+
+ANSWER_SECONDS = 10.0
+"""After this long a server is taken for dead."""
+
+_RUNNING = EnvironmentStateType.RUNNING
+_SEEN = ("observation", "reward", "discount")
+_LAST = -1.0  # the action that asks what the last other one was
+_HTTP2_FRAME = 16 * 1024  # bytes of a message in one frame, where nobody has agreed on more
+
+
+class RecordedWorld:
+    """Shows recorded steps; the action is the number of the one to show.
+
+    The observation ``told`` is the number that the agent asked for last.
+    """
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = steps
+        self.specs = _specs(steps)
+        self._told = _LAST
+
+    def join(self, settings: Settings) -> RecordedWorld:
+        """One agent: the world is its environment too."""
+        return self
+
+    def reset(self, settings: Settings) -> None:
+        """Nothing to forget."""
+
+    def begin(self) -> StepResult:
+        """Show the first step."""
+        return StepResult(_RUNNING, self.show(0))
+
+    def step(self, actions: dict[str, Any]) -> StepResult:
+        """Show a step."""
+        number = float(actions["number"])
+        if number != _LAST:
+            self._told = number
+        return StepResult(_RUNNING, self.show(max(0, int(number))))
+
+    def show(self, number: int) -> dict[str, Any]:
+        """The observations of a step."""
+        step = self._steps[number]
+        return {
+            "observation": step.state,
+            "reward": np.float64(step.reward),
+            "discount": np.float64(not step.terminal),
+            "told": np.float64(self._told),
+        }
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def _specs(steps: Sequence[Step]) -> ActionObservationSpecs:
+    state = np.asarray(steps[0].state)
+    return ActionObservationSpecs(
+        # A double: as many bytes for every number.
+        {1: make_spec("number", (), np.float64)},
+        {
+            1: make_spec("observation", state.shape, data_type(state.dtype)),
+            2: make_spec("reward", (), np.float64),
+            3: make_spec("discount", (), np.float64),
+            4: make_spec("told", (), np.float64),
+        },
+    )
+
+
+def serve(report: Callable[[str], None], world: str, steps: list[Step]) -> None:
+    """Serve worlds of the class `world`, ``"module:class"``, on a free loopback port."""
+    module, _, name = world.partition(":")
+    kind = getattr(importlib.import_module(module), name)
+    server = DmEnvRpcServer(lambda settings: kind(steps), "127.0.0.1:0")
+    server.start()
+    report(str(server.address))
+    threading.Event().wait()
+
+
+class DmEnvRpc:
+    """The provider.
+
+    Args:
+        world: ``"module:class"`` of the world to serve. It must answer as `RecordedWorld` does; one
+            that does not is found out, which is what the tests do.
+
+    Raises:
+        MissingExtra: grpcio is not installed.
+    """
+
+    name = "dm_env_rpc"
+
+    def __init__(self, world: str = f"{__name__}:{RecordedWorld.__name__}") -> None:
+        grpc_options.load()
+        self._world = world
+
+    def rows(self, payloads: Sequence[Payload], cores: Cores) -> Iterator[DmEnvRpcRow]:
+        """dm_env_rpc carries every payload that is an array, and lists as arrays."""
+        for payload in payloads:
+            yield DmEnvRpcRow(payload, self._world, cores)
+
+
+class DmEnvRpcRow:
+    """One payload over dm_env_rpc."""
+
+    protocol = "dm_env_rpc"
+
+    def __init__(self, payload: Payload, world: str, cores: Cores) -> None:
+        self.payload = payload
+        self._steps = [
+            Step(np.asarray(step.state), step.reward, step.terminal) for step in payload.steps
+        ]
+        shown = RecordedWorld(self._steps)
+        actions, observations = (
+            SpecManager(specs) for specs in (shown.specs.actions, shown.specs.observations)
+        )
+        uids = [uid for uid, spec in shown.specs.observations.items() if spec.name in _SEEN]
+        self._actions = [{"number": np.float64(number)} for number in range(len(self._steps))]
+        self.requests = [
+            _on_the_wire(encode_step_request(actions, action, uids)) for action in self._actions
+        ]
+        self.messages = [shown.show(number) for number in range(len(self._steps))]
+        self.encode: Callable[[Any], bytes] = lambda seen: encode_step_response(
+            observations, _RUNNING, seen, uids
+        )
+        self.decode: Callable[[Any], Any] = lambda response: decode_step_response(
+            observations, response, copy=None
+        )
+        self.received = [self.encode(message) for message in self.messages]
+        self.reply_bytes = len(_on_the_wire(self.received[0]))
+        self._result: StepResult | None = None
+        self._done = 0
+        self._server = ServerProcess(self.protocol, serve, world, self._steps, cores=cores.server)
+        self._client: Client | None = None
+        self._step: Callable[..., StepResult] = _not_entered
+
+    def __enter__(self) -> DmEnvRpcRow:
+        self._server.__enter__()
+        try:
+            self._client = Client(
+                self._server.address,
+                timeouts=Timeouts(read=ANSWER_SECONDS, idle=ANSWER_SECONDS),
+                copy=None,
+            )
+            self._client.connect()
+            self._client.join_world()
+            self._client.step()
+        except (RlwireError, OSError) as error:
+            reason = self._server.epitaph() or str(error)
+            self._end()
+            raise BenchError(reason) from error
+        except BaseException:
+            self._end()
+            raise
+        self._step = self._client.step
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    @property
+    def server_pid(self) -> int:
+        """The process number of the server."""
+        return self._server.pid
+
+    def exchange(self, index: int) -> None:
+        """One `Client.step` that is shown a recorded observation."""
+        try:
+            self._result = self._step(self._actions[index % len(self._actions)], _SEEN)
+        except (RlwireError, OSError) as error:
+            raise BenchError(self._server.epitaph() or str(error)) from error
+        self._done += 1
+
+    def check(self, index: int) -> None:
+        """Compare what was shown with what was recorded, and ask which number the server heard."""
+        number = index % len(self._steps)
+        difference = _difference(self._steps[number], self._result)
+        if not difference:
+            try:
+                told = self._step({"number": np.float64(_LAST)}, ("told",)).observations["told"]
+            except (RlwireError, OSError) as error:
+                raise BenchError(self._server.epitaph() or str(error)) from error
+            if told != number:
+                difference = f"the server was asked for step {number} and heard {told:g}"
+        if difference:
+            raise Mismatch(
+                f"{self.protocol}, {self.payload.name}, round trip {self._done}: {difference}"
+            )
+
+    def _end(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        self._server.stop()
+
+
+def _on_the_wire(message: bytes) -> bytes:
+    """A message with what gRPC and HTTP/2 put around it: a prefix of 5 bytes, then frames."""
+    data = b"\0" + len(message).to_bytes(4, "big") + message
+    frames = []
+    for start in range(0, len(data), _HTTP2_FRAME):
+        part = data[start : start + _HTTP2_FRAME]
+        frames += [len(part).to_bytes(3, "big"), b"\0\0\0\0\0\1", part]
+    return b"".join(frames)
+
+
+def _not_entered(*arguments: Any) -> StepResult:
+    raise BenchError("enter the row first")
+
+
+def _difference(step: Step, result: StepResult | None) -> str:
+    """What differs between a recorded step and the one that was shown; "" for nothing."""
+    if result is None or result.state != _RUNNING or result.observations.keys() != set(_SEEN):
+        return f"a running step with {', '.join(_SEEN)} was expected, not {result!r:.200}"
+    shown = result.observations["observation"]
+    difference = array_difference(
+        step.state, np.asarray(shown) if isinstance(shown, np.generic) else shown
+    )
+    if difference:
+        return difference
+    for name, sent in (("reward", step.reward), ("discount", float(not step.terminal))):
+        value = result.observations[name]
+        if type(value) is not np.float64 or value.tobytes() != np.float64(sent).tobytes():
+            return f"{name} {sent!r} came back as {value!r}"
+    return ""

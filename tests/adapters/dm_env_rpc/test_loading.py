@@ -1,0 +1,67 @@
+"""Environments by name."""
+
+from __future__ import annotations
+
+import sys
+
+import gymnasium
+import pytest
+
+from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorld
+from rlwire.adapters.dm_env_rpc.loading import load_environment
+from rlwire.adapters.dm_env_rpc.protocols import Refusal
+from rlwire.errors import MissingExtra
+
+
+def test_of_a_module() -> None:
+    assert load_environment("collections.abc:Mapping.get")[0].__name__ == "get"
+    assert load_environment("json:JSONDecoder")[1] is None
+
+
+def test_of_gymnasium() -> None:
+    make, accepts = load_environment("gym:CartPole-v1")
+    assert accepts is not None
+    assert {"max_episode_steps", "render_mode"} <= set(accepts)
+    world = EnvironmentWorld(make, {"max_episode_steps": 3}, accepts=accepts)
+    agent = world.join({"seed": 1})
+    agent.begin()
+    states = [agent.step({"action": 1}).state for _ in range(3)]
+    assert states == [1, 1, 3]
+    with pytest.raises(Refusal, match="accepted: max_episode_steps"):
+        EnvironmentWorld(make, {"colour": "red"}, accepts=accepts)
+    assert make().spec.id == "CartPole-v1"
+
+
+def test_of_a_module_that_registers_with_gymnasium(tmp_path, monkeypatch) -> None:
+    (tmp_path / "registering.py").write_text(
+        "import gymnasium\n"
+        "def make(**anything): return gymnasium.make('CartPole-v1')\n"
+        "gymnasium.register('Registered-v0', make)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    make, accepts = load_environment("gym:registering:Registered-v0")
+    assert accepts is None
+    assert isinstance(make(), gymnasium.Env)
+    del gymnasium.registry["Registered-v0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "text"),
+    [
+        ("CartPole-v1", ValueError, "expected 'module:environment' or 'gym:id'"),
+        ("gym:", ValueError, "expected"),
+        (":x", ValueError, "expected"),
+        ("gym:NoSuch-v0", ValueError, "NoSuch"),
+        ("no_such_module_at_all:X", ImportError, "no_such_module_at_all"),
+        ("json:NoSuchName", AttributeError, "NoSuchName"),
+    ],
+)
+def test_what_is_not_there(name, kind, text) -> None:
+    with pytest.raises(kind, match=text):
+        load_environment(name)
+
+
+def test_without_gymnasium(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(MissingExtra, match=r"rlwire\[gym\]"):
+        load_environment("gym:CartPole-v1")

@@ -1,0 +1,510 @@
+"""`DmEnvRpcServer` as a whole: what is served, who comes in, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+
+import dm_env
+import grpc
+import gymnasium
+import numpy as np
+import pytest
+from dm_env import specs
+from dm_env_rpc.v1 import dm_env_rpc_pb2
+
+from rlwire.adapters.dm_env_rpc import (
+    Client,
+    DmEnvRpcServer,
+    EnvironmentWorlds,
+    Refusal,
+    StatusError,
+    serve_environment,
+)
+from rlwire.adapters.dm_env_rpc.client import METHOD
+from rlwire.codecs.dm_env_rpc import (
+    ActionObservationSpecs,
+    AnyMessage,
+    EnvironmentStateType,
+    Step,
+    StepResult,
+    make_spec,
+)
+from rlwire.errors import ConnectionClosed, LimitExceeded
+from rlwire.limits import Limits
+from rlwire.sessions.dm_env_rpc import Code
+from rlwire.transports.grpc_options import ClientTLS, ServerTLS
+from rlwire.transports.sockets import Timeouts
+
+RUNNING = EnvironmentStateType.RUNNING
+
+
+class Counter:
+    """A world of many agents, who count together."""
+
+    def __init__(self, settings=None) -> None:
+        self.count = 0
+        self.closed = False
+
+    def join(self, settings):
+        return CountingAgent(self)
+
+    def reset(self, settings) -> None:
+        self.count = 0
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class CountingAgent:
+    specs = ActionObservationSpecs(
+        {1: make_spec("add", (), np.int32, 0, 9), 2: make_spec("fail", (), str)},
+        {1: make_spec("count", (), np.int64), 2: make_spec("big", (-1,), np.uint8)},
+    )
+
+    def __init__(self, world: Counter) -> None:
+        self.world = world
+
+    def reset(self, settings) -> None:
+        pass
+
+    def begin(self):
+        return StepResult(RUNNING, self.seen())
+
+    def seen(self):
+        return {"count": np.int64(self.world.count), "big": np.zeros(self.world.count, np.uint8)}
+
+    def step(self, actions):
+        kind = actions.get("fail", "")
+        if kind == "value":
+            raise ValueError("that will not do")
+        if kind == "refusal":
+            raise Refusal(Code.OUT_OF_RANGE, "too far", [AnyMessage("a/b", b"c")])
+        if kind == "bug":
+            return {}["nothing"]
+        if kind == "shape":
+            return StepResult(RUNNING, {"count": np.zeros(2), "big": np.zeros(1, np.uint8)})
+        self.world.count += int(actions.get("add", 0))
+        return StepResult(RUNNING, self.seen())
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def workers(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def server(workers):
+    with DmEnvRpcServer(Counter, "127.0.0.1:0", workers=workers) as server:
+        yield server
+
+
+def test_worlds_are_shared(server) -> None:
+    with Client(server.address) as one, Client(server.address) as two:
+        name = one.create_world()
+        one.join_world(name)
+        two.join_world(name)
+        one.step()
+        two.step()
+        assert one.step({"add": 3}, ["count"]).observations["count"] == 3
+        assert two.step({"add": 2}, ["count"]).observations["count"] == 5
+        with pytest.raises(StatusError, match="leave_world first"):
+            one.destroy_world(name)
+        with Client(server.address) as three, pytest.raises(StatusError) as raised:
+            three.destroy_world(name)
+        assert raised.value.code == Code.FAILED_PRECONDITION
+        assert "2 agents are joined" in raised.value.message
+
+
+def test_resetting_a_world_waits_for_the_other_agents(server) -> None:
+    states = []
+    with Client(server.address) as one:
+        name = one.create_world()
+        one.join_world(name)
+        one.step()
+
+        def play() -> None:
+            with Client(server.address) as other:
+                other.join_world(name)
+                while len(states) < 200:
+                    states.append(other.step({"add": 1}, []).state)
+
+        player = threading.Thread(target=play)
+        player.start()
+        while len(states) < 5:
+            time.sleep(0.001)
+        one.reset_world()
+        player.join()
+        assert states.count(EnvironmentStateType.INTERRUPTED) == 1
+        assert one.step({}, ["count"]).state == RUNNING
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "text"),
+    [
+        ("value", Code.INVALID_ARGUMENT, "that will not do"),
+        ("refusal", Code.OUT_OF_RANGE, "too far"),
+        ("bug", Code.INTERNAL, "KeyError: 'nothing'"),
+        ("shape", Code.INTERNAL, "count"),
+    ],
+)
+def test_whatever_a_world_raises_is_an_answer(server, kind, code, text) -> None:
+    with Client(server.address) as client:
+        client.join_world()
+        client.step()
+        with pytest.raises(StatusError, match=text) as raised:
+            client.step({"fail": kind, "add": 1})
+        assert raised.value.code == code
+        if kind == "refusal":
+            assert raised.value.details == (AnyMessage("a/b", b"c"),)
+        assert client.step({"add": 1}, ["count"]).observations["count"] == 1
+
+
+def test_bounds_are_checked_unless_told_otherwise(server, workers) -> None:
+    with Client(server.address) as client:
+        client.join_world()
+        client.step()
+        with pytest.raises(StatusError, match="out of bounds"):
+            client.step({"add": 10})
+    with (
+        DmEnvRpcServer(Counter, "127.0.0.1:0", workers=workers, check_bounds=False) as lax,
+        Client(lax.address) as client,
+    ):
+        client.join_world()
+        client.step()
+        assert client.step({"add": 10}, ["count"]).observations["count"] == 10
+
+
+def test_bytes_that_are_no_request(server) -> None:
+    """Whoever sends them hears why, and may go on; so may all others."""
+    with grpc.insecure_channel(str(server.address)) as channel:
+        messages = iter([b"\xff\xff", b"", b"\x0a\x05", dm_env_rpc_pb2.EnvironmentRequest(
+            create_world=dm_env_rpc_pb2.CreateWorldRequest()).SerializeToString()])  # fmt: skip
+        replies = list(channel.stream_stream(METHOD)(messages))
+    parsed = [dm_env_rpc_pb2.EnvironmentResponse.FromString(each) for each in replies]
+    assert [each.WhichOneof("payload") for each in parsed] == ["error"] * 3 + ["create_world"]
+    assert all(each.error.code == Code.INVALID_ARGUMENT for each in parsed[:3])
+    assert all(each.error.message for each in parsed[:3])
+    with Client(server.address) as client:
+        client.join_world()
+
+
+def test_limits_on_both_ends(workers) -> None:
+    small = Limits(received=50_000)
+    with (
+        DmEnvRpcServer(Counter, "127.0.0.1:0", workers=workers, limits=small) as server,
+        Client(server.address, limits=Limits(received=20_000)) as client,
+    ):
+        client.join_world()
+        client.step()
+        server_side = next(iter(server.worlds._unnamed)).world
+        server_side.count = 15_000
+        assert len(client.step({}, ["big"]).observations["big"]) == 15_000
+        server_side.count = 30_000
+        with pytest.raises(LimitExceeded, match="received=20000"):
+            client.step({}, ["big"])
+        client.connect()
+        client.join_world()
+    with (
+        DmEnvRpcServer(Counter, "127.0.0.1:0", workers=workers, limits=small) as server,
+        Client(server.address) as client,
+    ):
+        with pytest.raises(LimitExceeded, match="received=50000"):
+            client.create_world({"x": np.zeros(100_000, np.uint8)})
+        client.connect()
+        client.join_world()
+
+
+def test_tls_and_token(workers, tmp_path) -> None:
+    import trustme
+
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    for name in ("localhost", "agent"):
+        issued = authority.issue_cert(name)
+        issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / f"{name}.pem")
+    ca = tmp_path / "ca.pem"
+    with DmEnvRpcServer(
+        Counter, "localhost:0", workers=workers, token="sesame",
+        tls=ServerTLS(tmp_path / "localhost.pem", client_ca=ca),
+    ) as server:  # fmt: skip
+        address = f"localhost:{server.address.port}"
+        mutual = ClientTLS(ca, tmp_path / "agent.pem")
+        with Client(address, tls=mutual, token="sesame") as client:
+            client.join_world()
+            assert client.step().state == RUNNING
+        with (
+            Client(address, tls=mutual, token="wrong") as client,
+            pytest.raises(ConnectionClosed, match="token"),
+        ):
+            client.create_world()
+        for tls in (ClientTLS(ca), None):
+            with pytest.raises(OSError, match=address):
+                Client(address, tls=tls, timeouts=Timeouts(connect=3.0)).connect()
+
+
+def test_unix_sockets(workers, tmp_path) -> None:
+    address = f"unix:{tmp_path}/s"
+    with DmEnvRpcServer(Counter, address, workers=workers) as server:
+        assert str(server.address) == address
+        with Client(address) as client:
+            client.join_world()
+    assert not os.path.exists(f"{tmp_path}/s")
+
+
+def test_too_many(workers) -> None:
+    options = {"workers": workers, "max_connections": 1, "max_worlds": 2}
+    with (
+        DmEnvRpcServer(Counter, "127.0.0.1:0", **options) as server,
+        Client(server.address) as client,
+    ):
+        client.create_world()
+        client.create_world()
+        with pytest.raises(StatusError) as raised:
+            client.create_world()
+        assert raised.value.code == Code.RESOURCE_EXHAUSTED
+        second = Client(server.address)
+        second.connect()
+        with pytest.raises(ConnectionClosed, match="max_connections"):
+            second.create_world()
+        second.close()
+
+
+def test_worlds_that_are_left_behind(workers) -> None:
+    for keep in (True, False):
+        with DmEnvRpcServer(Counter, "127.0.0.1:0", workers=workers, keep_abandoned=keep) as server:
+            with Client(server.address) as client:
+                client.join_world(client.create_world())
+            deadline = time.monotonic() + 5
+            while not keep and len(server.worlds) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(0.1)
+            assert len(server.worlds) == int(keep)
+
+
+def test_the_one_world(workers) -> None:
+    world = Counter()
+    with DmEnvRpcServer(world, "127.0.0.1:0", workers=workers) as server:
+        with Client(server.address) as one, Client(server.address) as two:
+            for client in (one, two):
+                client.join_world()
+                client.step()
+            one.step({"add": 4})
+            assert two.step({}, ["count"]).observations["count"] == 4
+            with pytest.raises(StatusError, match="creates no worlds"):
+                one.create_world()
+        assert not world.closed
+    assert world.closed
+
+
+def test_without_the_default_world(workers) -> None:
+    with (
+        DmEnvRpcServer(Counter, "127.0.0.1:0", workers=workers, allow_default=False) as server,
+        Client(server.address) as client,
+        pytest.raises(StatusError, match="create_world"),
+    ):
+        client.join_world()
+
+
+def test_other_extensions(server, workers) -> None:
+    def echo(message, world):
+        return AnyMessage(message.type_url, message.value[::-1] + (b"!" if world else b"?"))
+
+    with (
+        DmEnvRpcServer(
+            Counter, "127.0.0.1:0", workers=workers, extensions={"example.com/my.Echo": echo}
+        ) as server,
+        Client(server.address) as client,
+    ):
+        assert client.extension(AnyMessage("example.com/my.Echo", b"ab")).value == b"ba?"
+        client.join_world()
+        assert client.extension(AnyMessage("type.googleapis.com/my.Echo", b"ab")).value == b"ba!"
+        with pytest.raises(StatusError, match=r"known: .*my\.Echo"):
+            client.extension(AnyMessage("example.com/my.Noise", b""))
+
+
+def test_many_requests_under_way(server) -> None:
+    with Client(server.address, ahead=500) as client:
+        client.join_world()
+        client.step()
+        under_way = [client.submit(Step({"add": 1}, ("count",))) for _ in range(400)]
+        counts = [int(each.result().observations["count"]) for each in under_way]
+        assert counts == list(range(1, 401))
+
+
+def test_many_clients_at_once(server) -> None:
+    counts = []
+
+    def play() -> None:
+        with Client(server.address) as client:
+            client.join_world()
+            client.step()
+            results = client.step_many([{"add": 1}] * 50, ["count"])
+            counts.append([int(result.observations["count"]) for result in results])
+
+    threads = [threading.Thread(target=play) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counts == [list(range(1, 51))] * 20
+
+
+# ---- what can be served -------------------------------------------------------------------------
+
+
+class Turn(dm_env.Environment):
+    def __init__(self, most: int = 3) -> None:
+        self.most = most
+
+    def observation_spec(self):
+        return specs.DiscreteArray(10)
+
+    def action_spec(self):
+        return specs.DiscreteArray(2)
+
+    def reset(self):
+        return dm_env.restart(np.int32(0))
+
+    def step(self, action):
+        return dm_env.transition(1.0, np.int32(action))
+
+
+@pytest.mark.parametrize(
+    "given", [Turn, Turn(), EnvironmentWorlds(Turn), lambda s: EnvironmentWorlds(Turn)(s)]
+)
+def test_environments(given, workers) -> None:
+    with (
+        DmEnvRpcServer(given, "127.0.0.1:0", workers=workers) as server,
+        Client(server.address) as client,
+    ):
+        client.join_world(client.create_world())
+        client.step()
+        seen = client.step({"action": 1}).observations
+        assert seen == {"observation": 1, "reward": 1.0, "discount": 1.0}
+
+
+def test_gymnasium(workers) -> None:
+    def make(**settings):
+        return gymnasium.make("CartPole-v1", **settings)
+
+    local = make(max_episode_steps=20)
+    with (
+        serve_environment(make, "127.0.0.1:0", workers=workers) as server,
+        Client(server.address) as client,
+    ):
+        client.join_world(client.create_world({"max_episode_steps": 20}), {"seed": 5})
+        seen, _ = local.reset(seed=5)
+        result = client.step()
+        for number in range(20):
+            np.testing.assert_array_equal(result.observations["observation"], seen)
+            result = client.step({"action": number % 2})
+            seen, reward, ended, cut, _ = local.step(number % 2)
+            assert result.observations["reward"] == reward
+        assert (ended, cut) == (False, True)
+        assert result.state == EnvironmentStateType.INTERRUPTED
+        assert result.observations["discount"] == 1.0
+        with pytest.raises(StatusError, match="colour"):
+            client.reset({"colour": "red"})
+
+
+def test_what_cannot_be_served() -> None:
+    with pytest.raises(TypeError, match="expected what makes worlds"):
+        DmEnvRpcServer(5)
+    with pytest.raises(ValueError, match="workers"):
+        DmEnvRpcServer(Counter, workers=3)
+    with pytest.raises(ValueError, match="max_connections"):
+        DmEnvRpcServer(Counter, max_connections=0)
+    with pytest.raises(ValueError, match="max_worlds"):
+        DmEnvRpcServer(Counter, max_worlds=0)
+    with pytest.raises(ValueError, match="nowhere"):
+        DmEnvRpcServer(Counter, "nowhere")
+    with (
+        DmEnvRpcServer(lambda settings: Turn(), "127.0.0.1:0") as server,
+        Client(server.address) as client,
+        pytest.raises(StatusError, match=r"Turn is no world.*EnvironmentWorlds"),
+    ):
+        client.create_world()
+
+
+# ---- its life -----------------------------------------------------------------------------------
+
+
+def test_starting_and_stopping(workers) -> None:
+    server = DmEnvRpcServer(Counter, "127.0.0.1:0", workers=workers)
+    server.stop()
+    assert server.address.port == 0
+    server.start()
+    with pytest.raises(RuntimeError, match="runs already"):
+        server.start()
+    assert not server.wait(0.01)
+    first = str(server.address)
+    with pytest.raises(OSError, match=first):
+        DmEnvRpcServer(Counter, first, workers=workers).start()
+    with Client(first) as client:
+        client.create_world()
+        server.stop()
+        assert server.wait(0)
+        with pytest.raises(ConnectionClosed):
+            client.create_world()
+    with server, Client(server.address) as client:
+        assert client.create_world()
+
+
+def test_stopping_while_a_world_works(workers) -> None:
+    began = threading.Event()
+
+    class Slow(Counter):
+        def join(self, settings):
+            began.set()
+            time.sleep(0.4)
+            return super().join(settings)
+
+    with (
+        DmEnvRpcServer(Slow, "127.0.0.1:0", workers=workers) as server,
+        Client(server.address) as client,
+    ):
+        thread = threading.Thread(target=lambda: (began.wait(), server.stop(3.0)))
+        thread.start()
+        assert client.join_world().actions  # it may end what it has begun
+        thread.join()
+
+
+def test_serving_until_told_to_stop(workers) -> None:
+    server = DmEnvRpcServer(Counter, "127.0.0.1:0", workers=workers).start()
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    with Client(server.address) as client:
+        client.create_world()
+    server.stop()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_serving_until_a_signal(workers) -> None:
+    server = DmEnvRpcServer(Counter, "127.0.0.1:0", workers=workers).start()
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    server.serve_forever()
+    assert server.wait(0)
+
+
+def test_a_loop_of_ones_own() -> None:
+    made = []
+
+    def make():
+        made.append(asyncio.new_event_loop())
+        return made[-1]
+
+    with (
+        DmEnvRpcServer(Counter, "127.0.0.1:0", workers="asyncio", loop_factory=make) as server,
+        Client(server.address) as client,
+    ):
+        client.join_world()
+    assert len(made) == 1
+    assert made[0].is_closed()
