@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dm_env_rpc.v1 import dm_env_rpc_pb2, spec_manager, tensor_utils
+from dm_env_rpc.v1 import tensor_utils
 from pairs import TINY, Line, call_times, print_head, print_lines, run_benchmark
 
 import rlwire

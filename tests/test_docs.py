@@ -42,7 +42,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_readme_examples_run(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     for number, block in enumerate(blocks):
         script = tmp_path / f"example{number}.py"
         script.write_text(block, "utf-8")

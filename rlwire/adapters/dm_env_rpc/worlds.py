@@ -9,6 +9,7 @@ other connections must act before it is there.
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -92,6 +93,8 @@ class Worlds:
         self._unnamed: dict[Room, None] = {}
         self._making = 0
         self._number = 0
+        # A client that comes back after a restart must not find another's world by its old name.
+        self._mark = secrets.token_hex(4)
         self._closed = False
 
     def __len__(self) -> int:
@@ -223,7 +226,7 @@ class Worlds:
     def _next_name(self) -> str:
         while True:
             self._number += 1
-            name = f"world-{self._number}"
+            name = f"world-{self._mark}-{self._number}"
             if name not in self._rooms:
                 return name
 

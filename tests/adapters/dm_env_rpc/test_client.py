@@ -405,7 +405,7 @@ class TestReconnecting:
         timer.start()
         try:
             assert client.reconnect() is not None
-            assert (name, client.world_name) == ("world-2", "world-1")
+            assert client.world_name != name
             assert client.step().observations["level"] == 7
             assert "has forgotten the world" in caplog.text
         finally:

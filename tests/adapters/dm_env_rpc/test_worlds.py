@@ -169,13 +169,17 @@ def test_a_reset_without_settings_outside_a_sequence_does_nothing(host: Host, ma
 
 
 def test_names_are_unique_and_never_given_again(worlds: Worlds, made: Made) -> None:
-    worlds.add(Maze({}), "world-2")
+    worlds.add(Maze({}), "mine")
     names = [worlds.create({}) for _ in range(3)]
     worlds.destroy(names[0])
     names.append(worlds.create({}))
-    assert len({*names, "world-2"}) == 5
-    with pytest.raises(ValueError, match="'world-2' already"):
-        worlds.add(Maze({}), "world-2")
+    assert len({*names, "mine"}) == 5
+    with pytest.raises(ValueError, match="'mine' already"):
+        worlds.add(Maze({}), "mine")
+
+
+def test_two_registries_give_different_names(worlds: Worlds) -> None:
+    assert worlds.create({}) != Worlds(Maze).create({})
 
 
 def test_each_connection_may_have_a_world_of_its_own(worlds: Worlds, made: Made) -> None:

@@ -1,0 +1,424 @@
+"""What does a whole environment step cost over loopback, ours against the reference's?
+
+Each server is a process of its own and shows the same observations: four floats, or an Atari stack
+as float32, and a reward. The reference is dm_env_rpc's `Connection`, `SpecManager` and a servicer
+of its generated gRPC code; `echo` is raw bytes of the same sizes on grpcio's public interface,
+blocking or asyncio as the client that it stands beside. Clients take turns, step by step in blocks.
+
+`pytest benchmarks/bench_dm_env_rpc_steps.py` times each; `python
+benchmarks/bench_dm_env_rpc_steps.py` prints the ratios.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from statistics import median
+from time import perf_counter_ns
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from dm_env_rpc.v1 import (
+    connection,
+    dm_env_rpc_pb2,
+    dm_env_rpc_pb2_grpc,
+    spec_manager,
+    tensor_utils,
+)
+from pairs import TINY, Line, print_head, print_lines, run_benchmark
+
+import rlwire
+from rlwire.adapters.dm_env_rpc import AsyncClient, Client, DmEnvRpcServer
+from rlwire.codecs.dm_env_rpc import (
+    ActionObservationSpecs,
+    EnvironmentStateType,
+    SpecManager,
+    StepResult,
+    encode_step_request,
+    encode_step_response,
+    make_spec,
+)
+
+SIDE = 8 if TINY else 84
+SECONDS = 0.05 if TINY else 15.0
+BLOCK = 10 if TINY else 100
+COUNT = 8  # different observations
+METHOD = "/dm_env_rpc.v1.Environment/Process"
+RUNNING = EnvironmentStateType.RUNNING
+OPTIONS = [("grpc.max_receive_message_length", 2**26), ("grpc.use_local_subchannel_pool", 1)]
+NAMES = ("observation", "reward")
+
+# The shape of the observation; how many times faster than the reference a step aims to be.
+SHAPES: dict[str, tuple[tuple[int, ...], float]] = {
+    "4 floats": ((4,), 2.0),
+    f"{SIDE}x{SIDE}x4 float32": ((SIDE, SIDE, 4), 8.0),
+}
+
+Exchange = Callable[[], Any]
+
+
+def observations(shape: tuple[int, ...]) -> list[dict[str, Any]]:
+    """What is shown, one after another."""
+    random = np.random.default_rng(7)
+    return [
+        {"observation": random.random(shape, np.float32), "reward": np.float32(number)}
+        for number in range(COUNT)
+    ]
+
+
+def specs(shape: tuple[int, ...]) -> ActionObservationSpecs:
+    return ActionObservationSpecs(
+        {1: make_spec("action", (), np.int32, 0, 3)},
+        {1: make_spec("observation", shape, np.float32), 2: make_spec("reward", (), np.float32)},
+    )
+
+
+class World:
+    """Shows one observation after another; the world is its one agent's environment too."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.specs = specs(shape)
+        self._shown = observations(shape)
+        self._at = 0
+
+    def join(self, settings: Any) -> World:
+        return self
+
+    def reset(self, settings: Any) -> None:
+        pass
+
+    def begin(self) -> StepResult:
+        return self.step({})
+
+    def step(self, actions: dict[str, Any]) -> StepResult:
+        self._at = (self._at + 1) % COUNT
+        return StepResult(RUNNING, self._shown[self._at])
+
+    def close(self) -> None:
+        pass
+
+
+def serve_ours(shape: tuple[int, ...]) -> None:
+    server = DmEnvRpcServer(lambda settings: World(shape), "127.0.0.1:0").start()
+    print(server.address.port, flush=True)
+    server.wait()
+
+
+def serve_ours_asyncio(shape: tuple[int, ...]) -> None:
+    server = DmEnvRpcServer(lambda settings: World(shape), "127.0.0.1:0", workers="asyncio")
+    print(server.start().address.port, flush=True)
+    server.wait()
+
+
+class Servicer(dm_env_rpc_pb2_grpc.EnvironmentServicer):  # type: ignore[misc]
+    """The same with what the reference offers."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.specs = reference_specs(shape)
+        self._shown = observations(shape)
+
+    def Process(self, requests: Any, context: Any) -> Iterator[Any]:
+        actions = spec_manager.SpecManager(self.specs.actions)
+        shown = spec_manager.SpecManager(self.specs.observations)
+        at = 0
+        for request in requests:
+            response = dm_env_rpc_pb2.EnvironmentResponse()
+            if request.WhichOneof("payload") == "join_world":
+                response.join_world.specs.CopyFrom(self.specs)
+            else:
+                actions.unpack(request.step.actions)
+                at = (at + 1) % COUNT
+                packed = shown.pack(self._shown[at])
+                response.step.state = dm_env_rpc_pb2.EnvironmentStateType.RUNNING
+                for uid in request.step.requested_observations:
+                    response.step.observations[uid].CopyFrom(packed[uid])
+            yield response
+
+
+def reference_specs(shape: tuple[int, ...]) -> Any:
+    made = dm_env_rpc_pb2.ActionObservationSpecs()
+    made.actions[1].CopyFrom(
+        dm_env_rpc_pb2.TensorSpec(name="action", dtype=dm_env_rpc_pb2.DataType.INT32)
+    )
+    for uid, (name, size) in enumerate((("observation", shape), ("reward", ())), 1):
+        made.observations[uid].CopyFrom(
+            dm_env_rpc_pb2.TensorSpec(name=name, shape=size, dtype=dm_env_rpc_pb2.DataType.FLOAT)
+        )
+    return made
+
+
+def serve_reference(shape: tuple[int, ...]) -> None:
+    server = grpc.server(ThreadPoolExecutor(4))
+    dm_env_rpc_pb2_grpc.add_EnvironmentServicer_to_server(Servicer(shape), server)
+    print(server.add_insecure_port("127.0.0.1:0"), flush=True)
+    server.start()
+    server.wait_for_termination()
+
+
+def serve_drop_in(shape: tuple[int, ...]) -> None:
+    rlwire.install("dm_env_rpc")
+    serve_reference(shape)
+
+
+def reply_of(shape: tuple[int, ...]) -> bytes:
+    manager = SpecManager(specs(shape).observations)
+    return encode_step_response(manager, RUNNING, observations(shape)[0], None)
+
+
+def request_of() -> bytes:
+    return encode_step_request(SpecManager(specs((4,)).actions), {"action": np.int32(2)}, [1, 2])
+
+
+def serve_echo(shape: tuple[int, ...]) -> None:
+    reply = reply_of(shape)
+
+    def talk(requests: Any, context: Any) -> Iterator[bytes]:
+        for _ in requests:
+            yield reply
+
+    handler = grpc.stream_stream_rpc_method_handler(talk)
+    server = grpc.server(
+        ThreadPoolExecutor(4), handlers=(SimpleNamespace(service=lambda _: handler),)
+    )
+    print(server.add_insecure_port("127.0.0.1:0"), flush=True)
+    server.start()
+    server.wait_for_termination()
+
+
+def serve_echo_asyncio(shape: tuple[int, ...]) -> None:
+    reply = reply_of(shape)
+
+    async def talk(requests: Any, context: Any) -> None:
+        while await context.read() is not grpc.aio.EOF:
+            await context.write(reply)
+
+    async def main() -> None:
+        handler = grpc.stream_stream_rpc_method_handler(talk)
+        server = grpc.aio.server(handlers=(SimpleNamespace(service=lambda _: handler),))
+        print(server.add_insecure_port("127.0.0.1:0"), flush=True)
+        await server.start()
+        await server.wait_for_termination()
+
+    asyncio.run(main())
+
+
+def ask_ours(port: int, stack: ExitStack) -> Exchange:
+    client = stack.enter_context(Client(("127.0.0.1", port)))
+    client.connect()
+    client.join_world()
+    step, action = client.step, {"action": np.int32(2)}
+    client.step(action, NAMES)
+    return lambda: step(action, NAMES).observations["observation"]
+
+
+class OnLoop:
+    """Steps that are coroutines, all on one loop: grpcio stumbles over a second."""
+
+    _loop = asyncio.new_event_loop()
+
+    def __init__(self, port: int, stack: ExitStack) -> None:
+        self._step = self._run(self.connect(port))
+        stack.callback(lambda: self._run(self.close()))
+
+    async def connect(self, port: int) -> Any:
+        """Return the coroutine function that makes one step."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+    def _run(self, coroutine: Any) -> Any:
+        return self._loop.run_until_complete(coroutine)
+
+    def block(self, count: int) -> list[int]:
+        """The nanoseconds of each of some steps."""
+
+        async def work() -> list[int]:
+            taken = []
+            for _ in range(count):
+                begin = perf_counter_ns()
+                await self._step()
+                taken.append(perf_counter_ns() - begin)
+            return taken
+
+        times: list[int] = self._run(work())
+        return times
+
+    def __call__(self) -> Any:
+        return self._run(self._step())
+
+
+class OursOnLoop(OnLoop):
+    async def connect(self, port: int) -> Any:
+        self._client = client = AsyncClient(("127.0.0.1", port))
+        await client.connect()
+        await client.join_world()
+        action = {"action": np.int32(2)}
+        await client.step(action, NAMES)
+
+        async def step() -> Any:
+            return (await client.step(action, NAMES)).observations["observation"]
+
+        return step
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+class EchoOnLoop(OnLoop):
+    async def connect(self, port: int) -> Any:
+        self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", OPTIONS)
+        call, request = self._channel.stream_stream(METHOD)(), request_of()
+
+        async def step() -> Any:
+            await call.write(request)
+            return await call.read()
+
+        return step
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+def ask_reference(port: int, stack: ExitStack) -> Exchange:
+    channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}", OPTIONS))
+    link = stack.enter_context(connection.Connection(channel))
+    joined = link.send(dm_env_rpc_pb2.JoinWorldRequest()).specs
+    actions = spec_manager.SpecManager(joined.actions)
+    shown = spec_manager.SpecManager(joined.observations)
+    action, uids = {"action": np.int32(2)}, [1, 2]
+
+    def exchange() -> Any:
+        request = dm_env_rpc_pb2.StepRequest(
+            actions=actions.pack(action), requested_observations=uids
+        )
+        return shown.unpack(link.send(request).observations)["observation"]
+
+    return exchange
+
+
+def ask_drop_in(port: int, stack: ExitStack) -> Exchange:
+    exchange = ask_reference(port, stack)
+    rlwire.install("dm_env_rpc")
+    ours = tensor_utils.pack_tensor, tensor_utils.unpack_tensor
+    rlwire.uninstall("dm_env_rpc")
+    own = tensor_utils.pack_tensor, tensor_utils.unpack_tensor
+
+    def with_ours() -> Any:
+        tensor_utils.pack_tensor, tensor_utils.unpack_tensor = ours
+        try:
+            return exchange()
+        finally:
+            tensor_utils.pack_tensor, tensor_utils.unpack_tensor = own
+
+    return with_ours
+
+
+def ask_echo(port: int, stack: ExitStack) -> Exchange:
+    channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}", OPTIONS))
+    request = request_of()
+    requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    stack.callback(requests.put, None)
+    call = channel.stream_stream(METHOD)(iter(requests.get, None))
+
+    def exchange() -> Any:
+        requests.put(request)
+        return next(call)
+
+    return exchange
+
+
+RIVALS: dict[str, tuple[Callable[..., None], Callable[..., Any]]] = {
+    "ours": (serve_ours, ask_ours),
+    "ours, asyncio": (serve_ours_asyncio, OursOnLoop),
+    "dm_env_rpc": (serve_reference, ask_reference),
+    "dm_env_rpc with rlwire.install": (serve_drop_in, ask_drop_in),
+    "echo": (serve_echo, ask_echo),
+    "echo, asyncio": (serve_echo_asyncio, EchoOnLoop),
+}
+
+
+def start(name: str, shape: tuple[int, ...], stack: ExitStack) -> int:
+    """Start a rival's server in a process and return its port."""
+    words = [sys.executable, __file__, "serve", name, ",".join(map(str, shape))]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE)
+
+    def end() -> None:
+        process.kill()
+        process.communicate()
+
+    stack.callback(end)
+    assert process.stdout is not None
+    return int(process.stdout.readline())
+
+
+@pytest.mark.benchmark(group="dm_env_rpc step")
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", RIVALS)
+def test_step(benchmark: Any, name: str, shape: str) -> None:
+    """One step."""
+    size = SHAPES[shape][0]
+    with ExitStack() as stack:
+        exchange = RIVALS[name][1](start(name, size, stack), stack)
+        shown = exchange()
+        if not name.startswith("echo"):
+            assert any(np.array_equal(shown, each["observation"]) for each in observations(size))
+        run_benchmark(benchmark, exchange)
+
+
+def block_of(exchange: Any) -> list[int]:
+    """The nanoseconds that each step of a block takes."""
+    if isinstance(exchange, OnLoop):
+        return exchange.block(BLOCK)
+    taken = []
+    for _ in range(BLOCK):
+        begin = perf_counter_ns()
+        exchange()
+        taken.append(perf_counter_ns() - begin)
+    return taken
+
+
+def measure(shape: tuple[int, ...]) -> dict[str, float]:
+    """Median microseconds of a step of every rival, all taken in turn."""
+    taken: dict[str, list[int]] = {name: [] for name in RIVALS}
+    with ExitStack() as stack:
+        asking = {name: ask(start(name, shape, stack), stack) for name, (_, ask) in RIVALS.items()}
+        order = list(asking)
+        deadline = perf_counter_ns() + SECONDS * 1e9
+        while perf_counter_ns() < deadline:
+            for name in order:
+                # The first ones warm the caches up.
+                taken[name].extend(block_of(asking[name])[BLOCK // 10 :])
+            order.append(order.pop(0))
+    return {name: median(times) / 1e3 for name, times in taken.items()}
+
+
+def lines() -> Iterator[Line]:
+    for what, (shape, target) in SHAPES.items():
+        times = measure(shape)
+        reference = times["dm_env_rpc"]
+        for name, kind in (("ours", "echo"), ("ours, asyncio", "echo, asyncio")):
+            yield Line(f"{what}: {name}", times[name], "dm_env_rpc", reference, target, faster=True)
+            yield Line(f"{what}: {name}", times[name], kind, times[kind], 1.1)
+        name = "dm_env_rpc with rlwire.install"
+        yield Line(f"{what}: {name}", times[name], "dm_env_rpc", reference, faster=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["serve"]:
+        RIVALS[sys.argv[2]][0](tuple(int(size) for size in sys.argv[3].split(",")))
+    else:
+        print_head(
+            "A step over loopback; an echo is raw bytes of the same sizes on grpcio's public API.",
+            "dm-env-rpc",
+            "grpcio",
+        )
+        print_lines(list(lines()))
