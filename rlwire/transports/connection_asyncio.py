@@ -17,7 +17,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from rlwire.errors import (
     ConnectionClosed,
@@ -27,7 +27,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.transports.framing import FrameReader
-from rlwire.transports.interface import Buffer, StreamSession
+from rlwire.transports.interface import Buffer, Responder, StreamSession
 from rlwire.transports.sockets import Timeouts
 
 __all__ = ["AsyncConnection", "Responder", "Sweeper"]
@@ -38,19 +38,6 @@ _NOTHING = object()
 _IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
 _LAST_WORDS = 1.0  # seconds for a refused peer to take in what it is told
 _FINEST, _COARSEST = 0.01, 1.0  # seconds between two sweeps
-
-
-class Responder(Protocol):
-    """Answers one connection's events at once, on the event loop."""
-
-    def answer(self, event: Any) -> Any:
-        """Return the event to send back. What it raises is logged and closes the connection."""
-
-    def failure(self, event: Any, error: Exception) -> Any:
-        """Return what to send instead of an answer to `event` that cannot be encoded."""
-
-    def close(self) -> None:
-        """Free what the connection had; it has ended."""
 
 
 class AsyncConnection(asyncio.BufferedProtocol):
