@@ -2,11 +2,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import rlwire
 from rlwire.adapters.installing import LIBRARIES
+
+
+def run(program: str, where: Path) -> subprocess.CompletedProcess[str]:
+    """Run it away from the checkout, whose modules may not be compiled."""
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, cwd=where, capture_output=True, text=True, timeout=60)
 
 
 @pytest.mark.parametrize("name", ["numpy", "", None, "dm-env-rpc"])
@@ -27,7 +34,7 @@ def test_installing_twice_and_uninstalling_twice(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", list(LIBRARIES))
-def test_a_library_that_is_not_there_is_named(name: str) -> None:
+def test_a_library_that_is_not_there_is_named(name: str, tmp_path: Path) -> None:
     program = (
         "import sys\n"
         f"sys.modules[{name!r}] = None\n"
@@ -37,13 +44,13 @@ def test_a_library_that_is_not_there_is_named(name: str) -> None:
         "except ImportError as error:\n"
         "    print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = run(program, tmp_path)
     assert done.returncode == 0, done.stderr
     assert name in done.stdout
     assert "pip install" in done.stdout
 
 
-def test_importing_rlwire_imports_no_library() -> None:
+def test_importing_rlwire_imports_no_library(tmp_path: Path) -> None:
     program = "import sys, rlwire; print([n for n in sys.modules if n.startswith('dm_env')])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = run(program, tmp_path)
     assert done.stdout.strip() == "[]", done.stderr

@@ -85,10 +85,11 @@ def test_a_protocol_that_cannot_run_here_is_left_out(
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are listed in /proc")
-def test_ctrl_c_leaves_no_server_behind() -> None:
+def test_ctrl_c_leaves_no_server_behind(tmp_path: Path) -> None:
     pytest.importorskip("gymnasium", reason="gymnasium comes with the extra 'bench'")
     run = subprocess.Popen(
         [*RLWIRE, "--payload", "cartpole", "--seconds", "60"],
+        cwd=tmp_path,  # not the checkout, whose modules may not be compiled
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -142,6 +143,7 @@ def test_what_was_measured_before_a_failure_is_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("gymnasium", reason="gymnasium comes with the extra 'bench'")
+    pytest.importorskip("ale_py", reason="ale-py comes with the extra 'bench'")
     measured = command.measure
 
     def failing(row, seconds, cores, progress):
