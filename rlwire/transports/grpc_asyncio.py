@@ -12,9 +12,9 @@ import logging
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 from rlwire.errors import (
     ConnectionClosed,
@@ -113,7 +113,7 @@ class AioStream:
         self._writer: asyncio.Task[None] | None = None  # sends on after `send` has returned
         self._alarm: Alarm | None = None
         self._call = channel.stream_stream(opening.method)(metadata=opening.metadata)
-        self._put, self._errors = _sender(self._call)
+        self._put, self._get, self._errors = _operations(self._call)
 
     @property
     def status(self) -> StreamStatus | None:
@@ -145,6 +145,11 @@ class AioStream:
             await self.close()
             raise
         self._alarm = Alarm(self._loop, self._times, self._expire)
+
+    @property
+    def busy(self) -> bool:
+        """Whether `prepare` has anything to do."""
+        return self._writer is not None or self._waiting > self._backlog
 
     async def prepare(self) -> None:
         """As `AsyncMessageStream.prepare`; what may be too much is what was received."""
@@ -191,7 +196,7 @@ class AioStream:
                     await asyncio.wait((self._reader,))
                     self._take_from_reader()
                 elif not self._eof:
-                    self._take(await self._call.read())
+                    self._take(await self._get())
             except asyncio.CancelledError:
                 self._check_own_cancel()
             except self._errors:
@@ -262,7 +267,7 @@ class AioStream:
         try:
             while not writer.done() and self._waiting <= self._backlog:
                 if self._reader is None and not (self._receiving or self._eof):
-                    self._reader = asyncio.ensure_future(self._call.read())
+                    self._reader = asyncio.ensure_future(self._get())
                 waited = {writer} if self._reader is None else {writer, self._reader}
                 await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
                 if self._reader is not None and self._reader.done() and not self._receiving:
@@ -323,19 +328,28 @@ class AioStream:
         raise stream_failure(self.peer, self._status)
 
 
-def _sender(call: Any) -> tuple[Callable[[bytes], Any], tuple[type[Exception], ...]]:
-    """Return what sends a message over a call, and the errors that mean that the call has ended.
+_Operation: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
+
+
+def _operations(call: Any) -> tuple[_Operation, _Operation, tuple[type[Exception], ...]]:
+    """Return what sends and what receives over a call, and the errors that mean its end.
 
     The public `write` overwrites the server's status when it comes too late: a server that turns a
-    stream away would not be understood. What is below it is private to grpcio, so it is looked for.
+    stream away would not be understood. What is below it is private to grpcio, so it is looked for;
+    it is a little faster, too.
     """
     errors = (load().RpcError, asyncio.InvalidStateError)
     try:
         from grpc._cython.cygrpc import InternalError
 
-        return call._cython_call.send_serialized_message, (*errors, InternalError)
+        core = call._cython_call
+        return (
+            core.send_serialized_message,
+            core.receive_serialized_message,
+            (*errors, InternalError),
+        )
     except (ImportError, AttributeError):
-        return call.write, errors
+        return call.write, call.read, errors
 
 
 class AsyncGrpcConnection:
@@ -406,7 +420,8 @@ class AsyncGrpcConnection:
         try:
             try:
                 # First, for once the session has counted the message it must go out.
-                await stream.prepare()
+                if stream.busy:
+                    await stream.prepare()
             except LimitExceeded:
                 raise
             except BaseException:

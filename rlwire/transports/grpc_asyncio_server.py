@@ -216,9 +216,10 @@ class AsyncGrpcServer:
                     continue
                 message = None
                 for event in events:
-                    reply = responder.answer(event)
+                    reply = gate.answer(responder, event)
                     if isinstance(reply, Future):
-                        reply = await asyncio.wrap_future(reply)
+                        await _done(reply)
+                        reply = gate.result(reply)
                     await stream.send(gate.encode(session, responder, event, reply))
                 event = events = reply = None  # an array may be a view of the message
                 if session.closed:
@@ -231,6 +232,18 @@ class AsyncGrpcServer:
             return status
         except Exception as error:
             return gate.end_of(stream.peer, error)
+
+
+async def _done(future: Future[Any]) -> None:
+    """Wait until a future is done; it is cancelled if this task is."""
+    waiting = asyncio.wrap_future(future)
+    try:
+        await asyncio.wait((waiting,))
+    except asyncio.CancelledError:
+        waiting.cancel()
+        raise
+    if not waiting.cancelled():
+        waiting.exception()  # else asyncio says that nobody looked at it
 
 
 class _Stream:

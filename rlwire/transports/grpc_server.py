@@ -209,9 +209,10 @@ class GrpcServer:
                 for number, event in enumerate(events):
                     if number:
                         stream.flush()
-                    reply = responder.answer(event)
+                    reply = self._gate.answer(responder, event)
                     if isinstance(reply, Future):
-                        reply = stream.wait(reply)
+                        stream.wait(reply)
+                        reply = self._gate.result(reply)
                     yield self._gate.encode(session, responder, event, reply)
                 event = events = reply = None  # an array may be a view of the message
                 if session.closed:
@@ -220,6 +221,10 @@ class GrpcServer:
             return self._gate.end_of(peer, error)
         finally:
             self._gate.leave(peer, responder)
+
+
+class AnswerFailed(Exception):
+    """A responder raised the error that is this one's cause, whatever its kind."""
 
 
 class Gate:
@@ -330,6 +335,28 @@ class Gate:
         buffers = session.refuse(error)
         return [one_message(buffers)] if buffers else []
 
+    def answer(self, responder: Responder, event: Any) -> Any:
+        """Return the responder's answer, or a future of it.
+
+        Raises:
+            AnswerFailed: the responder raised an error.
+        """
+        try:
+            return responder.answer(event)
+        except Exception as error:
+            raise AnswerFailed from error
+
+    def result(self, future: Any) -> Any:
+        """Return the result of a future that is done.
+
+        Raises:
+            AnswerFailed: it is an error, or the future was cancelled.
+        """
+        try:
+            return future.result()
+        except Exception as error:
+            raise AnswerFailed from error
+
     def encode(self, session: Session, responder: Responder, event: Any, reply: Any) -> bytes:
         """Return the message of an answer, or of what is said instead.
 
@@ -362,7 +389,8 @@ class Gate:
         if isinstance(error, LimitExceeded) and error.limit == "max_sent":
             logger.error("%s: closed, the answer is too long: %s", peer, error)
             return StreamStatus("RESOURCE_EXHAUSTED", too_long(error))
-        logger.error("%s: closed, its responder failed", peer, exc_info=error)
+        cause = error.__cause__ if isinstance(error, AnswerFailed) else error
+        logger.error("%s: closed, its responder failed", peer, exc_info=cause)
         return StreamStatus("INTERNAL", "the server failed to answer")
 
 

@@ -325,7 +325,7 @@ class _DirectStream:
             self._sending = True
             self._await_sent()
 
-    def wait(self, future: Future[Any]) -> Any:
+    def wait(self, future: Future[Any]) -> None:
         """As `ServerStream.wait`."""
         if not future.done():
             future.add_done_callback(lambda _: self._wake())
@@ -334,7 +334,6 @@ class _DirectStream:
                     future.cancel()
                     self._raise_gone()
                 self._take(None)
-        return future.result()
 
     def stop_receiving(self) -> None:
         """From any thread: let an answer that is being made be sent, but receive no more."""

@@ -174,7 +174,7 @@ class _PublicStream:
     def flush(self) -> None:
         """As `ServerStream.flush`: grpcio sends what is yielded at once."""
 
-    def wait(self, future: Future[Any]) -> Any:
+    def wait(self, future: Future[Any]) -> None:
         """As `ServerStream.wait`."""
         changed = threading.Event()
         future.add_done_callback(lambda _: changed.set())
@@ -184,7 +184,6 @@ class _PublicStream:
         if not future.done():
             future.cancel()
             raise ConnectionClosed(f"the connection to {self.peer} broke off")
-        return future.result()
 
     def expire(self) -> None:
         """As `rlwire.transports.grpc_watchdog.Watched.expire`."""

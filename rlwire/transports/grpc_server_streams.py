@@ -55,8 +55,8 @@ class ServerStream(Protocol):
     def flush(self) -> None:
         """Send what was yielded now, since something that may take time comes before `receive`."""
 
-    def wait(self, future: Future[Any]) -> Any:
-        """Return the future's result, or raise what it raised.
+    def wait(self, future: Future[Any]) -> None:
+        """Wait until the future is done.
 
         Raises:
             ConnectionClosed: the client has gone meanwhile; the future is cancelled.

@@ -5,15 +5,27 @@ Test files load it with `importlib`, as nothing in `tests` is a package.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from concurrent.futures import Future
 from typing import Any, ClassVar
 
-from rlwire.errors import DecodeError, EncodeError, LocalProtocolError, RemoteProtocolError
+from rlwire.errors import (
+    ConnectionClosed,
+    DecodeError,
+    EncodeError,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
 from rlwire.transports.interface import Buffer
 
 METHOD = "/rlwire.test.Echo/Talk"
+
+
+def noise(size: int) -> bytes:
+    """Bytes without an order, and without a special word in front."""
+    return b"-" + os.urandom(size)
 
 
 class Session:
@@ -90,6 +102,8 @@ class Responder:
         word, _, rest = bytes(event[:40]).partition(b" ")
         if word == b"boom":
             raise ValueError("boom")
+        if word == b"lost":
+            raise ConnectionClosed("the parameter server is lost")
         if word == b"large":
             return b"l" * int(rest)
         if word == b"cannot":
@@ -104,6 +118,8 @@ class Responder:
                 return self.future
             if rest == b"fails":
                 self.future.set_exception(ValueError("the future failed"))
+            elif rest == b"cancelled":
+                self.future.cancel()
             elif rest == b"now":
                 self.future.set_result(b"now")
             else:

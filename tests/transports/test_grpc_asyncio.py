@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib.util
-import os
 import socket
 import ssl
 import sys
@@ -106,7 +105,7 @@ def test_there_and_back(run: Run, log: Any) -> None:
     async def main() -> None:
         async with serving() as server:
             async with await dial(server) as connection:
-                for body in (b"small", os.urandom(5_000), os.urandom(2_000_000), b"", b"again"):
+                for body in (b"small", echo.noise(5_000), echo.noise(2_000_000), b"", b"again"):
                     await connection.send([body[:3], memoryview(body)[3:]])
                     assert connection.pending == 1
                     assert await connection.receive() == body
@@ -150,6 +149,27 @@ def test_with_the_blocking_ones(run: Run, engine: Any) -> None:
     run(main())
 
 
+def test_grpcio_without_what_is_private(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def public(call: Any) -> Any:
+        return call.write, call.read, (grpc.RpcError, asyncio.InvalidStateError)
+
+    monkeypatch.setattr(grpc_asyncio, "_operations", public)
+
+    async def main() -> None:
+        async with serving(max_connections=1) as server, await dial(server) as connection:
+            for number in range(100):
+                await connection.send(b"%d" % number * 1000)
+            for number in range(100):
+                assert await connection.receive() == b"%d" % number * 1000
+            assert await connection.exchange(b"x") == b"x"
+            with pytest.raises(ConnectionClosed):
+                await (await dial(server)).exchange(b"x")
+            with pytest.raises(ConnectionClosed, match="INTERNAL"):
+                await connection.exchange(b"boom")
+
+    run(main())
+
+
 def test_many_requests_before_the_first_reply(run: Run) -> None:
     async def main() -> None:
         async with serving() as server, await dial(server) as connection:
@@ -164,7 +184,7 @@ def test_many_requests_before_the_first_reply(run: Run) -> None:
 
 
 def test_large_requests_with_large_replies_do_not_jam(run: Run) -> None:
-    body = os.urandom(400_000)
+    body = echo.noise(400_000)
 
     async def main() -> None:
         async with serving() as server, await dial(server) as connection:
@@ -257,13 +277,15 @@ def test_a_responder_that_raises(run: Run, log: Any) -> None:
             assert await other.exchange(b"x") == b"x"
             with pytest.raises(ConnectionClosed, match="INTERNAL: the server failed to answer"):
                 await (await dial(server)).exchange(b"boom")
-            with pytest.raises(ConnectionClosed, match="INTERNAL"):
-                await (await dial(server)).exchange(b"future fails")
+            for word in (b"future fails", b"future cancelled", b"lost "):
+                with pytest.raises(ConnectionClosed, match="INTERNAL"):
+                    await (await dial(server)).exchange(word)
             assert await other.exchange(b"x") == b"x"
 
     run(main())
     assert "ValueError: boom" in log.text
     assert "the future failed" in log.text
+    assert log.text.count("its responder failed") == 4
 
 
 def test_answers_may_be_futures(run: Run) -> None:
@@ -597,7 +619,7 @@ def test_tls(run: Run, tmp_path: Path) -> None:
         async with serving(tls=ServerTLS(names["server"], client_ca=names["ca"])) as server:
             tls = ClientTLS(names["ca"], names["client"])
             async with await dial(server, tls=tls) as connection:
-                body = os.urandom(1_000_000)
+                body = echo.noise(1_000_000)
                 assert await connection.exchange(body) == body
             with pytest.raises(ssl.SSLCertVerificationError, match="cannot connect to 127"):
                 await dial(server, tls=ClientTLS(names["other"], names["client"]))

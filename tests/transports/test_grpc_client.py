@@ -98,7 +98,7 @@ def dial(engine: str) -> Iterator[Callable[..., GrpcConnection]]:
         connection.close()
 
 
-BODIES = [b"small", os.urandom(5_000), os.urandom(2_000_000), b"", b"small again"]
+BODIES = [b"small", echo.noise(5_000), echo.noise(2_000_000), b"", b"small again"]
 
 
 def test_there_and_back(serve: Any, dial: Any) -> None:
@@ -146,7 +146,7 @@ def test_many_requests_before_the_first_reply(serve: Any, dial: Any) -> None:
 def test_large_requests_with_large_replies_do_not_jam(serve: Any, dial: Any) -> None:
     # 40 MB each way, with nobody receiving: more than any window or buffer of the system.
     connection = dial(serve())
-    body = os.urandom(400_000)
+    body = echo.noise(400_000)
     for number in range(100):
         connection.send(b"%03d" % number + body)
     for number in range(100):
@@ -285,9 +285,14 @@ def test_answers_may_be_futures(serve: Any, dial: Any, what: bytes, reply: bytes
 
 
 def test_a_future_that_fails(serve: Any, dial: Any, log: Any) -> None:
-    with pytest.raises(ConnectionClosed, match="INTERNAL"):
-        dial(serve()).exchange(b"future fails")
+    server = serve()
+    # Errors of ours, too, are not taken for the stream's when a responder raises them.
+    for word in (b"future fails", b"future cancelled", b"lost "):
+        with pytest.raises(ConnectionClosed, match="INTERNAL"):
+            dial(server).exchange(word)
     assert "the future failed" in log.text
+    assert "the parameter server is lost" in log.text
+    assert log.text.count("its responder failed") == 3
 
 
 def test_a_future_is_cancelled_when_the_client_goes(serve: Any, dial: Any, eventually: Any) -> None:
@@ -579,7 +584,7 @@ def test_nobody_listens(dial: Any) -> None:
         dial(f"127.0.0.1:{port}")
     assert time.monotonic() - begun < 2
     with pytest.raises(FileNotFoundError, match="nothing-here"):
-        dial("unix:/tmp/rlwire-nothing-here")
+        dial("unix:/nonexistent/nothing-here")
 
 
 def test_nobody_answers(dial: Any) -> None:

@@ -67,7 +67,7 @@ def test_names_of_callers_without_one() -> None:
 
 def test_targets() -> None:
     for address, target in (
-        ("unix:/tmp/x", "unix:/tmp/x"),
+        ("unix:/run/x", "unix:/run/x"),
         ("xds:5", "dns:///xds:5"),
         ("[::1]:5", "dns:///[::1]:5"),
     ):

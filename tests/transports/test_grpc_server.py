@@ -427,7 +427,7 @@ def test_tls(make: Any, dial: Any, files: Files, kind: str) -> None:
     for tls in (ServerTLS(files.server), ServerTLS(files.chain, files.key)):
         server = make(tls=tls, token="word").start()
         connection = dial(server, tls=ClientTLS(files.ca), token="word", engine=kind)
-        body = os.urandom(3_000_000)
+        body = echo.noise(3_000_000)
         assert connection.exchange(body) == body
         name = dial(f"localhost:{server.address.port}", tls=ClientTLS(files.ca), token="word")
         assert name.exchange(b"x") == b"x"
