@@ -11,16 +11,10 @@ benchmarks/bench_dm_env_rpc_steps.py` prints the ratios.
 
 from __future__ import annotations
 
-import asyncio
-import queue
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from statistics import median
-from time import perf_counter_ns
-from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -34,6 +28,18 @@ from dm_env_rpc.v1 import (
     tensor_utils,
 )
 from pairs import TINY, Line, print_head, print_lines, run_benchmark
+from rounds import (
+    OPTIONS,
+    Connected,
+    Exchange,
+    OnLoop,
+    ask_echo,
+    ask_echo_asyncio,
+    serve_echo,
+    serve_echo_asyncio,
+    start,
+    take_turns,
+)
 
 import rlwire
 from rlwire.adapters.dm_env_rpc import AsyncClient, Client, DmEnvRpcServer
@@ -53,7 +59,6 @@ BLOCK = 10 if TINY else 100
 COUNT = 8  # different observations
 METHOD = "/dm_env_rpc.v1.Environment/Process"
 RUNNING = EnvironmentStateType.RUNNING
-OPTIONS = [("grpc.max_receive_message_length", 2**26), ("grpc.use_local_subchannel_pool", 1)]
 NAMES = ("observation", "reward")
 
 # The shape of the observation; how many times faster than the reference a step aims to be.
@@ -61,8 +66,6 @@ SHAPES: dict[str, tuple[tuple[int, ...], float]] = {
     "4 floats": ((4,), 2.0),
     f"{SIDE}x{SIDE}x4 float32": ((SIDE, SIDE, 4), 8.0),
 }
-
-Exchange = Callable[[], Any]
 
 
 def observations(shape: tuple[int, ...]) -> list[dict[str, Any]]:
@@ -177,39 +180,6 @@ def request_of() -> bytes:
     return encode_step_request(SpecManager(specs((4,)).actions), {"action": np.int32(2)}, [1, 2])
 
 
-def serve_echo(shape: tuple[int, ...]) -> None:
-    reply = reply_of(shape)
-
-    def talk(requests: Any, context: Any) -> Iterator[bytes]:
-        for _ in requests:
-            yield reply
-
-    handler = grpc.stream_stream_rpc_method_handler(talk)
-    server = grpc.server(
-        ThreadPoolExecutor(4), handlers=(SimpleNamespace(service=lambda _: handler),)
-    )
-    print(server.add_insecure_port("127.0.0.1:0"), flush=True)
-    server.start()
-    server.wait_for_termination()
-
-
-def serve_echo_asyncio(shape: tuple[int, ...]) -> None:
-    reply = reply_of(shape)
-
-    async def talk(requests: Any, context: Any) -> None:
-        while await context.read() is not grpc.aio.EOF:
-            await context.write(reply)
-
-    async def main() -> None:
-        handler = grpc.stream_stream_rpc_method_handler(talk)
-        server = grpc.aio.server(handlers=(SimpleNamespace(service=lambda _: handler),))
-        print(server.add_insecure_port("127.0.0.1:0"), flush=True)
-        await server.start()
-        await server.wait_for_termination()
-
-    asyncio.run(main())
-
-
 def ask_ours(port: int, stack: ExitStack) -> Exchange:
     client = stack.enter_context(Client(("127.0.0.1", port)))
     client.connect()
@@ -219,46 +189,9 @@ def ask_ours(port: int, stack: ExitStack) -> Exchange:
     return lambda: step(action, NAMES).observations["observation"]
 
 
-class OnLoop:
-    """Steps that are coroutines, all on one loop: grpcio stumbles over a second."""
-
-    _loop = asyncio.new_event_loop()
-
-    def __init__(self, port: int, stack: ExitStack) -> None:
-        self._step = self._run(self.connect(port))
-        stack.callback(lambda: self._run(self.close()))
-
-    async def connect(self, port: int) -> Any:
-        """Return the coroutine function that makes one step."""
-        raise NotImplementedError
-
-    async def close(self) -> None:
-        raise NotImplementedError
-
-    def _run(self, coroutine: Any) -> Any:
-        return self._loop.run_until_complete(coroutine)
-
-    def block(self, count: int) -> list[int]:
-        """The nanoseconds of each of some steps."""
-
-        async def work() -> list[int]:
-            taken = []
-            for _ in range(count):
-                begin = perf_counter_ns()
-                await self._step()
-                taken.append(perf_counter_ns() - begin)
-            return taken
-
-        times: list[int] = self._run(work())
-        return times
-
-    def __call__(self) -> Any:
-        return self._run(self._step())
-
-
-class OursOnLoop(OnLoop):
-    async def connect(self, port: int) -> Any:
-        self._client = client = AsyncClient(("127.0.0.1", port))
+def ask_ours_asyncio(port: int, stack: ExitStack) -> OnLoop:
+    async def connect() -> Connected:
+        client = AsyncClient(("127.0.0.1", port))
         await client.connect()
         await client.join_world()
         action = {"action": np.int32(2)}
@@ -267,25 +200,9 @@ class OursOnLoop(OnLoop):
         async def step() -> Any:
             return (await client.step(action, NAMES)).observations["observation"]
 
-        return step
+        return step, client.close
 
-    async def close(self) -> None:
-        await self._client.close()
-
-
-class EchoOnLoop(OnLoop):
-    async def connect(self, port: int) -> Any:
-        self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", OPTIONS)
-        call, request = self._channel.stream_stream(METHOD)(), request_of()
-
-        async def step() -> Any:
-            await call.write(request)
-            return await call.read()
-
-        return step
-
-    async def close(self) -> None:
-        await self._channel.close()
+    return OnLoop(stack, connect())
 
 
 def ask_reference(port: int, stack: ExitStack) -> Exchange:
@@ -322,42 +239,26 @@ def ask_drop_in(port: int, stack: ExitStack) -> Exchange:
     return with_ours
 
 
-def ask_echo(port: int, stack: ExitStack) -> Exchange:
-    channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}", OPTIONS))
-    request = request_of()
-    requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-    stack.callback(requests.put, None)
-    call = channel.stream_stream(METHOD)(iter(requests.get, None))
-
-    def exchange() -> Any:
-        requests.put(request)
-        return next(call)
-
-    return exchange
-
-
 RIVALS: dict[str, tuple[Callable[..., None], Callable[..., Any]]] = {
     "ours": (serve_ours, ask_ours),
-    "ours, asyncio": (serve_ours_asyncio, OursOnLoop),
+    "ours, asyncio": (serve_ours_asyncio, ask_ours_asyncio),
     "dm_env_rpc": (serve_reference, ask_reference),
     "dm_env_rpc with rlwire.install": (serve_drop_in, ask_drop_in),
-    "echo": (serve_echo, ask_echo),
-    "echo, asyncio": (serve_echo_asyncio, EchoOnLoop),
+    "echo": (
+        lambda shape: serve_echo(reply_of(shape)),
+        lambda port, stack: ask_echo(port, stack, METHOD, request_of()),
+    ),
+    "echo, asyncio": (
+        lambda shape: serve_echo_asyncio(reply_of(shape)),
+        lambda port, stack: ask_echo_asyncio(port, stack, METHOD, request_of()),
+    ),
 }
 
 
-def start(name: str, shape: tuple[int, ...], stack: ExitStack) -> int:
-    """Start a rival's server in a process and return its port."""
-    words = [sys.executable, __file__, "serve", name, ",".join(map(str, shape))]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE)
-
-    def end() -> None:
-        process.kill()
-        process.communicate()
-
-    stack.callback(end)
-    assert process.stdout is not None
-    return int(process.stdout.readline())
+def ask(name: str, shape: tuple[int, ...], stack: ExitStack) -> Any:
+    """Start a rival's server in a process and return what makes one step."""
+    port = start(stack, __file__, "serve", name, ",".join(map(str, shape)))
+    return RIVALS[name][1](port, stack)
 
 
 @pytest.mark.benchmark(group="dm_env_rpc step")
@@ -367,38 +268,18 @@ def test_step(benchmark: Any, name: str, shape: str) -> None:
     """One step."""
     size = SHAPES[shape][0]
     with ExitStack() as stack:
-        exchange = RIVALS[name][1](start(name, size, stack), stack)
+        exchange = ask(name, size, stack)
         shown = exchange()
         if not name.startswith("echo"):
             assert any(np.array_equal(shown, each["observation"]) for each in observations(size))
         run_benchmark(benchmark, exchange)
 
 
-def block_of(exchange: Any) -> list[int]:
-    """The nanoseconds that each step of a block takes."""
-    if isinstance(exchange, OnLoop):
-        return exchange.block(BLOCK)
-    taken = []
-    for _ in range(BLOCK):
-        begin = perf_counter_ns()
-        exchange()
-        taken.append(perf_counter_ns() - begin)
-    return taken
-
-
 def measure(shape: tuple[int, ...]) -> dict[str, float]:
     """Median microseconds of a step of every rival, all taken in turn."""
-    taken: dict[str, list[int]] = {name: [] for name in RIVALS}
     with ExitStack() as stack:
-        asking = {name: ask(start(name, shape, stack), stack) for name, (_, ask) in RIVALS.items()}
-        order = list(asking)
-        deadline = perf_counter_ns() + SECONDS * 1e9
-        while perf_counter_ns() < deadline:
-            for name in order:
-                # The first ones warm the caches up.
-                taken[name].extend(block_of(asking[name])[BLOCK // 10 :])
-            order.append(order.pop(0))
-    return {name: median(times) / 1e3 for name, times in taken.items()}
+        asking = {name: ask(name, shape, stack) for name in RIVALS}
+        return take_turns(asking, SECONDS, BLOCK)
 
 
 def lines() -> Iterator[Line]:

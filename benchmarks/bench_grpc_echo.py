@@ -13,23 +13,30 @@ from __future__ import annotations
 
 import asyncio
 import json
-import queue
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from statistics import median
-from time import perf_counter_ns
-from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
 from grpc._cython import cygrpc
 from pairs import TINY, Line, print_head, print_lines, print_table, run_benchmark
+from rounds import (
+    OPTIONS,
+    Connected,
+    Exchange,
+    OnLoop,
+    ask_echo,
+    ask_echo_asyncio,
+    serve_echo,
+    serve_echo_asyncio,
+    start,
+    take_turns,
+)
 
 from rlwire.bench.processes import allowed_cores, pin
 from rlwire.transports import grpc_asyncio, grpc_client
@@ -41,9 +48,6 @@ REQUEST = b"q" * 64
 SIZES = (64, 1_000) if TINY else (64, 112_900)
 SECONDS = 0.05 if TINY else 12.0
 BLOCK = 10 if TINY else 200
-OPTIONS = [("grpc.max_receive_message_length", 2**26), ("grpc.use_local_subchannel_pool", 1)]
-
-Exchange = Callable[[], Any]
 
 
 class Session:
@@ -100,35 +104,6 @@ def serve_ours_asyncio(reply: bytes) -> None:
     asyncio.run(main())
 
 
-def serve_raw(reply: bytes) -> None:
-    def talk(requests: Any, context: Any) -> Iterator[bytes]:
-        for _ in requests:
-            yield reply
-
-    handler = grpc.stream_stream_rpc_method_handler(talk)
-    server = grpc.server(
-        ThreadPoolExecutor(4), handlers=(SimpleNamespace(service=lambda _: handler),)
-    )
-    print(server.add_insecure_port("127.0.0.1:0"), flush=True)
-    server.start()
-    server.wait_for_termination()
-
-
-def serve_raw_asyncio(reply: bytes) -> None:
-    async def talk(requests: Any, context: Any) -> None:
-        while await context.read() is not grpc.aio.EOF:
-            await context.write(reply)
-
-    async def main() -> None:
-        handler = grpc.stream_stream_rpc_method_handler(talk)
-        server = grpc.aio.server(handlers=(SimpleNamespace(service=lambda _: handler),))
-        print(server.add_insecure_port("127.0.0.1:0"), flush=True)
-        await server.start()
-        await server.wait_for_termination()
-
-    asyncio.run(main())
-
-
 def serve_bare(reply: bytes) -> None:
     accepting = cygrpc.CompletionQueue()
     server = cygrpc.Server((), False)
@@ -168,20 +143,6 @@ def ask_ours(port: int, size: int, stack: ExitStack, engine: Any) -> Exchange:
     )
     exchange = connection.exchange
     return lambda: exchange(REQUEST)
-
-
-def ask_raw(port: int, size: int, stack: ExitStack) -> Exchange:
-    channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}", OPTIONS))
-    requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-    stack.callback(requests.put, None)
-    call = channel.stream_stream(METHOD)(iter(requests.get, None))
-
-    def exchange() -> bytes:
-        requests.put(REQUEST)
-        reply: bytes = next(call)
-        return reply
-
-    return exchange
 
 
 def ask_bare(port: int, size: int, stack: ExitStack) -> Exchange:
@@ -229,62 +190,16 @@ def ask_socket(port: int, size: int, stack: ExitStack) -> Exchange:
     return exchange
 
 
-class OnLoop:
-    """Exchanges that are coroutines: a block of them at a time, on a loop of their own."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self.loop = asyncio.new_event_loop()
-        stack.callback(self.loop.close)
-        self.exchange: Any = None
-
-    def run(self, coroutine: Any) -> Any:
-        return self.loop.run_until_complete(coroutine)
-
-    def block(self, count: int) -> list[int]:
-        async def work() -> list[int]:
-            taken = []
-            for _ in range(count):
-                begin = perf_counter_ns()
-                await self.exchange()
-                taken.append(perf_counter_ns() - begin)
-            return taken
-
-        times: list[int] = self.run(work())
-        return times
-
-    def __call__(self) -> Any:
-        return self.run(self.exchange())
-
-
 def ask_ours_asyncio(port: int, size: int, stack: ExitStack) -> OnLoop:
-    on_loop = OnLoop(stack)
-    connection = on_loop.run(grpc_asyncio.connect(("127.0.0.1", port), METHOD, Session()))
-    stack.callback(lambda: on_loop.run(connection.close()))
-    on_loop.exchange = lambda: connection.exchange(REQUEST)
-    return on_loop
+    async def connect() -> Connected:
+        connection = await grpc_asyncio.connect(("127.0.0.1", port), METHOD, Session())
 
+        async def exchange() -> Any:
+            return await connection.exchange(REQUEST)
 
-def ask_raw_asyncio(port: int, size: int, stack: ExitStack) -> OnLoop:
-    on_loop = OnLoop(stack)
+        return exchange, connection.close
 
-    async def connect() -> Any:
-        channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", OPTIONS)
-        return channel, channel.stream_stream(METHOD)()
-
-    channel, call = on_loop.run(connect())
-
-    async def close() -> None:
-        await channel.close()
-        await asyncio.sleep(0.01)  # grpc.aio's own tasks end after that
-
-    stack.callback(lambda: on_loop.run(close()))
-
-    async def exchange() -> Any:
-        await call.write(REQUEST)
-        return await call.read()
-
-    on_loop.exchange = exchange
-    return on_loop
+    return OnLoop(stack, connect())
 
 
 RIVALS: dict[str, tuple[Callable[..., None], Callable[..., Any]]] = {
@@ -297,8 +212,14 @@ RIVALS: dict[str, tuple[Callable[..., None], Callable[..., Any]]] = {
         lambda *where: ask_ours(*where, "public"),
     ),
     "ours, asyncio": (serve_ours_asyncio, ask_ours_asyncio),
-    "grpcio": (serve_raw, ask_raw),
-    "grpcio asyncio": (serve_raw_asyncio, ask_raw_asyncio),
+    "grpcio": (
+        serve_echo,
+        lambda port, size, stack: ask_echo(port, stack, METHOD, REQUEST),
+    ),
+    "grpcio asyncio": (
+        serve_echo_asyncio,
+        lambda port, size, stack: ask_echo_asyncio(port, stack, METHOD, REQUEST),
+    ),
     "bare core": (serve_bare, ask_bare),
     "raw socket": (serve_socket, ask_socket),
 }
@@ -313,49 +234,17 @@ PAIRS: list[tuple[str, str, float | None]] = [
 ]
 
 
-def start(name: str, size: int, cores: list[int] | None, stack: ExitStack) -> int:
-    """Start a rival's server in a process and return its port."""
-    process = subprocess.Popen(
-        [sys.executable, __file__, "serve", name, str(size), json.dumps(cores)],
-        stdout=subprocess.PIPE,
-    )
-
-    def end() -> None:
-        process.kill()
-        process.communicate()
-
-    stack.callback(end)
-    assert process.stdout is not None
-    return int(process.stdout.readline())
-
-
-def block_of(exchange: Any) -> list[int]:
-    """The nanoseconds that each exchange of a block takes."""
-    if isinstance(exchange, OnLoop):
-        return exchange.block(BLOCK)
-    taken = []
-    for _ in range(BLOCK):
-        begin = perf_counter_ns()
-        exchange()
-        taken.append(perf_counter_ns() - begin)
-    return taken
+def ask(name: str, size: int, cores: list[int] | None, stack: ExitStack) -> Any:
+    """Start a rival's server in a process and return what makes one exchange."""
+    port = start(stack, __file__, "serve", name, str(size), json.dumps(cores))
+    return RIVALS[name][1](port, size, stack)
 
 
 def measure(size: int, server: list[int] | None) -> dict[str, float]:
     """Median microseconds of an exchange of every rival, all taken in turn."""
-    taken: dict[str, list[int]] = {name: [] for name in RIVALS}
     with ExitStack() as stack:
-        asking = {}
-        for name, (_, ask) in RIVALS.items():
-            asking[name] = ask(start(name, size, server, stack), size, stack)
-        order = list(asking)
-        deadline = perf_counter_ns() + SECONDS * 1e9
-        while perf_counter_ns() < deadline:
-            for name in order:
-                # The first ones warm the caches up.
-                taken[name].extend(block_of(asking[name])[BLOCK // 10 :])
-            order.append(order.pop(0))
-    return {name: median(times) / 1e3 for name, times in taken.items()}
+        asking = {name: ask(name, size, server, stack) for name in RIVALS}
+        return take_turns(asking, SECONDS, BLOCK)
 
 
 @pytest.mark.benchmark(group="gRPC echo")
@@ -364,7 +253,7 @@ def measure(size: int, server: list[int] | None) -> dict[str, float]:
 def test_exchange(benchmark: Any, name: str, size: int) -> None:
     """One exchange."""
     with ExitStack() as stack:
-        exchange = RIVALS[name][1](start(name, size, None, stack), size, stack)
+        exchange = ask(name, size, None, stack)
         assert len(exchange()) == size
         run_benchmark(benchmark, exchange)
 
