@@ -23,6 +23,7 @@ import pytest
 import rlwire
 from rlwire.adapters.relaax import RLXServer
 from rlwire.codecs import rlx
+from rlwire.codecs.dm_env_rpc import decode_tensor, encode_tensor
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = Path(rlwire.get_include())
@@ -74,6 +75,15 @@ def codec(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def tensor(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    cc = find_compiler("CC", ["cc", "gcc", "clang"])
+    folder = tmp_path_factory.mktemp("tensor")
+    shutil.copy(HERE / "tensor.c", folder)
+    run([*cc, "-std=c11", "-O2", *WARNINGS, f"-I{INCLUDE}", "tensor.c", "-o", "tensor"], cwd=folder)
+    return folder / "tensor"
+
+
+@pytest.fixture(scope="module")
 def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the built module `outside`."""
     find_compiler("CC", ["cc", "gcc", "clang"])
@@ -86,6 +96,24 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env={**os.environ, "CFLAGS": "-O0 -g0"},
     )
     return folder
+
+
+@pytest.mark.parametrize(
+    "value",
+    [np.arange(-6, 6, dtype=np.int32).reshape(3, 4), np.int32(7), np.zeros((0, 2), np.int32)],
+)
+def test_c_program_doubles_a_tensor(tensor: Path, value: Any) -> None:
+    done = subprocess.run([tensor], input=encode_tensor(value), capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert [int(word) for word in done.stderr.split()] == list(np.shape(value))
+    np.testing.assert_array_equal(decode_tensor(done.stdout), value * np.int32(2))
+
+
+def test_c_program_says_what_is_wrong_with_a_tensor(tensor: Path) -> None:
+    message = encode_tensor(np.arange(5, dtype=np.int32))[:-1] + b"\x04"  # a shape of 4
+    done = subprocess.run([tensor], input=message, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.startswith(b"byte ")
 
 
 class Balancer:
@@ -206,6 +234,7 @@ sys.path.insert(0, ".")
 import numpy as np
 import outside
 from rlwire.codecs import rlx
+from rlwire.codecs.dm_env_rpc import decode_tensor, encode_tensor
 
 state = np.arange(84 * 84, dtype=np.float32).reshape(84, 84)
 message = {"command": "update", "reward": -1.0, "state": state, "terminal": False}
