@@ -8,7 +8,6 @@ import importlib.util
 import socket
 import ssl
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
@@ -658,7 +657,6 @@ def test_an_unclosed_one_says_so(run: Run) -> None:
 
 def test_the_loop_is_not_held_up(run: Run) -> None:
     # A responder on the loop may take a lock that a thread holds: it answers then with a future.
-    assert threading.active_count() < 50
 
     async def main() -> None:
         async with serving() as server:
