@@ -92,24 +92,35 @@ class LimitExceeded(RlwireError, ValueError):
         size: what was asked for.
         offset: index of the length field in the buffer, or None when encoding.
         path: where in the message, as in `DecodeError`.
+        advice: what the caller can do about it, if there is something to say.
     """
 
     def __init__(
-        self, limit: str, maximum: int, size: int, *, offset: int | None = None, path: str = ""
+        self,
+        limit: str,
+        maximum: int,
+        size: int,
+        *,
+        offset: int | None = None,
+        path: str = "",
+        advice: str = "",
     ) -> None:
         where = "" if offset is None else f" - at byte {offset}"
         if path:
             where += (", " if where else " - at ") + path
-        super().__init__(f"{size} is over the limit {limit}={maximum}{where}")
+        tail = f": {advice}" if advice else ""
+        super().__init__(f"{size} is over the limit {limit}={maximum}{where}{tail}")
         self.limit = limit
         self.maximum = maximum
         self.size = size
         self.offset = offset
         self.path = path
+        self.advice = advice
 
     def __reduce__(self) -> _Rebuilt:
         arguments = (self.limit, self.maximum, self.size)
-        return _rebuild, (type(self), arguments, {"offset": self.offset, "path": self.path})
+        keywords = {"offset": self.offset, "path": self.path, "advice": self.advice}
+        return _rebuild, (type(self), arguments, keywords)
 
 
 class LocalProtocolError(RlwireError):

@@ -55,6 +55,10 @@ def test_the_tree_is_the_one_of_the_docstring() -> None:
             "65 is over the limit depth=64 - at byte 9, $.a",
         ),
         (
+            LimitExceeded("depth", 64, 65, offset=9, advice="nest less"),
+            "65 is over the limit depth=64 - at byte 9: nest less",
+        ),
+        (
             MissingExtra("ale_py", "bench"),
             "ale_py is not installed; it comes with the extra 'bench': pip install 'rlwire[bench]'",
         ),
@@ -84,6 +88,7 @@ def test_attributes() -> None:
         DecodeError("why", offset=3, path="$.a"),
         LimitExceeded("items", 5, 6, offset=1, path="$"),
         LimitExceeded("items", 5, 6),
+        LimitExceeded("items", 5, 6, advice="send fewer"),
         MissingExtra("rich", "bench"),
         errors.PeerError("text"),
         errors.ConnectionClosed("text"),

@@ -1,4 +1,4 @@
-"""Addresses of stream sockets: what users write, and what the socket module takes.
+"""Addresses of stream and datagram sockets: what users write, and what the socket module takes.
 
 No sockets are opened here; `Address.resolve` may ask the system's resolver.
 """
@@ -19,12 +19,12 @@ _UNIX_PATH_MAX = 107 if sys.platform.startswith("linux") else 103
 
 @dataclass(frozen=True)
 class Address:
-    """A TCP address (``host`` and ``port``) or a unix socket (``path``).
+    """A TCP or UDP address (``host`` and ``port``) or a unix socket (``path``).
 
     Attributes:
         host: name or number, IPv6 without brackets; empty for a unix socket.
         port: 0 to 65535; 0 lets the system choose one to listen on.
-        path: file name of a unix socket; empty for TCP.
+        path: file name of a unix socket; empty otherwise.
     """
 
     host: str = ""
@@ -50,16 +50,21 @@ class Address:
             return f"unix:{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def resolve(self, *, listen: bool = False) -> list[tuple[int, Any]]:
+    def resolve(self, *, listen: bool = False, datagram: bool = False) -> list[tuple[int, Any]]:
         """Return (family, socket address) pairs in the order to try them.
 
         Args:
             listen: for binding. IPv4 then comes first, because a name such as localhost may
                 mean ::1 too, and RELAAX's own clients open IPv4 sockets only.
+            datagram: for UDP. IPv4 comes first at both ends, because a client that sends to an
+                address where nobody listens does not notice, and so cannot try the next.
 
         Raises:
+            ValueError: datagrams do not go over unix sockets here.
             socket.gaierror: the name is not known.
         """
+        if self.path and datagram:
+            raise ValueError(f"{self}: datagrams go over UDP only, use host:port")
         if self.path:
             if not hasattr(socket, "AF_UNIX"):
                 raise OSError(f"{self}: this system has no unix sockets, use host:port")
@@ -67,11 +72,11 @@ class Address:
         found = socket.getaddrinfo(
             self.host,
             self.port,
-            type=socket.SOCK_STREAM,
+            type=socket.SOCK_DGRAM if datagram else socket.SOCK_STREAM,
             flags=socket.AI_PASSIVE if listen else 0,
         )
         pairs = [(int(family), sockaddr) for family, _, _, _, sockaddr in found]
-        if listen:
+        if listen or datagram:
             pairs.sort(key=lambda pair: pair[0] != socket.AF_INET)
         return pairs
 

@@ -1,14 +1,15 @@
 """What a transport asks of a session and of what answers, and what a message stream offers both.
 
-`Session` and `Responder` are the whole of what this folder knows about protocols. The sessions
-themselves live in `rlwire.sessions`; they do not inherit from these classes, they only have these
-methods. `MessageStream` is the whole of what the code that drives a session over gRPC knows about
-the gRPC implementation below it: another one takes its place by having these methods.
+`Session`, `DatagramSession` and `Responder` are the whole of what this folder knows about
+protocols. The sessions themselves live in `rlwire.sessions`; they do not inherit from these
+classes, they only have these methods. `MessageStream` is the whole of what the code that drives a
+session over gRPC knows about the gRPC implementation below it: another one takes its place by
+having these methods.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -17,7 +18,9 @@ from rlwire.errors import RlwireError
 __all__ = [
     "AsyncMessageStream",
     "Buffer",
+    "DatagramSession",
     "MessageStream",
+    "Peer",
     "Responder",
     "Session",
     "StreamSession",
@@ -27,6 +30,10 @@ __all__ = [
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """What goes over a wire: ``len()`` of it is its size in bytes (a memoryview has one dimension
 and format ``B``)."""
+
+Peer: TypeAlias = Hashable
+"""Whom a datagram comes from or goes to; over UDP the socket module's address. The same peer is
+equal in both directions, so sessions keep what they know of it in a dictionary."""
 
 
 class Session(Protocol):
@@ -66,8 +73,8 @@ class Session(Protocol):
     def next_deadline(self) -> float | None:
         """Return when the protocol's next timed rule falls due, in `time.monotonic` seconds.
 
-        None when it has none. Datagram transports ask; the byte stream transports do not, since
-        no protocol over a stream has timed rules.
+        None when it has none. The byte stream transports do not ask, since no protocol over a
+        stream has timed rules; those over datagrams have, see `DatagramSession`.
         """
 
 
@@ -97,6 +104,41 @@ class StreamSession(Session, Protocol):
 
         The transport puts that byte on a 64-byte border, so that the array can be used in place.
         """
+
+
+class DatagramSession(Protocol):
+    """Who may say what when, and say again when, over datagrams that may be lost.
+
+    Values in, datagrams out. No I/O and no clock: ``now`` is in seconds of any clock that never
+    goes backward, always the same one, and never less than in the call before. One thread.
+
+    A session has one port: it may have many peers there, or one. Whoever drives it asks, after
+    each call of `receive` or `advance` and of the session's own methods, for `datagrams` and
+    then for `next_deadline`; several received datagrams may share one such round.
+    """
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more will be sent, nor anything received be of use.
+
+        What `datagrams` still gives is sent.
+        """
+
+    def receive(self, datagram: Buffer, peer: Peer, now: float) -> list[Any]:
+        """Take one datagram and return its events, often none.
+
+        Nothing that a peer sends may raise: what is wrong is dropped, and counted. The buffer is
+        the session's to keep.
+        """
+
+    def advance(self, now: float) -> list[Any]:
+        """Do what fell due by ``now`` and return its events. Early calls do nothing."""
+
+    def next_deadline(self) -> float | None:
+        """Return when `advance` should be called next, on ``now``'s clock; None for never."""
+
+    def datagrams(self) -> list[tuple[bytes, Peer]]:
+        """Return what is to be sent now, in order, and forget it."""
 
 
 class Responder(Protocol):

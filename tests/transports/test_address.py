@@ -81,3 +81,25 @@ def test_a_system_without_unix_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(socket, "AF_UNIX")
     with pytest.raises(OSError, match="no unix sockets"):
         parse("unix:/x").resolve()
+
+
+def test_datagrams_go_to_ipv4_first_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def found(*_: object, **options: object) -> list[object]:
+        asked.append(options["type"])
+        return [
+            (socket.AF_INET6, 0, 17, "", ("::1", 1, 0, 0)),
+            (socket.AF_INET, 0, 17, "", ("", 1)),
+        ]
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    for listen in (False, True):
+        pairs = parse("localhost:1").resolve(listen=listen, datagram=True)
+        assert [family for family, _ in pairs] == [socket.AF_INET, socket.AF_INET6]
+    assert asked == [socket.SOCK_DGRAM] * 2
+
+
+def test_no_datagrams_over_unix_sockets() -> None:
+    with pytest.raises(ValueError, match=r"unix:/x: datagrams go over UDP only, use host:port"):
+        parse("unix:/x").resolve(datagram=True)

@@ -1,0 +1,341 @@
+"""Enciphered, authenticated datagrams with a key that both ends were given beforehand.
+
+What a datagram looks like; integers are little-endian::
+
+    byte    0        version, 1
+    bytes   1 .. 16  sender id: 16 random bytes, new for each cipher object
+    bytes  17 .. 24  counter, unsigned
+    bytes  25 ..     the message, enciphered, and 16 bytes of tag behind it
+
+    key   = HKDF-SHA256(secret, salt = sender id, info = "rlwire datagram v1 client" or
+            "rlwire datagram v1 server", whichever the SENDER is, length = 32)
+    nonce = 4 zero bytes, then the 8 bytes of the counter
+    ChaCha20-Poly1305 (RFC 8439) with the 25 bytes before the message as associated data
+
+The counter is the larger of "the last one plus 1" and the Unix time in units of 2**-20 seconds. So
+it always grows, also when the clock is set back, and no nonce is used twice with a key; and it
+tells when the datagram was sent, give or take the clocks. A receiver
+
+1. drops what is shorter than 41 bytes (``short``) or has another version (``version``);
+2. drops the first datagram of a sender id that it does not know, unless its counter lies within
+   `clock_skew` seconds of its own clock (``stale``);
+3. drops what was not enciphered with this key by the other role (``key``): another secret, a
+   changed byte, our own datagrams sent back to us;
+4. drops counters that it has seen, or that are older than the `window` newest of the sender
+   (``replay``). Nothing is remembered of a datagram that did not pass step 3.
+
+The senders remembered are at most `senders`. One that was not heard for longest is forgotten for
+a new one, but only once all its datagrams are too old for step 2: nothing that was recorded before
+can be brought back then. Until then the new one is dropped (``full``). Only whoever has the secret
+can fill the table.
+
+What it protects: nobody without the secret can read a message, change one, make one up, or have one
+taken twice. What it does not:
+
+- Whoever has the secret can read everything and speak as anyone: clients are not told apart.
+- No forward secrecy: with the secret, all that was recorded before can be read.
+- Addresses, sizes and times are open. Somebody in between can drop, delay or reorder datagrams,
+  and deliver one from another address than it was sent from, if the original does not arrive.
+- A receiver that starts anew knows no counters: what was recorded in the last `clock_skew` seconds
+  it may take once more; so it may, for senders it has forgotten, if its clock is set back. Two
+  ciphers do not share what they have seen, so give all ports of a server the same one.
+- Clocks that differ by more than `clock_skew` keep the ends apart (``stale``).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import stat
+import threading
+import time
+import weakref
+from array import array
+from bisect import bisect_left
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from itertools import islice
+from typing import Any, Literal, TypeAlias
+
+from rlwire.errors import MissingExtra
+from rlwire.transports.interface import Buffer
+
+__all__ = ["OVERHEAD", "DatagramCipher", "load_key", "new_key", "save_key"]
+
+logger = logging.getLogger(__name__)
+
+Role: TypeAlias = Literal["client", "server"]
+_Path: TypeAlias = "str | os.PathLike[str]"
+_Crypt: TypeAlias = Callable[[bytes, Buffer, Buffer], bytes]  # nonce, data, associated data
+
+_VERSION = 1
+_HEADER = 25
+_TAG = 16
+_KEY = 32
+_UNIT = 2**20  # counts a second
+
+OVERHEAD = _HEADER + _TAG
+"""Bytes that a datagram is longer than its message."""
+
+# How many of the longest silent senders are looked at for one that can be forgotten: one with a
+# clock far ahead must not be in the way of all others.
+_LOOK_AT = 16
+
+
+class DatagramCipher:
+    """One end's cipher; it may be shared by that end's sockets and threads.
+
+    A copy, an unpickled one and one in a forked process get a sender id of their own. A virtual
+    machine that is cloned while it runs must make its ciphers anew.
+
+    Args:
+        key: the shared secret, 32 bytes; see `new_key` and `load_key`.
+        role: which end this is. What both ends send is enciphered with different keys.
+        clock_skew: seconds that the two ends' clocks may differ. 60: unsynchronised machines
+            are seldom further apart, and a recorded datagram soon goes stale.
+        window: how many of the newest datagrams of a sender may arrive in any order. 1,024:
+            seconds of traffic, at up to 10 KiB a sender.
+        senders: how many to remember.
+        clock: the Unix time in seconds.
+
+    Attributes:
+        role: as given.
+        dropped: how many datagrams were dropped, by reason; see the module's text.
+
+    Raises:
+        ValueError: the key has another length, or the role is neither.
+        MissingExtra: the package cryptography is not installed.
+    """
+
+    def __init__(
+        self,
+        key: bytes,
+        role: Role,
+        *,
+        clock_skew: float = 60.0,
+        window: int = 1024,
+        senders: int = 4096,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if not isinstance(key, bytes) or len(key) != _KEY:
+            got = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
+            raise ValueError(f"the key must be {_KEY} bytes, not {got}; see new_key and load_key")
+        if role not in ("client", "server"):
+            raise ValueError(f"role must be 'client' or 'server', not {role!r}")
+        if not clock_skew > 0 or window < 1 or senders < 1:
+            raise ValueError("clock_skew, window and senders must be positive")
+        self.role: Role = role
+        self._other: Role = "client" if role == "server" else "server"
+        self.dropped: Counter[str] = Counter()
+        self._settings = {"clock_skew": clock_skew, "window": window, "senders": senders}
+        self._key = key
+        self._skew = round(clock_skew * _UNIT)
+        self._window = window
+        self._capacity = senders
+        self._clock = clock
+        self._aead, self._derive, self._invalid = _primitives()
+        self._known: OrderedDict[bytes, _Sender] = OrderedDict()
+        self._counter = 0
+        self._begin()
+        _ciphers.add(self)
+
+    def __repr__(self) -> str:
+        return f"<DatagramCipher {self.role} {self._head[1:5].hex()}>"
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _rebuild, (self._key, self.role, self._settings, self._clock)
+
+    @property
+    def overhead(self) -> int:
+        """Bytes that a datagram is longer than its message."""
+        return OVERHEAD
+
+    def seal(self, data: Buffer) -> bytes:
+        """Return the datagram that carries `data`."""
+        with self._lock:
+            count = int(self._clock() * _UNIT)
+            if count <= self._counter:
+                count = self._counter + 1
+            self._counter = count
+            encrypt, head = self._encrypt, self._head
+        stamp = count.to_bytes(8, "little")
+        head += stamp
+        return head + encrypt(b"\0\0\0\0" + stamp, data, head)
+
+    def open(self, data: Buffer, now: float | None = None) -> bytes | None:
+        """Return what a datagram carries, None if it is dropped; `dropped` then counts it.
+
+        Args:
+            data: the datagram.
+            now: the Unix time; by default the clock's.
+        """
+        with self._lock:
+            message = self._open(data, self._clock() if now is None else now)
+            if isinstance(message, bytes):
+                return message
+            self.dropped[message] += 1
+            return None
+
+    def _open(self, data: Buffer, now: float) -> bytes | str:
+        """Return the message, or the reason why there is none."""
+        if len(data) < OVERHEAD:
+            return "short"
+        if data[0] != _VERSION:
+            return "version"
+        name = bytes(data[1:17])
+        stamp = bytes(data[17:_HEADER])
+        count = int.from_bytes(stamp, "little")
+        present = int(now * _UNIT)
+        known = self._known.get(name)
+        if known is None:
+            if abs(count - present) > self._skew:
+                return "stale"
+            sender = _Sender(self._cipher(name, self._other).decrypt)
+        else:
+            sender = known
+            if not sender.is_new(count):
+                return "replay"
+        try:
+            message = sender.decrypt(b"\0\0\0\0" + stamp, data[_HEADER:], data[:_HEADER])
+        except self._invalid:
+            return "key"
+        if known is not None:
+            self._known.move_to_end(name)
+        elif len(self._known) < self._capacity or self._forget_one(present):
+            self._known[name] = sender
+        else:
+            return "full"
+        sender.accept(count, self._window)
+        return message
+
+    def _begin(self) -> None:
+        """Take a new sender id, and a new lock: a fork may have left the old one locked."""
+        name = secrets.token_bytes(16)
+        self._lock = threading.Lock()
+        self._head = bytes([_VERSION]) + name
+        self._encrypt: _Crypt = self._cipher(name, self.role).encrypt
+
+    def _cipher(self, name: bytes, role: Role) -> Any:
+        return self._aead(self._derive(self._key, name, f"rlwire datagram v1 {role}".encode()))
+
+    def _forget_one(self, present: int) -> bool:
+        for name, sender in islice(self._known.items(), _LOOK_AT):
+            if sender.newest < present - self._skew:
+                del self._known[name]
+                return True
+        return False
+
+
+class _Sender:
+    """What is known of a sender: its key, and its newest counters in ascending order.
+
+    Counters are times and so have gaps, which is why this is no bitmap.
+    """
+
+    __slots__ = ("_floor", "_seen", "decrypt")
+
+    def __init__(self, decrypt: _Crypt) -> None:
+        self.decrypt = decrypt
+        self._seen = array("Q")
+        self._floor = -1
+
+    @property
+    def newest(self) -> int:
+        return self._seen[-1]
+
+    def is_new(self, count: int) -> bool:
+        seen = self._seen
+        if count > seen[-1]:
+            return True
+        if count <= self._floor:
+            return False
+        return seen[bisect_left(seen, count)] != count
+
+    def accept(self, count: int, window: int) -> None:
+        seen = self._seen
+        if not seen or count > seen[-1]:
+            seen.append(count)
+        else:
+            seen.insert(bisect_left(seen, count), count)
+        # Cutting off a quarter at a time is cheaper than one by one.
+        if len(seen) >= window:
+            self._floor = seen[-window]
+            if len(seen) >= window + window // 4 + 1:
+                del seen[:-window]
+
+
+_ciphers: weakref.WeakSet[DatagramCipher] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    # Parent and child would go on with the same key and counters: the same nonces twice.
+    for cipher in list(_ciphers):
+        cipher._begin()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _rebuild(key: bytes, role: Role, settings: dict[str, Any], clock: Any) -> DatagramCipher:
+    return DatagramCipher(key, role, clock=clock, **settings)
+
+
+def _primitives() -> tuple[Any, Callable[[bytes, bytes, bytes], bytes], type[Exception]]:
+    try:
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+    except ImportError as error:
+        raise MissingExtra("cryptography", "crypto") from error
+
+    def derive(key: bytes, salt: bytes, info: bytes) -> bytes:
+        return HKDF(SHA256(), _KEY, salt, info).derive(key)
+
+    return ChaCha20Poly1305, derive, InvalidTag
+
+
+def new_key() -> bytes:
+    """Return a new random key."""
+    return secrets.token_bytes(_KEY)
+
+
+def save_key(key: bytes, path: _Path) -> None:
+    """Write a key to a new file, in hexadecimal digits, that only its owner may read.
+
+    Raises:
+        FileExistsError: there is such a file; keys are not overwritten.
+    """
+    if len(key) != _KEY:
+        raise ValueError(f"the key must be {_KEY} bytes, not {len(key)}")
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(file, "w", encoding="ascii") as text:
+        text.write(key.hex() + "\n")
+
+
+def load_key(path: _Path) -> bytes:
+    """Return the key in a file: 64 hexadecimal digits with white space around, or 32 bytes.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it holds no key.
+    """
+    with open(path, "rb") as file:
+        data = file.read(1024)
+        mode = os.fstat(file.fileno()).st_mode
+    if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        logger.warning("%s: others than its owner may use this key: chmod 600", os.fspath(path))
+    if len(data) == _KEY:
+        return data
+    try:
+        key = bytes.fromhex(data.decode("ascii"))
+    except ValueError:
+        key = b""
+    if len(key) != _KEY:
+        raise ValueError(
+            f"{os.fspath(path)!r} holds no key: {2 * _KEY} hexadecimal digits or {_KEY} bytes "
+            f"are expected"
+        )
+    return key

@@ -1,0 +1,110 @@
+"""Ticks at a fixed rate that never drift: tick n is due at start + n / rate, come what may."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable
+
+__all__ = ["Pacer"]
+
+# What event loops can wait for: they round to milliseconds, uvloop also downward. Asking for less
+# would return at once, again and again.
+_SHORTEST_WAIT = 0.001
+
+
+class Pacer:
+    """Says when the next tick is due, and waits for it.
+
+    Times are computed from the number of the tick, never from the tick before, so neither a late
+    wake-up nor a rounding error adds up. A tick that is late is given at once; ticks whose whole
+    period went by meanwhile are skipped and counted, so a slow step does not make the following
+    ones hurry.
+
+    Args:
+        rate: ticks a second.
+        clock: seconds that never go backward.
+        sleep: what `wait` sleeps with.
+        sleep_async: what `wait_async` sleeps with.
+
+    Attributes:
+        rate: as given.
+        tick: the number of the last tick that was waited for; -1 before the first.
+        missed: how many ticks were skipped.
+    """
+
+    __slots__ = ("_clock", "_sleep", "_sleep_async", "_start", "missed", "rate", "tick")
+
+    def __init__(
+        self,
+        rate: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+        sleep_async: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        if not (rate > 0 and math.isfinite(rate)):
+            raise ValueError(f"rate must be positive and finite, not {rate!r}")
+        self.rate = rate
+        self.tick = -1
+        self.missed = 0
+        self._clock = clock
+        self._sleep = sleep
+        self._sleep_async = sleep_async
+        self._start: float | None = None
+
+    def restart(self, *, at: float | None = None) -> None:
+        """Begin again: tick 0 is due at `at`, by default now. `missed` goes on counting."""
+        self._start = self._clock() if at is None else at
+        self.tick = -1
+
+    def due(self) -> float:
+        """Return when the next tick is due, on the pacer's clock.
+
+        Tick 0 is due when it is first asked for, so time spent before counts for nothing.
+        """
+        if self._start is None:
+            self._start = self._clock()
+        return self._start + (self.tick + 1) / self.rate
+
+    def delay(self) -> float:
+        """Return the seconds until the next tick, 0.0 if it is due."""
+        due = self.due()
+        return max(0.0, due - self._clock())
+
+    def advance(self) -> int:
+        """Take the next tick, without waiting, and return how many were skipped before it.
+
+        For loops of one's own; call it once `delay` is zero.
+        """
+        due = self.due()
+        assert self._start is not None
+        now = self._clock()
+        skipped = 0
+        if now >= due + 1 / self.rate:
+            newest = math.floor((now - self._start) * self.rate)
+            # The product may round up to a tick that is not due yet.
+            while self._start + newest / self.rate > now:
+                newest -= 1
+            skipped = max(0, newest - self.tick - 1)
+        self.tick += 1 + skipped
+        self.missed += skipped
+        return skipped
+
+    def wait(self) -> int:
+        """Wait until the next tick is due, and return how many were skipped before it."""
+        while (delay := self.delay()) > 0:
+            self._sleep(delay)
+        return self.advance()
+
+    async def wait_async(self) -> int:
+        """As `wait`, for a task; it lets other tasks run even when the tick is late.
+
+        An event loop keeps time to about a millisecond; that does not add up either.
+        """
+        delay = self.delay()
+        await self._sleep_async(delay)
+        while (delay := self.delay()) > 0:
+            await self._sleep_async(max(delay, _SHORTEST_WAIT))
+        return self.advance()

@@ -1,0 +1,208 @@
+"""Blocking UDP: a `DatagramConnection` drives a client's session in the thread that waits.
+
+The event loop's counterpart, which servers use, is in `rlwire.transports.udp_asyncio`; addresses
+and errors are explained in `rlwire.transports.udp_sockets`. A client::
+
+    make_session = lambda server: ClientSession("city", 7, server)
+    with udp.connect("127.0.0.1:32322", make_session) as connection:
+        connection.session.request_lobby(connection.now())
+        events = connection.wait(timeout=1.0)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from threading import get_ident
+from time import monotonic
+from types import TracebackType
+from typing import Any
+
+from rlwire.errors import ConnectionClosed, LocalProtocolError
+from rlwire.transports.address import AddressLike, parse
+from rlwire.transports.interface import DatagramSession, Peer
+from rlwire.transports.udp_sockets import (
+    LONGEST,
+    DatagramCounters,
+    DatagramSocket,
+    bind,
+    dial,
+)
+
+__all__ = [
+    "LONGEST",
+    "DatagramConnection",
+    "DatagramCounters",
+    "DatagramSocket",
+    "bind",
+    "connect",
+    "dial",
+]
+
+# Windows does not interrupt a wait for sockets when Ctrl-C is pressed.
+_LONGEST_SLEEP = 0.5 if sys.platform == "win32" else None
+
+# Selectors round to milliseconds; a session that asks for less must not keep the core busy.
+_SHORTEST_SLEEP = 0.001
+
+
+class DatagramConnection:
+    """Drives a client's session over a socket, in the thread that waits.
+
+    It belongs to the thread that first waits or flushes. `close` may be called from any thread.
+    Ctrl-C interrupts a wait, and one may wait again.
+
+    Args:
+        session: a new session.
+        sock: from `dial`; closed with the connection.
+
+    Attributes:
+        session, sock: as given. The session's own methods may be called between two waits; what
+            they want to send goes out with the next `wait` or `flush`.
+    """
+
+    def __init__(self, session: DatagramSession, sock: DatagramSocket) -> None:
+        self.session = session
+        self.sock = sock
+        self._owner = 0
+        self._closed = False
+        sock.hear_refusals()
+        self._selector = selectors.DefaultSelector()
+        self._wake, self._waker = socket.socketpair()
+        self._selector.register(sock.raw, selectors.EVENT_READ)
+        self._selector.register(self._wake, selectors.EVENT_READ)
+
+    def __enter__(self) -> DatagramConnection:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, or the session is over."""
+        return self._closed or self.session.closed
+
+    @staticmethod
+    def now() -> float:
+        """Return the time for the session's methods."""
+        return monotonic()
+
+    def statistics(self) -> dict[str, int]:
+        """Return the socket's counts, `DatagramSocket.statistics`."""
+        return self.sock.statistics()
+
+    def wait(self, timeout: float | None = None) -> list[Any]:
+        """Send, receive and repeat as the session says, until there are events.
+
+        Args:
+            timeout: seconds; 0 only takes what is there, None waits for ever.
+
+        Returns:
+            The events, empty if the time ran out before there were any.
+
+        Raises:
+            ConnectionClosed: there is nothing to wait for: it was closed, or the session is over
+                and its last events were returned before.
+            LimitExceeded: the session gave a datagram over the socket's limit.
+            LocalProtocolError: it is another thread's.
+        """
+        self._check()
+        session = self.session
+        until = None if timeout is None else monotonic() + timeout
+        while True:
+            now = monotonic()
+            events: list[Any] = []
+            for datagram, peer in self.sock.receive_batch():
+                events += session.receive(datagram, peer, now)
+            deadline = session.next_deadline()
+            if deadline is not None and deadline <= now:
+                events += session.advance(now)
+                deadline = session.next_deadline()
+            self.sock.send_batch(session.datagrams())
+            if events:
+                return events
+            if session.closed:
+                raise ConnectionClosed(f"{self._name()}: the session is over")
+            if until is not None and now >= until:
+                return []
+            self._sleep(min(t for t in (until, deadline, float("inf")) if t is not None) - now)
+            self._check()
+
+    def flush(self) -> None:
+        """Send what the session has to send, without waiting; errors as for `wait`."""
+        self._check()
+        self.sock.send_batch(self.session.datagrams())
+
+    def close(self) -> None:
+        """Close the socket; a thread that waits wakes up with ConnectionClosed.
+
+        What the session has to send is not sent any more. Only the owner frees the socket, at
+        once or when it wakes up: another could take it away under the owner's hands.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._owner in (0, get_ident()) or not _runs(self._owner):
+            self._free()
+        else:
+            with contextlib.suppress(OSError):
+                self._waker.send(b"\0")
+
+    def _free(self) -> None:
+        self._selector.close()
+        self.sock.close()
+        self._wake.close()
+        self._waker.close()
+
+    def _check(self) -> None:
+        if self._owner != get_ident():
+            if self._owner != 0:
+                raise LocalProtocolError(
+                    f"the connection to {self._name()} belongs to the thread that first used it "
+                    f"({self._owner}), not to this one ({get_ident()}); give each thread its own"
+                )
+            self._owner = get_ident()
+        if self._closed:
+            self._free()
+            raise ConnectionClosed(f"{self._name()}: closed on this side")
+
+    def _sleep(self, seconds: float) -> None:
+        seconds = max(_SHORTEST_SLEEP, seconds)
+        if _LONGEST_SLEEP is not None:
+            seconds = min(seconds, _LONGEST_SLEEP)
+        self._selector.select(None if seconds == float("inf") else seconds)
+
+    def _name(self) -> str:
+        return str(parse(self.sock.remote or self.sock.address))  # type: ignore[arg-type]
+
+
+def connect(
+    address: AddressLike, make_session: Callable[[Peer], DatagramSession], **options: Any
+) -> DatagramConnection:
+    """Return a connection with a socket of its own. Nothing is sent before the session says so.
+
+    Args:
+        address: the server's.
+        make_session: called with the server's address as the socket module writes it.
+        options: as for `dial`; errors too.
+    """
+    sock = dial(address, **options)
+    try:
+        return DatagramConnection(make_session(sock.remote), sock)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _runs(ident: int) -> bool:
+    return any(thread.ident == ident for thread in threading.enumerate())

@@ -1,0 +1,366 @@
+"""UDP over asyncio or uvloop: a `DatagramEndpoint` drives one session, of a server or a client.
+
+A server has an endpoint a port; all run on one event loop::
+
+    endpoint = await udp_asyncio.serve("127.0.0.1:32322", session, on_events=react)
+
+A client waits for its events::
+
+    async with await udp_asyncio.connect("127.0.0.1:32322", make_session) as endpoint:
+        endpoint.session.request_lobby(endpoint.now())
+        events = await endpoint.wait(timeout=1.0)
+
+Addresses and errors are explained in `rlwire.transports.udp_sockets`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from threading import get_ident
+from time import monotonic
+from types import TracebackType
+from typing import Any
+
+from rlwire.errors import ConnectionClosed, LocalProtocolError
+from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.interface import DatagramSession, Peer
+from rlwire.transports.udp_sockets import DatagramSocket, SeldomLog, bind, dial
+
+__all__ = ["DatagramEndpoint", "connect", "serve"]
+
+logger = logging.getLogger(__name__)
+
+# Event loops keep time to a millisecond; uvloop rounds down, and would wake us early and often.
+_SHORTEST_DELAY = 0.001
+
+_MOST_EVENTS = 65_536
+
+
+class DatagramEndpoint:
+    """Drives a session over a socket, on the running event loop; made by `serve` and `connect`.
+
+    Datagrams are received straight from the socket when the loop says that there are some, at
+    most `batch` before other sockets and timers have their turn; one timer follows the session's
+    deadline. Sending never waits: what the system has no room for is dropped and counted.
+
+    What a session or `on_events` raises is logged (each text once in 10 seconds), counted in
+    `failures` and ends nothing.
+
+    Where the loop cannot watch sockets (Windows' default loop), asyncio's own datagram transport
+    receives; it costs more for each datagram, and its buffers have asyncio's size.
+
+    Args:
+        session: the session.
+        sock: from `bind` or `dial`; closed with the endpoint.
+        on_events: called with each list of events, never empty, between receiving and sending.
+            Without it they are kept for `wait`, the newest 65,536.
+        batch: how many datagrams to receive before the loop goes on.
+
+    Attributes:
+        session, sock: as given. Call `flush` after calling the session's methods.
+        failures: how many times the session or `on_events` raised.
+        lost_events: how many events nobody waited for in time.
+    """
+
+    def __init__(
+        self,
+        session: DatagramSession,
+        sock: DatagramSocket,
+        *,
+        on_events: Callable[[list[Any]], object] | None = None,
+        batch: int = 64,
+    ) -> None:
+        if batch < 1:
+            raise ValueError(f"batch must be at least 1, not {batch}")
+        self.session = session
+        self.sock = sock
+        self.failures = 0
+        self.lost_events = 0
+        self._batch = batch
+        self._on_events = on_events or self._keep
+        self._events: deque[Any] = deque(maxlen=_MOST_EVENTS)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        self._transport: asyncio.DatagramTransport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
+        self._waiter: asyncio.Future[None] | None = None
+        self._closed = False
+        self._log = SeldomLog(logger)
+
+    async def __aenter__(self) -> DatagramEndpoint:
+        return self if self._loop is not None else await self.start()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        """Yield the events one by one, to the session's end."""
+        with contextlib.suppress(ConnectionClosed):
+            while True:
+                for event in await self.wait():
+                    yield event
+
+    @property
+    def address(self) -> Address:
+        """Where it is bound, with the port that the system chose."""
+        return self.sock.address
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, or the session is over."""
+        return self._closed
+
+    @staticmethod
+    def now() -> float:
+        """Return the time for the session's methods."""
+        return monotonic()
+
+    def statistics(self) -> dict[str, int]:
+        """Return the socket's counts, `failures` and `lost_events`."""
+        return {
+            **self.sock.statistics(), "failures": self.failures, "lost_events": self.lost_events
+        }  # fmt: skip
+
+    async def start(self) -> DatagramEndpoint:
+        """Begin to receive, on the running loop, and send what the session has to send."""
+        if self._loop is not None:
+            raise RuntimeError("an endpoint starts once; make a new one")
+        self._loop = loop = asyncio.get_running_loop()
+        self._thread = get_ident()
+        try:
+            loop.add_reader(self.sock.raw, self._readable)
+            if isinstance(loop, asyncio.SelectorEventLoop):
+                self.sock.hear_refusals()
+        except NotImplementedError:
+            self._transport, _ = await loop.create_datagram_endpoint(
+                lambda: _Receiver(self), sock=self.sock.raw
+            )
+        self.flush()
+        logger.debug("%s: open for datagrams", self.address)
+        return self
+
+    def flush(self) -> None:
+        """Send what the session has to send, and look at its deadline anew.
+
+        Raises:
+            LocalProtocolError: this is not the loop's thread.
+        """
+        if get_ident() != self._thread:
+            raise LocalProtocolError(
+                f"{self.address}: an endpoint belongs to its event loop's thread, once it has "
+                "started; use loop.call_soon_threadsafe(endpoint.flush)"
+            )
+        if self._closed:
+            return
+        session = self.session
+        try:
+            datagrams = session.datagrams()
+            if datagrams:
+                self.sock.send_batch(datagrams)
+        except Exception:
+            self._failed("sending")
+        try:
+            deadline = session.next_deadline()
+            if deadline is not None and deadline < self._timer_at:
+                self._set_timer(deadline)
+            if session.closed:
+                self.close()
+        except Exception:
+            self._failed("asking for its deadline")
+
+    async def wait(self, timeout: float | None = None) -> list[Any]:
+        """Return the events that came since the last call, waiting for some. For one task.
+
+        What the session has to send goes out first.
+
+        Args:
+            timeout: seconds; None waits for ever.
+
+        Returns:
+            The events, empty if the time ran out before there were any.
+
+        Raises:
+            ConnectionClosed: there is nothing to wait for: it was closed, or the session is over
+                and its last events were returned before.
+            LocalProtocolError: another task waits already.
+        """
+        self.flush()
+        if not self._events and not self._closed:
+            if self._waiter is not None:
+                raise LocalProtocolError(f"{self.address}: another task waits for its events")
+            assert self._loop is not None
+            self._waiter = self._loop.create_future()
+            handle = (
+                None if timeout is None else self._loop.call_later(timeout, self._wake_waiter)
+            )  # fmt: skip
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+                if handle is not None:
+                    handle.cancel()
+        events = list(self._events)
+        self._events.clear()
+        if not events and self._closed:
+            raise ConnectionClosed(f"{self.address}: the session is over, or was closed")
+        return events
+
+    def close(self) -> None:
+        """Stop and free the socket. Events that are there can still be waited for."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        elif self._loop is not None:
+            with contextlib.suppress(NotImplementedError):
+                self._loop.remove_reader(self.sock.raw)
+        self.sock.close()
+        self._wake_waiter()
+
+    def _readable(self) -> None:
+        try:
+            datagrams = self.sock.receive_batch(self._batch)
+        except OSError as error:
+            logger.error("%s: closed, cannot receive any more: %s", self.address, error)
+            self.close()
+            return
+        self._receive(datagrams)
+
+    def _receive(self, datagrams: list[tuple[bytes, Peer]]) -> None:
+        receive = self.session.receive
+        now = monotonic()
+        events: list[Any] = []
+        for datagram, peer in datagrams:
+            try:
+                found = receive(datagram, peer, now)
+            except Exception:
+                self._failed("a received datagram")
+            else:
+                if found:
+                    events += found
+        self._finish(events)
+
+    def _advance(self) -> None:
+        self._timer = None
+        self._timer_at = float("inf")
+        events: list[Any] = []
+        try:
+            events = self.session.advance(monotonic())
+        except Exception:
+            self._failed("a deadline")
+        self._finish(events)
+
+    def _finish(self, events: list[Any]) -> None:
+        if events:
+            try:
+                self._on_events(events)
+            except Exception:
+                self._failed("its events")
+        self.flush()
+
+    def _set_timer(self, deadline: float) -> None:
+        # A timer that is too early is left: it finds nothing to do, and is set anew.
+        if self._timer is not None:
+            self._timer.cancel()
+        assert self._loop is not None
+        delay = max(_SHORTEST_DELAY, deadline - monotonic())
+        self._timer = self._loop.call_later(delay, self._advance)
+        self._timer_at = deadline
+
+    def _keep(self, events: list[Any]) -> None:
+        self.lost_events += max(0, len(self._events) + len(events) - _MOST_EVENTS)
+        self._events += events
+        self._wake_waiter()
+
+    def _wake_waiter(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _failed(self, what: str) -> None:
+        self.failures += 1
+        self._log(logging.ERROR, f"%s: {what} failed", self.address, trace=True)
+
+
+class _Receiver(asyncio.DatagramProtocol):
+    """Receives for an endpoint whose loop cannot watch sockets."""
+
+    def __init__(self, endpoint: DatagramEndpoint) -> None:
+        self._endpoint = endpoint
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        if self._endpoint.closed:
+            return
+        datagram = self._endpoint.sock.receive_one(data, addr)
+        if datagram is not None:
+            self._endpoint._receive([(datagram, addr)])
+
+    def error_received(self, exc: Exception) -> None:
+        self._endpoint.sock.counters.unreachable += 1
+
+
+async def serve(
+    address: AddressLike,
+    session: DatagramSession,
+    *,
+    on_events: Callable[[list[Any]], object] | None = None,
+    batch: int = 64,
+    **options: Any,
+) -> DatagramEndpoint:
+    """Bind an address and start an endpoint there.
+
+    Args:
+        address: ``"host:port"``, ``"[ipv6]:port"`` or ``(host, port)``.
+        session: the session of a server's port.
+        on_events: as for `DatagramEndpoint`.
+        batch: as for `DatagramEndpoint`.
+        options: as for `rlwire.transports.udp_sockets.bind`; errors too.
+    """
+    sock = bind(address, **options)
+    return await _start(DatagramEndpoint(session, sock, on_events=on_events, batch=batch))
+
+
+async def connect(
+    address: AddressLike,
+    make_session: Callable[[Peer], DatagramSession],
+    *,
+    on_events: Callable[[list[Any]], object] | None = None,
+    **options: Any,
+) -> DatagramEndpoint:
+    """Start an endpoint for a client, with a socket of its own.
+
+    Args:
+        address: the server's.
+        make_session: called with the server's address as the socket module writes it.
+        on_events: as for `DatagramEndpoint`.
+        options: as for `rlwire.transports.udp_sockets.dial`; errors too.
+    """
+    loop = asyncio.get_running_loop()
+    # The name may have to be looked up.
+    sock = await loop.run_in_executor(None, lambda: dial(parse(address), **options))
+    try:
+        endpoint = DatagramEndpoint(make_session(sock.remote), sock, on_events=on_events)
+    except BaseException:
+        sock.close()
+        raise
+    return await _start(endpoint)
+
+
+async def _start(endpoint: DatagramEndpoint) -> DatagramEndpoint:
+    try:
+        return await endpoint.start()
+    except BaseException:
+        endpoint.close()
+        raise

@@ -1,0 +1,504 @@
+"""What the blocking and the asyncio UDP transports share: sockets for datagrams that never wait.
+
+Addresses. A host name means its IPv4 address if it has one: nothing tells a client that nobody
+listens at the other. The host ``::`` means IPv4 too, as over TCP; peers then look like
+``::ffff:192.0.2.1``. A peer is the socket module's address, (host, port) or with IPv6 (host, port,
+flow, scope), and equal in both directions. A server on a wildcard address (``0.0.0.0``, ``::``)
+answers from the address that was asked, on Linux; on other systems from the one that the routing
+table picks, so name the address there if the host has several.
+
+Errors. UDP may lose datagrams, and so does this: what the system has no room for, and what comes
+back as unreachable, is counted (`DatagramCounters`) and never raised. A client whose server is not
+up yet goes on as its session says. Windows reports what is unreachable for any socket, Linux where
+`DatagramSocket.hear_refusals` was called; elsewhere one does not hear of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import ipaddress
+import logging
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from time import monotonic
+from types import TracebackType
+from typing import Any, Literal, TypeAlias
+
+from rlwire.errors import LimitExceeded
+from rlwire.transports import udp_linux
+from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.datagram_cipher import DatagramCipher
+from rlwire.transports.interface import Buffer, Peer
+from rlwire.transports.sockets import local_address
+
+__all__ = [
+    "LONGEST",
+    "SERVER_BUFFER",
+    "DatagramCounters",
+    "DatagramSocket",
+    "SeldomLog",
+    "bind",
+    "dial",
+]
+
+logger = logging.getLogger(__name__)
+
+LONGEST = 65_507
+"""The most bytes that a datagram over IPv4 can have."""
+
+SERVER_BUFFER = 2 * 2**20
+"""What a server asks the system to keep for it, in bytes, each way.
+
+A thousand clients that are told of a step at the same time answer at the same time, and each
+datagram counts for 0.8 to 2.3 KB there. The system's own default, often 208 KiB, holds some
+hundred. Linux grants at most ``net.core.rmem_max`` and ``wmem_max``.
+"""
+
+Role: TypeAlias = Literal["client", "server"]
+
+_LINUX = sys.platform.startswith("linux")
+
+_BATCH = 64
+
+
+def _numbers(*names: str) -> frozenset[int]:
+    return frozenset(getattr(errno, name) for name in names if hasattr(errno, name))
+
+
+_NO_ROOM = _numbers("EAGAIN", "EWOULDBLOCK", "ENOBUFS", "ENOMEM", "WSAEWOULDBLOCK", "WSAENOBUFS")
+_TOO_LONG = _numbers("EMSGSIZE", "WSAEMSGSIZE")
+_CLOSED = _numbers("EBADF", "ENOTSOCK", "WSAENOTSOCK")
+_UNREACHABLE = _numbers(
+    "ECONNREFUSED", "ECONNRESET", "EHOSTUNREACH", "ENETUNREACH", "EHOSTDOWN", "ENETDOWN",
+    "WSAECONNREFUSED", "WSAECONNRESET", "WSAENETRESET", "WSAEHOSTUNREACH", "WSAENETUNREACH",
+)  # fmt: skip
+
+
+class SeldomLog:
+    """Logs what may happen thousands of times a second, each text once in `interval` seconds.
+
+    Args:
+        log: where to.
+        interval: seconds without a further line of the same text.
+    """
+
+    def __init__(self, log: logging.Logger, interval: float = 10.0) -> None:
+        self._log = log
+        self._interval = interval
+        self._last: dict[str, tuple[float, int]] = {}
+
+    def __call__(self, level: int, text: str, *arguments: Any, trace: bool = False) -> None:
+        """Log a line, or count it; the next one says how many were left out.
+
+        Args:
+            level: as for `logging.log`.
+            text: the format, a constant.
+            arguments: for the format.
+            trace: whether to add the traceback of the exception at hand.
+        """
+        now = monotonic()
+        last, left_out = self._last.get(text, (-self._interval, 0))
+        if now - last < self._interval:
+            self._last[text] = last, left_out + 1
+            return
+        self._last[text] = now, 0
+        more = f" (and {left_out} times in the last {now - last:.0f} s)" if left_out else ""
+        self._log.log(level, text + "%s", *arguments, more, exc_info=trace)
+
+
+@dataclass
+class DatagramCounters:
+    """What became of datagrams.
+
+    Attributes:
+        received: came in and were short enough. Those that the cipher drops are among them.
+        sent: were taken by the system.
+        truncated: came in, were longer than the limit, and were dropped.
+        unsent: were dropped because the system had no room for them.
+        unreachable: did not reach a host or a port, as far as the network says so.
+        errors: could not be received or sent for any other reason, which was logged.
+    """
+
+    received: int = 0
+    sent: int = 0
+    truncated: int = 0
+    unsent: int = 0
+    unreachable: int = 0
+    errors: int = 0
+
+
+class DatagramSocket:
+    """A UDP socket that never raises for what the network does; made by `bind` or `dial`.
+
+    It receives into buffers of the limit's size. For one thread; a cipher may be shared.
+
+    Args:
+        sock: a bound socket, which it owns from now on.
+        role: whether it waits for strangers or speaks to one server.
+        limit: bytes of the longest datagram, without the cipher's; up to 65,507 with them. 1,200
+            pass the Internet in one piece, and bound what a stranger's datagram may cost.
+        cipher: enciphers what is sent, and drops what is not enciphered.
+        remote: a client's server.
+
+    Attributes:
+        address: where it is bound.
+        role, limit, cipher, remote: as given.
+        counters: what became of datagrams.
+        refusal: the newest report that a peer was not reached, and why.
+
+    Raises:
+        ValueError: the limit is too large, or the cipher is of the other role.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        role: Role,
+        *,
+        limit: int = 1200,
+        cipher: DatagramCipher | None = None,
+        remote: Peer = None,
+    ) -> None:
+        if cipher is not None and cipher.role != role:
+            raise ValueError(f"a {role}'s socket needs a cipher of role {role!r}")
+        overhead = 0 if cipher is None else cipher.overhead
+        if not 1 <= limit <= LONGEST - overhead:
+            raise ValueError(
+                f"limit must be between 1 and {LONGEST - overhead}, what a datagram can have"
+                f"{' beside the cipher' if overhead else ''}, not {limit}"
+            )
+        self.role: Role = role
+        self.limit = limit
+        self.cipher = cipher
+        self.remote = remote
+        self.address = local_address(sock)
+        self.counters = DatagramCounters()
+        self.refusal: tuple[Peer, OSError] | None = None
+        self._wire_limit = limit + overhead
+        self._log = SeldomLog(logger)
+        self._hears_refusals = False
+        sock.setblocking(False)
+        self._sock = sock
+        self._recvfrom: Callable[[int], tuple[bytes, Any]] = sock.recvfrom
+        self._sendto: Callable[[Buffer, Any], int] = sock.sendto
+        if (
+            role == "server"
+            and _LINUX
+            and ipaddress.ip_address(self.address.host.partition("%")[0]).is_unspecified
+        ):
+            asked = udp_linux.AskedAddress(sock)
+            self._recvfrom, self._sendto = asked.recvfrom, asked.sendto
+
+    def __enter__(self) -> DatagramSocket:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<DatagramSocket {self.role} {self.address}>"
+
+    @property
+    def raw(self) -> socket.socket:
+        """The socket itself, which does not block."""
+        return self._sock
+
+    def fileno(self) -> int:
+        """Return its number, for selectors; -1 once it is closed."""
+        return self._sock.fileno()
+
+    def close(self) -> None:
+        """Free the socket."""
+        self._sock.close()
+
+    def statistics(self) -> dict[str, int]:
+        """Return the counters, and what the cipher dropped by reason (``cipher_replay``).
+
+        On Linux also ``overflowed``: datagrams that came while the system's buffer was full.
+        """
+        found = asdict(self.counters)
+        if _LINUX and self.fileno() != -1:
+            found["overflowed"] = udp_linux.dropped_by_kernel(self._sock)
+        if self.cipher is not None:
+            found.update((f"cipher_{name}", n) for name, n in self.cipher.dropped.items())
+        return found
+
+    def hear_refusals(self) -> None:
+        """On Linux: count, and log once, that nobody listens where a client's datagrams go.
+
+        For whoever calls `receive_batch` each time when the socket has something to read or an
+        error: the system calls it ready until the errors are taken. Not for uvloop, which takes an
+        error for the end of the socket.
+        """
+        if _LINUX and self.role == "client":
+            udp_linux.report_refusals(self._sock)
+            self._hears_refusals = True
+
+    def receive_batch(self, most: int = _BATCH) -> list[tuple[bytes, Peer]]:
+        """Return what is there, without waiting: datagrams and whom they come from.
+
+        Args:
+            most: how many to ask the system for. More may be there.
+
+        Raises:
+            OSError: the socket is closed.
+        """
+        recvfrom, limit = self._recvfrom, self._wire_limit
+        size = limit + 1  # one byte more than allowed tells what was cut off
+        found: list[tuple[bytes, Peer]] = []
+        try:
+            for _ in range(most):
+                try:
+                    one = recvfrom(size)
+                except BlockingIOError:
+                    break
+                except OSError as error:
+                    self._receive_failed(error)
+                    continue
+                if len(one[0]) > limit:
+                    self._too_long(one[1])
+                else:
+                    found.append(one)
+        finally:
+            self.counters.received += len(found)
+        if self.cipher is None:
+            return found
+        opened = self.cipher.open
+        return [(text, peer) for data, peer in found if (text := opened(data)) is not None]
+
+    def receive_one(self, data: Buffer, peer: Peer) -> bytes | None:
+        """Take a datagram that another has received (an event loop); None if it is dropped."""
+        if len(data) > self._wire_limit:
+            self._too_long(peer)
+            return None
+        self.counters.received += 1
+        return bytes(data) if self.cipher is None else self.cipher.open(data)
+
+    def send_batch(self, datagrams: list[tuple[bytes, Peer]]) -> None:
+        """Send datagrams, each to its peer, without waiting.
+
+        Raises:
+            LimitExceeded: one is longer than the limit; all others were sent.
+            OSError: the socket is closed.
+        """
+        sendto, limit, cipher = self._sendto, self.limit, self.cipher
+        sent = 0
+        refused: LimitExceeded | None = None
+        for data, peer in datagrams:
+            if len(data) > limit:
+                refused = refused or _over_limit(limit, len(data))
+                continue
+            try:
+                sendto(data if cipher is None else cipher.seal(data), peer)
+            except OSError as error:
+                self._send_failed(error, data, peer)
+            else:
+                sent += 1
+        self.counters.sent += sent
+        if refused is not None:
+            raise refused
+
+    def send(self, data: bytes, peer: Peer) -> None:
+        """Send one datagram; errors as for `send_batch`."""
+        self.send_batch([(data, peer)])
+
+    def _too_long(self, peer: Peer) -> None:
+        self.counters.truncated += 1
+        self._log(
+            logging.DEBUG, "%s: dropped a datagram of %s over the limit of %d bytes",
+            self.address, peer, self.limit,
+        )  # fmt: skip
+
+    def _receive_failed(self, error: OSError) -> None:
+        if error.errno in _CLOSED:
+            raise error
+        if error.errno in _TOO_LONG:  # Windows says so instead of cutting it off
+            self.counters.truncated += 1
+        elif self._hears_refusals and self._take_refusals():
+            pass  # the call reported them, of whatever kind, and received nothing
+        elif error.errno in _UNREACHABLE:
+            self._unreached(None, error)
+        else:
+            self.counters.errors += 1
+            self._log(logging.WARNING, "%s: cannot receive: %s", self.address, error)
+
+    def _send_failed(self, error: OSError, data: bytes, peer: Peer) -> None:
+        if error.errno in _CLOSED:
+            raise error
+        if error.errno in _NO_ROOM:
+            self.counters.unsent += 1
+        elif self._hears_refusals and self._take_refusals():
+            # It was an earlier datagram's error that the call reported; this one was not sent.
+            with contextlib.suppress(OSError):
+                self._sendto(data if self.cipher is None else self.cipher.seal(data), peer)
+                self.counters.sent += 1
+        elif error.errno in _UNREACHABLE:
+            self._unreached(peer, error)
+        else:
+            self.counters.errors += 1
+            self._log(
+                logging.WARNING, "%s: cannot send %d bytes to %s: %s",
+                self.address, len(data), peer, error,
+            )  # fmt: skip
+
+    def _take_refusals(self) -> bool:
+        refusals = udp_linux.take_refusals(self._sock)
+        for peer, error in refusals:
+            self._unreached(peer, error)
+        return bool(refusals)
+
+    def _unreached(self, peer: Peer, error: OSError) -> None:
+        self.counters.unreachable += 1
+        self.refusal = peer, error
+        level = logging.INFO if self.role == "client" else logging.DEBUG
+        who = "a peer" if peer is None else peer
+        self._log(level, "%s: %s is not reached: %s", self.address, who, error.strerror)
+
+
+def _over_limit(limit: int, size: int) -> LimitExceeded:
+    return LimitExceeded(
+        "datagram",
+        limit,
+        size,
+        advice="send less (fewer decimals, a smaller observation), or raise the limit at both "
+        f"ends, up to {LONGEST}",
+    )
+
+
+def bind(
+    address: AddressLike,
+    *,
+    limit: int = 1200,
+    cipher: DatagramCipher | None = None,
+    receive_buffer: int | None = SERVER_BUFFER,
+    send_buffer: int | None = SERVER_BUFFER,
+) -> DatagramSocket:
+    """Return a server's socket. With port 0 the system chooses the port.
+
+    Args:
+        address: ``"host:port"``, ``"[ipv6]:port"`` or ``(host, port)``.
+        limit: as for `DatagramSocket`.
+        cipher: as for `DatagramSocket`. Without one, others than this machine's own can read the
+            datagrams and forge their senders; a warning says so.
+        receive_buffer: bytes of received datagrams that the system keeps; None for its default.
+        send_buffer: the same for those to be sent.
+
+    Raises:
+        OSError: the address cannot be bound; the text names it.
+        ValueError: the address, the limit or the cipher's role is wrong.
+    """
+    where = parse(address)
+    family, sockaddr = where.resolve(listen=True, datagram=True)[0]
+    sock = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        _bind(sock, where, sockaddr)
+        _set_buffer(sock, socket.SO_RCVBUF, receive_buffer, "rmem_max")
+        _set_buffer(sock, socket.SO_SNDBUF, send_buffer, "wmem_max")
+        made = DatagramSocket(sock, "server", limit=limit, cipher=cipher)
+    except BaseException:
+        sock.close()
+        raise
+    if cipher is None and not _is_loopback(made.address.host):
+        logger.warning(
+            "%s can be reached from other machines, and its datagrams are neither enciphered nor "
+            "authenticated: anyone on the way can read them and speak for others; give both ends "
+            "a cipher or use a VPN", made.address,
+        )  # fmt: skip
+    return made
+
+
+def dial(
+    address: AddressLike,
+    *,
+    local: AddressLike | None = None,
+    limit: int = 1200,
+    cipher: DatagramCipher | None = None,
+    receive_buffer: int | None = None,
+    send_buffer: int | None = None,
+) -> DatagramSocket:
+    """Return a client's socket, with a port of its own for as long as it is open.
+
+    Nothing is sent, and datagrams from elsewhere than `remote` are received too: a server may have
+    several ports, and the session knows them.
+
+    Args:
+        address: the server's; its `remote` is what the session calls it.
+        local: the address to bind; by default the system chooses.
+        limit: as for `bind`.
+        cipher: as for `bind`.
+        receive_buffer: as for `bind`.
+        send_buffer: as for `bind`.
+
+    Raises:
+        OSError: the server's name is not known, or the local address cannot be bound.
+        ValueError: an address, the limit or the cipher's role is wrong.
+    """
+    family, remote = parse(address).resolve(datagram=True)[0]
+    if local is not None:
+        where = parse(local)
+        sockaddr = dict(reversed(where.resolve(listen=True, datagram=True))).get(family)
+        if sockaddr is None:
+            raise ValueError(f"{where} and {parse(address)} are not of one kind, IPv4 or IPv6")
+    else:
+        six = family == socket.AF_INET6
+        if _is_loopback(remote[0]):
+            where = Address("::1" if six else "127.0.0.1")
+        else:
+            where = Address("::" if six else "0.0.0.0")
+        sockaddr = (where.host, 0)
+    while True:
+        sock = socket.socket(family, socket.SOCK_DGRAM)
+        try:
+            _bind(sock, where, sockaddr)
+            if local is None and sock.getsockname()[1] == remote[1]:
+                # The very port where the server should be: on loopback we would hear ourselves.
+                sock.close()
+                continue
+            _set_buffer(sock, socket.SO_RCVBUF, receive_buffer, "rmem_max")
+            _set_buffer(sock, socket.SO_SNDBUF, send_buffer, "wmem_max")
+            return DatagramSocket(sock, "client", limit=limit, cipher=cipher, remote=remote)
+        except BaseException:
+            sock.close()
+            raise
+
+
+def _bind(sock: socket.socket, where: Address, sockaddr: Any) -> None:
+    try:
+        if sys.platform == "win32":
+            # There two programs may otherwise share the port.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+        if sock.family == socket.AF_INET6:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind(sockaddr)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise type(error)(error.errno, f"cannot bind {where} for UDP: {reason}") from error
+
+
+def _set_buffer(sock: socket.socket, option: int, size: int | None, maximum: str) -> None:
+    if size is None:
+        return
+    with contextlib.suppress(OSError):  # some systems refuse what is over their maximum
+        sock.setsockopt(socket.SOL_SOCKET, option, size)
+    granted = sock.getsockopt(socket.SOL_SOCKET, option)
+    granted //= 2 if _LINUX else 1  # Linux counts its own overhead as much again
+    if granted < size:
+        logger.info(
+            "%s: the system keeps %d bytes of datagrams, not %d; under load some will be lost "
+            "(on Linux: sysctl net.core.%s)", local_address(sock), granted, size, maximum,
+        )  # fmt: skip
+
+
+def _is_loopback(host: str) -> bool:
+    address = ipaddress.ip_address(host.partition("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)

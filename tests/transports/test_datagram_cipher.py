@@ -1,0 +1,496 @@
+from __future__ import annotations
+
+import copy
+import hashlib
+import hmac
+import os
+import pickle
+import random
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlwire.errors import MissingExtra
+from rlwire.transports.datagram_cipher import (
+    OVERHEAD,
+    DatagramCipher,
+    load_key,
+    new_key,
+    save_key,
+)
+
+aead = pytest.importorskip("cryptography.hazmat.primitives.ciphers.aead")
+
+KEY = bytes(range(32))
+NOW = 1_700_000_000.0
+UNIT = 2**20
+
+
+class Clock:
+    def __init__(self, now: float = NOW) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def pair(**options: Any) -> tuple[DatagramCipher, DatagramCipher]:
+    options.setdefault("clock", lambda: NOW)
+    return DatagramCipher(KEY, "client", **options), DatagramCipher(KEY, "server", **options)
+
+
+def by_hand(key: bytes, name: bytes, role: str, count: int, message: bytes) -> bytes:
+    """A datagram from the module's text alone; HKDF (RFC 5869) of one block is two HMACs."""
+    secret = hmac.new(name, key, hashlib.sha256).digest()
+    info = f"rlwire datagram v1 {role}".encode()
+    secret = hmac.new(secret, info + b"\x01", hashlib.sha256).digest()
+    head = b"\x01" + name + count.to_bytes(8, "little")
+    nonce = bytes(4) + count.to_bytes(8, "little")
+    return head + bytes(aead.ChaCha20Poly1305(secret).encrypt(nonce, message, head))
+
+
+VECTOR = (
+    "01"
+    "000102030405060708090a0b0c0d0e0f"
+    "000000103f550600"  # version, sender id, counter
+    "2da27d682660b32cef8a587e"
+    "4d645f780f52911faab9a7a106a1a1f0"  # message, tag
+)
+
+
+def test_the_vector() -> None:
+    """Fixed bytes, also derived step by step with the primitives."""
+    name, count = bytes(range(16)), int(NOW * UNIT)
+    assert by_hand(KEY, name, "client", count, b"city:7;lobby").hex() == VECTOR
+    _, server = pair()
+    assert server.open(bytes.fromhex(VECTOR)) == b"city:7;lobby"
+    assert len(VECTOR) // 2 == len(b"city:7;lobby") + OVERHEAD
+
+
+def test_what_is_sealed_is_what_the_text_says() -> None:
+    client, server = pair()
+    for cipher in (client, server):
+        sealed = cipher.seal(b"city:7;action=walk")
+        name, count = sealed[1:17], int.from_bytes(sealed[17:25], "little")
+        assert count == int(NOW * UNIT)
+        assert sealed == by_hand(KEY, name, cipher.role, count, b"city:7;action=walk")
+    assert client.overhead == OVERHEAD == 41
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+@pytest.mark.parametrize("size", [0, 1, 100, 65_507 - OVERHEAD])
+def test_there_and_back(kind: Any, size: int) -> None:
+    client, server = pair()
+    data = os.urandom(size)
+    for sender, receiver in ((client, server), (server, client)):
+        opened = receiver.open(kind(sender.seal(kind(data))))
+        assert opened == data
+        assert type(opened) is bytes
+        assert not receiver.dropped
+
+
+def test_the_same_text_never_looks_the_same() -> None:
+    client, _ = pair()
+    other, _ = pair()
+    sealed = {client.seal(b"x") for _ in range(1000)} | {other.seal(b"x") for _ in range(1000)}
+    assert len({data[25:] for data in sealed}) == 2000
+
+
+@pytest.mark.parametrize("key", [b"", bytes(31), bytes(33), bytearray(32), "0" * 32, None])
+def test_a_key_is_32_bytes(key: Any) -> None:
+    with pytest.raises(ValueError, match="key must be 32 bytes"):
+        DatagramCipher(key, "client")
+
+
+def test_arguments_make_sense() -> None:
+    with pytest.raises(ValueError, match="role"):
+        DatagramCipher(KEY, "Client")  # type: ignore[arg-type]
+    for wrong in ({"clock_skew": 0}, {"window": 0}, {"senders": 0}):
+        with pytest.raises(ValueError, match="positive"):
+            DatagramCipher(KEY, "client", **wrong)  # type: ignore[arg-type]
+
+
+def test_repr_does_not_tell_the_key() -> None:
+    client, _ = pair()
+    assert KEY.hex()[:8] not in repr(client)
+    assert repr(client).startswith("<DatagramCipher client ")
+
+
+def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
+    with pytest.raises(MissingExtra, match=r"rlwire\[crypto\]") as caught:
+        DatagramCipher(KEY, "client")
+    assert (caught.value.package, caught.value.extra) == ("cryptography", "crypto")
+
+
+def test_another_key_is_refused() -> None:
+    client, _ = pair()
+    stranger = DatagramCipher(new_key(), "server", clock=lambda: NOW)
+    assert stranger.open(client.seal(b"x")) is None
+    assert stranger.dropped == {"key": 1}
+
+
+def test_a_reflected_datagram_is_refused() -> None:
+    client, server = pair()
+    for cipher in (client, server):
+        assert cipher.open(cipher.seal(b"x")) is None
+        assert cipher.dropped == {"key": 1}
+    _, second = pair()
+    assert second.open(server.seal(b"x")) is None  # one server's datagram sent to another
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["first", "later"])
+def test_cut_off_anywhere(known: bool) -> None:
+    client, server = pair()
+    if known:
+        server.open(client.seal(b"first"))
+    sealed = client.seal(b"city:7;action=walk")
+    for size in range(len(sealed)):
+        assert server.open(sealed[:size]) is None
+    assert server.dropped["short"] == OVERHEAD
+    assert server.dropped["key"] == len(sealed) - OVERHEAD
+    assert server.open(sealed + b"x") is None
+    assert server.open(sealed) == b"city:7;action=walk"
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["first", "later"])
+def test_a_changed_bit_anywhere(known: bool) -> None:
+    client, server = pair()
+    if known:
+        server.open(client.seal(b"first"))
+    sealed = client.seal(b"city:7;action=walk")
+    for bit in range(len(sealed) * 8):
+        changed = bytearray(sealed)
+        changed[bit // 8] ^= 1 << bit % 8
+        assert server.open(bytes(changed)) is None, bit
+    # A changed counter may look too old; nothing else can be told before it is deciphered.
+    assert set(server.dropped) <= {"version", "key", "stale", "replay"}
+    assert server.dropped["version"] == 8
+    assert server.dropped["key"] >= (len(sealed) - 25) * 8
+    assert len(server._known) == known  # nothing is remembered of forgeries
+    assert server.open(sealed) == b"city:7;action=walk"
+
+
+def test_random_bytes() -> None:
+    _, server = pair()
+    draw = random.Random(3)
+    for _ in range(2000):
+        assert server.open(draw.randbytes(draw.randrange(120))) is None
+        assert server.open(b"\x01" + draw.randbytes(draw.randrange(120))) is None
+    assert sum(server.dropped.values()) == 4000
+    assert not server._known
+
+
+class TestReplay:
+    def test_in_order(self) -> None:
+        client, server = pair()
+        for number in range(3000):
+            data = b"%d" % number
+            sealed = client.seal(data)
+            assert server.open(sealed) == data
+            assert server.open(sealed) is None
+        assert server.dropped == {"replay": 3000}
+
+    @pytest.mark.parametrize("step", [0.0, 1e-4, 1 / 30])
+    def test_reordered_within_the_window(self, step: float) -> None:
+        """Counters are dense, sparse or at 30 a second: the window counts datagrams."""
+        clock = Clock()
+        client, server = pair(clock=clock, window=64)
+        draw = random.Random(4)
+        for _ in range(30):
+            sealed = []
+            for _ in range(64):
+                clock.now += step
+                sealed.append(client.seal(b"x"))
+            draw.shuffle(sealed)
+            assert all(server.open(data) == b"x" for data in sealed)
+            assert all(server.open(data) is None for data in sealed)
+        assert server.dropped == {"replay": 30 * 64}
+
+    def test_far_behind(self) -> None:
+        client, server = pair(window=64)
+        assert server.open(client.seal(b"the first")) == b"the first"
+        late = [client.seal(b"%d" % n) for n in range(3)]
+        assert [server.open(client.seal(b"x")) for _ in range(62)] == [b"x"] * 62
+        assert server.open(late[2]) == b"2"  # the 64th newest
+        assert server.open(client.seal(b"x")) == b"x"
+        assert server.open(late[1]) is None
+        assert server.open(late[0]) is None
+        assert server.dropped == {"replay": 2}
+
+    def test_the_window_against_a_plain_model(self) -> None:
+        window = 8
+        clock = Clock()
+        client, server = pair(clock=clock, window=window)
+        draw = random.Random(5)
+        sealed: list[bytes] = []
+        taken: list[int] = []
+        for _ in range(5000):
+            if not sealed or draw.random() < 0.4:
+                clock.now += draw.choice([0.0, 0.001])
+                sealed.append(client.seal(b"%d" % len(sealed)))
+            number = draw.randrange(max(0, len(sealed) - 2 * window), len(sealed))
+            newest = sorted(taken)[-window:]
+            allowed = number not in taken and (len(newest) < window or number > newest[0])
+            if taken and len(newest) == window:
+                # What was within the window once, and then fell out, stays out.
+                allowed = allowed and number > newest[0]
+            opened = server.open(sealed[number])
+            assert (opened is not None) == allowed, (number, newest)
+            if allowed:
+                taken.append(number)
+        assert server.dropped["replay"] > 1000
+
+    def test_what_is_kept_of_a_sender_is_bounded(self) -> None:
+        client, server = pair(window=1024)
+        for _ in range(5000):
+            server.open(client.seal(b""))
+        (sender,) = server._known.values()
+        assert len(sender._seen) <= 1024 + 1024 // 4
+        assert sender._seen.itemsize == 8
+
+
+class TestFreshness:
+    @pytest.mark.parametrize("off", [-59.9, -1, 0, 1, 59.9])
+    def test_clocks_may_differ_within_the_skew(self, off: float) -> None:
+        client = DatagramCipher(KEY, "client", clock=lambda: NOW + off)
+        _, server = pair()
+        assert server.open(client.seal(b"x")) == b"x"
+        assert client.open(server.seal(b"y")) == b"y"
+
+    @pytest.mark.parametrize("off", [-1e9, -60.1, 60.1, 1e9])
+    def test_and_not_beyond(self, off: float) -> None:
+        client = DatagramCipher(KEY, "client", clock=lambda: NOW + off)
+        _, server = pair()
+        assert server.open(client.seal(b"x")) is None
+        assert client.open(server.seal(b"y")) is None
+        assert server.dropped == client.dropped == {"stale": 1}
+
+    def test_only_the_first_datagram_must_be_fresh(self) -> None:
+        clock = Clock()
+        client, server = pair(clock=clock)
+        late = client.seal(b"late")
+        assert server.open(client.seal(b"x")) == b"x"
+        clock.now += 3600
+        assert server.open(late) == b"late"  # an hour under way, and never seen
+        clock.now -= 7200
+        assert server.open(client.seal(b"y")) == b"y"
+
+    def test_now_may_be_given(self) -> None:
+        client, server = pair()
+        sealed = client.seal(b"x")
+        assert server.open(sealed, NOW + 61) is None
+        assert server.open(sealed, NOW + 59) == b"x"
+
+    def test_a_receiver_that_starts_anew(self) -> None:
+        clock = Clock()
+        client, server = pair(clock=clock)
+        old = client.seal(b"old")
+        assert server.open(old) == b"old"
+        clock.now += 30
+        _, second = pair(clock=clock)
+        assert second.open(client.seal(b"goes on")) == b"goes on"
+        # Within the skew one that was recorded before may come once more, as the text says.
+        recorded = client.seal(b"recorded")
+        _, third = pair(clock=clock)
+        assert third.open(recorded) == b"recorded"
+        assert third.open(recorded) is None
+        clock.now += 31
+        _, fourth = pair(clock=clock)
+        assert fourth.open(old) is None
+        assert fourth.dropped == {"stale": 1}
+        assert fourth.open(client.seal(b"goes on")) == b"goes on"
+
+    def test_a_clock_set_back_at_the_sender(self) -> None:
+        clock = Clock()
+        client = DatagramCipher(KEY, "client", clock=clock)
+        _, server = pair()
+        counts = []
+        for step in (0.0, 0.001, -3600.0, 0.001, 0.0, 3600.0):
+            clock.now += step
+            sealed = client.seal(b"x")
+            counts.append(int.from_bytes(sealed[17:25], "little"))
+            assert server.open(sealed) == b"x"
+        assert counts == sorted(set(counts))
+        assert counts[2:5] == [counts[1] + 1, counts[1] + 2, counts[1] + 3]
+
+
+class TestManySenders:
+    def test_the_longest_silent_is_forgotten_once_it_is_stale(self) -> None:
+        clock = Clock()
+        _, server = pair(clock=clock, senders=3)
+        clients = [DatagramCipher(KEY, "client", clock=clock) for _ in range(5)]
+        recorded = [client.seal(b"recorded") for client in clients[:3]]
+        for sealed in recorded:
+            assert server.open(sealed) == b"recorded"
+            clock.now += 1
+        assert server.open(clients[3].seal(b"x")) is None
+        assert server.dropped == {"full": 1}
+        clock.now += 50
+        assert server.open(clients[0].seal(b"still here")) == b"still here"
+        clock.now += 10
+        assert server.open(clients[3].seal(b"x")) == b"x"
+        assert server.open(clients[4].seal(b"x")) == b"x"
+        assert len(server._known) == 3
+        # 1 and 2 are forgotten, and what they sent before is of no use.
+        for sealed in recorded:
+            assert server.open(sealed) is None
+        assert server.dropped == {"full": 1, "replay": 1, "stale": 2}
+        clock.now += 61
+        assert server.open(clients[1].seal(b"back again")) == b"back again"
+
+    def test_one_with_a_clock_far_ahead_is_not_in_the_way(self) -> None:
+        clock = Clock()
+        _, server = pair(clock=clock, senders=2)
+        ahead = Clock()
+        odd, one, two = (DatagramCipher(KEY, "client", clock=c) for c in (ahead, clock, clock))
+        server.open(odd.seal(b"x"))
+        ahead.now += 1e6
+        assert server.open(odd.seal(b"x")) == b"x"
+        server.open(one.seal(b"x"))
+        clock.now += 61
+        assert server.open(two.seal(b"x")) == b"x"
+        assert server.open(odd.seal(b"x")) == b"x"
+
+    def test_who_speaks_is_not_forgotten(self) -> None:
+        clock = Clock()
+        _, server = pair(clock=clock, senders=40)
+        clients = [DatagramCipher(KEY, "client", clock=clock) for _ in range(41)]
+        for client in clients[:40]:
+            server.open(client.seal(b"x"))
+        clock.now += 61
+        for client in clients[:39]:
+            server.open(client.seal(b"x"))
+        assert server.open(clients[40].seal(b"x")) == b"x"
+        assert len(server._known) == 40
+        assert server.dropped == {}
+        assert clients[39].seal(b"x")[1:17] not in server._known
+
+    def test_forgeries_take_no_room(self) -> None:
+        client, server = pair(senders=1)
+        for _ in range(100):
+            fake = bytearray(client.seal(b"x"))
+            fake[1:17] = os.urandom(16)
+            assert server.open(bytes(fake)) is None
+        assert server.open(client.seal(b"x")) == b"x"
+        assert server.dropped == {"key": 100}
+
+
+def sender_id(cipher: DatagramCipher) -> bytes:
+    return cipher.seal(b"")[1:17]
+
+
+def test_copies_have_an_id_of_their_own() -> None:
+    client = DatagramCipher(KEY, "client", clock_skew=5.0, window=7, senders=9)
+    made = [copy.copy(client), copy.deepcopy(client), pickle.loads(pickle.dumps(client))]
+    assert len({sender_id(cipher) for cipher in [client, *made]}) == 4
+    for cipher in made:
+        assert cipher.role == "client"
+        assert cipher._settings == client._settings
+        assert DatagramCipher(KEY, "server").open(cipher.seal(b"x")) == b"x"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_has_an_id_of_its_own(tmp_path: Path) -> None:
+    # In a process without threads: forking one with threads is warned of.
+    program = f"""
+import os
+from rlwire.transports.datagram_cipher import DatagramCipher
+cipher = DatagramCipher({KEY!r}, "client", clock=lambda: 5.0)
+with cipher._lock:
+    child = os.fork()
+    if child == 0:
+        open("child", "wb").write(cipher.seal(b"x"))
+        os._exit(0)
+    os.waitpid(child, 0)
+open("parent", "wb").write(cipher.seal(b"x"))
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path, timeout=30)
+    child, parent = ((tmp_path / name).read_bytes() for name in ("child", "parent"))
+    assert child[17:25] == parent[17:25]  # the same counter, and so it must be another key
+    assert child[1:17] != parent[1:17]
+    server = DatagramCipher(KEY, "server", clock=lambda: 5.0)
+    assert server.open(child) == server.open(parent) == b"x"
+
+
+def test_threads_share_a_cipher() -> None:
+    client, server = pair()
+    sealed: list[bytes] = []
+    opened: list[Any] = []
+
+    def seal() -> None:
+        sealed.extend([client.seal(b"x") for _ in range(2000)])
+
+    def open_all() -> None:
+        opened.extend([server.open(data) for data in sealed])
+
+    for work in (seal, open_all):
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len({data[17:25] for data in sealed}) == 8000
+    assert server.dropped["replay"] == 4 * 8000 - opened.count(b"x")
+    # Threads race through the same list: none is taken twice, the newest 1,024 are taken once.
+    assert 1024 <= opened.count(b"x") <= 8000
+
+
+class TestKeys:
+    def test_written_and_read(self, tmp_path: Path) -> None:
+        key = new_key()
+        assert len(key) == 32
+        assert key != new_key()
+        save_key(key, tmp_path / "key")
+        assert load_key(tmp_path / "key") == key
+        assert (tmp_path / "key").read_text() == key.hex() + "\n"
+        with pytest.raises(FileExistsError):
+            save_key(new_key(), tmp_path / "key")
+        assert load_key(str(tmp_path / "key")) == key
+        with pytest.raises(ValueError, match="32 bytes"):
+            save_key(b"short", tmp_path / "other")
+        assert not (tmp_path / "other").exists()
+
+    @pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX's")
+    def test_others_must_not_read_it(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        save_key(KEY, tmp_path / "key")
+        assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
+        assert load_key(tmp_path / "key") == KEY
+        assert not caplog.records
+        (tmp_path / "key").chmod(0o640)
+        assert load_key(tmp_path / "key") == KEY
+        assert "others than its owner may use this key" in caplog.text
+
+    @pytest.mark.parametrize(
+        "data", [KEY, KEY.hex().encode(), KEY.hex(" ").upper().encode() + b"\r\n", bytes(32)]
+    )
+    def test_forms(self, tmp_path: Path, data: bytes) -> None:
+        (tmp_path / "key").write_bytes(data)
+        (tmp_path / "key").chmod(0o600)
+        assert load_key(tmp_path / "key") == (data if len(data) == 32 else KEY)
+
+    @pytest.mark.parametrize(
+        "data", [b"", bytes(31), bytes(33), b"0" * 63, b"0" * 66, b"g" * 64, b"\xff" * 64]
+    )
+    def test_no_key(self, tmp_path: Path, data: bytes) -> None:
+        (tmp_path / "key").write_bytes(data)
+        (tmp_path / "key").chmod(0o600)
+        with pytest.raises(ValueError, match="holds no key"):
+            load_key(tmp_path / "key")
+
+    def test_no_file(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError):
+            load_key(tmp_path / "key")
+
+
+def test_the_clock_is_the_walls_by_default() -> None:
+    before = int(time.time() * UNIT)
+    count = int.from_bytes(DatagramCipher(KEY, "client").seal(b"")[17:25], "little")
+    assert before <= count <= int(time.time() * UNIT)

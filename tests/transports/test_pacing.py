@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from rlwire.transports.pacing import Pacer
+
+
+class Clock:
+    """Simulated time; sleeping passes it, a little too much or too little if told so."""
+
+    def __init__(self, now: float = 1000.0, late: Any = lambda: 0.0) -> None:
+        self.now = now
+        self.late = late
+        self.slept: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += max(1e-4 if seconds else 0.0, seconds + self.late())
+
+    async def sleep_async(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+        self.sleep(seconds)
+
+    def pacer(self, rate: float) -> Pacer:
+        return Pacer(rate, clock=self, sleep=self.sleep, sleep_async=self.sleep_async)
+
+
+@pytest.fixture(params=["wait", "wait_async"])
+def wait(request: Any) -> Any:
+    if request.param == "wait":
+        return Pacer.wait
+    return lambda pacer: asyncio.run(pacer.wait_async())
+
+
+@pytest.mark.parametrize("rate", [0, -1, math.inf, math.nan])
+def test_a_rate_is_positive(rate: float) -> None:
+    with pytest.raises(ValueError, match="rate"):
+        Pacer(rate)
+
+
+def test_the_first_tick_is_due_when_asked_for(wait: Any) -> None:
+    clock = Clock()
+    pacer = clock.pacer(10)
+    clock.now += 5
+    assert wait(pacer) == 0
+    assert (clock.now, pacer.tick, pacer.missed) == (1005.0, 0, 0)
+    assert wait(pacer) == 0
+    assert (clock.now, pacer.tick) == (1005.1, 1)
+
+
+@pytest.mark.parametrize("rate", [30, 29.97, 7, 1 / 3, 1000])
+def test_late_wake_ups_do_not_add_up(wait: Any, rate: float) -> None:
+    draw = random.Random(1)
+    clock = Clock(late=lambda: draw.uniform(0, 0.9 / rate))
+    pacer = clock.pacer(rate)
+    for tick in range(1000):
+        assert wait(pacer) == 0
+        due = 1000 + Fraction(tick) / Fraction(rate)
+        assert due - Fraction(1e-9) <= clock.now < due + 1 / Fraction(rate)
+    assert (pacer.tick, pacer.missed) == (999, 0)
+
+
+def test_a_day_of_ticks_is_exact() -> None:
+    # Adding up 1 / 30 would be off by then, as would a period rounded to microseconds.
+    clock = Clock()
+    pacer = clock.pacer(30)
+    ticks = 30 * 60 * 60 * 24
+    pacer.wait()
+    pacer.tick = ticks - 1
+    assert pacer.due() == 1000.0 + 86_400
+    pacer.tick = -1
+    for tick in range(100_000):
+        pacer.wait()
+        assert clock.now == pytest.approx(1000 + tick / 30, abs=1e-9)
+    assert pacer.missed == 0
+
+
+def test_early_wake_ups_are_not_taken(wait: Any) -> None:
+    clock = Clock(late=lambda: -0.0004)
+    pacer = clock.pacer(100)
+    for tick in range(20):
+        wait(pacer)
+        assert clock.now >= 1000 + tick / 100 - 1e-12
+
+
+def test_an_event_loop_that_rounds_down_is_not_asked_again_and_again() -> None:
+    clock = Clock()
+
+    async def whole_milliseconds(seconds: float) -> None:
+        clock.sleep(math.floor(seconds * 1000) / 1000)
+
+    pacer = Pacer(30, clock=clock, sleep_async=whole_milliseconds)
+
+    async def main() -> None:
+        for _ in range(100):
+            await pacer.wait_async()
+
+    asyncio.run(main())
+    assert len(clock.slept) <= 200
+    assert pacer.missed == 0
+
+
+def test_a_late_tick_comes_at_once_and_the_next_in_time(wait: Any) -> None:
+    clock = Clock()
+    pacer = clock.pacer(10)
+    wait(pacer)
+    clock.now = 1000.17  # tick 1 was due at .1, its period is not over
+    assert wait(pacer) == 0
+    assert (clock.now, pacer.tick) == (1000.17, 1)
+    wait(pacer)
+    assert (clock.now, pacer.tick) == (1000.2, 2)
+
+
+def test_missed_ticks_are_skipped_and_counted(wait: Any) -> None:
+    clock = Clock()
+    pacer = clock.pacer(10)
+    wait(pacer)
+    clock.now = 1000.55  # 1 to 4 went by, 5 is late
+    assert wait(pacer) == 4
+    assert (clock.now, pacer.tick, pacer.missed) == (1000.55, 5, 4)
+    assert wait(pacer) == 0
+    assert (clock.now, pacer.tick) == (1000.6, 6)
+    clock.now = 2000.0
+    assert wait(pacer) == 10_000 - 7
+    assert (pacer.tick, pacer.missed) == (10_000, 9_997)
+
+
+def test_ticks_and_misses_are_all_ticks() -> None:
+    draw = random.Random(2)
+    for rate in (3.0, 30.0, 60.0, 144.0, 1000.0):
+        clock = Clock(now=draw.uniform(0, 1e6))
+        pacer = clock.pacer(rate)
+        start = clock.now
+        for given in range(1, 500):
+            pacer.wait()
+            assert pacer.tick + 1 == given + pacer.missed
+            due = start + pacer.tick / rate
+            # Never early, and never so late that a further tick went by.
+            assert due <= clock.now < start + (pacer.tick + 1) / rate + 1e-9
+            clock.now += draw.choice([0.0, 0.3, 0.999, 1.0, 1.001, 2.0, 17.5]) / rate
+        assert pacer.missed > 0
+
+
+@pytest.mark.parametrize(
+    ("start", "rate", "tick", "now"),
+    [
+        (9327.186435241008, 7.0, 93097, 22626.757863812436),
+        (4066.3273675260903, 3.0, 73187, 28461.994034192754),
+    ],
+)
+def test_a_tick_that_rounding_makes_due_is_not(
+    start: float, rate: float, tick: int, now: float
+) -> None:
+    clock = Clock(now=start)
+    pacer = clock.pacer(rate)
+    pacer.wait()
+    clock.now = now
+    assert math.floor((now - start) * rate) == tick
+    assert now < start + tick / rate
+    pacer.wait()
+    assert pacer.tick == tick - 1
+    pacer.wait()
+    assert (pacer.tick, clock.now >= start + tick / rate) == (tick, True)
+
+
+def test_for_loops_of_ones_own() -> None:
+    clock = Clock()
+    pacer = clock.pacer(4)
+    assert pacer.delay() == 0.0
+    assert pacer.advance() == 0
+    clock.now += 0.1
+    assert pacer.delay() == pytest.approx(0.15)
+    assert pacer.due() == 1000.25
+    clock.now += 0.2
+    assert pacer.delay() == 0.0
+    assert clock.slept == []
+
+
+def test_restart() -> None:
+    clock = Clock()
+    pacer = clock.pacer(10)
+    pacer.wait()
+    clock.now = 1002.0
+    pacer.wait()
+    assert pacer.missed == 19
+    clock.now = 1100.04
+    pacer.restart()
+    assert pacer.wait() == 0
+    assert (clock.now, pacer.tick, pacer.missed) == (1100.04, 0, 19)
+    pacer.restart(at=1200.0)
+    pacer.wait()
+    assert clock.now == 1200.0
+
+
+@pytest.mark.parametrize("loop", ["none", "asyncio", "uvloop"])
+def test_with_the_real_clock_no_tick_comes_early(loop: str) -> None:
+    rate, ticks = 500.0, 100
+    pacer = Pacer(rate)
+    times: list[tuple[int, float]] = []
+
+    def note(_: int) -> None:
+        times.append((pacer.tick, time.monotonic()))
+
+    async def main() -> None:
+        for _ in range(ticks):
+            note(await pacer.wait_async())
+
+    if loop == "none":
+        for _ in range(ticks):
+            note(pacer.wait())
+    elif loop == "asyncio":
+        asyncio.run(main())
+    else:
+        made = pytest.importorskip("uvloop").new_event_loop()
+        made.run_until_complete(main())
+        made.close()
+    start = pacer.due() - (pacer.tick + 1) / rate
+    assert all(when >= start + tick / rate - 1e-9 for tick, when in times)
+    # Each tick was given within its own period, or counted as missed: nothing adds up, however
+    # slow the machine is.
+    assert pacer.tick + 1 == ticks + pacer.missed
+    assert len({tick for tick, _ in times}) == ticks

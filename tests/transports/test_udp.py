@@ -1,0 +1,358 @@
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlwire.errors import ConnectionClosed, LimitExceeded, LocalProtocolError
+from rlwire.transports import udp
+from rlwire.transports.datagram_cipher import DatagramCipher
+
+
+def load(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+sessions = load("datagram_sessions")
+
+HOSTS = ["127.0.0.1", "::1"]
+
+
+class Plain(threading.Thread):
+    """A reference server of plain socket calls: answers as `react` says, and keeps what came."""
+
+    def __init__(self, host: str, react: Callable[[bytes], list[bytes]], port: int = 0) -> None:
+        super().__init__(daemon=True)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.sock = socket.socket(family, socket.SOCK_DGRAM)
+        self.sock.bind((host, port))
+        self.sock.settimeout(10)
+        self.react = react
+        self.came: list[tuple[bytes, Any]] = []
+        self.peer: Any = self.sock.getsockname()
+        self.address: tuple[str, int] = self.peer[:2]
+
+    def run(self) -> None:
+        while True:
+            data, peer = self.sock.recvfrom(65_535)
+            if data == b"stop":
+                return
+            self.came.append((data, peer))
+            for answer in self.react(data):
+                self.sock.sendto(answer, peer)
+
+    def __enter__(self) -> Plain:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with socket.socket(self.sock.family, socket.SOCK_DGRAM) as sock:
+            sock.sendto(b"stop", self.peer)
+        self.join(10)
+        assert not self.is_alive()
+        self.sock.close()
+
+
+@pytest.fixture(params=HOSTS)
+def host(request: Any) -> Iterator[str]:
+    return request.param  # type: ignore[no-any-return]
+
+
+def collect(connection: udp.DatagramConnection) -> list[Any]:
+    """All events until the session is over."""
+    connection.session.begin(connection.now())  # type: ignore[attr-defined]
+    events = []
+    try:
+        while True:
+            found = connection.wait(10)
+            assert found
+            events += found
+    except ConnectionClosed:
+        return events
+
+
+def asks(*texts: bytes, **options: Any) -> Callable[[Any], Any]:
+    return lambda server: sessions.Asks(server, list(texts), **options)
+
+
+def test_there_and_back(host: str) -> None:
+    with (
+        Plain(host, lambda data: [data]) as server,
+        udp.connect(server.address, asks(b"a", b"b c", b"\xff" * 1000)) as connection,
+    ):
+        assert connection.session.server == server.peer
+        assert collect(connection) == [b"1 a", b"2 b c", b"3 " + b"\xff" * 1000]
+        assert connection.closed
+        assert len({peer for _, peer in server.came}) == 1
+        counted = connection.statistics()
+        assert counted["received"] == len(server.came) == counted["sent"]
+
+
+def test_lost_datagrams_are_sent_again() -> None:
+    """The session's deadlines are kept: it is asked for no answer twice as often as it needs."""
+    dropped = set()
+
+    def lossy(data: bytes) -> list[bytes]:
+        if data not in dropped:
+            dropped.add(data)
+            return []
+        return [data, data]
+
+    with (
+        Plain("127.0.0.1", lossy) as server,
+        udp.connect(server.address, asks(b"a", b"b", b"c", resend=0.03)) as connection,
+    ):
+        begun = time.monotonic()
+        assert collect(connection) == [b"1 a", b"2 b", b"3 c"]
+        assert connection.session.resends >= 3
+        assert time.monotonic() - begun >= 0.09
+
+
+def test_a_server_that_comes_up_late(caplog: pytest.LogCaptureFixture) -> None:
+    with Plain("127.0.0.1", lambda data: [data]) as first:
+        address = first.address
+    with udp.connect(address, asks(b"a", resend=0.02)) as connection:
+        connection.session.begin(connection.now())
+        assert connection.wait(0.15) == []
+        assert connection.session.resends > 1
+        if sys.platform.startswith("linux"):
+            assert connection.statistics()["unreachable"] > 1
+            assert connection.sock.refusal is not None
+        with Plain("127.0.0.1", lambda data: [data], address[1]):
+            assert connection.wait(10) == [b"1 a"]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_nobody_ever_answers() -> None:
+    with udp.connect("127.0.0.1:1", asks(b"a", resend=0.02, patience=0.1)) as connection:
+        assert collect(connection) == [("gave up", b"1 a")]
+        with pytest.raises(ConnectionClosed, match=r"127.0.0.1:1: the session is over"):
+            connection.wait()
+
+
+def test_timeouts() -> None:
+    with (
+        Plain("127.0.0.1", lambda data: []) as server,
+        udp.connect(server.address, asks(b"a", resend=60)) as connection,
+    ):
+        assert connection.wait(0) == []
+        assert server.came == []
+        connection.session.begin(connection.now())
+        begun = time.monotonic()
+        assert connection.wait(0.05) == []
+        assert 0.045 < time.monotonic() - begun < 5
+        until = time.monotonic() + 10
+        while not server.came:
+            assert time.monotonic() < until
+            time.sleep(0.001)
+        assert [data for data, _ in server.came] == [b"1 a"]
+
+
+def test_flush_sends_and_a_poll_takes_what_is_there() -> None:
+    arrived = threading.Event()
+
+    def react(data: bytes) -> list[bytes]:
+        arrived.set()
+        return [data]
+
+    with (
+        Plain("127.0.0.1", react) as server,
+        udp.connect(server.address, asks(b"a", b"b", resend=60)) as connection,
+    ):
+        connection.session.begin(connection.now())
+        connection.flush()
+        assert arrived.wait(10)
+        until = time.monotonic() + 10
+        events: list[Any] = []
+        while not events:
+            events = connection.wait(0)
+            assert time.monotonic() < until
+        assert events == [b"1 a"]
+
+
+def test_other_senders_are_the_sessions_affair() -> None:
+    """A server may have further ports, so the socket takes all; the session knows them."""
+    with (
+        Plain("127.0.0.1", lambda data: [data]) as server,
+        udp.connect(server.address, asks(b"a")) as connection,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger,
+    ):
+        target = (connection.sock.address.host, connection.sock.address.port)
+        stranger.sendto(b"1 forged", target)
+        assert connection.wait(0.05) == []
+        assert connection.session.foreign == 1
+        assert collect(connection) == [b"1 a"]
+
+
+def test_a_session_over_the_limit_tells_its_user() -> None:
+    with (
+        Plain("127.0.0.1", lambda data: [data]) as server,
+        udp.connect(server.address, asks(b"x" * 2000), limit=1000) as connection,
+    ):
+        connection.session.begin(connection.now())
+        with pytest.raises(LimitExceeded, match="datagram=1000"):
+            connection.wait(1)
+        assert server.came == []
+
+
+def test_with_a_cipher(host: str) -> None:
+    key = os.urandom(32)
+    theirs = DatagramCipher(key, "server")
+
+    def react(data: bytes) -> list[bytes]:
+        opened = theirs.open(data)
+        assert opened is not None
+        return [b"\x01" + b"x" * 60, opened, theirs.seal(opened)]
+
+    with (
+        Plain(host, react) as server,
+        udp.connect(
+            server.address, asks(b"a", b"b"), cipher=DatagramCipher(key, "client")
+        ) as connection,
+    ):  # fmt: skip
+        assert collect(connection) == [b"1 a", b"2 b"]
+        assert connection.statistics()["cipher_short"] >= 2
+
+
+class TestThreads:
+    def test_it_belongs_to_the_first(self) -> None:
+        with udp.connect("127.0.0.1:1", asks(b"a")) as connection:
+            connection.wait(0)
+            errors = []
+
+            def misuse() -> None:
+                for call in (connection.flush, connection.wait):
+                    try:
+                        call()
+                    except LocalProtocolError as error:
+                        errors.append(str(error))
+
+            thread = threading.Thread(target=misuse)
+            thread.start()
+            thread.join(10)
+            assert len(errors) == 2
+            assert "127.0.0.1:1 belongs to the thread that first used it" in errors[0]
+
+    def test_made_here_and_used_there(self) -> None:
+        with (
+            Plain("127.0.0.1", lambda data: [data]) as server,
+            udp.connect(server.address, asks(b"a")) as connection,
+        ):
+            events = []
+            thread = threading.Thread(target=lambda: events.extend(collect(connection)))
+            thread.start()
+            thread.join(10)
+            assert events == [b"1 a"]
+        assert connection.sock.fileno() == -1  # its thread has ended, so closing frees it
+
+    def test_close_wakes_whoever_waits(self) -> None:
+        connection = udp.connect("127.0.0.1:1", asks(b"a"))
+        ended = []
+
+        def wait() -> None:
+            try:
+                connection.wait()
+            except ConnectionClosed as error:
+                ended.append(str(error))
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        time.sleep(0.05)
+        assert thread.is_alive()
+        connection.close()
+        connection.close()
+        thread.join(10)
+        assert not thread.is_alive()
+        assert ended == ["127.0.0.1:1: closed on this side"]
+        assert connection.sock.fileno() == -1
+
+    def test_closed(self) -> None:
+        connection = udp.connect("127.0.0.1:1", asks(b"a"))
+        connection.close()
+        assert connection.closed
+        for call in (connection.wait, connection.flush):
+            with pytest.raises(ConnectionClosed, match="closed on this side"):
+                call()
+        assert connection.statistics()["sent"] == 0
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are sent to a process of its own")
+def test_ctrl_c_interrupts_a_wait(tmp_path: Path) -> None:
+    program = """
+import sys
+from rlwire.transports import udp
+
+class Silent:
+    closed = False
+    receive = advance = lambda *_: []
+    datagrams = lambda self: []
+    next_deadline = lambda self: None
+
+connection = udp.connect("127.0.0.1:1", lambda server: Silent())
+print("waits", flush=True)
+try:
+    connection.wait()
+except KeyboardInterrupt:
+    assert connection.wait(0.01) == []
+    connection.close()
+    print("interrupted", flush=True)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", program],
+        stdout=subprocess.PIPE, text=True, cwd=tmp_path,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waits\n"
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=10)
+        assert out == "interrupted\n"
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_session_that_cannot_be_made_leaves_no_socket() -> None:
+    made: list[Any] = []
+
+    def fail(server: Any) -> Any:
+        made.append(server)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        udp.connect("127.0.0.1:1", fail)
+    assert made == [("127.0.0.1", 1)]
+
+
+def test_a_session_that_is_always_late_does_not_keep_the_core_busy() -> None:
+    class Late(sessions.Asks):  # type: ignore[misc]
+        calls = 0
+
+        def next_deadline(self) -> float:
+            return 0.0
+
+        def advance(self, now: float) -> list[Any]:
+            self.calls += 1
+            return []
+
+    with udp.connect("127.0.0.1:1", lambda server: Late(server, [b"a"])) as connection:
+        assert connection.wait(0.1) == []
+        assert connection.session.calls <= 110

@@ -1,0 +1,533 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlwire.errors import ConnectionClosed, LocalProtocolError
+from rlwire.transports import udp, udp_asyncio
+from rlwire.transports.datagram_cipher import DatagramCipher
+from rlwire.transports.udp_asyncio import DatagramEndpoint
+
+
+def load(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+sessions = load("datagram_sessions")
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+class Unwatching(asyncio.SelectorEventLoop):
+    """Cannot watch sockets, as Windows' default loop cannot."""
+
+    def add_reader(self, *_: Any) -> None:
+        raise NotImplementedError
+
+    remove_reader = add_reader  # type: ignore[assignment]
+
+
+@pytest.fixture(params=["asyncio", "uvloop", "unwatching"])
+def run(request: Any) -> Iterator[Run]:
+    """Run a coroutine on a new loop of each kind."""
+    if request.param == "uvloop":
+        loop = pytest.importorskip("uvloop").new_event_loop()
+    elif request.param == "unwatching":
+        loop = Unwatching()
+    else:
+        loop = asyncio.new_event_loop()
+    problems: list[Any] = []
+    loop.set_exception_handler(lambda _, context: problems.append(context))
+
+    def run(main: Coroutine[Any, Any, Any]) -> Any:
+        return loop.run_until_complete(asyncio.wait_for(main, 20))
+
+    yield run
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+    assert not problems
+
+
+class Plain:
+    """A reference client of plain socket calls, which waits in a thread of the loop's."""
+
+    def __init__(self, endpoint: DatagramEndpoint) -> None:
+        address = endpoint.address
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        self.sock = socket.socket(family, socket.SOCK_DGRAM)
+        self.sock.settimeout(10)
+        self.sock.bind((address.host, 0))
+        self.server = (address.host, address.port)
+        self.name = self.sock.getsockname()
+
+    def send(self, *texts: bytes) -> None:
+        for text in texts:
+            self.sock.sendto(text, self.server)
+
+    async def receive(self) -> bytes:
+        data, source = await asyncio.get_running_loop().run_in_executor(
+            None, self.sock.recvfrom, 65_535
+        )
+        assert source[:2] == self.server
+        return bytes(data)
+
+    async def ask(self, text: bytes) -> bytes:
+        self.send(text)
+        return await self.receive()
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    session: Any = None, address: str = "127.0.0.1:0", **options: Any
+) -> AsyncIterator[tuple[DatagramEndpoint, Any, Plain]]:
+    session = session or sessions.Answers()
+    options.setdefault("on_events", lambda events: None)
+    async with await udp_asyncio.serve(address, session, **options) as endpoint:
+        plain = Plain(endpoint)
+        with plain.sock:
+            yield endpoint, session, plain
+
+
+async def eventually(condition: Callable[[], Any]) -> None:
+    until = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < until
+        await asyncio.sleep(0.002)
+
+
+def asks(*texts: bytes, **options: Any) -> Callable[[Any], Any]:
+    return lambda server: sessions.Asks(server, list(texts), **options)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_there_and_back(run: Run, host: str) -> None:
+    async def main() -> None:
+        events: list[Any] = []
+        async with serving(address=f"{host}:0", on_events=lambda found: events.extend(found)) as (
+            endpoint,
+            session,
+            plain,
+        ):
+            for text in (b"1 x", b"2 " + b"\xff" * 1198, b"3 "):
+                assert await plain.ask(text) == text
+            assert list(session.peers) == [plain.name]
+            assert [text for _, text in events] == session.peers[plain.name]
+            counted = endpoint.statistics()
+            assert (counted["received"], counted["sent"]) == (3, 3)
+            assert counted["failures"] == 0
+            assert not endpoint.closed
+        assert endpoint.closed
+        assert endpoint.sock.fileno() == -1
+
+    run(main())
+
+
+def test_a_client_over_the_same(run: Run) -> None:
+    async def main() -> None:
+        async with serving() as (server, session, _):
+            async with await udp_asyncio.connect(
+                server.address, asks(b"a", b"b", b"later 0.01", resend=5)
+            ) as client:
+                client.session.begin(client.now())  # type: ignore[attr-defined]
+                events = [event async for event in client]
+                assert events == [b"1 a", b"2 b", b"3 later 0.01"]
+                assert client.closed
+                with pytest.raises(ConnectionClosed, match="over, or was closed"):
+                    await client.wait()
+            assert len(session.peers) == 1
+
+    run(main())
+
+
+def test_a_blocking_client(run: Run) -> None:
+    def client(address: Any) -> list[Any]:
+        events: list[Any] = []
+        with udp.connect(address, asks(*[b"%d" % n for n in range(50)])) as connection:
+            connection.session.begin(connection.now())  # type: ignore[attr-defined]
+            while not connection.closed:
+                events += connection.wait(10)
+        return events
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        async with serving() as (server, _, _):
+            found = await asyncio.gather(
+                *(loop.run_in_executor(None, client, server.address) for _ in range(3))
+            )
+        assert found == [[b"%d %d" % (n + 1, n) for n in range(50)]] * 3
+
+    run(main())
+
+
+def test_deadlines(run: Run) -> None:
+    async def main() -> None:
+        events: list[Any] = []
+        async with serving(on_events=lambda found: events.extend(found)) as (_, session, plain):
+            # The second is due before the first: the timer is set anew.
+            begun = time.monotonic()
+            plain.send(b"1 later 0.1", b"2 later 0.03", b"3 now")
+            answers = [await plain.receive() for _ in range(3)]
+            assert answers == [b"3 now", b"2 later 0.03", b"1 later 0.1"]
+            assert time.monotonic() - begun >= 0.099
+            assert [event for event in events if event[0] == "later"] == [
+                ("later", b"2 later 0.03"),
+                ("later", b"1 later 0.1"),
+            ]
+            assert session.next_deadline() is None
+            assert await plain.ask(b"4 later 0.01") == b"4 later 0.01"
+
+    run(main())
+
+
+def test_a_session_that_is_always_late_does_not_keep_the_loop_busy(run: Run) -> None:
+    class Late(sessions.Answers):  # type: ignore[misc]
+        calls = 0
+
+        def next_deadline(self) -> float:
+            return 0.0
+
+        def advance(self, now: float) -> list[Any]:
+            self.calls += 1
+            return []
+
+    async def main() -> None:
+        async with serving(Late()) as (_, session, plain):
+            await asyncio.sleep(0.1)
+            assert 1 <= session.calls <= 210
+            assert await plain.ask(b"1 x") == b"1 x"
+
+    run(main())
+
+
+def test_flush_sends_what_was_said_meanwhile(run: Run) -> None:
+    async def main() -> None:
+        async with serving() as (endpoint, session, plain):
+            await plain.ask(b"1 x")
+            session.say(b"frame")
+            assert endpoint.statistics()["sent"] == 1
+            endpoint.flush()
+            assert await plain.receive() == b"frame"
+
+    run(main())
+
+
+def test_what_reacts_to_events_is_sent_with_them(run: Run) -> None:
+    async def main() -> None:
+        session = sessions.Answers()
+        async with serving(session, on_events=lambda events: session.say(b"welcome")) as (
+            _, _, plain
+        ):  # fmt: skip
+            plain.send(b"1 hush")
+            assert await plain.receive() == b"welcome"
+
+    run(main())
+
+
+def test_longer_ones_are_not_passed_on(run: Run) -> None:
+    async def main() -> None:
+        async with serving(limit=100) as (endpoint, session, plain):
+            plain.send(bytes(101), bytes(50_000))
+            exact = b"1 " + bytes(98)
+            assert await plain.ask(exact) == exact
+            assert session.peers[plain.name] == [exact]
+            assert endpoint.statistics()["truncated"] == 2
+
+    run(main())
+
+
+class TestFailures:
+    def test_a_session_that_raises(self, run: Run, caplog: pytest.LogCaptureFixture) -> None:
+        async def main() -> None:
+            async with serving() as (endpoint, _, plain):
+                plain.send(b"1 x", *[b"2 raise"] * 50, b"3 y")
+                assert [await plain.receive(), await plain.receive()] == [b"1 x", b"3 y"]
+                assert endpoint.failures == 50
+                assert caplog.text.count("Traceback") == 1
+                assert f"{endpoint.address}: a received datagram failed" in caplog.text
+
+        run(main())
+
+    def test_at_a_deadline_and_when_sending(
+        self, run: Run, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async def main() -> None:
+            async with serving() as (endpoint, session, plain):
+                plain.send(b"1 later 0.02")
+                await eventually(lambda: session.peers)
+                session.broken = True
+                await eventually(lambda: endpoint.failures >= 4)
+                session.broken = False
+                assert await plain.receive() == b"1 later 0.02"
+                assert "a deadline failed" in caplog.text
+                assert "sending failed" in caplog.text
+                assert caplog.text.count("Traceback") == 2
+
+        run(main())
+
+    def test_of_next_deadline_and_closed(self, run: Run) -> None:
+        class Odd(sessions.Answers):  # type: ignore[misc]
+            def next_deadline(self) -> Any:
+                raise ZeroDivisionError
+
+        async def main() -> None:
+            async with serving(Odd()) as (endpoint, _, plain):
+                assert await plain.ask(b"1 x") == b"1 x"
+                await eventually(lambda: endpoint.failures == 2)
+
+        run(main())
+
+    def test_of_what_reacts(self, run: Run, caplog: pytest.LogCaptureFixture) -> None:
+        async def main() -> None:
+            async with serving(on_events=lambda events: 1 / 0) as (endpoint, _, plain):
+                assert await plain.ask(b"1 x") == b"1 x"
+                assert endpoint.failures == 1
+                assert "its events failed" in caplog.text
+
+        run(main())
+
+    def test_too_long_an_answer(self, run: Run, caplog: pytest.LogCaptureFixture) -> None:
+        async def main() -> None:
+            async with serving() as (endpoint, _, plain):
+                plain.send(b"1 big 1201", b"2 big 1200")
+                assert len(await plain.receive()) == 1200
+                assert await plain.ask(b"3 x") == b"3 x"
+                assert endpoint.failures == 1
+                assert "over the limit datagram=1200; send less" in caplog.text
+
+        run(main())
+
+    def test_peers_that_went_away(self, run: Run, caplog: pytest.LogCaptureFixture) -> None:
+        async def main() -> None:
+            async with serving() as (endpoint, session, plain):
+                with Plain(endpoint).sock as gone:
+                    gone.sendto(b"1 hush", plain.server)
+                    await eventually(lambda: session.peers)
+                for _ in range(20):
+                    session.say(b"x")
+                    endpoint.flush()
+                    await asyncio.sleep(0)
+                assert await plain.ask(b"2 x") == b"2 x"
+                assert endpoint.failures == 0
+                assert not caplog.records
+
+        run(main())
+
+    def test_a_socket_that_was_taken_away(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def main() -> None:
+            async with serving() as (endpoint, _, plain):
+                endpoint.sock._recvfrom = lambda size: os.read(-1, size)  # type: ignore[assignment,return-value]
+                plain.send(b"1 x")
+                await eventually(lambda: endpoint.closed)
+                assert "cannot receive any more" in caplog.text
+
+        asyncio.run(main())
+
+
+def test_a_server_that_comes_up_late(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """Meanwhile the client sends again and again, and the loop does not spin for the errors."""
+
+    async def main() -> None:
+        async with serving() as (server, _, _):
+            address = server.address
+        async with await udp_asyncio.connect(address, asks(b"a", resend=0.02)) as client:
+            client.session.begin(client.now())  # type: ignore[attr-defined]
+            used = time.process_time()
+            assert await client.wait(0.3) == []
+            assert time.process_time() - used < 0.2
+            kind = type(asyncio.get_running_loop())
+            if sys.platform.startswith("linux") and kind is asyncio.SelectorEventLoop:
+                assert client.statistics()["unreachable"] > 1
+            async with serving(address=str(address)):
+                assert await client.wait(10) == [b"1 a"]
+        assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+    run(main())
+
+
+class TestWaiting:
+    def test_timeouts(self, run: Run) -> None:
+        async def main() -> None:
+            async with await udp_asyncio.connect("127.0.0.1:1", asks(b"a", resend=9)) as client:
+                begun = time.monotonic()
+                assert await client.wait(0.05) == []
+                assert 0.045 < time.monotonic() - begun < 5
+                assert await client.wait(0) == []
+
+        run(main())
+
+    def test_only_one_task(self, run: Run) -> None:
+        async def main() -> None:
+            async with await udp_asyncio.connect("127.0.0.1:1", asks(b"a")) as client:
+                first = asyncio.ensure_future(client.wait())
+                await asyncio.sleep(0)
+                with pytest.raises(LocalProtocolError, match="another task waits"):
+                    await client.wait()
+                first.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await first
+                assert await client.wait(0.01) == []
+
+        run(main())
+
+    def test_closing_wakes_it(self, run: Run) -> None:
+        async def main() -> None:
+            client = await udp_asyncio.connect("127.0.0.1:1", asks(b"a"))
+            waiting = asyncio.ensure_future(client.wait())
+            await asyncio.sleep(0.01)
+            client.close()
+            client.close()
+            with pytest.raises(ConnectionClosed):
+                await waiting
+            client.flush()
+
+        run(main())
+
+    def test_events_that_nobody_waits_for(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(udp_asyncio, "_MOST_EVENTS", 10)
+
+        async def main() -> None:
+            async with serving(on_events=None) as (endpoint, _, plain):
+                for number in range(1, 26):
+                    await plain.ask(b"%d x" % number)
+                assert endpoint.statistics()["lost_events"] == 15
+                events = await endpoint.wait()
+                assert [text for _, text in events] == [b"%d x" % n for n in range(16, 26)]
+
+        run(main())
+
+
+def test_a_session_that_ends_has_its_last_word(run: Run) -> None:
+    async def main() -> None:
+        async with serving(on_events=None) as (endpoint, _, plain):
+            assert await plain.ask(b"1 end") == b"1 end"
+            assert endpoint.closed
+            assert await endpoint.wait() == [(plain.name, b"1 end")]
+            with pytest.raises(ConnectionClosed):
+                await endpoint.wait()
+
+    run(main())
+
+
+def test_other_threads_are_turned_away(run: Run) -> None:
+    async def main() -> None:
+        async with serving() as (endpoint, session, plain):
+            await plain.ask(b"1 x")
+            errors: list[BaseException] = []
+
+            def misuse() -> None:
+                try:
+                    endpoint.flush()
+                except LocalProtocolError as error:
+                    errors.append(error)
+
+            thread = threading.Thread(target=misuse)
+            thread.start()
+            thread.join(10)
+            assert "call_soon_threadsafe" in str(errors[0])
+            session.say(b"y")
+            asyncio.get_running_loop().call_soon_threadsafe(endpoint.flush)
+            assert await plain.receive() == b"y"
+
+    run(main())
+
+
+@pytest.mark.parametrize("loop_kind", ["asyncio", "uvloop"])
+def test_a_flood_leaves_turns_to_others(loop_kind: str) -> None:
+    """While more datagrams wait than can be handled, timers and other sockets are served."""
+
+    class Slow(sessions.Answers):  # type: ignore[misc]
+        def receive(self, datagram: Any, peer: Any, now: float) -> list[Any]:
+            turns.append("datagram")
+            return []
+
+    turns: list[str] = []
+
+    async def main() -> None:
+        async with serving(Slow(), batch=16) as (endpoint, _, plain):
+            plain.send(*[b"x"] * 400)
+
+            def other() -> None:
+                turns.append("other")
+                if turns.count("datagram") < 400:
+                    asyncio.get_running_loop().call_soon(other)
+
+            other()
+            await eventually(lambda: turns.count("datagram") == 400)
+            runs = "".join("d" if turn == "datagram" else " " for turn in turns).split()
+            assert max(map(len, runs)) <= 16
+            assert endpoint.statistics()["received"] == 400
+
+    if loop_kind == "uvloop":
+        loop = pytest.importorskip("uvloop").new_event_loop()
+        loop.run_until_complete(main())
+        loop.close()
+    else:
+        asyncio.run(main())
+
+
+def test_with_a_cipher(run: Run) -> None:
+    key = os.urandom(32)
+
+    async def main() -> None:
+        async with (
+            serving(cipher=DatagramCipher(key, "server")) as (server, session, plain),
+            await udp_asyncio.connect(
+                server.address, asks(b"a", b"b"), cipher=DatagramCipher(key, "client")
+            ) as client,
+        ):
+            plain.send(b"1 plain", bytes(41), bytes(60))
+            client.session.begin(client.now())  # type: ignore[attr-defined]
+            assert [event async for event in client] == [b"1 a", b"2 b"]
+            assert list(session.peers.values()) == [[b"1 a", b"2 b"]]
+            assert server.statistics()["cipher_short"] == 1
+            assert server.statistics()["cipher_version"] == 2
+
+    run(main())
+
+
+def test_misuse(run: Run) -> None:
+    async def main() -> None:
+        with pytest.raises(ValueError, match="batch"):
+            DatagramEndpoint(sessions.Answers(), None, batch=0)  # type: ignore[arg-type]
+        async with serving() as (endpoint, _, _):
+            with pytest.raises(RuntimeError, match="starts once"):
+                await endpoint.start()
+            with pytest.raises(OSError, match="cannot bind"):
+                await udp_asyncio.serve(endpoint.address, sessions.Answers())
+        with pytest.raises(socket.gaierror):
+            await udp_asyncio.connect("no-such-host.invalid:1", asks(b"a"))
+        with pytest.raises(ZeroDivisionError):
+            await udp_asyncio.connect("127.0.0.1:1", lambda server: 1 / 0)
+
+    run(main())
+
+
+def test_an_endpoint_of_ones_own_socket(run: Run) -> None:
+    async def main() -> None:
+        sock = udp.bind("127.0.0.1:0")
+        with pytest.raises(LocalProtocolError, match="once it has started"):
+            DatagramEndpoint(sessions.Answers(), sock).flush()
+        async with DatagramEndpoint(sessions.Answers(), sock) as endpoint:
+            plain = Plain(endpoint)
+            with plain.sock:
+                assert await plain.ask(b"1 x") == b"1 x"
+        DatagramEndpoint(sessions.Answers(), udp.bind("127.0.0.1:0")).close()
+
+    run(main())

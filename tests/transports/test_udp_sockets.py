@@ -1,0 +1,473 @@
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import pickle
+import select
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rlwire.errors import LimitExceeded
+from rlwire.transports import udp_sockets
+from rlwire.transports.address import parse
+from rlwire.transports.datagram_cipher import DatagramCipher
+from rlwire.transports.udp_sockets import DatagramSocket, SeldomLog, bind, dial
+
+LINUX = sys.platform.startswith("linux")
+KEY = bytes(32)
+
+HOSTS = ["127.0.0.1", "[::1]"]
+
+
+@pytest.fixture(params=HOSTS)
+def host(request: Any) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def server(host: str) -> Iterator[DatagramSocket]:
+    with bind(f"{host}:0") as sock:
+        yield sock
+
+
+def plain(sock: DatagramSocket, host: str = "") -> socket.socket:
+    """A reference peer: a plain socket on loopback, of the same family."""
+    peer = socket.socket(sock.raw.family, socket.SOCK_DGRAM)
+    peer.settimeout(10)
+    peer.bind((host or ("::1" if peer.family == socket.AF_INET6 else "127.0.0.1"), 0))
+    return peer
+
+
+def where(sock: DatagramSocket) -> tuple[str, int]:
+    return sock.address.host, sock.address.port
+
+
+def receive(sock: DatagramSocket, count: int = 1) -> list[tuple[bytes, Any]]:
+    """What comes, once `count` are there."""
+    found: list[tuple[bytes, Any]] = []
+    until = time.monotonic() + 10
+    while len(found) < count:
+        found += sock.receive_batch()
+        assert time.monotonic() < until, f"{len(found)} of {count} came"
+    return found
+
+
+def test_there_and_back(server: DatagramSocket) -> None:
+    with plain(server) as peer:
+        for data in (b"", b"x", os.urandom(1200)):
+            peer.sendto(data, where(server))
+            ((got, address),) = receive(server)
+            assert got == data
+            assert type(got) is bytes
+            # Peers are equal, and keys, in both directions.
+            assert address == peer.getsockname()
+            assert hash(address) == hash(peer.getsockname())
+            server.send(got, address)
+            back, source = peer.recvfrom(65_535)
+            assert back == data
+            assert source == server.raw.getsockname()
+    assert server.receive_batch() == []
+    counted = server.statistics()
+    assert (counted["received"], counted["sent"]) == (3, 3)
+    assert sum(counted.values()) == 6
+
+
+def test_a_client_and_its_server(server: DatagramSocket) -> None:
+    with dial(server.address) as client:
+        assert client.remote == server.raw.getsockname()
+        assert client.address.host == server.address.host
+        ports = set()
+        for number in range(3):
+            client.send(b"%d" % number, client.remote)
+            ((data, peer),) = receive(server)
+            ports.add(peer)
+            server.send(data, peer)
+            assert receive(client) == [(b"%d" % number, client.remote)]
+        assert len(ports) == 1  # section 4: the same source port all the time
+
+
+@pytest.mark.parametrize("limit", [1, 100, 1200, 65_507])
+def test_the_limit(host: str, limit: int) -> None:
+    with bind(f"{host}:0", limit=limit) as server, plain(server) as peer:
+        exact = os.urandom(limit)
+        sizes = [limit] if limit == 65_507 else [limit, limit + 1, limit + 2, min(10_000, 60_000)]
+        for size in sizes:
+            peer.sendto((exact + bytes(70_000))[:size], where(server))
+        peer.sendto(b"x", where(server))
+        assert [data for data, _ in receive(server, 2)] == [exact, b"x"]
+        assert server.counters.truncated == len(sizes) - 1
+        server.send(exact, peer.getsockname())
+        assert peer.recv(65_535) == exact
+
+
+def test_too_long_to_send_is_said_before_the_system_is_asked(server: DatagramSocket) -> None:
+    with plain(server) as peer:
+        name = peer.getsockname()
+        batch = [(b"before", name), (bytes(1201), name), (bytes(5000), name), (b"after", name)]
+        with pytest.raises(
+            LimitExceeded, match=r"1201 is over the limit datagram=1200; "
+        ) as caught:
+            server.send_batch(batch)
+        assert (caught.value.limit, caught.value.maximum, caught.value.size) == (
+            "datagram", 1200, 1201,
+        )  # fmt: skip
+        assert "fewer decimals" in str(caught.value)
+        assert "up to 65507" in str(caught.value)
+        assert pickle.loads(pickle.dumps(caught.value)).limit == "datagram"
+        assert [peer.recv(9999), peer.recv(9999)] == [b"before", b"after"]
+        assert server.counters.sent == 2
+        assert server.counters.errors == 0
+
+
+@pytest.mark.parametrize("limit", [0, -1, 65_508])
+def test_limits_that_no_datagram_has(limit: int) -> None:
+    with pytest.raises(ValueError, match="limit must be between 1 and 65507"):
+        bind("127.0.0.1:0", limit=limit)
+
+
+def test_a_batch_is_bounded_and_in_order(server: DatagramSocket) -> None:
+    with plain(server) as peer:
+        for number in range(100):
+            peer.sendto(b"%d" % number, where(server))
+        first = server.receive_batch(30)
+        assert [data for data, _ in first] == [b"%d" % number for number in range(30)]
+        rest = receive(server, 70)
+        assert [data for data, _ in rest] == [b"%d" % number for number in range(30, 100)]
+
+
+def test_a_wrong_address_says_so(host: str) -> None:
+    with bind(f"{host}:0") as server:
+        with pytest.raises(OSError, match=r"cannot bind .* for UDP: ") as caught:
+            bind(server.address)
+        assert caught.value.errno == errno.EADDRINUSE
+    with pytest.raises(socket.gaierror):
+        dial("no-such-host.invalid:1")
+    for wrong in ("unix:/x", "nonsense"):
+        with pytest.raises(ValueError, match="host:port"):
+            bind(wrong)
+    with pytest.raises(ValueError, match="not of one kind"):
+        dial("127.0.0.1:1", local="[::1]:0")
+
+
+def test_a_name_means_ipv4() -> None:
+    with bind("localhost:0") as server, dial(f"localhost:{server.address.port}") as client:
+        assert server.raw.family == client.raw.family == socket.AF_INET
+
+
+def test_a_client_may_choose_its_address(server: DatagramSocket, host: str) -> None:
+    with plain(server) as free:
+        port = free.getsockname()[1]
+    with dial(server.address, local=f"{host}:{port}") as client:
+        assert client.address.port == port
+
+
+def test_a_client_does_not_take_its_servers_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    with bind("127.0.0.1:0") as server:
+        address = server.address
+    ports = [address.port, address.port, 0]
+
+    def bind_there(sock: socket.socket, _: Any, sockaddr: Any) -> None:
+        sock.bind((sockaddr[0], ports.pop(0)))
+
+    monkeypatch.setattr(udp_sockets, "_bind", bind_there)
+    with dial(address) as client:
+        assert client.address.port != address.port
+    assert ports == []
+
+
+def test_ipv6s_wildcard_means_ipv4_too() -> None:
+    with bind("[::]:0", cipher=None) as server:
+        for host in ("127.0.0.1", "::1"):
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            with socket.socket(family, socket.SOCK_DGRAM) as peer:
+                peer.settimeout(10)
+                peer.sendto(b"x", (host, server.address.port))
+                ((data, name),) = receive(server)
+                assert name[0].rpartition(":")[2] == host.rpartition(":")[2]
+                server.send(data, name)
+                assert peer.recvfrom(10)[1][:2] == (host, server.address.port)
+
+
+@pytest.mark.skipif(not LINUX, reason="Linux tells which address was asked")
+@pytest.mark.parametrize("wildcard", ["0.0.0.0:0", "[::]:0"])
+def test_a_wildcard_answers_from_the_address_that_was_asked(wildcard: str) -> None:
+    with bind(wildcard) as server:
+        asked = ["127.0.0.1", "127.0.0.2", "127.7.8.9"]
+        peers = []
+        for host in asked:
+            peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            peer.settimeout(10)
+            peer.bind(("127.0.0.1", 0))
+            peer.sendto(b"x", (host, server.address.port))
+            peers.append(peer)
+        for data, name in receive(server, 3):
+            server.send(data, name)
+        for host, peer in zip(asked, peers, strict=True):
+            assert peer.recvfrom(10)[1] == (host, server.address.port)
+            # One peer may ask at another address later.
+            peer.sendto(b"y", ("127.3.3.3", server.address.port))
+            ((data, name),) = receive(server)
+            server.send(data, name)
+            assert peer.recvfrom(10)[1] == ("127.3.3.3", server.address.port)
+            peer.close()
+
+
+def test_a_server_for_others_without_cipher_warns(caplog: pytest.LogCaptureFixture) -> None:
+    for address in ("127.0.0.1:0", "[::1]:0", "127.8.9.1:0", "localhost:0"):
+        if LINUX or "8.9" not in address:
+            bind(address).close()
+    with bind("0.0.0.0:0", cipher=DatagramCipher(KEY, "server")):
+        pass
+    assert "neither enciphered" not in caplog.text
+    for address in ("0.0.0.0:0", "[::]:0"):
+        caplog.clear()
+        with bind(address) as server:
+            assert f"{server.address} can be reached from other machines" in caplog.text
+            assert [record.levelno for record in caplog.records if "cipher" in record.message] == [
+                logging.WARNING
+            ]
+    caplog.clear()
+    with bind("127.0.0.1:0") as server:
+        dial(server.address).close()
+    assert not caplog.records
+
+
+def test_the_systems_buffers(caplog: pytest.LogCaptureFixture) -> None:
+    def size(sock: DatagramSocket, option: int) -> int:
+        return sock.raw.getsockopt(socket.SOL_SOCKET, option)
+
+    with bind("127.0.0.1:0", receive_buffer=None, send_buffer=None) as sock:
+        default = size(sock, socket.SO_RCVBUF)
+    with bind("127.0.0.1:0", receive_buffer=65_536, send_buffer=32_768) as sock:
+        assert size(sock, socket.SO_RCVBUF) >= 65_536
+        assert size(sock, socket.SO_SNDBUF) >= 32_768
+        assert not caplog.records
+        with dial(sock.address) as client:
+            assert size(client, socket.SO_RCVBUF) == default
+        with dial(sock.address, receive_buffer=65_536) as client:
+            assert size(client, socket.SO_RCVBUF) >= 65_536
+    caplog.set_level(logging.INFO)
+    bind("127.0.0.1:0", receive_buffer=2**30).close()
+    if LINUX:
+        assert "sysctl net.core.rmem_max" in caplog.text
+
+
+@pytest.mark.skipif(not LINUX, reason="only Linux tells")
+def test_what_overflows_is_counted_by_the_system() -> None:
+    with bind("127.0.0.1:0", receive_buffer=4096) as server, plain(server) as peer:
+        for _ in range(500):
+            peer.sendto(bytes(1000), where(server))
+        count = len(server.receive_batch(1000))
+        assert 0 < count < 500
+        assert server.statistics()["overflowed"] == 500 - count
+
+
+class TestCipher:
+    def test_both_ways(self, host: str) -> None:
+        key = os.urandom(32)
+        with (
+            bind(f"{host}:0", cipher=DatagramCipher(key, "server")) as server,
+            dial(server.address, cipher=DatagramCipher(key, "client")) as client,
+        ):
+            for size in (0, 1, 1200):
+                data = os.urandom(size)
+                client.send(data, client.remote)
+                ((got, peer),) = receive(server)
+                assert got == data
+                server.send(got, peer)
+                assert receive(client) == [(data, client.remote)]
+            with pytest.raises(LimitExceeded, match="datagram=1200"):
+                client.send(bytes(1201), client.remote)
+
+    def test_strangers_are_dropped_and_counted(self) -> None:
+        with bind("127.0.0.1:0", cipher=DatagramCipher(KEY, "server")) as server:
+            good = DatagramCipher(KEY, "client")
+            bad = DatagramCipher(os.urandom(32), "client")
+            sealed = good.seal(b"yes")
+            with plain(server) as peer:
+                for data in (b"city:7;lobby", bad.seal(b"no"), bytes(1242), sealed, sealed):
+                    peer.sendto(data, where(server))
+                assert [data for data, _ in receive(server)] == [b"yes"]
+            counted = server.statistics()
+            assert counted["received"] == 4
+            assert counted["truncated"] == 1
+            assert {name: n for name, n in counted.items() if name.startswith("cipher_")} == {
+                "cipher_short": 1, "cipher_key": 1, "cipher_replay": 1,
+            }  # fmt: skip
+
+    def test_roles_fit(self) -> None:
+        with pytest.raises(ValueError, match="a server's socket needs a cipher of role 'server'"):
+            bind("127.0.0.1:0", cipher=DatagramCipher(KEY, "client"))
+        with pytest.raises(ValueError, match="a client's socket"):
+            dial("127.0.0.1:1", cipher=DatagramCipher(KEY, "server"))
+        with pytest.raises(
+            ValueError, match="between 1 and 65466, what a datagram can have beside"
+        ):
+            bind("127.0.0.1:0", limit=65_467, cipher=DatagramCipher(KEY, "server"))
+        bind("127.0.0.1:0", limit=65_466, cipher=DatagramCipher(KEY, "server")).close()
+
+    def test_what_an_event_loop_received(self) -> None:
+        with bind("127.0.0.1:0", cipher=DatagramCipher(KEY, "server")) as server:
+            client = DatagramCipher(KEY, "client")
+            assert server.receive_one(client.seal(bytes(1200)), ("x", 1)) == bytes(1200)
+            assert server.receive_one(client.seal(bytes(1201)), ("x", 1)) is None
+            assert server.receive_one(b"x", ("x", 1)) is None
+            assert (server.counters.received, server.counters.truncated) == (2, 1)
+        with bind("127.0.0.1:0") as server:
+            assert server.receive_one(bytearray(b"x"), ("x", 1)) == b"x"
+
+
+class Failing:
+    """A socket's calls, some of which fail."""
+
+    def __init__(self, *outcomes: Any) -> None:
+        self.outcomes = list(outcomes)
+        self.calls: list[Any] = []
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.calls.append(arguments)
+        outcome = self.outcomes.pop(0) if self.outcomes else BlockingIOError(errno.EAGAIN, "later")
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+class TestTheNetworkFails:
+    def test_no_room_to_send(self, server: DatagramSocket) -> None:
+        server._sendto = Failing(
+            1, BlockingIOError(errno.EAGAIN, "x"), OSError(errno.ENOBUFS, "x"), 1
+        )
+        server.send_batch([(b"%d" % n, ("x", 1)) for n in range(4)])
+        assert (server.counters.sent, server.counters.unsent) == (2, 2)
+
+    @pytest.mark.parametrize("number", [errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ECONNREFUSED])
+    def test_unreachable(self, server: DatagramSocket, number: int) -> None:
+        server._sendto = Failing(OSError(number, "no way"), 1)
+        server.send_batch([(b"1", ("x", 1)), (b"2", ("x", 2))])
+        assert (server.counters.sent, server.counters.unreachable) == (1, 1)
+        assert server.refusal is not None
+        assert server.refusal[0] == ("x", 1)
+        assert server.refusal[1].errno == number
+
+    def test_forbidden(self, server: DatagramSocket, caplog: pytest.LogCaptureFixture) -> None:
+        server._sendto = Failing(*[PermissionError(errno.EPERM, "a firewall")] * 100, 1)
+        server.send_batch([(b"1", ("x", 1))] * 101)
+        assert (server.counters.sent, server.counters.errors) == (1, 100)
+        assert caplog.text.count("a firewall") == 1
+
+    def test_receiving(self, server: DatagramSocket, caplog: pytest.LogCaptureFixture) -> None:
+        windows_says_too_long = OSError(errno.EMSGSIZE, "too long")
+        windows_says_refused = ConnectionResetError(errno.ECONNRESET, "refused")
+        server._recvfrom = Failing(
+            windows_says_too_long, (b"1", ("x", 1)), windows_says_refused, (b"2", ("x", 2)),
+            OSError(errno.EIO, "strange"), (b"3", ("x", 3)),
+        )  # fmt: skip
+        assert [data for data, _ in server.receive_batch()] == [b"1", b"2", b"3"]
+        counters = server.counters
+        assert (counters.received, counters.truncated) == (3, 1)
+        assert (counters.unreachable, counters.errors) == (1, 1)
+        assert "cannot receive: [Errno 5] strange" in caplog.text
+
+    def test_an_error_at_every_call_ends_too(self, server: DatagramSocket) -> None:
+        server._recvfrom = Failing(*[OSError(errno.EIO, "strange")] * 1000)
+        assert server.receive_batch(50) == []
+        assert server.counters.errors == 50
+
+    def test_a_closed_socket_does_raise(self, server: DatagramSocket) -> None:
+        own = server.raw.getsockname()
+        server.close()
+        assert server.fileno() == -1
+        with pytest.raises(OSError, match=r"Bad file|not a socket"):
+            server.receive_batch()
+        with pytest.raises(OSError, match=r"Bad file|not a socket"):
+            server.send(b"x", own)
+        assert "overflowed" not in server.statistics()
+
+
+@pytest.mark.skipif(not LINUX, reason="only Linux tells")
+class TestNobodyThere:
+    def test_a_client_hears_of_it(self, host: str, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO)
+        with bind(f"{host}:0") as gone:
+            address = gone.address
+        with dial(address) as client:
+            client.hear_refusals()
+            for _ in range(5):
+                client.send(b"x", client.remote)
+            until = time.monotonic() + 10
+            while client.counters.unreachable < 5:
+                assert client.receive_batch() == []
+                assert time.monotonic() < until
+            assert client.refusal is not None
+            assert client.refusal[0] == client.remote
+            assert client.refusal[1].errno == errno.ECONNREFUSED
+            assert caplog.text.count("is not reached: Connection refused") == 1
+            assert client.counters.sent == 5  # none was sacrificed to report another's error
+
+            # And it is not ready for ever because of it.
+            assert select.select([client], [], [], 0) == ([], [], [])
+
+            with bind(address) as server:
+                client.send(b"up now?", client.remote)
+                ((data, peer),) = receive(server)
+                server.send(data, peer)
+                assert receive(client) == [(b"up now?", client.remote)]
+
+    def test_errors_of_other_kinds_are_counted_as_such(self, server: DatagramSocket) -> None:
+        with dial(server.address) as client:
+            client.hear_refusals()
+            client._recvfrom = Failing(OSError(errno.EIO, "strange"), (b"x", ("x", 1)))
+            client._sendto = Failing(OSError(errno.EIO, "strange"), 1)
+            assert client.receive_batch() == [(b"x", ("x", 1))]
+            client.send_batch([(b"1", ("x", 1)), (b"2", ("x", 1))])
+            counters = client.counters
+            assert (counters.errors, counters.unreachable, counters.sent) == (2, 0, 1)
+
+    def test_a_server_does_not_care(self, server: DatagramSocket) -> None:
+        with plain(server) as peer:
+            gone = peer.getsockname()
+        server.hear_refusals()
+        for _ in range(5):
+            server.send(b"x", gone)
+        assert server.receive_batch() == []
+        assert (server.counters.sent, server.counters.unreachable) == (5, 0)
+
+
+class TestSeldomLog:
+    def test_a_flood_is_a_line(
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = [5.0]
+        monkeypatch.setattr(udp_sockets, "monotonic", lambda: now[0])
+        log = SeldomLog(logging.getLogger("seldom"), interval=10.0)
+        for number in range(1000):
+            now[0] += 0.001
+            log(logging.WARNING, "it was %d", number)
+            log(logging.WARNING, "another")
+        assert [record.message for record in caplog.records] == ["it was 0", "another"]
+        now[0] += 10
+        log(logging.WARNING, "it was %d", -1)
+        assert caplog.records[-1].message == "it was -1 (and 999 times in the last 11 s)"
+        now[0] += 10
+        log(logging.WARNING, "it was %d", -2)
+        assert caplog.records[-1].message == "it was -2"
+
+    def test_with_a_traceback(self, caplog: pytest.LogCaptureFixture) -> None:
+        log = SeldomLog(logging.getLogger("seldom"))
+        try:
+            raise ZeroDivisionError
+        except ZeroDivisionError:
+            log(logging.ERROR, "failed", trace=True)
+        assert "Traceback" in caplog.text
+
+
+def test_repr_and_addresses() -> None:
+    with bind("127.0.0.1:0") as server:
+        assert repr(server) == f"<DatagramSocket server {server.address}>"
+        assert parse(str(server.address)) == server.address
