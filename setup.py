@@ -46,18 +46,31 @@ MODULES = [
     "rlwire.codecs.dm_env_rpc_tensor_encoder",
     "rlwire.codecs.dm_env_rpc_wire",
     "rlwire.codecs.netstring",
+    "rlwire.codecs.perlert_decoder",
+    "rlwire.codecs.perlert_encoder",
+    "rlwire.codecs.perlert_text",
+    "rlwire.codecs.perlert_values",
     "rlwire.codecs.rlx_decoder",
     "rlwire.codecs.rlx_encoder",
     "rlwire.codecs.rlx_options",
 ]
 
+# Those that read or write numbers as text.
+WITH_NUMBERS = {
+    "rlwire.codecs.perlert_decoder",
+    "rlwire.codecs.perlert_encoder",
+    "rlwire.codecs.perlert_text",
+}
+NUMBERS = "rlwire/include/rlwire/numbers.cpp"
+
+link_args = []
 if sys.platform == "win32":
-    compile_args = ["/std:c11", "/Od" if DEBUG else "/O2"]
-    link_args = []
+    c_standard, cxx_standard = "/std:c11", "/std:c++17"
+    compile_args = ["/Od" if DEBUG else "/O2"]
 else:
-    compile_args = ["-std=c11", "-O0" if DEBUG else "-O3", "-Wall", "-Wno-unused-function"]
+    c_standard, cxx_standard = "-std=c11", "-std=c++17"
+    compile_args = ["-O0" if DEBUG else "-O3", "-Wall", "-Wno-unused-function"]
     compile_args += ["-g", "-UNDEBUG"] if DEBUG else ["-g0"]
-    link_args = []
     if SANITIZE:
         compile_args += ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g"]
         link_args += ["-fsanitize=address,undefined"]
@@ -80,6 +93,18 @@ class BuildCython(build_ext):
         )
         for extension, with_c in zip(self.extensions, generated, strict=True):
             extension.sources = with_c.sources
+        # One C++ file for all, with flags of its own; what it goes into is linked as C++.
+        numbers = self.compiler.compile(
+            [NUMBERS],
+            output_dir=self.build_temp,
+            extra_postargs=[cxx_standard, "/EHsc", *compile_args]
+            if sys.platform == "win32"
+            else [cxx_standard, *compile_args],
+        )
+        for extension in self.extensions:
+            if extension.name in WITH_NUMBERS:
+                extension.extra_objects = numbers
+                extension.language = "c++"
         super().build_extensions()
 
 
@@ -90,9 +115,9 @@ setup(
             name,
             [name.replace(".", "/") + ".pyx"],
             include_dirs=["rlwire/include", numpy.get_include()],
-            depends=glob("rlwire/include/rlwire/*.h"),
+            depends=[*glob("rlwire/include/rlwire/*.h"), NUMBERS],
             define_macros=macros,
-            extra_compile_args=compile_args,
+            extra_compile_args=[c_standard, *compile_args],
             extra_link_args=link_args,
         )
         for name in MODULES

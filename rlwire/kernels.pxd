@@ -28,6 +28,11 @@ cdef extern from "rlwire/status.h" nogil:
         RLW_BAD_PAYLOAD
         RLW_BAD_UNKNOWN
         RLW_BAD_ELEMENTS
+        RLW_BAD_EMPTY
+        RLW_BAD_CHARACTER
+        RLW_BAD_WORD
+        RLW_BAD_INTEGER
+        RLW_BAD_NUMBER
         RLW_TRAILING
         RLW_OVER_MESSAGE
         RLW_OVER_DEPTH
@@ -36,6 +41,7 @@ cdef extern from "rlwire/status.h" nogil:
         RLW_OVER_STRING
         RLW_OVER_PIXELS
         RLW_OVER_EXPANDED
+        RLW_OVER_DATAGRAM
         RLW_NO_MEMORY
     ctypedef struct rlw_fault:
         rlw_status status
@@ -307,3 +313,151 @@ cdef extern from "rlwire/rlx.h" nogil:
                                       uint32_t width, uint32_t height, uint32_t size) noexcept
     rlw_status rlw_rlx_begin(rlw_writer *w) noexcept
     rlw_status rlw_rlx_end(rlw_writer *w, const uint8_t **frame, size_t *size) noexcept
+
+cdef extern from "rlwire/numbers.h" nogil:
+    int RLW_SHORTEST_ROOM
+    int RLW_DECIMALS_MOST
+    int RLW_FIXED_ROOM
+    ctypedef enum rlw_grammar:
+        RLW_GRAMMAR_FLOAT
+        RLW_GRAMMAR_JSON
+    ctypedef struct rlw_decimal:
+        const uint8_t *digits
+        size_t size
+        uint64_t mantissa
+        int32_t exponent
+        uint8_t negative
+        uint8_t whole
+        uint8_t rough
+        uint8_t infinite
+        uint8_t nan
+    const uint8_t *rlw_scan_decimal(const uint8_t *p, const uint8_t *end, rlw_grammar grammar,
+                                    rlw_decimal *d) noexcept
+    double rlw_decimal_double(const rlw_decimal *d) noexcept
+    float rlw_decimal_float(const rlw_decimal *d) noexcept
+    const uint8_t *rlw_parse_double(const uint8_t *p, const uint8_t *end, rlw_grammar grammar,
+                                    double *out) noexcept
+    const uint8_t *rlw_parse_float(const uint8_t *p, const uint8_t *end, rlw_grammar grammar,
+                                   float *out) noexcept
+    const uint8_t *rlw_parse_u64(const uint8_t *p, const uint8_t *end, uint64_t most,
+                                 uint64_t *out) noexcept
+    const uint8_t *rlw_parse_i64(const uint8_t *p, const uint8_t *end, int64_t least,
+                                 int64_t most, int64_t *out) noexcept
+    uint8_t *rlw_put_u64(uint8_t *to, uint64_t value) noexcept
+    uint8_t *rlw_put_i64(uint8_t *to, int64_t value) noexcept
+    uint8_t *rlw_put_fixed(uint8_t *to, double value, unsigned decimals, int trim) noexcept
+    uint8_t *rlw_put_double(uint8_t *to, double value) noexcept
+    uint8_t *rlw_put_float(uint8_t *to, float value) noexcept
+
+cdef extern from "rlwire/number_list.h" nogil:
+    ctypedef enum rlw_number:
+        RLW_BOOL
+        RLW_INT8
+        RLW_INT16
+        RLW_INT32
+        RLW_INT64
+        RLW_UINT8
+        RLW_UINT16
+        RLW_UINT32
+        RLW_UINT64
+        RLW_FLOAT16
+        RLW_FLOAT32
+        RLW_FLOAT64
+    size_t rlw_number_size(rlw_number kind) noexcept
+    uint8_t *rlw_put_number(uint8_t *to, rlw_number kind, const void *at, int decimals,
+                            int trim) noexcept
+    rlw_status rlw_put_numbers(rlw_writer *w, rlw_number kind, const void *values, size_t count,
+                               int decimals, int trim) noexcept
+    size_t rlw_count_numbers(const uint8_t *text, size_t size) noexcept
+    rlw_status rlw_read_numbers(rlw_cursor *c, rlw_number kind, void *values,
+                                size_t count) noexcept
+
+cdef extern from "rlwire/perlert.h" nogil:
+    ctypedef enum rlw_perlert_kind:
+        RLW_PERLERT_NONE
+        RLW_PERLERT_LOBBY_REQUEST
+        RLW_PERLERT_REGISTER
+        RLW_PERLERT_READY
+        RLW_PERLERT_ACTION
+        RLW_PERLERT_LOBBY
+        RLW_PERLERT_REGISTERED
+        RLW_PERLERT_MESSAGE
+        RLW_PERLERT_START
+        RLW_PERLERT_STEP
+    ctypedef enum rlw_perlert_field:
+        RLW_PERLERT_AT_DATAGRAM
+        RLW_PERLERT_AT_NAME
+        RLW_PERLERT_AT_NUMBER
+        RLW_PERLERT_AT_TIMESTAMP
+        RLW_PERLERT_AT_STEP_NUMBER
+        RLW_PERLERT_AT_BODY
+        RLW_PERLERT_AT_KEY
+        RLW_PERLERT_AT_SLOT_STATUS
+        RLW_PERLERT_AT_KIND
+        RLW_PERLERT_AT_TAG
+        RLW_PERLERT_AT_READY_STATUS
+        RLW_PERLERT_AT_BOOL
+        RLW_PERLERT_AT_ACTION
+        RLW_PERLERT_AT_MESSAGE
+        RLW_PERLERT_AT_PORT
+        RLW_PERLERT_AT_OBSERVATION
+        RLW_PERLERT_AT_REWARD
+        RLW_PERLERT_AT_EXTRA
+    ctypedef struct rlw_perlert_text:
+        const uint8_t *data
+        size_t size
+    ctypedef struct rlw_perlert_limits:
+        uint64_t datagram
+        uint64_t items
+    ctypedef struct rlw_perlert_message:
+        rlw_perlert_kind kind
+        rlw_perlert_field field
+        rlw_perlert_text name
+        uint64_t number
+        rlw_perlert_text key
+        rlw_perlert_text text
+        uint64_t timestamp
+        uint64_t step
+        rlw_perlert_text reward
+        double reward_value
+        rlw_perlert_text extra
+        uint32_t port
+        uint8_t flag
+        uint8_t reward_is_number
+        uint8_t has_extra
+        uint8_t ascii
+        int32_t decimals
+        rlw_perlert_text wrong
+        size_t wrong_at
+    ctypedef struct rlw_perlert_slot:
+        rlw_perlert_text key
+        rlw_perlert_text kind
+        rlw_perlert_text tag
+        uint8_t open
+        uint8_t ready
+    unsigned RLW_PERLERT_ANY
+    unsigned RLW_PERLERT_NOT_IN_ACTION
+    unsigned RLW_PERLERT_NOT_IN_OBSERVATION
+    const char *rlw_perlert_field_name(rlw_perlert_field field) noexcept
+    size_t rlw_perlert_find(const uint8_t *data, size_t size, unsigned refused) noexcept
+    rlw_status rlw_perlert_check(rlw_cursor *c, const rlw_perlert_limits *limits,
+                                 rlw_perlert_message *m) noexcept
+    rlw_status rlw_perlert_read_header(rlw_cursor *c, rlw_perlert_message *m) noexcept
+    rlw_status rlw_perlert_read_step(rlw_cursor *c, rlw_perlert_message *m) noexcept
+    rlw_status rlw_perlert_next_slot(rlw_cursor *c, rlw_perlert_message *m,
+                                     rlw_perlert_slot *slot) noexcept
+    rlw_status rlw_perlert_count_slots(rlw_cursor *c, rlw_perlert_message *m, uint64_t most,
+                                       size_t *count) noexcept
+    rlw_status rlw_perlert_read_client(rlw_cursor *c, const rlw_perlert_limits *limits,
+                                       rlw_perlert_message *m) noexcept
+    rlw_status rlw_perlert_read_server(rlw_cursor *c, const rlw_perlert_limits *limits,
+                                       rlw_perlert_message *m) noexcept
+    rlw_status rlw_perlert_put_header(rlw_writer *w, rlw_perlert_message *m) noexcept
+    rlw_status rlw_perlert_put_step_head(rlw_writer *w, rlw_perlert_message *m) noexcept
+    rlw_status rlw_perlert_put_step_tail(rlw_writer *w, rlw_perlert_message *m) noexcept
+    rlw_status rlw_perlert_put_text(rlw_writer *w, rlw_perlert_message *m,
+                                    rlw_perlert_field field, unsigned refused,
+                                    rlw_perlert_text text) noexcept
+    rlw_status rlw_perlert_put_slot(rlw_writer *w, rlw_perlert_message *m,
+                                    const rlw_perlert_slot *slot) noexcept
+    rlw_status rlw_perlert_write(rlw_writer *w, rlw_perlert_message *m) noexcept

@@ -32,6 +32,9 @@ class Limits:
         expanded: bytes of one array that is larger than its bytes on the wire: one element that
             stands for all, short varints, strings padded to the longest. 256 MiB: four times
             `received`, so that a few bytes cannot take a server's memory.
+        datagram: bytes in one UDP datagram. 1,200: what gets through every IPv6 network, and
+            through tunnels, in one piece (RFC 9000, section 14, chooses the same). 65,507 is the
+            most that UDP over IPv4 carries, in pieces of which not one may be lost.
     """
 
     message: int = 1_000_000_000
@@ -42,6 +45,7 @@ class Limits:
     string: int = 16 * 1024 * 1024
     pixels: int = 2**26
     expanded: int = 256 * 1024 * 1024
+    datagram: int = 1200
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -51,6 +55,8 @@ class Limits:
         for name in ("message", "received"):
             if getattr(self, name) >= 2**60:
                 raise ValueError(f"limit {name} must be below 2**60")
+        if self.datagram > 65_507:
+            raise ValueError("limit datagram must be at most 65507, the most that UDP carries")
         if self.depth > 500:
             raise ValueError("limit depth must be at most 500, the decoder recurses per level")
         if self.dims > 32:

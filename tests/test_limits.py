@@ -21,6 +21,7 @@ def test_nothing_is_unlimited_by_default() -> None:
         "string",
         "pixels",
         "expanded",
+        "datagram",
     ]
     assert DEFAULT.message == 10**9  # RELAAX's own maximum
     for name in FIELDS:
@@ -36,7 +37,10 @@ def test_a_limit_is_a_positive_int(name: str, value: Any) -> None:
         Limits(**{name: value})
 
 
-@pytest.mark.parametrize(("name", "most"), [("message", 2**60 - 1), ("depth", 500), ("dims", 32)])
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("message", 2**60 - 1), ("depth", 500), ("dims", 32), ("datagram", 65_507)],
+)
 def test_what_the_kernels_can_bear(name: str, most: int) -> None:
     assert getattr(Limits(**{name: most}), name) == most
     with pytest.raises(ValueError, match=f"limit {name} must be"):

@@ -49,6 +49,7 @@ _LIMITS = {
     RLW_OVER_STRING: "string",
     RLW_OVER_PIXELS: "pixels",
     RLW_OVER_EXPANDED: "expanded",
+    RLW_OVER_DATAGRAM: "datagram",
 }
 
 
@@ -59,7 +60,8 @@ cdef str _detail(const rlw_fault *fault):
         return f": {got} bytes needed, {allowed} left"
     if fault.status == RLW_BAD_VERSION:
         return f": got {got}, expected {allowed}"
-    if fault.status in (RLW_BAD_TYPE, RLW_BAD_BOOLEAN, RLW_BAD_PREFIX, RLW_BAD_END):
+    if fault.status in (RLW_BAD_TYPE, RLW_BAD_BOOLEAN, RLW_BAD_PREFIX, RLW_BAD_END,
+                        RLW_BAD_CHARACTER):
         return f": got byte {got:#04x}"
     if fault.status == RLW_BAD_COUNT:
         return f": {got} announced, at most {allowed} fit"

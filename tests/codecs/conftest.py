@@ -19,3 +19,15 @@ def protobuf() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def perlert_oracle() -> ModuleType:
+    """`tests/reference/perlert.py`: PERLERT in slow Python, from the draft alone."""
+    path = Path(__file__).parents[1] / "reference" / "perlert.py"
+    spec = importlib.util.spec_from_file_location("perlert_oracle", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -22,7 +22,7 @@ import pytest
 
 import rlwire
 from rlwire.adapters.relaax import RLXServer
-from rlwire.codecs import rlx
+from rlwire.codecs import perlert, rlx
 from rlwire.codecs.dm_env_rpc import decode_tensor, encode_tensor
 
 HERE = Path(__file__).resolve().parent
@@ -84,6 +84,19 @@ def tensor(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def perlert_step(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    cc = find_compiler("CC", ["cc", "gcc", "clang"])
+    cxx = find_compiler("CXX", ["c++", "g++", "clang++"])
+    folder = tmp_path_factory.mktemp("perlert")
+    shutil.copy(HERE / "perlert.c", folder)
+    flags = ["-O2", *WARNINGS, f"-I{INCLUDE}"]
+    run([*cxx, "-std=c++17", *flags, "-c", INCLUDE / "rlwire" / "numbers.cpp"], cwd=folder)
+    run([*cc, "-std=c11", *flags, "-c", "perlert.c"], cwd=folder)
+    run([*cxx, "perlert.o", "numbers.o", "-o", "perlert"], cwd=folder)
+    return folder / "perlert"
+
+
+@pytest.fixture(scope="module")
 def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the built module `outside`."""
     find_compiler("CC", ["cc", "gcc", "clang"])
@@ -114,6 +127,41 @@ def test_c_program_says_what_is_wrong_with_a_tensor(tensor: Path) -> None:
     done = subprocess.run([tensor], input=message, capture_output=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr.startswith(b"byte ")
+
+
+def test_c_program_answers_a_step(perlert_step: Path) -> None:
+    step = perlert.RolloutStep("city", 7, 1590853116323, 4, "0.54,-1e-09,3", 1.256, False, "a:b")
+    done = subprocess.run(
+        [perlert_step], input=perlert.encode(step), capture_output=True, timeout=60, check=True
+    )
+    assert perlert.decode_server_message(done.stdout) == perlert.RolloutStep(
+        "city", 7, 1590853116323, 5, "1.08,-2e-09,6", 1.26, False, "a:b"
+    )
+
+
+@pytest.mark.parametrize(
+    ("datagram", "words"),
+    [
+        (b"city:7;a=open,citizen,cpu,ready;b=close,,ann,not_ready", None),
+        (b"city:7:1:2;obs=1;reward=1;done=si", "byte 31, BOOL_VALUE: none of the words"),
+        (b"city:7:1:2;obs=1,x;reward=1;done=true", "byte 17, OBSERVATION: not a number"),
+        (b"city:7;a=open,citizen,cpu", "byte 22, AGENT_TAG: the message ends"),
+    ],
+)
+def test_c_program_tells_what_a_datagram_is(
+    perlert_step: Path, datagram: bytes, words: str | None
+) -> None:
+    done = subprocess.run([perlert_step], input=datagram, capture_output=True, timeout=60)
+    assert done.stdout == b""
+    if words is None:
+        assert done.returncode == 0
+        assert done.stderr.decode().splitlines() == [
+            "a: free, cpu, ready",
+            "b: taken, ann, not ready",
+        ]
+    else:
+        assert done.returncode == 1
+        assert done.stderr.decode().startswith(words)
 
 
 class Balancer:
@@ -233,7 +281,7 @@ import sys
 sys.path.insert(0, ".")
 import numpy as np
 import outside
-from rlwire.codecs import rlx
+from rlwire.codecs import perlert, rlx
 from rlwire.codecs.dm_env_rpc import decode_tensor, encode_tensor
 
 state = np.arange(84 * 84, dtype=np.float32).reshape(84, 84)

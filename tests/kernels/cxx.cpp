@@ -1,7 +1,8 @@
 // All headers as C++17: they compile without a warning, and what they write they read.
 //
 // By hand, in this folder:
-//     c++ -std=c++17 -Wall -Wextra -I../../rlwire/include cxx.cpp -o cxx && ./cxx
+//     c++ -std=c++17 -c ../../rlwire/include/rlwire/numbers.cpp
+//     c++ -std=c++17 -Wall -Wextra -I../../rlwire/include cxx.cpp numbers.o -o cxx && ./cxx
 #include <rlwire/rlwire.h>
 
 #include <cstdio>
@@ -71,6 +72,21 @@ int main() {
     check(rlw_tensor_read(&cursor, 32, &tensor) == RLW_OK, "its fields");
     check(rlw_tensor_infer(&cursor, &tensor) == RLW_OK && tensor.total == 2, "its shape");
     check(rlw_tensor_decode(&cursor, &tensor, back) == RLW_OK && back[1] == 2.5F, "its numbers");
+    rlw_writer_free(&writer);
+
+    const std::string_view datagram = "city:7:5:6;obs=1.5,2.5;reward=-1;done=true";
+    const rlw_perlert_limits perlert_limits = RLW_PERLERT_DEFAULT_LIMITS;
+    rlw_perlert_message step;
+    rlw_cursor_init(&cursor, reinterpret_cast<const uint8_t *>(datagram.data()), datagram.size());
+    check(rlw_perlert_read_server(&cursor, &perlert_limits, &step) == RLW_OK, "step");
+    check(step.kind == RLW_PERLERT_STEP && step.reward_value == -1 && step.flag, "its fields");
+    rlw_cursor_init(&cursor, step.text.data, step.text.size);
+    check(rlw_read_numbers(&cursor, RLW_FLOAT32, back, 2) == RLW_OK && back[1] == 2.5F, "list");
+    step.decimals = -1;
+    rlw_writer_init(&writer, nullptr, 0);
+    check(rlw_perlert_write(&writer, &step) == RLW_OK, "step written");
+    check(std::string_view(reinterpret_cast<const char *>(writer.start), rlw_written(&writer)) ==
+              datagram, "as it was");
     rlw_writer_free(&writer);
     std::printf("%d passed, %d failed\n", failed ? 0 : 1, failed ? 1 : 0);
     return failed != 0;

@@ -86,7 +86,7 @@ static uint8_t *exact(const uint8_t *data, size_t size) {
 
 static void release(uint8_t *copy) { free(copy - BEFORE); }
 
-static uint64_t add_up(const uint8_t *data, size_t size) {
+static inline uint64_t add_up(const uint8_t *data, size_t size) {
     uint64_t sum = 0;
     while (size--) sum += *data++;
     return sum;
@@ -134,7 +134,7 @@ static void replace(size_t at, size_t cut, const uint8_t *data, size_t size) {
 }
 
 /* A place that matters to the message that was begun with, `shift` bytes on. */
-static size_t some_mark(const sample *from, size_t shift) {
+static inline size_t some_mark(const sample *from, size_t shift) {
     size_t mark = below(from->mark_count);
     return from->mark_count ? from->marks[mark] + shift : mark;
 }
@@ -232,8 +232,9 @@ static int fuzz_main(int argc, char **argv, const fuzz_driver *driver) {
         "OK",          "NEED_MORE",   "BAD_VERSION", "BAD_TYPE",      "BAD_COUNT",   "BAD_BOOLEAN",
         "BAD_TEXT",    "BAD_DTYPE",   "BAD_MODE",    "BAD_SHAPE",     "BAD_SIZE",    "BAD_PREFIX",
         "BAD_END",     "BAD_VARINT",  "BAD_TAG",     "BAD_WIRE",      "BAD_PACKED",  "BAD_PAYLOAD",
-        "BAD_UNKNOWN", "BAD_ELEMENTS", "TRAILING",   "OVER_MESSAGE",  "OVER_DEPTH",  "OVER_ITEMS",
-        "OVER_DIMS",   "OVER_STRING", "OVER_PIXELS", "OVER_EXPANDED", "NO_MEMORY",
+        "BAD_UNKNOWN", "BAD_ELEMENTS", "BAD_EMPTY",  "BAD_CHARACTER", "BAD_WORD",    "BAD_INTEGER",
+        "BAD_NUMBER",  "TRAILING",    "OVER_MESSAGE", "OVER_DEPTH",   "OVER_ITEMS",  "OVER_DIMS",
+        "OVER_STRING", "OVER_PIXELS", "OVER_EXPANDED", "OVER_DATAGRAM", "NO_MEMORY",
     };
     uint64_t total, unseen = 0, stray = 0;
     clock_t began;

@@ -50,6 +50,8 @@ void ucs4_suite(void);
 void varint_suite(void);
 void protobuf_suite(void);
 void dm_env_rpc_suite(void);
+void numbers_suite(void);
+void perlert_suite(void);
 void rlx_read_suite(void);
 void rlx_write_suite(void);
 

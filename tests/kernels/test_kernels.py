@@ -74,6 +74,20 @@ def sanitizers(
     }
 
 
+def build(
+    cc: list[str], cxx: list[str], program: Path, sources: Sequence[Path], *flags: str
+) -> None:
+    """C sources, with numbers.cpp linked to them."""
+    common = [*flags, *WARNINGS, f"-I{INCLUDE}"]
+    numbers = program.parent / "numbers.o"
+    objects = [numbers]
+    run([*cxx, "-std=c++17", *common, "-c", INCLUDE / "rlwire" / "numbers.cpp", "-o", numbers])
+    for source in sources:
+        objects.append(program.parent / f"{source.name}.o")
+        run([*cc, "-std=c11", *common, "-c", source, "-o", objects[-1]])
+    run([*cxx, *flags, *objects, "-o", program])
+
+
 def run(command: Sequence[str | Path]) -> str:
     result = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     assert result.returncode == 0, f"{result.stdout[-2000:]}\n{result.stderr[-4000:]}"
@@ -84,15 +98,24 @@ def outcomes(line: str) -> dict[str, int]:
     return {name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", line)}
 
 
-def test_unit_tests(cc: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [],
+        ["-DRLW_NO_SIMD"],
+        ["-DRLW_NO_INT128", "-DRLW_NO_CHARCONV"],  # the portable paths of numbers
+    ],
+)
+def test_unit_tests(cc: list[str], cxx: list[str], tmp_path: Path, flags: list[str]) -> None:
     program = tmp_path / "units"
-    run([*cc, "-std=c11", "-O2", *WARNINGS, f"-I{INCLUDE}", *HERE.glob("unit*.c"), "-o", program])
+    build(cc, cxx, program, sorted(HERE.glob("unit*.c")), "-O2", *flags)
     assert re.fullmatch(r"[1-9]\d+ passed, 0 failed\n", run([program]))
 
 
 def test_headers_as_cxx17(cxx: list[str], tmp_path: Path) -> None:
     program = tmp_path / "cxx"
-    run([*cxx, "-std=c++17", "-O2", *WARNINGS, f"-I{INCLUDE}", HERE / "cxx.cpp", "-o", program])
+    sources = [HERE / "cxx.cpp", INCLUDE / "rlwire" / "numbers.cpp"]
+    run([*cxx, "-std=c++17", "-O2", *WARNINGS, f"-I{INCLUDE}", *sources, "-o", program])
     assert run([program]) == "1 passed, 0 failed\n"
 
 
@@ -108,16 +131,14 @@ def test_each_header_stands_alone(
 
 @pytest.mark.parametrize("level", ["-O0", "-O1", "-O3", "-Os"])
 def test_no_warning_at_any_optimization(cc: list[str], tmp_path: Path, level: str) -> None:
-    for name in ("unit_rlx_write.c", "unit_dm_env_rpc.c"):  # -O2: the tests themselves
+    for name in (
+        "unit_rlx_write.c",
+        "unit_dm_env_rpc.c",
+        "unit_perlert.c",
+        "unit_numbers.c",
+    ):  # -O2: the tests themselves
         source = HERE / name
         run([*cc, "-std=c11", level, *WARNINGS, f"-I{INCLUDE}", "-c", source, "-o", tmp_path / "o"])
-
-
-def test_without_simd(cc: list[str], tmp_path: Path) -> None:
-    program = tmp_path / "units"
-    flags = ["-std=c11", "-O2", "-DRLW_NO_SIMD", *WARNINGS, f"-I{INCLUDE}"]
-    run([*cc, *flags, *HERE.glob("unit*.c"), "-o", program])
-    assert re.fullmatch(r"[1-9]\d+ passed, 0 failed\n", run([program]))
 
 
 @pytest.mark.parametrize(
@@ -125,10 +146,13 @@ def test_without_simd(cc: list[str], tmp_path: Path) -> None:
     [
         ("fuzz", "corpus.py", [VECTORS], "data_found"),
         ("fuzz_dm_env_rpc", "corpus_dm_env_rpc.py", [], "in_pieces"),
+        ("fuzz_perlert", "corpus_perlert.py", [], "steps"),
+        ("fuzz_numbers", "corpus_numbers.py", [], "made"),
     ],
 )
 def test_mutated_messages(
     cc: list[str],
+    cxx: list[str],
     tmp_path: Path,
     driver: str,
     corpus_script: str,
@@ -137,7 +161,7 @@ def test_mutated_messages(
 ) -> None:
     corpus, program = tmp_path / "corpus.bin", tmp_path / driver
     run([sys.executable, HERE / corpus_script, *source, corpus])
-    run([*cc, "-std=c11", "-O2", *WARNINGS, f"-I{INCLUDE}", HERE / f"{driver}.c", "-o", program])
+    build(cc, cxx, program, [HERE / f"{driver}.c"], "-O2")
     first, again, other = (
         outcomes(run([program, corpus, str(MESSAGES), seed])) for seed in ("7", "7", "8")
     )
@@ -155,7 +179,9 @@ def test_run_sanitized(sanitizers: dict[str, str], tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr[-4000:]
     assert re.search(rf"^fuzz: {MESSAGES} messages", result.stdout, re.MULTILINE)
     assert re.search(rf"^fuzz_dm_env_rpc: {MESSAGES} messages", result.stdout, re.MULTILINE)
-    assert re.search(r"^4 passed, 0 failed, \d+ s$", result.stdout, re.MULTILINE)
+    assert re.search(rf"^fuzz_perlert: {MESSAGES} messages", result.stdout, re.MULTILINE)
+    assert re.search(rf"^fuzz_numbers: {MESSAGES} messages", result.stdout, re.MULTILINE)
+    assert re.search(r"^6 passed, 0 failed, \d+ s$", result.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -171,6 +197,7 @@ def test_run_sanitized(sanitizers: dict[str, str], tmp_path: Path) -> None:
             "if ((size_t)(end - to) < rlw_varint_size_of(v)) return NULL;",
             "if (end == to) return NULL;",
         ),
+        ("numbers.h", "while (end - p >= 8) {", "while (end - p >= 7) {"),
     ],
 )
 def test_run_sanitized_sees_one_byte_too_many(
@@ -193,4 +220,4 @@ def test_run_sanitized_sees_one_byte_too_many(
     seen = r"AddressSanitizer: heap-buffer-overflow|address \w+ with insufficient space"
     assert re.search(seen, result.stderr)
     assert re.search(r"^unit tests: FAILED", result.stdout, re.MULTILINE)
-    assert re.search(r"^\d passed, [1-4] failed, \d+ s$", result.stdout, re.MULTILINE)
+    assert re.search(r"^\d passed, [1-6] failed, \d+ s$", result.stdout, re.MULTILINE)

@@ -1,7 +1,9 @@
 /* Runs all unit tests of the kernels and ends with "N passed, 0 failed".
  *
  * By hand, in this folder:
- *     cc -std=c11 -Wall -Wextra -I../../rlwire/include unit*.c -o units && ./units
+ *     c++ -std=c++17 -c ../../rlwire/include/rlwire/numbers.cpp
+ *     cc -std=c11 -Wall -Wextra -I../../rlwire/include -c unit*.c
+ *     c++ unit*.o numbers.o -o units && ./units
  */
 #include "harness.h"
 
@@ -65,6 +67,8 @@ int main(void) {
     varint_suite();
     protobuf_suite();
     dm_env_rpc_suite();
+    numbers_suite();
+    perlert_suite();
     rlx_read_suite();
     rlx_write_suite();
     printf("%lu passed, %lu failed\n", harness.passed, harness.failed);

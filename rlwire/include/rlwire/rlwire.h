@@ -1,4 +1,5 @@
-/* All of rlwire's kernels: C11 or C++17, no Python. */
+/* All of rlwire's kernels: C11 or C++17, no Python. Who calls something of numbers.h or perlert.h
+ * compiles numbers.cpp too. */
 #ifndef RLWIRE_H
 #define RLWIRE_H
 
@@ -8,6 +9,9 @@
 #include "endian.h"
 #include "image.h"
 #include "netstring.h"
+#include "number_list.h"
+#include "numbers.h"
+#include "perlert.h"
 #include "protobuf.h"
 #include "rlx.h"
 #include "status.h"

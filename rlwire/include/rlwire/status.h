@@ -29,6 +29,11 @@ typedef enum rlw_status {
     RLW_BAD_PAYLOAD,    /* a tensor without a payload */
     RLW_BAD_UNKNOWN,    /* a shape with more than one negative dimension */
     RLW_BAD_ELEMENTS,   /* got = elements of a tensor, allowed = what its shape asks for */
+    RLW_BAD_EMPTY,      /* a text that must not be empty */
+    RLW_BAD_CHARACTER,  /* got = a byte that the field must not have */
+    RLW_BAD_WORD,       /* none of the words that may stand here */
+    RLW_BAD_INTEGER,    /* text that is no integer within its range */
+    RLW_BAD_NUMBER,     /* text that is no number */
     RLW_TRAILING,       /* bytes after the end of the message; got = how many */
     RLW_OVER_MESSAGE,   /* limits: got = the size asked for, allowed = the limit */
     RLW_OVER_DEPTH,
@@ -37,6 +42,7 @@ typedef enum rlw_status {
     RLW_OVER_STRING,
     RLW_OVER_PIXELS,
     RLW_OVER_EXPANDED,
+    RLW_OVER_DATAGRAM,
     RLW_NO_MEMORY
 } rlw_status;
 
@@ -70,6 +76,11 @@ static inline const char *rlw_status_text(rlw_status status) {
     case RLW_BAD_PAYLOAD: return "a tensor without a payload";
     case RLW_BAD_UNKNOWN: return "a shape with more than one negative dimension";
     case RLW_BAD_ELEMENTS: return "the number of elements does not fit the shape";
+    case RLW_BAD_EMPTY: return "a text that must not be empty";
+    case RLW_BAD_CHARACTER: return "a character that the field must not have";
+    case RLW_BAD_WORD: return "none of the words that may stand here";
+    case RLW_BAD_INTEGER: return "not an integer within its range";
+    case RLW_BAD_NUMBER: return "not a number";
     case RLW_TRAILING: return "bytes after the end of the message";
     case RLW_OVER_MESSAGE: return "message over its limit";
     case RLW_OVER_DEPTH: return "nesting over its limit";
@@ -78,6 +89,7 @@ static inline const char *rlw_status_text(rlw_status status) {
     case RLW_OVER_STRING: return "string over its limit";
     case RLW_OVER_PIXELS: return "image over its limit";
     case RLW_OVER_EXPANDED: return "array larger than on the wire over its limit";
+    case RLW_OVER_DATAGRAM: return "datagram over its limit";
     case RLW_NO_MEMORY: return "out of memory";
     }
     return "unknown status";

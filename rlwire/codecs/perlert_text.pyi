@@ -1,0 +1,30 @@
+from collections.abc import Mapping
+from typing import Any, SupportsIndex
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+from typing_extensions import Buffer
+
+from rlwire.limits import Limits
+
+__all__ = [
+    "array_to_text",
+    "mapping_to_text",
+    "text_to_array",
+    "text_to_mapping",
+    "text_to_value",
+    "value_to_text",
+]
+
+def array_to_text(array: Any, *, decimals: int | None = None, trim: bool = True) -> str: ...
+def value_to_text(value: Any, *, decimals: int | None = None) -> str: ...
+def mapping_to_text(mapping: Mapping[str, Any], *, decimals: int | None = None) -> str: ...
+def text_to_array(
+    text: str | Buffer,
+    dtype: DTypeLike = np.float64,
+    *,
+    shape: SupportsIndex | tuple[SupportsIndex, ...] | None = None,
+    limits: Limits | None = ...,
+) -> NDArray[Any]: ...
+def text_to_value(text: str | Buffer) -> Any: ...
+def text_to_mapping(text: str | Buffer, *, limits: Limits | None = ...) -> dict[str, Any]: ...

@@ -1,0 +1,593 @@
+"""PERLERT's free fields as values: numbers, arrays and mappings to text and back.
+
+The draft leaves OBSERVATION, ACTION and EXTRA to both ends and gives examples, ``5,6.78`` and
+``x:0.54,y:0.95``; these functions write and read such text. `rlwire.codecs.perlert` is the face.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+
+cimport numpy as cnp
+
+from rlwire.codecs._arrays cimport contiguous, foreign_array, new_array
+from rlwire.codecs._glue cimport key_of, raise_fault, text_of
+from rlwire.kernels cimport *
+
+import operator
+from collections.abc import Mapping
+
+import numpy as np
+
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.limits import DEFAULT, Limits
+
+cnp.import_array()
+
+__all__ = [
+    "array_to_text",
+    "mapping_to_text",
+    "text_to_array",
+    "text_to_mapping",
+    "text_to_value",
+    "value_to_text",
+]
+
+cdef enum:
+    STACK = 2048  # bytes of text before the heap is asked
+
+cdef type _np_float32 = np.float32
+cdef type _np_floating = np.floating
+cdef type _np_generic = np.generic
+cdef type _np_bool = np.bool_
+
+_SHOWN = {
+    ord(":"): "a colon (':')",
+    ord(";"): "a semicolon (';')",
+    ord(","): "a comma (',')",
+    ord("="): "an equal sign ('=')",
+}
+
+
+# --- what all of PERLERT's modules share
+
+
+cdef rlw_perlert_limits _DEFAULT_LIMITS
+_DEFAULT_LIMITS.datagram = DEFAULT.datagram
+_DEFAULT_LIMITS.items = DEFAULT.items
+
+
+cdef const rlw_perlert_limits *limits_of(rlw_perlert_limits *room, limits) except NULL:
+    if limits is DEFAULT or limits is None:
+        return &_DEFAULT_LIMITS
+    if not isinstance(limits, Limits):
+        raise TypeError(f"limits must be a rlwire.limits.Limits, not {type(limits).__name__}")
+    room.datagram = limits.datagram
+    room.items = limits.items
+    return room
+
+
+cdef int fill_style(Style *out, decimals, bint trim=True) except -1:
+    out.decimals = -1
+    out.trim = trim
+    out.most = <uint64_t> -1
+    if decimals is not None:
+        decimals = operator.index(decimals)
+        if not 0 <= decimals <= RLW_DECIMALS_MOST:
+            raise ValueError(f"decimals must be 0 to {RLW_DECIMALS_MOST}, not {decimals}")
+        out.decimals = decimals
+    return 0
+
+
+cdef object too_long(uint64_t size, uint64_t most):
+    return LimitExceeded(
+        "datagram", most, size,
+        advice="round numbers to fewer decimals, send a smaller observation, or raise the limit, "
+               "on both ends, up to 65507",
+    )
+
+
+cdef int refuse(str field, rlw_perlert_text text, size_t at) except -1:
+    """Raise for the byte at `at`, which the field must not have."""
+    shown = (<bytes> text.data[:text.size]).decode("utf-8", "replace")
+    raise EncodeError(
+        f"{field} must not contain {_SHOWN[text.data[at]]}: {shown!r:.100}", path=field
+    )
+
+
+cdef int text_of_object(object value, str field, rlw_perlert_text *out) except -1:
+    """The UTF-8 of a str or bytes, which the caller keeps alive."""
+    cdef Py_ssize_t size = 0
+    if isinstance(value, str):
+        try:
+            out.data = <const uint8_t *> PyUnicode_AsUTF8AndSize(value, &size)
+        except UnicodeEncodeError as problem:
+            raise EncodeError(f"{field} is not valid Unicode: {problem}", path=field) from None
+        out.size = size
+        return 0
+    if not isinstance(value, bytes):
+        raise TypeError(f"{field} must be str or bytes, not {type(value).__qualname__}")
+    out.data = <const uint8_t *> PyBytes_AS_STRING(value)
+    out.size = PyBytes_GET_SIZE(value)
+    if not rlw_is_ascii(out.data, out.size):
+        size = rlw_utf8_check(out.data, out.size)
+        if <size_t> size != out.size:
+            raise EncodeError(f"{field} is not UTF-8 at its byte {size}", path=field)
+    return 0
+
+
+cdef int _room(rlw_writer *w, size_t size) except -1:
+    if rlw_reserve(w, size) != RLW_OK:
+        raise MemoryError()
+    return 0
+
+
+# --- to text
+
+
+cdef int _put_float32(rlw_writer *w, float value, const Style *style) except -1:
+    _room(w, RLW_FIXED_ROOM)
+    w.at = rlw_put_number(w.at, RLW_FLOAT32, &value, style.decimals, style.trim)
+    return 0
+
+
+cdef int _put_double(rlw_writer *w, double value, const Style *style) except -1:
+    _room(w, RLW_FIXED_ROOM)
+    w.at = rlw_put_number(w.at, RLW_FLOAT64, &value, style.decimals, style.trim)
+    return 0
+
+
+cdef double number_of(object value) except? -1:
+    """A float of any number; of a NumPy float the shortest decimal that reads back as it."""
+    cdef uint8_t room[64]
+    cdef double number
+    cdef int kind
+    if PyFloat_CheckExact(value):
+        return PyFloat_AS_DOUBLE(value)
+    if isinstance(value, _np_floating):
+        array = np.asarray(value)
+        kind = number_kind((<cnp.ndarray> array).dtype)
+        if kind >= 0:
+            number = 0
+            rlw_parse_double(
+                room, rlw_put_number(room, <rlw_number> kind, cnp.PyArray_DATA(array), -1, False),
+                RLW_GRAMMAR_FLOAT, &number,
+            )
+            return number
+    if isinstance(value, (bytes, bytearray, memoryview)):  # float() would read them as text
+        raise TypeError("a reward must be a number or str, not bytes")
+    return float(value)
+
+
+cdef int _put_int(rlw_writer *w, object value) except -1:
+    cdef int overflow = 0
+    cdef long long number = PyLong_AsLongLongAndOverflow(value, &overflow)
+    if overflow:
+        text = b"%d" % value
+        if rlw_put(w, <const char *> text, len(text)) != RLW_OK:
+            raise MemoryError()
+        return 0
+    _room(w, 20)
+    w.at = rlw_put_i64(w.at, number)
+    return 0
+
+
+cdef int _put_text(rlw_writer *w, object value, uint64_t most, unsigned refused,
+                   str field) except -1:
+    cdef rlw_perlert_text text
+    cdef size_t found
+    text_of_object(value, field, &text)
+    if text.size > most:  # before it is copied
+        raise too_long(text.size, most)
+    found = rlw_perlert_find(text.data, text.size, refused)
+    if found != text.size:
+        refuse(field, text, found)
+    if rlw_put(w, text.data, text.size) != RLW_OK:
+        raise MemoryError()
+    return 0
+
+
+cdef int number_kind(cnp.dtype descr) noexcept:
+    """The kernels' name of a dtype, or -1."""
+    cdef int size = descr.itemsize
+    cdef int step = 0 if size == 1 else 1 if size == 2 else 2 if size == 4 else 3
+    if size > 8 or descr.type_num > cnp.NPY_FLOAT16:  # longdouble, other packages' floats
+        return -1
+    if descr.kind == c"f":
+        return RLW_FLOAT16 + step - 1
+    if descr.kind == c"i":
+        return RLW_INT8 + step
+    if descr.kind == c"u":
+        return RLW_UINT8 + step
+    return RLW_BOOL if descr.kind == c"b" else -1
+
+
+cdef int _put_array(rlw_writer *w, cnp.ndarray array, const Style *style, str field) except -1:
+    cdef int kind = number_kind(array.dtype)
+    cdef uint64_t count = cnp.PyArray_SIZE(array)
+    if kind < 0:
+        raise EncodeError(f"an array of dtype {array.dtype} has no text: expected booleans, "
+                          f"integers or floats of 16, 32 or 64 bits", path=field)
+    # Each number takes a byte and a comma.
+    if count and 2 * count - 1 > style.most:
+        raise too_long(2 * count - 1, style.most)
+    if cnp.PyArray_ISBYTESWAPPED(array):
+        array = array.astype(array.dtype.newbyteorder("="))
+    array = contiguous(array)
+    if rlw_put_numbers(w, <rlw_number> kind, cnp.PyArray_DATA(array), count, style.decimals,
+                       style.trim) != RLW_OK:
+        raise MemoryError()
+    return 0
+
+
+cdef cnp.ndarray _array_of(object value, str field):
+    if isinstance(value, (list, tuple)):
+        try:
+            return np.asarray(value)
+        except ValueError as problem:  # ragged
+            raise EncodeError(str(problem), path=field) from None
+    array = foreign_array(value)
+    if array is None:
+        raise TypeError(f"{field} cannot be made of {type(value).__qualname__}")
+    return array
+
+
+cdef int _put_value(rlw_writer *w, object value, const Style *style, unsigned refused,
+                    str field) except -1:
+    """Anything but a mapping."""
+    cdef str word
+    if PyFloat_CheckExact(value):
+        return _put_double(w, PyFloat_AS_DOUBLE(value), style)
+    if isinstance(value, (str, bytes)):
+        return _put_text(w, value, style.most, refused, field)
+    if isinstance(value, (bool, _np_bool)):
+        word = "true" if value else "false"
+        return _put_text(w, word, style.most, 0, field)
+    if isinstance(value, int):
+        return _put_int(w, value)
+    if type(value) is _np_float32:
+        return _put_float32(w, value, style)
+    if isinstance(value, float):  # numpy.float64 too
+        return _put_double(w, value, style)
+    if isinstance(value, _np_generic):
+        return _put_array(w, np.asarray(value), style, field)
+    if isinstance(value, cnp.ndarray):
+        return _put_array(w, value, style, field)
+    if isinstance(value, (bytearray, memoryview)) and memoryview(value).format in "Bbc":
+        return _put_text(w, bytes(value), style.most, refused, field)
+    return _put_array(w, _array_of(value, field), style, field)
+
+
+cdef int _put_mapping(rlw_writer *w, object mapping, const Style *style, str field) except -1:
+    cdef bint first = True
+    for key, value in mapping.items():
+        if not isinstance(key, str):
+            raise TypeError(f"a key of {field} must be str, not {type(key).__qualname__}")
+        if isinstance(value, Mapping):
+            raise EncodeError(f"a mapping inside a mapping has no text: key {key!r}", path=field)
+        if not first:
+            rlw_put(w, b",", 1)
+        first = False
+        if not key:
+            raise EncodeError(f"a key of {field} must not be empty", path=field)
+        _put_text(w, key, style.most, RLW_PERLERT_ANY, field)
+        _room(w, 2)
+        rlw_put(w, b":", 1)
+        _put_value(w, value, style, RLW_PERLERT_ANY, field)
+        _room(w, 1)  # for the comma
+        if <uint64_t> rlw_written(w) > style.most:
+            raise too_long(rlw_written(w), style.most)
+    return 0
+
+
+cdef int put_field(rlw_writer *w, object value, const Style *style, unsigned refused,
+                   str field) except -1:
+    """Any value that a free field may be given as."""
+    if isinstance(value, cnp.ndarray):
+        return _put_array(w, value, style, field)
+    if type(value) is dict or (type(value) is not str and isinstance(value, Mapping)):
+        return _put_mapping(w, value, style, field)
+    return _put_value(w, value, style, refused, field)
+
+
+cdef str _finish(rlw_writer *w):
+    return text_of(w.start, rlw_written(w))
+
+
+def array_to_text(array, *, decimals=None, trim=True):
+    """Return numbers as text, ``0.54,-1,1e-05``, in row-major order.
+
+    Args:
+        array: an array or anything that gives one, or nested lists of numbers; booleans, integers
+            or floats of 16, 32 or 64 bits.
+        decimals: of floats, 0 to 100, rounded as by ``'%.4f'``; None: the shortest text that reads
+            back as the same float of the array's dtype.
+        trim: drop zeros at the end that rounding has left, ``0.5000`` -> ``0.5``.
+
+    Raises:
+        EncodeError: no such array.
+    """
+    cdef uint8_t room[STACK]
+    cdef rlw_writer w
+    cdef Style style
+    fill_style(&style, decimals, trim)
+    rlw_writer_init(&w, room, sizeof(room))
+    try:
+        if isinstance(array, cnp.ndarray):
+            _put_array(&w, array, &style, "array")
+        else:
+            _put_array(&w, _array_of(array, "array"), &style, "array")
+        return _finish(&w)
+    finally:
+        rlw_writer_free(&w)
+
+
+def value_to_text(value, *, decimals=None):
+    """Return one value as text: ``true``, ``5``, ``0.54``, a str as it is, an array with commas.
+
+    Args:
+        value: bool, int, float, NumPy's scalars and arrays, str or bytes.
+        decimals: as in `array_to_text`.
+
+    Raises:
+        EncodeError: a str with a colon, semicolon, comma or equal sign; an array of another dtype.
+    """
+    cdef uint8_t room[STACK]
+    cdef rlw_writer w
+    cdef Style style
+    fill_style(&style, decimals)
+    rlw_writer_init(&w, room, sizeof(room))
+    try:
+        _put_value(&w, value, &style, RLW_PERLERT_ANY, "value")
+        return _finish(&w)
+    finally:
+        rlw_writer_free(&w)
+
+
+def mapping_to_text(mapping, *, decimals=None):
+    """Return a mapping as text: ``x:0.54,y:1,2`` for ``{"x": 0.54, "y": [1, 2]}``.
+
+    Args:
+        mapping: names to values as `value_to_text` takes them.
+        decimals: as in `array_to_text`.
+
+    Raises:
+        EncodeError: a name that is empty, or a name or value with a colon, semicolon, comma or
+            equal sign.
+    """
+    cdef uint8_t room[STACK]
+    cdef rlw_writer w
+    cdef Style style
+    fill_style(&style, decimals)
+    rlw_writer_init(&w, room, sizeof(room))
+    try:
+        _put_mapping(&w, mapping, &style, "mapping")
+        return _finish(&w)
+    finally:
+        rlw_writer_free(&w)
+
+
+# --- from text
+
+
+cdef struct Source:  # text, and what keeps it alive
+    const uint8_t *data
+    size_t size
+    Py_buffer view
+    bint held
+
+
+cdef int _open(Source *source, object text) except -1:
+    cdef Py_ssize_t size = 0
+    source.held = False
+    if isinstance(text, str):
+        try:
+            source.data = <const uint8_t *> PyUnicode_AsUTF8AndSize(text, &size)
+        except UnicodeEncodeError as problem:
+            raise DecodeError(f"not valid Unicode: {problem}") from None
+        source.size = size
+        return 0
+    PyObject_GetBuffer(text, &source.view, PyBUF_SIMPLE)
+    source.held = True
+    source.data = <const uint8_t *> source.view.buf
+    source.size = source.view.len
+    return 0
+
+
+cdef void _close(Source *source) noexcept:
+    if source.held:
+        PyBuffer_Release(&source.view)
+
+
+def text_to_array(text, dtype=np.float64, *, shape=None, limits=DEFAULT):
+    """Return the numbers of a text, ``0.54,-1,1e-05``, as an array.
+
+    Each is what ``float()``, or ``int()`` for an integer dtype, reads, but for spaces and
+    underscores; ``true`` or ``false`` for bool. An empty text is an empty array.
+
+    Args:
+        text: str, or UTF-8 in any buffer.
+        dtype: bool, an integer or a float of 16, 32 or 64 bits.
+        shape: of the array; one dimension when None.
+        limits: `rlwire.limits.Limits`; ``items`` counts.
+
+    Raises:
+        DecodeError: not such numbers, out of the dtype's range, or not as many as `shape` asks for.
+        LimitExceeded: too many.
+    """
+    cdef Source source
+    cdef rlw_cursor c
+    cdef rlw_perlert_limits room
+    cdef const rlw_perlert_limits *most = limits_of(&room, limits)
+    cdef cnp.dtype descr, native
+    cdef bint swapped
+    cdef cnp.npy_intp dims[1]
+    cdef int kind
+    cdef size_t count
+    if dtype is np.float64:
+        descr = cnp.PyArray_DescrFromType(cnp.NPY_DOUBLE)
+    else:
+        descr = np.dtype(dtype)
+    kind = number_kind(descr)
+    swapped = not cnp.PyArray_ISNBO(descr.byteorder)
+    if kind < 0:
+        raise TypeError(f"dtype must be bool, an integer or a float of 16, 32 or 64 bits, "
+                        f"not {descr}")
+    _open(&source, text)
+    try:
+        count = rlw_count_numbers(source.data, source.size)
+        if count > most.items:
+            raise LimitExceeded("items", most.items, count, offset=0)
+        dims[0] = <cnp.npy_intp> count
+        native = descr
+        if swapped:
+            native = descr.newbyteorder("=")
+        array = new_array(native, 1, dims)
+        rlw_cursor_init(&c, source.data, source.size)
+        if rlw_read_numbers(&c, <rlw_number> kind, cnp.PyArray_DATA(array), count) != RLW_OK:
+            raise_fault(&c.fault, source.data, "")
+    finally:
+        _close(&source)
+    if swapped:
+        array = array.astype(descr)
+    if shape is not None:
+        try:
+            return array.reshape(shape)
+        except ValueError:
+            raise DecodeError(f"{count} numbers do not fill the shape {shape}") from None
+    return array
+
+
+cdef object _value(const uint8_t *data, size_t size):
+    """What a text without commas stands for."""
+    cdef const uint8_t *end = data + size
+    cdef rlw_decimal decimal
+    cdef int64_t integer = 0
+    cdef uint64_t natural = 0
+    if size and rlw_scan_decimal(data, end, RLW_GRAMMAR_FLOAT, &decimal) == end:
+        if decimal.whole:
+            if rlw_parse_i64(data, end, -(<int64_t> 1 << 62) * 2, 0x7FFFFFFFFFFFFFFF,
+                             &integer) == end:
+                return integer
+            if not decimal.negative and rlw_parse_u64(decimal.digits, end, <uint64_t> -1,
+                                                      &natural) == end:
+                return natural
+        return rlw_decimal_double(&decimal)
+    if size == 4 and data[:4] == b"true":
+        return True
+    if size == 5 and data[:5] == b"false":
+        return False
+    return text_of(data, size)
+
+
+cdef object _values(list parts):
+    """One value as it is, several as an array."""
+    if len(parts) == 1:
+        return parts[0]
+    kinds = {type(part) for part in parts}
+    if kinds == {bool}:
+        return np.array(parts)
+    if kinds <= {int, float}:
+        if float in kinds or (max(parts) >= 2**63 and min(parts) < 0):
+            return np.array(parts, np.float64)
+        return np.array(parts, np.int64 if max(parts) < 2**63 else np.uint64)
+    return np.array([part if isinstance(part, str) else value_to_text(part) for part in parts])
+
+
+def text_to_value(text):
+    """Return what a text stands for: a bool, an int of up to 64 bits, a float, or itself.
+
+    With commas it is an array: of int64, uint64, float64 or bool, else of str.
+
+    Raises:
+        DecodeError: not UTF-8.
+    """
+    cdef Source source
+    _open(&source, text)
+    try:
+        _check_utf8(&source)
+        return _values(_split(source.data, source.data + source.size))
+    finally:
+        _close(&source)
+
+
+cdef int _check_utf8(const Source *source) except -1:
+    cdef size_t bad
+    if not rlw_is_ascii(source.data, source.size):
+        bad = rlw_utf8_check(source.data, source.size)
+        if bad != source.size:
+            raise DecodeError("a string is not UTF-8", offset=bad)
+    return 0
+
+
+cdef list _split(const uint8_t *at, const uint8_t *end):
+    cdef const uint8_t *comma
+    parts = []
+    while True:
+        comma = at
+        while comma < end and comma[0] != c",":
+            comma += 1
+        parts.append(_value(at, comma - at))
+        if comma == end:
+            return parts
+        at = comma + 1
+
+
+def text_to_mapping(text, *, limits=DEFAULT):
+    """Return the mapping that a text, ``x:0.54,y:1,2``, stands for.
+
+    Names are followed by a colon and one value, or several with commas between them; values are
+    read as by `text_to_value`.
+
+    Raises:
+        DecodeError: no name where one must be, the same name twice, not UTF-8, or a colon,
+            semicolon or equal sign in a value.
+        LimitExceeded: more items than ``limits.items``.
+    """
+    cdef Source source
+    cdef rlw_perlert_limits room
+    cdef const rlw_perlert_limits *most = limits_of(&room, limits)
+    cdef const uint8_t *at
+    cdef const uint8_t *end
+    cdef const uint8_t *stop
+    cdef const uint8_t *colon
+    cdef size_t count
+    mapping = {}
+    _open(&source, text)
+    try:
+        _check_utf8(&source)
+        count = rlw_count_numbers(source.data, source.size)
+        if count > most.items:
+            raise LimitExceeded("items", most.items, count, offset=0)
+        at, end = source.data, source.data + source.size
+        parts = None
+        while at < end or parts is not None:
+            stop = at
+            colon = NULL
+            while stop < end and stop[0] != c",":
+                if stop[0] in b";=" or (stop[0] == c":" and colon != NULL):
+                    raise DecodeError(f"{_SHOWN[stop[0]]} in a value",
+                                      offset=stop - source.data)
+                if stop[0] == c":":
+                    colon = stop
+                stop += 1
+            if colon != NULL:
+                if colon == at:
+                    raise DecodeError("an empty name", offset=at - source.data)
+                key = key_of(at, colon - at)
+                if key in mapping:
+                    raise DecodeError(f"the name {key!r:.100} twice", offset=at - source.data)
+                mapping[key] = parts = []
+                at = colon + 1
+            elif parts is None:
+                raise DecodeError("a value without a name", offset=at - source.data)
+            parts.append(_value(at, stop - at))
+            if stop == end:
+                break
+            at = stop + 1
+    finally:
+        _close(&source)
+    return {key: _values(parts) for key, parts in mapping.items()}

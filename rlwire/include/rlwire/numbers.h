@@ -1,0 +1,552 @@
+/* Numbers to text and back: decimal, exact, and the same in every locale.
+ *
+ * The common cases are here, in plain C; what they leave over is numbers.cpp, the one C++17 file,
+ * which a program that calls anything of this header compiles too:
+ *
+ *     c++ -std=c++17 -O2 -I FOLDER -c FOLDER/rlwire/numbers.cpp
+ *
+ * Rounding is to nearest, as in every thread that has not asked for another.
+ */
+#ifndef RLWIRE_NUMBERS_H
+#define RLWIRE_NUMBERS_H
+
+#include <float.h>
+#include <stddef.h>
+
+#include "endian.h"
+
+#if defined(_MSC_VER)
+#include <intrin.h>
+#endif
+
+/* ---- numbers.cpp ---- */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* The number nearest to `text`, which is digits with a point or an exponent, and no sign; infinity
+ * where it is too large. */
+double rlw_digits_to_double(const uint8_t *text, size_t size);
+float rlw_digits_to_float(const uint8_t *text, size_t size);
+/* The shortest digits that read back the same, of a finite number: with a point, or with an
+ * exponent. At most RLW_SHORTEST_ROOM bytes; returns how many. */
+size_t rlw_double_to_digits(uint8_t *to, double value, int exponent);
+size_t rlw_float_to_digits(uint8_t *to, float value, int exponent);
+/* As printf's "%.*f", of a finite number; returns how many bytes. */
+size_t rlw_double_to_fixed(uint8_t *to, size_t room, double value, int decimals);
+#ifdef __cplusplus
+}
+#endif
+
+#define RLW_SHORTEST_ROOM 32  /* bytes that any number's shortest text needs, at most */
+#define RLW_DECIMALS_MOST 100 /* decimals that rlw_put_fixed writes */
+#define RLW_FIXED_ROOM (1 + 309 + 1 + RLW_DECIMALS_MOST)
+
+/* ---- what both directions need ---- */
+
+/* Doubles are computed as doubles: not on x87, and not where the compiler was allowed to guess. */
+#if FLT_EVAL_METHOD == 0 && !defined(__FAST_MATH__) && !defined(_M_FP_FAST)
+#define RLW_EXACT_DOUBLES 1
+#else
+#define RLW_EXACT_DOUBLES 0
+#endif
+
+static inline uint64_t rlw_ten_to(unsigned power) { /* at most 19 */
+    static const uint64_t powers[20] = {
+        UINT64_C(1),
+        UINT64_C(10),
+        UINT64_C(100),
+        UINT64_C(1000),
+        UINT64_C(10000),
+        UINT64_C(100000),
+        UINT64_C(1000000),
+        UINT64_C(10000000),
+        UINT64_C(100000000),
+        UINT64_C(1000000000),
+        UINT64_C(10000000000),
+        UINT64_C(100000000000),
+        UINT64_C(1000000000000),
+        UINT64_C(10000000000000),
+        UINT64_C(100000000000000),
+        UINT64_C(1000000000000000),
+        UINT64_C(10000000000000000),
+        UINT64_C(100000000000000000),
+        UINT64_C(1000000000000000000),
+        UINT64_C(10000000000000000000),
+    };
+    return powers[power];
+}
+
+/* The low half of a * b; the high half goes to *high. */
+static inline uint64_t rlw_multiply(uint64_t a, uint64_t b, uint64_t *high) {
+#if defined(__SIZEOF_INT128__) && !defined(RLW_NO_INT128)
+    __extension__ typedef unsigned __int128 wide;
+    wide product = (wide)a * b;
+    *high = (uint64_t)(product >> 64);
+    return (uint64_t)product;
+#elif defined(_MSC_VER) && defined(_M_X64) && !defined(RLW_NO_INT128)
+    return _umul128(a, b, high);
+#else
+    uint64_t a0 = a & 0xFFFFFFFF, a1 = a >> 32, b0 = b & 0xFFFFFFFF, b1 = b >> 32;
+    uint64_t low = a0 * b0, cross = a1 * b0 + (low >> 32), other = a0 * b1 + (cross & 0xFFFFFFFF);
+    *high = a1 * b1 + (cross >> 32) + (other >> 32);
+    return other << 32 | (low & 0xFFFFFFFF);
+#endif
+}
+
+static inline uint64_t rlw_double_bits(double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline double rlw_bits_double(uint64_t bits) {
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* ---- IEEE 754 binary16, which C has no type for ---- */
+
+static inline double rlw_half_to_double(uint16_t half) {
+    uint64_t sign = (uint64_t)(half & 0x8000) << 48, fraction = half & 0x3FF;
+    unsigned exponent = half >> 10 & 0x1F;
+    double value;
+    if (exponent == 0x1F) return rlw_bits_double(sign | UINT64_C(0x7FF) << 52 | fraction << 42);
+    if (exponent) return rlw_bits_double(sign | (uint64_t)(exponent + 1008) << 52 | fraction << 42);
+    value = (double)fraction * (1.0 / 16777216); /* 2**-24: exact */
+    return sign ? -value : value;
+}
+
+/* To nearest, ties to even; too large is infinite. */
+static inline uint16_t rlw_double_to_half(double value) {
+    uint64_t bits = rlw_double_bits(value), magnitude = bits & ~(UINT64_C(1) << 63);
+    uint64_t sign = bits >> 48 & 0x8000, half, rest, middle;
+    unsigned cut;
+    if (magnitude > UINT64_C(0x7FF) << 52) return (uint16_t)(sign | 0x7E00);
+    if (magnitude >= UINT64_C(0x40EFFE0000000000)) return (uint16_t)(sign | 0x7C00); /* 65520 */
+    if (magnitude >= UINT64_C(0x3F10000000000000)) { /* 2**-14 */
+        cut = 42;
+        half = (magnitude >> cut) - (UINT64_C(1008) << 10);
+        rest = magnitude & ((UINT64_C(1) << cut) - 1);
+    } else {
+        uint64_t exponent = magnitude >> 52;
+        if (exponent < 998) return (uint16_t)sign; /* below 2**-25 */
+        cut = (unsigned)(1051 - exponent); /* 43..53 */
+        magnitude = (magnitude & ((UINT64_C(1) << 52) - 1)) | UINT64_C(1) << 52;
+        half = magnitude >> cut;
+        rest = magnitude & ((UINT64_C(1) << cut) - 1);
+    }
+    middle = UINT64_C(1) << (cut - 1);
+    if (rest > middle || (rest == middle && (half & 1))) half++;
+    return (uint16_t)(sign | half);
+}
+
+/* ---- from text ---- */
+
+typedef enum rlw_grammar {
+    RLW_GRAMMAR_FLOAT, /* what Python's float() reads, without its spaces and underscores */
+    RLW_GRAMMAR_JSON   /* RFC 8259, section 6 */
+} rlw_grammar;
+
+typedef struct rlw_decimal {
+    const uint8_t *digits; /* after the sign */
+    size_t size;           /* from there to the number's end */
+    uint64_t mantissa;     /* the number is mantissa * 10**exponent, unless `rough` */
+    int32_t exponent;
+    uint8_t negative;
+    uint8_t whole;    /* neither point nor exponent */
+    uint8_t rough;    /* too many digits for the mantissa, or none */
+    uint8_t infinite; /* inf or infinity */
+    uint8_t nan;
+} rlw_decimal;
+
+static inline unsigned rlw_lowest_byte(uint64_t bits) { /* index of the lowest that is not zero */
+#if defined(__GNUC__)
+    return (unsigned)__builtin_ctzll(bits) >> 3;
+#elif defined(_MSC_VER) && (defined(_M_X64) || defined(_M_ARM64))
+    unsigned long index;
+    _BitScanForward64(&index, bits);
+    return (unsigned)index >> 3;
+#else
+    unsigned index = 0;
+    for (; !(bits & 0xFF); bits >>= 8) index++;
+    return index;
+#endif
+}
+
+/* The digits that eight bytes begin with: their value to *value, returns how many. */
+static inline unsigned rlw_digits_of(uint64_t word, uint64_t *value) {
+    uint64_t x = word ^ UINT64_C(0x3030303030303030); /* digits are 0..9 */
+    uint64_t others = (x + UINT64_C(0x7676767676767676)) | x;
+    unsigned count = 8;
+    others &= UINT64_C(0x8080808080808080);
+    *value = 0;
+    if (others) {
+        count = rlw_lowest_byte(others);
+        if (!count) return 0;
+        x <<= 64 - 8 * count; /* as if zeros stood before */
+    }
+    x = x * 10 + (x >> 8);
+    x = (x & UINT64_C(0x000000FF000000FF)) * UINT64_C(0x000F424000000064) +
+        (x >> 16 & UINT64_C(0x000000FF000000FF)) * UINT64_C(0x0000271000000001);
+    *value = x >> 32;
+    return count;
+}
+
+/* Adds a run of digits to the mantissa, which may overflow; returns what follows them. */
+static inline const uint8_t *rlw_scan_digits(const uint8_t *p, const uint8_t *end,
+                                             uint64_t *mantissa) {
+    uint64_t m = *mantissa, value;
+    while (end - p >= 8) {
+        unsigned count = rlw_digits_of(rlw_load_u64le(p), &value);
+        m = m * rlw_ten_to(count) + value;
+        p += count;
+        if (count < 8) {
+            *mantissa = m;
+            return p;
+        }
+    }
+    for (; p < end && (unsigned)(*p - '0') < 10; p++) m = m * 10 + (uint64_t)(*p - '0');
+    *mantissa = m;
+    return p;
+}
+
+/* `word` in lower case, where each byte of `p` may be in either. */
+static inline int rlw_same_word(const uint8_t *p, const char *word, size_t size) {
+    size_t i;
+    for (i = 0; i < size; i++)
+        if ((p[i] | 0x20) != (uint8_t)word[i]) return 0;
+    return 1;
+}
+
+static inline const uint8_t *rlw_scan_special(const uint8_t *p, const uint8_t *end,
+                                              rlw_decimal *d) {
+    size_t left = (size_t)(end - p);
+    d->rough = 1;
+    d->whole = 0;
+    if (left >= 8 && rlw_same_word(p, "infinity", 8)) {
+        d->infinite = 1;
+        return p + 8;
+    }
+    if (left >= 3 && rlw_same_word(p, "inf", 3)) {
+        d->infinite = 1;
+        return p + 3;
+    }
+    if (left >= 3 && rlw_same_word(p, "nan", 3)) {
+        d->nan = 1;
+        return p + 3;
+    }
+    return NULL;
+}
+
+/* Reads the longest number that begins at `p`; returns what follows it, or NULL where none does. */
+static inline const uint8_t *rlw_scan_decimal(const uint8_t *p, const uint8_t *end,
+                                              rlw_grammar grammar, rlw_decimal *d) {
+    const uint8_t *first, *point = NULL, *last;
+    size_t before, after = 0;
+    d->mantissa = 0;
+    d->exponent = 0;
+    d->negative = p < end && *p == '-';
+    d->whole = 1;
+    d->rough = d->infinite = d->nan = 0;
+    if (p < end && (*p == '-' || (*p == '+' && grammar == RLW_GRAMMAR_FLOAT))) p++;
+    d->digits = first = p;
+    p = rlw_scan_digits(p, end, &d->mantissa);
+    before = (size_t)(p - first);
+    if (p < end && *p == '.') {
+        point = ++p;
+        p = rlw_scan_digits(p, end, &d->mantissa);
+        after = (size_t)(p - point);
+        d->whole = 0;
+        d->exponent = after < 100000 ? -(int32_t)after : -100000; /* `rough` from 20 on */
+    }
+    if (grammar == RLW_GRAMMAR_JSON) {
+        if (!before || (point && !after) || (before > 1 && *first == '0')) return NULL;
+    } else if (before + after == 0) {
+        return point ? NULL : rlw_scan_special(first, end, d);
+    }
+    last = p;
+    if (p < end && (*p | 0x20) == 'e') {
+        int32_t exponent = 0;
+        int negative;
+        p++;
+        negative = p < end && *p == '-';
+        if (p < end && (*p == '-' || *p == '+')) p++;
+        if (p < end && (unsigned)(*p - '0') < 10) {
+            for (; p < end && (unsigned)(*p - '0') < 10; p++)
+                if (exponent < 1000000) exponent = exponent * 10 + (*p - '0');
+            d->exponent += negative ? -exponent : exponent;
+            d->whole = 0;
+            last = p;
+        } else if (grammar == RLW_GRAMMAR_JSON) {
+            return NULL;
+        }
+    }
+    d->size = (size_t)(last - first);
+    if (before + after > 19) { /* 19 digits are below 2**64; zeros in front do not count */
+        const uint8_t *q = first;
+        while (q < last && (*q == '0' || *q == '.')) q++;
+        before = 0;
+        for (; q < last && (*q == '.' || (unsigned)(*q - '0') < 10); q++) before += *q != '.';
+        d->rough = before > 19;
+    }
+    return last;
+}
+
+/* The double nearest to the decimal. */
+static inline double rlw_decimal_double(const rlw_decimal *d) {
+    static const double powers[23] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                      1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+                                      1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    double value;
+    if (RLW_EXACT_DOUBLES && !d->rough && d->mantissa <= UINT64_C(1) << 53 &&
+        d->exponent >= -22 && d->exponent <= 22) {
+        value = (double)(int64_t)d->mantissa; /* both exact, so the one operation rounds right */
+        value = d->exponent < 0 ? value / powers[-d->exponent] : value * powers[d->exponent];
+    } else if (d->nan | d->infinite) {
+        value = rlw_bits_double(d->nan ? UINT64_C(0x7FF8) << 48 : UINT64_C(0x7FF) << 52);
+    } else {
+        value = rlw_digits_to_double(d->digits, d->size);
+    }
+    return rlw_bits_double(rlw_double_bits(value) | (uint64_t)d->negative << 63);
+}
+
+/* The float nearest to the decimal. */
+static inline float rlw_decimal_float(const rlw_decimal *d) {
+    double value = rlw_decimal_double(d);
+    uint64_t magnitude = rlw_double_bits(value) & ~(UINT64_C(1) << 63);
+    float nearest;
+    /* Rounding twice goes wrong only from exactly between two floats; below FLT_MIN those lie
+     * elsewhere. */
+    if (magnitude == 0 || magnitude > UINT64_C(0x47EFFFFFF0000000) ||
+        (magnitude >= UINT64_C(0x3810000000000000) && (magnitude & 0x1FFFFFFF) != 0x10000000))
+        return (float)value;
+    nearest = rlw_digits_to_float(d->digits, d->size);
+    return d->negative ? -nearest : nearest;
+}
+
+/* Reads one double; returns what follows it, or NULL where none is. */
+static inline const uint8_t *rlw_parse_double(const uint8_t *p, const uint8_t *end,
+                                              rlw_grammar grammar, double *out) {
+    rlw_decimal d;
+    p = rlw_scan_decimal(p, end, grammar, &d);
+    if (p) *out = rlw_decimal_double(&d);
+    return p;
+}
+
+static inline const uint8_t *rlw_parse_float(const uint8_t *p, const uint8_t *end,
+                                             rlw_grammar grammar, float *out) {
+    rlw_decimal d;
+    p = rlw_scan_decimal(p, end, grammar, &d);
+    if (p) *out = rlw_decimal_float(&d);
+    return p;
+}
+
+/* Reads a run of digits of a value up to `most`; NULL where there is none or the value is more. */
+static inline const uint8_t *rlw_parse_u64(const uint8_t *p, const uint8_t *end, uint64_t most,
+                                           uint64_t *out) {
+    const uint8_t *first = p;
+    uint64_t value = 0;
+    p = rlw_scan_digits(p, end, &value);
+    if (p == first) return NULL;
+    if (p - first > 19) { /* perhaps over 2**64: once more, with care */
+        const uint8_t *q = first;
+        value = 0;
+        for (; q < p; q++) {
+            uint64_t digit = (uint64_t)(*q - '0');
+            if (value > (UINT64_MAX - digit) / 10) return NULL;
+            value = value * 10 + digit;
+        }
+    }
+    if (value > most) return NULL;
+    *out = value;
+    return p;
+}
+
+/* Reads a sign, which may be missing, and digits; NULL outside least..most. */
+static inline const uint8_t *rlw_parse_i64(const uint8_t *p, const uint8_t *end, int64_t least,
+                                           int64_t most, int64_t *out) {
+    uint64_t value;
+    int negative = p < end && *p == '-';
+    if (p < end && (*p == '-' || *p == '+')) p++;
+    p = rlw_parse_u64(p, end, (uint64_t)INT64_MAX + (negative ? 1u : 0u), &value);
+    if (!p) return NULL;
+    if (negative) value = UINT64_C(0) - value;
+    memcpy(out, &value, sizeof value);
+    return *out < least || *out > most ? NULL : p;
+}
+
+/* ---- to text: `to` has room, and what is returned follows the text ---- */
+
+static inline void rlw_store_pair(uint8_t *to, unsigned value) { /* 0..99 */
+    static const char pairs[] = "00010203040506070809101112131415161718192021222324"
+                                "25262728293031323334353637383940414243444546474849"
+                                "50515253545556575859606162636465666768697071727374"
+                                "75767778798081828384858687888990919293949596979899";
+    memcpy(to, pairs + 2 * value, 2);
+}
+
+static inline unsigned rlw_count_digits(uint64_t value) {
+    unsigned count;
+#if defined(__GNUC__)
+    count = (unsigned)(64 - __builtin_clzll(value | 1)) * 1233 >> 12; /* log10(2) */
+    return count + (value >= rlw_ten_to(count) || !count);
+#else
+    for (count = 1; count < 20 && value >= rlw_ten_to(count); count++) {}
+    return count;
+#endif
+}
+
+/* The last `count` digits of `value`, ending at `end`; returns the digits before them. */
+static inline uint64_t rlw_store_digits(uint8_t *end, uint64_t value, unsigned count) {
+    for (; count >= 2; count -= 2) {
+        rlw_store_pair(end -= 2, (unsigned)(value % 100));
+        value /= 100;
+    }
+    if (count) {
+        end[-1] = (uint8_t)('0' + value % 10);
+        value /= 10;
+    }
+    return value;
+}
+
+static inline uint8_t *rlw_put_u64(uint8_t *to, uint64_t value) { /* 20 bytes */
+    unsigned count = rlw_count_digits(value);
+    rlw_store_digits(to + count, value, count);
+    return to + count;
+}
+
+static inline uint8_t *rlw_put_i64(uint8_t *to, int64_t value) { /* 20 bytes */
+    uint64_t bits = (uint64_t)value;
+    *to = '-';
+    return rlw_put_u64(to + (value < 0), value < 0 ? UINT64_C(0) - bits : bits);
+}
+
+/* Drops zeros at the end of a text with a point, and the point where nothing follows it. */
+static inline uint8_t *rlw_trim(uint8_t *end) {
+    while (end[-1] == '0') end--;
+    return end[-1] == '.' ? end - 1 : end;
+}
+
+/* value / 10**decimals, with a point; 42 bytes. */
+static inline uint8_t *rlw_put_scaled(uint8_t *to, uint64_t value, unsigned decimals, int trim) {
+    unsigned count = rlw_count_digits(value);
+    unsigned before;
+    uint64_t rest;
+    uint8_t *end;
+    if (count <= decimals) count = decimals + 1;
+    before = count - decimals;
+    end = to + count + (decimals != 0);
+    rest = rlw_store_digits(end, value, decimals);
+    if (decimals) to[before] = '.';
+    rlw_store_digits(to + before, rest, before);
+    return trim && decimals ? rlw_trim(end) : end;
+}
+
+static inline uint8_t *rlw_put_special(uint8_t *to, uint64_t bits) {
+    if (bits << 12) {
+        memcpy(to, "nan", 3);
+        return to + 3;
+    }
+    *to = '-';
+    to += bits >> 63;
+    memcpy(to, "inf", 3);
+    return to + 3;
+}
+
+/* What "%.*f" gives, half to even on the exact binary value, and "nan", "inf", "-inf". `trim` drops
+ * zeros at the end, and the point where none is left; "-0.00" becomes "-0", so that what is read
+ * back is the same as without. At most RLW_DECIMALS_MOST decimals, RLW_FIXED_ROOM bytes. */
+static inline uint8_t *rlw_put_fixed(uint8_t *to, double value, unsigned decimals, int trim) {
+    uint64_t bits = rlw_double_bits(value), mantissa = bits & ((UINT64_C(1) << 52) - 1);
+    unsigned exponent = (unsigned)(bits >> 52) & 0x7FF;
+    size_t size;
+    if (exponent == 0x7FF) return rlw_put_special(to, bits);
+    /* value = mantissa * 2**-shift. 2**52 and more are left to the library. */
+    if (exponent < 1075 && decimals <= 19) {
+        unsigned shift = 1075 - (exponent ? exponent : 1);
+        uint64_t high, low, scaled, rest, middle;
+        int fits = 1;
+        mantissa |= (uint64_t)(exponent != 0) << 52;
+        low = rlw_multiply(mantissa, rlw_ten_to(decimals), &high);
+        if (shift > 117) { /* the product is below 2**117: less than a half */
+            scaled = rest = 0;
+            middle = 1;
+        } else if (shift > 64) {
+            scaled = high >> (shift - 64);
+            rest = high & ((UINT64_C(1) << (shift - 64)) - 1);
+            middle = UINT64_C(1) << (shift - 65);
+            if (rest == middle && low) rest++; /* any more than half is more */
+        } else if (shift == 64) {
+            scaled = high;
+            rest = low;
+            middle = UINT64_C(1) << 63;
+        } else {
+            fits = high >> shift == 0;
+            scaled = high << (64 - shift) | low >> shift;
+            rest = low & ((UINT64_C(1) << shift) - 1);
+            middle = UINT64_C(1) << (shift - 1);
+        }
+        if (fits && scaled < UINT64_MAX) {
+            scaled += rest > middle || (rest == middle && (scaled & 1));
+            *to = '-';
+            return rlw_put_scaled(to + (bits >> 63), scaled, decimals, trim);
+        }
+    }
+    size = rlw_double_to_fixed(to, RLW_FIXED_ROOM, value, (int)decimals);
+    return trim && decimals ? rlw_trim(to + size) : to + size;
+}
+
+/* The shortest text that reads back the same, as Python's repr() but for the ".0" of whole
+ * numbers: from 1e-4 to 1e16 without an exponent. RLW_SHORTEST_ROOM bytes. */
+static inline uint8_t *rlw_put_double(uint8_t *to, double value) {
+    uint64_t bits = rlw_double_bits(value);
+    double magnitude = rlw_bits_double(bits & ~(UINT64_C(1) << 63));
+    if (!(magnitude <= DBL_MAX)) return rlw_put_special(to, bits);
+    *to = '-';
+    to += bits >> 63;
+    if (magnitude < 9007199254740992.0 && (double)(int64_t)magnitude == magnitude)
+        return rlw_put_u64(to, (uint64_t)(int64_t)magnitude); /* 2**53 */
+    if (magnitude >= 1e-4 && magnitude < 1e9 && RLW_EXACT_DOUBLES) {
+        /* Up to six decimals and 15 digits: if these read back the same, no others do. */
+        uint64_t scaled = (uint64_t)(int64_t)(magnitude * 1e6 + 0.5);
+        if ((double)(int64_t)scaled / 1e6 == magnitude) return rlw_put_scaled(to, scaled, 6, 1);
+    }
+    return to + rlw_double_to_digits(to, magnitude, magnitude < 1e-4 || magnitude >= 1e16);
+}
+
+/* The same for a float: what reads back as the same float. */
+static inline uint8_t *rlw_put_float(uint8_t *to, float value) {
+    uint64_t bits = rlw_double_bits(value);
+    double magnitude = rlw_bits_double(bits & ~(UINT64_C(1) << 63));
+    if (!(magnitude <= FLT_MAX)) return rlw_put_special(to, bits);
+    *to = '-';
+    to += bits >> 63;
+    if (magnitude >= 1e-4 && magnitude < 1e6 && RLW_EXACT_DOUBLES) { /* up to six digits */
+        unsigned decimals = magnitude < 1e2 ? 4 : magnitude < 1e4 ? 2 : 0;
+        uint64_t scaled = (uint64_t)(int64_t)(magnitude * (double)rlw_ten_to(decimals) + 0.5);
+        if ((float)(int64_t)scaled / (float)rlw_ten_to(decimals) == (float)magnitude)
+            return rlw_put_scaled(to, scaled, decimals, 1);
+    }
+    if (magnitude == 0) {
+        *to = '0';
+        return to + 1;
+    }
+    return to +
+           rlw_float_to_digits(to, (float)magnitude, magnitude < 1e-4 || magnitude >= 1e16);
+}
+
+/* The same for a half: rounded to the fewest decimals that read back as it. */
+static inline uint8_t *rlw_put_half(uint8_t *to, uint16_t half) {
+    double value = rlw_half_to_double(half), magnitude = value < 0 ? -value : value, near;
+    unsigned decimals = 0;
+    if (!(magnitude <= 65504) || magnitude == 0) return rlw_put_double(to, value);
+    do { /* with 12, the smallest one has five digits, which are enough for any */
+        near = magnitude;
+        rlw_parse_double(to, rlw_put_fixed(to, magnitude, decimals, 1), RLW_GRAMMAR_FLOAT, &near);
+    } while (rlw_double_to_half(near) != (half & 0x7FFF) && ++decimals <= 12);
+    return rlw_put_double(to, value < 0 ? -near : near);
+}
+
+#endif

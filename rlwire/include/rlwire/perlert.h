@@ -1,0 +1,545 @@
+/* PERLERT's datagrams, and lists of numbers as text.
+ *
+ * Source: R. Montero, "Protocol for Evaluating Reinforcement Learning Environments in Real Time",
+ * draft-perlert-wg-00 (2020); its names are used here. docs/protocols/perlert.md says how it is
+ * read where it leaves a choice.
+ *
+ * A datagram is UTF-8: a header, a semicolon, a body. Reading fills an rlw_perlert_message, whose
+ * texts point into the datagram; writing takes the same. Numbers need numbers.cpp (numbers.h).
+ */
+#ifndef RLWIRE_PERLERT_H
+#define RLWIRE_PERLERT_H
+
+#include "cursor.h"
+#include "numbers.h"
+#include "utf8.h"
+#include "writer.h"
+
+typedef enum rlw_perlert_kind {
+    RLW_PERLERT_NONE,
+    RLW_PERLERT_LOBBY_REQUEST, /* from a client */
+    RLW_PERLERT_REGISTER,
+    RLW_PERLERT_READY,
+    RLW_PERLERT_ACTION,
+    RLW_PERLERT_LOBBY, /* from a server */
+    RLW_PERLERT_REGISTERED,
+    RLW_PERLERT_MESSAGE,
+    RLW_PERLERT_START,
+    RLW_PERLERT_STEP
+} rlw_perlert_kind;
+
+/* Fields by their names in the draft, for whoever tells what is wrong with one. */
+typedef enum rlw_perlert_field {
+    RLW_PERLERT_AT_DATAGRAM,
+    RLW_PERLERT_AT_NAME,
+    RLW_PERLERT_AT_NUMBER,
+    RLW_PERLERT_AT_TIMESTAMP,
+    RLW_PERLERT_AT_STEP_NUMBER,
+    RLW_PERLERT_AT_BODY,
+    RLW_PERLERT_AT_KEY,
+    RLW_PERLERT_AT_SLOT_STATUS,
+    RLW_PERLERT_AT_KIND,
+    RLW_PERLERT_AT_TAG,
+    RLW_PERLERT_AT_READY_STATUS,
+    RLW_PERLERT_AT_BOOL,
+    RLW_PERLERT_AT_ACTION,
+    RLW_PERLERT_AT_MESSAGE,
+    RLW_PERLERT_AT_PORT,
+    RLW_PERLERT_AT_OBSERVATION,
+    RLW_PERLERT_AT_REWARD,
+    RLW_PERLERT_AT_EXTRA
+} rlw_perlert_field;
+
+static inline const char *rlw_perlert_field_name(rlw_perlert_field field) {
+    switch (field) {
+    case RLW_PERLERT_AT_DATAGRAM: return "datagram";
+    case RLW_PERLERT_AT_NAME: return "SERVER_INSTANCE_NAME";
+    case RLW_PERLERT_AT_NUMBER: return "SERVER_INSTANCE_NUMBER";
+    case RLW_PERLERT_AT_TIMESTAMP: return "TIMESTAMP";
+    case RLW_PERLERT_AT_STEP_NUMBER: return "STEP_NUMBER";
+    case RLW_PERLERT_AT_BODY: return "body";
+    case RLW_PERLERT_AT_KEY: return "AGENT_KEY";
+    case RLW_PERLERT_AT_SLOT_STATUS: return "SLOT_STATUS";
+    case RLW_PERLERT_AT_KIND: return "AGENT_KIND";
+    case RLW_PERLERT_AT_TAG: return "AGENT_TAG";
+    case RLW_PERLERT_AT_READY_STATUS: return "READY_STATUS";
+    case RLW_PERLERT_AT_BOOL: return "BOOL_VALUE";
+    case RLW_PERLERT_AT_ACTION: return "ACTION";
+    case RLW_PERLERT_AT_MESSAGE: return "MESSAGE";
+    case RLW_PERLERT_AT_PORT: return "SERVER_ROLLOUT_PORT";
+    case RLW_PERLERT_AT_OBSERVATION: return "OBSERVATION";
+    case RLW_PERLERT_AT_REWARD: return "REWARD";
+    case RLW_PERLERT_AT_EXTRA: return "EXTRA";
+    }
+    return "unknown field";
+}
+
+typedef struct rlw_perlert_text {
+    const uint8_t *data;
+    size_t size;
+} rlw_perlert_text;
+
+typedef struct rlw_perlert_limits {
+    uint64_t datagram; /* bytes; 65,507 is the most that UDP over IPv4 carries */
+    uint64_t items;    /* slots of a lobby */
+} rlw_perlert_limits;
+
+#define RLW_PERLERT_DEFAULT_LIMITS {1200, 1 << 20}
+
+typedef struct rlw_perlert_message {
+    rlw_perlert_kind kind;
+    rlw_perlert_field field; /* where reading or writing stopped */
+    rlw_perlert_text name;
+    uint64_t number;
+    rlw_perlert_text key;  /* register, ready, registered */
+    rlw_perlert_text text; /* AGENT_TAG of register, ACTION, MESSAGE, OBSERVATION, [AGENT_SLOT] */
+    uint64_t timestamp;    /* of a step, as all that follows */
+    uint64_t step;
+    rlw_perlert_text reward;
+    double reward_value; /* counts where reward_is_number; else the text */
+    rlw_perlert_text extra;
+    uint32_t port;     /* of start */
+    uint8_t flag;      /* BOOL_VALUE: of ready, or done */
+    uint8_t reward_is_number;
+    uint8_t has_extra;
+    uint8_t ascii;     /* read: the whole datagram is */
+    int32_t decimals;  /* write: of the reward; negative: the shortest text that reads back */
+    rlw_perlert_text wrong; /* write: of a field with a bad character, */
+    size_t wrong_at;        /* and where that stands in it */
+} rlw_perlert_message;
+
+typedef struct rlw_perlert_slot {
+    rlw_perlert_text key;
+    rlw_perlert_text kind;
+    rlw_perlert_text tag;
+    uint8_t open;
+    uint8_t ready;
+} rlw_perlert_slot;
+
+/* ---- characters ---- */
+
+enum { /* what a field must not contain */
+    RLW_PERLERT_COLON = 1,
+    RLW_PERLERT_SEMICOLON = 2,
+    RLW_PERLERT_COMMA = 4,
+    RLW_PERLERT_EQUALS = 8,
+    RLW_PERLERT_ANY = 15,
+    RLW_PERLERT_NOT_IN_ACTION = RLW_PERLERT_COLON | RLW_PERLERT_SEMICOLON | RLW_PERLERT_EQUALS,
+    RLW_PERLERT_NOT_IN_OBSERVATION = RLW_PERLERT_SEMICOLON | RLW_PERLERT_EQUALS
+};
+
+static inline unsigned rlw_perlert_class(uint8_t byte) {
+    return byte == ':'   ? RLW_PERLERT_COLON
+           : byte == ';' ? RLW_PERLERT_SEMICOLON
+           : byte == ',' ? RLW_PERLERT_COMMA
+           : byte == '=' ? RLW_PERLERT_EQUALS
+                         : 0;
+}
+
+/* Index of the first byte that is one of `refused`, or `size`. */
+static inline size_t rlw_perlert_find(const uint8_t *data, size_t size, unsigned refused) {
+    size_t i;
+    if (!refused) return size;
+    if (refused == RLW_PERLERT_NOT_IN_OBSERVATION) { /* long fields: at the C library's speed */
+        const uint8_t *first = size ? (const uint8_t *)memchr(data, ';', size) : NULL;
+        if (first) size = (size_t)(first - data);
+        first = size ? (const uint8_t *)memchr(data, '=', size) : NULL;
+        return first ? (size_t)(first - data) : size;
+    }
+    for (i = 0; i < size; i++)
+        if (rlw_perlert_class(data[i]) & refused) break;
+    return i;
+}
+
+#define RLW_PERLERT_IS(text, word) \
+    ((text).size == sizeof(word) - 1 && memcmp((text).data, word, sizeof(word) - 1) == 0)
+
+/* ---- reading ---- */
+
+/* Reads up to, and over, `end`, which is one of ':' ';' ',' '=', or 0 for the datagram's end. */
+static inline rlw_status rlw_perlert_take(rlw_cursor *c, unsigned refused, char end,
+                                          rlw_perlert_text *out) {
+    size_t size = rlw_perlert_find(c->at, rlw_left(c), refused);
+    const uint8_t *stop = c->at + size;
+    if (stop == c->end) {
+        if (end) return rlw_fail(c, RLW_NEED_MORE, c->at, size + 1, size);
+    } else if (*stop != (uint8_t)end || !end) {
+        return rlw_fail(c, RLW_BAD_CHARACTER, stop, *stop, 0);
+    }
+    out->data = c->at;
+    out->size = size;
+    c->at = stop + (end != 0);
+    return RLW_OK;
+}
+
+/* Skips `word`, which must stand here. */
+static inline rlw_status rlw_perlert_word(rlw_cursor *c, const char *word, size_t size) {
+    size_t left = rlw_left(c);
+    if (left >= size && memcmp(c->at, word, size) == 0) {
+        c->at += size;
+        return RLW_OK;
+    }
+    if (left < size && (!left || memcmp(c->at, word, left) == 0))
+        return rlw_fail(c, RLW_NEED_MORE, c->at, size, left);
+    return rlw_fail(c, RLW_BAD_WORD, c->at, 0, 0);
+}
+
+static inline uint8_t rlw_perlert_begins(const rlw_cursor *c, const char *word, size_t size) {
+    return rlw_left(c) >= size && memcmp(c->at, word, size) == 0;
+}
+
+#define RLW_PERLERT_WORD(c, word) rlw_perlert_word(c, word, sizeof(word) - 1)
+#define RLW_PERLERT_BEGINS(c, word) rlw_perlert_begins(c, word, sizeof(word) - 1)
+
+/* Digits of a number of at most `most`. */
+static inline rlw_status rlw_perlert_integer(rlw_cursor *c, uint64_t most, uint64_t *out) {
+    const uint8_t *after = rlw_parse_u64(c->at, c->end, most, out);
+    if (!after) {
+        if (c->at == c->end) return rlw_fail(c, RLW_NEED_MORE, c->at, 1, 0);
+        return rlw_fail(c, RLW_BAD_INTEGER, c->at, 0, 0);
+    }
+    c->at = after;
+    return RLW_OK;
+}
+
+/* "true" or "false", to the datagram's end or a semicolon. */
+static inline rlw_status rlw_perlert_bool(rlw_cursor *c, uint8_t *out) {
+    *out = RLW_PERLERT_BEGINS(c, "true");
+    if (*out || RLW_PERLERT_BEGINS(c, "false")) {
+        const uint8_t *after = c->at + (*out ? 4 : 5);
+        if (after == c->end || *after == ';') {
+            c->at = after;
+            return RLW_OK;
+        }
+    }
+    return rlw_fail(c, RLW_BAD_WORD, c->at, 0, 0);
+}
+
+/* Does not look beyond the number; the caller reads on at c->at, where ':' or ';' stands. */
+static inline rlw_status rlw_perlert_read_header(rlw_cursor *c, rlw_perlert_message *m) {
+    rlw_status status;
+    m->field = RLW_PERLERT_AT_NAME;
+    status = rlw_perlert_take(c, RLW_PERLERT_ANY, ':', &m->name);
+    if (status != RLW_OK) return status;
+    if (!m->name.size) return rlw_fail(c, RLW_BAD_EMPTY, m->name.data, 0, 0);
+    m->field = RLW_PERLERT_AT_NUMBER;
+    return rlw_perlert_integer(c, INT64_MAX, &m->number);
+}
+
+/* Checks what concerns the datagram as a whole. */
+static inline rlw_status rlw_perlert_check(rlw_cursor *c, const rlw_perlert_limits *limits,
+                                           rlw_perlert_message *m) {
+    size_t size = rlw_left(c), bad;
+    memset(m, 0, sizeof *m);
+    if (size > limits->datagram)
+        return rlw_fail(c, RLW_OVER_DATAGRAM, c->at, size, limits->datagram);
+    m->ascii = (uint8_t)rlw_is_ascii(c->at, size);
+    if (m->ascii) return RLW_OK;
+    bad = rlw_utf8_check(c->at, size);
+    if (bad == size) return RLW_OK;
+    return rlw_fail(c, RLW_BAD_TEXT, c->at + bad, bad, 0);
+}
+
+/* Reads what follows the number of a step's header. */
+static inline rlw_status rlw_perlert_read_step(rlw_cursor *c, rlw_perlert_message *m) {
+    rlw_decimal decimal;
+    rlw_status status;
+    m->kind = RLW_PERLERT_STEP;
+    m->field = RLW_PERLERT_AT_TIMESTAMP;
+    if ((status = RLW_PERLERT_WORD(c, ":")) != RLW_OK) return status;
+    if ((status = rlw_perlert_integer(c, INT64_MAX, &m->timestamp)) != RLW_OK) return status;
+    m->field = RLW_PERLERT_AT_STEP_NUMBER;
+    if ((status = RLW_PERLERT_WORD(c, ":")) != RLW_OK) return status;
+    if ((status = rlw_perlert_integer(c, INT64_MAX, &m->step)) != RLW_OK) return status;
+    m->field = RLW_PERLERT_AT_OBSERVATION;
+    if ((status = RLW_PERLERT_WORD(c, ";obs=")) != RLW_OK) return status;
+    status = rlw_perlert_take(c, RLW_PERLERT_NOT_IN_OBSERVATION, ';', &m->text);
+    if (status != RLW_OK) return status;
+    m->field = RLW_PERLERT_AT_REWARD;
+    if ((status = RLW_PERLERT_WORD(c, "reward=")) != RLW_OK) return status;
+    status = rlw_perlert_take(c, RLW_PERLERT_NOT_IN_OBSERVATION, ';', &m->reward);
+    if (status != RLW_OK) return status;
+    m->reward_is_number =
+        rlw_scan_decimal(m->reward.data, c->at - 1, RLW_GRAMMAR_FLOAT, &decimal) == c->at - 1;
+    if (m->reward_is_number) m->reward_value = rlw_decimal_double(&decimal);
+    m->field = RLW_PERLERT_AT_BOOL;
+    if ((status = RLW_PERLERT_WORD(c, "done=")) != RLW_OK) return status;
+    if ((status = rlw_perlert_bool(c, &m->flag)) != RLW_OK) return status;
+    m->has_extra = c->at < c->end;
+    if (!m->has_extra) return RLW_OK;
+    m->field = RLW_PERLERT_AT_EXTRA;
+    if ((status = RLW_PERLERT_WORD(c, ";extra=")) != RLW_OK) return status;
+    return rlw_perlert_take(c, RLW_PERLERT_NOT_IN_OBSERVATION, 0, &m->extra);
+}
+
+/* Reads the next slot at c->at and the semicolon after it, if there is one. */
+static inline rlw_status rlw_perlert_next_slot(rlw_cursor *c, rlw_perlert_message *m,
+                                               rlw_perlert_slot *slot) {
+    rlw_perlert_text word;
+    rlw_status status;
+    m->field = RLW_PERLERT_AT_KEY;
+    if ((status = rlw_perlert_take(c, RLW_PERLERT_ANY, '=', &slot->key)) != RLW_OK) return status;
+    if (!slot->key.size) return rlw_fail(c, RLW_BAD_EMPTY, slot->key.data, 0, 0);
+    m->field = RLW_PERLERT_AT_SLOT_STATUS;
+    if ((status = rlw_perlert_take(c, RLW_PERLERT_ANY, ',', &word)) != RLW_OK) return status;
+    slot->open = RLW_PERLERT_IS(word, "open");
+    if (!slot->open && !RLW_PERLERT_IS(word, "close"))
+        return rlw_fail(c, RLW_BAD_WORD, word.data, 0, 0);
+    m->field = RLW_PERLERT_AT_KIND;
+    if ((status = rlw_perlert_take(c, RLW_PERLERT_ANY, ',', &slot->kind)) != RLW_OK) return status;
+    m->field = RLW_PERLERT_AT_TAG;
+    if ((status = rlw_perlert_take(c, RLW_PERLERT_ANY, ',', &slot->tag)) != RLW_OK) return status;
+    m->field = RLW_PERLERT_AT_READY_STATUS;
+    word.data = c->at;
+    word.size = rlw_perlert_find(c->at, rlw_left(c), RLW_PERLERT_ANY);
+    slot->ready = RLW_PERLERT_IS(word, "ready");
+    if (!slot->ready && !RLW_PERLERT_IS(word, "not_ready"))
+        return rlw_fail(c, RLW_BAD_WORD, word.data, 0, 0);
+    c->at += word.size;
+    if (c->at == c->end) return RLW_OK;
+    if (*c->at != ';') return rlw_fail(c, RLW_BAD_CHARACTER, c->at, *c->at, 0);
+    c->at++;
+    return RLW_OK;
+}
+
+/* Reads all slots at c->at, checks them, and counts them; c->at stays. */
+static inline rlw_status rlw_perlert_count_slots(rlw_cursor *c, rlw_perlert_message *m,
+                                                 uint64_t most, size_t *count) {
+    const uint8_t *start = c->at;
+    rlw_perlert_slot slot;
+    rlw_status status;
+    *count = 0;
+    do {
+        if (*count == most) {
+            m->field = RLW_PERLERT_AT_BODY;
+            return rlw_fail(c, RLW_OVER_ITEMS, c->at, most + 1, most);
+        }
+        if ((status = rlw_perlert_next_slot(c, m, &slot)) != RLW_OK) return status;
+        ++*count;
+    } while (c->at < c->end);
+    c->at = start;
+    return RLW_OK;
+}
+
+/* Reads what a client sent. */
+static inline rlw_status rlw_perlert_read_client(rlw_cursor *c, const rlw_perlert_limits *limits,
+                                                 rlw_perlert_message *m) {
+    rlw_status status = rlw_perlert_check(c, limits, m);
+    if (status != RLW_OK) return status;
+    if ((status = rlw_perlert_read_header(c, m)) != RLW_OK) return status;
+    if ((status = RLW_PERLERT_WORD(c, ";")) != RLW_OK) return status;
+    m->field = RLW_PERLERT_AT_BODY;
+    if (RLW_PERLERT_BEGINS(c, "action=")) {
+        c->at += 7;
+        m->kind = RLW_PERLERT_ACTION;
+        m->field = RLW_PERLERT_AT_ACTION;
+        return rlw_perlert_take(c, RLW_PERLERT_NOT_IN_ACTION, 0, &m->text);
+    }
+    if (RLW_PERLERT_BEGINS(c, "register=")) {
+        c->at += 9;
+        m->kind = RLW_PERLERT_REGISTER;
+    } else if (RLW_PERLERT_BEGINS(c, "ready=")) {
+        c->at += 6;
+        m->kind = RLW_PERLERT_READY;
+    } else {
+        if ((status = RLW_PERLERT_WORD(c, "lobby")) != RLW_OK) return status;
+        if (c->at < c->end) return rlw_fail(c, RLW_TRAILING, c->at, rlw_left(c), 0);
+        m->kind = RLW_PERLERT_LOBBY_REQUEST;
+        return RLW_OK;
+    }
+    m->field = RLW_PERLERT_AT_KEY;
+    if ((status = rlw_perlert_take(c, RLW_PERLERT_ANY, ',', &m->key)) != RLW_OK) return status;
+    if (!m->key.size) return rlw_fail(c, RLW_BAD_EMPTY, m->key.data, 0, 0);
+    if (m->kind == RLW_PERLERT_REGISTER) {
+        m->field = RLW_PERLERT_AT_TAG;
+        return rlw_perlert_take(c, RLW_PERLERT_ANY, 0, &m->text);
+    }
+    m->field = RLW_PERLERT_AT_BOOL;
+    if ((status = rlw_perlert_bool(c, &m->flag)) != RLW_OK) return status;
+    if (c->at < c->end) return rlw_fail(c, RLW_TRAILING, c->at, rlw_left(c), 0);
+    return RLW_OK;
+}
+
+/* Reads what a server sent. Of a lobby only the place of its slots is read: rlw_perlert_next_slot()
+ * until c->at is c->end. */
+static inline rlw_status rlw_perlert_read_server(rlw_cursor *c, const rlw_perlert_limits *limits,
+                                                 rlw_perlert_message *m) {
+    rlw_status status = rlw_perlert_check(c, limits, m);
+    uint64_t port = 0;
+    if (status != RLW_OK) return status;
+    if ((status = rlw_perlert_read_header(c, m)) != RLW_OK) return status;
+    if (RLW_PERLERT_BEGINS(c, ":")) return rlw_perlert_read_step(c, m);
+    if ((status = RLW_PERLERT_WORD(c, ";")) != RLW_OK) return status;
+    m->field = RLW_PERLERT_AT_BODY;
+    if (RLW_PERLERT_BEGINS(c, "message=")) {
+        c->at += 8;
+        m->kind = RLW_PERLERT_MESSAGE;
+        m->text.data = c->at;
+        m->text.size = rlw_left(c);
+        c->at = c->end;
+        return RLW_OK;
+    }
+    if (RLW_PERLERT_BEGINS(c, "registered=")) {
+        c->at += 11;
+        m->kind = RLW_PERLERT_REGISTERED;
+        m->field = RLW_PERLERT_AT_KEY;
+        if ((status = rlw_perlert_take(c, RLW_PERLERT_ANY, 0, &m->key)) != RLW_OK) return status;
+        return m->key.size ? RLW_OK : rlw_fail(c, RLW_BAD_EMPTY, m->key.data, 0, 0);
+    }
+    if (RLW_PERLERT_BEGINS(c, "start=")) {
+        m->kind = RLW_PERLERT_START;
+        m->field = RLW_PERLERT_AT_PORT;
+        if ((status = RLW_PERLERT_WORD(c, "start=port:")) != RLW_OK) return status;
+        if ((status = rlw_perlert_integer(c, 65535, &port)) != RLW_OK) return status;
+        if (c->at < c->end) return rlw_fail(c, RLW_TRAILING, c->at, rlw_left(c), 0);
+        if (!port) return rlw_fail(c, RLW_BAD_INTEGER, c->at - 1, 0, 0);
+        m->port = (uint32_t)port;
+        return RLW_OK;
+    }
+    if (RLW_PERLERT_BEGINS(c, "obs=")) { /* a step's body, without its TIMESTAMP */
+        m->field = RLW_PERLERT_AT_TIMESTAMP;
+        return rlw_fail(c, RLW_BAD_WORD, c->at - 1, 0, 0);
+    }
+    m->kind = RLW_PERLERT_LOBBY;
+    m->text.data = c->at;
+    m->text.size = rlw_left(c);
+    return RLW_OK;
+}
+
+/* ---- writing: on a fault, nothing useful has been written ---- */
+
+static inline rlw_status rlw_perlert_put_text(rlw_writer *w, rlw_perlert_message *m,
+                                              rlw_perlert_field field, unsigned refused,
+                                              rlw_perlert_text text) {
+    size_t found = rlw_perlert_find(text.data, text.size, refused);
+    m->field = field;
+    if (found == text.size) return rlw_put(w, text.data, text.size);
+    m->wrong = text;
+    m->wrong_at = found;
+    return RLW_BAD_CHARACTER;
+}
+
+static inline rlw_status rlw_perlert_put_name(rlw_writer *w, rlw_perlert_message *m,
+                                              rlw_perlert_field field, rlw_perlert_text text) {
+    m->field = field;
+    if (!text.size) return RLW_BAD_EMPTY;
+    return rlw_perlert_put_text(w, m, field, RLW_PERLERT_ANY, text);
+}
+
+static inline rlw_status rlw_perlert_put_integer(rlw_writer *w, rlw_perlert_message *m,
+                                                 rlw_perlert_field field, uint64_t value) {
+    m->field = field;
+    if (value > INT64_MAX) return RLW_BAD_INTEGER;
+    if (rlw_reserve(w, 20) != RLW_OK) return RLW_NO_MEMORY;
+    w->at = rlw_put_u64(w->at, value);
+    return RLW_OK;
+}
+
+#define RLW_PERLERT_PUT(w, word) rlw_put(w, word, sizeof(word) - 1)
+
+static inline rlw_status rlw_perlert_put_header(rlw_writer *w, rlw_perlert_message *m) {
+    rlw_status status = rlw_perlert_put_name(w, m, RLW_PERLERT_AT_NAME, m->name);
+    if (status != RLW_OK) return status;
+    if ((status = RLW_PERLERT_PUT(w, ":")) != RLW_OK) return status;
+    return rlw_perlert_put_integer(w, m, RLW_PERLERT_AT_NUMBER, m->number);
+}
+
+/* A step from behind its header's number up to its observation. */
+static inline rlw_status rlw_perlert_put_step_head(rlw_writer *w, rlw_perlert_message *m) {
+    rlw_status status;
+    if ((status = RLW_PERLERT_PUT(w, ":")) != RLW_OK) return status;
+    status = rlw_perlert_put_integer(w, m, RLW_PERLERT_AT_TIMESTAMP, m->timestamp);
+    if (status != RLW_OK) return status;
+    if ((status = RLW_PERLERT_PUT(w, ":")) != RLW_OK) return status;
+    status = rlw_perlert_put_integer(w, m, RLW_PERLERT_AT_STEP_NUMBER, m->step);
+    if (status != RLW_OK) return status;
+    return RLW_PERLERT_PUT(w, ";obs=");
+}
+
+/* A step from behind its observation to its end; or, where the extra is not text yet, to where
+ * that follows. */
+static inline rlw_status rlw_perlert_put_step_tail(rlw_writer *w, rlw_perlert_message *m) {
+    rlw_status status;
+    if ((status = RLW_PERLERT_PUT(w, ";reward=")) != RLW_OK) return status;
+    if (!m->reward_is_number) {
+        status = rlw_perlert_put_text(w, m, RLW_PERLERT_AT_REWARD, RLW_PERLERT_NOT_IN_OBSERVATION,
+                                      m->reward);
+        if (status != RLW_OK) return status;
+    } else {
+        if (rlw_reserve(w, RLW_FIXED_ROOM) != RLW_OK) return RLW_NO_MEMORY;
+        if (m->decimals >= 0)
+            w->at = rlw_put_fixed(w->at, m->reward_value, (unsigned)m->decimals, 1);
+        else
+            w->at = rlw_put_double(w->at, m->reward_value);
+    }
+    status = m->flag ? RLW_PERLERT_PUT(w, ";done=true") : RLW_PERLERT_PUT(w, ";done=false");
+    if (status != RLW_OK || !m->has_extra) return status;
+    if ((status = RLW_PERLERT_PUT(w, ";extra=")) != RLW_OK) return status;
+    return rlw_perlert_put_text(w, m, RLW_PERLERT_AT_EXTRA, RLW_PERLERT_NOT_IN_OBSERVATION, m->extra);
+}
+
+/* One slot, with a semicolon after it, which the last one need not have: w->at--. */
+static inline rlw_status rlw_perlert_put_slot(rlw_writer *w, rlw_perlert_message *m,
+                                              const rlw_perlert_slot *slot) {
+    rlw_status status = rlw_perlert_put_name(w, m, RLW_PERLERT_AT_KEY, slot->key);
+    if (status != RLW_OK) return status;
+    /* These would be read as the words that other messages begin with. */
+    if (RLW_PERLERT_IS(slot->key, "registered") || RLW_PERLERT_IS(slot->key, "message") ||
+        RLW_PERLERT_IS(slot->key, "start") || RLW_PERLERT_IS(slot->key, "obs"))
+        return RLW_BAD_WORD;
+    status = slot->open ? RLW_PERLERT_PUT(w, "=open,") : RLW_PERLERT_PUT(w, "=close,");
+    if (status != RLW_OK) return status;
+    status = rlw_perlert_put_text(w, m, RLW_PERLERT_AT_KIND, RLW_PERLERT_ANY, slot->kind);
+    if (status != RLW_OK) return status;
+    if ((status = RLW_PERLERT_PUT(w, ",")) != RLW_OK) return status;
+    status = rlw_perlert_put_text(w, m, RLW_PERLERT_AT_TAG, RLW_PERLERT_ANY, slot->tag);
+    if (status != RLW_OK) return status;
+    return slot->ready ? RLW_PERLERT_PUT(w, ",ready;") : RLW_PERLERT_PUT(w, ",not_ready;");
+}
+
+/* Writes a message; of a lobby its header and the semicolon, and rlw_perlert_put_slot() the
+ * rest. The caller has checked that all texts are UTF-8, and checks the size of the whole. */
+static inline rlw_status rlw_perlert_write(rlw_writer *w, rlw_perlert_message *m) {
+    rlw_status status = rlw_perlert_put_header(w, m);
+    if (status != RLW_OK) return status;
+    switch (m->kind) {
+    case RLW_PERLERT_LOBBY_REQUEST: return RLW_PERLERT_PUT(w, ";lobby");
+    case RLW_PERLERT_REGISTER:
+    case RLW_PERLERT_READY:
+        status = m->kind == RLW_PERLERT_READY ? RLW_PERLERT_PUT(w, ";ready=")
+                                              : RLW_PERLERT_PUT(w, ";register=");
+        if (status != RLW_OK) return status;
+        status = rlw_perlert_put_name(w, m, RLW_PERLERT_AT_KEY, m->key);
+        if (status != RLW_OK) return status;
+        if (m->kind == RLW_PERLERT_READY)
+            return m->flag ? RLW_PERLERT_PUT(w, ",true") : RLW_PERLERT_PUT(w, ",false");
+        if ((status = RLW_PERLERT_PUT(w, ",")) != RLW_OK) return status;
+        return rlw_perlert_put_text(w, m, RLW_PERLERT_AT_TAG, RLW_PERLERT_ANY, m->text);
+    case RLW_PERLERT_ACTION:
+        if ((status = RLW_PERLERT_PUT(w, ";action=")) != RLW_OK) return status;
+        return rlw_perlert_put_text(w, m, RLW_PERLERT_AT_ACTION, RLW_PERLERT_NOT_IN_ACTION,
+                                    m->text);
+    case RLW_PERLERT_LOBBY: return RLW_PERLERT_PUT(w, ";");
+    case RLW_PERLERT_REGISTERED:
+        if ((status = RLW_PERLERT_PUT(w, ";registered=")) != RLW_OK) return status;
+        return rlw_perlert_put_name(w, m, RLW_PERLERT_AT_KEY, m->key);
+    case RLW_PERLERT_MESSAGE:
+        if ((status = RLW_PERLERT_PUT(w, ";message=")) != RLW_OK) return status;
+        return rlw_perlert_put_text(w, m, RLW_PERLERT_AT_MESSAGE, 0, m->text);
+    case RLW_PERLERT_START:
+        if ((status = RLW_PERLERT_PUT(w, ";start=port:")) != RLW_OK) return status;
+        m->field = RLW_PERLERT_AT_PORT;
+        if (!m->port || m->port > 65535) return RLW_BAD_INTEGER;
+        return rlw_perlert_put_integer(w, m, RLW_PERLERT_AT_PORT, m->port);
+    case RLW_PERLERT_STEP:
+        if ((status = rlw_perlert_put_step_head(w, m)) != RLW_OK) return status;
+        status = rlw_perlert_put_text(w, m, RLW_PERLERT_AT_OBSERVATION, RLW_PERLERT_NOT_IN_OBSERVATION,
+                                      m->text);
+        return status == RLW_OK ? rlw_perlert_put_step_tail(w, m) : status;
+    case RLW_PERLERT_NONE: break;
+    }
+    m->field = RLW_PERLERT_AT_BODY;
+    return RLW_BAD_TYPE;
+}
+
+#endif

@@ -1,0 +1,631 @@
+"""PERLERT's messages: the draft's examples, each field both ways, limits, bad input by the ton."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire.codecs import perlert
+from rlwire.codecs.perlert import (
+    Action,
+    AgentSlot,
+    LobbyInformation,
+    LobbyMessage,
+    LobbyRequest,
+    Ready,
+    Register,
+    Registered,
+    RolloutStep,
+    Start,
+    StepReader,
+    StepWriter,
+    decode_client_message,
+    decode_server_message,
+    encode,
+    encode_into,
+    peek_header,
+)
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.limits import DEFAULT, Limits
+
+SLOT = AgentSlot("agent0", True, "citizen", "cpu", True)
+STEP = RolloutStep(
+    *("city", 7, 1590853116323, 0, "x:0.54,y:0.95", 1.5, False),
+    "did_jump:true,jump_length:6.84",
+)
+
+# Figure 1 of the draft, and the examples of its section 3.
+CLIENT = {
+    b"city:7;lobby": LobbyRequest("city", 7),
+    b"city:7;register=agent0,patrick": Register("city", 7, "agent0", "patrick"),
+    b"city:7;register=agent0,john_doe_q_learning": Register(
+        "city", 7, "agent0", "john_doe_q_learning"
+    ),
+    b"city:7;ready=agent0,true": Ready("city", 7, "agent0", True),
+    b"city:7;ready=agent0,false": Ready("city", 7, "agent0", False),
+    b"city:7;action=walk": Action("city", 7, "walk"),
+    b"cartpole:0;action=move_left": Action("cartpole", 0, "move_left"),
+    b"cartpole:0;action=5,6.78": Action("cartpole", 0, "5,6.78"),
+}
+SERVER = {
+    b"city:7;agent0=open,citizen,cpu,ready": LobbyInformation("city", 7, [SLOT]),
+    b"city:7;agent0=close,citizen,patrick,ready": LobbyInformation(
+        "city", 7, [AgentSlot("agent0", False, "citizen", "patrick", True)]
+    ),
+    b"city:7;a=open,zombie,,not_ready;b=close,,z,ready": LobbyInformation(
+        "city",
+        7,
+        [AgentSlot("a", True, "zombie", "", False), AgentSlot("b", False, "", "z", True)],
+    ),
+    b"city:7;registered=agent0": Registered("city", 7, "agent0"),
+    b"city:7;message=Simulation will start...": LobbyMessage("city", 7, "Simulation will start..."),
+    b"city:7;start=port:32323": Start("city", 7, 32323),
+    **{
+        b"city:7:%d:0;obs=%d;reward=%d;done=%s" % (stamp, seen, reward, done): RolloutStep(
+            "city", 7, stamp, 0, str(seen), float(reward), done == b"true"
+        )
+        for stamp, seen, reward, done in [
+            (1590853116323, 45, 0, b"false"),
+            (1590853121058, 47, 0, b"false"),
+            (1590853126423, 48, 1, b"false"),
+            (1590853130429, 49, 0, b"false"),
+            (1590853134833, 51, 1, b"true"),
+        ]
+    },
+    (
+        b"city:7:1590853116323:0;obs=x:0.54,y:0.95;reward=1.5;done=false;"
+        b"extra=did_jump:true,jump_length:6.84"
+    ): STEP,
+}
+MESSAGES = [*CLIENT.values(), *SERVER.values()]
+
+
+@pytest.mark.parametrize("datagram", CLIENT)
+def test_examples_of_clients(datagram: bytes) -> None:
+    assert decode_client_message(datagram) == CLIENT[datagram]
+    assert encode(CLIENT[datagram]) == datagram
+
+
+@pytest.mark.parametrize("datagram", SERVER)
+def test_examples_of_servers(datagram: bytes) -> None:
+    assert decode_server_message(datagram) == SERVER[datagram]
+    assert encode(SERVER[datagram]) == datagram
+
+
+# --- values
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=repr)
+def test_values_are_values(message: Any) -> None:
+    fields = tuple(getattr(message, name) for name in message.__match_args__)
+    twin = type(message)(**dict(zip(message.__match_args__, fields, strict=True)))
+    assert twin == message
+    assert hash(twin) == hash(message)
+    assert len({twin, message}) == 1
+    assert eval(repr(message), vars(perlert)) == message
+    for other in (pickle.loads(pickle.dumps(message)), copy.copy(message), copy.deepcopy(message)):
+        assert other == message
+    assert message != fields
+    assert message != ""
+    assert sum(message == other for other in MESSAGES) == 1
+    for name in message.__match_args__:
+        with pytest.raises(AttributeError):
+            setattr(message, name, getattr(message, name))
+    with pytest.raises(TypeError, match="does not change"):
+        message.__init__(*fields)
+    with pytest.raises(AttributeError):
+        message.other = 1
+
+
+def test_values_in_patterns() -> None:
+    match decode_server_message(b"city:7:5:6;obs=a;reward=1;done=true"):
+        case RolloutStep("city", 7, _, step, observation, reward, True, None):
+            assert (step, observation, reward) == (6, "a", 1.0)
+        case _:
+            pytest.fail("no match")
+
+
+def test_names_are_text_and_numbers_are_natural() -> None:
+    assert Start("city", np.int64(7), np.uint16(5)) == Start("city", 7, 5)
+    assert Action("city", 2**63 - 1, np.str_("walk")).action == "walk"
+    assert type(Action("city", 1, np.str_("walk")).action) is str
+    assert Action("city", 1, bytearray(b"walk")).action == b"walk"
+    out_of_range: list[tuple[Callable[[], Any], str]] = [
+        (lambda: LobbyRequest("city", -1), "SERVER_INSTANCE_NUMBER"),
+        (lambda: LobbyRequest("city", 2**63), "SERVER_INSTANCE_NUMBER"),
+        (lambda: Start("city", 7, 0), "SERVER_ROLLOUT_PORT"),
+        (lambda: Start("city", 7, 65536), "SERVER_ROLLOUT_PORT"),
+        (lambda: RolloutStep("city", 7, -1, 0, "", 0, False), "TIMESTAMP"),
+        (lambda: RolloutStep("city", 7, 0, 2**63, "", 0, False), "STEP_NUMBER"),
+    ]
+    for call, field in out_of_range:
+        with pytest.raises(EncodeError, match=r"is not within \d+\.\.\d+") as caught:
+            call()
+        assert caught.value.path == field
+    for wrong in (
+        lambda: LobbyRequest(b"city", 7),  # type: ignore[arg-type]
+        lambda: LobbyRequest("city", "7"),  # type: ignore[arg-type]
+        lambda: LobbyRequest("city", 7.0),  # type: ignore[arg-type]
+        lambda: Register("city", 7, None, "t"),  # type: ignore[arg-type]
+        lambda: Action("city", 7, 5),  # type: ignore[arg-type]
+        lambda: Action("city", 7, None),  # type: ignore[arg-type]
+        lambda: LobbyInformation("city", 7, ["agent0"]),  # type: ignore[list-item]
+        lambda: RolloutStep("city", 7, 0, 0, "", b"1", False),  # type: ignore[arg-type]
+        lambda: RolloutStep("city", 7, 0, 0, "", None, False),  # type: ignore[arg-type]
+        lambda: RolloutStep("city", 7, 0, 0, {"x": 1}, 0, False),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError):
+            wrong()
+
+
+# --- fields
+
+FORBIDDEN = {
+    "name": ":;,=",
+    "key": ":;,=",
+    "kind": ":;,=",
+    "tag": ":;,=",
+    "action": ":;=",
+    "observation": ";=",
+    "reward": ";=",
+    "extra": ";=",
+    "text": "",
+}
+MAKE: dict[str, list[Callable[[str], Any]]] = {
+    "name": [lambda x: LobbyRequest(x, 7), lambda x: RolloutStep(x, 7, 1, 2, "", 0, True)],
+    "key": [
+        lambda x: Register("city", 7, x, "t"),
+        lambda x: Ready("city", 7, x, True),
+        lambda x: Registered("city", 7, x),
+        lambda x: LobbyInformation("city", 7, [SLOT, AgentSlot(x, True, "", "", False)]),
+    ],
+    "kind": [lambda x: LobbyInformation("city", 7, [AgentSlot("k", True, x, "", False)])],
+    "tag": [
+        lambda x: Register("city", 7, "k", x),
+        lambda x: LobbyInformation("city", 7, [AgentSlot("k", True, "", x, False)]),
+    ],
+    "action": [lambda x: Action("city", 7, x)],
+    "observation": [lambda x: RolloutStep("city", 7, 1, 2, x, 0, True)],
+    "reward": [lambda x: RolloutStep("city", 7, 1, 2, "", x, True)],
+    "extra": [lambda x: RolloutStep("city", 7, 1, 2, "", 0, True, x)],
+    "text": [lambda x: LobbyMessage("city", 7, x)],
+}
+CASES = [(field, make, mark) for field, makes in MAKE.items() for make in makes for mark in ":;,="]
+
+
+def decode_any(datagram: bytes, **options: Any) -> Any:
+    """Of whichever side; None when of neither."""
+    found = []
+    for decode in (decode_client_message, decode_server_message):
+        try:
+            found.append(decode(datagram, **options))
+        except DecodeError:
+            continue
+    assert len(found) < 2
+    return found[0] if found else None
+
+
+@pytest.mark.parametrize(("field", "make", "mark"), CASES)
+def test_forbidden_characters(field: str, make: Callable[[str], Any], mark: str) -> None:
+    message = make(f"a{mark}b")
+    if mark not in FORBIDDEN[field]:
+        assert decode_any(encode(message)) == message
+        return
+    with pytest.raises(
+        EncodeError, match=r"must not contain an? (colon|semicolon|comma|equal sign)"
+    ):
+        encode(message)
+    with pytest.raises(EncodeError) as caught:
+        encode(message)
+    assert repr(mark) in str(caught.value)
+    assert caught.value.path.isupper()
+    # The same byte where the field stands in a good datagram.
+    good = encode(make("aQb"))
+    assert good.count(b"aQb") == 1
+    assert decode_any(good.replace(b"aQb", f"a{mark}b".encode())) != message
+
+
+@pytest.mark.parametrize("field", ["name", "key"])
+def test_what_must_not_be_empty(field: str) -> None:
+    for make in MAKE[field]:
+        with pytest.raises(EncodeError, match="must not be empty"):
+            encode(make(""))
+
+
+@pytest.mark.parametrize("field", ["kind", "tag", "action", "observation", "reward", "extra"])
+def test_what_may_be_empty(field: str) -> None:
+    for make in MAKE[field]:
+        message = make("")
+        assert decode_any(encode(message)) == message
+    assert decode_server_message(b"n:0:0:0;obs=;reward=;done=true;extra=") == RolloutStep(
+        "n", 0, 0, 0, "", "", True, ""
+    )
+
+
+@pytest.mark.parametrize("key", ["registered", "message", "start", "obs"])
+def test_slots_that_would_be_read_as_something_else(key: str) -> None:
+    slot = AgentSlot(key, True, "", "", True)
+    with pytest.raises(EncodeError, match=f"must not be '{key}'") as caught:
+        encode(LobbyInformation("city", 7, [slot]))
+    assert caught.value.path == "AGENT_KEY"
+    # The word wins.
+    datagram = f"city:7;{key}=open,,,ready".encode()
+    if key == "message":
+        assert decode_server_message(datagram) == LobbyMessage("city", 7, "open,,,ready")
+    else:
+        with pytest.raises(DecodeError):
+            decode_server_message(datagram)
+
+
+def test_a_lobby_has_a_slot() -> None:
+    with pytest.raises(EncodeError, match="must have a slot"):
+        encode(LobbyInformation("city", 7, []))
+    with pytest.raises(DecodeError, match="ends inside a field"):
+        decode_server_message(b"city:7;")
+
+
+def test_the_semicolon_after_the_slots() -> None:
+    message = LobbyInformation("city", 7, [SLOT, AgentSlot("b", False, "", "", False)])
+    wire = encode(message)
+    assert not wire.endswith(b";")
+    assert encode(message, trailing=True) == wire + b";"
+    assert decode_server_message(wire + b";") == message
+    for wrong in (wire + b";;", wire + b",", wire + b"; "):
+        with pytest.raises(DecodeError):
+            decode_server_message(wrong)
+    for other in MESSAGES:
+        if not isinstance(other, (LobbyInformation, LobbyMessage)):
+            assert encode(other, trailing=True) == encode(other)
+            assert decode_any(encode(other) + b";") is None
+
+
+def test_numbers_of_headers() -> None:
+    for text, number in ((b"0", 0), (b"007", 7), (b"9223372036854775807", 2**63 - 1)):
+        assert decode_client_message(b"n:" + text + b";lobby") == LobbyRequest("n", number)
+    assert decode_client_message(b"n:" + b"0" * 900 + b"7;lobby").number == 7
+    assert encode(LobbyRequest("n", 7)) == b"n:7;lobby"
+    for text in (
+        b"",
+        b"-1",
+        b"+1",
+        b"1.0",
+        b" 1",
+        b"1 ",
+        b"1_0",
+        b"\xd9\xa1",
+        b"9223372036854775808",
+    ):
+        with pytest.raises(DecodeError):
+            decode_client_message(b"n:" + text + b";lobby")
+        with pytest.raises(DecodeError):
+            decode_server_message(b"n:1:" + text + b":0;obs=;reward=;done=true")
+        with pytest.raises(DecodeError):
+            decode_server_message(b"n:1:0:" + text + b";obs=;reward=;done=true")
+        with pytest.raises(DecodeError):
+            decode_server_message(b"n:1;start=port:" + text)
+
+
+@pytest.mark.parametrize(
+    ("datagram", "offset", "path", "words"),
+    [
+        (b"", 0, "SERVER_INSTANCE_NAME", "the message ends inside a field"),
+        (b":7;lobby", 0, "SERVER_INSTANCE_NAME", "must not be empty"),
+        (b"city:x;lobby", 5, "SERVER_INSTANCE_NUMBER", "not an integer within its range"),
+        (b"city:7;looby", 7, "body", "none of the words that may stand here"),
+        (b"city:7;lobby ", 12, "body", "bytes after the end of the message: 1 of them"),
+        (b"city:7;register=a,b,c", 19, "AGENT_TAG", "must not have: got byte 0x2c"),
+        (b"city:7;ready=a,yes", 15, "BOOL_VALUE", "none of the words"),
+        (b"city:7;action=a=b", 15, "ACTION", "must not have: got byte 0x3d"),
+        (b"city\x80:7;lobby", 4, "", "a string is not UTF-8"),
+    ],
+)
+def test_what_is_wrong_and_where(datagram: bytes, offset: int, path: str, words: str) -> None:
+    with pytest.raises(DecodeError, match=words) as caught:
+        decode_client_message(datagram)
+    assert (caught.value.offset, caught.value.path) == (offset, path)
+    # Inside a larger buffer the offset counts from where the view begins.
+    with pytest.raises(DecodeError) as again:
+        decode_client_message(memoryview(b"..." + datagram)[3:])
+    assert str(again.value) == str(caught.value)
+
+
+def test_any_buffer() -> None:
+    datagram = encode(STEP)
+    kinds: list[Any] = [bytes, bytearray, memoryview, lambda b: np.frombuffer(b, np.uint8)]
+    for kind in kinds:
+        assert decode_server_message(kind(datagram)) == STEP
+        assert decode_client_message(kind(b"city:7;lobby")) == LobbyRequest("city", 7)
+        assert peek_header(kind(datagram)) == ("city", 7)
+        assert StepReader("city", 7).read(kind(datagram)) is not None
+    wrong: Any
+    for wrong in ("city:7;lobby", None, 5):
+        for call in (decode_client_message, decode_server_message, peek_header):
+            with pytest.raises(TypeError):
+                call(wrong)
+
+
+def test_raw() -> None:
+    step = decode_server_message(encode(STEP), raw=True)
+    assert isinstance(step, RolloutStep)
+    assert step.observation == b"x:0.54,y:0.95"
+    assert step.extra == b"did_jump:true,jump_length:6.84"
+    assert encode(step) == encode(STEP)
+    assert step != STEP
+    assert pickle.loads(pickle.dumps(step)) == step
+    action = decode_client_message("city:7;action=né".encode(), raw=True)
+    assert isinstance(action, Action)
+    assert action.action == "né".encode()
+    without = decode_server_message(b"c:0:0:0;obs=;reward=1;done=true", raw=True)
+    assert isinstance(without, RolloutStep)
+    assert (without.observation, without.extra) == (b"", None)
+
+
+def test_text_is_utf8() -> None:
+    message = Register("città", 7, "агент", "日本🙂")
+    assert decode_client_message(encode(message)) == message
+    assert encode(message) == "città:7;register=агент,日本🙂".encode()
+    assert encode(Action("città", 7, "né".encode())) == "città:7;action=né".encode()
+    with pytest.raises(EncodeError, match="ACTION is not UTF-8 at its byte 1"):
+        encode(Action("city", 7, b"a\xff"))
+    with pytest.raises(EncodeError, match="AGENT_TAG is not valid Unicode"):
+        encode(Register("city", 7, "a", "\ud800"))
+
+
+# --- rewards
+
+
+@pytest.mark.parametrize(
+    ("reward", "text"),
+    [
+        (0, "0"),
+        (True, "1"),
+        (1.5, "1.5"),
+        (-0.1, "-0.1"),
+        (1e-7, "1e-07"),
+        (1e16, "1e+16"),
+        (12345678.0, "12345678"),
+        (float("inf"), "inf"),
+        (np.float32(0.1), "0.1"),
+        (np.float64(0.1), "0.1"),
+        (np.float16(0.1), "0.1"),
+        (np.float32(-1 / 3), "-0.33333334"),
+        (np.int32(-5), "-5"),
+        (np.bool_(True), "1"),
+        ("three of five", "three of five"),
+        ("1:2,3", "1:2,3"),
+    ],
+)
+def test_rewards(reward: Any, text: str) -> None:
+    message = RolloutStep("city", 7, 1, 2, "", reward, False)
+    wire = encode(message)
+    assert wire == f"city:7:1:2;obs=;reward={text};done=false".encode()
+    assert decode_server_message(wire) == message
+    assert StepWriter("city", 7).write(1, 2, "", reward, False) == wire
+    assert type(message.reward) in (float, str)
+
+
+def test_rewards_that_are_numbers_or_not() -> None:
+    def reward(text: str) -> Any:
+        step = decode_server_message(f"c:0:0:0;obs=;reward={text};done=true".encode())
+        assert isinstance(step, RolloutStep)
+        return step.reward
+
+    assert math.isnan(reward("nan"))
+    assert reward("-Infinity") == -math.inf
+    assert reward("+.5e1") == 5.0
+    for text in ("", " 1", "1 ", "1_0", "0x1", "1e", "--1", "1,5", "\u0661", "nan(1)"):
+        assert reward(text) == text
+
+
+def test_decimals_of_rewards() -> None:
+    message = RolloutStep("city", 7, 1, 2, "0.123", 1.23456, False)
+    assert encode(message, decimals=2) == b"city:7:1:2;obs=0.123;reward=1.23;done=false"
+    assert encode(message, decimals=0) == b"city:7:1:2;obs=0.123;reward=1;done=false"
+    room = bytearray(100)
+    assert encode_into(message, room, decimals=2) == len(encode(message, decimals=2))
+    for wrong in (-1, 101):
+        with pytest.raises(ValueError, match="decimals must be 0 to 100"):
+            encode(message, decimals=wrong)
+
+
+# --- limits
+
+
+def test_datagrams_over_the_limit() -> None:
+    for size in (1199, 1200, 1201):
+        wire = b"city:7;action=" + b"a" * (size - 14)
+        message = Action("city", 7, "a" * (size - 14))
+        if size <= 1200:
+            assert encode(message) == wire
+            assert decode_client_message(wire) == message
+            continue
+        with pytest.raises(LimitExceeded, match="fewer decimals") as caught:
+            encode(message)
+        assert (caught.value.limit, caught.value.maximum, caught.value.size) == (
+            "datagram",
+            1200,
+            1201,
+        )
+        with pytest.raises(LimitExceeded, match="1201 is over the limit datagram=1200"):
+            decode_client_message(wire)
+        # The limit comes first, whatever the bytes are.
+        with pytest.raises(LimitExceeded):
+            decode_server_message(b"\xff" * size)
+        with pytest.raises(LimitExceeded):
+            StepReader("city", 7).read(b"city:7:1:2;" + b"\xff" * size)
+        wide = Limits(datagram=65_507)
+        assert encode(message, limits=wide) == wire
+        assert decode_client_message(wire, limits=wide) == message
+
+
+def test_huge_fields_are_refused_before_they_are_copied() -> None:
+    huge = "a" * 50_000_000
+    slots = [AgentSlot(str(i), True, "kind", "tag", False) for i in range(10_000)]
+    for message in (
+        Action("city", 7, huge),
+        LobbyMessage("city", 7, huge),
+        RolloutStep("city", 7, 1, 2, "", 0, True, huge),
+        LobbyInformation("city", 7, [AgentSlot("a", True, "", huge, True)]),
+        LobbyInformation("city", 7, slots),
+    ):
+        with pytest.raises(LimitExceeded) as caught:
+            encode(message)
+        assert caught.value.limit == "datagram"
+    writer = StepWriter("city", 7)
+    for observation in (np.zeros(10**7), huge, {"x": np.zeros(10**7)}, {huge: 1}):
+        with pytest.raises(LimitExceeded):
+            writer.write(1, 2, observation, 0.0, False)
+        with pytest.raises(LimitExceeded):
+            writer.write(1, 2, "", 0.0, False, observation)
+    with pytest.raises(LimitExceeded):
+        writer.write(1, 2, {str(i): i for i in range(10**5)}, 0.0, False)
+
+
+def test_slots_are_counted() -> None:
+    wire = b"c:0;" + b";".join(b"%d=open,,,ready" % i for i in range(5))
+    message = decode_server_message(wire, limits=Limits(items=5))
+    assert isinstance(message, LobbyInformation)
+    assert [slot.key for slot in message.slots] == ["0", "1", "2", "3", "4"]
+    with pytest.raises(LimitExceeded) as caught:
+        decode_server_message(wire, limits=Limits(items=4))
+    assert (caught.value.limit, caught.value.maximum) == ("items", 4)
+
+
+def test_limits_are_limits() -> None:
+    for limits in (1200, {"datagram": 1200}):
+        with pytest.raises(TypeError, match="limits must be"):
+            decode_client_message(b"city:7;lobby", limits=limits)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="limits must be"):
+            encode(STEP, limits=limits)  # type: ignore[arg-type]
+    assert encode(STEP, limits=None) == encode(STEP, limits=DEFAULT) == encode(STEP)
+
+
+def test_encode_into() -> None:
+    wire = encode(STEP)
+    buffer = bytearray(len(wire) + 5)
+    assert encode_into(STEP, buffer, 5) == len(wire)
+    assert buffer == bytes(5) + wire
+    for offset in (6, -1, len(buffer) + 1):
+        with pytest.raises(EncodeError, match="the buffer has"):
+            encode_into(STEP, buffer, offset)
+    assert buffer == bytes(5) + wire
+    with pytest.raises(BufferError):
+        encode_into(STEP, wire)
+    lobby = LobbyInformation("c", 0, [SLOT])
+    assert encode_into(lobby, buffer, trailing=True) == len(encode(lobby)) + 1
+
+
+def test_what_is_no_message() -> None:
+    for wrong in (None, "city:7;lobby", SLOT, object()):
+        with pytest.raises(TypeError, match="not a message of PERLERT"):
+            encode(wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        encode(LobbyRequest.__new__(LobbyRequest))  # nobody has filled it in
+
+
+# --- headers and steps
+
+
+def test_peek_header() -> None:
+    for datagram in (*CLIENT, *SERVER):
+        name, number, *_ = datagram.replace(b";", b":").split(b":")
+        assert peek_header(datagram) == (name.decode(), int(number))
+    assert peek_header(b"city:7;\xff whatever") == ("city", 7)
+    assert peek_header("città:007:".encode()) == ("città", 7)
+    for nothing in (b"", b"city", b"city:", b"city:7", b"city:7x;", b":7;", b"c,:7;", b"\xff:7;"):
+        assert peek_header(nothing) is None
+
+
+def test_step_reader() -> None:
+    reader = StepReader("city", 7)
+    extra = "did_jump:true,jump_length:6.84"
+    assert reader.read(encode(STEP)) == (1590853116323, 0, "x:0.54,y:0.95", 1.5, False, extra)
+    assert StepReader("city", 7, raw=True).read(encode(STEP)) == (
+        *(1590853116323, 0, b"x:0.54,y:0.95", 1.5, False),
+        extra.encode(),
+    )
+    assert reader.read(b"city:007:5:6;obs=;reward=a;done=true") == (5, 6, "", "a", True, None)
+    for datagram in (*CLIENT, *SERVER):
+        step = decode_any(datagram)
+        if not isinstance(step, RolloutStep):
+            assert reader.read(datagram) is None
+            continue
+        fields = tuple(getattr(step, name) for name in step.__match_args__[2:])
+        assert StepReader(step.name, step.number).read(datagram) == fields
+        assert StepReader(step.name, step.number + 1).read(datagram) is None
+        assert StepReader(step.name + "a", step.number).read(datagram) is None
+        assert StepReader("a", step.number).read(datagram) is None
+    for other in (b"", b"city", b"city:7", b"city:7;obs=1;reward=0;done=true", b"\xff"):
+        assert reader.read(other) is None
+    for wrong in (
+        b"city:7:",
+        b"city:7:a:0;obs=1;reward=0;done=true",
+        b"city:7:1:0;obs=1;reward=0",
+        b"city:7:1:0;obs=\xff;reward=0;done=true",
+    ):
+        with pytest.raises(DecodeError):
+            reader.read(wrong)
+    with pytest.raises(EncodeError):
+        StepReader("city", -1)
+
+
+def test_step_writer() -> None:
+    writer = StepWriter("city", 7)
+    assert writer.write(1590853116323, 0, STEP.observation, 1.5, False, STEP.extra) == encode(STEP)
+    head = b"city:7:1:2;obs="
+    for value, text in [
+        ("a:b,c", b"a:b,c"),
+        (b"a:b,c", b"a:b,c"),
+        (bytearray(b"abc"), b"abc"),
+        (memoryview(b"abc"), b"abc"),
+        (5, b"5"),
+        (-(10**30), b"-1000000000000000000000000000000"),
+        (0.1, b"0.1"),
+        (True, b"true"),
+        (np.float32(0.1), b"0.1"),
+        (np.array([0.1, 2], np.float32), b"0.1,2"),
+        (np.arange(6).reshape(2, 3), b"0,1,2,3,4,5"),
+        ([0.5, 1], b"0.5,1"),
+        ((), b""),
+        ({"x": 0.54, "y": [1, 2], "z": np.bool_(False), "w": "so"}, b"x:0.54,y:1,2,z:false,w:so"),
+        ({}, b""),
+    ]:
+        wire = writer.write(1, 2, value, 0.0, True)
+        assert wire == head + text + b";reward=0;done=true"
+        wire = writer.write(1, 2, "", 0.0, True, value)
+        assert wire == head + b";reward=0;done=true;extra=" + text
+    rounding = StepWriter("city", 7, decimals=2)
+    assert rounding.write(1, 2, np.array([1 / 3, 2]), 2 / 3, False, {"t": 0.125}) == (
+        head + b"0.33,2;reward=0.67;done=false;extra=t:0.12"
+    )
+
+
+def test_what_a_step_writer_refuses() -> None:
+    writer = StepWriter("city", 7)
+    value: Any
+    for value in ("a;b", b"a=b", {"a;": 1}, {"a": "b=c"}, {"a:": 1}, {"": 1}, {"a": "b,c"},
+                  {"a": {"b": 1}}, np.array(["a"]), np.array([1j]), [[1], [1, 2]]):  # fmt: skip
+        with pytest.raises(EncodeError):
+            writer.write(1, 2, value, 0.0, False)
+        with pytest.raises(EncodeError):
+            writer.write(1, 2, "", 0.0, False, value)
+    with pytest.raises(EncodeError, match="OBSERVATION must not contain a semicolon"):
+        writer.write(1, 2, "a;b", 0.0, False)
+    with pytest.raises(EncodeError, match="REWARD must not contain an equal sign"):
+        writer.write(1, 2, "", "a=b", False)
+    for value in (None, object(), {5: 1}):
+        with pytest.raises(TypeError):
+            writer.write(1, 2, value, 0.0, False)
+    for numbers in ((-1, 0), (0, -1), (2**63, 0), (0, 2**64)):
+        with pytest.raises(EncodeError, match="is not within"):
+            writer.write(*numbers, "", 0.0, False)
+    with pytest.raises(EncodeError):
+        StepWriter("ci:ty", 7)
+    with pytest.raises(ValueError, match="decimals"):
+        StepWriter("city", 7, decimals=-1)

@@ -1,0 +1,158 @@
+"""PERLERT against the oracle: any message both ways, any bytes read by both or by neither."""
+
+from __future__ import annotations
+
+import random
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from rlwire.codecs import perlert
+from rlwire.codecs.perlert import (
+    Action,
+    AgentSlot,
+    LobbyInformation,
+    LobbyMessage,
+    LobbyRequest,
+    Ready,
+    Register,
+    Registered,
+    RolloutStep,
+    Start,
+    decode_client_message,
+    decode_server_message,
+    encode,
+    peek_header,
+)
+from rlwire.errors import DecodeError
+from rlwire.limits import Limits
+
+TEXT = st.text(st.characters(blacklist_categories=["Cs"]), max_size=12)
+WORD = st.text(st.characters(blacklist_characters=":;,=", blacklist_categories=["Cs"]), max_size=8)
+NAME = WORD.filter(bool)
+NATURAL = st.integers(0, 2**63 - 1)
+FREE = TEXT.map(lambda text: text.replace(";", "").replace("=", ""))
+SLOTS = st.lists(
+    st.builds(
+        AgentSlot,
+        NAME.filter(lambda key: key not in ("registered", "message", "start", "obs")),
+        st.booleans(),
+        WORD,
+        WORD,
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=4,
+)
+OF_CLIENTS = st.one_of(
+    st.builds(LobbyRequest, NAME, NATURAL),
+    st.builds(Register, NAME, NATURAL, NAME, WORD),
+    st.builds(Ready, NAME, NATURAL, NAME, st.booleans()),
+    st.builds(Action, NAME, NATURAL, FREE.map(lambda text: text.replace(":", ""))),
+)
+OF_SERVERS = st.one_of(
+    st.builds(LobbyInformation, NAME, NATURAL, SLOTS),
+    st.builds(Registered, NAME, NATURAL, NAME),
+    st.builds(LobbyMessage, NAME, NATURAL, TEXT),
+    st.builds(Start, NAME, NATURAL, st.integers(1, 65535)),
+    st.builds(
+        RolloutStep,
+        *(NAME, NATURAL, NATURAL, NATURAL, FREE),
+        st.floats(allow_nan=False),
+        st.booleans(),
+        st.none() | FREE,
+    ),
+)
+
+
+def as_tuple(value: Any) -> Any:
+    """A message as the oracle has it."""
+    if isinstance(value, AgentSlot):
+        return tuple(getattr(value, name) for name in value.__match_args__)
+    fields = [getattr(value, name) for name in value.__match_args__]
+    if isinstance(value, LobbyInformation):
+        fields[-1] = tuple(map(as_tuple, fields[-1]))
+    return (type(value).__name__, *fields)
+
+
+@settings(max_examples=300)
+@given(st.one_of(OF_CLIENTS.map(lambda m: (False, m)), OF_SERVERS.map(lambda m: (True, m))))
+def test_both_ways_as_the_oracle(
+    perlert_oracle: ModuleType, case: tuple[bool, perlert.Message]
+) -> None:
+    from_server, message = case
+    wide = Limits(datagram=65_507)
+    wire = encode(message, limits=wide)
+    assert wire == perlert_oracle.encode(as_tuple(message))
+    if from_server:
+        assert decode_server_message(wire, limits=wide) == message
+        assert perlert_oracle.decode_server(wire) == as_tuple(message)
+    else:
+        assert decode_client_message(wire, limits=wide) == message
+        assert perlert_oracle.decode_client(wire) == as_tuple(message)
+
+
+def compare(oracle: ModuleType, wire: bytes) -> int:
+    """Both read the same, or neither reads anything; returns how many directions were good."""
+    good = 0
+    for ours, theirs in (
+        (decode_client_message, oracle.decode_client),
+        (decode_server_message, oracle.decode_server),
+    ):
+        try:
+            expected = theirs(wire)
+        except oracle.Wrong:
+            with pytest.raises(DecodeError) as caught:
+                ours(wire)
+            assert 0 <= caught.value.offset <= len(wire)
+            continue
+        assert repr(as_tuple(ours(wire))) == repr(expected)  # nan is not nan
+        good += 1
+    return good
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=60))
+@example(b"")
+def test_random_bytes(perlert_oracle: ModuleType, wire: bytes) -> None:
+    compare(perlert_oracle, wire)
+    peek_header(wire)
+
+
+def test_mutations(perlert_oracle: ModuleType) -> None:
+    chance = random.Random(5)
+    corpus = [
+        b"city:7;lobby",
+        b"city:7;register=agent0,patrick",
+        b"city:7;ready=agent0,true",
+        b"city:7;action=5,6.78",
+        b"city:7;agent0=open,citizen,cpu,ready;b=close,,z,not_ready;",
+        b"city:7;registered=agent0",
+        "ö:1;message=日本;a=b".encode(),
+        b"city:7;start=port:32323",
+        b"city:7:1590853134833:0;obs=51;reward=1;done=true",
+        b"city:7:1:2;obs=x:0.54,y:0.95;reward=1.5;done=false;extra=did_jump:true",
+    ]
+    odd = b":;,=:;,=0179-+.e truefalsopn_\x00\x7f\x80\xc3\xff"
+    good = 0
+    for _ in range(20_000):
+        wire = bytearray(chance.choice(corpus))
+        for _ in range(chance.randrange(1, 4)):
+            at = chance.randrange(len(wire) + 1)
+            match chance.randrange(5):
+                case 0:
+                    wire[at : at + 1] = bytes([chance.choice(odd)])
+                case 1:
+                    wire[at:at] = bytes([chance.choice(odd)])
+                case 2:
+                    del wire[at : at + chance.randrange(4)]
+                case 3:
+                    other = chance.choice(corpus)
+                    wire[at:] = other[chance.randrange(len(other)) :]
+                case _:
+                    wire[at:at] = wire[at : at + chance.randrange(20)]
+        good += compare(perlert_oracle, bytes(wire[:1200]))
+    assert good > 1000

@@ -1,0 +1,470 @@
+"""Numbers, arrays and mappings as PERLERT's text and back, against Python's own numbers."""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections import OrderedDict
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from rlwire.codecs.perlert import (
+    array_to_text,
+    mapping_to_text,
+    text_to_array,
+    text_to_mapping,
+    text_to_value,
+    value_to_text,
+)
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.limits import Limits
+
+INTEGERS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
+FLOATS = [np.float16, np.float32, np.float64]
+
+
+def double(bits: int) -> float:
+    value: float = struct.unpack("<d", struct.pack("<Q", bits))[0]
+    return value
+
+
+# Any bits: every exponent is as likely, which st.floats() does not do.
+DOUBLES = st.integers(0, 2**64 - 1).map(double) | st.floats()
+SINGLES = st.integers(0, 2**32 - 1).map(
+    lambda bits: np.array([bits], np.uint32).view(np.float32)[0]
+)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal to the bit, or both nan."""
+    one, other = np.asarray(one), np.asarray(other)
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    if one.dtype.kind == "f" and np.isnan(one).any():
+        return bool(np.array_equal(one, other, equal_nan=True))
+    return bool(one.tobytes() == other.tobytes())
+
+
+# --- floats
+
+
+@settings(max_examples=1000)
+@given(DOUBLES)
+@example(-0.0)
+@example(5e-324)
+@example(2.0**-44)
+@example(9007199254740993.0)
+@example(1e16)
+@example(9999999999999998.0)
+def test_shortest_doubles_are_reprs(perlert_oracle: ModuleType, value: float) -> None:
+    text = array_to_text(np.array([value]))
+    assert text == perlert_oracle.short(value) == value_to_text(value)
+    assert same(text_to_array(text)[0], value)
+    assert same(text_to_value(text), int(value) if re.fullmatch(r"-?\d+", text) else value) or (
+        text == "-0"
+    )
+
+
+@settings(max_examples=1000)
+@given(SINGLES)
+@example(np.float32(-0.0))
+@example(np.float32(1e-45))
+@example(np.float32(16777216))
+def test_shortest_floats_read_back(value: np.float32) -> None:
+    text = array_to_text(np.array([value]))
+    assert same(text_to_array(text, np.float32)[0], value)
+    assert text == value_to_text(value)
+    if np.isfinite(value) and 1e-4 <= abs(value) < 2**24:
+        assert text == np.format_float_positional(value, trim="-")
+        assert len(text) <= len(repr(float(value)))
+
+
+def test_every_half_reads_back() -> None:
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    text = array_to_text(halves)
+    assert same(text_to_array(text, np.float16), halves)
+    for value, word in zip(halves, text.split(","), strict=True):
+        if 1e-3 <= abs(value) < 2048 and math.frexp(value)[0] != math.copysign(0.5, value):
+            assert word == np.format_float_positional(value, trim="-")
+    assert value_to_text(np.float16(0.1)) == "0.1"
+
+
+@settings(max_examples=1000)
+@given(DOUBLES, st.integers(0, 100), st.booleans())
+@example(0.5, 0, True)
+@example(2.675, 2, False)
+@example(-0.001, 2, True)
+@example(1.7976931348623157e308, 100, False)
+def test_decimals_are_those_of_printf(
+    perlert_oracle: ModuleType, value: float, decimals: int, trim: bool
+) -> None:
+    text = array_to_text(np.array([value]), decimals=decimals, trim=trim)
+    assert text == perlert_oracle.rounded(value, decimals, trim)
+    if not trim:
+        assert text == "%.*f" % (decimals, value)  # noqa: UP031
+    assert same(float(text), float(perlert_oracle.rounded(value, decimals, False)))
+
+
+@settings(max_examples=500)
+@given(SINGLES, st.integers(0, 10))
+def test_decimals_of_floats(value: np.float32, decimals: int) -> None:
+    text = array_to_text(np.array([value]), decimals=decimals, trim=False)
+    assert text == f"{float(value):.{decimals}f}"
+
+
+NUMBERS = st.from_regex(r"[+-]?[0-9]{0,25}\.?[0-9]{0,25}([eE][+-]?[0-9]{1,4})?", fullmatch=True)
+
+
+@settings(max_examples=1000)
+@given(NUMBERS | st.text("0123456789+-.eEinfatyINFATY_ x,", max_size=12) | st.text(max_size=5))
+@example("1" * 400)
+@example("0." + "0" * 400 + "1")
+@example("2.2250738585072011e-308")
+@example("1e400")
+@example("-1e-400")
+@example("9007199254740993")
+@example("\u0661")
+@example("nan(1)")
+@example("infinit")
+def test_doubles_are_those_of_python(perlert_oracle: ModuleType, text: str) -> None:
+    if perlert_oracle.FLOAT.fullmatch(text):
+        assert same(text_to_array(text)[0], float(text))
+        assert same(text_to_array(text.encode())[0], float(text))
+    elif text and "," not in text:
+        with pytest.raises(DecodeError, match="not a number") as caught:
+            text_to_array(text)
+        assert caught.value.offset == 0
+
+
+@settings(max_examples=500)
+@given(SINGLES, st.integers(0, 40))
+def test_floats_are_rounded_once(value: np.float32, digits: int) -> None:
+    """Halfway between two floats, and a hair beside: a double on the way would go wrong."""
+    if not np.isfinite(value):
+        return
+    after = np.nextafter(value, np.float32(np.inf))
+    if not np.isfinite(after):
+        return
+    middle = (float(value) + float(after)) / 2
+    if float(value) < middle < float(after):
+        exact = f"{middle:.1200f}".rstrip("0")
+        up = exact + "0" * digits + "1" if middle > 0 else exact
+        down = exact if middle > 0 else exact + "0" * digits + "1"
+        if exact[-1] != ".":
+            assert same(text_to_array(up, np.float32)[0], after) or middle < 0
+            assert same(text_to_array(down, np.float32)[0], value) or middle > 0
+
+
+def test_floats_in_other_locales_and_dtypes() -> None:
+    values = np.array([0.5, -1.25, 3e9])
+    for dtype in (">f8", "<f8", ">f4", "<f4"):
+        array = values.astype(dtype)
+        assert array_to_text(array) == "0.5,-1.25,3000000000"
+        got = text_to_array("0.5,-1.25,3e9", dtype)
+        assert got.dtype == np.dtype(dtype)
+        np.testing.assert_array_equal(got, array)
+
+
+# --- integers and booleans
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers(dtype: Any) -> None:
+    info = np.iinfo(dtype)
+    array = np.array([info.min, 0, 1, 9, 10, 99, 100, info.max], dtype)
+    text = ",".join(map(str, array.tolist()))
+    assert array_to_text(array) == text == array_to_text(array, decimals=3)
+    assert same(text_to_array(text, dtype), array)
+    assert same(text_to_array("+5,-0,007", dtype), np.array([5, 0, 7], dtype))
+    for wrong in (info.min - 1, info.max + 1, 10**30, -(10**30)):
+        with pytest.raises(DecodeError, match="not an integer within its range") as caught:
+            text_to_array(f"1,{wrong}", dtype)
+        assert caught.value.offset == 2
+    for bad in ("1.0", "1e3", "", " 1", "1_0", "nan", "true", "--1", "\u0661", "0x1"):
+        with pytest.raises(DecodeError):
+            text_to_array(f"1,{bad}", dtype)
+
+
+@given(st.integers(-(2**70), 2**70))
+def test_integers_of_python(value: int) -> None:
+    text = value_to_text(value)
+    assert text == str(value)
+    got = text_to_value(text)
+    if -(2**63) <= value < 2**64:
+        assert (got, type(got)) == (value, int)
+    else:
+        assert (got, type(got)) == (float(value), float)
+
+
+def test_booleans() -> None:
+    array = np.array([True, False])
+    assert array_to_text(array) == "true,false"
+    assert same(text_to_array("true,false", bool), array)
+    for wrong in ("True", "1", "tru", "truee", "false,"):
+        with pytest.raises(DecodeError):
+            text_to_array(wrong, bool)
+
+
+# --- arrays
+
+
+def test_shapes() -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for view in (array, array.T, array[:, ::2], array[::-1], array[:1], array[0, 0]):
+        assert array_to_text(view) == ",".join(str(int(x)) for x in view.ravel())
+    got = text_to_array("0,1,2,3,4,5", np.float32, shape=(2, 3))
+    assert same(got, array)
+    assert got.flags.writeable
+    assert text_to_array("0,1,2,3,4,5", shape=(3, -1)).shape == (3, 2)
+    assert text_to_array("5", shape=()).shape == ()
+    assert text_to_array("1,2", shape=2).shape == (2,)
+    with pytest.raises(DecodeError, match="3 numbers do not fill the shape"):
+        text_to_array("1,2,3", shape=(2, 2))
+
+
+def test_nothing_at_all() -> None:
+    assert array_to_text([]) == ""
+    assert same(text_to_array("", np.float32), np.array([], np.float32))
+    assert text_to_array("", shape=(0, 3)).shape == (0, 3)
+    with pytest.raises(DecodeError):
+        text_to_array("", shape=(1,))
+
+
+def test_what_gives_an_array() -> None:
+    class Foreign:
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            return np.array([1.5, 2])
+
+    for value in ([1.5, 2], (1.5, 2), Foreign(), np.array([1.5, 2]).data):
+        assert array_to_text(value) == "1.5,2"
+    assert array_to_text([[True], [False]]) == "true,false"
+    assert array_to_text(5) == "5" if hasattr(5, "__array__") else True
+    for wrong in (None, "1,2", {"a": 1}, {1, 2}):
+        with pytest.raises(TypeError):
+            array_to_text(wrong)
+    for array in (
+        np.array(["a"]),
+        np.array([1j]),
+        np.array([None]),
+        np.array([1], np.longdouble),
+        np.array(["2020-01-01"], "M8[D]"),
+        [[1], [1, 2]],
+    ):
+        with pytest.raises(EncodeError):
+            array_to_text(array)
+
+
+@pytest.mark.parametrize(
+    ("text", "offset"),
+    [
+        (",", 0),
+        ("1,", 2),
+        (",1", 0),
+        ("1,,2", 2),
+        ("1, 2", 2),
+        ("1 ,2", 0),
+        ("1;2", 0),
+        ("x", 0),
+        ("1,2,0x3", 4),
+        ("1,2\n", 2),
+        ("é", 0),
+    ],
+)
+def test_bad_lists(text: str, offset: int) -> None:
+    for value in (text, text.encode()):
+        with pytest.raises(DecodeError) as caught:
+            text_to_array(value)
+        assert caught.value.offset == offset
+    for kind in (bytearray, memoryview):
+        with pytest.raises(DecodeError):
+            text_to_array(kind(text.encode()))
+
+
+def test_what_is_no_text() -> None:
+    with pytest.raises(DecodeError):
+        text_to_array("\ud800")
+    for wrong in (None, 5, ["1"]):
+        with pytest.raises(TypeError):
+            text_to_array(wrong)  # type: ignore[arg-type]
+    for dtype in (complex, object, "S3", "M8[s]", np.longdouble, "i4,i4"):
+        with pytest.raises(TypeError, match="dtype must be"):
+            text_to_array("1", dtype)
+
+
+def test_items_are_counted_before_they_are_stored() -> None:
+    limits = Limits(items=3)
+    assert text_to_array("1,2,3", limits=limits).size == 3
+    for text in ("1,2,3,4", ",,,", "x" * 10 + "," * 10**6):
+        with pytest.raises(LimitExceeded) as caught:
+            text_to_array(text, limits=limits)
+        assert (caught.value.limit, caught.value.maximum) == ("items", 3)
+    with pytest.raises(LimitExceeded):
+        text_to_mapping("a:1,2,b:3,4", limits=limits)
+    with pytest.raises(LimitExceeded):
+        text_to_array("," * 2**20)
+
+
+@settings(max_examples=300)
+@given(st.lists(DOUBLES, max_size=40), st.integers(0, 6))
+def test_lists_of_doubles(perlert_oracle: ModuleType, values: list[float], decimals: int) -> None:
+    array = np.array(values, np.float64)
+    text = array_to_text(array)
+    assert text == ",".join(map(perlert_oracle.short, values))
+    assert same(text_to_array(text), array)
+    rounded = array_to_text(array, decimals=decimals, trim=False)
+    assert rounded == ",".join("%.*f" % (decimals, value) for value in values)  # noqa: UP031
+
+
+# --- values and mappings
+
+
+def test_the_drafts_examples() -> None:
+    assert text_to_mapping("x:0.54,y:0.95") == {"x": 0.54, "y": 0.95}
+    assert mapping_to_text({"x": 0.54, "y": 0.95}) == "x:0.54,y:0.95"
+    assert text_to_mapping("did_jump:true,jump_length:6.84") == {
+        "did_jump": True,
+        "jump_length": 6.84,
+    }
+    assert same(text_to_value("5,6.78"), np.array([5, 6.78]))
+    assert text_to_value("move_left") == "move_left"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (True, "true"),
+        (False, "false"),
+        (5, "5"),
+        (-1.5, "-1.5"),
+        (float("inf"), "inf"),
+        ("walk", "walk"),
+        ("", ""),
+        ("né 日", "né 日"),
+    ],
+)
+def test_values(value: Any, text: str) -> None:
+    assert value_to_text(value) == text
+    for given_text in (text, text.encode()):
+        got = text_to_value(given_text)
+        assert (got, type(got)) == (value, type(value))
+
+
+def test_values_of_numpy_and_bytes() -> None:
+    assert value_to_text(np.bool_(True)) == "true"
+    assert value_to_text(np.int8(-5)) == "-5"
+    assert value_to_text(np.uint64(2**64 - 1)) == "18446744073709551615"
+    assert value_to_text(np.float64(0.1)) == "0.1"
+    assert value_to_text(np.float32(0.1), decimals=3) == "0.1"
+    assert value_to_text(0.12345, decimals=2) == "0.12"
+    assert value_to_text(b"walk") == "walk"
+    assert value_to_text(np.str_("walk")) == "walk"
+    assert value_to_text(np.array([1, 2])) == "1,2"
+    for wrong in ("a:b", "a;b", "a,b", "a=b", b"a=b", b"\xff", "\ud800", np.longdouble(1)):
+        with pytest.raises(EncodeError):
+            value_to_text(wrong)
+    for other in (None, object(), {1, 2}):
+        with pytest.raises(TypeError):
+            value_to_text(other)
+
+
+def test_several_values() -> None:
+    for text, expected in [
+        ("1,2", np.array([1, 2])),
+        ("1,2.5", np.array([1, 2.5])),
+        ("true,false", np.array([True, False])),
+        ("18446744073709551615,0", np.array([2**64 - 1, 0], np.uint64)),
+        ("a,,b", np.array(["a", "", "b"])),
+        ("1,a,true,2.5", np.array(["1", "a", "true", "2.5"])),
+        ("1,true", np.array(["1", "true"])),
+        ("-1,18446744073709551615", np.array([-1.0, 2.0**64])),
+    ]:
+        assert same(text_to_value(text), expected)
+        got = text_to_mapping(f"k:{text},z:5")
+        assert list(got) == ["k", "z"]
+        assert same(got["k"], expected)
+
+
+def test_mappings() -> None:
+    flags = np.array([True, False])
+    mapping = {"a": 1, "b": [0.5, 0.1], "ö": "so", "c": flags, "d": ""}
+    text = "a:1,b:0.5,0.1,ö:so,c:true,false,d:"
+    for kind in (dict, OrderedDict, MappingProxyType):
+        assert mapping_to_text(kind(mapping)) == text
+    got = text_to_mapping(text)
+    assert list(got) == list(mapping)
+    assert got["d"] == ""
+    assert same(got["c"], flags)
+    assert text_to_mapping(text.encode()).keys() == got.keys()
+    assert mapping_to_text({"x": 1 / 3, "n": 5}, decimals=2) == "x:0.33,n:5"
+    assert mapping_to_text({}) == ""
+    assert text_to_mapping("") == {}
+    assert text_to_mapping("a:") == {"a": ""}
+
+
+@pytest.mark.parametrize(
+    "mapping",
+    [{"a:": 1}, {"a,b": 1}, {"a=": 1}, {"a;": 1}, {"": 1}, {"a": "b:c"}, {"a": {"b": 1}},
+     {"a": "x,y"}, {"a": np.array([1j])}],
+)  # fmt: skip
+def test_mappings_without_text(mapping: Any) -> None:
+    with pytest.raises(EncodeError):
+        mapping_to_text(mapping)
+
+
+def test_what_is_no_mapping() -> None:
+    with pytest.raises(TypeError, match="a key of mapping must be str"):
+        mapping_to_text({5: 1})  # type: ignore[dict-item]
+    for wrong in (None, 5, [("a", 1)]):
+        with pytest.raises((TypeError, AttributeError)):
+            mapping_to_text(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "offset", "words"),
+    [
+        ("x", 0, "without a name"),
+        (",x:1", 0, "without a name"),
+        (":1", 0, "an empty name"),
+        ("a:1,:2", 4, "an empty name"),
+        ("a:1,b:2,a:3", 8, "'a' twice"),
+        ("a:b:c", 3, "a colon"),
+        ("a:b;c", 3, "a semicolon"),
+        ("a:b=c", 3, "an equal sign"),
+        (b"a:\xff", 2, "not UTF-8"),
+    ],
+)
+def test_bad_mappings(text: Any, offset: int, words: str) -> None:
+    with pytest.raises(DecodeError, match=words) as caught:
+        text_to_mapping(text)
+    assert caught.value.offset == offset
+
+
+KEY = st.text(st.characters(blacklist_characters=":;,=", blacklist_categories=["Cs"]), min_size=1)
+
+
+@given(st.dictionaries(KEY, st.booleans() | st.integers(-(2**63), 2**64 - 1) | DOUBLES))
+def test_mappings_both_ways(perlert_oracle: ModuleType, mapping: dict[str, Any]) -> None:
+    got = text_to_mapping(mapping_to_text(mapping))
+    assert list(got) == list(mapping)
+    for key, value in mapping.items():
+        if isinstance(value, float) and (math.isnan(value) or not value.is_integer()):
+            assert same(got[key], value)
+        else:
+            assert got[key] == value
+
+
+def test_decimals_are_a_small_number() -> None:
+    for call in (array_to_text, value_to_text):
+        assert call(np.array([0.5]), decimals=np.int64(2)) == "0.5"
+        for wrong in (-1, 101, 10**30):
+            with pytest.raises(ValueError, match="decimals must be 0 to 100"):
+                call(np.array([0.5]), decimals=wrong)
+        for other in ("2", 1.5):
+            with pytest.raises(TypeError):
+                call(np.array([0.5]), decimals=other)  # type: ignore[arg-type]
