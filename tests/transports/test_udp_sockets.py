@@ -111,7 +111,7 @@ def test_too_long_to_send_is_said_before_the_system_is_asked(server: DatagramSoc
         name = peer.getsockname()
         batch = [(b"before", name), (bytes(1201), name), (bytes(5000), name), (b"after", name)]
         with pytest.raises(
-            LimitExceeded, match=r"1201 is over the limit datagram=1200; "
+            LimitExceeded, match=r"1201 is over the limit datagram=1200: "
         ) as caught:
             server.send_batch(batch)
         assert (caught.value.limit, caught.value.maximum, caught.value.size) == (

@@ -1,0 +1,376 @@
+"""A network of datagrams in one process that loses, repeats, delays and reorders, on its own clock.
+
+For tests of datagram sessions, and for whoever wants to know how an agent plays over a bad link
+before it has to: hours of it pass in seconds, because nothing sleeps, and the same seed gives the
+same run to the last datagram.
+
+::
+
+    network = LossyNetwork(seed=7, loss=0.3, delay=(0.01, 0.08))
+    network.attach(("server", 32322), server.lobby)
+    network.attach(("server", 32323), server.rollout)
+    player = network.attach(("player", 5000), client)
+    network.every(1 / 30, play_one_step)
+    network.run_until(lambda: client.state is State.DONE, 60.0)
+    player.events, network.statistics()
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Any
+
+from rlwire.errors import LocalProtocolError
+from rlwire.transports.interface import DatagramSession, Peer
+
+__all__ = ["Endpoint", "Link", "LossyNetwork", "Ticker"]
+
+_STUCK = 100_000  # things that happen at one moment, after which they will never end
+
+
+@dataclass(frozen=True)
+class Link:
+    """What one direction does to datagrams; each chance is for one datagram by itself.
+
+    Attributes:
+        loss: share that never arrives.
+        duplicate: share that is sent twice; loss and delay then strike each copy by itself.
+        delay: least and greatest seconds on the way.
+        reorder: share that may be overtaken; the others arrive in the order they were sent in.
+        hold: greatest seconds by which those are late, on top of the delay.
+    """
+
+    loss: float = 0.0
+    duplicate: float = 0.0
+    delay: tuple[float, float] = (0.0, 0.0)
+    reorder: float = 0.0
+    hold: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("loss", "duplicate", "reorder"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"{name} is a share between 0 and 1, not {getattr(self, name)}")
+        low, high = self.delay
+        if not 0.0 <= low <= high < float("inf"):
+            raise ValueError(f"delay is (least, greatest) in seconds, not {self.delay}")
+        if not 0.0 <= self.hold < float("inf"):
+            raise ValueError(f"hold is a number of seconds, not {self.hold}")
+
+
+class Endpoint:
+    """A session at its address; made by `LossyNetwork.attach`.
+
+    Attributes:
+        address: where it is.
+        session: what it is.
+        events: what the session reported, in order, unless `attach` was told whom to call.
+    """
+
+    __slots__ = ("_report", "address", "events", "session")
+
+    def __init__(
+        self, address: Peer, session: DatagramSession, report: Callable[[Any], object] | None
+    ) -> None:
+        self.address = address
+        self.session = session
+        self.events: list[Any] = []
+        self._report = self.events.append if report is None else report
+
+
+class Ticker:
+    """Something that is called again and again; made by `LossyNetwork.every`."""
+
+    __slots__ = ("_call", "_count", "_period", "_start", "cancelled")
+
+    def __init__(self, period: float, start: float, call: Callable[[float], object]) -> None:
+        self._period = period
+        self._start = start
+        self._call = call
+        self._count = 0
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """Call it no more."""
+        self.cancelled = True
+
+
+class LossyNetwork:
+    """Datagram sessions, the links between them, and the clock that all of them go by.
+
+    `run` and `run_until` do what is due in the order of time: datagrams arrive, sessions advance
+    at their deadlines, tickers tick; and they take up what the sessions then have to send. A
+    session's own methods may be called between two runs, in tickers and in `on_event`, with
+    `now` as the time. All sessions are asked after each thing that happens, which suits some tens
+    of them. One thread.
+
+    Args:
+        seed: of all chances. They are drawn in the order of sending, so a run is repeated exactly
+            as long as the sessions do the same.
+        loss, duplicate, delay, reorder, hold: what links do, see `Link`; `set_link` tells apart.
+        start: what the clock shows at first.
+        capacity: datagrams under way at once; what is sent beyond that is lost.
+        trace: how many of the last datagrams' fates `trace_text` can tell.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        loss: float = 0.0,
+        duplicate: float = 0.0,
+        delay: tuple[float, float] = (0.0, 0.0),
+        reorder: float = 0.0,
+        hold: float = 0.1,
+        start: float = 0.0,
+        capacity: int = 10_000,
+        trace: int = 0,
+    ) -> None:
+        self._random = random.Random(seed).random
+        self._link = Link(loss, duplicate, delay, reorder, hold)
+        self._links: dict[tuple[Peer | None, Peer | None], Link] = {}
+        self._cuts: set[Peer | frozenset[Peer]] = set()
+        self._now = start
+        self._endpoints: dict[Peer, Endpoint] = {}
+        self._due: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._serial = 0
+        self._last: dict[tuple[Peer, Peer], float] = {}  # latest arrival of those kept in order
+        self._under_way = 0
+        self._capacity = capacity
+        self._counts: Counter[str] = Counter()
+        self._trace: deque[tuple[float, str, Peer, Peer, bytes]] | None = (
+            deque(maxlen=trace) if trace else None
+        )
+
+    @property
+    def now(self) -> float:
+        """The clock, in seconds."""
+        return self._now
+
+    # -- who is there ----------------------------------------------------------------------------
+
+    def attach(
+        self,
+        address: Peer,
+        session: DatagramSession,
+        on_event: Callable[[Any], object] | None = None,
+    ) -> Endpoint:
+        """Put a session at an address.
+
+        A server with two ports has a session for each, which may share what they know.
+
+        Args:
+            address: as the session's peers know it, for instance ``("10.0.0.1", 32322)``.
+            session: what receives there.
+            on_event: called with each event at once; by default they gather in
+                `Endpoint.events`.
+
+        Raises:
+            LocalProtocolError: another one is there.
+        """
+        if address in self._endpoints:
+            raise LocalProtocolError(f"{address} is taken: detach what is there first")
+        endpoint = self._endpoints[address] = Endpoint(address, session, on_event)
+        return endpoint
+
+    def detach(self, address: Peer) -> None:
+        """Take the session at `address` away, as a crash does; what comes there is lost."""
+        if self._endpoints.pop(address, None) is None:
+            raise LocalProtocolError(f"nothing is attached at {address}")
+
+    def every(
+        self, period: float, call: Callable[[float], object], *, first: float | None = None
+    ) -> Ticker:
+        """Call `call(now)` every `period` seconds, the first time at `first` or after a period."""
+        if period <= 0:
+            raise ValueError(f"a period is longer than {period} s")
+        ticker = Ticker(period, self._now + period if first is None else first, call)
+        self._at(ticker._start, self._tick, ticker)
+        return ticker
+
+    # -- what the links are like -----------------------------------------------------------------
+
+    def set_link(
+        self, link: Link, *, source: Peer | None = None, destination: Peer | None = None
+    ) -> None:
+        """Let datagrams from `source` to `destination` travel over `link` from now on.
+
+        None stands for every address. The pair is looked up first, then the source, then the
+        destination, then what holds for all.
+        """
+        if source is None and destination is None:
+            self._link = link
+        else:
+            self._links[source, destination] = link
+
+    def cut(self, address: Peer, other: Peer | None = None) -> None:
+        """Let nothing pass from or to `address`, or between it and `other` only.
+
+        What is under way is lost too.
+        """
+        self._cuts.add(address if other is None else frozenset((address, other)))
+
+    def heal(self, address: Peer, other: Peer | None = None) -> None:
+        """Take back the `cut` with the same arguments."""
+        self._cuts.discard(address if other is None else frozenset((address, other)))
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def run(self, until: float) -> None:
+        """Let everything happen that is due up to and at the time `until`; it is `now` then.
+
+        Raises:
+            RuntimeError: the time stands still, since a session has a deadline that never moves
+                on, or two without a delay between them answer each other for ever.
+        """
+        self._drive(_never, until)
+
+    def run_until(self, predicate: Callable[[], object], limit: float) -> bool:
+        """Let things happen, one after another, until the predicate holds.
+
+        Args:
+            predicate: asked at first and after each thing that happened.
+            limit: seconds after which to stop.
+
+        Returns:
+            Whether it holds; if not, `limit` seconds have passed.
+
+        Raises:
+            RuntimeError: the time stands still, since a session has a deadline that never moves
+                on, or two without a delay between them answer each other for ever.
+        """
+        return self._drive(predicate, self._now + limit)
+
+    def _drive(self, predicate: Callable[[], object], end: float) -> bool:
+        due, endpoints = self._due, self._endpoints
+        moment, repeats = self._now, 0
+        while True:
+            # After each thing all are asked: it may have moved any of them, as sessions may share
+            # what they know and a ticker may call whom it likes.
+            first, late = end, None
+            for endpoint in endpoints.values():
+                session = endpoint.session
+                for datagram, peer in session.datagrams():
+                    self.send(datagram, endpoint.address, peer)
+                deadline = session.next_deadline()
+                if deadline is not None and (
+                    deadline < first or (late is None and deadline == first)
+                ):
+                    first, late = deadline, endpoint
+            if predicate():
+                return True
+            if due and due[0][0] <= first:
+                self._now, _serial, action, arguments = heappop(due)
+                action(*arguments)
+            elif late is not None:
+                self._now = max(self._now, first)
+                self._report(late, late.session.advance(self._now))
+            else:
+                self._now = max(self._now, end)
+                return False
+            repeats = repeats + 1 if self._now == moment else 0
+            moment = self._now
+            if repeats > _STUCK:
+                raise RuntimeError(f"the time stands still at {moment}, and things still happen")
+
+    # -- datagrams -------------------------------------------------------------------------------
+
+    def send(self, datagram: bytes, source: Peer, destination: Peer) -> None:
+        """Send one datagram; whoever is not attached, such as a forger, may be its source."""
+        self._counts["sent"] += 1
+        link = self._link_of(source, destination) if self._links else self._link
+        self._launch(link, datagram, source, destination)
+        if link.duplicate and self._random() < link.duplicate:
+            self._counts["duplicated"] += 1
+            self._launch(link, datagram, source, destination)
+
+    def statistics(self) -> dict[str, int]:
+        """Return how many datagrams were ``sent`` and ``duplicated``, and what became of them.
+
+        These two are together as many as ``delivered``, ``lost`` (by chance), ``cut``,
+        ``unreachable`` (nobody was there), ``overflow`` (beyond the capacity) and ``under way``.
+        ``held`` of them were held back, so that others could overtake.
+        """
+        names = ["sent", "duplicated", "delivered", "lost", "cut", "unreachable", "overflow"]
+        return {name: self._counts[name] for name in (*names, "held")} | {
+            "under way": self._under_way
+        }
+
+    def trace_text(self) -> str:
+        """Return what became of the last datagrams, a line for each in the order of time."""
+        return "\n".join(
+            f"{when:9.3f} {fate:11} {source} -> {destination}  {datagram[:160]!r}"
+            for when, fate, source, destination, datagram in self._trace or ()
+        )
+
+    def _link_of(self, source: Peer, destination: Peer) -> Link:
+        links = self._links
+        for pair in ((source, destination), (source, None), (None, destination)):
+            if pair in links:
+                return links[pair]
+        return self._link
+
+    def _launch(self, link: Link, datagram: bytes, source: Peer, destination: Peer) -> None:
+        chance = self._random
+        if self._cuts and self._is_cut(source, destination):
+            self._note("cut", datagram, source, destination)
+        elif link.loss and chance() < link.loss:
+            self._note("lost", datagram, source, destination)
+        elif self._under_way >= self._capacity:
+            self._note("overflow", datagram, source, destination)
+        else:
+            low, high = link.delay
+            arrival = self._now + low + (high - low) * chance()
+            if link.reorder and chance() < link.reorder:
+                self._counts["held"] += 1
+                arrival += link.hold * chance()
+            else:
+                pair = source, destination
+                arrival = max(arrival, self._last.get(pair, arrival))
+                if len(self._last) > self._capacity:  # many forged sources
+                    self._last.clear()
+                self._last[pair] = arrival
+            self._under_way += 1
+            self._at(arrival, self._arrive, datagram, source, destination)
+
+    def _arrive(self, datagram: bytes, source: Peer, destination: Peer) -> None:
+        self._under_way -= 1
+        endpoint = self._endpoints.get(destination)
+        if self._cuts and self._is_cut(source, destination):
+            self._note("cut", datagram, source, destination)
+        elif endpoint is None:
+            self._note("unreachable", datagram, source, destination)
+        else:
+            self._note("delivered", datagram, source, destination)
+            self._report(endpoint, endpoint.session.receive(datagram, source, self._now))
+
+    def _tick(self, ticker: Ticker) -> None:
+        if not ticker.cancelled:
+            ticker._count += 1
+            self._at(ticker._start + ticker._count * ticker._period, self._tick, ticker)
+            ticker._call(self._now)
+
+    def _at(self, when: float, action: Callable[..., None], *arguments: Any) -> None:
+        self._serial += 1  # what is due at the same time happens in the order it was planned in
+        heappush(self._due, (when, self._serial, action, arguments))
+
+    def _is_cut(self, source: Peer, destination: Peer) -> bool:
+        cuts = self._cuts
+        return source in cuts or destination in cuts or frozenset((source, destination)) in cuts
+
+    def _note(self, fate: str, datagram: bytes, source: Peer, destination: Peer) -> None:
+        self._counts[fate] += 1
+        if self._trace is not None:
+            self._trace.append((self._now, fate, source, destination, datagram))
+
+    @staticmethod
+    def _report(endpoint: Endpoint, events: list[Any]) -> None:
+        for event in events:
+            endpoint._report(event)
+
+
+def _never() -> bool:
+    return False

@@ -1,0 +1,345 @@
+"""The lossy network: what links do, the clock, and that a seed repeats a run exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from rlwire.errors import LocalProtocolError
+from rlwire.transports.interface import DatagramSession
+from rlwire.transports.lossy import Link, LossyNetwork
+
+A, B = ("a", 1), ("b", 2)
+WAYS = ("delivered", "lost", "cut", "unreachable", "overflow", "under way")
+
+
+class Node:
+    """A session that sends what it is told to, keeps what it gets, and answers when asked to."""
+
+    def __init__(self, answer: bool = False) -> None:
+        self.closed = False
+        self.answer = answer
+        self.got: list[tuple[float, bytes]] = []
+        self.out: list[tuple[bytes, Hashable]] = []
+        self.deadlines: list[float] = []
+        self.advanced: list[float] = []
+
+    def receive(self, datagram: Any, peer: Hashable, now: float) -> list[Any]:
+        self.got.append((now, datagram))
+        if self.answer:
+            self.out.append((b"re:" + datagram, peer))
+        return [("got", datagram)]
+
+    def advance(self, now: float) -> list[Any]:
+        self.advanced.append(now)
+        self.deadlines = [when for when in self.deadlines if when > now]
+        return [("advanced", now)]
+
+    def next_deadline(self) -> float | None:
+        return min(self.deadlines, default=None)
+
+    def datagrams(self) -> list[tuple[bytes, Hashable]]:
+        taken, self.out = self.out, []
+        return taken
+
+
+def network(**settings: Any) -> tuple[LossyNetwork, Node, Node]:
+    made = LossyNetwork(settings.pop("seed", 1), **settings)
+    a, b = Node(), Node(answer=settings.get("answer", False))
+    made.attach(A, a)
+    made.attach(B, b)
+    return made, a, b
+
+
+def send(node: Node, count: int, to: Hashable = B) -> None:
+    node.out += [(b"%d" % number, to) for number in range(count)]
+
+
+def numbers(node: Node) -> list[int]:
+    return [int(datagram) for _now, datagram in node.got]
+
+
+def balanced(net: LossyNetwork) -> dict[str, int]:
+    counts = net.statistics()
+    assert counts["sent"] + counts["duplicated"] == sum(counts[way] for way in WAYS)
+    return counts
+
+
+def test_a_node_is_a_datagram_session() -> None:
+    session: DatagramSession = Node()
+    assert session.next_deadline() is None
+
+
+def test_without_faults_everything_arrives_once_in_order_and_at_once() -> None:
+    net, a, b = network()
+    send(a, 100)
+    net.run(1.0)
+    assert numbers(b) == list(range(100))
+    assert {now for now, _datagram in b.got} == {0.0}
+    assert net.now == 1.0
+    assert balanced(net)["delivered"] == 100
+
+
+def test_answers_find_their_way_back() -> None:
+    net = LossyNetwork(1, delay=(0.25, 0.25))
+    a, b = Node(), Node(answer=True)
+    one, two = net.attach(A, a), net.attach(B, b)
+    send(a, 1)
+    net.run(1.0)
+    assert b.got == [(0.25, b"0")]
+    assert a.got == [(0.5, b"re:0")]
+    assert one.events == [("got", b"re:0")]
+    assert two.events == [("got", b"0")]
+
+
+@pytest.mark.parametrize("loss", [0.1, 0.5, 1.0])
+def test_loss_is_the_share_asked_for(loss: float) -> None:
+    net, a, b = network(loss=loss)
+    send(a, 4000)
+    net.run(1.0)
+    assert len(b.got) == pytest.approx(4000 * (1 - loss), abs=160)
+    assert balanced(net)["lost"] == 4000 - len(b.got)
+
+
+def test_duplicates_are_the_share_asked_for() -> None:
+    net, a, b = network(duplicate=0.25)
+    send(a, 4000)
+    net.run(1.0)
+    assert len(b.got) == pytest.approx(5000, abs=150)
+    assert set(numbers(b)) == set(range(4000))
+    assert balanced(net)["duplicated"] == len(b.got) - 4000
+
+
+def test_delays_are_within_the_range_and_keep_the_order() -> None:
+    net, a, b = network(delay=(0.1, 0.3))
+    net.every(0.01, lambda now: a.out.append((b"%d" % round(now * 100), B)))
+    net.run(5.0)
+    late = [now - int(datagram) / 100 for now, datagram in b.got]
+    assert 0.1 - 1e-9 <= min(late) < 0.15
+    assert 0.25 < max(late) <= 0.3 + 1e-9
+    assert numbers(b) == sorted(numbers(b))
+    assert balanced(net)["under way"] > 0
+
+
+def test_some_are_overtaken_when_asked_for() -> None:
+    net, a, b = network(delay=(0.01, 0.01), reorder=0.2, hold=0.2)
+    net.every(0.01, lambda now: a.out.append((b"%d" % round(now * 100), B)))
+    net.run(20.0)
+    got = numbers(b)
+    overtaken = sum(later < earlier for earlier, later in pairwise(got))
+    assert 100 < overtaken < 500
+    assert max(now - int(datagram) / 100 for now, datagram in b.got) <= 0.21 + 1e-9
+    assert balanced(net)["held"] == pytest.approx(0.2 * 2000, abs=80)
+
+
+def run_of(seed: int) -> tuple[Any, ...]:
+    net = LossyNetwork(seed, loss=0.3, duplicate=0.2, delay=(0.0, 0.1), reorder=0.3, trace=10_000)
+    a, b = Node(), Node(answer=True)
+    net.attach(A, a)
+    net.attach(B, b)
+    net.every(0.03, lambda now: a.out.append((b"%.2f" % now, B)))
+    net.run(10.0)
+    return a.got, b.got, net.statistics(), net.trace_text()
+
+
+def test_a_seed_repeats_a_run_to_the_last_datagram() -> None:
+    assert run_of(5) == run_of(5)
+    assert run_of(5)[:2] != run_of(6)[:2]
+
+
+def test_each_direction_may_have_its_own_link() -> None:
+    net, a, b = network()
+    net.set_link(Link(loss=1.0), source=A, destination=B)
+    send(a, 10)
+    send(b, 10, to=A)
+    net.run(1.0)
+    assert (len(a.got), len(b.got)) == (10, 0)
+    net.set_link(Link(), source=A, destination=B)
+    net.set_link(Link(loss=1.0), destination=A)
+    send(a, 10)
+    send(b, 10, to=A)
+    net.run(2.0)
+    assert (len(a.got), len(b.got)) == (10, 10)
+    # The pair comes before the source, the source before the destination.
+    net.set_link(Link(delay=(0.5, 0.5)), source=B)
+    net.run(3.0)
+    send(b, 1, to=A)
+    net.run(4.0)
+    assert a.got[-1] == (3.5, b"0")
+    net.set_link(Link(loss=1.0))
+    send(b, 1, to=("c", 3))
+    net.run(5.0)
+    assert balanced(net)["unreachable"] == 1
+
+
+def test_a_cut_holds_until_it_is_healed_and_takes_what_is_under_way() -> None:
+    net, a, b = network(delay=(0.5, 0.5))
+    send(a, 3)
+    net.run(0.1)
+    net.cut(B)
+    send(a, 2)
+    net.run(1.0)
+    assert b.got == []
+    assert balanced(net)["cut"] == 5
+    net.heal(B)
+    send(a, 1)
+    net.run(2.0)
+    assert len(b.got) == 1
+    c = Node()
+    net.attach(("c", 3), c)
+    net.cut(A, B)
+    send(a, 1)
+    send(b, 1, to=A)
+    send(a, 1, to=("c", 3))
+    net.run(3.0)
+    assert (len(a.got), len(b.got), len(c.got)) == (0, 1, 1)
+    net.heal(B, A)
+    send(a, 1)
+    net.run(4.0)
+    assert len(b.got) == 2
+
+
+def test_sessions_advance_at_their_deadlines_and_not_else() -> None:
+    net, a, _b = network()
+    a.deadlines = [0.5, 0.75, 3.0]
+    net.run(2.0)
+    assert a.advanced == [0.5, 0.75]
+    assert net.now == 2.0
+    a.deadlines = [1.0, 2.0]  # long ago
+    net.run(2.0)
+    assert a.advanced == [0.5, 0.75, 2.0]
+    net.run(2.5)
+    assert a.advanced == [0.5, 0.75, 2.0]
+
+
+def test_a_deadline_at_the_end_of_a_run_is_met() -> None:
+    net, a, b = network(delay=(1.0, 1.0))
+    a.deadlines, b.deadlines = [1.0], [1.0]
+    send(a, 1)
+    net.run(1.0)
+    assert a.advanced == b.advanced == [1.0]
+    assert b.got == [(1.0, b"0")]
+
+
+def test_tickers_do_not_drift_and_can_be_cancelled() -> None:
+    net = LossyNetwork(1, start=100.0)
+    ticks: list[float] = []
+    ticker = net.every(0.1, ticks.append)
+    net.every(1.0, ticks.append, first=100.0)
+    net.run(100.35)
+    assert ticks == pytest.approx([100.0, 100.1, 100.2, 100.3], abs=1e-9)
+    ticker.cancel()
+    net.run(200.0)
+    assert ticks[4:] == [101.0 + n for n in range(100)]
+    exact = LossyNetwork(1)
+    exact.every(0.1, lambda now: ticks.append(now - len(ticks) * 0.1))
+    ticks.clear()
+    exact.run(1000.05)
+    assert ticks == pytest.approx([0.1] * 10_000, abs=1e-9)
+    with pytest.raises(ValueError, match="period"):
+        net.every(0.0, ticks.append)
+
+
+def test_run_until_stops_where_the_predicate_holds() -> None:
+    net, a, b = network(delay=(0.5, 0.5))
+    send(a, 1)
+    assert net.run_until(lambda: b.got, 10.0)
+    assert net.now == 0.5
+    assert not net.run_until(lambda: len(b.got) > 1, 10.0)
+    assert net.now == 10.5
+    assert net.run_until(lambda: True, 10.0)
+    assert net.now == 10.5
+
+
+def test_events_go_to_whoever_wants_them_and_may_change_sessions() -> None:
+    net = LossyNetwork(1, delay=(0.1, 0.1))
+    a, b = Node(), Node()
+    net.attach(A, a)
+    end = net.attach(B, b, on_event=lambda event: b.out.append((b"7", A)))
+    send(a, 1)
+    net.run(1.0)
+    assert a.got == [(0.2, b"7")]
+    assert end.events == []
+
+
+def test_a_detached_session_is_gone_and_its_address_free() -> None:
+    net, a, b = network()
+    net.detach(B)
+    send(a, 2)
+    net.run(1.0)
+    assert b.got == []
+    assert balanced(net)["unreachable"] == 2
+    with pytest.raises(LocalProtocolError, match="nothing"):
+        net.detach(B)
+    with pytest.raises(LocalProtocolError, match="taken"):
+        net.attach(A, b)
+    net.attach(B, b)
+    send(a, 1)
+    net.run(2.0)
+    assert len(b.got) == 1
+
+
+def test_forged_datagrams_can_be_sent_from_anywhere() -> None:
+    net, _a, b = network(capacity=50)
+    for number in range(200):
+        net.send(b"1", ("forger", number), B)
+        net.run(net.now)
+    assert len(b.got) == 200
+    assert len(net._last) <= 51
+
+
+def test_what_is_under_way_is_bounded() -> None:
+    net, a, b = network(delay=(1.0, 1.0), capacity=10)
+    send(a, 25)
+    net.run(0.5)
+    assert balanced(net)["under way"] == 10
+    net.run(2.0)
+    assert numbers(b) == list(range(10))
+    assert balanced(net)["overflow"] == 15
+
+
+def test_a_clock_that_cannot_move_is_reported() -> None:
+    class Stuck(Node):
+        def next_deadline(self) -> float | None:
+            return 0.5
+
+    net = LossyNetwork(1)
+    net.attach(A, Stuck())
+    with pytest.raises(RuntimeError, match=r"stands still at 0\.5"):
+        net.run(1.0)
+
+
+def test_the_trace_tells_what_became_of_the_last_datagrams() -> None:
+    net, a, _b = network(trace=3)
+    send(a, 3)
+    net.run(1.0)
+    net.cut(B)
+    send(a, 1)
+    net.run(1.5)
+    lines = net.trace_text().splitlines()
+    assert len(lines) == 3
+    assert lines[0].split()[:2] == ["0.000", "delivered"]
+    assert lines[2].split()[:2] == ["1.000", "cut"]
+    assert lines[2].endswith("('a', 1) -> ('b', 2)  b'0'")
+    assert LossyNetwork(1).trace_text() == ""
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"loss": -0.1},
+        {"loss": 1.1},
+        {"duplicate": 2.0},
+        {"reorder": float("nan")},
+        {"delay": (0.2, 0.1)},
+        {"delay": (-0.1, 0.1)},
+        {"delay": (0.0, float("inf"))},
+        {"hold": -1.0},
+    ],
+)
+def test_impossible_links_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"^{next(iter(settings))} is"):
+        LossyNetwork(1, **settings)
