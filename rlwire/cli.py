@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import json
 import logging
 import os
 import sys
@@ -69,6 +70,14 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
             help="an environment for dm_env_rpc agents",
             description="Serve an environment of dm_env or Gymnasium over dm_env_rpc: one "
             "environment for each agent. Ends with status 0 on SIGINT or SIGTERM.",
+        )
+    )
+    _add_perlert(
+        protocols.add_parser(
+            "perlert",
+            help="an environment that agents play together in real time",
+            description="Serve an environment of Gymnasium or PettingZoo in real time over "
+            "PERLERT, which is UDP. Ends with status 0 on SIGINT or SIGTERM.",
         )
     )
 
@@ -171,13 +180,104 @@ def _add_dm_env_rpc(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_serve_dm_env_rpc, parser=parser)
 
 
-def _add_address(parser: argparse.ArgumentParser, default: str) -> None:
+def _add_perlert(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "environment",
+        metavar="MODULE:ENVIRONMENT|gym:ID",
+        help="class or function that makes environments, such as "
+        "mpe2.simple_spread_v3:parallel_env, or an instance; or an environment registered with "
+        "Gymnasium, such as gym:CartPole-v1",
+    )
+    _add_address(parser, "127.0.0.1:32322", "where the lobby listens")
+    add(
+        "--rollout-port",
+        type=int,
+        default=None,
+        metavar="PORT",
+        help="where rollouts listen (default: the port after the lobby's)",
+    )
+    add("--name", default=None, help="what it is called (default: the environment's own name)")
+    add(
+        "--instances",
+        type=_positive_int,
+        default=1,
+        metavar="N",
+        help="how many runs can go on at once, each in an environment of its own, numbered from 0 "
+        "(default: %(default)s)",
+    )
+    add(
+        "--players",
+        type=_positive_int,
+        default=None,
+        metavar="N",
+        help="how many agents it takes to begin (default: all that the environment has)",
+    )
+    add(
+        "--rate",
+        type=_positive_float,
+        default=30.0,
+        metavar="HZ",
+        help="steps a second (default: %(default)s)",
+    )
+    add(
+        "--frames",
+        type=_positive_float,
+        default=None,
+        metavar="HZ",
+        help="how many steps a second an agent is told of, at most (default: 30)",
+    )
+    add(
+        "--decimals",
+        type=int,
+        default=None,
+        metavar="N",
+        help="to which numbers are rounded (default: all that they have)",
+    )
+    add(
+        "--max-datagram",
+        type=_positive_int,
+        default=None,
+        metavar="BYTES",
+        help="the longest datagram, up to 65507 (default: 1200)",
+    )
+    add(
+        "--workers",
+        type=int,
+        default=0,
+        metavar="N",
+        help="threads for environments that step slowly; 0 steps all of them on the event loop "
+        "(default: %(default)s)",
+    )
+    add(
+        "--key-file",
+        metavar="FILE",
+        help="encipher and authenticate all datagrams with the key in this file, 64 hexadecimal "
+        "digits or 32 bytes, which agents need as well",
+    )
+    add("--seed", type=int, default=None, help="from which the seeds of all runs are made")
+    add(
+        "--set",
+        action="append",
+        type=_setting,
+        default=[],
+        metavar="NAME=VALUE",
+        help="keyword argument for what makes environments, in JSON or as plain text; may be "
+        "given more than once",
+    )
+    _add_log_level(parser)
+    parser.set_defaults(run=_serve_perlert, parser=parser)
+
+
+def _add_address(
+    parser: argparse.ArgumentParser, default: str, what: str = "where to listen, or unix:/path"
+) -> None:
     parser.add_argument(
         "--address",
         default=default,
         metavar="HOST:PORT",
-        help="where to listen, or unix:/path; port 0 lets the system choose, and the log says "
-        "which (default: %(default)s)",
+        help=f"{what}; port 0 lets the system choose, and the log says which "
+        "(default: %(default)s)",
     )
 
 
@@ -194,7 +294,11 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     add("--tls-cert", metavar="FILE", help="serve TLS with this certificate chain (PEM)")
     add("--tls-key", metavar="FILE", help="the certificate's private key (PEM)")
     add("--tls-client-ca", metavar="FILE", help="accept only clients certified by this (PEM)")
-    add(
+    _add_log_level(parser)
+
+
+def _add_log_level(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--log-level",
         default="INFO",
         choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
@@ -203,7 +307,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def _begin(given: argparse.Namespace) -> functools.partial[None]:
-    """Set up the log and the path, and check what all protocols have; return the former."""
+    """Set up the log and the path; return the former."""
     set_up_log = functools.partial(
         logging.basicConfig,
         level=given.log_level,
@@ -213,9 +317,12 @@ def _begin(given: argparse.Namespace) -> functools.partial[None]:
     # As `python -m` does: agents are usually a file in the directory that one works in.
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.insert(0, os.getcwd())
+    return set_up_log
+
+
+def _check_tls(given: argparse.Namespace) -> None:
     if (given.tls_key or given.tls_client_ca) and not given.tls_cert:
         given.parser.error("--tls-key and --tls-client-ca need --tls-cert")
-    return set_up_log
 
 
 def _given(given: argparse.Namespace, *names: str) -> dict[str, Any]:
@@ -228,6 +335,7 @@ def _serve_rlx(given: argparse.Namespace) -> int:
     from rlwire.transports import tls
 
     set_up_log = _begin(given)
+    _check_tls(given)
     options = _given(given, "max_connections", "idle_timeout")
     if given.tls_cert:
         options["tls"] = functools.partial(
@@ -255,12 +363,13 @@ def _serve_rlx(given: argparse.Namespace) -> int:
 def _serve_dm_env_rpc(given: argparse.Namespace) -> int:
     from rlwire.adapters.dm_env_rpc import DmEnvRpcServer, EnvironmentWorlds, Names
     from rlwire.adapters.dm_env_rpc.drivers import is_world
-    from rlwire.adapters.dm_env_rpc.loading import load_environment
+    from rlwire.adapters.loading import load_environment
     from rlwire.limits import Limits
     from rlwire.transports.grpc_options import ServerTLS
     from rlwire.transports.sockets import Timeouts
 
     _begin(given)
+    _check_tls(given)
     options = _given(given, "max_connections", "max_worlds")
     if given.idle_timeout is not None:
         options["timeouts"] = Timeouts(idle=given.idle_timeout)
@@ -283,6 +392,32 @@ def _serve_dm_env_rpc(given: argparse.Namespace) -> int:
             )
         server = DmEnvRpcServer(
             worlds, given.address, workers=given.workers, keep_abandoned=False, **options
+        )
+    except MissingExtra:
+        raise
+    except (TypeError, ValueError, ImportError, AttributeError) as error:
+        logger.debug("where it failed", exc_info=True)
+        given.parser.error(f"{type(error).__name__}: {error}")
+    server.serve_forever()
+    return 0
+
+
+def _serve_perlert(given: argparse.Namespace) -> int:
+    from rlwire.adapters.perlert import PerlertServer, ServerSettings, load_key
+    from rlwire.limits import Limits
+
+    _begin(given)
+    names = ("name", "instances", "players", "rate", "decimals", "workers", "seed", "rollout_port")
+    options = _given(given, *names)
+    try:
+        if given.frames is not None:
+            options["settings"] = ServerSettings(frames_per_second=given.frames)
+        if given.max_datagram is not None:
+            options["limits"] = Limits(datagram=given.max_datagram)
+        if given.key_file is not None:
+            options["cipher"] = load_key(given.key_file)
+        server = PerlertServer(
+            given.environment, given.address, make_with=dict(given.set), **options
         )
     except MissingExtra:
         raise
@@ -317,6 +452,16 @@ def _workers(text: str) -> str | int:
         raise argparse.ArgumentTypeError(
             f"expected threads, asyncio or a number of processes, not {text!r}"
         ) from None
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, not {text!r}")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
 
 
 def _positive_int(text: str) -> int:

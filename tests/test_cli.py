@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import types
@@ -49,7 +51,7 @@ class Serving:
     def __enter__(self):
         for line in self.process.stderr:
             self.log += line
-            found = re.search(r"serving \S+ on (\S+), workers", line)
+            found = re.search(r"serving \S+ on (\S+), ", line)
             if found:
                 self.address = found[1]
                 return self
@@ -283,6 +285,147 @@ class TestServeDmEnvRpc:
         assert "pip install 'rlwire[grpc]'" in capsys.readouterr().err
 
 
+FLOOR = """
+import gymnasium, numpy as np
+from gymnasium import spaces
+
+class Floor(gymnasium.Env):
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = spaces.Discrete(2)
+    def __init__(self, tilt=0.0, word=""):
+        self.tilt, self.word = tilt, word
+    def reset(self, *, seed=None, options=None):
+        print("seed", seed, self.word, flush=True)
+        self.steps = 0
+        return np.array([self.tilt, 0.0]), {}
+    def step(self, action):
+        self.steps += 1
+        return np.array([self.tilt, self.steps]), 0.5, self.steps == 5, False, {}
+
+floor = Floor()
+"""
+
+
+class TestServePerlert:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        (tmp_path / "my_floors.py").write_text(FLOOR)
+        return tmp_path
+
+    def test_an_environment_of_gymnasium(self, tmp_path):
+        from rlwire.adapters.perlert import RemoteEnvironment
+
+        with Serving(
+            tmp_path, "--address", "127.0.0.1:0", "--rate", "200", "--frames", "1000",
+            "--instances", "2", what=("perlert", "gym:CartPole-v1"),
+        ) as serving:  # fmt: skip
+            assert "CartPole-v1:0 to 1 at 200 Hz" in serving.log
+            with contextlib.closing(
+                RemoteEnvironment(serving.address, "CartPole-v1:1", like="CartPole-v1", tag="me")
+            ) as env:
+                env.reset()
+                rewards = []
+                over = False
+                while not over:
+                    observation, reward, over, _, info = env.step(1)
+                    rewards.append(reward)
+                assert observation in env.observation_space
+                assert sum(rewards) == info["step"] > 3
+            assert serving.stop(signal.SIGINT) == 0
+        assert f"CartPole-v1:1: run 1 is over: {info['step']} steps, seed " in serving.log
+        assert f"agent0 (me) {info['step']}" in serving.log
+        assert f"played: runs 1, steps {info['step']}, " in serving.log
+        assert "stopping: SIGINT" in serving.log
+        assert "Traceback" not in serving.log
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_all_that_can_be_said(self, folder, number):
+        from rlwire.adapters.perlert import Client, new_key
+
+        key = new_key()
+        path = folder / "psk.hex"
+        path.write_text(key.hex())
+        path.chmod(0o600)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.bind(("127.0.0.1", 0))
+            port = sock.getsockname()[1]
+        with Serving(
+            folder, "--address", "127.0.0.1:0", "--rollout-port", str(port), "--name", "floor",
+            "--players", "1", "--rate", "100", "--decimals", "2", "--workers", "2", "--seed", "4",
+            "--max-datagram", "2000", "--key-file", "psk.hex", "--log-level", "DEBUG",
+            "--set", "tilt=0.123", "--set", "word=hello", what=("perlert", "my_floors:Floor"),
+        ) as serving:  # fmt: skip
+            assert f"rollouts on port {port}: floor:0 at 100 Hz" in serving.log
+            with Client(serving.address, "floor", cipher=key) as client:
+                client.register()
+                client.ready()
+                client.wait_start(10)
+                frame = client.frame(10)
+                assert frame.observation == "0.12,0"
+                while not frame.done:
+                    frame = client.frame(10)
+                assert frame.observation == "0.12,5"
+                assert frame.extra == "total:2.5"
+                assert serving.stop(number) == 0
+        assert f"stopping: {number.name}" in serving.log
+
+    def test_an_instance(self, folder):
+        with Serving(
+            folder, "--address", "127.0.0.1:0", what=("perlert", "my_floors:floor")
+        ) as serving:
+            assert "Floor:0 at 30 Hz" in serving.log
+            assert serving.stop() == 0
+
+    @pytest.mark.parametrize(
+        ("arguments", "status", "text"),
+        [
+            (["no_such_module_at_all:Floor"], 2, "no_such_module_at_all"),
+            (["my_floors:NoSuchName"], 2, "NoSuchName"),
+            (["sys:version"], 2, "is no environment"),
+            (["my_floors"], 2, "module:environment"),
+            (["gym:NoSuch-v7"], 2, "NoSuch"),
+            (["my_floors:Floor", "--address", "nowhere"], 2, "not an address"),
+            (["my_floors:Floor", "--address", "unix:/tmp/x"], 2, "needs UDP"),
+            (["my_floors:Floor", "--rate", "0"], 2, "positive"),
+            (["my_floors:Floor", "--frames", "0"], 2, "positive"),
+            (["my_floors:Floor", "--instances", "0"], 2, "positive"),
+            (["my_floors:Floor", "--players", "2"], 2, "players"),
+            (["my_floors:Floor", "--workers", "-1"], 2, "workers"),
+            (["my_floors:Floor", "--name", "a:b"], 2, "a:b"),
+            (["my_floors:Floor", "--set", "tilt"], 2, "NAME=VALUE"),
+            (["my_floors:Floor", "--set", "colour=red"], 2, "colour"),
+            (["my_floors:floor", "--set", "tilt=1"], 2, "this one is made"),
+            (["my_floors:floor", "--instances", "2"], 2, "one environment for 2"),
+            (["my_floors:Floor", "--max-datagram", "70000"], 2, "65507"),
+            (["my_floors:Floor", "--key-file", "my_floors.py"], 2, "holds no key"),
+            (["my_floors:Floor", "--key-file", "no-such-file"], 1, "no-such-file"),
+            (["my_floors:Floor", "--rollout-port", "99999"], 2, "99999"),
+        ],
+    )
+    def test_what_cannot_be_served(self, folder, monkeypatch, capsys, arguments, status, text):
+        monkeypatch.chdir(folder)
+        monkeypatch.syspath_prepend(str(folder))
+        try:
+            returned = main(["serve", "perlert", *arguments])
+        except SystemExit as left:
+            returned = left.code
+        assert returned == status
+        assert text in capsys.readouterr().err
+
+    def test_a_port_that_is_taken(self, folder, monkeypatch, capsys):
+        monkeypatch.syspath_prepend(str(folder))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{sock.getsockname()[1]}"
+            assert main(["serve", "perlert", "my_floors:Floor", "--address", address]) == 1
+        assert f"cannot bind {address}" in capsys.readouterr().err
+
+    def test_without_gymnasium(self, folder, monkeypatch, capsys):
+        monkeypatch.setitem(sys.modules, "gymnasium", None)
+        assert main(["serve", "perlert", "gym:CartPole-v1"]) == 1
+        assert "pip install 'rlwire[gym]'" in capsys.readouterr().err
+
+
 def test_version():
     done = subprocess.run(
         [sys.executable, "-m", "rlwire", "--version"], capture_output=True, text=True, check=True
@@ -290,7 +433,9 @@ def test_version():
     assert done.stdout == f"rlwire {rlwire.__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["serve"], ["serve", "rlx"], ["fly"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["serve"], ["serve", "rlx"], ["serve", "perlert"], ["fly"]]
+)
 def test_incomplete_commands(arguments, capsys):
     with pytest.raises(SystemExit) as left:
         main(arguments)

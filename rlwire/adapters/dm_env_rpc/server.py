@@ -8,13 +8,9 @@ threads and the event loop (`rlwire.transports`).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
-from types import TracebackType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from rlwire.adapters.dm_env_rpc.client import METHOD
 from rlwire.adapters.dm_env_rpc.drivers import is_environment, is_world
@@ -25,7 +21,7 @@ from rlwire.adapters.dm_env_rpc.properties import (
     PropertyService,
 )
 from rlwire.adapters.dm_env_rpc.worlds import Extension, Host, World, WorldFactory, Worlds
-from rlwire.adapters.stopping import Stopping, stop_signals
+from rlwire.adapters.serving import BackgroundServer, LoopThread, Running
 from rlwire.codecs.dm_env_rpc import Settings
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import dm_env_rpc
@@ -41,7 +37,7 @@ __all__ = ["DmEnvRpcServer", "serve_environment"]
 logger = logging.getLogger(__name__)
 
 
-class DmEnvRpcServer:
+class DmEnvRpcServer(BackgroundServer):
     """A dm_env_rpc server.
 
     ::
@@ -88,6 +84,8 @@ class DmEnvRpcServer:
         TypeError, ValueError: an argument makes no sense.
     """
 
+    protocol = "dm_env_rpc"
+
     def __init__(
         self,
         worlds: Any,
@@ -116,7 +114,7 @@ class DmEnvRpcServer:
             raise ValueError(f"workers must be 'threads' or 'asyncio', not {workers!r}")
         if max_connections < 1:
             raise ValueError(f"max_connections must be at least 1, not {max_connections}")
-        self._where = parse(address)
+        super().__init__(parse(address))
         self._workers = workers
         one = is_world(worlds) and not isinstance(worlds, type)
         self._world: World | None = worlds if one else None
@@ -148,93 +146,27 @@ class DmEnvRpcServer:
         }
         self._engine: Engine = engine
         self._loop_factory = loop_factory
-        self._running: _Running | None = None
-        self._stopping: Stopping | None = None
-        self._stopped = threading.Event()
-
-    def __enter__(self) -> DmEnvRpcServer:
-        return self if self._running is not None else self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    @property
-    def address(self) -> Address:
-        """Where the server listens; while it runs, with the port that the system chose."""
-        return self._where if self._running is None else self._running.address
 
     @property
     def worlds(self) -> Worlds:
         """The worlds that exist; more can be added."""
         return self._worlds
 
-    def start(self) -> DmEnvRpcServer:
-        """Listen, and serve in the background.
-
-        Raises:
-            OSError: the address cannot be listened on, or a TLS file cannot be read.
-            RuntimeError: the server runs already.
-        """
-        if self._running is not None:
-            raise RuntimeError("the server runs already")
-        self._stopped.clear()
+    def _run(self) -> Running:
         if self._workers == "asyncio":
-            self._running = _Loop(
+            return LoopThread(
                 lambda: AsyncGrpcServer(*self._served(), **self._transport_options),
                 self._loop_factory,
+                "a world",
             )
-        else:
-            self._running = _Threads(
-                GrpcServer(*self._served(), engine=self._engine, **self._transport_options)
-            )
-        logger.info("serving dm_env_rpc on %s, workers: %s", self.address, self._workers)
-        return self
+        return _Threads(GrpcServer(*self._served(), engine=self._engine, **self._transport_options))
 
-    def stop(self, grace: float = 5.0) -> None:
-        """Stop listening, end all connections, destroy all worlds; `serve_forever` returns.
+    def _details(self) -> str:
+        return f"workers: {self._workers}"
 
-        A step that is being taken may end within the grace time. The server can be started again.
-        """
-        running, self._running = self._running, None
-        if running is not None:
-            try:
-                running.stop(grace)
-            finally:
-                worlds, self._worlds = self._worlds, self._new_worlds()
-                worlds.close()
-                self._stopped.set()
-            logger.info("stopped serving dm_env_rpc on %s", running.address)
-        stopping = self._stopping
-        if stopping is not None:
-            stopping.ask()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the server has been stopped; return whether it has."""
-        return self._stopped.wait(timeout)
-
-    def serve_forever(self) -> None:
-        """Start if need be, and serve until SIGINT, SIGTERM or `stop`.
-
-        In another than the main thread, where Python handles no signals, until `stop`.
-
-        Raises:
-            OSError: the address cannot be listened on.
-        """
-        try:
-            with stop_signals() as self._stopping:
-                if self._running is None:
-                    self.start()
-                reason = self._stopping.wait()
-                logger.info("stopping: %s", reason or "stop() was called")
-        finally:
-            # The signals' former handlers are back: a second Ctrl-C does not wait for worlds.
-            self._stopping = None
-            self.stop()
+    def _after_stop(self) -> None:
+        worlds, self._worlds = self._worlds, self._new_worlds()
+        worlds.close()
 
     def _new_worlds(self) -> Worlds:
         worlds = Worlds(self._make_world, **self._world_options)
@@ -312,13 +244,6 @@ def _factory(worlds: Any) -> WorldFactory:
     return make
 
 
-class _Running(Protocol):
-    @property
-    def address(self) -> Address: ...
-
-    def stop(self, grace: float) -> None: ...
-
-
 class _Threads:
     def __init__(self, server: GrpcServer) -> None:
         self._server = server.start()
@@ -326,53 +251,3 @@ class _Threads:
 
     def stop(self, grace: float) -> None:
         self._server.stop(grace)
-
-
-class _Loop:
-    """Runs an event loop, and the server on it, in a thread of its own."""
-
-    def __init__(
-        self,
-        make_server: Callable[[], AsyncGrpcServer],
-        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None,
-    ) -> None:
-        self._loop = (loop_factory or asyncio.new_event_loop)()
-        self._stopping: asyncio.Future[float] = self._loop.create_future()
-        started: Future[Address] = Future()
-        self._thread = threading.Thread(
-            target=self._run, args=(make_server, started), name="rlwire dm_env_rpc", daemon=True
-        )
-        self._thread.start()
-        try:
-            self.address = started.result()
-        except BaseException:
-            self._thread.join()
-            raise
-
-    def stop(self, grace: float) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: it failed before
-            self._loop.call_soon_threadsafe(self._stopping.set_result, grace)
-        if self._thread is not threading.current_thread():
-            self._thread.join(grace + 1.0)
-            if self._thread.is_alive():
-                logger.warning(
-                    "%s: a world did not end within %.1f s and is left behind", self.address, grace
-                )
-
-    def _run(self, make_server: Callable[[], AsyncGrpcServer], started: Future[Address]) -> None:
-        try:
-            self._loop.run_until_complete(self._serve(make_server, started))
-        except BaseException as error:
-            if started.done():
-                raise
-            started.set_exception(error)
-        finally:
-            self._loop.close()
-
-    async def _serve(
-        self, make_server: Callable[[], AsyncGrpcServer], started: Future[Address]
-    ) -> None:
-        server = make_server()
-        await server.start()
-        started.set_result(server.address)
-        await server.stop(await self._stopping)

@@ -10,19 +10,17 @@ for each connection, one event loop for all of them, or a number of processes wi
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import logging
 import socket
 import ssl
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Literal, TypeAlias
 
 from rlwire.adapters.relaax.hosting import AgentFactory, AgentHost, load, resolve_agent
 from rlwire.adapters.relaax.metrics import LoggingMetrics, Metrics
-from rlwire.adapters.stopping import Stopping, stop_signals
+from rlwire.adapters.serving import BackgroundServer, LoopThread, Running
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -44,7 +42,7 @@ logger = logging.getLogger(__name__)
 TLS: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
 
 
-class RLXServer:
+class RLXServer(BackgroundServer):
     """An RLX server for one kind of agent.
 
     ::
@@ -93,6 +91,8 @@ class RLXServer:
             or another argument makes no sense.
     """
 
+    protocol = "RLX"
+
     def __init__(
         self,
         agent: Any,
@@ -126,7 +126,7 @@ class RLXServer:
         resolve_agent(agent)
         if isinstance(parameter_server, str):
             load(parameter_server)
-        self._where = parse(address)
+        super().__init__(parse(address))
         self._workers = workers
         self._loop_factory = loop_factory
         self._service = _Service(
@@ -144,77 +144,21 @@ class RLXServer:
             },
             initializer=worker_initializer,
         )
-        self._running: _Threads | _Loop | _Processes | None = None
-        self._stopping: Stopping | None = None
 
-    def __enter__(self) -> RLXServer:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    @property
-    def address(self) -> Address:
-        """Where the server listens; while it runs, with the port that the system chose."""
-        return self._where if self._running is None else self._running.address
-
-    def start(self) -> RLXServer:
-        """Listen, and serve in the background.
-
-        Raises:
-            OSError: the address cannot be listened on.
-            RuntimeError: the server runs already.
-        """
-        if self._running is not None:
-            raise RuntimeError("the server runs already")
+    def _run(self) -> Running:
         if isinstance(self._workers, int):
-            self._running = _Processes(self._where, self._service, self._workers)
-        elif self._workers == "asyncio":
-            self._running = _Loop(self._where, self._service, self._loop_factory)
-        else:
-            self._running = _Threads(self._where, self._service)
-        logger.info("serving RLX on %s, workers: %s", self.address, self._workers)
-        return self
+            return _Processes(self._where, self._service, self._workers)
+        if self._workers == "asyncio":
+            return LoopThread(
+                lambda: self._service.on_a_loop(self._where), self._loop_factory, "an agent"
+            )
+        return _Threads(self._where, self._service)
 
-    def stop(self, grace: float = 5.0) -> None:
-        """Stop listening, end all connections, close the metrics; `serve_forever` returns.
+    def _details(self) -> str:
+        return f"workers: {self._workers}"
 
-        An agent at work may finish its answer within the grace time.
-        """
-        running, self._running = self._running, None
-        if running is not None:
-            try:
-                running.stop(grace)
-            finally:
-                self._service.metrics.close()
-            logger.info("stopped serving RLX on %s", running.address)
-        stopping = self._stopping
-        if stopping is not None:
-            stopping.ask()
-
-    def serve_forever(self) -> None:
-        """Start if need be, and serve until SIGINT, SIGTERM or `stop`.
-
-        In another than the main thread, where Python handles no signals, until `stop`.
-
-        Raises:
-            OSError: the address cannot be listened on.
-        """
-        try:
-            with stop_signals() as self._stopping:
-                if self._running is None:
-                    self.start()
-                reason = self._stopping.wait()
-                logger.info("stopping: %s", reason or "stop() was called")
-        finally:
-            # The signals' former handlers are back: a second Ctrl-C does not wait for agents.
-            self._stopping = None
-            self.stop()
+    def _after_stop(self) -> None:
+        self._service.metrics.close()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -324,49 +268,6 @@ class _Threads:
 
     def stop(self, grace: float) -> None:
         self._server.stop(grace)
-
-
-class _Loop:
-    """Runs an event loop in a thread of its own."""
-
-    def __init__(
-        self,
-        where: Address,
-        service: _Service,
-        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None,
-    ) -> None:
-        self._loop = (loop_factory or asyncio.new_event_loop)()
-        try:
-            self._server = service.on_a_loop(where)
-        except BaseException:
-            self._loop.close()
-            raise
-        self.address = self._server.address
-        self._stopping: asyncio.Future[float] = self._loop.create_future()
-        self._thread = threading.Thread(
-            target=self._run, name=f"rlwire loop {self.address}", daemon=True
-        )
-        self._thread.start()
-
-    def stop(self, grace: float) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: it failed before
-            self._loop.call_soon_threadsafe(self._stopping.set_result, grace)
-        if self._thread is not threading.current_thread():
-            self._thread.join(grace + 1.0)
-            if self._thread.is_alive():
-                logger.warning(
-                    "%s: an agent did not end within %.1f s and is left behind", self.address, grace
-                )
-
-    def _run(self) -> None:
-        try:
-            self._loop.run_until_complete(self._serve())
-        finally:
-            self._loop.close()
-
-    async def _serve(self) -> None:
-        await self._server.start()
-        await self._server.stop(await self._stopping)
 
 
 class _Processes:

@@ -8,8 +8,8 @@ import gymnasium
 import pytest
 
 from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorld
-from rlwire.adapters.dm_env_rpc.loading import load_environment
 from rlwire.adapters.dm_env_rpc.protocols import Refusal
+from rlwire.adapters.loading import load_environment
 from rlwire.errors import MissingExtra
 
 

@@ -1,0 +1,53 @@
+"""PERLERT for those who have an environment, and for those who have an agent: play in real time.
+
+| | |
+|---|---|
+| an environment of Gymnasium or PettingZoo, served | `serve_environment`, `PerlertServer` |
+| texts of one's own instead of spaces | `Simulation`, `Outcome` |
+| an agent | `Client`, `AsyncClient` |
+| an agent that knows `gymnasium.Env` | `RemoteEnvironment` (needs Gymnasium) |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rlwire.adapters.perlert.client import Client
+from rlwire.adapters.perlert.client_asyncio import AsyncClient
+from rlwire.adapters.perlert.environments import Outcome, Simulation, scalars
+from rlwire.adapters.perlert.runs import Rules
+from rlwire.adapters.perlert.server import PerlertServer, serve_environment
+from rlwire.adapters.perlert.spaces import SpaceText
+from rlwire.sessions.perlert_client import ClientSettings, Frame
+from rlwire.sessions.perlert_settings import ServerSettings
+from rlwire.transports.datagram_cipher import DatagramCipher, load_key, new_key
+
+if TYPE_CHECKING:
+    from rlwire.adapters.perlert.remote import RemoteEnvironment
+
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "ClientSettings",
+    "DatagramCipher",
+    "Frame",
+    "Outcome",
+    "PerlertServer",
+    "RemoteEnvironment",
+    "Rules",
+    "ServerSettings",
+    "Simulation",
+    "SpaceText",
+    "load_key",
+    "new_key",
+    "scalars",
+    "serve_environment",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "RemoteEnvironment":  # its base class is Gymnasium's
+        from rlwire.adapters.perlert.remote import RemoteEnvironment
+
+        return RemoteEnvironment
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,481 @@
+"""`PerlertServer`: environments that agents play in real time, over UDP.
+
+Not here: an environment and its runs (`rlwire.adapters.perlert.runs`), who may say what
+(`rlwire.sessions.perlert_server`), sockets (`rlwire.transports.udp_asyncio`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rlwire.adapters.perlert.environments import Default, Simulation, simulations_of
+from rlwire.adapters.perlert.runs import Clock, Extra, Host, Rules
+from rlwire.adapters.serving import BackgroundServer, LoopThread, Running
+from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.perlert_server import (
+    Left,
+    Registered,
+    ServerSession,
+    ServerSettings,
+    Slot,
+    Started,
+)
+from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.datagram_cipher import DatagramCipher
+from rlwire.transports.udp_asyncio import DatagramEndpoint, serve
+
+__all__ = ["PORT", "PerlertServer", "serve_environment"]
+
+logger = logging.getLogger(__name__)
+
+PORT = 32322
+"""The lobby port of the draft's example; no port is assigned to PERLERT."""
+
+_T = TypeVar("_T")
+
+
+class PerlertServer(BackgroundServer):
+    """A PERLERT server: one lobby port, one rollout port, any number of environments.
+
+    ::
+
+        with PerlertServer("gym:CartPole-v1", "127.0.0.1:32322", instances=2) as server:
+            ...
+        server = PerlertServer(address="127.0.0.1:32322")
+        server.add("mpe2.simple_spread_v3:parallel_env", name="spread")
+        server.add(MyEnvironment, name="mine", rate=10, instances=4)
+        server.serve_forever()                                    # until SIGINT or SIGTERM
+
+    An instance has an environment of its own. Its run begins when enough clients are ready, and
+    its environment then steps at a fixed rate, whatever the clients do: an agent's last action
+    stays in force, and slots without a client are played by the server. When all its clients are
+    done, a new lobby is open.
+
+    Without a cipher anybody on the way can read and forge datagrams; a server that listens beyond
+    this machine then says so in its log.
+
+    Args:
+        environment: what is served; see `add`. None to add all of it later.
+        address: where the lobby listens, ``"host:port"``, ``"[ipv6]:port"`` or ``(host, port)``;
+            with port 0 the system chooses one.
+        rollout_port: by default the one after the lobby's.
+        workers: so many threads step environments. 0 for none: environments step on the event
+            loop, where each waits for the others; right for those that step in well less than
+            a period.
+        cipher: the key that clients have as well, or a cipher made of it.
+        settings: times and rates of the protocol.
+        limits: `Limits.datagram` is the size of the largest datagram.
+        loop_factory: makes the event loop, such as ``uvloop.new_event_loop``.
+        options: those of `add`.
+
+    Raises:
+        TypeError, ValueError: an argument makes no sense, or what `add` raises.
+        MissingExtra: a key is given, and cryptography is not installed.
+    """
+
+    protocol = "PERLERT"
+
+    def __init__(
+        self,
+        environment: Any = None,
+        address: AddressLike = f"127.0.0.1:{PORT}",
+        *,
+        rollout_port: int | None = None,
+        workers: int = 0,
+        cipher: DatagramCipher | bytes | None = None,
+        settings: ServerSettings | None = None,
+        limits: Limits | None = None,
+        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+        **options: Any,
+    ) -> None:
+        where = parse(address)
+        if not where.host:
+            raise ValueError(f"PERLERT needs UDP, so host:port and not {where}")
+        if not isinstance(workers, int) or isinstance(workers, bool) or workers < 0:
+            raise ValueError(f"workers must be a number of threads, 0 for none, not {workers!r}")
+        if rollout_port is None:
+            rollout_port = where.port and where.port + 1
+        super().__init__(where)
+        self._rollout = Address(where.host, rollout_port)
+        self._workers = workers
+        self._limits = limits or DEFAULT
+        self._settings = settings or ServerSettings()
+        self._cipher = DatagramCipher(cipher, "server") if isinstance(cipher, bytes) else cipher
+        self._loop_factory = loop_factory
+        self._hosted: list[_Hosted] = []
+        self._service: _Service | None = None
+        self._statistics: dict[str, Any] = {}
+        if environment is not None:
+            self.add(environment, **options)
+        elif options:
+            raise TypeError(f"{next(iter(options))!r} is for an environment, and there is none")
+
+    def add(
+        self,
+        environment: Any,
+        *,
+        name: str | None = None,
+        number: int = 0,
+        instances: int = 1,
+        players: int | None = None,
+        rate: float = 30.0,
+        decimals: int | None = None,
+        make_with: Mapping[str, Any] | None = None,
+        keys: Mapping[Any, str] | None = None,
+        kinds: Mapping[str, str] | None = None,
+        action_names: Iterable[str] | Mapping[str, Any] = (),
+        default_action: Default = None,
+        extra: Extra | None = None,
+        totals: bool = True,
+        seed: int | None = None,
+        abandon_after: float | None = 300.0,
+    ) -> PerlertServer:
+        """Serve one more environment, from the next start on.
+
+        Args:
+            environment: a class or function that makes environments, of Gymnasium or
+                PettingZoo's parallel kind; their name, such as ``"gym:CartPole-v1"`` or
+                ``"mpe2.simple_spread_v3:parallel_env"``; an environment, for one instance, which
+                is not closed; or a `Simulation`.
+            name: SERVER_INSTANCE_NAME; by default the environment's own.
+            number: SERVER_INSTANCE_NUMBER of the first instance; the others count on.
+            instances: how many runs can go on at once, each in an environment of its own.
+            players: how many clients it takes to begin; by default one for each agent.
+            rate: steps a second.
+            decimals: to which numbers are rounded; by default they have as many digits as it
+                takes to read the same number again.
+            make_with: keyword arguments for what makes environments.
+            keys: AGENT_KEY by agent: ``"agent0"`` in Gymnasium, in PettingZoo the agent's name.
+            kinds: AGENT_KIND by key; by default the key without the number at its end.
+            action_names: words for the actions of a Discrete space.
+            default_action: see `Rules`, and so are the others.
+            extra: see there.
+            totals: see there.
+            seed: see there.
+            abandon_after: see there.
+
+        Raises:
+            TypeError: it is no environment.
+            ValueError: an argument makes no sense; EncodeError if PERLERT cannot carry something.
+            ImportError, AttributeError: there is no such environment; MissingExtra if it is
+                Gymnasium that is not there.
+            RuntimeError: the server runs.
+        """
+        if self._running is not None:
+            raise RuntimeError("the server runs; add environments before it starts")
+        rules = Rules(rate, default_action, extra, totals, seed, abandon_after)
+        if instances < 1:
+            raise ValueError(f"instances must be at least 1, not {instances}")
+        first, make = simulations_of(
+            environment,
+            make_with,
+            keys=keys,
+            kinds=kinds,
+            limits=self._limits,
+            action_names=action_names,
+        )
+        hosted = _Hosted(
+            name or first.name, range(number, number + instances), players, decimals, rules,
+            make, [first],
+        )  # fmt: skip
+        try:
+            if instances > 1 and make is None:
+                raise ValueError(
+                    f"there is one environment for {instances} instances; give a class or function "
+                    f"that makes environments"
+                )
+            # What the session would refuse, it refuses now.
+            hosted.join(ServerSession(settings=self._settings, limits=self._limits))
+            taken = {header for other in self._hosted for header in other.headers}
+            for header in hosted.headers:
+                if header in taken:
+                    raise ValueError(f"there is an instance {header} already; give it a name")
+        except BaseException:
+            hosted.close()
+            raise
+        self._hosted.append(hosted)
+        return self
+
+    @property
+    def instances(self) -> list[str]:
+        """The headers of all instances, such as ``CartPole-v1:0``."""
+        return [header for hosted in self._hosted for header in hosted.headers]
+
+    @property
+    def rollout_address(self) -> Address:
+        """Where rollouts listen; while the server runs, with the port that the system chose."""
+        service = self._service
+        return self._rollout if service is None else service.rollout_address
+
+    def statistics(self) -> dict[str, Any]:
+        """Return counts; after the server has stopped, the last ones.
+
+        ``instances``: by header runs, steps, failures, abandoned runs and missed ticks.
+        ``session``: the protocol's, with what was ``dropped`` by reason. ``lobby`` and
+        ``rollout``: the sockets'. ``cipher``: datagrams dropped by reason.
+        """
+        service = self._service
+        if service is not None:
+            with contextlib.suppress(RuntimeError, FutureTimeout):  # it stops just now
+                self._statistics = service.ask(service.statistics)
+        return self._statistics
+
+    def message(self, text: str) -> None:
+        """Tell something to all clients that are in a lobby.
+
+        Raises:
+            EncodeError, LimitExceeded: it cannot be sent.
+            RuntimeError: the server does not run.
+        """
+        if self._service is None:
+            raise RuntimeError("the server does not run")
+        service = self._service
+        service.ask(lambda: service.message(text))
+
+    def _run(self) -> Running:
+        if not self._hosted:
+            raise ValueError("there is nothing to serve: add an environment first")
+        service = _Service(
+            self._where, self._rollout, self._hosted, self._workers, self._settings, self._limits,
+            self._cipher,
+        )  # fmt: skip
+        try:
+            for hosted in self._hosted:
+                hosted.fill()
+            thread = LoopThread(lambda: service, self._loop_factory, "an environment")
+        except BaseException:
+            for hosted in self._hosted:
+                hosted.close()
+            raise
+        self._service = service
+        return thread
+
+    def _details(self) -> str:
+        served = ", ".join(str(hosted) for hosted in self._hosted)
+        return f"rollouts on port {self.rollout_address.port}: {served}"
+
+    def _after_stop(self) -> None:
+        service, self._service = self._service, None
+        if service is not None:
+            self._statistics = service.statistics()
+            logger.info("played: %s", _in_words(self._statistics))
+
+
+def serve_environment(
+    environment: Any, address: AddressLike = f"127.0.0.1:{PORT}", **options: Any
+) -> None:
+    """Serve an environment of Gymnasium or PettingZoo in real time, until SIGINT or SIGTERM.
+
+    ::
+
+        serve_environment(gymnasium.make("CartPole-v1"), rate=30)
+        serve_environment("mpe2.simple_spread_v3:parallel_env", "0.0.0.0:32322", instances=4)
+
+    Args:
+        environment: as `PerlertServer.add` takes it.
+        address: where the lobby listens.
+        options: `PerlertServer`'s, and those of its method `add`.
+
+    Raises:
+        OSError: the address cannot be listened on.
+        TypeError, ValueError: an argument makes no sense.
+    """
+    PerlertServer(environment, address, **options).serve_forever()
+
+
+@dataclass(frozen=True)
+class _Hosted:
+    """An environment and how often it is served."""
+
+    name: str
+    numbers: range
+    players: int | None
+    decimals: int | None
+    rules: Rules
+    make: Callable[[], Simulation] | None
+    idle: list[Simulation]
+
+    def __str__(self) -> str:
+        numbers = self.numbers
+        last = f" to {numbers[-1]}" if len(numbers) > 1 else ""
+        return f"{self.name}:{numbers[0]}{last} at {self.rules.rate:g} Hz"
+
+    @property
+    def headers(self) -> list[str]:
+        return [f"{self.name}:{number}" for number in self.numbers]
+
+    def fill(self) -> None:
+        """Make as many environments as it takes."""
+        while self.make is not None and len(self.idle) < len(self.numbers):
+            self.idle.append(self.make())
+
+    def close(self) -> None:
+        """Close the environments that wait for their instance; never the user's own."""
+        while self.make is not None and self.idle:
+            self.idle.pop().close()
+
+    def join(self, session: ServerSession) -> list[Any]:
+        """Add the instances to a session, and return them."""
+        slots = [Slot(key, kind) for key, kind in self.idle[0].agents.items()]
+        return [
+            session.add_instance(
+                self.name, number, slots, players=self.players, decimals=self.decimals
+            )
+            for number in self.numbers
+        ]
+
+    def take(self) -> Simulation:
+        """Return an environment for an instance, which closes it."""
+        return self.idle[0] if self.make is None else self.idle.pop()
+
+
+class _Service:
+    """A server on an event loop: what a `LoopThread` runs."""
+
+    def __init__(
+        self,
+        where: Address,
+        rollout: Address,
+        hosted: list[_Hosted],
+        workers: int,
+        settings: ServerSettings,
+        limits: Limits,
+        cipher: DatagramCipher | None,
+    ) -> None:
+        self.address = where
+        self.rollout_address = rollout
+        self._hosted = hosted
+        self._workers = workers
+        self._options: dict[str, Any] = {"limit": limits.datagram, "cipher": cipher}
+        self._session = ServerSession(settings=settings, limits=limits)
+        self._hosts: dict[Any, Host] = {}
+        self._ports: dict[str, DatagramEndpoint] = {}
+        self._pool: ThreadPoolExecutor | None = None
+        self._clock: Clock | None = None
+
+    async def start(self) -> None:
+        """Bind both ports, and open the lobbies."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        session = self._session
+        try:
+            self.address = await self._listen("lobby", self.address, session.lobby)
+            self.rollout_address = await self._listen(
+                "rollout", self.rollout_address, session.rollout
+            )
+            session.rollout_port = self.rollout_address.port
+            if self._workers:
+                self._pool = ThreadPoolExecutor(self._workers, "rlwire environment")
+            self._open_lobbies()
+        except BaseException:
+            self._close()
+            raise
+
+    async def _listen(self, name: str, where: Address, session: Any) -> Address:
+        port = await serve(where, session, on_events=self._react, **self._options)
+        self._ports[name] = port
+        return port.address
+
+    def _open_lobbies(self) -> None:
+        self._clock = Clock(self._ports["rollout"].flush)
+        for hosted in self._hosted:
+            instances = hosted.join(self._session)
+            for place, instance in enumerate(instances):
+                self._hosts[instance] = Host(
+                    instance,
+                    hosted.take(),
+                    hosted.make,
+                    hosted.rules,
+                    self._clock,
+                    executor=self._pool,
+                    phase=place / len(instances),
+                )
+
+    def _react(self, events: list[Any]) -> None:
+        for event in events:
+            if isinstance(event, Started):
+                # Not now: first the clients are told to start.
+                self._loop.call_soon(self._hosts[event.instance].begin)
+            elif isinstance(event, Registered) and event.previous is None:
+                host = self._hosts[event.instance]
+                logger.info("%s: %s is %s, from %s", host, event.key, event.tag, _of(event.peer))
+            elif isinstance(event, Left):
+                host = self._hosts[event.instance]
+                logger.info("%s: %s has gone, it was %s", host, event.key, _of(event.peer))
+
+    async def stop(self, grace: float) -> None:
+        """End all runs for their clients, close the environments, and free the ports."""
+        try:
+            await asyncio.gather(*(host.stop(grace) for host in self._hosts.values()))
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        if self._clock is not None:
+            self._clock.stop()
+        self._session.close()
+        for port in self._ports.values():
+            port.close()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def ask(self, question: Callable[[], _T]) -> _T:
+        """Call something in the loop's thread, and return what it returns.
+
+        Raises:
+            RuntimeError: the loop has ended.
+        """
+        if threading.get_ident() == self._thread:
+            return question()
+        answer: Future[_T] = Future()
+
+        def call() -> None:
+            try:
+                answer.set_result(question())
+            except BaseException as error:
+                answer.set_exception(error)
+
+        self._loop.call_soon_threadsafe(call)
+        return answer.result(10.0)
+
+    def statistics(self) -> dict[str, Any]:
+        """Return counts, from the loop's thread or when it has ended."""
+        cipher = self._options["cipher"]
+        return {
+            "instances": {str(host): host.statistics() for host in self._hosts.values()},
+            "session": self._session.statistics(),
+            **{name: port.statistics() for name, port in self._ports.items()},
+            "cipher": {} if cipher is None else dict(cipher.dropped),
+        }
+
+    def message(self, text: str) -> None:
+        """Tell something to all clients that are in a lobby."""
+        for instance in self._hosts:
+            if instance.rollout is None:
+                instance.message(text)
+        self._ports["lobby"].flush()
+
+
+def _of(peer: Any) -> str:
+    return str(parse(peer))
+
+
+def _in_words(statistics: dict[str, Any]) -> str:
+    """Return what a log says about statistics: sums over the instances, without zeros."""
+    sums: dict[str, int] = {}
+    for counts in statistics["instances"].values():
+        for name, count in counts.items():
+            sums[name] = sums.get(name, 0) + count
+    session = dict(statistics["session"])
+    sums |= {name: session[name] for name in ("received", "sent", "frames_dropped")}
+    dropped = {**session["dropped"], **statistics["cipher"]}
+    sums |= {f"dropped as {name}": count for name, count in dropped.items()}
+    return ", ".join(f"{name} {count}" for name, count in sums.items() if count) or "nothing"

@@ -1,0 +1,350 @@
+"""Gymnasium's spaces as PERLERT's text, both ways: `SpaceText`.
+
+| space                           | observation                          | action                |
+|---------------------------------|--------------------------------------|-----------------------|
+| Box, MultiDiscrete, MultiBinary | ``0.54,-1``, in C order              | the same              |
+| Discrete                        | ``3``                                | the same              |
+| Text                            | as it is                             | the same              |
+| Dict                            | ``x:0.54,y.left:1,2``: keys, nested  | the values alone, in  |
+|                                 | ones joined by periods               | the space's order:    |
+| Tuple                           | ``0:0.54,1:3``: places from 0        | ``0.54,1,2``          |
+
+Actions have no keys, since they must not contain a colon. Truth values are 1 and 0. Numbers are
+written with as many digits as it takes to read the same number again, unless fewer decimals are
+asked for. Shapes and dtypes do not travel: the reader's space gives them back.
+
+Not here: environments.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlwire.codecs import perlert
+from rlwire.errors import DecodeError, EncodeError, MissingExtra
+from rlwire.limits import DEFAULT, Limits
+
+__all__ = ["SpaceText"]
+
+_FORBIDDEN = frozenset(":;,=")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}").fullmatch
+_NAME = re.compile(r"(?:^|,)([^,:]*):")
+
+
+class SpaceText:
+    """How the values of a space are written.
+
+    Args:
+        space: a `gymnasium.Space`.
+        what: what errors call it, such as ``the observation of 'agent_0'``.
+        named: whether items of a Dict or Tuple have names, as in observations. Without, as in
+            actions, numbers that are not finite are refused, whatever the bounds.
+        limits: a space whose shortest text is longer than `Limits.datagram` is refused.
+
+    Raises:
+        EncodeError: it cannot be written.
+        MissingExtra: Gymnasium is not installed.
+    """
+
+    def __init__(self, space: Any, what: str, *, named: bool, limits: Limits = DEFAULT) -> None:
+        self.space = space
+        self._what = what
+        self._named = named
+        self._kinds = _spaces()
+        self._leaves = list(self._find(space, ""))
+        self._lone = self._leaves[0] if not isinstance(space, self._composite) else None
+        self._by_name = {leaf.name: leaf for leaf in self._leaves}
+        if len(self._by_name) < len(self._leaves):
+            raise EncodeError(f"{what} has two items of the same name: {list(self._by_name)}")
+        least = sum(2 * leaf.size + named * (len(leaf.name) + 1) for leaf in self._leaves) - 1
+        if least > limits.datagram:
+            numbers = sum(leaf.size for leaf in self._leaves)
+            raise EncodeError(
+                f"{what} has {numbers} values, which take at least {least} bytes of text, and the "
+                f"limit datagram={limits.datagram}; send what an agent needs of it, such as "
+                f"features of an image or a much smaller one, or raise the limit: "
+                f"Limits(datagram=...), up to 65507"
+            )
+
+    @property
+    def _composite(self) -> tuple[type, ...]:
+        return self._kinds.Dict, self._kinds.Tuple
+
+    # ---- the way out ----
+
+    def to_wire(self, value: Any) -> str | NDArray[Any]:
+        """Return what a `StepWriter` takes for a value: an array is left to it, and its rounding.
+
+        Raises:
+            EncodeError: the value does not have the structure of the space.
+        """
+        if self._lone is not None:
+            return self._lone.prepare(value)
+        return self.to_text(value)
+
+    def to_text(self, value: Any, decimals: int | None = None) -> str:
+        """Return a value as text, floats with at most so many decimals.
+
+        Raises:
+            EncodeError: the value does not have the structure of the space.
+        """
+        texts = []
+        for leaf, part in zip(self._leaves, self._parts(self.space, value, ""), strict=True):
+            prepared = leaf.prepare(part)
+            if not isinstance(prepared, str):
+                prepared = perlert.array_to_text(prepared, decimals=decimals)
+            named = self._named and self._lone is None
+            texts.append(f"{leaf.name}:{prepared}" if named else prepared)
+        return ",".join(texts)
+
+    # ---- the way back ----
+
+    def from_text(self, text: str | bytes) -> Any:
+        """Return the value that a text is; whether it lies within the space is not asked.
+
+        Raises:
+            DecodeError: it is no text of this space.
+        """
+        if self._lone is not None:
+            return self._lone.read(text)
+        if isinstance(text, bytes):
+            try:
+                text = text.decode()
+            except UnicodeDecodeError as error:
+                raise DecodeError(f"{self._what} is no UTF-8", offset=error.start) from None
+        values = iter(self._read_named(text) if self._named else self._read_bare(text))
+        return self._build(self.space, values)
+
+    def _read_named(self, text: str) -> list[Any]:
+        names = list(_NAME.finditer(text))
+        ends = [match.start() for match in names[1:]] + [len(text)]
+        found: dict[str, Any] = {}
+        for match, end in zip(names, ends, strict=False):  # no name: one end more
+            leaf = self._by_name.get(match[1])
+            if leaf is not None:  # more than we know of does no harm
+                found[match[1]] = leaf.read(text[match.end() : end])
+        missing = [leaf.name for leaf in self._leaves if leaf.name not in found]
+        if missing:
+            raise DecodeError(f"{self._what} has no {missing[0]!r}")
+        return [found[leaf.name] for leaf in self._leaves]
+
+    def _read_bare(self, text: str) -> list[Any]:
+        items = text.split(",")
+        expected = sum(leaf.size for leaf in self._leaves)
+        if len(items) != expected:
+            raise DecodeError(f"{self._what} has {len(items)} values, not {expected}")
+        values = []
+        start = 0
+        for leaf in self._leaves:
+            values.append(leaf.read(",".join(items[start : start + leaf.size])))
+            start += leaf.size
+        return values
+
+    # ---- without a peer ----
+
+    def nothing(self) -> Any:
+        """Return the value of the space that is nearest to zero: doing nothing, if it is an action.
+
+        That is a guess; an environment's 0 may as well mean "to the left".
+        """
+        return self._build(self.space, iter([leaf.nothing() for leaf in self._leaves]))
+
+    # ---- the structure ----
+
+    def _find(self, space: Any, path: str) -> Iterator[_Leaf]:
+        for key, child in self._children(space):
+            if _FORBIDDEN & set(key):
+                raise EncodeError(
+                    f"{self._what} has an item {key!r}, whose name has one of the characters "
+                    f": ; , = that PERLERT keeps for itself"
+                )
+            yield from self._find(child, f"{path}.{key}" if path else key)
+        if not isinstance(space, self._composite):
+            yield self._leaf(space, path)
+
+    def _children(self, space: Any) -> Iterator[tuple[str, Any]]:
+        if isinstance(space, self._kinds.Dict):
+            yield from ((str(key), child) for key, child in space.items())
+        elif isinstance(space, self._kinds.Tuple):
+            yield from ((str(place), child) for place, child in enumerate(space))
+
+    def _parts(self, space: Any, value: Any, path: str) -> Iterator[Any]:
+        kinds = self._kinds
+        if isinstance(space, kinds.Dict):
+            if not isinstance(value, Mapping) or not value.keys() >= set(space):
+                raise EncodeError(f"{self._what}{path} must have the items {list(space)}")
+            for key, child in space.items():
+                yield from self._parts(child, value[key], f"{path}.{key}")
+        elif isinstance(space, kinds.Tuple):
+            if not isinstance(value, (tuple, list)) or len(value) != len(space):
+                raise EncodeError(f"{self._what}{path} must be a tuple of {len(space)} items")
+            for place, child in enumerate(space):
+                yield from self._parts(child, value[place], f"{path}.{place}")
+        else:
+            yield value
+
+    def _build(self, space: Any, values: Iterator[Any]) -> Any:
+        if isinstance(space, self._kinds.Dict):
+            return {key: self._build(child, values) for key, child in space.items()}
+        if isinstance(space, self._kinds.Tuple):
+            return tuple(self._build(child, values) for child in space)
+        return next(values)
+
+    def _leaf(self, space: Any, path: str) -> _Leaf:
+        kinds = self._kinds
+        what = f"{self._what}, {path}" if path else self._what
+        if isinstance(space, kinds.Text):
+            return _TextLeaf(space, path, what)
+        if isinstance(space, kinds.Discrete):
+            return _Integer(space, path, what)
+        known = (kinds.Box, kinds.MultiDiscrete, kinds.MultiBinary)
+        if isinstance(space, known) and space.dtype.kind in "biuf":
+            return _Array(space, path, what, finite=not self._named)
+        raise EncodeError(
+            f"{what} is of the space {space}, which has no text; wrap the environment so that it "
+            f"is a Box, Discrete, MultiDiscrete, MultiBinary, Text, Dict or Tuple"
+        )
+
+
+class _Leaf(Protocol):
+    """One array, number or text; `size` is how many values it has between commas."""
+
+    name: str
+    size: int
+
+    def prepare(self, value: Any) -> str | NDArray[Any]:
+        """Return the text, or an array for the codec to write."""
+
+    def read(self, text: str | bytes) -> Any:
+        """Return the value."""
+
+    def nothing(self) -> Any:
+        """Return the value nearest to zero."""
+
+
+class _Array:
+    def __init__(self, space: Any, name: str, what: str, *, finite: bool) -> None:
+        self.name = name
+        self._finite = finite
+        self.size = math.prod(space.shape)
+        self._space = space
+        self._what = what
+        self._shape = tuple(space.shape)
+        self._dtype = np.dtype(space.dtype)
+        # What the codec writes and reads; a float16 is a float32 as well, a bool a small integer.
+        kind = {"b": np.uint8, "f": np.float32 if self._dtype.itemsize <= 4 else np.float64}
+        self._wire = np.dtype(kind.get(self._dtype.kind, self._dtype))
+
+    def prepare(self, value: Any) -> NDArray[Any]:
+        if not (type(value) is np.ndarray and value.dtype == self._wire):
+            value = self._convert(value)
+        if value.shape != self._shape:
+            raise EncodeError(f"{self._what} must have shape {self._shape}, not {value.shape}")
+        array: NDArray[Any] = value
+        return array
+
+    def _convert(self, value: Any) -> NDArray[Any]:
+        try:
+            array = np.asarray(value)
+        except ValueError as error:  # such as a jagged list
+            raise EncodeError(f"{self._what} is no array: {error}") from None
+        with np.errstate(all="ignore"):
+            wanted = array.astype(self._wire) if array.dtype.kind in "biuf" else None
+        exact = array.dtype.kind in "biu" and self._wire.kind in "iu"
+        if wanted is None or not (
+            (wanted == array).all() if exact else np.can_cast(array.dtype, self._wire, "same_kind")
+        ):
+            raise EncodeError(f"{self._what} must be of {self._dtype}, not of {array.dtype}")
+        return wanted
+
+    def read(self, text: str | bytes) -> NDArray[Any]:
+        array = perlert.text_to_array(text, self._wire, shape=self._shape)
+        if self._finite and self._wire.kind == "f" and not np.isfinite(array).all():
+            raise DecodeError(f"{self._what} has numbers that are not finite")
+        return array if self._wire == self._dtype else array.astype(self._dtype)
+
+    def nothing(self) -> NDArray[Any]:
+        space = self._space
+        if hasattr(space, "nvec"):
+            low, high = space.start, space.start + space.nvec - 1
+        else:
+            low, high = getattr(space, "low", 0), getattr(space, "high", 1)
+        return np.asarray(np.clip(np.zeros(self._shape), low, high)).astype(self._dtype)
+
+
+class _Integer:
+    size = 1
+
+    def __init__(self, space: Any, name: str, what: str) -> None:
+        self.name = name
+        self._space = space
+        self._what = what
+
+    def prepare(self, value: Any) -> str:
+        if isinstance(value, np.ndarray) and value.shape == ():
+            value = value[()]
+        if not isinstance(value, (int, np.integer)):
+            raise EncodeError(f"{self._what} must be an integer, not {value!r}")
+        return str(int(value))
+
+    def read(self, text: str | bytes) -> Any:
+        found = _INTEGER(text.decode("utf-8", "replace") if isinstance(text, bytes) else text)
+        if found is None:
+            raise DecodeError(f"{self._what} must be an integer, not {text[:40]!r}")
+        try:
+            return self._space.dtype.type(int(found[0]))
+        except OverflowError:
+            raise DecodeError(f"{self._what} is too large: {found[0]}") from None
+
+    def nothing(self) -> Any:
+        low = int(self._space.start)
+        return self._space.dtype.type(min(max(0, low), low + int(self._space.n) - 1))
+
+
+class _TextLeaf:
+    size = 1
+
+    def __init__(self, space: Any, name: str, what: str) -> None:
+        self.name = name
+        self._space = space
+        self._what = what
+        if _FORBIDDEN & set(space.characters):
+            raise EncodeError(
+                f"{what} is text that may have one of the characters : ; , = in it, which PERLERT "
+                f"keeps for itself; give its space another charset"
+            )
+
+    def prepare(self, value: Any) -> str:
+        if not isinstance(value, str):
+            raise EncodeError(f"{self._what} must be text, not a {type(value).__name__}")
+        if _FORBIDDEN & set(value):
+            raise EncodeError(f"{self._what} has one of the characters : ; , = in it: {value!r}")
+        return value
+
+    def read(self, text: str | bytes) -> str:
+        if isinstance(text, str):
+            return text
+        try:
+            return text.decode()
+        except UnicodeDecodeError as error:
+            raise DecodeError(f"{self._what} is no UTF-8", offset=error.start) from None
+
+    def nothing(self) -> str:
+        first: str = self._space.character_list[0]
+        return first * int(self._space.min_length)
+
+
+def _spaces() -> Any:
+    try:
+        from gymnasium import spaces
+    except ModuleNotFoundError as error:
+        if error.name != "gymnasium":
+            raise
+        raise MissingExtra("gymnasium", "gym") from None
+    return spaces

@@ -1,0 +1,264 @@
+"""`Client` against a server in this process."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from rlwire.adapters.perlert import Client, ClientSettings
+from rlwire.adapters.perlert.client import describe
+from rlwire.codecs.perlert import AgentSlot, text_to_array
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    EncodeError,
+    LocalProtocolError,
+    PeerError,
+)
+from rlwire.sessions.perlert_client import State
+
+QUICK = ClientSettings(first_wait=0.02, timeout=0.3)
+
+
+def test_from_the_lobby_to_done(worlds, serving):
+    server = serving(lambda: worlds.Walk(length=10))
+    with Client(server.address, "Walk:0", tag="walker") as client:
+        assert client.lobby() == (AgentSlot("agent0", True, "agent", "cpu", True),)
+        assert client.state is State.IDLE
+        assert client.register() == "agent0"
+        assert client.key == "agent0"
+        client.ready()
+        assert client.wait_start(5) == "agent0"
+        assert client.slots[0].tag == "walker"
+        frame = client.frame(5)
+        assert frame.step == 0
+        client.act(2)
+        frames = [frame]
+        while not frames[-1].done:
+            frames += client.frames(5)
+        assert [each.step for each in frames] == list(range(11))
+        assert text_to_array(frames[-1].observation)[0] > 0
+        with pytest.raises(LocalProtocolError, match="the run is over"):
+            client.frame(1)
+        with pytest.raises(LocalProtocolError):
+            client.act(1)
+        counts = client.statistics()
+        assert counts["frames"] == 11
+        assert counts["sent"] > 3
+        port = client._connection.sock.address.port
+        client.register("agent0")
+        client.ready()
+        client.wait_start(5)
+        assert client.frame(5).step == 0
+        assert client._connection.sock.address.port == port
+
+
+@pytest.mark.parametrize(
+    ("action", "text"),
+    [
+        ("go", "go"),
+        (b"go", "go"),
+        (1, "1"),
+        (np.int64(2), "2"),
+        (0.5, "0.5"),
+        ([1, 2.5], "1,2.5"),
+        (np.float32([0.1, 2]), "0.1,2"),
+    ],
+)
+def test_what_actions_look_like(worlds, serving, begin, action, text, caplog):
+    caplog.set_level("DEBUG", "rlwire.adapters.perlert.runs")
+
+    class Listening(worlds.Walk):
+        pass
+
+    texts = []
+    server = serving(
+        lambda: Listening(length=10**6), rate=1000, action_names={text: np.int64(2)}, name="Walk"
+    )
+    client = begin(server, "Walk")
+    client.wait_start(5)
+    client.act(action)
+    while text_to_array(client.frames(5)[-1].observation)[0] < 0 or not texts:
+        texts.append(text)  # the word is understood: it goes to the right
+    with pytest.raises(EncodeError):
+        client.act("a;b")
+
+
+def test_actions_when_the_last_frame_has_arrived(worlds, serving, begin):
+    """An agent that acts after each frame need not know what has arrived meanwhile."""
+    server = serving(lambda: worlds.Walk(length=5))
+    client = begin(server, "Walk")
+    client.wait_start(5)
+    while client.state is not State.DONE:
+        client._take(client._connection.wait(5))
+    steps = []
+    while True:
+        frame = client.frame(5)
+        steps.append(frame.step)
+        if frame.done:
+            break
+        client.act(1)
+        with pytest.raises(EncodeError):
+            client.act("a;b")
+    assert steps == list(range(6))
+    with pytest.raises(LocalProtocolError, match="the run is over"):
+        client.act(1)
+
+
+def test_slots_that_others_have(worlds, serving):
+    server = serving(worlds.Crowd)
+    with (
+        Client(server.address, "crowd", settings=QUICK, tag="one") as one,
+        Client(server.address, "crowd", settings=QUICK, tag="two") as two,
+        Client(server.address, "crowd", settings=QUICK, tag="three") as three,
+        Client(server.address, "crowd", settings=QUICK, tag="four") as four,
+    ):
+        assert one.register("walker_1") == "walker_1"
+        with pytest.raises(PeerError, match="'walker_1' is taken by 'one'"):
+            two.register("walker_1")
+        assert two.register() == "walker_0"
+        assert three.register() == "walker_2"
+        with pytest.raises(PeerError, match=r"no slot is open: walker_0 is two's, "):
+            four.register()
+        with pytest.raises(PeerError, match="no slot is open"):
+            four.register(wait=0.1)
+        with pytest.raises(DeadlineExceeded, match="no slot 'walker_9'"):
+            four.register("walker_9")
+        with pytest.raises(LocalProtocolError):
+            four.ready()
+        with pytest.raises(LocalProtocolError, match="register, and say ready"):
+            four.wait_start(1)
+        # One who waits gets what becomes free.
+        for client in (one, two, three):
+            client.ready()
+        for client in (one, two, three):
+            client.wait_start(5)
+        assert four.register(wait=5) in ("walker_0", "walker_1", "walker_2")
+
+
+def test_waiting_for_others(worlds, serving):
+    server = serving(worlds.Crowd)
+    with (
+        Client(server.address, "crowd", tag="one") as one,
+        Client(server.address, "crowd", tag="two") as two,
+    ):
+        one.register("walker_0")
+        one.ready()
+        two.register("walker_1")
+        with pytest.raises(
+            DeadlineExceeded,
+            match=r"did not begin, nobody has registered for walker_2; not ready are "
+            r"walker_1 \(two\), within 0.1 s",
+        ):
+            one.wait_start(0.1)
+        # A client that leaves keeps nobody waiting without their knowing why.
+        two.ready()
+        two.close()
+        while next(slot for slot in one.lobby() if slot.key == "walker_1").ready:
+            pass
+
+
+def test_describe():
+    slots = (AgentSlot("a", False, "k", "t", True), AgentSlot("b", False, "k", "u", True))
+    assert describe(slots) == "all are ready"
+    assert describe(()) == "nothing is known of the lobby"
+
+
+def test_no_answer(silent):
+    with Client(silent, "Walk") as client:
+        with pytest.raises(DeadlineExceeded, match=r"Walk:0 at 127.*no lobby information"):
+            client.lobby(0.05)
+        with pytest.raises(DeadlineExceeded, match="no answer to the registration"):
+            client.register("agent0", timeout=0.05)
+    with (
+        Client(silent, "Walk", settings=QUICK) as client,
+        pytest.raises(DeadlineExceeded, match="lobby: "),
+    ):
+        client.lobby()
+
+
+def test_a_server_that_falls_silent(worlds, serving, begin):
+    gate = threading.Event()
+    server = serving(lambda: worlds.Walk(gate=gate), workers=1)
+    client = begin(server, "Walk", settings=QUICK)
+    client.wait_start(5)
+    client.frame(5)
+    with pytest.raises(DeadlineExceeded, match=r"no frame within 0.05 s"):
+        client.frame(0.05)
+    with pytest.raises(DeadlineExceeded, match="rollout: "):
+        client.frame()
+    gate.set()
+
+
+def test_closed_and_not_yet_open(worlds, serving):
+    server = serving(worlds.Walk)
+    client = Client(server.address, "Walk")
+    for _ in range(2):
+        assert client.state is State.CLOSED
+        with pytest.raises(ConnectionClosed, match="is not open"):
+            client.lobby()
+        client.close()
+        with client:
+            with pytest.raises(RuntimeError, match="open already"):
+                client.connect()
+            assert client.lobby()
+            with pytest.raises(LocalProtocolError, match="call wait_start first"):
+                client.frame()
+
+
+@pytest.mark.parametrize(
+    ("address", "instance", "options"),
+    [
+        ("unix:/tmp/x", "a", {}),
+        ("nowhere", "a", {}),
+        ("127.0.0.1:1", "a:b", {}),
+        ("127.0.0.1:1", "a:-1", {}),
+        ("127.0.0.1:1", "a:", {}),
+        ("127.0.0.1:1", "a", {"cipher": b"short"}),
+    ],
+)
+def test_arguments_that_make_no_sense(address, instance, options):
+    with pytest.raises(ValueError, match=r".+"):
+        Client(address, instance, **options)
+
+
+def test_closing_from_another_thread(worlds, serving, begin):
+    client = begin(serving(worlds.Crowd), "crowd")
+    caught = []
+
+    def wait():
+        with Client(client._address, "crowd") as mine:
+            clients.append(mine)
+            mine.register()
+            mine.ready()
+            try:
+                mine.wait_start()
+            except ConnectionClosed as error:
+                caught.append(error)
+
+    clients = []
+    thread = threading.Thread(target=wait)
+    thread.start()
+    worlds.until(lambda: clients and clients[0].state is State.READY)
+    clients[0].close()
+    thread.join()
+    assert len(caught) == 1
+    assert clients[0].state is State.CLOSED
+
+
+def test_another_thread(worlds, serving, begin):
+    client = begin(serving(worlds.Walk), "Walk")
+    caught = []
+
+    def use():
+        try:
+            client.lobby()
+        except LocalProtocolError as error:
+            caught.append(str(error))
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert "belongs to the thread" in caught[0]

@@ -1,0 +1,211 @@
+"""Environments of both kinds as simulations."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rlwire.adapters.perlert.environments import (
+    GymnasiumSimulation,
+    PettingZooSimulation,
+    is_environment,
+    scalars,
+    simulate,
+    simulations_of,
+)
+from rlwire.errors import EncodeError
+from rlwire.limits import Limits
+
+
+def test_gymnasium(worlds):
+    walk = worlds.Walk(length=3, truncate=True)
+    simulation = simulate(walk)
+    assert isinstance(simulation, GymnasiumSimulation)
+    assert simulation.name == "Walk"
+    assert simulation.agents == {"agent0": "agent"}
+    first = simulation.reset(7)["agent0"]
+    assert first.observation.tolist() == [0, 0, 1 / 3]
+    assert (first.reward, first.terminated, first.truncated) == (0.0, False, False)
+    assert walk.seeds == [7]
+    outcome = simulation.step({"agent0": simulation.parse("agent0", "2")})["agent0"]
+    assert outcome.observation.tolist() == [1, 1, 1 / 3]
+    assert outcome.reward == 1.0
+    assert outcome.info["mood"] == "bad"
+    assert simulation.default("agent0") == 0
+    simulation.step({"agent0": 1})
+    assert simulation.step({"agent0": 1})["agent0"].truncated
+    simulation.close()
+    assert walk.closed
+
+
+def test_names():
+    assert simulate(gymnasium.make("CartPole-v1")).name == "CartPole-v1"
+    pole = simulate(
+        gymnasium.make("CartPole-v1"), keys={"agent0": "cart"}, kinds={"cart": "vehicle"}
+    )
+    assert pole.agents == {"cart": "vehicle"}
+
+
+def test_pettingzoo():
+    from mpe2 import simple_tag_v3
+
+    simulation = simulate(simple_tag_v3.parallel_env(num_good=1, num_adversaries=2, max_cycles=4))
+    assert isinstance(simulation, PettingZooSimulation)
+    assert simulation.name == "simple_tag_v3"
+    assert simulation.agents == {
+        "adversary_0": "adversary",
+        "adversary_1": "adversary",
+        "agent_0": "agent",
+    }
+    outcomes = simulation.reset(1)
+    assert outcomes["agent_0"].observation.shape == (12,)
+    assert outcomes["adversary_0"].observation.shape == (14,)
+    actions = {key: simulation.parse(key, "3") for key in simulation.agents}
+    for _ in range(4):
+        outcomes = simulation.step(actions)
+    assert all(outcome.truncated for outcome in outcomes.values())
+    simulation.close()
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_agents_that_end_before_others(worlds, silent):
+    simulation = simulate(worlds.Crowd(silent=silent))
+    simulation.reset(1)
+    actions = {"walker_0": 1, "walker_1": 2, "walker_2": 3}
+    over = []
+    for step in range(1, 6):
+        outcomes = simulation.step(actions)
+        over += [(step, key) for key, outcome in outcomes.items() if outcome.terminated]
+    assert over == [(3, "walker_0"), (4, "walker_1"), (5, "walker_2")]
+    assert outcomes["walker_2"].observation == "actions:0,0,3,step:5"
+
+
+def test_agents_that_vanish_without_a_last_observation(worlds):
+    class Rude(worlds.Crowd):
+        def step(self, actions):
+            seen, *rest = super().step(actions)
+            return {name: seen[name] for name in self.agents}, *rest
+
+    simulation = simulate(Rude())
+    simulation.reset(1)
+    actions = {"walker_0": 1, "walker_1": 2, "walker_2": 3}
+    outcomes = [simulation.step(actions) for _ in range(3)][-1]
+    assert outcomes["walker_0"].terminated
+    assert outcomes["walker_0"].observation == "actions:1,2,3,step:2"
+
+
+def test_actions_that_are_none(worlds):
+    simulation = simulate(worlds.Walk())
+    for text in ("", "3", "-1", "left", "1.5", "1,2", "nan"):
+        with pytest.raises(ValueError, match=r".+"):
+            simulation.parse("agent0", text)
+    pendulum = simulate(gymnasium.make("Pendulum-v1"))
+    assert pendulum.parse("agent0", "1.25").tolist() == [1.25]
+    for text in ("2.5", "inf", "nan", "1,1"):
+        with pytest.raises(ValueError, match=r".+"):
+            pendulum.parse("agent0", text)
+
+
+def test_infinity_is_no_action():
+    class Boundless(gymnasium.Env):
+        observation_space = action_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+
+    simulation = simulate(Boundless())
+    assert simulation.parse("agent0", "1e300").tolist() == [1e300]
+    for text in ("inf", "-inf", "nan", "1e999"):
+        with pytest.raises(ValueError, match=r".+"):
+            simulation.parse("agent0", text)
+
+
+def test_words_for_actions(worlds):
+    simulation = simulate(worlds.Walk(), action_names=["left", "stay", "right"])
+    assert [simulation.parse("agent0", text) for text in ("left", "right", "1")] == [0, 2, 1]
+    simulation = simulate(worlds.Walk(), action_names={"go": np.int64(2)})
+    assert simulation.parse("agent0", "go") == 2
+    for names in (["a", "b", "c", "d"], {"x": np.int64(9)}, {"a:b": np.int64(1)}):
+        with pytest.raises(EncodeError):
+            simulate(worlds.Walk(), action_names=names)
+
+
+def test_what_is_no_name_for_an_agent(worlds):
+    class Odd(worlds.Crowd):
+        def __init__(self):
+            super().__init__(1)
+            self.possible_agents = ["a:b"]
+
+    with pytest.raises(EncodeError, match=r"keys=\{'a:b'"):
+        simulate(Odd())
+    assert simulate(Odd(), keys={"a:b": "a-b"}).agents == {"a-b": "a-b"}
+    with pytest.raises(ValueError, match="keys: there is no agent 'nobody'"):
+        simulate(Odd(), keys={"nobody": "x"})
+    with pytest.raises(ValueError, match="kinds: there is no agent 'nobody'"):
+        simulate(worlds.Crowd(), kinds={"nobody": "x"})
+    with pytest.raises(EncodeError, match="same key"):
+        simulate(worlds.Crowd(2), keys={"walker_0": "walker_1"})
+
+
+def test_what_is_no_environment(worlds):
+    from mpe2 import simple_spread_v3
+
+    with pytest.raises(TypeError, match="aec_to_parallel"):
+        simulate(simple_spread_v3.env())
+    with pytest.raises(TypeError, match="vector of environments"):
+        simulate(gymnasium.make_vec("CartPole-v1", num_envs=2))
+    with pytest.raises(TypeError, match="is no environment"):
+        simulate(3)
+    assert is_environment(worlds.Walk())
+    assert is_environment(worlds.Crowd())
+    assert not is_environment(worlds.Walk)
+
+
+def test_images_are_refused_with_advice():
+    class Camera(gymnasium.Env):
+        observation_space = spaces.Box(0, 255, (84, 84, 3), np.uint8)
+        action_space = spaces.Discrete(2)
+
+    with pytest.raises(EncodeError, match=r"datagram=1200.*features of an image"):
+        simulate(Camera())
+    with pytest.raises(EncodeError, match="datagram=30000"):
+        simulate(Camera(), limits=Limits(datagram=30000))
+
+
+def test_where_environments_come_from(worlds):
+    walk = worlds.Walk()
+    simulation, make = simulations_of(walk)
+    assert make is None
+    assert simulation.reset(1)["agent0"].seen is not None
+    simulation, make = simulations_of(worlds.Walk, {"length": 2})
+    assert make is not None
+    assert make() is not simulation
+    simulation, make = simulations_of("gym:CartPole-v1", {"max_episode_steps": 7})
+    assert simulation.name == "CartPole-v1"
+    simulation, make = simulations_of("mpe2.simple_spread_v3:parallel_env", {"N": 2})
+    assert list(simulation.agents) == ["agent_0", "agent_1"]
+    assert simulations_of(simulation) == (simulation, None)
+    with pytest.raises(ValueError, match="this one is made"):
+        simulations_of(walk, {"length": 3})
+    with pytest.raises(TypeError, match="is no environment"):
+        simulations_of(3)
+
+
+def test_what_cannot_be_played_is_closed(worlds):
+    made = []
+
+    def make():
+        made.append(worlds.Walk())
+        made[0].observation_space = spaces.Sequence(spaces.Discrete(2))
+        return made[0]
+
+    with pytest.raises(EncodeError):
+        simulations_of(make)
+    assert made[0].closed
+
+
+def test_scalars():
+    info = {
+        **{"a": 1, "b": 2.5, "c": True, "d": "word", 5: np.float32(0.5), "e": np.int64(7)},
+        **{"x": [1], "y": object(), "z": "a;b", "k:": 1, "n": None, "m": np.zeros(2)},
+    }
+    assert scalars(info) == {"a": 1, "b": 2.5, "c": True, "d": "word", "5": 0.5, "e": 7}

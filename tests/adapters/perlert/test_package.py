@@ -1,0 +1,24 @@
+"""What the package offers, and what it takes to import it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from rlwire.adapters import perlert
+
+
+def test_all_names_are_there():
+    for name in perlert.__all__:
+        assert getattr(perlert, name) is not None, name
+
+
+def test_it_needs_no_extra(tmp_path):
+    program = "import json, sys, rlwire.adapters.perlert; print(json.dumps(list(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    loaded = {name.partition(".")[0] for name in json.loads(done.stdout)}
+    assert "numpy" in loaded
+    assert not loaded & {"gymnasium", "pettingzoo", "cryptography", "grpc", "dm_env", "pygame"}

@@ -1,0 +1,331 @@
+"""`RemoteEnvironment`: Gymnasium's interface over a server in this process."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import time
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
+
+from rlwire.adapters.perlert import Client, ClientSettings, RemoteEnvironment, ServerSettings
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    DecodeError,
+    EncodeError,
+    LocalProtocolError,
+    PeerError,
+)
+from rlwire.limits import Limits
+
+QUICK = ClientSettings(first_wait=0.02, timeout=0.5)
+
+
+@pytest.fixture
+def remote():
+    """Makes environments, and closes them."""
+    made = []
+
+    def make(server, header, **options):
+        made.append(RemoteEnvironment(server.address, header, **{"timeout": 5.0, **options}))
+        return made[-1]
+
+    yield make
+    for env in made:
+        env.close()
+
+
+def play(env, action):
+    """Play an episode and return its steps."""
+    observation, info = env.reset()
+    steps = [(observation, 0.0, False, False, info)]
+    while not (steps[-1][2] or steps[-1][3]):
+        steps.append(env.step(action))
+    return steps
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+def test_episodes(worlds, serving, remote, truncate):
+    walks = []
+    server = serving(lambda: walks.append(worlds.Walk(length=15, truncate=truncate)) or walks[0])
+    env = remote(server, "Walk", like=walks[0])
+    assert env.observation_space == worlds.Walk.observation_space
+    for _ in range(3):
+        steps = play(env, 2)
+        observation, _, terminated, truncated, info = steps[-1]
+        assert (terminated, truncated) == (not truncate, truncate)
+        assert info["step"] == 15
+        assert observation in env.observation_space
+        assert observation[1] == 15
+        assert observation[0] == sum(action - 1 for action in walks[0].actions[-15:])
+        total = sum(np.cumsum([action - 1 for action in walks[0].actions[-15:]]))
+        assert math.isclose(sum(step[1] for step in steps), total)
+        assert info["extra"]["total"] == total
+        numbers = [step[4]["step"] for step in steps]
+        assert numbers == sorted(set(numbers))
+        skipped = sum(step[4]["skipped"] for step in steps)
+        assert len(steps) - 1 + skipped + numbers[0] == 15
+        assert all(0 <= step[4]["age"] < 1 for step in steps)
+        assert {info["duplicates"], info["late"]} == {0}
+        with pytest.raises(LocalProtocolError, match=r"call reset\(\) first"):
+            env.step(1)
+    assert len(walks[0].seeds) == 3
+
+
+def test_the_world_does_not_wait(worlds, serving, remote):
+    """An agent that thinks for long gets the newest observation, and all rewards."""
+    walks = []
+    server = serving(lambda: walks.append(worlds.Walk(length=60)) or walks[0])
+    env = remote(server, "Walk", like=walks[0])
+    env.reset()
+    time.sleep(0.1)  # twenty steps
+    observation, reward, *_, info = env.step(0)
+    assert info["step"] >= 15
+    assert info["skipped"] >= 14
+    assert observation[1] == info["step"]
+    assert reward == sum(np.cumsum([action - 1 for action in walks[0].actions[: info["step"]]]))
+    assert info["age"] < 1.0
+
+
+def test_rewards_without_totals(worlds, serving, remote):
+    walks = []
+    server = serving(
+        lambda: walks.append(worlds.Walk(length=40, truncate=True)) or walks[0], totals=False
+    )
+    env = remote(server, "Walk", like=walks[0])
+    _, info = env.reset()
+    assert "extra" not in info
+    time.sleep(0.05)
+    rewards = 0.0
+    over = False
+    while not over:
+        _, reward, terminated, truncated, info = env.step(2)
+        rewards += reward
+        over = terminated or truncated
+    assert terminated  # nothing says that it was a truncation
+    assert rewards == sum(np.cumsum([action - 1 for action in walks[0].actions]))
+
+
+def test_no_reward_is_lost_with_frames_that_are_not_sent(worlds, serving, remote):
+    walks = []
+    server = serving(
+        lambda: walks.append(worlds.Walk(length=60)) or walks[0],
+        settings=ServerSettings(frames_per_second=5, gather=0.01),
+    )
+    env = remote(server, "Walk", like=walks[0])
+    steps = play(env, 2)
+    assert len(steps) < 30
+    total = sum(np.cumsum([action - 1 for action in walks[0].actions]))
+    assert sum(step[1] for step in steps) == total
+
+
+def test_without_waiting(worlds, serving, remote):
+    gate = threading.Event()
+    server = serving(lambda: worlds.Walk(gate=gate, length=3), workers=1)
+    env = remote(server, "Walk", like=worlds.Walk(), wait=False)
+    first, info = env.reset()
+    begun = time.monotonic()
+    again, reward, terminated, truncated, later = env.step(2)
+    assert time.monotonic() - begun < 1.0
+    assert again is first
+    assert (reward, terminated, truncated) == (0.0, False, False)
+    assert later["step"] == info["step"]
+    assert later["skipped"] == 0
+    assert later["age"] >= info["age"]
+    gate.set()
+    over = False
+    while not over:
+        *_, over, _, info = env.step(2)
+    assert info["step"] == 3
+    with pytest.raises(LocalProtocolError):
+        env.step(2)
+
+
+def test_a_run_that_is_over_at_once(worlds, serving, remote):
+    """Its only frame is the last: `reset` returns the observation, `step` the end."""
+    server = serving(worlds.Walk, make_with={"fail": 0, "failures": 1})
+    env = remote(server, "Walk", observation_space=spaces.Text(9, min_length=0),
+                 action_space=spaces.Discrete(3))  # fmt: skip
+    observation, _ = env.reset()
+    assert observation == ""
+    observation, reward, terminated, truncated, info = env.step(1)
+    assert (observation, reward, terminated, truncated) == ("", 0.0, False, True)
+    assert info["extra"]["error"] is True
+    with pytest.raises(LocalProtocolError):
+        env.step(1)
+
+
+def test_reset_in_the_middle_waits_for_the_end(worlds, serving, remote):
+    walks = []
+    server = serving(lambda: walks.append(worlds.Walk(length=30)) or walks[0])
+    env = remote(server, "Walk", like=walks[0])
+    env.reset()
+    env.step(2)
+    _, info = env.reset()
+    assert info["step"] < 20
+    assert len(walks[0].seeds) == 2
+    assert len(walks[0].actions) >= 30
+
+
+def test_a_run_that_does_not_end(worlds, serving, remote):
+    server = serving(lambda: worlds.Walk(length=10**9))
+    env = remote(server, "Walk", like=worlds.Walk(), start_timeout=0.1)
+    env.reset()
+    with pytest.raises(DeadlineExceeded, match="no way to end one"):
+        env.reset()
+
+
+def test_several_players(worlds, serving, remote):
+    """Each in a thread of its own; who is done early waits for the next run."""
+    server = serving(worlds.Crowd, rate=100)
+    ends = {}
+
+    def live(number):
+        key = f"walker_{number}"
+        env = remote(server, "crowd", like=worlds.Crowd(), agent=key, tag=key)
+        ends[key] = [play(env, np.array(number))[-1] for _ in range(2)]
+
+    threads = [threading.Thread(target=live, args=[number]) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number in range(3):
+        for observation, _, terminated, _, info in ends[f"walker_{number}"]:
+            assert terminated
+            assert info["step"] == number + 3
+            assert observation["step"] == number + 3
+            assert observation["actions"].dtype == np.int64
+
+
+def test_who_is_missing(worlds, serving, remote):
+    server = serving(worlds.Crowd)
+    env = remote(server, "crowd", like=worlds.Crowd(), agent="walker_1", start_timeout=0.2)
+    with pytest.raises(DeadlineExceeded, match="nobody has registered for walker_0, walker_2"):
+        env.reset()
+    other = remote(
+        server, "crowd", like=worlds.Crowd(), agent="walker_1", start_timeout=0.3, settings=QUICK
+    )
+    with pytest.raises(PeerError, match="taken by"):
+        other.reset()
+
+
+def test_another_slot_if_ones_own_is_gone(worlds, serving, remote, begin):
+    server = serving(worlds.Crowd, players=1)
+    env = remote(server, "crowd", like=worlds.Crowd(), start_timeout=1.0)
+    for _ in range(2):
+        play(env, np.array(1))
+        assert env._key == "walker_0"
+    with Client(server.address, "crowd", tag="other") as other:
+        other.register("walker_0")
+        with pytest.raises(DeadlineExceeded, match=r"not ready are walker_0 \(other\)"):
+            env.reset()
+        assert env.client.key == "walker_1"
+
+
+def test_spaces_from_names(serving, remote):
+    server = serving("gym:CartPole-v1", rate=50)
+    env = remote(server, "CartPole-v1", like="CartPole-v1")
+    made = gymnasium.make("CartPole-v1")
+    assert (env.observation_space, env.action_space) == (made.observation_space, made.action_space)
+    env.reset()
+    observation, *_ = env.step(env.action_space.sample())
+    assert observation.dtype == np.float32
+    env = remote(server, "CartPole-v1", like="mpe2.simple_tag_v3:parallel_env", agent="agent_0")
+    assert env.observation_space.shape == (14,)
+    env = remote(server, "CartPole-v1", like="mpe2.simple_tag_v3:parallel_env")
+    assert env.observation_space.shape == (16,)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"observation_space": spaces.Discrete(2)},
+        {"like": "CartPole-v1", "action_space": spaces.Discrete(2)},
+    ],
+)
+def test_spaces_that_are_missing(options):
+    with pytest.raises(TypeError, match=r"spaces|observation_space"):
+        RemoteEnvironment("127.0.0.1:1", "x", **options)
+
+
+def test_observations_and_rewards_of_another_kind(worlds, serving, remote):
+    server = serving(lambda: worlds.Walk(length=10))
+    env = remote(
+        server, "Walk", observation_space=spaces.Box(0, 1, (4,)), action_space=spaces.Discrete(3)
+    )
+    with pytest.raises(DecodeError):
+        env.reset()
+
+
+def test_actions_outside_the_space(worlds, serving, remote):
+    server = serving(lambda: worlds.Walk(length=10**6))
+    env = remote(server, "Walk", like=worlds.Walk())
+    env.reset()
+    for action in (3, -1, 0.5, "left", [1, 2]):
+        with pytest.raises(EncodeError):
+            env.step(action)
+    assert server.statistics()["session"]["actions"] == 0
+
+
+def test_closing(worlds, serving, remote):
+    env = remote(serving(worlds.Walk), "Walk", like=worlds.Walk())
+    env.reset()
+    env.close()
+    env.close()
+    with pytest.raises(ConnectionClosed):
+        env.step(1)
+    with pytest.raises(ConnectionClosed):
+        env.reset()
+
+
+def test_a_cipher_and_larger_datagrams(worlds, serving, remote):
+    key = bytes(range(32))
+    limits = Limits(datagram=9000)
+    server = serving(lambda: worlds.Walk(length=5), cipher=key, limits=limits)
+    env = remote(server, "Walk", like=worlds.Walk(), cipher=key, limits=limits)
+    assert play(env, 1)[-1][4]["step"] == 5
+    assert key.hex() not in repr(env.spec)
+    assert str(key) not in repr(env.spec)
+
+
+def test_gymnasium_s_own_checker(worlds, serving, remote, recwarn):
+    """All of it, with `spec.nondeterministic`: a seed does not reach the server."""
+    server = serving(lambda: worlds.Walk(length=4))
+    env = remote(server, "Walk", like=worlds.Walk())
+    check_env(env)
+    assert env.render_mode is None
+    assert env.metadata == {"render_modes": []}
+    texts = {str(warning.message) for warning in recwarn}
+    # Of the spaces that were asked for.
+    assert all("infinity" in text for text in texts), texts
+
+
+def test_wrappers(worlds, serving, remote):
+    server = serving(lambda: worlds.Walk(length=8))
+    env = gymnasium.wrappers.TimeLimit(remote(server, "Walk", like=worlds.Walk()), 1000)
+    env = gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.wrappers.FlattenObservation(env))
+    for _ in range(2):
+        info = play(env, 1)[-1][4]
+        assert "episode" in info
+    assert env.spec is not None
+
+
+def test_without_gymnasium(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    monkeypatch.delitem(sys.modules, "rlwire.adapters.perlert.remote")
+    from rlwire.adapters import perlert
+    from rlwire.errors import MissingExtra
+
+    monkeypatch.delattr(perlert, "remote", raising=False)
+    with pytest.raises(MissingExtra, match=r"rlwire\[gym\]"):
+        perlert.__getattr__("RemoteEnvironment")
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        perlert.__getattr__("Nothing")
