@@ -12,11 +12,12 @@ and errors are explained in `rlwire.transports.udp_sockets`. A client::
 from __future__ import annotations
 
 import contextlib
-import selectors
+import select
 import socket
 import sys
 import threading
 from collections.abc import Callable
+from math import ceil
 from threading import get_ident
 from time import monotonic
 from types import TracebackType
@@ -46,7 +47,9 @@ __all__ = [
 # Windows does not interrupt a wait for sockets when Ctrl-C is pressed.
 _LONGEST_SLEEP = 0.5 if sys.platform == "win32" else None
 
-# Selectors round to milliseconds; a session that asks for less must not keep the core busy.
+_NEVER = float("inf")
+
+# Polls round to milliseconds; a session that asks for less must not keep the core busy.
 _SHORTEST_SLEEP = 0.001
 
 
@@ -71,10 +74,13 @@ class DatagramConnection:
         self._owner = 0
         self._closed = False
         sock.hear_refusals()
-        self._selector = selectors.DefaultSelector()
         self._wake, self._waker = socket.socketpair()
-        self._selector.register(sock.raw, selectors.EVENT_READ)
-        self._selector.register(self._wake, selectors.EVENT_READ)
+        self._poll: Callable[[int | None], list[Any]] | None = None
+        if hasattr(select, "poll"):  # not on Windows
+            poll = select.poll()
+            for ours in (sock.raw, self._wake):
+                poll.register(ours, select.POLLIN)
+            self._poll = poll.poll
 
     def __enter__(self) -> DatagramConnection:
         return self
@@ -117,26 +123,31 @@ class DatagramConnection:
             LocalProtocolError: it is another thread's.
         """
         self._check()
-        session = self.session
-        until = None if timeout is None else monotonic() + timeout
+        session, sock = self.session, self.sock
+        now = monotonic()
+        until = _NEVER if timeout is None else now + timeout
+        events: list[Any] = []
         while True:
-            now = monotonic()
-            events: list[Any] = []
-            for datagram, peer in self.sock.receive_batch():
-                events += session.receive(datagram, peer, now)
             deadline = session.next_deadline()
             if deadline is not None and deadline <= now:
                 events += session.advance(now)
                 deadline = session.next_deadline()
-            self.sock.send_batch(session.datagrams())
+            sock.send_batch(session.datagrams())
             if events:
                 return events
             if session.closed:
                 raise ConnectionClosed(f"{self._name()}: the session is over")
-            if until is not None and now >= until:
-                return []
-            self._sleep(min(t for t in (until, deadline, float("inf")) if t is not None) - now)
-            self._check()
+            wake = until if deadline is None or until <= deadline else deadline
+            # To ask a socket that has nothing raises an exception, so it is not asked before.
+            if self._sleep(wake - now, 0.0 if until <= now else _SHORTEST_SLEEP):
+                self._check()
+                now = monotonic()
+                for datagram, peer in sock.receive_batch():
+                    events += session.receive(datagram, peer, now)
+            elif until <= now:
+                return events
+            else:
+                now = monotonic()
 
     def flush(self) -> None:
         """Send what the session has to send, without waiting; errors as for `wait`."""
@@ -159,7 +170,6 @@ class DatagramConnection:
                 self._waker.send(b"\0")
 
     def _free(self) -> None:
-        self._selector.close()
         self.sock.close()
         self._wake.close()
         self._waker.close()
@@ -176,11 +186,15 @@ class DatagramConnection:
             self._free()
             raise ConnectionClosed(f"{self._name()}: closed on this side")
 
-    def _sleep(self, seconds: float) -> None:
-        seconds = max(_SHORTEST_SLEEP, seconds)
+    def _sleep(self, seconds: float, least: float) -> bool:
+        """Wait until the socket has something, or another thread closes; False if none has."""
+        seconds = max(least, seconds)
         if _LONGEST_SLEEP is not None:
             seconds = min(seconds, _LONGEST_SLEEP)
-        self._selector.select(None if seconds == float("inf") else seconds)
+        if self._poll is not None:
+            return bool(self._poll(None if seconds == _NEVER else ceil(seconds * 1000)))
+        limit = None if seconds == _NEVER else seconds
+        return bool(select.select([self.sock.raw, self._wake], [], [], limit)[0])
 
     def _name(self) -> str:
         return str(parse(self.sock.remote or self.sock.address))  # type: ignore[arg-type]
