@@ -56,19 +56,15 @@ MODULES = [
 ]
 
 # Those that read or write numbers as text.
-WITH_NUMBERS = {
-    "rlwire.codecs.perlert_decoder",
-    "rlwire.codecs.perlert_encoder",
-    "rlwire.codecs.perlert_text",
-}
+WITH_NUMBERS = {f"rlwire.codecs.perlert_{part}" for part in ("decoder", "encoder", "text")}
 NUMBERS = "rlwire/include/rlwire/numbers.cpp"
 
 link_args = []
 if sys.platform == "win32":
-    c_standard, cxx_standard = "/std:c11", "/std:c++17"
+    c_standard, cxx_standard = ["/std:c11"], ["/std:c++17", "/EHsc"]
     compile_args = ["/Od" if DEBUG else "/O2"]
 else:
-    c_standard, cxx_standard = "-std=c11", "-std=c++17"
+    c_standard, cxx_standard = ["-std=c11"], ["-std=c++17"]
     compile_args = ["-O0" if DEBUG else "-O3", "-Wall", "-Wno-unused-function"]
     compile_args += ["-g", "-UNDEBUG"] if DEBUG else ["-g0"]
     if SANITIZE:
@@ -97,9 +93,7 @@ class BuildCython(build_ext):
         numbers = self.compiler.compile(
             [NUMBERS],
             output_dir=self.build_temp,
-            extra_postargs=[cxx_standard, "/EHsc", *compile_args]
-            if sys.platform == "win32"
-            else [cxx_standard, *compile_args],
+            extra_postargs=[*cxx_standard, *compile_args],
         )
         for extension in self.extensions:
             if extension.name in WITH_NUMBERS:
@@ -117,7 +111,7 @@ setup(
             include_dirs=["rlwire/include", numpy.get_include()],
             depends=[*glob("rlwire/include/rlwire/*.h"), NUMBERS],
             define_macros=macros,
-            extra_compile_args=[c_standard, *compile_args],
+            extra_compile_args=[*c_standard, *compile_args],
             extra_link_args=link_args,
         )
         for name in MODULES

@@ -9,13 +9,10 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp
 
 from rlwire.codecs._glue cimport key_of, raise_fault, text_of
-from rlwire.codecs.perlert_text cimport limits_of
+from rlwire.codecs.perlert_text cimport limits_of, text_of_object
 from rlwire.codecs.perlert_values cimport *
 from rlwire.kernels cimport *
 
-import operator
-
-from rlwire.errors import EncodeError
 from rlwire.limits import DEFAULT
 
 __all__ = ["StepReader", "decode_client_message", "decode_server_message", "peek_header"]
@@ -239,12 +236,13 @@ cdef class StepReader:
     cdef bint _raw
     cdef rlw_perlert_limits _limits
 
-    def __init__(self, str name not None, number, *, limits=DEFAULT, bint raw=False):
+    def __init__(self, name, number, *, limits=DEFAULT, bint raw=False):
         cdef rlw_perlert_limits room
-        if not 0 <= operator.index(number) < 2**63:
-            raise EncodeError(f"{number} is not within 0..2**63 - 1", path="SERVER_INSTANCE_NUMBER")
-        self._name = name.encode()
-        self._number = number
+        cdef rlw_perlert_text text
+        cdef LobbyRequest header = LobbyRequest(name, number)  # it checks both
+        text_of_object(header.name, "SERVER_INSTANCE_NAME", &text)
+        self._name = text.data[:text.size]
+        self._number = <uint64_t> header.number
         self._raw = raw
         self._limits = limits_of(&room, limits)[0]
 

@@ -261,12 +261,16 @@ cdef int _put_value(rlw_writer *w, object value, const Style *style, unsigned re
     return _put_array(w, _array_of(value, field), style, field)
 
 
+cdef frozenset _SCALARS = frozenset((float, int, bool, str, bytes))
+
+
 cdef int _put_mapping(rlw_writer *w, object mapping, const Style *style, str field) except -1:
     cdef bint first = True
     for key, value in mapping.items():
         if not isinstance(key, str):
             raise TypeError(f"a key of {field} must be str, not {type(key).__qualname__}")
-        if isinstance(value, Mapping):
+        # An abstract base class is slow to ask, and nearly all values are numbers or text.
+        if type(value) not in _SCALARS and isinstance(value, Mapping):
             raise EncodeError(f"a mapping inside a mapping has no text: key {key!r}", path=field)
         if not first:
             rlw_put(w, b",", 1)

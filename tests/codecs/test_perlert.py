@@ -571,8 +571,9 @@ def test_step_reader() -> None:
     ):
         with pytest.raises(DecodeError):
             reader.read(wrong)
-    with pytest.raises(EncodeError):
-        StepReader("city", -1)
+    for name, number in (("city", -1), ("\ud800", 0)):
+        with pytest.raises(EncodeError):
+            StepReader(name, number)
 
 
 def test_step_writer() -> None:

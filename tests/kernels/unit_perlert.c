@@ -196,7 +196,7 @@ static void wrong_headers(void) {
     WRONG(client, "city:-7;lobby", RLW_BAD_INTEGER, RLW_PERLERT_AT_NUMBER, 5);
     WRONG(client, "city:+7;lobby", RLW_BAD_INTEGER, RLW_PERLERT_AT_NUMBER, 5);
     WRONG(client, "city:9223372036854775808;lobby", RLW_BAD_INTEGER, RLW_PERLERT_AT_NUMBER, 5);
-    WRONG(client, "city:7x;lobby", RLW_BAD_WORD, RLW_PERLERT_AT_NUMBER, 6);
+    WRONG(client, "city:7x;lobby", RLW_BAD_INTEGER, RLW_PERLERT_AT_NUMBER, 5);
     WRONG(client, "city:7:1:2;lobby", RLW_BAD_WORD, RLW_PERLERT_AT_NUMBER, 6);
     WRONG(client, "city:7", RLW_NEED_MORE, RLW_PERLERT_AT_NUMBER, 6);
     WRONG(client, "city\xFF:7;lobby", RLW_BAD_TEXT, RLW_PERLERT_AT_DATAGRAM, 4);
@@ -251,7 +251,8 @@ static void wrong_servers(void) {
     WRONG(server, "city:7;start=port:", RLW_NEED_MORE, RLW_PERLERT_AT_PORT, 18);
     WRONG(server, "city:7;start=port:0", RLW_BAD_INTEGER, RLW_PERLERT_AT_PORT, 18);
     WRONG(server, "city:7;start=port:65536", RLW_BAD_INTEGER, RLW_PERLERT_AT_PORT, 18);
-    WRONG(server, "city:7;start=port:5x", RLW_TRAILING, RLW_PERLERT_AT_PORT, 19);
+    WRONG(server, "city:7;start=port:5x", RLW_BAD_INTEGER, RLW_PERLERT_AT_PORT, 18);
+    WRONG(server, "city:7;start=port:5;", RLW_TRAILING, RLW_PERLERT_AT_PORT, 19);
     WRONG(server, "city:7:", RLW_NEED_MORE, RLW_PERLERT_AT_TIMESTAMP, 7);
     WRONG(server, "city:7:1;obs=", RLW_BAD_WORD, RLW_PERLERT_AT_STEP_NUMBER, 8);
     WRONG(server, "city:7:1:;obs=", RLW_BAD_INTEGER, RLW_PERLERT_AT_STEP_NUMBER, 9);

@@ -89,7 +89,8 @@ static inline size_t rlw_count_numbers(const uint8_t *text, size_t size) {
     return count;
 }
 
-/* Reads one number, which ends at `end` or at a comma; NULL if it is none. */
+/* Reads one number, which ends at `end` or at a comma; NULL if it is none. A half is the nearest
+ * one to the nearest double, as NumPy makes it. */
 static inline const uint8_t *rlw_read_number(const uint8_t *p, const uint8_t *end,
                                              rlw_number kind, void *out) {
     static const int64_t least[] = {INT8_MIN, INT16_MIN, INT32_MIN, INT64_MIN};

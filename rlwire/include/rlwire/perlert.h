@@ -191,10 +191,10 @@ static inline uint8_t rlw_perlert_begins(const rlw_cursor *c, const char *word, 
 #define RLW_PERLERT_WORD(c, word) rlw_perlert_word(c, word, sizeof(word) - 1)
 #define RLW_PERLERT_BEGINS(c, word) rlw_perlert_begins(c, word, sizeof(word) - 1)
 
-/* Digits of a number of at most `most`. */
+/* Digits of a number of at most `most`, up to a separator or the end. */
 static inline rlw_status rlw_perlert_integer(rlw_cursor *c, uint64_t most, uint64_t *out) {
     const uint8_t *after = rlw_parse_u64(c->at, c->end, most, out);
-    if (!after) {
+    if (!after || (after < c->end && !rlw_perlert_class(*after))) {
         if (c->at == c->end) return rlw_fail(c, RLW_NEED_MORE, c->at, 1, 0);
         return rlw_fail(c, RLW_BAD_INTEGER, c->at, 0, 0);
     }
