@@ -40,9 +40,19 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_named_tests_exist(page: Path) -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text("utf-8"))
+    assert [
+        f"{file}::{name}"
+        for file, name in named
+        if f"def {name}(" not in (ROOT / file).read_text("utf-8")
+    ] == []
+
+
 def test_readme_examples_run(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     for number, block in enumerate(blocks):
         script = tmp_path / f"example{number}.py"
         script.write_text(block, "utf-8")
@@ -77,7 +87,7 @@ def test_options_exist(tmp_path: Path) -> None:
             timeout=60,
             check=True,
         ).stdout
-        for command in ((), ("bench",), ("serve", "rlx"))
+        for command in ((), ("bench",), ("serve", "rlx"), ("serve", "perlert"))
     )
     for page in PAGES:
         for line in re.findall(r"`(rlwire [^`]+)`", page.read_text("utf-8")):

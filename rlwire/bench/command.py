@@ -9,14 +9,13 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from rlwire.bench import plot, report
 from rlwire.bench.machine import machine, versions
 from rlwire.bench.payloads import PAYLOADS, Payload, record
 from rlwire.bench.processes import BenchError, allowed_cores, pin
-from rlwire.bench.provider import Cores, Provider, Row
+from rlwire.bench.provider import Cores, LeftOut, Provider, Row
 from rlwire.bench.providers import PROVIDERS, load
 from rlwire.bench.runner import Result, measure
 from rlwire.errors import MissingExtra
@@ -79,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
             a protocol needs that was asked for.
     """
     results: list[Result] = []
+    left_out: list[LeftOut] = []
     if args.plot is not None:
         plot.require()
     for path in (args.json, args.plot):
@@ -88,17 +88,17 @@ def run(args: argparse.Namespace) -> int:
     before = allowed_cores()
     try:
         pin(cores.client)
-        seconds = _measure(args, cores, results)
+        seconds = _measure(args, cores, results, left_out)
     except KeyboardInterrupt:
         sys.stderr.write("rlwire: interrupted\n")
         return INTERRUPTED
     except BaseException:
         if results:
-            report.show(_outcome(args.pin, math.nan, results), sys.stdout)
+            report.show(_outcome(args.pin, math.nan, results, left_out), sys.stdout)
         raise
     finally:
         pin(before if cores.client else None)
-    outcome = _outcome(args.pin, seconds, results)
+    outcome = _outcome(args.pin, seconds, results, left_out)
     report.show(outcome, sys.stdout)
     if args.json is not None:
         args.json.write_text(json.dumps(report.as_json(outcome), indent=2) + "\n", "utf-8")
@@ -107,7 +107,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _measure(args: argparse.Namespace, cores: Cores, results: list[Result]) -> float:
+def _measure(
+    args: argparse.Namespace, cores: Cores, results: list[Result], left_out: list[LeftOut]
+) -> float:
     """Measure row after row into `results`; returns the seconds each had."""
     providers = _providers(args.protocol)
     names = list(dict.fromkeys(args.payload or PAYLOADS))
@@ -117,7 +119,13 @@ def _measure(args: argparse.Namespace, cores: Cores, results: list[Result]) -> f
         for name in names:
             tick(f"recording {name}", 0.0)
             payloads.append(record(name))
-        rows: Sequence[Row] = [row for each in providers for row in each.rows(payloads, cores)]
+        rows: list[Row] = []
+        for each in providers:
+            for row in each.rows(payloads, cores):
+                if isinstance(row, LeftOut):
+                    left_out.append(row)
+                else:
+                    rows.append(row)
         seconds = args.seconds or min(ROW_SECONDS, RUN_SECONDS / max(1, len(rows)))
         for number, row in enumerate(rows):
             label = f"{row.protocol}, {row.payload.name}"
@@ -142,9 +150,11 @@ def _providers(asked: list[str] | None) -> list[Provider]:
     return providers
 
 
-def _outcome(pinning: str, seconds: float, results: list[Result]) -> report.Run:
+def _outcome(
+    pinning: str, seconds: float, results: list[Result], left_out: list[LeftOut]
+) -> report.Run:
     packages = versions("rlwire", "numpy", "grpcio", "gymnasium", "ale-py")
-    return report.Run(packages, machine(), pinning, seconds, results)
+    return report.Run(packages, machine(), pinning, seconds, results, left_out)
 
 
 def _cores(pinning: str) -> Cores:

@@ -1,8 +1,8 @@
 """The floor: a raw blocking socket exchange of given byte counts, nothing decoded.
 
-What the socket, the kernel and two Python processes cost with no protocol at all. The server
-answers a request of `request_bytes` with `reply_bytes`, and then, with `read_back`, one of
-`ASK_BYTES` with the request it got before: the client compares that untimed, as it does with a
+What the socket, the kernel and two Python processes cost with no protocol at all, over TCP or UDP.
+The server answers a request of `request_bytes` with `reply_bytes`, and then, with `read_back`, one
+of `ASK_BYTES` with the request it got before: the client compares that untimed, as it does with a
 protocol's row, so that the timed exchanges of both stand in the same surroundings.
 
 Not here: any protocol; which byte counts.
@@ -17,7 +17,7 @@ from types import TracebackType
 from rlwire.bench.processes import BenchError, ServerProcess
 from rlwire.transports.sockets import set_kernel_timeout
 
-__all__ = ["ASK_BYTES", "Floor", "serve"]
+__all__ = ["ASK_BYTES", "Floor", "serve", "serve_datagrams"]
 
 ASK_BYTES = 16
 READ_SECONDS = 10.0
@@ -60,6 +60,25 @@ def serve(
                     peer.sendall(request)
 
 
+def serve_datagrams(
+    report: Callable[[tuple[str, int]], None],
+    request_bytes: int,
+    reply_bytes: int,
+    read_back: bool,
+) -> None:
+    """The same over UDP, for any number of clients that take turns."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        report(server.getsockname())
+        reply = bytes(reply_bytes)
+        while True:
+            request, peer = server.recvfrom(request_bytes)
+            server.sendto(reply, peer)
+            if read_back:
+                _ask, peer = server.recvfrom(ASK_BYTES)
+                server.sendto(request, peer)
+
+
 class Floor:
     """A client of the echo server, and the server's process; a context manager.
 
@@ -68,6 +87,7 @@ class Floor:
         reply_bytes: how many bytes answer each.
         cores: where the server may run; None leaves that to the system.
         read_back: whether a `check` follows each `exchange`; without, there are no checks.
+        datagrams: UDP instead of TCP, each message one datagram.
     """
 
     def __init__(
@@ -77,24 +97,33 @@ class Floor:
         *,
         cores: list[int] | None = None,
         read_back: bool = True,
+        datagrams: bool = False,
     ) -> None:
         self._requests = requests
+        self._datagrams = datagrams
         self._asked = bytes(ASK_BYTES)
         self._reply = memoryview(bytearray(reply_bytes))
         self._back = memoryview(bytearray(len(requests[0])))
         if {len(request) for request in requests} != {len(requests[0])}:
             raise ValueError("the requests of one floor must all have the same size")
         self._server = ServerProcess(
-            "raw echo", serve, len(requests[0]), reply_bytes, read_back, cores=cores
+            "raw echo",
+            serve_datagrams if datagrams else serve,
+            *(len(requests[0]), reply_bytes, read_back),
+            cores=cores,
         )
         self._socket: socket.socket | None = None
 
     def __enter__(self) -> Floor:
         self._server.__enter__()
         try:
-            peer = socket.create_connection(self._server.address, timeout=READ_SECONDS)
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            peer.settimeout(None)  # a timeout in Python costs a poll() per call
+            if self._datagrams:
+                peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                peer.connect(self._server.address)
+            else:
+                peer = socket.create_connection(self._server.address, timeout=READ_SECONDS)
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                peer.settimeout(None)  # a timeout in Python costs a poll() per call
             set_kernel_timeout(peer, socket.SO_RCVTIMEO, READ_SECONDS)
             self._socket = peer
         except BaseException:
@@ -131,9 +160,14 @@ class Floor:
         assert self._socket is not None, "enter the floor first"
         try:
             self._socket.sendall(data)
-            if _fill(self._socket, answer):
+            if self._datagrams:
+                if self._socket.recv_into(answer) == len(answer):
+                    return
+                reason = "the raw echo server answered too little"
+            elif _fill(self._socket, answer):
                 return
-            reason = "the raw echo server closed the connection"
+            else:
+                reason = "the raw echo server closed the connection"
         except BlockingIOError:
             reason = f"the raw echo server did not answer in {READ_SECONDS:.0f} s"
         except OSError as error:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rlwire.bench.payloads import Payload
 from rlwire.bench.processes import BenchError
 
-__all__ = ["Cores", "Mismatch", "Provider", "Row", "array_difference"]
+__all__ = ["Cores", "LeftOut", "Mismatch", "Provider", "Row", "array_difference"]
 
 
 class Mismatch(BenchError):
@@ -31,6 +31,15 @@ class Cores:
 
     client: list[int] | None = None
     server: list[int] | None = None
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A payload that a protocol cannot carry, and why."""
+
+    protocol: str
+    payload: Payload
+    reason: str
 
 
 class Row(Protocol):
@@ -46,6 +55,10 @@ class Row(Protocol):
     @property
     def payload(self) -> Payload:
         """What is sent."""
+
+    @property
+    def datagrams(self) -> bool:
+        """Whether each message is a UDP datagram; else they are in a TCP stream."""
 
     @property
     def requests(self) -> list[bytes]:
@@ -100,8 +113,8 @@ class Provider(Protocol):
     def name(self) -> str:
         """The protocol's name, and the word for ``--protocol``."""
 
-    def rows(self, payloads: Sequence[Payload], cores: Cores) -> Iterator[Row]:
-        """One row for each payload that the protocol can carry, not yet entered."""
+    def rows(self, payloads: Sequence[Payload], cores: Cores) -> Iterator[Row | LeftOut]:
+        """For each payload a row, not yet entered, or why the protocol cannot carry it."""
 
 
 def array_difference(sent: NDArray[Any], state: Any) -> str:

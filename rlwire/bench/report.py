@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from rlwire.bench.provider import LeftOut
 from rlwire.bench.runner import Result
 from rlwire.errors import MissingExtra
 
@@ -32,6 +33,7 @@ class Run:
     pin: str
     seconds: float
     results: Sequence[Result]
+    left_out: Sequence[LeftOut] = ()
 
 
 _COLUMNS = (
@@ -88,7 +90,9 @@ def _notes(run: Run) -> list[str]:
         "Bytes are those on the wire with framing; encode and decode are of the message with the "
         "observation; overhead is p50 over the p50 of a raw socket exchange of as many bytes, "
         "measured in turn.",
-    ]
+        *(f"{each.protocol} cannot carry {each.payload.title}: {each.reason}"
+          for each in run.left_out),
+    ]  # fmt: skip
 
 
 def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
@@ -189,7 +193,7 @@ def as_json(run: Run) -> dict[str, Any]:
     ``pin``, ``seconds`` (for each row), and ``rows``: a list of objects with ``protocol``,
     ``payload``, ``title``, ``request_bytes``, ``reply_bytes``, ``checked``, ``overhead``, and
     ``encode``, ``decode``, ``round_trip``, ``echo``, each ``{"p50", "p99", "count"}`` in
-    microseconds.
+    microseconds. ``left_out``: a list of objects with ``protocol``, ``payload``, ``reason``.
     """
     return {
         "schema": SCHEMA,
@@ -212,5 +216,9 @@ def as_json(run: Run) -> dict[str, Any]:
                 "checked": result.checked,
             }
             for result in run.results
+        ],
+        "left_out": [
+            {"protocol": each.protocol, "payload": each.payload.name, "reason": each.reason}
+            for each in run.left_out
         ],
     }

@@ -76,7 +76,10 @@ def measure(row: Row, seconds: float, cores: Cores, progress: Progress) -> Resul
     Raises:
         BenchError: a server died, or something came back changed.
     """
-    with row, Floor(row.requests, row.reply_bytes, cores=cores.server) as floor:
+    floor = Floor(
+        row.requests, row.reply_bytes, cores=cores.server, datagrams=row.datagrams
+    )  # fmt: skip
+    with row, floor:
         collecting = gc.isenabled()
         gc.disable()
         try:

@@ -50,11 +50,18 @@ def test_a_real_run(tmp_path: Path) -> None:
         (protocol, payload)
         for protocol in ("rlx", "dm_env_rpc")
         for payload in ("cartpole", "pong", "pong-stack")
+    ] + [("perlert", "cartpole")]
+    assert [(each["protocol"], each["payload"]) for each in read["left_out"]] == [
+        ("perlert", "pong"),
+        ("perlert", "pong-stack"),
     ]
+    assert "perlert cannot carry Pong-v5 210x160x3 uint8: 100,800 numbers" in done.stdout
+    table = done.stdout.partition("\n\n")[2].partition("\n\n")[0]
     arrays = {"cartpole": 4 * 4, "pong": 210 * 160 * 3, "pong-stack": 84 * 84 * 4 * 4}
     for row in read["rows"]:
         # The state, and around it command, names, dtype, reward and framing; or the two scalars,
         # UIDs, shapes and lengths, gRPC's prefix and a frame's head for each 16 KiB.
+        # As text, numbers take more than their bytes.
         around = max(row["request_bytes"], row["reply_bytes"]) - arrays[row["payload"]]
         assert 60 < around < 150
         assert 0 < row["encode"]["p50"] <= row["encode"]["p99"]
@@ -62,7 +69,7 @@ def test_a_real_run(tmp_path: Path) -> None:
         assert 0 < row["echo"]["p50"] <= row["echo"]["p99"]
         assert row["overhead"] == pytest.approx(row["round_trip"]["p50"] / row["echo"]["p50"])
         assert row["checked"] >= row["round_trip"]["count"] > 0
-        lines = [line for line in done.stdout.splitlines() if row["title"] in line]
+        lines = [line for line in table.splitlines() if row["title"] in line]
         (line,) = [line for line in lines if line.split()[0] == row["protocol"]]
         assert f"{row['request_bytes']:,}" in line
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")

@@ -20,14 +20,27 @@ def test_exchanges(size: int) -> None:
             floor.check(index)
 
 
+@pytest.mark.parametrize("size", [1, 100, 60_000])
+def test_exchanges_of_datagrams(size: int) -> None:
+    requests = [os.urandom(size) for _ in range(3)]
+    with Floor(requests, 41, datagrams=True) as floor:
+        for index in range(7):
+            floor.exchange(index)
+            floor.check(index)
+    with Floor(requests, 1200, datagrams=True, read_back=False) as floor:
+        for index in range(5):
+            floor.exchange(index)
+
+
 def test_exchanges_without_checks() -> None:
     with Floor([b"abc", b"def"], 2, read_back=False) as floor:
         for index in range(5):
             floor.exchange(index)
 
 
-def test_a_difference_is_seen() -> None:
-    with Floor([b"first", b"other"], 41) as floor:
+@pytest.mark.parametrize("datagrams", [False, True])
+def test_a_difference_is_seen(datagrams: bool) -> None:
+    with Floor([b"first", b"other"], 41, datagrams=datagrams) as floor:
         floor.exchange(0)
         with pytest.raises(BenchError, match="message 1 differs"):
             floor.check(1)
@@ -38,8 +51,9 @@ def test_requests_must_have_one_size() -> None:
         Floor([b"1", b"22"], 1)
 
 
-def test_a_dead_echo_is_named() -> None:
-    with Floor([b"12345"], 1) as floor:
+@pytest.mark.parametrize("datagrams", [False, True])
+def test_a_dead_echo_is_named(datagrams: bool) -> None:
+    with Floor([b"12345"], 1, datagrams=datagrams) as floor:
         floor.exchange(0)
         os.kill(floor.server_pid, signal.SIGTERM)
         with pytest.raises(BenchError, match="raw echo server process has ended"):

@@ -7,6 +7,8 @@ import json
 
 import pytest
 
+from rlwire.bench.payloads import Payload
+from rlwire.bench.provider import LeftOut
 from rlwire.bench.report import SCHEMA, Run, as_json, plain_table, progress, show
 from rlwire.bench.runner import Result
 from rlwire.bench.stats import Spread
@@ -35,6 +37,7 @@ def run() -> Run:
         pin="one-core",
         seconds=4.0,
         results=[result(), result("pong", "Pong-v5 210x160x3 uint8")],
+        left_out=[LeftOut("perlert", Payload("doom", "Doom 9x9", []), "it is too dark")],
     )
 
 
@@ -63,6 +66,7 @@ def test_piped_report_is_plain_and_complete(run: Run) -> None:
     assert row.split("  ")[0] == "rlx"
     assert row.split()[4:] == ["1,234", "40", "0.13", "0.25", "60.0", "90.1", "50.0", "1.20x"]
     assert any(line.startswith("2,192 round trips") for line in lines)
+    assert lines[-1] == "perlert cannot carry Doom 9x9: it is too dark"
     assert "\x1b" not in stream.getvalue()
     head, rule = lines[3], lines[4]
     assert len(row) == len(head) == len(rule)
@@ -73,7 +77,16 @@ def test_terminal_report_has_the_same_numbers(run: Run, monkeypatch: pytest.Monk
     monkeypatch.setenv("COLUMNS", "200")
     stream = Terminal()
     show(run, stream)
-    for text in ("Pong-v5 210x160x3 uint8", "1,234", "0.13", "60.0", "90.1", "1.20x", "2,192"):
+    for text in (
+        "Pong-v5 210x160x3 uint8",
+        "1,234",
+        "0.13",
+        "60.0",
+        "90.1",
+        "1.20x",
+        "2,192",
+        "dark",
+    ):
         assert text in stream.getvalue()
 
 
@@ -95,7 +108,12 @@ def test_progress_on_a_terminal_says_what_is_measured() -> None:
 
 def test_json(run: Run) -> None:
     read = json.loads(json.dumps(as_json(run)))
-    assert read.keys() == {"schema", "versions", "machine", "pin", "seconds", "rows"}
+    assert read.keys() == {
+        *("schema", "versions", "machine", "pin", "seconds", "rows", "left_out"),
+    }
+    assert read["left_out"] == [
+        {"protocol": "perlert", "payload": "doom", "reason": "it is too dark"}
+    ]
     assert read["schema"] == SCHEMA
     assert read["machine"] == {"system": "Linux 6", "processor": "a fast one", "cores": 2}
     assert read["rows"][0] == {

@@ -14,6 +14,7 @@ __all__ = ["PROVIDERS", "load"]
 PROVIDERS: dict[str, str] = {
     "rlx": "rlwire.bench.providers.rlx:RLX",
     "dm_env_rpc": "rlwire.bench.providers.dm_env_rpc:DmEnvRpc",
+    "perlert": "rlwire.bench.providers.perlert:Perlert",
 }
 """Name to ``module:class``; imported when it is asked for."""
 

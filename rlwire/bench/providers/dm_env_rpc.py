@@ -142,6 +142,7 @@ class DmEnvRpcRow:
     """One payload over dm_env_rpc."""
 
     protocol = "dm_env_rpc"
+    datagrams = False
 
     def __init__(self, payload: Payload, world: str, cores: Cores) -> None:
         self.payload = payload

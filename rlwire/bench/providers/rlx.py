@@ -101,6 +101,7 @@ class RLXRow:
     """One payload over RLX."""
 
     protocol = "rlx"
+    datagrams = False
 
     def __init__(
         self, payload: Payload, agent: str, cores: Cores, spin: float | None = None

@@ -1,0 +1,468 @@
+"""How many PERLERT clients does one process on one core hold, and what does a datagram cost it?
+
+One process is the server: `PerlertServer` with environments of its own, on the last core. This
+process is all the clients, on the first core: each has a port of its own, registers, gets ready,
+and answers every frame with an action. The floor is a server of raw sockets in Python that sends
+and receives as many datagrams of the same size and does nothing else.
+
+`python benchmarks/bench_perlert_server.py` prints 1,000 clients at 30 steps a second in several
+layouts; ``--limit`` adds clients until ticks are missed. `pytest
+benchmarks/bench_perlert_server.py` notes the share of the core. Linux only: it watches sockets by
+epoll.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import heapq
+import multiprocessing
+import resource
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pytest
+from pairs import TINY, print_head, print_table
+
+from rlwire.adapters.perlert import Outcome, PerlertServer, ServerSettings
+from rlwire.bench.processes import ServerProcess, allowed_cores, pin
+from rlwire.codecs import perlert
+from rlwire.sessions.perlert_client import ClientSession, RegisteredAs, Started
+from rlwire.transports import udp
+from rlwire.transports.address import parse
+from rlwire.transports.pacing import Pacer
+from rlwire.transports.udp_sockets import SERVER_BUFFER
+
+NUMBERS = 18  # an agent's observation among three in mpe2's simple_spread
+LAYOUTS = ((2, 2), (4, 1)) if TINY else ((50, 20), (250, 4), (1000, 1))  # instances, agents
+MORE = ((2, 2),) if TINY else tuple((n, 20) for n in range(50, 301, 25))
+RATE = 30.0
+SETTLE = 0.1 if TINY else 2.0
+SECONDS = 0.2 if TINY else 8.0
+ROUNDS = 1 if TINY else 3
+CORES = allowed_cores()  # before this process keeps to one of them
+
+
+# --- the servers, each in its process
+
+
+class Field:
+    """Agents that see new numbers in each step; nothing ever ends."""
+
+    name = "field"
+
+    def __init__(self, count: int) -> None:
+        self.agents = {f"agent_{number}": "agent" for number in range(count)}
+        self._numbers = np.random.default_rng(7).normal(size=(64, NUMBERS)).astype(np.float32)
+        self._step = 0
+
+    def _outcomes(self, reward: float) -> dict[str, Outcome]:
+        return {
+            key: Outcome(
+                self._numbers[(self._step + place) % 64], reward, False, False, {}, None
+            )
+            for place, key in enumerate(self.agents)
+        }  # fmt: skip
+
+    def reset(self, seed: int) -> dict[str, Outcome]:
+        """Begin."""
+        self._step = 0
+        return self._outcomes(0.0)
+
+    def step(self, actions: Mapping[str, Any]) -> dict[str, Outcome]:
+        """Show the next numbers."""
+        self._step += 1
+        return self._outcomes(0.5)
+
+    def parse(self, key: str, text: str) -> int:
+        """An action is a number."""
+        return int(text)
+
+    def default(self, key: str) -> int:
+        """Nothing."""
+        return 0
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+Counts = dict[str, float]
+
+
+def answer(control: Connection, counts: Callable[[], Counts]) -> None:
+    """Send the counts and the processor time whenever they are asked for."""
+    while True:
+        control.recv()
+        control.send(counts() | {"cpu": time.process_time()})
+
+
+def serve(
+    report: Callable[[Any], None],
+    control: Connection,
+    layout: tuple[int, int],
+    rate: float,
+    uvloop: bool,
+) -> None:
+    """`PerlertServer`."""
+    loop_factory = None
+    if uvloop:
+        import uvloop as package
+
+        loop_factory = package.new_event_loop
+    instances, agents = layout
+    server = PerlertServer(
+        partial(Field, agents),
+        "127.0.0.1:0",
+        instances=instances,
+        rate=rate,
+        loop_factory=loop_factory,
+        # All clients share a host here, and register within a few seconds.
+        settings=ServerSettings(frames_per_second=rate, stranger_rate=1e6),
+    )
+
+    def counts() -> Counts:
+        found = server.statistics()
+        session, lobby, rollout = (found[name] for name in ("session", "lobby", "rollout"))
+        played = found["instances"].values()
+        return {
+            "ticks": sum(each["steps"] for each in played),
+            "missed": sum(each["missed"] for each in played),
+            "received": rollout["received"],
+            "sent": rollout["sent"],
+            "held": session["frames_dropped"],
+            "lost": rollout["overflowed"] + rollout["unsent"] + lobby["overflowed"],
+            "dropped": sum(session["dropped"].values()) + rollout["failures"],
+        }
+
+    with server:
+        report(str(server.address))
+        answer(control, counts)
+
+
+def serve_raw(
+    report: Callable[[Any], None],
+    control: Connection,
+    layout: tuple[int, int],
+    rate: float,
+    frame: bytes,
+) -> None:
+    """As many datagrams by `recvfrom` and `sendto`, in one thread: no loop, no protocol."""
+    instances, agents = layout
+    server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+        server.setsockopt(socket.SOL_SOCKET, option, SERVER_BUFFER)
+    server.bind(("127.0.0.1", 0))
+    report("{}:{}".format(*server.getsockname()))
+    peers: list[Any] = []
+    while len(peers) < instances * agents:  # the first datagram of each
+        peers.append(server.recvfrom(2048)[1])
+    server.setblocking(False)
+    groups = [peers[start : start + agents] for start in range(0, len(peers), agents)]
+    pacers = [Pacer(rate) for _ in groups]
+    start = time.monotonic() + 0.05
+    due = []
+    for place, pacer in enumerate(pacers):
+        pacer.restart(at=start + place / len(pacers) / rate)
+        due.append((pacer.due(), place))
+    ticks = received = sent = unsent = 0
+    poll = select.epoll()
+    poll.register(server, select.EPOLLIN)
+    poll.register(control.fileno(), select.EPOLLIN)
+    recvfrom, sendto, readable = server.recvfrom, server.sendto, server.fileno()
+    head, _, tail = frame.partition(b":0;")
+    while True:
+        for number, _ in poll.poll(max(0.0, due[0][0] - time.monotonic())):
+            if number != readable:
+                control.recv()
+                control.send({
+                    "ticks": ticks, "missed": sum(pacer.missed for pacer in pacers),
+                    "received": received, "sent": sent, "held": 0, "dropped": 0, "lost": unsent,
+                    "cpu": time.process_time(),
+                })  # fmt: skip
+                continue
+            with contextlib.suppress(BlockingIOError):
+                for _ in range(64):
+                    recvfrom(1201)
+                    received += 1
+        while due[0][0] <= time.monotonic():
+            _, place = due[0]
+            pacer = pacers[place]
+            pacer.advance()
+            heapq.heapreplace(due, (pacer.due(), place))
+            datagram = b"%b:%d;%b" % (head, pacer.tick, tail)
+            ticks += 1
+            for peer in groups[place]:
+                try:
+                    sendto(datagram, peer)
+                    sent += 1
+                except BlockingIOError:
+                    unsent += 1
+
+
+# --- the clients
+
+
+def join(address: str, layout: tuple[int, int]) -> tuple[list[udp.DatagramConnection], int]:
+    """Register and get ready as many clients as there are slots, and wait for their starts.
+
+    Returns:
+        The clients, and the rollout port.
+    """
+    connections = []
+    for instance in range(layout[0]):
+        for agent in range(layout[1]):
+            connection = udp.connect(address, partial(ClientSession, "field", instance))
+            connections.append(connection)
+            session: Any = connection.session
+            session.register(f"agent_{agent}", f"client {len(connections)}", connection.now())
+            expect(connection, RegisteredAs)
+            session.set_ready(True, connection.now())
+            connection.flush()
+    started = [expect(connection, Started) for connection in connections]
+    return connections, started[0].port
+
+
+def expect(connection: udp.DatagramConnection, kind: type) -> Any:
+    """Wait for an event, and return it."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        for event in connection.wait(1.0):
+            if isinstance(event, kind):
+                return event
+    raise SystemExit(f"{kind.__name__} did not come")
+
+
+class Clients:
+    """Sockets that have frames coming, and answer each with an action: two texts in turn."""
+
+    def __init__(self, sockets: list[socket.socket], rollout: Any, layout: tuple[int, int]) -> None:
+        self.frames = self.gaps = 0
+        self._poll = select.epoll()
+        self._all: dict[int, tuple[Any, Any, tuple[bytes, bytes]]] = {}
+        self._steps: dict[int, int] = {}
+        for place, sock in enumerate(sockets):
+            sock.connect(rollout)
+            sock.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True:  # of a run that began without us
+                    sock.recv(2048)
+            instance = place // layout[1]
+            actions = (b"field:%d;action=1" % instance, b"field:%d;action=2" % instance)
+            sock.send(actions[0])
+            self._all[sock.fileno()] = sock.recv, sock.send, actions
+            self._poll.register(sock, select.EPOLLIN)
+
+    def play(self, seconds: float) -> None:
+        """Answer frames for a while."""
+        known, steps, poll = self._all, self._steps, self._poll.poll
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            for number, _ in poll(left):
+                receive, send, actions = known[number]
+                header = receive(2048).partition(b";")[0]
+                step = int(header.rpartition(b":")[2])
+                self.gaps += step - steps.get(number, step - 1) - 1
+                steps[number] = step
+                send(actions[step & 1])
+                self.frames += 1
+
+
+# --- a measurement
+
+
+@dataclass
+class Load:
+    """What a server did in a while, a second.
+
+    Attributes:
+        core: share of the server's core.
+        clients_core: share of the clients' core.
+        packet: microseconds of the server's processor time for each datagram in or out.
+    """
+
+    ticks: float
+    missed: float
+    received: float
+    sent: float
+    held: float
+    lost: float
+    dropped: float
+    gaps: float
+    core: float
+    clients_core: float
+    packet: float
+
+
+@contextlib.contextmanager
+def playing(
+    layout: tuple[int, int], rate: float, raw: bytes | None, uvloop: bool = False
+) -> Iterator[tuple[Callable[[], Counts], Clients]]:
+    """A server whose clients have all begun to play."""
+    ours, theirs = multiprocessing.Pipe()
+    arguments = (theirs, layout, rate)
+    if raw is None:
+        process = ServerProcess("PERLERT", serve, *arguments, uvloop, cores=CORES[-1:])
+    else:
+        process = ServerProcess("raw", serve_raw, *arguments, raw, cores=CORES[-1:])
+
+    def ask() -> Counts:
+        ours.send(None)
+        found: Counts = ours.recv()
+        return found
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(ours.close)
+        stack.callback(theirs.close)
+        address = stack.enter_context(process).address
+        if raw is None:
+            connections, port = join(address, layout)
+            for connection in connections:
+                stack.callback(connection.close)
+            rollout = (parse(address).host, port)
+            sockets = [connection.sock.raw for connection in connections]
+        else:
+            where = parse(address)
+            rollout = (where.host, where.port)
+            sockets = [
+                stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+                for _ in range(layout[0] * layout[1])
+            ]
+        yield ask, Clients(sockets, rollout, layout)
+
+
+def measure(
+    layout: tuple[int, int], rate: float, raw: bytes | None = None, uvloop: bool = False
+) -> Load:
+    """Start a server and clients, let them play, and count."""
+    with playing(layout, rate, raw, uvloop) as (ask, clients):
+        clients.play(SETTLE)
+        gaps = clients.gaps
+        before, own, begin = ask(), time.process_time(), time.monotonic()
+        clients.play(SECONDS)
+        after, own, took = ask(), time.process_time() - own, time.monotonic() - begin
+    change = {name: (after[name] - before[name]) / took for name in after}
+    cpu = change.pop("cpu")
+    return Load(
+        **change,
+        gaps=(clients.gaps - gaps) / took,
+        core=cpu,
+        clients_core=own / took,
+        packet=cpu / max(1.0, change["received"] + change["sent"]) * 1e6,
+    )
+
+
+def frame() -> bytes:
+    """A frame as long as those of `Field`."""
+    write = perlert.StepWriter("field", 10).write
+    numbers = np.random.default_rng(7).normal(size=NUMBERS).astype(np.float32)
+    return write(1590853116323, 0, numbers, 0.5, False, {"total": 100.5})
+
+
+def middle(loads: list[Load]) -> Load:
+    """The median of each field."""
+    fields = zip(*(vars(each).values() for each in loads), strict=True)
+    return Load(*(median(values) for values in fields))
+
+
+COLUMNS = (
+    "server", "instances x agents", "ticks/s", "missed/s", "in/s", "out/s", "held back/s",
+    "lost/s", "gaps/s", "core", "clients' core", "us a packet", "to raw",
+)  # fmt: skip
+
+
+def cells(name: str, layout: tuple[int, int], load: Load, floor: Load | None) -> tuple[str, ...]:
+    """One line of the table."""
+    return (
+        name,
+        f"{layout[0]} x {layout[1]}",
+        f"{load.ticks:,.0f}",
+        f"{load.missed:,.2f}",
+        f"{load.received:,.0f}",
+        f"{load.sent:,.0f}",
+        *(f"{value:,.2f}" for value in (load.held, load.lost + load.dropped, load.gaps)),
+        f"{load.core:.0%}",
+        f"{load.clients_core:.0%}",
+        f"{load.packet:.2f}",
+        "" if floor is None else f"{load.packet / floor.packet:.2f}x",
+    )
+
+
+def rows(rounds: int) -> Iterator[tuple[str, ...]]:
+    """Each layout: the server, the same on uvloop, and raw sockets, in turn."""
+    raw = frame()
+    for layout in LAYOUTS:
+        taken: dict[str, list[Load]] = {"rlwire": [], "rlwire, uvloop": [], "raw sockets": []}
+        for _ in range(rounds):
+            taken["rlwire"].append(measure(layout, RATE))
+            taken["rlwire, uvloop"].append(measure(layout, RATE, uvloop=True))
+            taken["raw sockets"].append(measure(layout, RATE, raw=raw))
+        floor = middle(taken["raw sockets"])
+        for name, loads in taken.items():
+            yield cells(name, layout, middle(loads), floor)
+
+
+def limit(rounds: int) -> Iterator[tuple[str, ...]]:
+    """More and more clients, until ticks are missed in most rounds."""
+    for layout in MORE:
+        load = middle([measure(layout, RATE) for _ in range(rounds)])
+        yield cells("rlwire", layout, load, None)
+        if load.missed > 0 and not TINY:
+            return
+
+
+def open_files() -> None:
+    """Allow this process as many sockets as it may have."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+@pytest.mark.benchmark(group="a while of play")
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_play(benchmark: Any, layout: tuple[int, int]) -> None:
+    """The time is always the same; what it takes of the server's core is in ``extra_info``."""
+    open_files()
+    with playing(layout, RATE, None) as (ask, clients):
+        clients.play(SETTLE)
+        before = ask()
+        benchmark.pedantic(clients.play, args=(SECONDS,), rounds=1)
+        after = ask()
+    share = (after["cpu"] - before["cpu"]) / SECONDS
+    benchmark.extra_info |= {"core": share, "missed": after["missed"] - before["missed"]}
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="of which medians are printed (%(default)s)"
+    )
+    parser.add_argument("--limit", action="store_true", help="add clients until ticks are missed")
+    parser.add_argument("--only-limit", action="store_true", help="and nothing else")
+    args = parser.parse_args()
+    open_files()
+    print_head(
+        f"Clients at {RATE:g} steps a second; frames of {len(frame())} bytes, an action for each.\n"
+        "The server has one core to itself, all clients together another.",
+        "uvloop",
+    )
+    pin(CORES[:1])
+    try:
+        if not args.only_limit:
+            print_table(COLUMNS, list(rows(args.rounds)))
+        if args.limit or args.only_limit or TINY:
+            print()
+            print_table(COLUMNS[:-1], [line[:-1] for line in limit(args.rounds)])
+    finally:
+        pin(CORES)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,323 @@
+"""PERLERT in the bench: `ServerSession` in its own process, `Client.act` to `Client.frame` timed.
+
+An agent asks for one recorded observation after another, by a number in its action: a small request
+and a larger response, as with dm_env_rpc. PERLERT's simulations keep their own time; this one steps
+when an action arrives, and its server sends as many frames as there are, so that a round trip is
+what there is to wait for. Nothing is sent twice: a lost datagram ends the run.
+
+Numbers are text, of as many digits as it takes to read the same number again, so frames would
+differ in size. EXTRA fills them up, and step numbers begin where they have ten digits. ``done``
+would end the run, so EXTRA says what was terminal.
+
+Not here: `PerlertServer`, which steps at a rate (``benchmarks/`` in the source tree measures that).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from time import monotonic, time
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from rlwire.adapters.perlert import Client, ClientSettings, Frame, ServerSettings
+from rlwire.bench.payloads import Payload, Step
+from rlwire.bench.processes import BenchError, ServerProcess
+from rlwire.bench.provider import Cores, LeftOut, Mismatch, array_difference
+from rlwire.codecs import perlert
+from rlwire.errors import DeadlineExceeded, LimitExceeded, RlwireError
+from rlwire.limits import DEFAULT
+from rlwire.sessions.perlert_server import Instance, ServerSession
+from rlwire.transports import udp_asyncio
+from rlwire.transports.interface import Buffer, Peer
+
+__all__ = ["Perlert", "PerlertRow", "RecordedWorld", "serve"]
+
+ANSWER_SECONDS = 10.0
+"""After this long a server is taken for dead."""
+
+_LOOK_AGAIN = 0.5  # pause between two looks at whether it is: a datagram's loss is not told
+
+_NAME = "bench"
+_KEY = "agent0"
+_FIRST_STEP = 1_000_000_000
+_TELL = "tell"  # the action that asks what the last other one was
+_DIGITS = 6  # of a step's number in an action
+
+# A timestamp is milliseconds since 1970: 13 digits until 2286.
+_TIMESTAMP = 1_590_853_116_323
+
+Shown = tuple[Any, float, bool, str]
+"""What `StepWriter.write` takes after the numbers: observation, reward, done, extra."""
+
+
+class RecordedWorld:
+    """Shows recorded steps; an action is the number of the one to show, or asks for the last."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = [
+            Step(np.asarray(step.state), float(step.reward), bool(step.terminal)) for step in steps
+        ]
+        self.extras = _extras(self._steps)
+        self._told = ""
+
+    def act(self, action: str) -> Shown:
+        """Return what the agent sees next."""
+        if action == _TELL:
+            return "", 0.0, False, f"told:{self._told}"
+        self._told = action
+        return self.show(int(action))
+
+    def show(self, number: int) -> Shown:
+        """Return a step."""
+        step = self._steps[number]
+        return step.state, step.reward, False, self.extras[number]
+
+
+def _extras(steps: Sequence[Step]) -> list[str]:
+    """What EXTRA says of each step: whether it was terminal, and what makes all equally long."""
+    texts = [
+        perlert.array_to_text(step.state) + perlert.value_to_text(step.reward) for step in steps
+    ]
+    widest = max(map(len, texts))
+    return [
+        f"terminal:{int(step.terminal)},fill:{'0' * (widest - len(text))}"
+        for step, text in zip(steps, texts, strict=True)
+    ]
+
+
+class _StepsAtOnce:
+    """The rollout port of a server whose simulation steps whenever an agent has acted."""
+
+    def __init__(self, session: ServerSession, instance: Instance, world: RecordedWorld) -> None:
+        port = session.rollout
+        self._port = port
+        self._instance = instance
+        self._world = world
+        self._step = _FIRST_STEP
+        self.advance, self.next_deadline = port.advance, port.next_deadline
+        self.datagrams = port.datagrams
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def closed(self) -> bool:
+        return self._port.closed
+
+    def begin(self) -> None:
+        """Show the first step, as after a reset."""
+        self._publish(self._world.show(0), monotonic())
+
+    def receive(self, datagram: Buffer, peer: Peer, now: float) -> list[Any]:
+        """Take an action, and step; a new client's first word is none."""
+        self._port.receive(datagram, peer, now)
+        action = self._instance.actions().get(_KEY)
+        if action is None:
+            return []
+        try:
+            self._publish(self._world.act(action[0]), now)
+        except Exception as error:
+            if not self.failed.done():
+                self.failed.set_exception(error)
+        return []
+
+    def _publish(self, shown: Shown, now: float) -> None:
+        self._instance.publish({_KEY: shown}, self._step, int(time() * 1000), now)
+        self._step += 1
+
+
+def serve(report: Callable[[str], None], world: str, steps: list[Step]) -> None:
+    """Serve a world of the class `world`, ``"module:class"``, on free loopback ports."""
+    module, _, name = world.partition(":")
+    kind = getattr(importlib.import_module(module), name)
+    asyncio.run(_serve(report, kind(steps)))
+
+
+async def _serve(report: Callable[[str], None], world: RecordedWorld) -> None:
+    session = ServerSession(settings=ServerSettings(frames_per_second=1e9))
+    instance = session.add_instance(_NAME, 0, [_KEY])
+    port = _StepsAtOnce(session, instance, world)
+    rollout = await udp_asyncio.serve("127.0.0.1:0", port)
+    session.rollout_port = rollout.address.port
+
+    def begin() -> None:
+        port.begin()
+        rollout.flush()
+
+    def react(events: list[Any]) -> None:
+        if instance.rollout is not None:
+            # Not now: first the client is told to start.
+            asyncio.get_running_loop().call_soon(begin)
+
+    lobby = await udp_asyncio.serve("127.0.0.1:0", session.lobby, on_events=react)
+    report(str(lobby.address))
+    await port.failed
+
+
+class Perlert:
+    """The provider.
+
+    Args:
+        world: ``"module:class"`` of the world to serve. It must answer as `RecordedWorld` does; one
+            that does not is found out, which is what the tests do.
+    """
+
+    name = "perlert"
+
+    def __init__(self, world: str = f"{__name__}:{RecordedWorld.__name__}") -> None:
+        self._world = world
+
+    def rows(self, payloads: Sequence[Payload], cores: Cores) -> Iterator[PerlertRow | LeftOut]:
+        """PERLERT carries every payload whose numbers, as text, fit into one datagram."""
+        for payload in payloads:
+            size = np.asarray(payload.steps[0].state).size
+            try:
+                yield PerlertRow(payload, self._world, cores)
+            except LimitExceeded:
+                yield LeftOut(
+                    self.name,
+                    payload,
+                    f"{size:,} numbers as text do not fit into a datagram of "
+                    f"{DEFAULT.datagram:,} bytes",
+                )
+
+
+class PerlertRow:
+    """One payload over PERLERT.
+
+    Raises:
+        LimitExceeded: it does not fit into a datagram.
+    """
+
+    protocol = "perlert"
+    datagrams = True
+
+    def __init__(self, payload: Payload, world: str, cores: Cores) -> None:
+        self.payload = payload
+        self._steps = [
+            Step(np.asarray(step.state), step.reward, step.terminal) for step in payload.steps
+        ]
+        shown = RecordedWorld(self._steps)
+        writer = perlert.StepWriter(_NAME, 0)
+        read: Callable[[bytes], Any] = perlert.StepReader(_NAME, 0).read
+        state = self._steps[0].state
+        self._dtype, self._shape = state.dtype, state.shape
+        self._extras = shown.extras
+        self._actions = [f"{number:0{_DIGITS}}" for number in range(len(self._steps))]
+        self.requests = [
+            perlert.encode(perlert.Action(_NAME, 0, action)) for action in self._actions
+        ]
+        self.messages = [
+            (_TIMESTAMP, _FIRST_STEP, *shown.show(number)) for number in range(len(self._steps))
+        ]
+        self.encode: Callable[[Any], bytes] = lambda message: writer.write(*message)
+        self.decode: Callable[[Any], Any] = lambda frame: self._numbers(read(frame)[2])
+        self.received = [self.encode(message) for message in self.messages]
+        self.reply_bytes = len(self.received[0])
+        self._frame: Frame | None = None
+        self._seen: Any = None
+        self._done = 0
+        self._server = ServerProcess(self.protocol, serve, world, payload.steps, cores=cores.server)
+        self._client: Client | None = None
+
+    def __enter__(self) -> PerlertRow:
+        self._server.__enter__()
+        try:
+            never = 1e9
+            self._client = Client(
+                self._server.address, _NAME, settings=ClientSettings(repeat=never, silence=never)
+            )
+            self._client.connect()
+            self._client.register(_KEY, timeout=ANSWER_SECONDS)
+            self._client.ready()
+            self._client.wait_start(ANSWER_SECONDS)
+            self._receive()
+        except (RlwireError, OSError) as error:
+            reason = self._server.epitaph() or str(error)
+            self._end()
+            raise BenchError(reason) from error
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    @property
+    def server_pid(self) -> int:
+        """The process number of the server."""
+        return self._server.pid
+
+    def exchange(self, index: int) -> None:
+        """One action, and the frame that follows it, its numbers read."""
+        self._frame = frame = self._ask(self._actions[index % len(self._actions)])
+        try:
+            self._seen = self._numbers(frame.observation)
+        except RlwireError as error:
+            raise Mismatch(self._where(f"the observation cannot be read: {error}")) from error
+        self._done += 1
+
+    def check(self, index: int) -> None:
+        """Compare what was shown with what was recorded, and ask which number the server heard."""
+        number = index % len(self._steps)
+        difference = self._difference(number)
+        if not difference:
+            told = self._ask(_TELL).extra
+            if told != f"told:{self._actions[number]}":
+                difference = f"the server was asked for step {number} and heard {told!r}"
+        if difference:
+            raise Mismatch(self._where(difference))
+
+    def _numbers(self, text: str | bytes) -> Any:
+        return perlert.text_to_array(text, self._dtype, shape=self._shape)
+
+    def _ask(self, action: str) -> Frame:
+        assert self._client is not None, "enter the row first"
+        try:
+            self._client.act(action)
+        except (RlwireError, OSError) as error:
+            raise BenchError(self._server.epitaph() or str(error)) from error
+        return self._receive()
+
+    def _receive(self) -> Frame:
+        assert self._client is not None, "enter the row first"
+        deadline = monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                return self._client.frame(_LOOK_AGAIN)
+            except DeadlineExceeded as error:
+                reason = self._server.epitaph()
+                if reason is None and monotonic() < deadline:
+                    continue
+                raise BenchError(reason or str(error)) from error
+            except (RlwireError, OSError) as error:
+                raise BenchError(self._server.epitaph() or str(error)) from error
+
+    def _difference(self, number: int) -> str:
+        """What differs between a recorded step and the one that was shown; "" for nothing."""
+        step, frame = self._steps[number], self._frame
+        assert frame is not None
+        difference = array_difference(step.state, self._seen)
+        if difference:
+            return difference
+        if type(frame.reward) is not float or frame.reward != step.reward:
+            return f"reward {step.reward!r} came back as {frame.reward!r}"
+        if frame.extra != self._extras[number]:
+            return f"extra {self._extras[number]!r} came back as {frame.extra!r}"
+        return ""
+
+    def _where(self, difference: str) -> str:
+        return f"{self.protocol}, {self.payload.name}, round trip {self._done}: {difference}"
+
+    def _end(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        self._server.stop()

@@ -1,0 +1,563 @@
+"""Mutated, random and forged datagrams to a live lobby and a live run, by the thousand.
+
+`RLWIRE_SOAK=1 pytest tests/adapters/perlert/test_hostile.py` sends a million of them: most straight
+into the session, where addresses can be forged and time is simulated, the others through real
+sockets. Each test prints how many it were and what became of them (``-s``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import random
+import socket
+import sys
+import threading
+import time
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+from rlwire.adapters.perlert import (
+    Client,
+    ClientSettings,
+    DatagramCipher,
+    Outcome,
+    PerlertServer,
+    ServerSettings,
+)
+from rlwire.codecs import perlert
+from rlwire.sessions.perlert_client import ClientSession, RegisteredAs, Started
+from rlwire.sessions.perlert_rules import REASONS
+from rlwire.sessions.perlert_server import Left, Registered, ServerSession
+from rlwire.transports import udp
+from rlwire.transports.datagram_cipher import OVERHEAD
+
+SOAK = os.environ.get("RLWIRE_SOAK", "") not in ("", "0")
+FORGED = 800_000 if SOAK else 100_000
+SENT = {
+    "plain": 100_000 if SOAK else 10_000,
+    "no key": 50_000 if SOAK else 5_000,
+    "insiders": 50_000 if SOAK else 10_000,
+}
+
+
+# --- what is sent
+
+
+class Forger:
+    """Makes datagrams: of all kinds, with right and wrong headers, most of them damaged.
+
+    Args:
+        seed: for all that is chosen.
+        headers: names and numbers of instances.
+        keys: of their slots.
+    """
+
+    def __init__(self, seed: int, headers: list[tuple[str, int]], keys: list[str]) -> None:
+        self._random = draw = random.Random(seed)
+        name, number = headers[0]
+        wrong = [(name, number + 1), (name + "x", number), (name.upper(), 2**63 - 1)]
+        self._whole = []
+        for header in headers * 3 + wrong:
+            for key in [*keys, "nobody"]:
+                tag = draw.choice(["", "me", "a longer one", "x" * draw.choice([40, 300, 900])])
+                slot = perlert.AgentSlot(key, draw.random() < 0.5, "agent", "cpu", True)
+                messages = [
+                    perlert.LobbyRequest(*header),
+                    perlert.Register(*header, key, tag),
+                    perlert.Ready(*header, key, draw.random() < 0.5),
+                    perlert.Action(*header, draw.choice(["0", "1", "2", "jump", "nan", "1,2"])),
+                    perlert.LobbyInformation(*header, (slot,)),
+                    perlert.Registered(*header, key),
+                    perlert.LobbyMessage(*header, "a=b;c:d,e"),
+                    perlert.Start(*header, draw.randrange(1, 65536)),
+                    perlert.RolloutStep(*header, 1590853116323, 7, "1,2", 0.5, True, "a:1"),
+                ]
+                # Clients' messages twice: the others are all malformed to a server.
+                self._whole += [perlert.encode(each) for each in messages + messages[:4]]
+
+    def make(self) -> bytes:
+        """Return one more."""
+        draw = self._random
+        data = bytearray(draw.choice(self._whole))
+        how = draw.randrange(20)
+        place = draw.randrange(len(data))
+        if how < 4 or how > 15:
+            pass
+        elif how == 4:
+            data[place] ^= 1 << draw.randrange(8)
+        elif how == 5:
+            data[place] = draw.randrange(256)
+        elif how == 6:
+            del data[place:]
+        elif how == 7:
+            del data[place : place + draw.randrange(1, 9)]
+        elif how == 8:
+            data[place:place] = draw.choice(
+                [b":", b";", b",", b"=", b"\0", b"\xff", b"\xed\xa0\x80"]
+            )
+        elif how == 9:
+            data[place:place] = data[: draw.randrange(len(data))]
+        elif how == 10:
+            data[place:] = draw.choice(self._whole)[-draw.randrange(1, 40) :]
+        elif how == 11:
+            digits = draw.choice([b"-1", b"9" * 19, b"9" * 400, b"00", b"1e9", "٣".encode()])
+            data = data.replace(b":0;", b":" + digits + b";", 1)
+        elif how == 12:
+            data = bytearray(draw.randbytes(draw.randrange(200)))
+        elif how == 13:
+            data += draw.randbytes(1) * draw.choice([1, 10, 1100, 1200, 2000])
+        elif how == 14:
+            data = bytearray(
+                draw.choice([b"", b";", b":", b"=", b":;", b"a:0", b";;;;", b"\0" * 64])
+            )
+        else:
+            draw.shuffle(data)
+        return bytes(data)
+
+
+# --- straight into the session: forged addresses, simulated time
+
+
+class World:
+    """A server's session with honest clients, and everything that it sends looked at.
+
+    Instance ``run`` plays with two honest clients and two careless ones, from whose addresses
+    nonsense comes too; one of these is done at once. In ``room`` an honest client waits and there
+    are open slots; ``short`` is free for all, and its runs last for three steps.
+    """
+
+    HONEST = (("10.9.9.1", 1000), ("10.9.9.2", 1000))
+    CARELESS = (("10.9.9.3", 1000), ("10.9.9.5", 1000))
+    WAITS = ("10.9.9.4", 1000)
+
+    def __init__(self) -> None:
+        # Few hosts and short times, so that every table overflows.
+        self.settings = ServerSettings(
+            hosts=100, idle=5.0, start_resend=1.0, done_resend=1.0, unheard=0.5,
+            stranger_rate=2000, stranger_burst=5000, strangers_rate=20_000, strangers_burst=40_000,
+        )  # fmt: skip
+        self.session = ServerSession(settings=self.settings, rollout_port=5)
+        self.run = self.session.add_instance("run", 0, ["a", "b", "c", "d"])
+        self.room = self.session.add_instance("room", 0, ["a", "b", "c", "d"])
+        self.short = self.session.add_instance("short", 0, ["a"])
+        self.now = 0.0
+        self.step = self.played = 0
+        self.members: set[object] = set()
+        self.frames = Counter[object]()
+        self.paid = Counter[str]()
+        self.kinds = Counter[str]()
+        self.texts = dict.fromkeys(self.HONEST, "")
+        players = [*self.HONEST, *self.CARELESS]
+        for peer, key in zip(players, "abcd", strict=True):
+            self.say(b"run:0;register=%s,honest" % key.encode(), peer)
+        for peer, key in zip(players, "abcd", strict=True):
+            self.say(perlert.encode(perlert.Ready("run", 0, key, True)), peer)
+        self.say(b"room:0;register=a,waits", self.WAITS)
+        assert self.run.rollout is not None
+
+    def say(self, data: bytes, peer: tuple[str, int], port: str = "lobby") -> None:
+        """Hand a datagram in, and look at what follows."""
+        events = getattr(self.session, port).receive(data, peer, self.now)
+        self.look(events)
+
+    def look(self, events: list[object]) -> None:
+        for event in events:
+            if isinstance(event, Registered):
+                self.members.add(event.peer)
+        for data, peer in (*self.session.lobby.datagrams(), *self.session.rollout.datagrams()):
+            if peer in self.members:
+                self.frames[peer] += b":" in data and b";obs=" in data
+                continue
+            # A stranger: it never had a slot anywhere.
+            message = perlert.decode_server_message(data)
+            assert isinstance(message, perlert.LobbyInformation), data
+            self.kinds[message.name] += 1
+            self.paid[peer[0] if peer[0].startswith("10.") else "others"] += len(data)
+        for event in events:
+            if isinstance(event, Left):
+                self.members.discard(event.peer)
+
+    def tick(self, draw: random.Random) -> None:
+        """The honest act, the others keep their slots, everybody gets a frame."""
+        self.step += 1
+        # What the honest said at the last tick is still in force, whatever came between.
+        actions = self.run.actions()
+        if self.step > 1:
+            assert [actions[key][0] for key in "ab"] == [*self.texts.values()]
+        for peer in self.HONEST:
+            self.texts[peer] = str(draw.randrange(1000))
+            self.say(b"run:0;action=" + self.texts[peer].encode(), peer, "rollout")
+        if self.step % 30 == 0:
+            self.say(b"room:0;lobby", self.WAITS)
+            for peer in [*self.short.lobby.clients]:  # whoever got it
+                self.say(perlert.encode(perlert.Ready("short", 0, "a", True)), peer)
+        milliseconds = int(self.now * 1000)
+        before = self.frames.copy()
+        shown = {key: (np.arange(3.0), 0.5, key == "d", None) for key in "abcd"}
+        self.run.publish(shown, self.step, milliseconds, self.now)
+        self.look([])
+        # Each of those who play gets this frame, at the full rate, whatever others send.
+        assert all(self.frames[peer] == before[peer] + 1 for peer in self.HONEST)
+        if self.short.rollout is not None:
+            self.played += 1
+            frame = (1, 0, self.played % 3 == 0, None)
+            self.short.publish({"a": frame}, self.played, milliseconds, self.now)
+            self.look([])
+        for port in (self.session.lobby, self.session.rollout):
+            self.look(port.advance(self.now))
+
+
+@pytest.fixture
+def traced() -> Iterator[Callable[[], int]]:
+    """Returns the bytes held by what was allocated since its first call."""
+
+    def held() -> int:
+        gc.collect()
+        if not tracemalloc.is_tracing():
+            tracemalloc.start()
+        return tracemalloc.get_traced_memory()[0]
+
+    yield held
+    tracemalloc.stop()
+
+
+@pytest.mark.timeout(600)
+def test_a_flood_from_forged_addresses(
+    traced: Callable[[], int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing raises, strangers get lobby information only and little of it, memory is flat."""
+    caplog.set_level(logging.INFO, "rlwire")
+    world = World()
+    draw = random.Random(7)
+    forger = Forger(8, [("run", 0), ("room", 0), ("short", 0)], ["a", "b", "c", "d"])
+    make, say, ports = forger.make, world.say, ("lobby", "rollout")
+    crowd = [(f"10.0.0.{n % 40}", 1000 + n) for n in range(300)]
+    held = 0
+    for number in range(FORGED):
+        chance = draw.random()
+        if chance < 0.1:  # an address that was never seen
+            peer = (f"172.16.{draw.randrange(256)}.{draw.randrange(256)}", draw.randrange(65536))
+        elif chance < 0.15:
+            peer = draw.choice(World.CARELESS)
+        else:
+            peer = draw.choice(crowd)
+        say(make(), peer, ports[number & 1])
+        if number % 256 == 0:  # some 7,700 datagrams a second
+            world.now += 1 / 30
+            world.tick(draw)
+        if number == FORGED // 3:
+            traced()
+        elif number == FORGED * 5 // 12:
+            held = traced()
+    grown = traced() - held
+    assert grown < 100_000  # some of it is what the test itself remembers
+    settings = world.settings
+    most = settings.strangers_burst + settings.strangers_rate * world.now
+    assert sum(world.paid.values()) <= most
+    # Those never seen before are more than are remembered; these are not forgotten.
+    most = settings.stranger_burst + settings.stranger_rate * world.now
+    assert max(world.paid[host] for host, _ in crowd) <= most
+    assert set(world.kinds) == {"run", "room", "short"}
+    assert world.room.clients["a"] == World.WAITS
+    assert world.run.rollout is not None
+    statistics = world.session.statistics()
+    dropped = statistics["dropped"]
+    assert set(dropped) <= set(REASONS)
+    assert set(dropped) >= set(REASONS) - {"invalid_action"}
+    assert statistics["starts"] > 10
+    assert statistics["resends"] > 0
+    assert sum(dropped.values()) < statistics["received"]
+    assert not [record for record in caplog.records if record.exc_info or record.levelno > 30]
+    # One line for each reason and minute.
+    assert len(caplog.records) <= len(REASONS) * (1 + world.now / settings.log_interval)
+    print(f"\n{FORGED:,} forged, {world.now:.0f} simulated s, memory +{grown:,} bytes: {dropped}")
+
+
+# --- through real sockets
+
+
+class Endless:
+    """Four agents whose run never ends of itself; an action is 0 to 2."""
+
+    name = "run"
+
+    def __init__(self) -> None:
+        self.agents = dict.fromkeys("abcd", "agent")
+        self.step_number = 0
+
+    def _outcomes(self) -> dict[str, Outcome]:
+        seen = np.array([self.step_number, 1 / 3])
+        return {key: Outcome(seen, 1.0, False, False, {}, seen) for key in self.agents}
+
+    def reset(self, seed):
+        self.step_number = 0
+        return self._outcomes()
+
+    def step(self, actions):
+        assert set(actions) == set(self.agents)
+        assert set(actions.values()) <= {0, 1, 2}
+        self.step_number += 1
+        return self._outcomes()
+
+    def parse(self, key, text):
+        return ["0", "1", "2"].index(text)  # a ValueError for all else
+
+    def default(self, key):
+        return 0
+
+    def close(self):
+        pass
+
+
+class Player(threading.Thread):
+    """Plays to the end; remembers the numbers of its steps."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(daemon=True)
+        self.client = client
+        self.ready = threading.Event()
+        self.steps: list[int] = []
+        self.statistics: dict[str, int] = {}
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            with self.client as client:
+                client.register(client.tag)
+                client.ready()
+                self.ready.set()
+                client.wait_start(20)
+                done = False
+                while not done:
+                    frame = client.frame(20)
+                    assert done or float(frame.observation.split(",")[0]) <= frame.step
+                    self.steps.append(frame.step)
+                    done = frame.done
+                    if not done:
+                        client.act(frame.step % 3)
+                self.statistics = client.statistics()
+        except Exception as error:
+            self.error = error
+
+
+class Siege:
+    """A server, those who play on it, and strangers that send it whatever they can.
+
+    In ``run`` three clients play, and a careless one from whose socket nonsense comes too. In
+    ``room`` four clients wait. All slots are held, so a stranger stays one.
+
+    Args:
+        how: ``plain``; ``no key``, where the server has a cipher and strangers have not; or
+            ``insiders``, where strangers have the key.
+    """
+
+    STRANGERS = 24
+    WINDOW = 200  # datagrams on their way at the same time
+
+    settings = ServerSettings(
+        frames_per_second=10_000.0, stranger_rate=1000, stranger_burst=2000, gather=0.01
+    )
+
+    def __init__(self, how: str, stack: ExitStack) -> None:
+        self.how = how
+        self.draw = random.Random(how)
+        self.forger = Forger(3, [("run", 0), ("room", 0)], [*"abcd"])
+        self.key = None if how == "plain" else bytes(range(32))
+        self.begin = time.monotonic()
+        self.server = server = PerlertServer(
+            Endless, "127.0.0.1:0", rate=50.0, settings=self.settings, cipher=self.key
+        )
+        server.add(Endless, name="room", rate=50.0)
+        stack.enter_context(server)
+        self.ports = [
+            ("127.0.0.1", where.port) for where in (server.address, server.rollout_address)
+        ]
+        self.cipher = None if self.key is None else DatagramCipher(self.key, "client")
+        self.wrong = None if self.key is None else DatagramCipher(bytes(32), "client")
+        self.ciphers = [
+            DatagramCipher(self.key, "client")
+            if self.key is not None and how == "insiders"
+            else None
+            for _ in range(self.STRANGERS)
+        ]
+        self.sockets = []
+        for _ in range(self.STRANGERS):
+            sock = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            sock.bind(("127.0.0.1", 0))
+            sock.setblocking(False)
+            self.sockets.append(sock)
+        self.sent = 0
+        self.got = 0  # bytes
+        self.messages: list[object] = []
+        self.waiting = []
+        for slot in "abcd":
+            self.waiting.append(stack.enter_context(self.client("room", slot)))
+            self.waiting[-1].register(slot)
+        self.players = [Player(self.client("run", slot)) for slot in "abc"]
+        for player in self.players:
+            player.start()
+            assert player.ready.wait(20), player.error
+        self.careless = stack.enter_context(
+            udp.connect(
+                str(server.address), lambda peer: ClientSession("run", 0, peer), cipher=self.cipher
+            )
+        )
+        self.careless.session.register("d", "careless", self.careless.now())
+        self.careless_until(RegisteredAs)
+        self.careless.session.set_ready(True, self.careless.now())
+        self.careless_until(Started)
+        self.heard = b"" if self.cipher is None else self.cipher.seal(b"run:0;lobby")
+        self.careless.sock.raw.sendto(self.heard, self.ports[0])
+        while not all(player.steps for player in self.players):
+            time.sleep(0.001)
+
+    def client(self, name: str, slot: str) -> Client:
+        # One that says nothing of itself, so that what arrives can be counted.
+        settings = ClientSettings(keep_alive=1e6, repeat=1e6)
+        return Client(self.server.address, name, tag=slot, cipher=self.key, settings=settings)
+
+    def careless_until(self, kind: type) -> None:
+        deadline = time.monotonic() + 20
+        while not any(isinstance(event, kind) for event in self.careless.wait(0.1)):
+            assert time.monotonic() < deadline
+
+    def fire(self, total: int) -> None:
+        """Send so many datagrams, at the pace at which the server takes them."""
+        while total:
+            window = min(self.WINDOW, total)
+            total -= window
+            for _ in range(window):
+                self.fire_one()
+            self.listen()
+            deadline = time.monotonic() + 20
+            while self.arrived() < self.sent:
+                assert time.monotonic() < deadline, "datagrams are lost, and nobody counts them"
+                time.sleep(0.001)
+
+    def fire_one(self) -> None:
+        data = self.forger.make()
+        place = self.draw.randrange(self.STRANGERS + 1)
+        if place == self.STRANGERS:
+            if self.cipher is not None:
+                data = self.cipher.seal(data)
+            self.careless.sock.raw.sendto(data, self.draw.choice(self.ports))
+        else:
+            cipher = self.ciphers[place]
+            if cipher is not None:
+                data = cipher.seal(data)
+            elif self.wrong is not None and self.draw.random() < 0.5:
+                data = self.overheard(data)
+            self.sockets[place].sendto(data, self.draw.choice(self.ports))
+        self.sent += 1
+
+    def overheard(self, data: bytes) -> bytes:
+        """Return something of the right version: of another key, or an old one, often damaged."""
+        assert self.wrong is not None
+        made = bytearray(self.draw.choice([self.wrong.seal(data), self.heard]))
+        if self.draw.random() < 0.7:
+            made[self.draw.randrange(len(made))] ^= 1 << self.draw.randrange(8)
+        return bytes(made)
+
+    def arrived(self) -> int:
+        """Return how many datagrams the server knows of, whatever it did with them.
+
+        Those of the honest are among them: they act as often as they are sent frames.
+        """
+        found = self.server.statistics()
+        names = ("received", "truncated", "overflowed")
+        known = sum(found[port].get(name, 0) for port in ("lobby", "rollout") for name in names)
+        return known - sum(len(player.steps) for player in self.players)
+
+    def listen(self) -> None:
+        """Read all that strangers were sent; the careless one's must only not fill its buffer."""
+        self.careless.wait(0)
+        for sock, cipher in zip(self.sockets, self.ciphers, strict=True):
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    data = sock.recv(65536)
+                    self.got += len(data)
+                    text = data if cipher is None else cipher.open(data)
+                    assert text is not None
+                    self.messages.append(perlert.decode_server_message(text))
+
+
+def resident() -> int:
+    gc.collect()
+    if not sys.platform.startswith("linux"):
+        return 0
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("how", ["plain", "no key", "insiders"])
+def test_a_flood_through_sockets(how: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Those who play are not disturbed, strangers are told next to nothing, all is counted."""
+    if how != "plain":
+        pytest.importorskip("cryptography", reason="ciphers come with the extra 'crypto'")
+    caplog.set_level(logging.INFO, "rlwire")
+    total = SENT[how]
+    with ExitStack() as stack:
+        siege = Siege(how, stack)
+        siege.fire(total // 3)
+        memory = resident()
+        siege.fire(total - total // 3)
+        grown = resident() - memory
+        time.sleep(0.1)
+        siege.listen()
+        took = time.monotonic() - siege.begin
+        found = siege.server.statistics()
+        # Those who wait still hold their slots, and those who play still do.
+        slots = siege.waiting[0].lobby()
+        assert [(slot.key, slot.tag, slot.open) for slot in slots] == [
+            (slot, slot, False) for slot in "abcd"
+        ]
+        assert [player.error for player in siege.players if not player.is_alive()] == []
+        siege.server.stop()  # which tells them that they are done
+        for player in siege.players:
+            player.join(20)
+            assert player.error is None
+            steps, statistics = player.steps, player.statistics
+            assert len(steps) > 5
+            missing = steps[-1] - steps[0] + 1 - len(steps)
+            assert missing <= statistics.get("overflowed", 0) + found["rollout"]["unsent"]
+            assert statistics["malformed"] == statistics["foreign"] == 0
+
+    # Strangers got nothing but lobby information, and no more of it than the budget.
+    assert all(isinstance(each, perlert.LobbyInformation) for each in siege.messages)
+    allowed = siege.settings.stranger_burst + siege.settings.stranger_rate * took
+    assert siege.got <= allowed + sum(OVERHEAD for cipher in siege.ciphers if cipher) * 99
+    session = Counter[str](found["session"]["dropped"])
+    assert set(session) <= set(REASONS)
+    if how == "no key":
+        assert siege.got == 0
+        dropped = Counter[str](found["cipher"])
+        assert set(dropped) == {"short", "version", "key", "replay", "stale"}
+        # But for those that were too long, and those of the careless one, who has the key.
+        assert sum(dropped.values()) > 0.85 * total
+    else:
+        dropped = session
+        assert siege.messages
+        assert session["malformed"] > total / 10
+        assert set(session) >= {
+            *("unknown_instance", "stranger", "over_budget", "wrong_port", "slot_taken"),
+            *("running", "not_registered", "unknown_slot", "invalid_action"),
+        }
+    assert found["lobby"]["truncated"] > 0
+    for port in ("lobby", "rollout"):
+        assert found[port]["failures"] == found[port]["errors"] == 0
+    assert found["instances"]["run:0"]["failures"] == 0
+    assert grown < 8 * 2**20
+    assert not [record for record in caplog.records if record.exc_info or record.levelno > 30]
+    print(
+        f"\n{total:,} {how}, {took:.1f} s, RSS {grown / 1024:+,.0f} KiB, strangers got "
+        f"{siege.got:,} bytes: {dict(dropped)}"
+    )
