@@ -10,15 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.bench.payloads import Payload
-from rlwire.bench.processes import BenchError
+from rlwire.bench.processes import BenchError, ServerProcess
+from rlwire.errors import RlwireError
 
-__all__ = ["Cores", "LeftOut", "Mismatch", "Provider", "Row", "array_difference"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Cores", "LeftOut", "Mismatch", "Provider", "Row", "ServedRow", "array_difference"]
 
 
 class Mismatch(BenchError):
@@ -104,6 +108,71 @@ class Row(Protocol):
         Raises:
             Mismatch: something differs.
         """
+
+
+class ServedRow:
+    """What the rows of all protocols do alike: begin, end, and say what went wrong.
+
+    A subclass sets `payload` and `_server`, and has `_connect` and `_disconnect`.
+
+    Attributes:
+        failures: what the protocol's client raises when its server is gone or wrong.
+        rounds: round trips so far.
+    """
+
+    protocol: str
+    datagrams = False
+    payload: Payload
+    failures: tuple[type[Exception], ...] = (RlwireError, OSError)
+    rounds = 0
+    _server: ServerProcess
+
+    def __enter__(self) -> Self:
+        self._server.__enter__()
+        try:
+            self._connect()
+        except self.failures as error:
+            failure = self._failed(error)
+            self._end()
+            raise failure from error
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    @property
+    def server_pid(self) -> int:
+        """The process number of the server."""
+        return self._server.pid
+
+    def _connect(self) -> None:
+        """Make a client of the server, and get it as far as the first round trip."""
+        raise NotImplementedError
+
+    def _disconnect(self) -> None:
+        """End the client, if there is one."""
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        self._disconnect()
+        self._server.stop()
+
+    def _failed(self, error: Exception) -> BenchError:
+        """What to raise for a client's error: the server's own words, if it has died."""
+        return BenchError(self._server.epitaph() or str(error))
+
+    def _mismatch(self, difference: str) -> Mismatch:
+        return Mismatch(
+            f"{self.protocol}, {self.payload.name}, round trip {self.rounds}: {difference}"
+        )
 
 
 class Provider(Protocol):

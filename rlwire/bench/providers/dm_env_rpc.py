@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ import numpy as np
 from rlwire.adapters.dm_env_rpc import Client, DmEnvRpcServer
 from rlwire.bench.payloads import Payload, Step
 from rlwire.bench.processes import BenchError, ServerProcess
-from rlwire.bench.provider import Cores, Mismatch, array_difference
+from rlwire.bench.provider import Cores, ServedRow, array_difference
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
     EnvironmentStateType,
@@ -33,7 +32,6 @@ from rlwire.codecs.dm_env_rpc import (
     encode_step_response,
     make_spec,
 )
-from rlwire.errors import RlwireError
 from rlwire.transports import grpc_options
 from rlwire.transports.sockets import Timeouts
 
@@ -138,11 +136,10 @@ class DmEnvRpc:
             yield DmEnvRpcRow(payload, self._world, cores)
 
 
-class DmEnvRpcRow:
+class DmEnvRpcRow(ServedRow):
     """One payload over dm_env_rpc."""
 
     protocol = "dm_env_rpc"
-    datagrams = False
 
     def __init__(self, payload: Payload, world: str, cores: Cores) -> None:
         self.payload = payload
@@ -168,52 +165,32 @@ class DmEnvRpcRow:
         self.received = [self.encode(message) for message in self.messages]
         self.reply_bytes = len(_on_the_wire(self.received[0]))
         self._result: StepResult | None = None
-        self._done = 0
         self._server = ServerProcess(self.protocol, serve, world, self._steps, cores=cores.server)
         self._client: Client | None = None
         self._step: Callable[..., StepResult] = _not_entered
 
-    def __enter__(self) -> DmEnvRpcRow:
-        self._server.__enter__()
-        try:
-            self._client = Client(
-                self._server.address,
-                timeouts=Timeouts(read=ANSWER_SECONDS, idle=ANSWER_SECONDS),
-                copy=None,
-            )
-            self._client.connect()
-            self._client.join_world()
-            self._client.step()
-        except (RlwireError, OSError) as error:
-            reason = self._server.epitaph() or str(error)
-            self._end()
-            raise BenchError(reason) from error
-        except BaseException:
-            self._end()
-            raise
+    def _connect(self) -> None:
+        self._client = Client(
+            self._server.address,
+            timeouts=Timeouts(read=ANSWER_SECONDS, idle=ANSWER_SECONDS),
+            copy=None,
+        )
+        self._client.connect()
+        self._client.join_world()
+        self._client.step()
         self._step = self._client.step
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._end()
-
-    @property
-    def server_pid(self) -> int:
-        """The process number of the server."""
-        return self._server.pid
+    def _disconnect(self) -> None:
+        if self._client is not None:
+            self._client.close()
 
     def exchange(self, index: int) -> None:
         """One `Client.step` that is shown a recorded observation."""
         try:
             self._result = self._step(self._actions[index % len(self._actions)], _SEEN)
-        except (RlwireError, OSError) as error:
-            raise BenchError(self._server.epitaph() or str(error)) from error
-        self._done += 1
+        except self.failures as error:
+            raise self._failed(error) from error
+        self.rounds += 1
 
     def check(self, index: int) -> None:
         """Compare what was shown with what was recorded, and ask which number the server heard."""
@@ -222,19 +199,12 @@ class DmEnvRpcRow:
         if not difference:
             try:
                 told = self._step({"number": np.float64(_LAST)}, ("told",)).observations["told"]
-            except (RlwireError, OSError) as error:
-                raise BenchError(self._server.epitaph() or str(error)) from error
+            except self.failures as error:
+                raise self._failed(error) from error
             if told != number:
                 difference = f"the server was asked for step {number} and heard {told:g}"
         if difference:
-            raise Mismatch(
-                f"{self.protocol}, {self.payload.name}, round trip {self._done}: {difference}"
-            )
-
-    def _end(self) -> None:
-        if self._client is not None:
-            self._client.close()
-        self._server.stop()
+            raise self._mismatch(difference)
 
 
 def _on_the_wire(message: bytes) -> bytes:

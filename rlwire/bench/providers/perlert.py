@@ -18,7 +18,6 @@ import asyncio
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from time import monotonic, time
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ import numpy as np
 from rlwire.adapters.perlert import Client, ClientSettings, Frame, ServerSettings
 from rlwire.bench.payloads import Payload, Step
 from rlwire.bench.processes import BenchError, ServerProcess
-from rlwire.bench.provider import Cores, LeftOut, Mismatch, array_difference
+from rlwire.bench.provider import Cores, LeftOut, ServedRow, array_difference
 from rlwire.codecs import perlert
 from rlwire.errors import DeadlineExceeded, LimitExceeded, RlwireError
 from rlwire.limits import DEFAULT
@@ -184,7 +183,7 @@ class Perlert:
                 )
 
 
-class PerlertRow:
+class PerlertRow(ServedRow):
     """One payload over PERLERT.
 
     Raises:
@@ -218,43 +217,23 @@ class PerlertRow:
         self.reply_bytes = len(self.received[0])
         self._frame: Frame | None = None
         self._seen: Any = None
-        self._done = 0
         self._server = ServerProcess(self.protocol, serve, world, payload.steps, cores=cores.server)
         self._client: Client | None = None
 
-    def __enter__(self) -> PerlertRow:
-        self._server.__enter__()
-        try:
-            never = 1e9
-            self._client = Client(
-                self._server.address, _NAME, settings=ClientSettings(repeat=never, silence=never)
-            )
-            self._client.connect()
-            self._client.register(_KEY, timeout=ANSWER_SECONDS)
-            self._client.ready()
-            self._client.wait_start(ANSWER_SECONDS)
-            self._receive()
-        except (RlwireError, OSError) as error:
-            reason = self._server.epitaph() or str(error)
-            self._end()
-            raise BenchError(reason) from error
-        except BaseException:
-            self._end()
-            raise
-        return self
+    def _connect(self) -> None:
+        never = 1e9
+        self._client = Client(
+            self._server.address, _NAME, settings=ClientSettings(repeat=never, silence=never)
+        )
+        self._client.connect()
+        self._client.register(_KEY, timeout=ANSWER_SECONDS)
+        self._client.ready()
+        self._client.wait_start(ANSWER_SECONDS)
+        self._receive()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._end()
-
-    @property
-    def server_pid(self) -> int:
-        """The process number of the server."""
-        return self._server.pid
+    def _disconnect(self) -> None:
+        if self._client is not None:
+            self._client.close()
 
     def exchange(self, index: int) -> None:
         """One action, and the frame that follows it, its numbers read."""
@@ -262,8 +241,8 @@ class PerlertRow:
         try:
             self._seen = self._numbers(frame.observation)
         except RlwireError as error:
-            raise Mismatch(self._where(f"the observation cannot be read: {error}")) from error
-        self._done += 1
+            raise self._mismatch(f"the observation cannot be read: {error}") from error
+        self.rounds += 1
 
     def check(self, index: int) -> None:
         """Compare what was shown with what was recorded, and ask which number the server heard."""
@@ -274,7 +253,7 @@ class PerlertRow:
             if told != f"told:{self._actions[number]}":
                 difference = f"the server was asked for step {number} and heard {told!r}"
         if difference:
-            raise Mismatch(self._where(difference))
+            raise self._mismatch(difference)
 
     def _numbers(self, text: str | bytes) -> Any:
         return perlert.text_to_array(text, self._dtype, shape=self._shape)
@@ -283,8 +262,8 @@ class PerlertRow:
         assert self._client is not None, "enter the row first"
         try:
             self._client.act(action)
-        except (RlwireError, OSError) as error:
-            raise BenchError(self._server.epitaph() or str(error)) from error
+        except self.failures as error:
+            raise self._failed(error) from error
         return self._receive()
 
     def _receive(self) -> Frame:
@@ -298,8 +277,8 @@ class PerlertRow:
                 if reason is None and monotonic() < deadline:
                     continue
                 raise BenchError(reason or str(error)) from error
-            except (RlwireError, OSError) as error:
-                raise BenchError(self._server.epitaph() or str(error)) from error
+            except self.failures as error:
+                raise self._failed(error) from error
 
     def _difference(self, number: int) -> str:
         """What differs between a recorded step and the one that was shown; "" for nothing."""
@@ -313,11 +292,3 @@ class PerlertRow:
         if frame.extra != self._extras[number]:
             return f"extra {self._extras[number]!r} came back as {frame.extra!r}"
         return ""
-
-    def _where(self, difference: str) -> str:
-        return f"{self.protocol}, {self.payload.name}, round trip {self._done}: {difference}"
-
-    def _end(self) -> None:
-        if self._client is not None:
-            self._client.close()
-        self._server.stop()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from rlwire.adapters.relaax import AgentProxy, AgentProxyException, RLXServer
 from rlwire.bench.payloads import Payload, Step
 from rlwire.bench.processes import BenchError, ServerProcess
-from rlwire.bench.provider import Cores, Mismatch, array_difference
+from rlwire.bench.provider import Cores, ServedRow, array_difference
 from rlwire.codecs.rlx import Decoder, Encoder
 from rlwire.sessions.rlx import Server
 from rlwire.transports.framing import FrameReader
@@ -97,11 +96,11 @@ class RLX:
             yield RLXRow(payload, self._agent, cores, self._spin)
 
 
-class RLXRow:
+class RLXRow(ServedRow):
     """One payload over RLX."""
 
     protocol = "rlx"
-    datagrams = False
+    failures = (AgentProxyException,)
 
     def __init__(
         self, payload: Payload, agent: str, cores: Cores, spin: float | None = None
@@ -122,39 +121,19 @@ class RLXRow:
         self.requests = [self.encode(message) for message in self.messages]
         self.received = [_receive(request) for request in self.requests]
         self.reply_bytes = len(self.encode({"response": "action", "data": 1}))
-        self._sent = 0
         self._server = ServerProcess("rlx", serve, agent, spin, cores=cores.server)
         self._agent: AgentProxy | None = None
         self._update: Callable[..., Any] = _not_entered
 
-    def __enter__(self) -> RLXRow:
-        self._server.__enter__()
-        try:
-            self._agent = AgentProxy(self._server.address, timeouts=self._timeouts)
-            self._agent.connect(retry=1)
-            self._agent.init()
-        except AgentProxyException as error:
-            reason = self._server.epitaph() or str(error)
-            self._end()
-            raise BenchError(reason) from error
-        except BaseException:
-            self._end()
-            raise
+    def _connect(self) -> None:
+        self._agent = AgentProxy(self._server.address, timeouts=self._timeouts)
+        self._agent.connect(retry=1)
+        self._agent.init()
         self._update = self._agent.update
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._end()
-
-    @property
-    def server_pid(self) -> int:
-        """The process number of the server."""
-        return self._server.pid
+    def _disconnect(self) -> None:
+        if self._agent is not None:
+            self._agent.disconnect()
 
     def exchange(self, index: int) -> None:
         """One `AgentProxy.update` with a recorded step."""
@@ -162,13 +141,10 @@ class RLXRow:
         try:
             count = self._update(step.reward, step.state, step.terminal)
         except AgentProxyException as error:
-            raise BenchError(self._server.epitaph() or str(error)) from error
-        self._sent += 1
-        if type(count) is not int or count != self._sent:
-            raise Mismatch(
-                f"rlx, {self.payload.name}, round trip {self._sent}: the server answered "
-                f"{count!r}, not {self._sent}"
-            )
+            raise self._failed(error) from error
+        self.rounds += 1
+        if type(count) is not int or count != self.rounds:
+            raise self._mismatch(f"the server answered {count!r}, not {self.rounds}")
 
     def check(self, index: int) -> None:
         """Ask for what the agent was told; compare state, reward and terminal."""
@@ -176,15 +152,10 @@ class RLXRow:
         try:
             kept = self._update()
         except AgentProxyException as error:
-            raise BenchError(self._server.epitaph() or str(error)) from error
+            raise self._failed(error) from error
         difference = _difference(step, kept)
         if difference:
-            raise Mismatch(f"rlx, {self.payload.name}, round trip {self._sent}: {difference}")
-
-    def _end(self) -> None:
-        if self._agent is not None:
-            self._agent.disconnect()
-        self._server.stop()
+            raise self._mismatch(difference)
 
     def _step(self, index: int) -> Step:
         return self.payload.steps[index % len(self.payload.steps)]
