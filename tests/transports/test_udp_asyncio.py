@@ -309,7 +309,7 @@ class TestFailures:
                 assert len(await plain.receive()) == 1200
                 assert await plain.ask(b"3 x") == b"3 x"
                 assert endpoint.failures == 1
-                assert "over the limit datagram=1200; send less" in caplog.text
+                assert "over the limit datagram=1200: send less" in caplog.text
 
         run(main())
 
