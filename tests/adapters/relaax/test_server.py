@@ -333,7 +333,7 @@ class TestLimits:
         with pytest.raises(AgentProxyException):
             idle.update()
         busy.update()
-        assert "idle=0.15" in caplog.text
+        wait_until(lambda: "idle=0.15" in caplog.text)
 
     def test_a_message_that_does_not_end(self, serve, connect, caplog):
         server = serve(timeouts=Timeouts(read=0.15))
@@ -341,7 +341,7 @@ class TestLimits:
             client.send_bytes(b"1000:half of it")
             assert len(client.rest()) <= 1
         assert connect(server).update()[0] == 1
-        assert "read=0.15" in caplog.text
+        wait_until(lambda: "read=0.15" in caplog.text)
 
     def test_too_many_connections(self, serve, connect, caplog):
         server = serve(max_connections=1)
@@ -349,7 +349,7 @@ class TestLimits:
         with pytest.raises(AgentProxyException):
             connect(server)
         assert first.update()[0] == 1
-        assert "max_connections=1" in caplog.text
+        wait_until(lambda: "max_connections=1" in caplog.text)
         first.disconnect()
 
         def admitted():
@@ -368,7 +368,7 @@ class TestLimits:
             big.update(state=np.zeros(1000))
         assert "received=1000" in str(caught.value) or "lost" in str(caught.value)
         assert small.update()[0] == 1
-        assert "received=1000" in caplog.text
+        wait_until(lambda: "received=1000" in caplog.text)
 
 
 class TestRunning:
