@@ -21,6 +21,11 @@ cdef extern from "rlwire/status.h" nogil:
         RLW_BAD_SIZE
         RLW_BAD_PREFIX
         RLW_BAD_END
+        RLW_BAD_RESERVED
+        RLW_BAD_OPCODE
+        RLW_BAD_CONTROL
+        RLW_BAD_LENGTH
+        RLW_BAD_MASK
         RLW_BAD_VARINT
         RLW_BAD_TAG
         RLW_BAD_WIRE
@@ -33,6 +38,12 @@ cdef extern from "rlwire/status.h" nogil:
         RLW_BAD_WORD
         RLW_BAD_INTEGER
         RLW_BAD_NUMBER
+        RLW_BAD_JSON
+        RLW_BAD_ESCAPE
+        RLW_BAD_SURROGATE
+        RLW_BAD_RANGE
+        RLW_BAD_RAGGED
+        RLW_NOT_FINITE
         RLW_TRAILING
         RLW_OVER_MESSAGE
         RLW_OVER_DEPTH
@@ -90,6 +101,36 @@ cdef extern from "rlwire/netstring.h" nogil:
 cdef extern from "rlwire/utf8.h" nogil:
     size_t rlw_utf8_check(const uint8_t *p, size_t size) noexcept
     bint rlw_is_ascii(const uint8_t *p, size_t size) noexcept
+    ctypedef struct rlw_utf8_state:
+        uint8_t more
+        uint8_t low
+        uint8_t high
+    size_t rlw_utf8_feed(rlw_utf8_state *s, const uint8_t *p, size_t size) noexcept
+
+cdef extern from "rlwire/websocket.h" nogil:
+    int RLW_WS_CONTINUATION
+    int RLW_WS_TEXT
+    int RLW_WS_BINARY
+    int RLW_WS_CLOSE
+    int RLW_WS_PING
+    int RLW_WS_PONG
+    int RLW_WS_HEADER_MOST
+    int RLW_WS_CONTROL_MOST
+    ctypedef struct rlw_ws_header:
+        uint64_t size
+        uint8_t opcode
+        uint8_t fin
+        uint8_t masked
+        uint8_t key[4]
+    rlw_status rlw_ws_read_header(rlw_cursor *c, int masked, uint64_t limit,
+                                  rlw_ws_header *out) noexcept
+    size_t rlw_ws_header_size(uint64_t size, int masked) noexcept
+    uint8_t *rlw_ws_write_header(uint8_t *to, int fin, unsigned opcode, uint64_t size,
+                                 const uint8_t *key) noexcept
+    void rlw_ws_mask_copy(uint8_t *to, const uint8_t *from_, size_t size, const uint8_t *key,
+                          size_t phase) noexcept
+    void rlw_ws_mask(uint8_t *data, size_t size, const uint8_t *key, size_t phase) noexcept
+    bint rlw_ws_is_close_code(unsigned code) noexcept
 
 cdef extern from "rlwire/ucs4.h" nogil:
     size_t RLW_NOT_UNICODE
@@ -461,3 +502,80 @@ cdef extern from "rlwire/perlert.h" nogil:
     rlw_status rlw_perlert_put_slot(rlw_writer *w, rlw_perlert_message *m,
                                     const rlw_perlert_slot *slot) noexcept
     rlw_status rlw_perlert_write(rlw_writer *w, rlw_perlert_message *m) noexcept
+
+cdef extern from "rlwire/json.h" nogil:
+    ctypedef struct rlw_json_limits:
+        uint64_t depth
+        uint64_t items
+        uint64_t string
+    ctypedef struct rlw_json_reader:
+        rlw_cursor c
+        rlw_json_limits limits
+        uint64_t depth
+        uint64_t items
+    ctypedef enum rlw_json_kind:
+        RLW_JSON_NULL
+        RLW_JSON_FALSE
+        RLW_JSON_TRUE
+        RLW_JSON_INTEGER
+        RLW_JSON_NATURAL
+        RLW_JSON_BIG
+        RLW_JSON_REAL
+        RLW_JSON_STRING
+        RLW_JSON_LIST
+        RLW_JSON_OBJECT
+    ctypedef struct rlw_json_text:
+        const uint8_t *data
+        size_t size
+        uint8_t ascii
+        uint8_t escaped
+    ctypedef struct rlw_json_value:
+        rlw_json_kind kind
+        uint8_t empty
+        const uint8_t *at
+        int64_t integer
+        uint64_t natural
+        double real
+        rlw_json_text text
+    uint64_t RLW_JSON_WANTS_VALUE
+    uint64_t RLW_JSON_WANTS_NAME
+    uint64_t RLW_JSON_WANTS_COLON
+    uint64_t RLW_JSON_WANTS_COMMA
+    size_t RLW_JSON_NUMBER_ROOM
+    void rlw_json_reader_init(rlw_json_reader *r, const uint8_t *data, size_t size,
+                              const rlw_json_limits *limits) noexcept
+    rlw_status rlw_json_read(rlw_json_reader *r, rlw_json_value *v) noexcept
+    rlw_status rlw_json_name(rlw_json_reader *r, rlw_json_text *name) noexcept
+    rlw_status rlw_json_next(rlw_json_reader *r, uint8_t close, int *more) noexcept
+    rlw_status rlw_json_end(rlw_json_reader *r) noexcept
+    rlw_status rlw_json_skip(rlw_json_reader *r) noexcept
+    void rlw_json_space(rlw_cursor *c) noexcept
+    size_t rlw_json_unescape(const rlw_json_text *text, uint8_t *to) noexcept
+    rlw_status rlw_json_put_string(rlw_writer *w, const uint8_t *text, size_t size) noexcept
+    uint8_t *rlw_json_put_double(uint8_t *to, double value) noexcept
+    bint rlw_json_is_finite(double value) noexcept
+
+cdef extern from "rlwire/json_array.h" nogil:
+    enum:
+        RLW_JSON_DIMS_MOST
+    ctypedef struct rlw_json_shape:
+        unsigned dims
+        size_t count
+        int64_t shape[32]
+    ctypedef enum rlw_json_wanted:
+        RLW_JSON_ANY
+        RLW_JSON_GIVEN
+    ctypedef enum rlw_json_special:
+        RLW_JSON_REFUSE
+        RLW_JSON_AS_NULL
+        RLW_JSON_AS_WORDS
+    rlw_status rlw_json_measure(rlw_json_reader *r, unsigned most_dims, int words,
+                                rlw_json_shape *s) noexcept
+    rlw_status rlw_json_fill(rlw_json_reader *r, const rlw_json_shape *s, rlw_json_wanted wanted,
+                             rlw_number *kind, void *numbers) noexcept
+    uint8_t *rlw_json_put_special(uint8_t *to, double value, rlw_json_special special) noexcept
+    uint8_t *rlw_json_put_number(uint8_t *to, rlw_number kind, const uint8_t *at,
+                                 rlw_json_special special) noexcept
+    rlw_status rlw_json_put_array(rlw_writer *w, rlw_number kind, const void *data, unsigned dims,
+                                  const int64_t *shape, const int64_t *strides,
+                                  rlw_json_special special, size_t *at) noexcept

@@ -231,9 +231,12 @@ static int fuzz_main(int argc, char **argv, const fuzz_driver *driver) {
     static const char *const names[] = {
         "OK",          "NEED_MORE",   "BAD_VERSION", "BAD_TYPE",      "BAD_COUNT",   "BAD_BOOLEAN",
         "BAD_TEXT",    "BAD_DTYPE",   "BAD_MODE",    "BAD_SHAPE",     "BAD_SIZE",    "BAD_PREFIX",
-        "BAD_END",     "BAD_VARINT",  "BAD_TAG",     "BAD_WIRE",      "BAD_PACKED",  "BAD_PAYLOAD",
+        "BAD_END",
+        "BAD_RESERVED", "BAD_OPCODE", "BAD_CONTROL", "BAD_LENGTH",    "BAD_MASK",
+        "BAD_VARINT",  "BAD_TAG",     "BAD_WIRE",      "BAD_PACKED",  "BAD_PAYLOAD",
         "BAD_UNKNOWN", "BAD_ELEMENTS", "BAD_EMPTY",  "BAD_CHARACTER", "BAD_WORD",    "BAD_INTEGER",
-        "BAD_NUMBER",  "TRAILING",    "OVER_MESSAGE", "OVER_DEPTH",   "OVER_ITEMS",  "OVER_DIMS",
+        "BAD_NUMBER",  "BAD_JSON",    "BAD_ESCAPE",  "BAD_SURROGATE", "BAD_RANGE",  "BAD_RAGGED",
+        "NOT_FINITE",  "TRAILING",    "OVER_MESSAGE", "OVER_DEPTH",   "OVER_ITEMS",  "OVER_DIMS",
         "OVER_STRING", "OVER_PIXELS", "OVER_EXPANDED", "OVER_DATAGRAM", "NO_MEMORY",
     };
     uint64_t total, unseen = 0, stray = 0;

@@ -46,6 +46,7 @@ void netstring_suite(void);
 void utf8_suite(void);
 void dtype_suite(void);
 void image_suite(void);
+void json_suite(void);
 void ucs4_suite(void);
 void varint_suite(void);
 void protobuf_suite(void);
@@ -54,5 +55,6 @@ void numbers_suite(void);
 void perlert_suite(void);
 void rlx_read_suite(void);
 void rlx_write_suite(void);
+void websocket_suite(void);
 
 #endif

@@ -136,6 +136,8 @@ def test_no_warning_at_any_optimization(cc: list[str], tmp_path: Path, level: st
         "unit_dm_env_rpc.c",
         "unit_perlert.c",
         "unit_numbers.c",
+        "unit_json.c",
+        "unit_websocket.c",
     ):  # -O2: the tests themselves
         source = HERE / name
         run([*cc, "-std=c11", level, *WARNINGS, f"-I{INCLUDE}", "-c", source, "-o", tmp_path / "o"])
@@ -148,6 +150,8 @@ def test_no_warning_at_any_optimization(cc: list[str], tmp_path: Path, level: st
         ("fuzz_dm_env_rpc", "corpus_dm_env_rpc.py", [], "in_pieces"),
         ("fuzz_perlert", "corpus_perlert.py", [], "steps"),
         ("fuzz_numbers", "corpus_numbers.py", [], "made"),
+        ("fuzz_websocket", "corpus_websocket.py", [], "masked"),
+        ("fuzz_json", "corpus_json.py", [], "arrays"),
     ],
 )
 def test_mutated_messages(
@@ -181,7 +185,9 @@ def test_run_sanitized(sanitizers: dict[str, str], tmp_path: Path) -> None:
     assert re.search(rf"^fuzz_dm_env_rpc: {MESSAGES} messages", result.stdout, re.MULTILINE)
     assert re.search(rf"^fuzz_perlert: {MESSAGES} messages", result.stdout, re.MULTILINE)
     assert re.search(rf"^fuzz_numbers: {MESSAGES} messages", result.stdout, re.MULTILINE)
-    assert re.search(r"^6 passed, 0 failed, \d+ s$", result.stdout, re.MULTILINE)
+    assert re.search(rf"^fuzz_websocket: {MESSAGES} messages", result.stdout, re.MULTILINE)
+    assert re.search(rf"^fuzz_json: {MESSAGES} messages", result.stdout, re.MULTILINE)
+    assert re.search(r"^8 passed, 0 failed, \d+ s$", result.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -198,6 +204,7 @@ def test_run_sanitized(sanitizers: dict[str, str], tmp_path: Path) -> None:
             "if (end == to) return NULL;",
         ),
         ("numbers.h", "while (end - p >= 8) {", "while (end - p >= 7) {"),
+        ("json.h", "while (end - p >= 8) {", "while (end - p >= 7) {"),
     ],
 )
 def test_run_sanitized_sees_one_byte_too_many(
@@ -220,4 +227,4 @@ def test_run_sanitized_sees_one_byte_too_many(
     seen = r"AddressSanitizer: heap-buffer-overflow|address \w+ with insufficient space"
     assert re.search(seen, result.stderr)
     assert re.search(r"^unit tests: FAILED", result.stdout, re.MULTILINE)
-    assert re.search(r"^\d passed, [1-6] failed, \d+ s$", result.stdout, re.MULTILINE)
+    assert re.search(r"^\d passed, [1-8] failed, \d+ s$", result.stdout, re.MULTILINE)

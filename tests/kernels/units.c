@@ -63,6 +63,7 @@ int main(void) {
     utf8_suite();
     dtype_suite();
     image_suite();
+    json_suite();
     ucs4_suite();
     varint_suite();
     protobuf_suite();
@@ -71,6 +72,7 @@ int main(void) {
     perlert_suite();
     rlx_read_suite();
     rlx_write_suite();
+    websocket_suite();
     printf("%lu passed, %lu failed\n", harness.passed, harness.failed);
     return harness.failed != 0;
 }

@@ -24,12 +24,14 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+/* The double nearest to mantissa * 10**exponent; infinity where that is too large. */
+double rlw_scaled_to_double(uint64_t mantissa, int32_t exponent);
 /* The number nearest to `text`, which is digits with a point or an exponent, and no sign; infinity
  * where it is too large. */
 double rlw_digits_to_double(const uint8_t *text, size_t size);
 float rlw_digits_to_float(const uint8_t *text, size_t size);
-/* The shortest digits that read back the same, of a finite number: with a point, or with an
- * exponent. At most RLW_SHORTEST_ROOM bytes; returns how many. */
+/* The shortest digits that read back the same, of a finite number that is not 0: with an exponent,
+ * or, from 1e-4 to 1e16, with a point. At most RLW_SHORTEST_ROOM bytes; returns how many. */
 size_t rlw_double_to_digits(uint8_t *to, double value, int exponent);
 size_t rlw_float_to_digits(uint8_t *to, float value, int exponent);
 /* As printf's "%.*f", of a finite number; returns how many bytes. */
@@ -246,6 +248,7 @@ static inline const uint8_t *rlw_scan_decimal(const uint8_t *p, const uint8_t *e
     const uint8_t *first, *point = NULL, *last;
     size_t before, after = 0;
     d->mantissa = 0;
+    d->size = 0;
     d->exponent = 0;
     d->negative = p < end && *p == '-';
     d->whole = 1;
@@ -306,6 +309,8 @@ static inline double rlw_decimal_double(const rlw_decimal *d) {
         value = d->exponent < 0 ? value / powers[-d->exponent] : value * powers[d->exponent];
     } else if (d->nan | d->infinite) {
         value = rlw_bits_double(d->nan ? UINT64_C(0x7FF8) << 48 : UINT64_C(0x7FF) << 52);
+    } else if (!d->rough) {
+        value = rlw_scaled_to_double(d->mantissa, d->exponent);
     } else {
         value = rlw_digits_to_double(d->digits, d->size);
     }
@@ -398,8 +403,20 @@ static inline unsigned rlw_count_digits(uint64_t value) {
 #endif
 }
 
+static inline void rlw_store_eight(uint8_t *to, uint32_t value) { /* 0..99999999 */
+    uint32_t high = value / 10000, low = value % 10000;
+    rlw_store_pair(to, high / 100);
+    rlw_store_pair(to + 2, high % 100);
+    rlw_store_pair(to + 4, low / 100);
+    rlw_store_pair(to + 6, low % 100);
+}
+
 /* The last `count` digits of `value`, ending at `end`; returns the digits before them. */
 static inline uint64_t rlw_store_digits(uint8_t *end, uint64_t value, unsigned count) {
+    for (; count >= 8; count -= 8) {
+        rlw_store_eight(end -= 8, (uint32_t)(value % 100000000));
+        value /= 100000000;
+    }
     for (; count >= 2; count -= 2) {
         rlw_store_pair(end -= 2, (unsigned)(value % 100));
         value /= 100;
@@ -411,8 +428,30 @@ static inline uint64_t rlw_store_digits(uint8_t *end, uint64_t value, unsigned c
     return value;
 }
 
+static inline uint8_t *rlw_put_below_10000(uint8_t *to, unsigned value) {
+    unsigned pair = value / 100;
+    if (!pair) {
+        if (value < 10) {
+            *to = (uint8_t)('0' + value);
+            return to + 1;
+        }
+    } else {
+        if (pair < 10) {
+            *to++ = (uint8_t)('0' + pair);
+        } else {
+            rlw_store_pair(to, pair);
+            to += 2;
+        }
+        value %= 100;
+    }
+    rlw_store_pair(to, value);
+    return to + 2;
+}
+
 static inline uint8_t *rlw_put_u64(uint8_t *to, uint64_t value) { /* 20 bytes */
-    unsigned count = rlw_count_digits(value);
+    unsigned count;
+    if (value < 10000) return rlw_put_below_10000(to, (unsigned)value);
+    count = rlw_count_digits(value);
     rlw_store_digits(to + count, value, count);
     return to + count;
 }

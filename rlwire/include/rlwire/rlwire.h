@@ -1,5 +1,5 @@
-/* All of rlwire's kernels: C11 or C++17, no Python. Who calls something of numbers.h or perlert.h
- * compiles numbers.cpp too. */
+/* All of rlwire's kernels: C11 or C++17, no Python. Who calls something of json.h, numbers.h or
+ * perlert.h compiles numbers.cpp too. */
 #ifndef RLWIRE_H
 #define RLWIRE_H
 
@@ -8,6 +8,8 @@
 #include "dtype.h"
 #include "endian.h"
 #include "image.h"
+#include "json.h"
+#include "json_array.h"
 #include "netstring.h"
 #include "number_list.h"
 #include "numbers.h"
@@ -18,6 +20,7 @@
 #include "ucs4.h"
 #include "utf8.h"
 #include "varint.h"
+#include "websocket.h"
 #include "writer.h"
 
 #endif

@@ -22,6 +22,11 @@ typedef enum rlw_status {
     RLW_BAD_SIZE,       /* got = data bytes announced, allowed = what shape and dtype ask for */
     RLW_BAD_PREFIX,     /* a length prefix that is not digits without a leading zero; got = byte */
     RLW_BAD_END,        /* the byte after a netstring is not a comma; got = the byte */
+    RLW_BAD_RESERVED,   /* a WebSocket frame with a reserved bit; got = its first byte */
+    RLW_BAD_OPCODE,     /* got = the opcode of a WebSocket frame */
+    RLW_BAD_CONTROL,    /* a control frame in fragments or with a long payload; got = its opcode */
+    RLW_BAD_LENGTH,     /* a WebSocket length in too many bytes or from 2**63 on; got = the length */
+    RLW_BAD_MASK,       /* got = whether the frame is masked, allowed = whether it must be */
     RLW_BAD_VARINT,     /* longer than ten bytes or 64 bits */
     RLW_BAD_TAG,        /* got = a protobuf tag without a field number or with no wire type */
     RLW_BAD_WIRE,       /* got = the wire type of a known field, allowed = the one it has */
@@ -34,6 +39,12 @@ typedef enum rlw_status {
     RLW_BAD_WORD,       /* none of the words that may stand here */
     RLW_BAD_INTEGER,    /* text that is no integer within its range */
     RLW_BAD_NUMBER,     /* text that is no number */
+    RLW_BAD_JSON,       /* got = a byte that JSON does not have here, allowed = RLW_JSON_WANTS_... */
+    RLW_BAD_ESCAPE,     /* of a JSON string; got = the byte after the backslash */
+    RLW_BAD_SURROGATE,  /* got = a half of a surrogate pair, which stands alone */
+    RLW_BAD_RANGE,      /* a number too large for its type */
+    RLW_BAD_RAGGED,     /* nested lists that make no array */
+    RLW_NOT_FINITE,     /* NaN or an infinity, where there is no text for it */
     RLW_TRAILING,       /* bytes after the end of the message; got = how many */
     RLW_OVER_MESSAGE,   /* limits: got = the size asked for, allowed = the limit */
     RLW_OVER_DEPTH,
@@ -69,6 +80,11 @@ static inline const char *rlw_status_text(rlw_status status) {
     case RLW_BAD_SIZE: return "the data size does not fit the shape";
     case RLW_BAD_PREFIX: return "a netstring length is not digits without a leading zero";
     case RLW_BAD_END: return "a netstring does not end in a comma";
+    case RLW_BAD_RESERVED: return "a frame with a reserved bit";
+    case RLW_BAD_OPCODE: return "a frame with a reserved opcode";
+    case RLW_BAD_CONTROL: return "a control frame in fragments or longer than 125 bytes";
+    case RLW_BAD_LENGTH: return "a frame length in more bytes than it needs, or from 2**63 on";
+    case RLW_BAD_MASK: return "a frame masked by a server, or not masked by a client";
     case RLW_BAD_VARINT: return "a varint is longer than 64 bits";
     case RLW_BAD_TAG: return "not a protobuf tag";
     case RLW_BAD_WIRE: return "a known field has another wire type";
@@ -81,6 +97,12 @@ static inline const char *rlw_status_text(rlw_status status) {
     case RLW_BAD_WORD: return "none of the words that may stand here";
     case RLW_BAD_INTEGER: return "not an integer within its range";
     case RLW_BAD_NUMBER: return "not a number";
+    case RLW_BAD_JSON: return "not JSON";
+    case RLW_BAD_ESCAPE: return "unknown escape in a string";
+    case RLW_BAD_SURROGATE: return "half of a surrogate pair";
+    case RLW_BAD_RANGE: return "a number too large for its type";
+    case RLW_BAD_RAGGED: return "lists of different lengths or depths make no array";
+    case RLW_NOT_FINITE: return "neither NaN nor the infinities have a text";
     case RLW_TRAILING: return "bytes after the end of the message";
     case RLW_OVER_MESSAGE: return "message over its limit";
     case RLW_OVER_DEPTH: return "nesting over its limit";

@@ -1,4 +1,4 @@
-/* UTF-8 checks. */
+/* UTF-8 checks, of a whole text and of one that comes in pieces. */
 #ifndef RLWIRE_UTF8_H
 #define RLWIRE_UTF8_H
 
@@ -46,6 +46,44 @@ static inline size_t rlw_utf8_check(const uint8_t *p, size_t size) {
         for (k = 2; k <= more; k++)
             if (p[i + k] < 0x80 || p[i + k] > 0xBF) return i;
         i += more + 1;
+    }
+    return size;
+}
+
+/* Where a text that comes in pieces stands: all zero at its beginning and between characters. */
+typedef struct rlw_utf8_state {
+    uint8_t more; /* bytes that the character still needs */
+    uint8_t low;  /* what the next of them may be */
+    uint8_t high;
+} rlw_utf8_state;
+
+/* Checks the next piece. Returns the index of the first byte that no well-formed text can have
+ * there (the text is bad for good), or `size`. A text may end only while s->more is 0. */
+static inline size_t rlw_utf8_feed(rlw_utf8_state *s, const uint8_t *p, size_t size) {
+    uint64_t word;
+    size_t i = 0;
+    while (i < size) {
+        uint8_t byte = p[i];
+        if (s->more) {
+            if (byte < s->low || byte > s->high) return i;
+            s->more--;
+            s->low = 0x80;
+            s->high = 0xBF;
+            i++;
+            continue;
+        }
+        if (byte < 0x80) {
+            for (i++; i + 8 <= size; i += 8) {
+                memcpy(&word, p + i, 8);
+                if (word & UINT64_C(0x8080808080808080)) break;
+            }
+            continue;
+        }
+        s->low = byte == 0xE0 ? 0xA0 : byte == 0xF0 ? 0x90 : 0x80;
+        s->high = byte == 0xED ? 0x9F : byte == 0xF4 ? 0x8F : 0xBF;
+        if (byte < 0xC2 || byte > 0xF4) return i;
+        s->more = byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3;
+        i++;
     }
     return size;
 }

@@ -1,0 +1,141 @@
+/* WebSocket frames (RFC 6455): headers, masks. */
+#ifndef RLWIRE_WEBSOCKET_H
+#define RLWIRE_WEBSOCKET_H
+
+#include "cursor.h"
+
+/* Opcodes, section 5.2; those from 8 on are of control frames. */
+enum {
+    RLW_WS_CONTINUATION = 0,
+    RLW_WS_TEXT = 1,
+    RLW_WS_BINARY = 2,
+    RLW_WS_CLOSE = 8,
+    RLW_WS_PING = 9,
+    RLW_WS_PONG = 10
+};
+
+#define RLW_WS_HEADER_MOST 14
+#define RLW_WS_CONTROL_MOST 125
+
+typedef struct rlw_ws_header {
+    uint64_t size; /* bytes of payload */
+    uint8_t opcode;
+    uint8_t fin;
+    uint8_t masked;
+    uint8_t key[4]; /* zero if not masked */
+} rlw_ws_header;
+
+/* Reads the header at c->at, and moves behind it on RLW_OK. Every rule is checked as soon as its
+ * byte is there, so what cannot become a frame is refused without waiting for the rest.
+ *
+ *     masked  whether the frame must have a mask (what clients send) or must not
+ *     limit   the most bytes of payload in a data frame, below 2**63; control frames have their own
+ */
+static inline rlw_status rlw_ws_read_header(rlw_cursor *c, int masked, uint64_t limit,
+                                            rlw_ws_header *out) {
+    const uint8_t *p = c->at;
+    size_t left = rlw_left(c), need = 2, wide, i;
+    uint64_t size;
+    if (left == 0) return rlw_fail(c, RLW_NEED_MORE, p, 2, 0);
+    if (p[0] & 0x70) return rlw_fail(c, RLW_BAD_RESERVED, p, p[0], 0);
+    out->opcode = p[0] & 0x0F;
+    out->fin = p[0] >> 7;
+    if ((out->opcode & 0x07) > 2) return rlw_fail(c, RLW_BAD_OPCODE, p, out->opcode, 0);
+    if (out->opcode >= RLW_WS_CLOSE && !out->fin)
+        return rlw_fail(c, RLW_BAD_CONTROL, p, out->opcode, 0);
+    if (left == 1) return rlw_fail(c, RLW_NEED_MORE, p, 2, 1);
+    out->masked = p[1] >> 7;
+    if (out->masked != (masked ? 1 : 0))
+        return rlw_fail(c, RLW_BAD_MASK, p + 1, out->masked, masked ? 1 : 0);
+    size = p[1] & 0x7F;
+    if (out->opcode >= RLW_WS_CLOSE && size > RLW_WS_CONTROL_MOST)
+        return rlw_fail(c, RLW_BAD_CONTROL, p + 1, out->opcode, 0);
+    wide = size < 126 ? 0 : size == 126 ? 2 : 8;
+    need += wide;
+    if (wide && left >= need) {
+        for (size = 0, i = 2; i < need; i++) size = size << 8 | p[i];
+        if (size <= (wide == 2 ? 125u : 0xFFFFu) || size >> 63)
+            return rlw_fail(c, RLW_BAD_LENGTH, p + 1, size, 0);
+    }
+    if (left >= need && size > limit && out->opcode < RLW_WS_CLOSE)
+        return rlw_fail(c, RLW_OVER_MESSAGE, p + 1, size, limit);
+    if (out->masked) need += 4;
+    if (left < need) return rlw_fail(c, RLW_NEED_MORE, p, need, left);
+    if (out->masked)
+        memcpy(out->key, p + need - 4, 4);
+    else
+        memset(out->key, 0, 4);
+    out->size = size;
+    c->at = p + need;
+    return RLW_OK;
+}
+
+/* Bytes of the header of a frame with `size` bytes of payload. */
+static inline size_t rlw_ws_header_size(uint64_t size, int masked) {
+    return (size < 126 ? 2u : size <= 0xFFFF ? 4u : 10u) + (masked ? 4u : 0u);
+}
+
+/* Writes a header, rlw_ws_header_size() bytes of it; `key` is NULL for a frame without a mask.
+ * Returns the byte behind it. */
+static inline uint8_t *rlw_ws_write_header(uint8_t *to, int fin, unsigned opcode, uint64_t size,
+                                           const uint8_t *key) {
+    unsigned bit = key ? 0x80u : 0u, wide, shift;
+    *to++ = (uint8_t)((fin ? 0x80u : 0u) | (opcode & 0x0F));
+    if (size < 126) {
+        *to++ = (uint8_t)(bit | (unsigned)size);
+        wide = 0;
+    } else {
+        wide = size <= 0xFFFF ? 16 : 64;
+        *to++ = (uint8_t)(bit | (wide == 16 ? 126u : 127u));
+    }
+    for (shift = wide; shift; shift -= 8) *to++ = (uint8_t)(size >> (shift - 8));
+    if (key) {
+        memcpy(to, key, 4);
+        to += 4;
+    }
+    return to;
+}
+
+/* The key repeated to 8 bytes, beginning at byte `phase` of the payload. */
+static inline uint64_t rlw_ws_wide_key(const uint8_t *key, size_t phase) {
+    uint8_t wide[8];
+    uint64_t word;
+    size_t i;
+    for (i = 0; i < 8; i++) wide[i] = key[(phase + i) & 3];
+    memcpy(&word, wide, 8);
+    return word;
+}
+
+/* Copies `size` bytes and masks or unmasks them; the two places do not overlap. `phase` tells how
+ * many bytes of the payload came before. */
+static inline void rlw_ws_mask_copy(uint8_t *to, const uint8_t *from, size_t size,
+                                    const uint8_t *key, size_t phase) {
+    uint64_t word, wide = rlw_ws_wide_key(key, phase);
+    size_t i = 0, k;
+    for (; i + 8 <= size; i += 8) {
+        memcpy(&word, from + i, 8);
+        word ^= wide;
+        memcpy(to + i, &word, 8);
+    }
+    for (k = i; k < size; k++) to[k] = (uint8_t)(from[k] ^ key[(phase + k) & 3]);
+}
+
+/* Masks or unmasks `size` bytes where they are. */
+static inline void rlw_ws_mask(uint8_t *data, size_t size, const uint8_t *key, size_t phase) {
+    uint64_t word, wide = rlw_ws_wide_key(key, phase);
+    size_t i = 0, k;
+    for (; i + 8 <= size; i += 8) {
+        memcpy(&word, data + i, 8);
+        word ^= wide;
+        memcpy(data + i, &word, 8);
+    }
+    for (k = i; k < size; k++) data[k] ^= key[(phase + k) & 3];
+}
+
+/* Whether a close frame may carry this code (section 7.4, and the registry of codes). */
+static inline int rlw_ws_is_close_code(unsigned code) {
+    return (code >= 1000 && code <= 1003) || (code >= 1007 && code <= 1014) ||
+           (code >= 3000 && code <= 4999);
+}
+
+#endif

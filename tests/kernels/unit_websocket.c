@@ -1,0 +1,223 @@
+/* websocket.h against RFC 6455, and the incremental half of utf8.h. */
+#include "harness.h"
+
+#define MOST (UINT64_C(1) << 40)
+
+/* Reads a header from memory of exactly its size. */
+static rlw_status read_header(const void *data, size_t size, int masked, uint64_t limit,
+                              rlw_ws_header *out, rlw_fault *fault, size_t *used) {
+    uint8_t *input = exact(data, size);
+    rlw_cursor c;
+    rlw_status status;
+    rlw_cursor_init(&c, input, size);
+    status = rlw_ws_read_header(&c, masked, limit, out);
+    *used = (size_t)(c.at - input);
+    *fault = c.fault;
+    fault->at = NULL;
+    release(input);
+    return status;
+}
+
+static void examples_of_the_rfc(void) { /* section 5.7 */
+    rlw_ws_header h;
+    rlw_fault fault;
+    size_t used;
+    uint8_t hello[] = {0x7f, 0x9f, 0x4d, 0x51, 0x58};
+    EQUAL(read_header("\x81\x05Hello", 7, 0, MOST, &h, &fault, &used), RLW_OK);
+    CHECK(h.opcode == RLW_WS_TEXT && h.fin && !h.masked && h.size == 5 && used == 2);
+    EQUAL(read_header("\x81\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58", 11, 1, MOST, &h, &fault,
+                      &used), RLW_OK);
+    CHECK(h.opcode == RLW_WS_TEXT && h.masked && h.size == 5 && used == 6);
+    rlw_ws_mask(hello, 5, h.key, 0);
+    CHECK(memcmp(hello, "Hello", 5) == 0);
+    EQUAL(read_header("\x01\x03Hel", 5, 0, MOST, &h, &fault, &used), RLW_OK);
+    CHECK(h.opcode == RLW_WS_TEXT && !h.fin);
+    EQUAL(read_header("\x80\x02lo", 4, 0, MOST, &h, &fault, &used), RLW_OK);
+    CHECK(h.opcode == RLW_WS_CONTINUATION && h.fin);
+    EQUAL(read_header("\x89\x05Hello", 7, 0, MOST, &h, &fault, &used), RLW_OK);
+    CHECK(h.opcode == RLW_WS_PING);
+    EQUAL(read_header("\x82\x7E\x01\x00", 4, 0, MOST, &h, &fault, &used), RLW_OK);
+    CHECK(h.opcode == RLW_WS_BINARY && h.size == 256 && used == 4);
+    EQUAL(read_header("\x82\x7F\0\0\0\0\0\x01\0\0", 10, 0, MOST, &h, &fault, &used), RLW_OK);
+    CHECK(h.size == 65536 && used == 10);
+}
+
+static void every_first_byte(void) {
+    unsigned first;
+    for (first = 0; first < 256; first++) {
+        uint8_t bytes[2];
+        unsigned opcode = first & 15;
+        rlw_ws_header h;
+        rlw_fault fault;
+        size_t used;
+        rlw_status expected = RLW_OK;
+        bytes[0] = (uint8_t)first;
+        bytes[1] = 0;
+        if (first & 0x70)
+            expected = RLW_BAD_RESERVED;
+        else if ((opcode > 2 && opcode < 8) || opcode > 10)
+            expected = RLW_BAD_OPCODE;
+        else if (opcode >= 8 && first < 128)
+            expected = RLW_BAD_CONTROL;
+        EQUAL(read_header(bytes, 2, 0, MOST, &h, &fault, &used), expected);
+        EQUAL(used, expected == RLW_OK ? 2 : 0);
+        /* What is wrong with the first byte is said without the second. */
+        EQUAL(read_header(bytes, 1, 0, MOST, &h, &fault, &used),
+              expected == RLW_OK ? RLW_NEED_MORE : expected);
+    }
+}
+
+static void masks_must_be_as_the_side_demands(void) {
+    rlw_ws_header h;
+    rlw_fault fault;
+    size_t used;
+    EQUAL(read_header("\x82\x00", 2, 1, MOST, &h, &fault, &used), RLW_BAD_MASK);
+    CHECK(fault.got == 0 && fault.allowed == 1);
+    EQUAL(read_header("\x82\x80", 2, 0, MOST, &h, &fault, &used), RLW_BAD_MASK);
+    CHECK(fault.got == 1 && fault.allowed == 0);
+}
+
+static void lengths(void) {
+    rlw_ws_header h;
+    rlw_fault fault;
+    size_t used;
+    EQUAL(read_header("\x82\x7E\x00\x7D", 4, 0, MOST, &h, &fault, &used), RLW_BAD_LENGTH);
+    EQUAL(read_header("\x82\x7E\x00\x7E", 4, 0, MOST, &h, &fault, &used), RLW_OK);
+    EQUAL(read_header("\x82\x7F\0\0\0\0\0\0\xFF\xFF", 10, 0, MOST, &h, &fault, &used),
+          RLW_BAD_LENGTH);
+    EQUAL(read_header("\x82\x7F\x80\0\0\0\0\0\0\0", 10, 0, MOST, &h, &fault, &used),
+          RLW_BAD_LENGTH);
+    EQUAL(read_header("\x82\x7F\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", 10, 0, UINT64_MAX, &h, &fault,
+                      &used), RLW_BAD_LENGTH);
+    EQUAL(fault.got, UINT64_MAX);
+    EQUAL(read_header("\x82\x7F\x7F\xFF\xFF\xFF\xFF\xFF\xFF\xFF", 10, 0, MOST, &h, &fault, &used),
+          RLW_OVER_MESSAGE);
+    CHECK(fault.got == UINT64_C(0x7FFFFFFFFFFFFFFF) && fault.allowed == MOST);
+    /* A limit is told before the mask has come, and counts for data only. */
+    EQUAL(read_header("\x82\xE5", 2, 1, 100, &h, &fault, &used), RLW_OVER_MESSAGE);
+    EQUAL(read_header("\x82\xE4", 2, 1, 100, &h, &fault, &used), RLW_NEED_MORE);
+    CHECK(fault.got == 6 && fault.allowed == 2);
+    EQUAL(read_header("\x89\x65", 2, 0, 100, &h, &fault, &used), RLW_OK);
+    EQUAL(read_header("\x89\x7D", 2, 0, 0, &h, &fault, &used), RLW_OK);
+    EQUAL(read_header("\x89\x7E", 2, 0, MOST, &h, &fault, &used), RLW_BAD_CONTROL);
+    EQUAL(read_header("\x88\x7F", 2, 0, MOST, &h, &fault, &used), RLW_BAD_CONTROL);
+}
+
+static void what_is_written_is_read(void) {
+    static const uint64_t sizes[] = {0,     1,     125,   126,   127,  65535,
+                                     65536, 65537, 1u << 31, UINT64_C(0x7FFFFFFFFFFFFFFF)};
+    static const uint8_t key[4] = {1, 2, 3, 4};
+    size_t i, masked, size;
+    for (i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (masked = 0; masked < 2; masked++) {
+            size_t head = rlw_ws_header_size(sizes[i], (int)masked), used;
+            uint8_t *room = exact("...............", head), *end;
+            rlw_ws_header h;
+            rlw_fault fault;
+            end = rlw_ws_write_header(room, 1, RLW_WS_BINARY, sizes[i], masked ? key : NULL);
+            EQUAL(end - room, head);
+            EQUAL(read_header(room, head, (int)masked, UINT64_MAX >> 1, &h, &fault, &used), RLW_OK);
+            CHECK(h.size == sizes[i] && h.masked == masked && used == head && h.fin);
+            CHECK(memcmp(h.key, masked ? key : (const uint8_t *)"\0\0\0\0", 4) == 0);
+            for (size = 0; size < head; size++) {
+                EQUAL(read_header(room, size, (int)masked, UINT64_MAX >> 1, &h, &fault, &used),
+                      RLW_NEED_MORE);
+                CHECK(fault.got > fault.allowed && fault.allowed == size && used == 0);
+            }
+            release(room);
+        }
+}
+
+static void masks_at_every_size_and_phase(void) {
+    static const uint8_t key[4] = {0x12, 0x00, 0xff, 0x80};
+    size_t size, phase, i;
+    for (size = 0; size <= 40; size++)
+        for (phase = 0; phase < 9; phase++) {
+            uint8_t data[40], *there, *copy;
+            for (i = 0; i < size; i++) data[i] = (uint8_t)(i * 37 + 5);
+            there = exact(data, size);
+            copy = exact(data, size);
+            rlw_ws_mask(there, size, key, phase);
+            rlw_ws_mask_copy(copy, data, size, key, phase);
+            for (i = 0; i < size; i++) CHECK(there[i] == (data[i] ^ key[(phase + i) % 4]));
+            CHECK(memcmp(there, copy, size) == 0);
+            release(there);
+            release(copy);
+        }
+}
+
+static void close_codes(void) { /* section 7.4 */
+    unsigned code, sum = 0;
+    for (code = 0; code < 65536; code++) sum += rlw_ws_is_close_code(code) ? 1u : 0u;
+    EQUAL(sum, 4 + 8 + 2000);
+    CHECK(rlw_ws_is_close_code(1000) && rlw_ws_is_close_code(1003) && rlw_ws_is_close_code(1011));
+    CHECK(rlw_ws_is_close_code(3000) && rlw_ws_is_close_code(4999));
+    CHECK(!rlw_ws_is_close_code(999) && !rlw_ws_is_close_code(1004) && !rlw_ws_is_close_code(1005));
+    CHECK(!rlw_ws_is_close_code(1006) && !rlw_ws_is_close_code(1015));
+    CHECK(!rlw_ws_is_close_code(2999) && !rlw_ws_is_close_code(5000));
+}
+
+/* The index of the byte at fault when a text comes byte by byte, `size` if none is, and whether a
+ * character is open at the end. */
+static size_t feed_bytes(const char *text, size_t size, int *open) {
+    rlw_utf8_state state = {0, 0, 0};
+    size_t i;
+    for (i = 0; i < size; i++)
+        if (rlw_utf8_feed(&state, (const uint8_t *)text + i, 1) != 1) break;
+    *open = state.more != 0;
+    return i;
+}
+
+static void texts_in_pieces(void) {
+    int open;
+    rlw_utf8_state state = {0, 0, 0};
+    EQUAL(feed_bytes("\xce\xba\xe1\xbd\xb9\xf0\x9f\x8e\xae z", 11, &open), 11);
+    CHECK(!open);
+    EQUAL(feed_bytes("\xf0\x9f\x8e", 3, &open), 3);
+    CHECK(open);
+    EQUAL(feed_bytes("a\xc3(", 3, &open), 2);
+    EQUAL(feed_bytes("\xed\xa0\x80", 3, &open), 1);
+    EQUAL(feed_bytes("\xf4\x90\x80\x80", 4, &open), 1);
+    EQUAL(feed_bytes("\xe0\x9f\xbf", 3, &open), 1);
+    EQUAL(feed_bytes("\xf0\x8f\xbf\xbf", 4, &open), 1);
+    EQUAL(feed_bytes("\xc1\xbf", 2, &open), 0);
+    EQUAL(feed_bytes("\xf5\x80", 2, &open), 0);
+    EQUAL(feed_bytes("\x80", 1, &open), 0);
+    EQUAL(rlw_utf8_feed(&state, (const uint8_t *)"0123456789abcdef\xc3", 17), 17);
+    CHECK(state.more == 1);
+    EQUAL(rlw_utf8_feed(&state, (const uint8_t *)"\xa9!", 2), 2);
+    CHECK(state.more == 0);
+}
+
+static void every_code_point_in_pieces(void) { /* it agrees with the whole check, cut anywhere */
+    uint32_t code, wrong = 0;
+    for (code = 0x80; code < 0x120000; code += code < 0x11000 ? 1 : 61) {
+        uint8_t b[4] = {0, 0, 0, 0}, *input;
+        size_t size = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4, cut, i;
+        for (i = 1; i < 4 && i < size; i++)
+            b[i] = (uint8_t)(0x80 | (code >> (6 * (size - 1 - i)) & 0x3F));
+        b[0] = (uint8_t)((size == 2 ? 0xC0u : size == 3 ? 0xE0u : 0xF0u) |
+                         code >> (6 * (size - 1)));
+        input = exact(b, size);
+        for (cut = 0; cut <= size; cut++) {
+            rlw_utf8_state state = {0, 0, 0};
+            int good = rlw_utf8_feed(&state, input, cut) == cut &&
+                       rlw_utf8_feed(&state, input + cut, size - cut) == size - cut && !state.more;
+            if (good != (rlw_utf8_check(input, size) == size)) wrong++;
+        }
+        release(input);
+    }
+    EQUAL(wrong, 0);
+}
+
+void websocket_suite(void) {
+    RUN(examples_of_the_rfc);
+    RUN(every_first_byte);
+    RUN(masks_must_be_as_the_side_demands);
+    RUN(lengths);
+    RUN(what_is_written_is_read);
+    RUN(masks_at_every_size_and_phase);
+    RUN(close_codes);
+    RUN(texts_in_pieces);
+    RUN(every_code_point_in_pieces);
+}
