@@ -35,6 +35,7 @@ class Limits:
         datagram: bytes in one UDP datagram. 1,200: what gets through every IPv6 network, and
             through tunnels, in one piece (RFC 9000, section 14, chooses the same). 65,507 is the
             most that UDP over IPv4 carries, in pieces of which not one may be lost.
+        header: bytes of an HTTP head, its lines and the empty one. 8 KiB, as web servers take.
     """
 
     message: int = 1_000_000_000
@@ -46,6 +47,7 @@ class Limits:
     pixels: int = 2**26
     expanded: int = 256 * 1024 * 1024
     datagram: int = 1200
+    header: int = 8192
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from threading import get_ident
 from time import monotonic
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from rlwire.errors import (
     ConnectionClosed,
@@ -30,7 +30,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.transports.framing import FrameReader
-from rlwire.transports.interface import Buffer, StreamSession
+from rlwire.transports.interface import Buffer, StreamSession, TalkingSession
 from rlwire.transports.sockets import WAITED, Timeouts, set_kernel_timeout, spinning
 from rlwire.transports.tls import TLSSocket
 
@@ -57,8 +57,10 @@ class Connection:
     __slots__ = (
         "__weakref__",
         "_broken",
+        "_clean",
         "_closed",
         "_ended",
+        "_ending",
         "_events",
         "_expecting",
         "_frame_size",
@@ -67,6 +69,7 @@ class Connection:
         "_inbox",
         "_kernel_timeout",
         "_owner",
+        "_parted",
         "_read",
         "_reader",
         "_recv_into",
@@ -76,6 +79,7 @@ class Connection:
         "_session_receive_whole",
         "_session_send",
         "_sock",
+        "_talker",
         "_tick",
         "_tls",
         "_write",
@@ -105,6 +109,11 @@ class Connection:
         self._session_receive = session.receive
         self._session_receive_whole = session.receive_whole
         self._frame_size = session.frame_size
+        # The session again, if it also speaks by itself; that is off the path of every message.
+        self._talker = cast(TalkingSession, session) if hasattr(session, "outgoing") else None
+        self._parted = False  # farewell was said, or can no longer be
+        self._clean = False  # the peer said it too
+        self._ending = False  # the whole side ends, not this connection only
         self._idle, self._read, self._write = timeouts.idle, timeouts.read, timeouts.write
         self._tls = TLSSocket(sock) if isinstance(sock, ssl.SSLSocket) else None
         io: Any = self._tls or sock
@@ -151,24 +160,64 @@ class Connection:
         return self._sock.fileno()
 
     def handshake(self, seconds: float | None) -> None:
-        """Take the connection over for this thread, and run the server's side of TLS's handshake.
+        """Take the connection over for this thread, and run the server's side of the handshakes.
+
+        They are TLS's, and the session's if it has one.
 
         Raises:
-            DeadlineExceeded: it took more than `seconds`; the connection is closed.
+            DeadlineExceeded: it took more than `seconds`; after TLS's the connection is closed.
             ConnectionClosed: it failed; the connection is closed.
+            DecodeError, LimitExceeded, RemoteProtocolError: the session refused the peer.
         """
         self._claim()
-        if self._tls is None:
+        until = None if seconds is None else monotonic() + seconds
+        if self._tls is not None:
+            try:
+                self._tls.handshake(seconds)
+            except TimeoutError as error:
+                self.close()
+                raise DeadlineExceeded(
+                    f"{self.peer}: no TLS handshake within connect={seconds} s"
+                ) from error
+            except (OSError, ValueError) as error:  # ValueError: closed by another thread meanwhile
+                self._lost(error)
+        self.open(None if until is None else max(until - monotonic(), 0.001))
+
+    def open(self, seconds: float | None) -> None:
+        """Let a session that speaks by itself open the conversation; nothing to do for others.
+
+        Raises:
+            DeadlineExceeded: it took more than `seconds`; the peer can still be told.
+            ConnectionClosed: the peer went away.
+            DecodeError, LimitExceeded, RemoteProtocolError, PeerError: one side refused the other;
+                the connection is closed.
+        """
+        talker = self._talker
+        if talker is None:
             return
-        try:
-            self._tls.handshake(seconds)
-        except TimeoutError as error:
-            self.close()
-            raise DeadlineExceeded(
-                f"{self.peer}: no TLS handshake within connect={seconds} s"
-            ) from error
-        except (OSError, ValueError) as error:  # ValueError: closed by another thread meanwhile
-            self._lost(error)
+        until = None if seconds is None else monotonic() + seconds
+        self._talk()
+        while not talker.opened:
+            try:
+                message = self._reader.frame()
+                if message is not None:
+                    self._events.extend(self._session_receive(message))
+                    self._talk()
+                    continue
+            except RlwireError as error:
+                self._session_failed(error)
+                raise
+            left = None if until is None else until - monotonic()
+            if left is not None and left <= 0:
+                raise DeadlineExceeded(f"{self.peer}: no handshake within connect={seconds} s")
+            self._fill_within(left)
+        now = monotonic()
+        talker.tick(now)
+        due = talker.next_deadline()
+        if due is not None:
+            self._tick = due - now if self._tick is None else min(self._tick, due - now)
+        self._set_receive_timeout(self._tick)
+        self._settle()
 
     def send(self, event: Any) -> None:
         """Send one event; returns when the system has taken all of it.
@@ -318,6 +367,7 @@ class Connection:
                 self._send_rest(buffers, 0)
                 self._set_send_timeout(self._write and self._write / 2)
             if self.session.closed:
+                self._parted = True
                 if buffers:
                     self._linger()
                 self.close()
@@ -337,6 +387,8 @@ class Connection:
         if self._owner not in (0, get_ident()) and _runs(self._owner):
             self._shutdown(socket.SHUT_RDWR)
             return
+        if self._talker is not None and not self._parted:
+            self._part(self._talker)
         if self._tls is not None:
             self._tls.say_goodbye()
         self._sock.close()
@@ -344,6 +396,7 @@ class Connection:
     def stop_receiving(self) -> None:
         """From any thread: let the owner finish and send its answer, but receive no more."""
         self._ended = self._ended or "closed on this side"
+        self._ending = True
         self._recv_into = _nothing
         self._fresh = self._expecting = False
         self._shutdown(socket.SHUT_RD)
@@ -378,6 +431,7 @@ class Connection:
         if isinstance(error, OSError):
             self._lost(error)
         # Ctrl-C, and nobody knows how much was sent: the next message would be garbage.
+        self._parted = True
         self.close()
         raise error
 
@@ -450,6 +504,7 @@ class Connection:
             if isinstance(error, OSError) and not isinstance(error, DeadlineExceeded):
                 self._lost(error)
             # Too late or interrupted: the next message would be taken for the rest of this one.
+            self._parted = True
             self.close()
             raise
         if until is not None:
@@ -536,12 +591,16 @@ class Connection:
 
     def _receive_slowly(self, waited: float) -> Any:
         """Return the next event; `waited` seconds of the time for it are over already."""
-        reader, events = self._reader, self._events
+        reader, events, talker = self._reader, self._events, self._talker
+        if talker is not None:
+            self._talk()
         begun = reader.partial[0] > 0
         limit = self._read if begun else self._idle
         until = None if limit is None else monotonic() - waited + limit
         while not events:
             if self._ended:
+                if talker is not None and talker.leaving:
+                    self.close()
                 self._raise_ended()
             try:
                 message = reader.frame()
@@ -549,7 +608,14 @@ class Connection:
                     events.extend(self._session_receive(message))
                     message = None  # the arena may have the block back
                     begun = False
+                    if talker is not None:
+                        self._talk()
+                        # A frame without an event, such as a ping, is a sign of life too.
+                        until = None if self._idle is None else monotonic() + self._idle
                     continue
+                if talker is not None:
+                    talker.tick(monotonic())
+                    self._talk()
             except RlwireError as error:
                 self._session_failed(error)
                 raise
@@ -571,6 +637,15 @@ class Connection:
             if left <= 0:
                 self._too_late()
             wait = left if wait is None else min(left, wait)
+        if self._talker is not None:
+            due = self._talker.next_deadline()
+            if due is not None:
+                left = max(due - monotonic(), 0.001)
+                wait = left if wait is None else min(left, wait)
+        self._fill_within(wait)
+
+    def _fill_within(self, wait: float | None) -> None:
+        """Receive once into the reader, if a byte comes within `wait` seconds."""
         if wait != self._kernel_timeout:
             self._set_receive_timeout(wait)
         space = self._reader.writable()
@@ -597,11 +672,14 @@ class Connection:
         have, want = self._reader.partial
         if not have:
             raise DeadlineExceeded(f"{self.peer}: no message began within idle={self._idle} s")
-        self.close()
-        raise DeadlineExceeded(
+        error = DeadlineExceeded(
             f"{self.peer}: {have} of {want or 'an unknown number of'} bytes of a message "
             f"came within read={self._read} s"
         )
+        if self._talker is not None:
+            self._say(self._talker.refuse(error))
+        self.close()
+        raise error
 
     def _end_of_stream(self) -> NoReturn:
         if not self._ended:
@@ -610,6 +688,12 @@ class Connection:
             if have:
                 self._broken = True
                 self._ended += f" after {have} of {want or 'an unknown number of'} message bytes"
+            if self._talker is not None:
+                self._parted = True
+                wrong = self._talker.lost()
+                if wrong:
+                    self._broken = True
+                    self._ended += f", {wrong}"
         self._raise_ended()
 
     def _raise_ended(self) -> NoReturn:
@@ -622,6 +706,9 @@ class Connection:
             raise ConnectionClosed(f"the connection to {self.peer} is {self._ended}") from error
         self._ended = f"lost: {error}"
         self._broken = True
+        if self._talker is not None:
+            self._parted = True
+            self._talker.lost()
         self.close()
         raise ConnectionClosed(f"the connection to {self.peer} is {self._ended}") from error
 
@@ -631,14 +718,68 @@ class Connection:
         if self.session.closed or not isinstance(error, RemoteProtocolError):
             self._ended = self._ended or f"of no more use: {error}"
             self._fresh = self._expecting = False
+        if self._talker is not None:
+            self._say(self._talker.outgoing())
+            self._clean = isinstance(error, ConnectionClosed)
         if self.session.closed:
             self.close()
 
-    def _linger(self) -> None:
+    # What only sessions that speak by themselves need.
+
+    def _talk(self) -> None:
+        """Send what the session has to say by itself; Nones among the events only told of it."""
+        events = self._events
+        if any(event is None for event in events):
+            kept = [event for event in events if event is not None]
+            events.clear()
+            events.extend(kept)
+        assert self._talker is not None
+        buffers = self._talker.outgoing()
+        if buffers:
+            self._transmit(buffers)
+        if self._talker.leaving:
+            self._ended = self._ended or "over, its session has ended"
+
+    def _say(self, buffers: Sequence[Buffer]) -> None:
+        """Send a session's last words, if the peer takes them without much delay."""
+        if not buffers:
+            return
+        data = b"".join(buffers)
+        with contextlib.suppress(OSError, ValueError):
+            self._set_send_timeout(_LAST_WORDS)
+            self._send(data)
+
+    def _part(self, talker: TalkingSession) -> None:
+        """Say farewell, and wait a moment for the peer's."""
+        self._parted = True
+        until = monotonic() + _LAST_WORDS
+        self._say(talker.farewell(self._ending))
+        try:
+            while not talker.closed:
+                message = self._reader.frame()
+                if message is not None:
+                    self._session_receive(message)
+                    continue
+                left = until - monotonic()
+                if left <= 0:
+                    break
+                self._fill_within(left)
+        except ConnectionClosed:
+            self._clean = True
+        except (RlwireError, OSError, ValueError) as error:
+            logger.debug("%s: it did not part well: %s", self.peer, error)
+        # The side that does not hang up waits for the one that does. And closing over unread bytes
+        # would reset the connection, so that the peer might miss our last words.
+        if not (self._clean and talker.hangs_up):
+            self._linger(until, half_close=talker.hangs_up)
+
+    def _linger(self, until: float | None = None, *, half_close: bool = True) -> None:
         # Closing over unread bytes would reset the connection, and the peer might never see our
         # last message: read for a moment what still comes.
-        self._shutdown(socket.SHUT_WR)
-        until = monotonic() + _LAST_WORDS
+        if half_close:
+            self._shutdown(socket.SHUT_WR)
+        if until is None:
+            until = monotonic() + _LAST_WORDS
         junk = bytearray(65536)
         with contextlib.suppress(OSError):
             while (left := until - monotonic()) > 0:

@@ -22,13 +22,15 @@ from typing import Any, cast
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
+    LimitExceeded,
     LocalProtocolError,
     RemoteProtocolError,
     RlwireError,
 )
 from rlwire.transports.framing import FrameReader
-from rlwire.transports.interface import Buffer, Responder, StreamSession
+from rlwire.transports.interface import Buffer, Responder, StreamSession, TalkingSession
 from rlwire.transports.sockets import Timeouts
+from rlwire.transports.turn import Turn
 
 __all__ = ["AsyncConnection", "Responder", "Sweeper"]
 
@@ -77,15 +79,35 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(session)
+        self._inbox = self._reader.inbox
+        self._room = memoryview(self._inbox)  # asyncio's TLS takes slices of what it is given
+        # True while no byte and no event waits on this side: the next byte begins a message.
+        self._fresh = True
+        # The bound methods of the path of every message, looked up once.
+        self._session_send = session.send
+        self._session_receive_whole = session.receive_whole
+        self._sock_send: Callable[[Buffer], int] | None = None
+        if self._sock is not None:
+            self._sock_send = self._sock.send
+        self._answer: Callable[[Any], Any] | None = None
+        # The session again, if it also speaks by itself.
+        self._talker = cast(TalkingSession, session) if hasattr(session, "outgoing") else None
+        self._opening = False
+        self._parting = False  # farewell was said, and nothing else will be
+        self._ending = False  # the whole side ends, not this connection only
         self._events: deque[Any] = deque()
         self._responder: Responder | None = None
-        self._receiver: asyncio.Future[Any] | None = None
+        self._turn = Turn(self._loop)
+        self._receiver: Turn | None = None  # the same, while a task waits
         self._writable: asyncio.Future[None] | None = None
         self._sending = False
+        self._posted: list[Buffer] = []  # what `post` was given while something was being sent
+        self._posted_size = 0
         self._write_paused = False
         self._read_paused = False
         self._junk: bytearray | None = None
         self._flushing: asyncio.Task[None] | None = None
+        self._talking: asyncio.Task[None] | None = None
         self._eof = False
         self._ended = ""  # why nothing more can be received, once that is so
         self._deaf = False  # what still waits in the reader is not to be looked at
@@ -114,7 +136,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
     @property
     def closed(self) -> bool:
         """Whether `close` was called, by the user or because the connection broke."""
-        return self._transport is None or self._transport.is_closing()
+        return self._parting or self._transport is None or self._transport.is_closing()
 
     @property
     def broken(self) -> bool:
@@ -122,6 +144,35 @@ class AsyncConnection(asyncio.BufferedProtocol):
         return self._broken
 
     # What users call.
+
+    async def open(self, seconds: float | None) -> None:
+        """Let a session that speaks by itself open the conversation; nothing to do for others.
+
+        Raises:
+            DeadlineExceeded: it took more than `seconds`; the peer can still be told.
+            ConnectionClosed: the peer went away.
+            DecodeError, LimitExceeded, RemoteProtocolError, PeerError: one side refused the other;
+                the connection is closed.
+        """
+        talker = self._talker
+        if talker is None:
+            return
+        self._talk()
+        self._opening = True
+        try:
+            event = await asyncio.wait_for(self.receive(), seconds)
+        except asyncio.TimeoutError as error:
+            if isinstance(error, RlwireError):
+                raise
+            raise DeadlineExceeded(
+                f"{self.peer}: no handshake within connect={seconds} s"
+            ) from None
+        finally:
+            self._opening = False
+        if event is not _NOTHING:
+            self._events.appendleft(event)
+            self._fresh = False
+        talker.tick(self._loop.time())
 
     async def send(self, event: Any) -> None:
         """Send one event; returns when the system has taken all of it.
@@ -131,14 +182,46 @@ class AsyncConnection(asyncio.BufferedProtocol):
             DeadlineExceeded: the peer does not read; the connection is closed.
             ConnectionClosed: the connection is gone.
         """
+        if self._sending and self._talking is not None:
+            await asyncio.wait({self._talking})  # the session has the word
         if self._sending:
             raise LocalProtocolError(f"another task is sending to {self.peer}; one may at a time")
         if self.closed:
             self._ended = self._ended or "closed on this side"
             raise self._end()
-        rest = self._write(self.session.send(event))
+        await self._finish(self._session_send(event), 0)
+
+    def post(self, event: Any, backlog: int = 1 << 20) -> None:
+        """Send one event without waiting, from the loop's thread: for whoever tells many at once.
+
+        What the system does not take at once waits on this side, in order, and as long as it does
+        the peer is not listened to. Any task may receive meanwhile.
+
+        Args:
+            event: what to send.
+            backlog: bytes that may wait already.
+
+        Raises:
+            LimitExceeded: more than that waits, the peer is too slow; nothing was sent. Or it
+                cannot be written.
+            LocalProtocolError, EncodeError: nothing was sent.
+            ConnectionClosed: the connection is gone.
+        """
+        if self._ended or self.closed:
+            self._ended = self._ended or "closed on this side"
+            raise self._end()
+        if self._sending:
+            if self._posted_size > backlog:
+                raise LimitExceeded("backlog", backlog, self._posted_size)
+            # What the session said before comes before: its messages may be numbered.
+            buffers = [] if self._talker is None else list(self._talker.outgoing())
+            buffers += self._session_send(event)
+            self._posted += buffers
+            self._posted_size += sum(map(len, buffers))
+            return
+        rest = self._write(self._session_send(event))
         if rest:
-            await self._flush(rest)
+            self._flush_aside(rest)
 
     async def receive(self) -> Any:
         """Return the next event, waiting for it.
@@ -156,20 +239,52 @@ class AsyncConnection(asyncio.BufferedProtocol):
                 f"another task is receiving from {self.peer}; one may at a time"
             )
         event = self._next()
-        if event is not _NOTHING:
+        if event is not _NOTHING or (self._opening and self._has_opened()):
             return event
         if self._eof:
             self._note_eof()
         if self._ended:
             raise self._end()
-        if self._read_paused:
+        if self._read_paused and self._talking is None:
             self._pause_reading(False)
-        receiver = self._receiver = self._loop.create_future()
+        receiver = self._receiver = self._turn.begin()
         try:
             return await receiver
         except asyncio.CancelledError:
-            if receiver.done() and not receiver.cancelled() and receiver.exception() is None:
-                self._events.appendleft(receiver.result())  # it came too late for this task
+            self._keep_late(receiver)
+            raise
+        finally:
+            self._receiver = None
+
+    async def exchange(self, event: Any) -> Any:
+        """Send one event and return the next: `send` and `receive` in one call, for clients.
+
+        Raises:
+            What `send` and `receive` raise.
+        """
+        sock_send = self._sock_send
+        if sock_send is None or not self._fresh or self._sending or self._receiver is not None:
+            await self.send(event)
+            return await self.receive()
+        session_send = self._session_send
+        buffers = session_send(event)
+        data = buffers[0]
+        sent = 0
+        try:
+            if len(buffers) == 1:
+                sent = sock_send(data)
+        except OSError:
+            pass  # the slow way finds out what it is
+        if sent != len(data) or len(buffers) != 1:
+            await self._finish(buffers, sent)
+            return await self.receive()
+        if self._read_paused and self._talking is None:
+            self._pause_reading(False)
+        receiver = self._receiver = self._turn.begin()
+        try:
+            return await receiver
+        except asyncio.CancelledError:
+            self._keep_late(receiver)
             raise
         finally:
             self._receiver = None
@@ -181,32 +296,27 @@ class AsyncConnection(asyncio.BufferedProtocol):
         """
         buffers = self.session.refuse(error)
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport is None or transport.is_closing() or self._parting:
             return
-        if buffers and not self._sending:
-            transport.write(b"".join(buffers))
         if not self.session.closed:
+            if buffers and not self._sending:
+                transport.write(b"".join(buffers))
             return
-        self._ended = self._ended or "closed on this side"
-        if not buffers or self._sending or not transport.can_write_eof():
-            self.close()
-            return
-        # Closing over bytes that were not read would reset the connection, and the peer might
-        # never see our last message: read for a moment what still comes.
-        self._junk = bytearray(65536)
-        transport.write_eof()
-        self._pause_reading(False)
-        self._loop.call_later(_LAST_WORDS, transport.abort)
+        self._say_last(buffers)
 
     def close(self) -> None:
         """Close the connection; a task that waits in `send` or `receive` wakes up."""
         self._ended = self._ended or "closed on this side"
         self._deaf = True
+        self._fresh = False
         self._wake()
-        if self._transport is not None:
-            if self._sending:
-                self._transport.abort()
-            self._transport.close()
+        if self._talker is not None:
+            if self._parting:
+                return
+            self._parting = True
+            if self._part(self._talker):
+                return
+        self._hang_up()
 
     def close_soon(self) -> None:
         """Close, but let a refused peer take in first what it was told."""
@@ -214,7 +324,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self.close()
 
     def abort(self) -> None:
-        """Close at once, without TLS's goodbye."""
+        """Close at once, without TLS's goodbye or the session's."""
+        self._parting = True
         self.close()
         if self._transport is not None:
             self._transport.abort()
@@ -226,7 +337,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def stop_receiving(self) -> None:
         """Let an answer that is being made be sent, but receive no more."""
         self._ended = self._ended or "closed on this side"
-        self._deaf = True
+        self._deaf = self._ending = True
+        self._fresh = False
         self._pause_reading(True)
         self._wake()
         if self._responder is not None:
@@ -235,8 +347,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def serve(self, responder: Responder) -> None:
         """Have all events, from now on, answered by `responder`."""
         self._responder = responder
+        if self._sock_send is not None:
+            self._answer = responder.answer
         self._pause_reading(False)
         self._respond()
+        self._settle()
 
     # What the event loop calls.
 
@@ -248,22 +363,55 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=1, low=0)
 
     def get_buffer(self, sizehint: int) -> memoryview | bytearray:  # noqa: D102
+        if self._fresh:
+            return self._room
         return self._junk if self._junk is not None else self._reader.writable()
 
+    # The way of a small message is in one piece, as in `Connection.exchange`, and for the same
+    # reason: after a process switch the interpreter runs cold, and each call less shows.
+
     def buffer_updated(self, nbytes: int) -> None:  # noqa: D102
-        if self._junk is not None:
+        if not self._fresh:
+            self._take_in(nbytes)
             return
-        self._reader.advance(nbytes)
-        if self._responder is not None:
-            self._respond()
-        elif self._receiver is not None:
-            self._deliver()
-        else:
-            self._pause_reading(True)
+        answer, receiver = self._answer, self._receiver
+        if self._sending or (answer is None and (receiver is None or not receiver.waiting)):
+            self._take_in(nbytes)
+            return
+        receive_whole = self._session_receive_whole
+        try:
+            events = receive_whole(self._inbox, nbytes)
+        except RlwireError as error:
+            self._failed_whole(error)
+            return
+        if events is None or len(events) != 1:
+            self._take_in(nbytes, events)
+            return
+        self._count += 1
+        if answer is None:
+            receiver.resume(events[0])  # type: ignore[union-attr]
+            return
+        reply: Any = _NOTHING
+        buffers: Sequence[Buffer] = ()
+        sent = 0
+        try:
+            reply = answer(events[0])
+            session_send, sock_send = self._session_send, self._sock_send
+            buffers = session_send(reply)
+            if len(buffers) == 1:
+                data = buffers[0]
+                sent = sock_send(data)  # type: ignore[misc]
+                if sent == len(data):
+                    return
+        except Exception as error:
+            self._reply_failed(events[0], reply, buffers, error)
+            return
+        self._reply_rest(buffers, sent)
 
     def eof_received(self) -> bool:  # noqa: D102
         self._eof = True
-        if self._junk is not None:
+        self._fresh = False  # whoever asks next is told, and does not wait for an answer
+        if self._junk is not None or self._parting:
             return False
         if self._responder is not None:
             self._respond()
@@ -301,6 +449,61 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     # Receiving.
 
+    def _take_in(self, nbytes: int, events: list[Any] | None = None) -> None:
+        """Go on after a read of `nbytes` bytes that was not the expected one event."""
+        if self._junk is not None:
+            return
+        self._fresh = False
+        if events is None:
+            self._reader.advance(nbytes)
+        else:
+            self._events.extend(events)
+            if self._talker is not None and len(events) != 1:
+                self._talk()
+        if self._parting:
+            self._await_farewell()
+        elif self._responder is not None:
+            self._respond()
+        elif self._receiver is not None:
+            self._deliver()
+        else:
+            self._pause_reading(True)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Decide where the next bytes go."""
+        reader = self._reader
+        self._fresh = not (
+            self._events
+            or self._ended
+            or self._parting
+            or self._opening
+            or self._eof
+            or reader.expecting
+            or reader.partial[0]
+        )
+
+    def _keep_late(self, receiver: Turn) -> None:
+        """Keep an event that came while the task that waited for it was cancelled."""
+        event = receiver.take_late()
+        if event is not None and event is not _NOTHING:
+            self._events.appendleft(event)
+            self._fresh = False
+
+    def _failed_whole(self, error: RlwireError) -> None:
+        """Tell who is concerned that `receive_whole` raised `error`."""
+        self._count += 1
+        self._failed(error)
+        if self._responder is not None:
+            if isinstance(error, ConnectionClosed):
+                return
+            logger.warning("%s: it sent what is not allowed: %s", self.peer, error)
+            self.refuse(error)
+            self._respond()
+        elif self._receiver is not None and self._receiver.waiting:
+            self._receiver.set_exception(error)
+        self._settle()
+
     def _next(self) -> Any:
         """Return the next event, `_NOTHING` if more bytes are needed."""
         events, reader = self._events, self._reader
@@ -313,20 +516,34 @@ class AsyncConnection(asyncio.BufferedProtocol):
                     return _NOTHING
                 self._count += 1
                 events.extend(self.session.receive(message))
+                if self._talker is not None and len(events) != 1:
+                    message = None  # the arena may have the block back
+                    self._talk()
+                    if self._opening and not events and self._has_opened():
+                        return _NOTHING
         except RlwireError as error:
-            if sys.version_info >= (3, 11):
-                error.add_note(f"in a message from {self.peer}")
-            if self.session.closed or not isinstance(error, RemoteProtocolError):
-                self._ended = self._ended or f"of no more use: {error}"
-                self._deaf = True
-                self._pause_reading(True)
-            if self.session.closed:
-                receiver = self._receiver
-                if receiver is not None and not receiver.done():
-                    receiver.set_exception(error)  # close() would only say that it is closed
-                self.close()
+            self._failed(error)
             raise
         return events.popleft()
+
+    def _failed(self, error: RlwireError) -> None:
+        """After the session did not take a message: nothing more comes, or at least not this."""
+        self._fresh = False
+        if sys.version_info >= (3, 11):
+            error.add_note(f"in a message from {self.peer}")
+        if self.session.closed or not isinstance(error, RemoteProtocolError):
+            self._ended = self._ended or f"of no more use: {error}"
+            self._deaf = True
+            self._pause_reading(True)
+        if self.session.closed:
+            receiver = self._receiver
+            if receiver is not None and receiver.waiting:
+                receiver.set_exception(error)  # close() would only say that it is closed
+            if self._talker is None:
+                self.close()
+            elif not self._parting:
+                self._parting = isinstance(error, ConnectionClosed)
+                self._say_last(self._talker.outgoing())
 
     def _note_eof(self) -> None:
         """Say why nothing more can be received: all that came before the end has been read."""
@@ -336,19 +553,24 @@ class AsyncConnection(asyncio.BufferedProtocol):
             if have:
                 self._broken = True
                 self._ended += f" after {have} of {want or 'an unknown number of'} message bytes"
+            if self._talker is not None:
+                wrong = self._talker.lost()
+                if wrong:
+                    self._broken = True
+                    self._ended += f", {wrong}"
 
     def _deliver(self) -> None:
         """Hand the next event, or the end, to the task that waits for it."""
         receiver = self._receiver
-        if receiver is None or receiver.done():
+        if receiver is None or not receiver.waiting:
             return
         try:
             event = self._next()
         except RlwireError as error:
-            if not receiver.done():
+            if receiver.waiting:
                 receiver.set_exception(error)
             return
-        if event is not _NOTHING:
+        if event is not _NOTHING or (self._opening and self._has_opened()):
             receiver.set_result(event)
             return
         if self._eof:
@@ -361,34 +583,62 @@ class AsyncConnection(asyncio.BufferedProtocol):
         while self._responder is not None and not self._sending and not self._ended:
             try:
                 event = self._next()
-                if event is _NOTHING:
-                    if self._eof:
-                        self._note_eof()
-                    break
-                rest = self._write(self._answer(self._responder, event))
-                event = None  # the arena may have the block back
-                if rest:
-                    self._pause_reading(True)
-                    self._sending = True
-                    self._flushing = self._loop.create_task(self._flush(rest))
-                    self._flushing.add_done_callback(self._flushed)
             except ConnectionClosed:
                 return  # connection_lost reports it
             except RlwireError as error:
                 logger.warning("%s: it sent what is not allowed: %s", self.peer, error)
                 self.refuse(error)
-            except Exception:
-                logger.exception("%s: closed, its responder failed", self.peer)
-                self.close()
+                continue
+            if event is _NOTHING:
+                if self._eof:
+                    self._note_eof()
+                break
+            reply: Any = _NOTHING
+            buffers: Sequence[Buffer] = ()
+            try:
+                reply = self._responder.answer(event)
+                buffers = self._session_send(reply)
+            except Exception as error:
+                self._reply_failed(event, reply, buffers, error)
+            else:
+                self._reply_rest(buffers, 0)
+            event = reply = None  # the arena may have the block back
         if self._ended and not self._sending and self._junk is None:
             self.close()
 
-    def _answer(self, responder: Responder, event: Any) -> Sequence[Buffer]:
-        reply = responder.answer(event)
+    def _reply_failed(
+        self, event: Any, reply: Any, buffers: Sequence[Buffer], error: Exception
+    ) -> None:
+        """Go on after the answer to `event` could not be made, written or sent."""
+        responder = self._responder
+        if buffers and isinstance(error, OSError) and not isinstance(error, RlwireError):
+            self._reply_rest(buffers, 0)
+            return
         try:
-            return self.session.send(reply)
-        except Exception as error:  # EncodeError; or the value's own code raised
-            return self.session.send(responder.failure(event, error))
+            if reply is _NOTHING or responder is None:
+                raise error
+            # EncodeError; or the value's own code raised.
+            self._reply_rest(self._session_send(responder.failure(event, error)), 0)
+        except ConnectionClosed:
+            return  # connection_lost reports it
+        except RlwireError as failure:
+            logger.warning("%s: it sent what is not allowed: %s", self.peer, failure)
+            self.refuse(failure)
+        except Exception:
+            logger.exception("%s: closed, its responder failed", self.peer)
+            self.close()
+
+    def _reply_rest(self, buffers: Sequence[Buffer], sent: int) -> None:
+        """Send an answer of which `sent` bytes are gone, and listen no more until all of it is."""
+        try:
+            rest = self._write(_behind(buffers, sent))
+        except ConnectionClosed:
+            return  # connection_lost reports it
+        if rest:
+            self._pause_reading(True)
+            self._sending = True
+            self._flushing = self._loop.create_task(self._flush(rest))
+            self._flushing.add_done_callback(self._flushed)
 
     def _flushed(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or task.exception() is not None:
@@ -433,31 +683,37 @@ class AsyncConnection(asyncio.BufferedProtocol):
             if self._transport is not None:
                 self._transport.abort()
             raise self._end() from error
-        first = 0
-        while first < len(buffers) and sent >= len(buffers[first]):
-            sent -= len(buffers[first])
-            first += 1
-        rest = list(buffers[first:])
-        if sent:
-            rest[0] = memoryview(rest[0])[sent:]
-        return rest
+        return _behind(buffers, sent)
+
+    async def _finish(self, buffers: Sequence[Buffer], sent: int) -> None:
+        """Send a message of which `sent` bytes are gone."""
+        rest = self._write(_behind(buffers, sent) if sent else buffers)
+        if rest:
+            await self._flush(rest)
+            if self._talker is not None:
+                self._talk()
 
     async def _flush(self, rest: list[Buffer]) -> None:
-        """Send the rest of a message as fast as the peer takes it."""
+        """Send the rest of a message as fast as the peer takes it, and what is posted meanwhile."""
         self._sending = True
         waiting = None
         try:
-            if self._sock is None:
-                while self._write_paused:
-                    await self._wait_writable()
-                return
-            # The loop does not let us wait for its transports' descriptors: for a copy it does.
-            waiting = self._sock.dup()
             while rest:
-                self._loop.add_writer(waiting, self._set_writable)
-                await self._wait_writable()
-                self._loop.remove_writer(waiting)
-                rest = self._write(rest)
+                if self._sock is None:
+                    while self._write_paused:
+                        await self._wait_writable()
+                    rest = []
+                else:
+                    # The loop does not let us wait for its transports' descriptors: for a copy it
+                    # does.
+                    waiting = waiting or self._sock.dup()
+                    self._loop.add_writer(waiting, self._set_writable)
+                    await self._wait_writable()
+                    self._loop.remove_writer(waiting)
+                    rest = self._write(rest)
+                if self._posted and not rest:
+                    posted, self._posted, self._posted_size = self._posted, [], 0
+                    rest = self._write(posted)
         except BaseException:
             # A message that was cut short (by a deadline, by cancelling the task) takes the
             # stream's message borders with it.
@@ -484,18 +740,130 @@ class AsyncConnection(asyncio.BufferedProtocol):
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
 
+    # What only sessions that speak by themselves need, and last words.
+
+    def _has_opened(self) -> bool:
+        return self._talker is not None and self._talker.opened
+
+    def _talk(self) -> None:
+        """Send what the session has to say by itself; Nones among the events only told of it."""
+        talker, events = self._talker, self._events
+        assert talker is not None
+        if any(event is None for event in events):
+            kept = [event for event in events if event is not None]
+            events.clear()
+            events.extend(kept)
+        if self._sending or self._parting or self._transport is None:
+            return  # after the message that is under way
+        buffers = talker.outgoing()
+        rest = self._write(buffers) if buffers else []
+        if rest:
+            self._flush_aside(rest)
+        elif talker.leaving:
+            self._ended = self._ended or "over, its session has ended"
+            # Not now: a task that waits for an event is still to have those that came.
+            self._loop.call_soon(self.close)
+
+    def _flush_aside(self, rest: list[Buffer]) -> None:
+        """Send the rest of a message in a task; as long as that takes, the peer is not heard."""
+        self._pause_reading(True)
+        self._sending = True
+        self._talking = self._loop.create_task(self._flush(rest))
+        self._talking.add_done_callback(self._talked)
+
+    def _talked(self, task: asyncio.Task[None]) -> None:
+        self._talking = None
+        if self._talker is not None and not task.cancelled() and task.exception() is None:
+            self._talk()
+        self._flushed(task)
+
+    def _say_last(self, buffers: Sequence[Buffer]) -> None:
+        """Send last words and close; give the peer a moment to take them in."""
+        transport = self._transport
+        assert transport is not None
+        self._ended = self._ended or "closed on this side"
+        self._fresh = False
+        clean, self._parting = self._parting, self._talker is not None
+        self._deaf = self._talker is not None or self._deaf
+        if buffers and not self._sending:
+            transport.write(b"".join(buffers))
+        if self._talker is not None and clean:
+            self._wind_up(self._talker)
+            return
+        if not buffers or self._sending or not transport.can_write_eof():
+            self._deaf = True
+            self._wake()
+            self._hang_up()
+            return
+        # Closing over bytes that were not read would reset the connection, and the peer might
+        # never see our last message: read for a moment what still comes.
+        self._junk = bytearray(65536)
+        transport.write_eof()
+        self._pause_reading(False)
+        self._loop.call_later(_LAST_WORDS, transport.abort)
+
+    def _part(self, talker: TalkingSession) -> bool:
+        """Say farewell; returns whether the peer's is awaited."""
+        transport = self._transport
+        if transport is None or transport.is_closing() or self._sending or self._eof:
+            return False
+        buffers = talker.farewell(self._ending)
+        if not buffers:
+            return False
+        transport.write(b"".join(buffers))
+        self._pause_reading(False)
+        self._loop.call_later(_LAST_WORDS, transport.abort)
+        self._await_farewell()
+        return True
+
+    def _await_farewell(self) -> None:
+        talker, reader = self._talker, self._reader
+        assert talker is not None
+        try:
+            while not talker.closed and (message := reader.frame()) is not None:
+                self.session.receive(message)
+        except ConnectionClosed:
+            self._wind_up(talker)
+        except RlwireError as error:
+            logger.debug("%s: it did not part well: %s", self.peer, error)
+            self._hang_up()
+
+    def _wind_up(self, talker: TalkingSession) -> None:
+        """Both sides have said farewell: hang up, or wait a moment until the peer does."""
+        assert self._transport is not None
+        if talker.hangs_up:
+            self._hang_up()
+            return
+        self._junk = bytearray(65536)
+        self._pause_reading(False)
+        self._loop.call_later(_LAST_WORDS, self._transport.abort)
+
+    def _hang_up(self) -> None:
+        if self._transport is not None:
+            if self._sending:
+                self._transport.abort()
+            self._transport.close()
+
     # Ends and times.
 
     def _end(self) -> ConnectionClosed:
         return ConnectionClosed(f"the connection to {self.peer} is {self._ended}")
 
     def _wake(self) -> None:
-        for waiter in (self._receiver, self._writable):
-            if waiter is not None and not waiter.done():
-                waiter.set_exception(self._end())
+        if self._receiver is not None and self._receiver.waiting:
+            self._receiver.set_exception(self._end())
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_exception(self._end())
 
     def sweep(self, now: float) -> None:
         """Look, for the `Sweeper`, whether something has lasted too long."""
+        if self._talker is not None and self._talker.opened and not self.closed:
+            try:
+                self._talker.tick(now)
+            except RlwireError as error:
+                self._late(error)
+                return
+            self._talk()
         times = self._timeouts
         have, want = self._reader.partial
         if self._sending:
@@ -529,16 +897,38 @@ class AsyncConnection(asyncio.BufferedProtocol):
                 DeadlineExceeded(f"{self.peer} did not take a message within write={limit} s")
             )
 
+    def _late(self, error: RlwireError) -> None:
+        """After the session's own time for the peer is over."""
+        assert self._talker is not None
+        if self._responder is not None:
+            logger.warning("%s: closed: %s", self.peer, error)
+        if self._receiver is not None and self._receiver.waiting:
+            self._receiver.set_exception(error)
+        if self.session.closed:
+            self._say_last(self._talker.outgoing())
+
     def _expire(self, error: DeadlineExceeded, *, close: bool) -> None:
         self._seen = ("", -1)
         if self._responder is not None:
             logger.warning("closed, too slow: %s", error)
             self.refuse(error)
             return
-        if self._receiver is not None and not self._receiver.done():
+        if self._receiver is not None and self._receiver.waiting:
             self._receiver.set_exception(error)
         if close:
             self.close()
+
+
+def _behind(buffers: Sequence[Buffer], sent: int) -> list[Buffer]:
+    """Return what is left of the buffers when `sent` bytes are gone."""
+    first = 0
+    while first < len(buffers) and sent >= len(buffers[first]):
+        sent -= len(buffers[first])
+        first += 1
+    rest = list(buffers[first:])
+    if sent:
+        rest[0] = memoryview(rest[0])[sent:]
+    return rest
 
 
 class Sweeper:
@@ -558,6 +948,10 @@ class Sweeper:
     def add(self, connection: AsyncConnection) -> None:
         """Watch a connection; the timer runs while there is one."""
         self._connections.add(connection)
+        due = connection.session.next_deadline()
+        if due is not None:
+            tick = min(max((due - self._loop.time()) / 8, _FINEST), _COARSEST)
+            self._tick = tick if self._tick is None else min(self._tick, tick)
         if self._timer is None and self._tick is not None:
             self._timer = self._loop.call_later(self._tick, self._sweep)
 

@@ -25,6 +25,7 @@ __all__ = [
     "Session",
     "StreamSession",
     "StreamStatus",
+    "TalkingSession",
 ]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -73,8 +74,8 @@ class Session(Protocol):
     def next_deadline(self) -> float | None:
         """Return when the protocol's next timed rule falls due, in `time.monotonic` seconds.
 
-        None when it has none. The byte stream transports do not ask, since no protocol over a
-        stream has timed rules; those over datagrams have, see `DatagramSession`.
+        None when it has none. Of stream sessions only a `TalkingSession` is asked; those over
+        datagrams are, see `DatagramSession`.
         """
 
 
@@ -139,6 +140,60 @@ class DatagramSession(Protocol):
 
     def datagrams(self) -> list[tuple[bytes, Peer]]:
         """Return what is to be sent now, in order, and forget it."""
+
+
+class TalkingSession(StreamSession, Protocol):
+    """A stream session that also speaks by itself: a handshake, answers to pings, a farewell.
+
+    The stream transports look for ``outgoing``; a session without it costs nothing more. With it
+    `receive` may return None among its events: no event, but a sign that `outgoing` has something
+    although there is one event.
+
+    Attributes:
+        hangs_up: whether this side closes the stream first, once both sides have said farewell.
+    """
+
+    hangs_up: bool
+
+    @property
+    def opened(self) -> bool:
+        """Whether events may be sent and received; before, a handshake is under way."""
+
+    @property
+    def leaving(self) -> bool:
+        """Whether the session is at its end: the transport closes, after what `outgoing` has.
+
+        Looked at whenever `outgoing` was asked for. Events that were received stay to be had.
+        """
+
+    def outgoing(self) -> Sequence[Buffer]:
+        """Return what the session has to say by itself now, and forget it.
+
+        Asked for when the connection is made, and after each `receive` that gave not exactly one
+        event, each `tick`, and each error that `receive` or `frame_size` raised.
+        """
+
+    def tick(self, now: float) -> None:
+        """Let time pass; called when nothing else happens, at `next_deadline` or soon after.
+
+        Args:
+            now: seconds of a clock that only goes forward, always the same one.
+
+        Raises:
+            DeadlineExceeded: the peer is too late.
+        """
+
+    def farewell(self, ending: bool = False) -> Sequence[Buffer]:
+        """Return the session's last words, before the transport closes the stream.
+
+        What still comes goes to `receive`, its events to nobody, until `closed` or for a moment.
+
+        Args:
+            ending: whether the connection ends because this whole side does.
+        """
+
+    def lost(self) -> str:
+        """Take note that the stream has ended; returns what is wrong with that, or nothing."""
 
 
 class Responder(Protocol):

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from time import monotonic
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from rlwire.errors import (
     ConnectionClosed,
@@ -20,7 +20,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.transports.framing import FrameReader
-from rlwire.transports.interface import StreamSession
+from rlwire.transports.interface import StreamSession, TalkingSession
 
 __all__ = ["MemoryConnection", "pair"]
 
@@ -46,6 +46,8 @@ class MemoryConnection:
         self._changed = threading.Condition()
         self._other: MemoryConnection = self
         self._closed = False
+        # The session again, if it also speaks by itself.
+        self._talker = cast(TalkingSession, session) if hasattr(session, "outgoing") else None
 
     def __enter__(self) -> MemoryConnection:
         return self
@@ -82,23 +84,45 @@ class MemoryConnection:
             ConnectionClosed: either end was closed.
         """
         until = None if self._idle is None else monotonic() + self._idle
+        while not self._events:
+            if not self._step():
+                self._fill(until)
+        return self._events.popleft()
+
+    def _step(self) -> bool:
+        """Hand the session one message, if there is one; returns whether there was."""
+        message = None
         try:
-            while not self._events:
-                message = self._reader.frame()
-                if message is not None:
-                    self._events.extend(self.session.receive(message))
-                    message = None  # the arena may have the block back
-                else:
-                    self._fill(until)
-        except (ConnectionClosed, DeadlineExceeded):
-            raise
+            message = self._reader.frame()
+            if message is not None:
+                events = self.session.receive(message)
+                self._events.extend(event for event in events if event is not None)
+                self._talk()
         except RlwireError as error:
+            self._talk()
             if self.session.closed or not isinstance(error, RemoteProtocolError):
                 self._incoming.clear()
             if self.session.closed:
                 self.close()
             raise
-        return self._events.popleft()
+        return message is not None
+
+    def _talk(self) -> None:
+        """Send what a session that speaks by itself has to say."""
+        if self._talker is not None:
+            data = b"".join(self._talker.outgoing())
+            if data:
+                self._put(data)
+            if self._talker.leaving:
+                self.close()
+
+    def _open(self) -> None:
+        """Take in a handshake as far as it has come."""
+        while self._talker is not None and not self._talker.opened:
+            if not self._step():
+                if not self._incoming:
+                    return
+                self._fill(0.0)
 
     def refuse(self, error: RlwireError) -> None:
         """Tell the peer what went wrong, if the protocol has words for that."""
@@ -110,6 +134,10 @@ class MemoryConnection:
 
     def close(self) -> None:
         """Close this end; the other may still read what is under way to it."""
+        if self._talker is not None and not self._closed:
+            data = b"".join(self._talker.farewell())
+            if data:
+                self._put(data)
         for end in (self, self._other):
             with end._changed:
                 self._closed = True
@@ -165,4 +193,8 @@ def pair(
     first = MemoryConnection(one, "memory:two", feed, idle)
     second = MemoryConnection(two, "memory:one", feed, idle)
     first._other, second._other = second, first
+    for end in (first, second):
+        end._talk()
+    for end in (first, second, first):  # a question and its answer, whoever asks
+        end._open()
     return first, second

@@ -71,6 +71,8 @@ def connect(
         DeadlineExceeded: the last attempt took too long, or the backoff's deadline came.
         OSError: the last attempt failed; the system's own error, with the address and the number
             of attempts in its text.
+        RlwireError: the session and its peer found nothing to talk about (such as a WebSocket
+            that was refused); this is not tried again.
     """
     where = parse(address)
     timeouts = timeouts or Timeouts()
@@ -93,7 +95,16 @@ def connect(
             )  # fmt: skip
             sleep(delay)
         else:
-            return Connection(sock, session, str(where), timeouts)
+            return _open(Connection(sock, session, str(where), timeouts), timeouts.connect)
+
+
+def _open(connection: Connection, seconds: float | None) -> Connection:
+    try:
+        connection.open(seconds)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _attempt(

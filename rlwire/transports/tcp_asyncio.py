@@ -77,7 +77,7 @@ async def connect(
             left = max(0.001, until - loop.time())
             seconds = left if seconds is None else min(seconds, left)
         try:
-            return await asyncio.wait_for(
+            connection, sweeper = await asyncio.wait_for(
                 _attempt(where, session, timeouts, tls, server_hostname), seconds
             )
         except (OSError, asyncio.TimeoutError) as caught:
@@ -90,7 +90,17 @@ async def connect(
                 "%s: attempt %d of %d failed (%s), next in %.2f s",
                 where, attempt, backoff.attempts, error, delay,
             )  # fmt: skip
+        else:
+            break
         await asyncio.sleep(delay)
+    try:
+        await connection.open(timeouts.connect)
+    except BaseException:
+        connection.close()
+        raise
+    if not connection.closed:
+        sweeper.add(connection)
+    return connection
 
 
 async def _attempt(
@@ -99,7 +109,7 @@ async def _attempt(
     timeouts: Timeouts,
     tls: ssl.SSLContext | None,
     server_hostname: str | None,
-) -> AsyncConnection:
+) -> tuple[AsyncConnection, Sweeper]:
     loop = asyncio.get_running_loop()
     failure = OSError(f"{where} has no address")
     for family, sockaddr in await loop.run_in_executor(None, where.resolve):
@@ -126,7 +136,7 @@ async def _wrap(
     timeouts: Timeouts,
     tls: ssl.SSLContext | None,
     server_hostname: str | None,
-) -> AsyncConnection:
+) -> tuple[AsyncConnection, Sweeper]:
     loop = asyncio.get_running_loop()
     sweeper = Sweeper(loop, timeouts)
     connection = AsyncConnection(
@@ -141,8 +151,7 @@ async def _wrap(
         options.update(ssl=tls, server_hostname=server_hostname or where.host)
     create = loop.create_unix_connection if where.path else loop.create_connection
     await create(lambda: connection, **options)
-    sweeper.add(connection)
-    return connection
+    return connection, sweeper
 
 
 class AsyncServer:
@@ -319,12 +328,13 @@ class AsyncServer:
             sock.close()
             raise
         assert self._sweeper is not None
-        self._sweeper.add(connection)
         task = asyncio.current_task()
         assert task is not None
         self._open[task] = connection
-        logger.debug("%s: connected", peer)
         try:
+            await connection.open(self._timeouts.connect)
+            self._sweeper.add(connection)
+            logger.debug("%s: connected", peer)
             if self._make_responder is not None:
                 connection.serve(self._make_responder(connection))
                 await connection.wait_closed()

@@ -335,6 +335,21 @@ def test_a_half_closed_peer_gets_its_answers(run: Run, blobs: Any, kind: Any) ->
     run(main())
 
 
+def test_an_exchange_with_a_server_that_left_meanwhile(run: Run, blobs: Any, kind: Any) -> None:
+    """Its end came while nobody was asking; what is sent then is answered by nobody."""
+
+    async def main() -> None:
+        server = await AsyncServer("127.0.0.1:0", blobs, **kind).start()
+        async with await tcp_asyncio.connect(server.address, blobs()) as connection:
+            assert await connection.exchange(b"one") == b"one"
+            await server.stop()
+            await asyncio.sleep(0.05)
+            with pytest.raises(ConnectionClosed):
+                await asyncio.wait_for(connection.exchange(b""), 5)
+
+    run(main())
+
+
 @pytest.mark.parametrize(("cut", "level"), [(-1, "WARNING"), (0, "DEBUG")])
 def test_a_peer_that_leaves_is_logged(
     run: Run, blobs: Any, kind: Any, log: Any, cut: int, level: str

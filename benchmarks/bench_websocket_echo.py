@@ -1,0 +1,495 @@
+"""How much does a WebSocket message add to a raw echo, and how do others compare?
+
+Client and server are two processes, pinned to one core and to two; each sends 64 bytes, or 113 KB,
+and waits for them to come back. Every client has a server of its own; all take turns in blocks
+within one run, so the ratios hold even where the times move. Compression is off everywhere.
+
+`python benchmarks/bench_websocket_echo.py` prints the ratios; `pytest
+benchmarks/bench_websocket_echo.py` times each, not pinned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack
+from statistics import median
+from time import perf_counter_ns
+from typing import Any
+
+import picows
+import pytest
+import uvloop
+import websockets.asyncio.client
+import websockets.asyncio.server
+import websockets.sync.client
+import websockets.sync.server
+from pairs import TINY, print_head, print_table, run_benchmark
+
+from rlwire.bench.processes import allowed_cores, pin
+from rlwire.sessions import websocket
+from rlwire.transports import tcp, tcp_asyncio
+
+SIZES = [64] if TINY else [64, 84 * 84 * 4 * 4]
+SECONDS = 0.2 if TINY else 12.0
+BLOCK = 20 if TINY else 300
+MOST = 2**20
+
+Exchange = Callable[[], Any]
+
+
+# Servers; each prints its port and runs until it is killed.
+
+
+def serve_raw(_: str) -> None:
+    """The floor: bytes come back, nothing else."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        print(listener.getsockname()[1], flush=True)
+        while True:
+            peer, _ = listener.accept()
+            with peer:
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                room = memoryview(bytearray(MOST))
+                while count := peer.recv_into(room):
+                    peer.sendall(room[:count])
+
+
+class RawProtocol(asyncio.BufferedProtocol):
+    """The least that an event loop can do: the floor of whatever runs on it."""
+
+    def connection_made(self, transport: Any) -> None:
+        self._room = memoryview(bytearray(MOST))
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._transport.write(self._room[:nbytes].tobytes())
+
+
+def serve_raw_loop(loop: str) -> None:
+    """The floor on an event loop."""
+
+    async def main() -> None:
+        server = await asyncio.get_running_loop().create_server(RawProtocol, "127.0.0.1", 0)
+        print(server.sockets[0].getsockname()[1], flush=True)
+        await server.serve_forever()
+
+    run(main(), loop)
+
+
+def make_session() -> websocket.Server:
+    """Ours; binary messages, as the others send here."""
+    return websocket.Server(websocket.Messages(), kind="binary")
+
+
+def serve_threads(_: str) -> None:
+    """Ours, a thread a connection."""
+    server = tcp.Server("127.0.0.1:0", make_session, lambda peer: peer.serve(lambda event: event))
+    with server.start():
+        print(server.address.port, flush=True)
+        server.wait()
+
+
+class Echo:
+    """Answers each event with itself."""
+
+    def answer(self, event: Any) -> Any:
+        return event
+
+    def failure(self, event: Any, error: Exception) -> Any:
+        raise error
+
+    def close(self) -> None:
+        pass
+
+
+def serve_loop(loop: str) -> None:
+    """Ours, all connections on one loop."""
+
+    async def main() -> None:
+        server = await tcp_asyncio.serve(
+            "127.0.0.1:0", make_session, make_responder=lambda peer: Echo()
+        )
+        print(server.address.port, flush=True)
+        await server.wait()
+
+    run(main(), loop)
+
+
+def serve_websockets(loop: str) -> None:
+    """websockets, asyncio."""
+
+    async def echo(peer: Any) -> None:
+        async for message in peer:
+            await peer.send(message)
+
+    async def main() -> None:
+        async with websockets.asyncio.server.serve(
+            echo, "127.0.0.1", 0, compression=None, max_size=MOST
+        ) as server:
+            print(next(iter(server.sockets)).getsockname()[1], flush=True)
+            await server.serve_forever()
+
+    run(main(), loop)
+
+
+def serve_websockets_sync(_: str) -> None:
+    """websockets, a thread a connection."""
+
+    def echo(peer: Any) -> None:
+        for message in peer:
+            peer.send(message)
+
+    with websockets.sync.server.serve(
+        echo, "127.0.0.1", 0, compression=None, max_size=MOST
+    ) as server:
+        print(server.socket.getsockname()[1], flush=True)
+        server.serve_forever()
+
+
+class PicowsEcho(picows.WSListener):
+    """picows's server side."""
+
+    def on_ws_frame(self, transport: picows.WSTransport, frame: picows.WSFrame) -> None:
+        if frame.msg_type == picows.WSMsgType.BINARY:
+            transport.send(frame.msg_type, frame.get_payload_as_bytes())
+
+
+def serve_picows(loop: str) -> None:
+    """picows."""
+
+    async def main() -> None:
+        server = await picows.ws_create_server(
+            lambda request: PicowsEcho(), "127.0.0.1", 0, max_frame_size=MOST
+        )
+        print(server.sockets[0].getsockname()[1], flush=True)
+        await server.serve_forever()
+
+    run(main(), loop)
+
+
+def run(main: Coroutine[Any, Any, None], loop: str) -> None:
+    """Run a server on the named kind of loop."""
+    if loop == "uvloop":
+        uvloop.run(main)
+    else:
+        asyncio.run(main)
+
+
+# Clients: `block(count)` returns the nanoseconds of each of some exchanges.
+
+Block = Callable[[int], list[int]]
+
+
+def blocking(exchange: Exchange) -> Block:
+    """Exchanges that are plain calls."""
+
+    def block(count: int) -> list[int]:
+        taken = []
+        for _ in range(count):
+            begin = perf_counter_ns()
+            exchange()
+            taken.append(perf_counter_ns() - begin)
+        return taken
+
+    return block
+
+
+def awaiting(loop: asyncio.AbstractEventLoop, exchange: Callable[[], Any]) -> Block:
+    """Exchanges that are coroutines."""
+
+    def block(count: int) -> list[int]:
+        async def work() -> list[int]:
+            taken = []
+            for _ in range(count):
+                begin = perf_counter_ns()
+                await exchange()
+                taken.append(perf_counter_ns() - begin)
+            return taken
+
+        return loop.run_until_complete(work())
+
+    return block
+
+
+def ask_raw(port: int, message: bytes, stack: ExitStack, _: str) -> Block:
+    """The floor's client."""
+    peer = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    room, size = memoryview(bytearray(len(message))), len(message)
+
+    def exchange() -> None:
+        peer.sendall(message)
+        if (count := peer.recv_into(room)) != size:
+            peer.recv_into(room[count:], size - count, socket.MSG_WAITALL)
+
+    return blocking(exchange)
+
+
+def new_session(port: int) -> websocket.Client:
+    """Ours."""
+    return websocket.Client(websocket.Messages(), f"ws://127.0.0.1:{port}/", kind="binary")
+
+
+def ask_blocking(port: int, message: bytes, stack: ExitStack, _: str) -> Block:
+    """Our blocking client."""
+    peer = stack.enter_context(tcp.connect(("127.0.0.1", port), new_session(port)))
+    assert peer.exchange(message) == message
+    return blocking(lambda: peer.exchange(message))
+
+
+def ask_coroutine(port: int, message: bytes, stack: ExitStack, loop: str) -> Block:
+    """Our asyncio client, `await peer.exchange(message)`."""
+    runner = new_loop(loop, stack)
+    peer = runner.run_until_complete(tcp_asyncio.connect(("127.0.0.1", port), new_session(port)))
+    stack.callback(peer.close)
+    return awaiting(runner, lambda: peer.exchange(message))
+
+
+def ask_responder(port: int, message: bytes, stack: ExitStack, loop: str) -> Block:
+    """Our asyncio client as a responder: the next message is the answer to the last reply."""
+    runner = new_loop(loop, stack)
+    peer = runner.run_until_complete(tcp_asyncio.connect(("127.0.0.1", port), new_session(port)))
+    stack.callback(peer.close)
+
+    class Again(Echo):
+        done: asyncio.Future[None]
+        left = 0
+        begun = 0
+
+        def __init__(self) -> None:
+            self.taken: list[int] = []
+
+        def answer(self, event: Any) -> Any:
+            now = perf_counter_ns()
+            self.taken.append(now - self.begun)
+            self.begun = now
+            self.left -= 1
+            if self.left == 0:
+                self.done.set_result(None)
+            return message
+
+    again = Again()
+    runner.run_until_complete(peer.send(message))  # one message is always under way
+    peer.serve(again)
+
+    def block(count: int) -> list[int]:
+        again.taken, again.left, again.begun = [], count, perf_counter_ns()
+        again.done = runner.create_future()
+        runner.run_until_complete(again.done)
+        return again.taken
+
+    return block
+
+
+def ask_websockets(port: int, message: bytes, stack: ExitStack, loop: str) -> Block:
+    """websockets, asyncio."""
+    runner = new_loop(loop, stack)
+
+    async def connect() -> Any:
+        return await websockets.asyncio.client.connect(
+            f"ws://127.0.0.1:{port}/", compression=None, max_size=MOST, proxy=None
+        )
+
+    peer = runner.run_until_complete(connect())
+    stack.callback(lambda: runner.run_until_complete(peer.close()))
+
+    async def exchange() -> Any:
+        await peer.send(message)
+        return await peer.recv()
+
+    return awaiting(runner, exchange)
+
+
+def ask_websockets_sync(port: int, message: bytes, stack: ExitStack, _: str) -> Block:
+    """websockets, blocking."""
+    peer = stack.enter_context(
+        websockets.sync.client.connect(
+            f"ws://127.0.0.1:{port}/", compression=None, max_size=MOST, proxy=None
+        )
+    )
+
+    def exchange() -> Any:
+        peer.send(message)
+        return peer.recv()
+
+    return blocking(exchange)
+
+
+def ask_picows(port: int, message: bytes, stack: ExitStack, loop: str) -> Block:
+    """picows, the next message sent from its callback."""
+    runner = new_loop(loop, stack)
+
+    class Again(picows.WSListener):  # type: ignore[misc]
+        done: asyncio.Future[None]
+        left = 0
+        begun = 0
+
+        def __init__(self) -> None:
+            self.taken: list[int] = []
+
+        def on_ws_frame(self, transport: picows.WSTransport, frame: picows.WSFrame) -> None:
+            frame.get_payload_as_bytes()
+            now = perf_counter_ns()
+            self.taken.append(now - self.begun)
+            self.begun = now
+            self.left -= 1
+            if self.left == 0:
+                self.done.set_result(None)
+                return
+            transport.send(picows.WSMsgType.BINARY, message)
+
+    async def connect() -> Any:
+        return await picows.ws_connect(Again, f"ws://127.0.0.1:{port}/", max_frame_size=MOST)
+
+    transport, again = runner.run_until_complete(connect())
+
+    def close() -> None:
+        transport.disconnect()
+        runner.run_until_complete(transport.wait_disconnected())
+
+    stack.callback(close)
+
+    def block(count: int) -> list[int]:
+        again.taken, again.left, again.begun = [], count, perf_counter_ns()
+        again.done = runner.create_future()
+        transport.send(picows.WSMsgType.BINARY, message)
+        runner.run_until_complete(again.done)
+        return again.taken
+
+    return block
+
+
+def new_loop(kind: str, stack: ExitStack) -> asyncio.AbstractEventLoop:
+    """A loop of its own for each client."""
+    loop = uvloop.new_event_loop() if kind == "uvloop" else asyncio.new_event_loop()
+    stack.callback(loop.close)
+    # What was told to close needs a moment of the loop.
+    stack.callback(lambda: loop.run_until_complete(asyncio.sleep(0.01)))
+    return loop
+
+
+Ask = Callable[[int, bytes, ExitStack, str], Block]
+# Server, its loop, client, its loop, the target where there is one.
+PAIRS: dict[str, tuple[Callable[[str], None], str, Ask, str, float | None]] = {
+    "raw echo, blocking": (serve_raw, "", ask_raw, "", None),
+    "raw echo, asyncio server": (serve_raw_loop, "asyncio", ask_raw, "", None),
+    "raw echo, uvloop server": (serve_raw_loop, "uvloop", ask_raw, "", None),
+    "rlwire blocking, threads": (serve_threads, "", ask_blocking, "", 1.4),
+    "rlwire blocking, asyncio server": (serve_loop, "asyncio", ask_blocking, "", 1.4),
+    "rlwire blocking, uvloop server": (serve_loop, "uvloop", ask_blocking, "", 1.4),
+    "rlwire asyncio client, threads": (serve_threads, "", ask_coroutine, "asyncio", 1.4),
+    "rlwire uvloop client, threads": (serve_threads, "", ask_coroutine, "uvloop", 1.4),
+    "rlwire asyncio client, threads, callbacks": (
+        serve_threads,
+        "",
+        ask_responder,
+        "asyncio",
+        1.4,
+    ),
+    "rlwire asyncio both": (serve_loop, "asyncio", ask_coroutine, "asyncio", 1.4),
+    "rlwire uvloop both": (serve_loop, "uvloop", ask_coroutine, "uvloop", 1.4),
+    "rlwire asyncio both, callbacks": (serve_loop, "asyncio", ask_responder, "asyncio", 1.4),
+    "rlwire uvloop both, callbacks": (serve_loop, "uvloop", ask_responder, "uvloop", 1.4),
+    "picows asyncio both, callbacks": (serve_picows, "asyncio", ask_picows, "asyncio", None),
+    "picows uvloop both, callbacks": (serve_picows, "uvloop", ask_picows, "uvloop", None),
+    "websockets sync": (serve_websockets_sync, "", ask_websockets_sync, "", None),
+    "websockets asyncio": (serve_websockets, "asyncio", ask_websockets, "asyncio", None),
+    "websockets uvloop": (serve_websockets, "uvloop", ask_websockets, "uvloop", None),
+}
+
+
+def start(name: str, cores: list[int] | None, stack: ExitStack) -> int:
+    """Start a pair's server and return its port."""
+    process = subprocess.Popen(
+        [sys.executable, __file__, "serve", name, json.dumps(cores)], stdout=subprocess.PIPE
+    )
+
+    def end() -> None:
+        process.kill()
+        process.communicate()
+
+    stack.callback(end)
+    assert process.stdout is not None
+    return int(process.stdout.readline())
+
+
+def ask(name: str, size: int, cores: list[int] | None, stack: ExitStack) -> Block:
+    """A connected client of a pair."""
+    port = start(name, cores, stack)
+    _, _, client, loop, _ = PAIRS[name]
+    return client(port, bytes(size), stack, loop)
+
+
+def measure(size: int, cores: list[int] | None) -> dict[str, float]:
+    """Median microseconds of an exchange of every pair, in blocks that take turns."""
+    with ExitStack() as stack:
+        blocks = {name: ask(name, size, cores, stack) for name in PAIRS}
+        taken: dict[str, list[int]] = {name: [] for name in PAIRS}
+        order = list(PAIRS)
+        deadline = perf_counter_ns() + SECONDS * 1e9
+        while perf_counter_ns() < deadline or not taken[order[-1]]:
+            for name in order:
+                taken[name].extend(blocks[name](BLOCK)[BLOCK // 10 :])  # the first ones warm up
+            order.append(order.pop(0))
+    return {name: median(times) / 1e3 for name, times in taken.items()}
+
+
+@pytest.mark.benchmark(group="websocket echo")
+@pytest.mark.parametrize("name", PAIRS)
+def test_exchange(benchmark: Any, name: str) -> None:
+    """Ten exchanges."""
+    with ExitStack() as stack:
+        block = ask(name, 64, None, stack)
+        run_benchmark(benchmark, block, 10)
+
+
+def settings() -> Iterator[tuple[str, list[int], list[int]]]:
+    """A name, the client's cores, the server's."""
+    allowed = allowed_cores()
+    yield "one core", allowed[:1], allowed[:1]
+    if len(allowed) > 1:
+        yield "two cores", allowed[:1], allowed[1:2]
+
+
+def main() -> None:
+    """Print the tables."""
+    print_head("A WebSocket echo: median microseconds.", "picows", "uvloop", "websockets")
+    rows = []
+    for where, client, server in settings():
+        for size in SIZES:
+            done = subprocess.run(
+                [sys.executable, __file__, "measure", str(size), json.dumps([client, server])],
+                stdout=subprocess.PIPE,
+                check=True,
+            )
+            times = json.loads(done.stdout)
+            floor = times["raw echo, blocking"]
+            for name, micros in times.items():
+                target = PAIRS[name][4]
+                aimed = f"{target:g}x" if target and size == 64 and where == "one core" else ""
+                met = "" if not aimed else "yes" if micros <= (target or 0) * floor else "no"
+                ratio = f"{micros / floor:.2f}x"
+                rows.append((f"{size:,} B, {where}", name, f"{micros:.1f}", ratio, aimed, met))
+    print_table(("setting", "who", "us", "of the raw echo", "target", "met"), rows)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["serve"]:
+        _, _, who, where_to = sys.argv
+        if (own := json.loads(where_to)) is not None:
+            pin(own)
+        make_server, kind, _, _, _ = PAIRS[who]
+        make_server(kind)
+    elif sys.argv[1:2] == ["measure"]:
+        client_cores, server_cores = json.loads(sys.argv[3])
+        pin(client_cores)
+        print(json.dumps(measure(int(sys.argv[2]), server_cores)))
+    else:
+        main()

@@ -1,0 +1,74 @@
+"""`connect("ws://host:port/path", inner)`: a WebSocket from its URL, blocking or asyncio.
+
+A server needs no more than the transports have: ``tcp.Server(address, lambda: Server(inner),
+handler)``, or `tcp_asyncio.serve`, with `rlwire.sessions.websocket.Server`. Protocols over
+WebSocket have adapters of their own.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+from rlwire.sessions.websocket import Client, Messages
+from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports.address import Address
+from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.tls import client_context
+
+__all__ = ["connect", "connect_asyncio"]
+
+
+def connect(
+    url: str,
+    inner: Any = None,
+    *,
+    timeouts: Timeouts | None = None,
+    tls: ssl.SSLContext | None = None,
+    backoff: Backoff | None = None,
+    **options: Any,
+) -> tcp.Connection:
+    """Connect to a WebSocket server.
+
+    Args:
+        url: ``ws://host:port/path``, or ``wss`` for TLS.
+        inner: a new session that says what messages mean; None for str and bytes as they are.
+        timeouts: by default `Timeouts()`; `connect` counts for TCP and TLS, and once more for
+            WebSocket's handshake.
+        tls: for ``wss``; by default a context that trusts the system's authorities.
+        backoff: how often and when to try to reach the server; by default once.
+        options: those of `rlwire.sessions.websocket.Client`.
+
+    Raises:
+        ValueError: the URL is none, or does not fit `tls`.
+        Refused: the server answered, but not with a WebSocket.
+        What `rlwire.transports.tcp.connect` raises.
+    """
+    client = Client(Messages() if inner is None else inner, url, **options)
+    where = Address(client.target.host, client.target.port)
+    context = _context(client, tls)
+    return tcp.connect(where, client, timeouts=timeouts, tls=context, backoff=backoff)
+
+
+async def connect_asyncio(
+    url: str,
+    inner: Any = None,
+    *,
+    timeouts: Timeouts | None = None,
+    tls: ssl.SSLContext | None = None,
+    backoff: Backoff | None = None,
+    **options: Any,
+) -> tcp_asyncio.AsyncConnection:
+    """Connect to a WebSocket server on the running loop; arguments and errors as for `connect`."""
+    client = Client(Messages() if inner is None else inner, url, **options)
+    where = Address(client.target.host, client.target.port)
+    context = _context(client, tls)
+    return await tcp_asyncio.connect(where, client, timeouts=timeouts, tls=context, backoff=backoff)
+
+
+def _context(client: Client, tls: ssl.SSLContext | None) -> ssl.SSLContext | None:
+    if not client.target.secure:
+        if tls is not None:
+            raise ValueError("a ws:// URL is not for TLS; write wss://")
+        return None
+    return client_context() if tls is None else tls

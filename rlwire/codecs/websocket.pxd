@@ -1,0 +1,30 @@
+from libc.stdint cimport uint8_t, uint64_t
+
+from rlwire.kernels cimport rlw_utf8_state
+
+
+cdef class Framer:
+    cdef readonly bint client
+    cdef readonly str kind
+    cdef bint _text
+    cdef bint _binary
+    cdef uint64_t _received
+    cdef uint64_t _message
+    cdef uint8_t _keys[256]  # masks that are not used yet
+    cdef unsigned _keys_left
+
+    cpdef Py_ssize_t frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end,
+                                object room=*) except -1
+    cpdef object whole(self, object buffer, Py_ssize_t size)
+    cpdef tuple take(self, object frame)
+    cpdef list message(self, object message)
+    cpdef bytes frame(self, unsigned opcode, object payload=*, bint fin=*)
+    cdef list _frame(self, unsigned opcode, bint fin, object parts)
+    cdef uint8_t *_next_key(self) except NULL
+
+
+cdef class Text:
+    cdef rlw_utf8_state _state
+
+    cpdef object feed(self, object piece)
+    cpdef object end(self)

@@ -1,0 +1,61 @@
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from typing_extensions import Buffer, disjoint_base
+
+from rlwire.errors import DecodeError
+from rlwire.limits import Limits
+
+__all__ = [
+    "BINARY",
+    "CLOSE",
+    "CONTINUATION",
+    "PING",
+    "PONG",
+    "TEXT",
+    "Framer",
+    "NotText",
+    "Text",
+    "decode_close",
+    "encode_close",
+    "mask",
+]
+
+CONTINUATION: Final = 0
+TEXT: Final = 1
+BINARY: Final = 2
+CLOSE: Final = 8
+PING: Final = 9
+PONG: Final = 10
+
+class NotText(DecodeError): ...
+
+@disjoint_base
+class Framer:
+    @property
+    def client(self) -> bool: ...
+    @property
+    def kind(self) -> Literal["any", "binary", "text"]: ...
+    def __init__(
+        self,
+        client: bool,
+        kind: Literal["any", "binary", "text"] = "any",
+        limits: Limits | None = None,
+    ) -> None: ...
+    def frame_size(self, buffer: Buffer, start: int, end: int, room: int | None = None) -> int: ...
+    def data_offset(self, buffer: Buffer, start: int, end: int) -> int: ...
+    def whole(self, buffer: Buffer, size: int) -> bytes | str | None: ...
+    def take(self, frame: Buffer) -> tuple[int, bool, bytes | memoryview]: ...
+    def message(
+        self, message: str | Buffer | Sequence[Buffer]
+    ) -> list[bytes | bytearray | memoryview]: ...
+    def frame(self, opcode: int, payload: Buffer = b"", fin: bool = True) -> bytes: ...
+
+@disjoint_base
+class Text:
+    def feed(self, piece: Buffer) -> None: ...
+    def end(self) -> None: ...
+
+def encode_close(code: int, reason: str = "") -> bytes: ...
+def decode_close(payload: Buffer) -> tuple[int, str]: ...
+def mask(data: Buffer, key: Buffer, phase: int = 0) -> bytes: ...

@@ -1,0 +1,390 @@
+"""WebSocket frames: bytes to frames and back. The rules of a frame are in include/rlwire/websocket.h.
+
+Not here: which frame may follow which (`rlwire.sessions.websocket`), and the HTTP messages before
+the first frame (`rlwire.codecs.websocket_handshake`).
+
+Source: RFC 6455.
+"""
+
+from cpython.buffer cimport (PyBUF_SIMPLE, PyBuffer_Release,
+                             PyObject_GetBuffer, Py_buffer)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport uint8_t, uint64_t
+from libc.string cimport memcpy
+
+from rlwire.codecs._glue cimport raise_fault, text_of
+from rlwire.kernels cimport *
+
+from os import urandom
+
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.limits import DEFAULT
+
+__all__ = ["BINARY", "CLOSE", "CONTINUATION", "Framer", "NotText", "PING", "PONG", "TEXT", "Text",
+           "decode_close", "encode_close", "mask"]
+
+CONTINUATION = RLW_WS_CONTINUATION
+TEXT = RLW_WS_TEXT
+BINARY = RLW_WS_BINARY
+CLOSE = RLW_WS_CLOSE
+PING = RLW_WS_PING
+PONG = RLW_WS_PONG
+
+cdef enum:
+    # Payloads up to here are copied, larger ones are looked at where they are. A view costs about
+    # as much as a copy of this many bytes.
+    SMALL = 4096
+    # What a server sends up to here goes out as one buffer, its parts copied behind the header.
+    JOINED = 16384
+    KEYS = 64  # that are drawn at once
+
+
+class NotText(DecodeError):
+    """A text, or a reason for closing, that is not UTF-8: close code 1007 instead of 1002."""
+
+
+cdef class Framer:
+    """Reads the frames of one side and writes those of the other.
+
+    It remembers no frame, but draws its masks from a pool: one connection, one framer.
+
+    Args:
+        client: whether this is the client's end, whose frames are masked (section 5.3).
+        kind: what messages are: ``"text"`` and ``"binary"`` are handed out as bytes; with
+            ``"any"`` a text is a str.
+        limits: `received` bounds a frame, `message` what is sent.
+    """
+
+    def __init__(self, bint client, str kind="any", limits=None):
+        limits = DEFAULT if limits is None else limits
+        if kind not in ("any", "binary", "text"):
+            raise ValueError(f"kind must be 'any', 'binary' or 'text', not {kind!r}")
+        self.client = client
+        self.kind = kind
+        self._text = kind != "binary"
+        self._binary = kind != "text"
+        self._received = min(limits.received, limits.message)
+        self._message = limits.message
+        self._keys_left = 0
+
+    cpdef Py_ssize_t frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end,
+                                object room=None) except -1:
+        """Return the size of the frame that begins at `start`, header and payload; 0 if unknown.
+
+        Args:
+            buffer: any buffer.
+            start: where the frame begins.
+            end: where the bytes that have arrived end.
+            room: the most bytes that its payload may have, if that is less than the limit.
+
+        Raises:
+            DecodeError: it breaks a rule of section 5.2.
+            LimitExceeded: its payload is too long; the text names the limit ``received``.
+        """
+        cdef Py_buffer view
+        cdef rlw_cursor c
+        cdef rlw_ws_header header
+        cdef uint64_t most = self._received
+        cdef rlw_status status
+        if room is not None:
+            most = min(most, <uint64_t> room)
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        try:
+            if not 0 <= start <= end <= view.len:
+                raise ValueError(f"no bytes {start} to {end} in a buffer of {view.len}")
+            rlw_cursor_init(&c, <const uint8_t *> view.buf + start, <size_t> (end - start))
+            status = rlw_ws_read_header(&c, not self.client, most, &header)
+            if status == RLW_NEED_MORE:
+                return 0
+            if status != RLW_OK:
+                raise_fault(&c.fault, <const uint8_t *> view.buf, "", "received")
+            return (c.at - <const uint8_t *> view.buf) - start + <Py_ssize_t> header.size
+        finally:
+            PyBuffer_Release(&view)
+
+    def data_offset(self, object buffer, Py_ssize_t start, Py_ssize_t end):
+        """Return where, from `start`, the frame's payload begins; 0 if more bytes must tell."""
+        cdef Py_buffer view
+        cdef rlw_cursor c
+        cdef rlw_ws_header header
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        try:
+            if not 0 <= start <= end <= view.len:
+                raise ValueError(f"no bytes {start} to {end} in a buffer of {view.len}")
+            rlw_cursor_init(&c, <const uint8_t *> view.buf + start, <size_t> (end - start))
+            if rlw_ws_read_header(&c, not self.client, self._received, &header) != RLW_OK:
+                return 0
+            return (c.at - <const uint8_t *> view.buf) - start
+        finally:
+            PyBuffer_Release(&view)
+
+    cpdef object whole(self, object buffer, Py_ssize_t size):
+        """Return the message that is the one frame in ``buffer[:size]``; None if there is no such.
+
+        None is also for what needs a second look: control frames, fragments, anything wrong. The
+        message is a copy.
+        """
+        cdef Py_buffer view
+        cdef rlw_cursor c
+        cdef rlw_ws_header header
+        cdef uint8_t *to = NULL
+        cdef bytes payload = None
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        try:
+            if not 0 <= size <= view.len:
+                raise ValueError(f"no {size} bytes in a buffer of {view.len}")
+            rlw_cursor_init(&c, <const uint8_t *> view.buf, <size_t> size)
+            if rlw_ws_read_header(&c, not self.client, self._received, &header) != RLW_OK:
+                return None
+            if header.size != rlw_left(&c) or not header.fin:
+                return None
+            if header.opcode == RLW_WS_TEXT:
+                if not self._text:
+                    return None
+            elif header.opcode != RLW_WS_BINARY or not self._binary:
+                return None
+            payload = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> header.size)
+            to = <uint8_t *> PyBytes_AS_STRING(payload)
+            if header.masked:
+                rlw_ws_mask_copy(to, c.at, <size_t> header.size, header.key, 0)
+            else:
+                memcpy(to, c.at, <size_t> header.size)
+        finally:
+            PyBuffer_Release(&view)
+        if header.opcode == RLW_WS_TEXT:
+            if not rlw_is_ascii(to, <size_t> header.size):
+                if rlw_utf8_check(to, <size_t> header.size) != header.size:
+                    return None
+            if self._binary:
+                return text_of(to, <size_t> header.size)
+        return payload
+
+    cpdef tuple take(self, object frame):
+        """Return opcode, whether it is the last fragment, and the payload of one whole frame.
+
+        The payload is bytes, or a view of `frame`, which is unmasked where it is if it can be
+        written to. Texts are not checked.
+
+        Raises:
+            DecodeError: it breaks a rule of section 5.2, or is more or less than one frame.
+            LimitExceeded: its payload is longer than the limit ``received``.
+        """
+        cdef Py_buffer view
+        cdef rlw_cursor c
+        cdef rlw_ws_header header
+        cdef rlw_status status
+        cdef Py_ssize_t begin
+        cdef bytes small
+        cdef bint writable
+        PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
+        writable = not view.readonly
+        try:
+            rlw_cursor_init(&c, <const uint8_t *> view.buf, <size_t> view.len)
+            status = rlw_ws_read_header(&c, not self.client, self._received, &header)
+            if status != RLW_OK:
+                raise_fault(&c.fault, <const uint8_t *> view.buf, "", "received")
+            if header.size != rlw_left(&c):
+                raise DecodeError(
+                    f"the frame has {rlw_left(&c)} bytes of payload, announced are {header.size}"
+                )
+            begin = c.at - <const uint8_t *> view.buf
+            if header.size <= SMALL or (header.masked and not writable):
+                small = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> header.size)
+                if header.masked:
+                    rlw_ws_mask_copy(<uint8_t *> PyBytes_AS_STRING(small), c.at,
+                                     <size_t> header.size, header.key, 0)
+                else:
+                    memcpy(PyBytes_AS_STRING(small), c.at, <size_t> header.size)
+                return header.opcode, bool(header.fin), small
+            if header.masked:
+                rlw_ws_mask(<uint8_t *> view.buf + begin, <size_t> header.size, header.key, 0)
+        finally:
+            PyBuffer_Release(&view)
+        return header.opcode, bool(header.fin), memoryview(frame).cast("B")[begin:]
+
+    cpdef list message(self, object message):
+        """Return the buffers of one whole message in one frame.
+
+        Args:
+            message: a str is a text; a buffer, or a list of buffers one behind the other, is what
+                `kind` says, binary where that is ``"any"``. Large ones of a server's are not
+                copied.
+
+        Raises:
+            EncodeError: a str where messages are binary, or one with lone surrogates.
+            LimitExceeded: it is longer than the limit ``message``.
+        """
+        cdef unsigned opcode = RLW_WS_BINARY if self._binary else RLW_WS_TEXT
+        cdef object parts
+        if type(message) is str:
+            if not self._text:
+                raise EncodeError("messages here are binary, and a str is a text")
+            opcode = RLW_WS_TEXT
+            try:
+                parts = ((<str> message).encode(),)
+            except UnicodeEncodeError as error:
+                raise EncodeError(f"a text that UTF-8 cannot carry: {error.reason}") from None
+        elif type(message) is list or type(message) is tuple:
+            parts = message
+        else:
+            parts = (message,)
+        return self._frame(opcode, 1, parts)
+
+    cpdef bytes frame(self, unsigned opcode, object payload=b"", bint fin=True):
+        """Return one frame of any kind: of control, or a fragment of a message.
+
+        Raises:
+            EncodeError: not an opcode, or a control frame in fragments or of over 125 bytes.
+            LimitExceeded: it is longer than the limit ``message``.
+        """
+        cdef list buffers
+        if opcode > 10 or opcode & 7 > 2:
+            raise EncodeError(f"{opcode} is not an opcode")
+        buffers = self._frame(opcode, fin, (payload,))
+        if opcode >= 8:
+            if not fin:
+                raise EncodeError("a control frame cannot be sent in fragments")
+            if len(buffers[0]) > 2 + 4 * self.client + RLW_WS_CONTROL_MOST:
+                raise EncodeError("a control frame has at most 125 bytes")
+        return buffers[0] if len(buffers) == 1 else b"".join(buffers)
+
+    cdef list _frame(self, unsigned opcode, bint fin, object parts):
+        cdef Py_buffer view
+        cdef uint8_t head[16]
+        cdef uint8_t *key = NULL
+        cdef uint8_t *to
+        cdef uint64_t total = 0, done = 0
+        cdef Py_ssize_t size, head_size, count
+        cdef bytes data
+        for part in parts:
+            # len() of a buffer is its size in bytes, save for views of other formats.
+            count = part.nbytes if type(part) is memoryview else len(part)
+            total += <uint64_t> count
+        if total > self._message:
+            raise LimitExceeded("message", self._message, total)
+        if self.client:
+            key = self._next_key()
+        head_size = <Py_ssize_t> rlw_ws_header_size(total, self.client)
+        rlw_ws_write_header(head, fin, opcode, total, key)
+        if not self.client and total > JOINED:
+            return [PyBytes_FromStringAndSize(<char *> head, head_size), *parts]
+        size = head_size + <Py_ssize_t> total
+        data = PyBytes_FromStringAndSize(NULL, size)
+        to = <uint8_t *> PyBytes_AS_STRING(data)
+        memcpy(to, head, <size_t> head_size)
+        to += head_size
+        for part in parts:
+            PyObject_GetBuffer(part, &view, PyBUF_SIMPLE)
+            try:
+                if <uint64_t> view.len > total - done:
+                    raise EncodeError("a part of the message changed its size")
+                if self.client:
+                    rlw_ws_mask_copy(to + done, <const uint8_t *> view.buf, <size_t> view.len,
+                                     key, <size_t> done)
+                else:
+                    memcpy(to + done, view.buf, <size_t> view.len)
+                done += <uint64_t> view.len
+            finally:
+                PyBuffer_Release(&view)
+        if done != total:
+            raise EncodeError("a part of the message changed its size")
+        return [data]
+
+    cdef uint8_t *_next_key(self) except NULL:
+        cdef bytes fresh
+        if self._keys_left == 0:
+            fresh = urandom(sizeof(self._keys))
+            memcpy(self._keys, PyBytes_AS_STRING(fresh), sizeof(self._keys))
+            self._keys_left = KEYS
+        self._keys_left -= 1
+        return self._keys + 4 * self._keys_left
+
+
+cdef class Text:
+    """Checks a text that comes in pieces (section 8.1): a character may be cut in two."""
+
+    cpdef object feed(self, object piece):
+        """Check the next piece.
+
+        Raises:
+            NotText: no text can go on like this; `offset` is the byte in this piece.
+        """
+        cdef Py_buffer view
+        cdef size_t good, size
+        PyObject_GetBuffer(piece, &view, PyBUF_SIMPLE)
+        size = <size_t> view.len
+        good = rlw_utf8_feed(&self._state, <const uint8_t *> view.buf, size)
+        PyBuffer_Release(&view)
+        if good != size:
+            raise NotText("a text is not UTF-8", offset=good)
+
+    cpdef object end(self):
+        """Say that the text ends here, and begin another.
+
+        Raises:
+            NotText: it ends inside a character.
+        """
+        cdef uint8_t more = self._state.more
+        self._state.more = 0
+        if more:
+            raise NotText("a text ends inside a character of UTF-8")
+
+
+def encode_close(code, reason=""):
+    """Return the payload of a close frame (section 5.5.1); a long reason is cut.
+
+    Raises:
+        EncodeError: the code is none that may be sent.
+    """
+    if not isinstance(code, int) or code < 0 or not rlw_ws_is_close_code(min(code, 65535)):
+        raise EncodeError(f"{code!r} is not a close code that may be sent")
+    text = reason.encode("utf-8", "backslashreplace")[:RLW_WS_CONTROL_MOST - 2]
+    # A cut inside a character would make the whole frame wrong.
+    return code.to_bytes(2, "big") + text.decode("utf-8", "ignore").encode()
+
+
+def decode_close(payload):
+    """Return the code and the reason in a close frame; 1005 if it has none.
+
+    Raises:
+        DecodeError: one byte, or a code that may not be sent.
+        NotText: the reason is not UTF-8.
+    """
+    payload = bytes(payload)
+    if not payload:
+        return 1005, ""
+    if len(payload) == 1:
+        raise DecodeError("a close frame with half a code")
+    code = int.from_bytes(payload[:2], "big")
+    if not rlw_ws_is_close_code(code):
+        raise DecodeError(f"a close frame with the code {code}")
+    try:
+        return code, payload[2:].decode()
+    except UnicodeDecodeError as error:
+        raise NotText("a close frame whose reason is not UTF-8",
+                      offset=2 + error.start) from None
+
+
+def mask(data, key, Py_ssize_t phase=0):
+    """Return `data` masked, or unmasked, with the four bytes of `key` (section 5.3).
+
+    Args:
+        data: any buffer.
+        key: four bytes.
+        phase: how many bytes of the payload came before `data`.
+    """
+    cdef Py_buffer view
+    cdef bytes out, four = bytes(key)
+    if len(four) != 4:
+        raise ValueError(f"a key has four bytes, not {len(four)}")
+    if phase < 0:
+        raise ValueError(f"phase must not be negative, as {phase} is")
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        out = PyBytes_FromStringAndSize(NULL, view.len)
+        rlw_ws_mask_copy(<uint8_t *> PyBytes_AS_STRING(out), <const uint8_t *> view.buf,
+                         <size_t> view.len, <const uint8_t *> PyBytes_AS_STRING(four),
+                         <size_t> phase)
+        return out
+    finally:
+        PyBuffer_Release(&view)

@@ -1,0 +1,451 @@
+"""The two HTTP/1.1 messages before the first WebSocket frame: bytes to values and back.
+
+As strict as RFC 9112 lets a recipient be: CRLF only, no folded lines, no space before a colon, no
+body, so that no proxy in front can take a request for another one. What is written is checked too;
+a header's value cannot smuggle in a second header. Which answer a request deserves is for
+`rlwire.sessions.websocket`.
+
+Source: RFC 6455, section 4; RFC 9110 and 9112; RFC 7617 for Basic credentials.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from urllib.parse import unquote, urlsplit
+
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+
+__all__ = [
+    "LINES",
+    "Headers",
+    "Request",
+    "Response",
+    "Target",
+    "WrongVersion",
+    "accept_of",
+    "basic_credentials",
+    "basic_header",
+    "head_size",
+    "new_key",
+    "parse_url",
+    "read_request",
+    "read_response",
+    "same_secret",
+    "write_request",
+    "write_response",
+]
+
+Buffer = bytes | bytearray | memoryview
+Pairs = Iterable[tuple[str, str]]
+
+LINES = 100
+"""Header lines that a head may have; browsers send about 15."""
+
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_VERSION = "13"
+_END = b"\r\n\r\n"
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")  # RFC 9110, section 5.5
+_RESOURCE = re.compile(r"/[\x21\x22\x24-\x7e]*")  # origin-form; a fragment is not sent
+_STATUS_LINE = re.compile(r"HTTP/1\.[01] ([1-5][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?")
+_OURS = {
+    "connection",
+    "content-length",
+    "host",
+    "origin",
+    "sec-websocket-accept",
+    "sec-websocket-extensions",
+    "sec-websocket-key",
+    "sec-websocket-protocol",
+    "sec-websocket-version",
+    "transfer-encoding",
+    "upgrade",
+}
+
+
+class WrongVersion(DecodeError):
+    """A request for another version of WebSocket than 13; the answer 426 names ours."""
+
+
+class Headers:
+    """Header lines in their order; names are compared without regard to case."""
+
+    __slots__ = ("_lines",)
+
+    def __init__(self, lines: Pairs = ()) -> None:
+        self._lines = tuple(lines)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __contains__(self, name: str) -> bool:
+        return bool(self.all(name))
+
+    def __repr__(self) -> str:
+        # Values may be secrets: Authorization, cookies.
+        return f"Headers({', '.join(name for name, _ in self._lines)})"
+
+    def all(self, name: str) -> list[str]:
+        """Return the values of all lines with this name."""
+        name = name.lower()
+        return [value for known, value in self._lines if known.lower() == name]
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        """Return the value of the one line with this name, or `default`.
+
+        Raises:
+            DecodeError: there are several.
+        """
+        found = self.all(name)
+        if len(found) > 1:
+            raise DecodeError(f"{len(found)} headers {name!r}")
+        return found[0] if found else default
+
+    def tokens(self, name: str) -> list[str]:
+        """Return the items of a comma-separated list, over all lines with this name."""
+        items = (item.strip(" \t") for value in self.all(name) for item in value.split(","))
+        return [item for item in items if item]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a client asks for.
+
+    Attributes:
+        resource: path and query, beginning with a slash, as sent.
+        headers: all header lines.
+        key: Sec-WebSocket-Key.
+        protocols: the subprotocols it offers, best first.
+    """
+
+    resource: str
+    headers: Headers
+    key: str
+    protocols: tuple[str, ...] = ()
+
+    @property
+    def origin(self) -> str | None:
+        """The page that a browser's request comes from; None from other programs."""
+        return self.headers.get("Origin")
+
+    @property
+    def path(self) -> str:
+        """The resource without its query, percent-decoded."""
+        return unquote(self.resource.partition("?")[0])
+
+
+@dataclass(frozen=True)
+class Response:
+    """What a server answers.
+
+    Attributes:
+        status: 101 if the next bytes are frames.
+        reason: the words behind it.
+        headers: all header lines.
+    """
+
+    status: int
+    reason: str
+    headers: Headers
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a ``ws`` or ``wss`` URL leads.
+
+    Attributes:
+        secure: whether over TLS.
+        host: name or number, IPv6 without brackets.
+        port: the one named, or 80 or 443.
+        resource: path and query.
+        authorization: Basic credentials, if the URL has a user name.
+    """
+
+    secure: bool
+    host: str
+    port: int
+    resource: str
+    authorization: str | None = None
+
+    @property
+    def authority(self) -> str:
+        """What the Host header says: without the port where that goes without saying."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
+
+
+def parse_url(url: str) -> Target:
+    """Return what a URL such as ``"wss://example.org:15900/a?b=c"`` means.
+
+    Raises:
+        ValueError: it is no WebSocket URL, or has a fragment (section 3).
+    """
+    # urlsplit would take tabs and line ends out without a word.
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise ValueError(f"{url!r}: a URL has printable ASCII only; percent-encode the rest")
+    parts = urlsplit(url)
+    if parts.scheme not in ("ws", "wss"):
+        raise ValueError(f"{url!r} does not begin with ws:// or wss://")
+    if "#" in url:
+        raise ValueError(f"{url!r}: a WebSocket URL has no fragment")
+    if not parts.hostname:
+        raise ValueError(f"{url!r} names no host")
+    secure = parts.scheme == "wss"
+    port = parts.port
+    if port is None:
+        port = 443 if secure else 80
+    resource = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    if not _RESOURCE.fullmatch(resource):
+        raise ValueError(f"{url!r}: not a path")
+    authorization = None
+    if parts.username is not None:
+        authorization = basic_header(unquote(parts.username), unquote(parts.password or ""))
+    return Target(secure, parts.hostname, port, resource, authorization)
+
+
+def new_key() -> str:
+    """Return a Sec-WebSocket-Key: 16 random bytes in base64."""
+    return base64.b64encode(os.urandom(16)).decode()
+
+
+def accept_of(key: str) -> str:
+    """Return the Sec-WebSocket-Accept that answers a key (section 4.2.2)."""
+    return base64.b64encode(hashlib.sha1(key.encode() + _GUID).digest()).decode()
+
+
+def head_size(buffer: Buffer, start: int, end: int, limit: int, begins: bytes) -> int:
+    """Return the size of the HTTP head that begins at `start`, with its empty line; 0 if unknown.
+
+    Args:
+        buffer: where the bytes are.
+        start: where the head begins.
+        end: where the bytes that have arrived end.
+        limit: the longest head, in bytes.
+        begins: what every such head begins with; anything else is refused at its first byte.
+
+    Raises:
+        DecodeError: it begins otherwise.
+        LimitExceeded: it is longer than the limit ``header``.
+    """
+    have = end - start
+    head = bytes(memoryview(buffer)[start : min(end, start + limit)])
+    if head[: len(begins)] != begins[: len(head)]:
+        raise DecodeError(f"no HTTP message: it does not begin with {begins!r}", offset=start)
+    found = head.find(_END)
+    if found >= 0:
+        return found + len(_END)
+    if have >= limit:
+        raise LimitExceeded("header", limit, have + 1, offset=start)
+    return 0
+
+
+def read_request(head: Buffer) -> Request:
+    """Return the request in a whole head.
+
+    Raises:
+        DecodeError: it is no request for a WebSocket, or has a body.
+        WrongVersion: it is for another version than 13.
+        LimitExceeded: it has more than `LINES` lines.
+    """
+    first, headers = _read_head(head)
+    method, _, rest = first.partition(" ")
+    resource, _, version = rest.partition(" ")
+    if method != "GET" or version != "HTTP/1.1":
+        raise DecodeError("the request is no GET of HTTP/1.1")
+    if not _RESOURCE.fullmatch(resource):
+        raise DecodeError("the request's resource is no path", offset=4)
+    if not headers.get("Host"):
+        raise DecodeError("the request has no Host")
+    _check_no_body(headers)
+    _check_upgrade(headers, "request")
+    if headers.get("Sec-WebSocket-Version") != _VERSION:
+        raise WrongVersion(f"the request is not for version {_VERSION} of WebSocket")
+    key = headers.get("Sec-WebSocket-Key") or ""
+    try:
+        # validate: other alphabets and stray characters would be skipped without a word.
+        good = len(base64.b64decode(key, validate=True)) == 16
+    except (binascii.Error, ValueError):
+        good = False
+    if not good:
+        raise DecodeError("the request's Sec-WebSocket-Key is not 16 bytes in base64")
+    headers.get("Origin")  # must not come twice
+    protocols = tuple(headers.tokens("Sec-WebSocket-Protocol"))
+    if not all(map(_TOKEN.fullmatch, protocols)) or len(set(protocols)) != len(protocols):
+        raise DecodeError("the request's Sec-WebSocket-Protocol is no list of different tokens")
+    return Request(resource, headers, key, protocols)
+
+
+def read_response(head: Buffer) -> Response:
+    """Return the response in a whole head, whatever its status.
+
+    Raises:
+        DecodeError: it is no HTTP response; or it is a 101 that upgrades to something else.
+        LimitExceeded: it has more than `LINES` lines.
+    """
+    first, headers = _read_head(head)
+    match = _STATUS_LINE.fullmatch(first)
+    if match is None:
+        raise DecodeError("the response has no status line of HTTP/1.1")
+    response = Response(int(match[1]), match[2] or "", headers)
+    if response.status == 101:
+        if not first.startswith("HTTP/1.1"):
+            raise DecodeError("the response upgrades from HTTP/1.0")
+        _check_upgrade(headers, "response")
+    return response
+
+
+def write_request(
+    target: Target,
+    key: str,
+    *,
+    protocols: Iterable[str] = (),
+    origin: str | None = None,
+    headers: Pairs = (),
+) -> bytes:
+    """Return the request for a WebSocket; `headers` are further lines.
+
+    Raises:
+        EncodeError: a header that HTTP cannot carry, or one that this function writes.
+    """
+    lines = [
+        ("Host", target.authority),
+        ("Upgrade", "websocket"),
+        ("Connection", "Upgrade"),
+        ("Sec-WebSocket-Key", key),
+        ("Sec-WebSocket-Version", _VERSION),
+    ]
+    offered = list(protocols)
+    if offered:
+        if not all(map(_TOKEN.fullmatch, offered)) or len(set(offered)) != len(offered):
+            raise EncodeError(f"{offered!r}: subprotocols are different tokens")
+        lines.append(("Sec-WebSocket-Protocol", ", ".join(offered)))
+    if origin is not None:
+        lines.append(("Origin", origin))
+    further = list(headers)
+    if target.authorization is not None and all(
+        name.lower() != "authorization" for name, _ in further
+    ):
+        lines.append(("Authorization", target.authorization))
+    if not _RESOURCE.fullmatch(target.resource):
+        raise EncodeError(f"{target.resource!r} is no path")
+    return _write_head(f"GET {target.resource} HTTP/1.1", lines, further)
+
+
+def write_response(
+    status: int, *, key: str = "", protocol: str | None = None, headers: Pairs = (), text: str = ""
+) -> bytes:
+    """Return a response: 101 with the answer to `key`, or a refusal with `text` as its body.
+
+    Raises:
+        EncodeError: a header that HTTP cannot carry, or one that this function writes.
+    """
+    if status == 101:
+        lines = [
+            ("Upgrade", "websocket"),
+            ("Connection", "Upgrade"),
+            ("Sec-WebSocket-Accept", accept_of(key)),
+        ]
+        if protocol is not None:
+            lines.append(("Sec-WebSocket-Protocol", protocol))
+        body = b""
+    else:
+        body = f"{text}\n".encode("utf-8", "backslashreplace") if text else b""
+        lines = [
+            ("Content-Type", "text/plain; charset=utf-8"),
+            ("Content-Length", str(len(body))),
+            ("Connection", "close"),
+        ]
+        if status == 426:  # section 4.4
+            lines += [("Upgrade", "websocket"), ("Sec-WebSocket-Version", _VERSION)]
+    phrase = HTTPStatus(status).phrase
+    return _write_head(f"HTTP/1.1 {status} {phrase}", lines, list(headers)) + body
+
+
+def basic_header(user: str, password: str) -> str:
+    """Return the value of an Authorization header with Basic credentials.
+
+    Raises:
+        EncodeError: the user name has a colon, which would begin the password.
+    """
+    if ":" in user:
+        raise EncodeError("a user name for Basic credentials has no colon")
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def basic_credentials(value: str | None) -> tuple[str, str] | None:
+    """Return user name and password of an Authorization header; None if it has no such."""
+    scheme, _, encoded = (value or "").partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        decoded = base64.b64decode(encoded.strip(), validate=True).decode()
+    except ValueError:  # also no base64, no UTF-8
+        return None
+    user, colon, password = decoded.partition(":")
+    return (user, password) if colon else None
+
+
+def same_secret(given: str, expected: str) -> bool:
+    """Return whether two secrets are equal, in a time that does not tell how much of them is."""
+    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), expected.encode())
+
+
+def _read_head(head: Buffer) -> tuple[str, Headers]:
+    data = bytes(head)
+    if not data.endswith(_END) or data.find(_END) != len(data) - len(_END):
+        raise DecodeError("not one whole HTTP head")
+    lines = data[: -len(_END)].decode("latin-1").split("\r\n")
+    if len(lines) - 1 > LINES:
+        raise LimitExceeded("header lines", LINES, len(lines) - 1)
+    found = []
+    offset = len(lines[0]) + 2
+    for line in lines[1:]:
+        name, colon, value = line.partition(":")
+        # A folded line begins with a space, so it is refused here too (RFC 9112, section 5.2).
+        if not colon or not _TOKEN.fullmatch(name):
+            raise DecodeError("a header line without a name", offset=offset)
+        if not _VALUE.fullmatch(value):
+            raise DecodeError(f"a control character in the header {name!r}", offset=offset)
+        found.append((name, value.strip(" \t")))
+        offset += len(line) + 2
+    if not _VALUE.fullmatch(lines[0]):
+        raise DecodeError("a control character in the first line")
+    return lines[0], Headers(found)
+
+
+def _check_no_body(headers: Headers) -> None:
+    # What follows the head are frames for us and would be a body for a proxy.
+    if "Transfer-Encoding" in headers or (headers.get("Content-Length") or "0") != "0":
+        raise DecodeError("the request has a body")
+
+
+def _check_upgrade(headers: Headers, what: str) -> None:
+    if "websocket" not in map(str.lower, headers.tokens("Upgrade")):
+        raise DecodeError(f"the {what} does not upgrade to websocket")
+    if "upgrade" not in map(str.lower, headers.tokens("Connection")):
+        raise DecodeError(f"the {what}'s Connection header has no upgrade")
+
+
+def _write_head(first: str, lines: list[tuple[str, str]], further: list[tuple[str, str]]) -> bytes:
+    for name, _ in further:
+        if name.lower() in _OURS:
+            raise EncodeError(f"the header {name!r} is not for the caller to write")
+    out = [first]
+    for name, value in (*lines, *further):
+        if not _TOKEN.fullmatch(name):
+            raise EncodeError(f"{name!r} is not a header's name")
+        if not _VALUE.fullmatch(value):
+            raise EncodeError(f"the header {name!r} has a value that HTTP cannot carry")
+        out.append(f"{name}: {value}")
+    return ("\r\n".join(out)).encode("latin-1") + _END

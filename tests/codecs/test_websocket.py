@@ -1,0 +1,361 @@
+from __future__ import annotations
+
+import itertools
+import mmap
+import pickle
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlwire.codecs import websocket
+from rlwire.codecs.websocket import (
+    BINARY,
+    CLOSE,
+    CONTINUATION,
+    PING,
+    PONG,
+    TEXT,
+    Framer,
+    NotText,
+    Text,
+    decode_close,
+    encode_close,
+    mask,
+)
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.limits import Limits
+
+SIZES = [0, 1, 7, 8, 9, 125, 126, 127, 4096, 4097, 65535, 65536, 70000]
+
+
+def slow_frame(opcode: int, payload: bytes, *, key: bytes | None = None, fin: bool = True) -> bytes:
+    """Section 5.2, by the letter."""
+    size = len(payload)
+    bit = 0x80 if key is not None else 0
+    head = bytes([(0x80 if fin else 0) | opcode])
+    if size < 126:
+        head += bytes([bit | size])
+    elif size < 65536:
+        head += struct.pack(">BH", bit | 126, size)
+    else:
+        head += struct.pack(">BQ", bit | 127, size)
+    if key is None:
+        return head + payload
+    return head + key + bytes(byte ^ key[i % 4] for i, byte in enumerate(payload))
+
+
+def test_the_rfcs_own_examples() -> None:  # section 5.7
+    client, server = Framer(True), Framer(False)
+    assert client.whole(b"\x81\x05Hello", 7) == "Hello"
+    masked = bytes.fromhex("818537fa213d7f9f4d5158")
+    assert server.whole(masked, len(masked)) == "Hello"
+    assert client.take(b"\x01\x03Hel") == (TEXT, False, b"Hel")
+    assert client.take(b"\x80\x02lo") == (CONTINUATION, True, b"lo")
+    assert client.take(b"\x89\x05Hello") == (PING, True, b"Hello")
+    assert server.take(bytes.fromhex("8a8537fa213d7f9f4d5158")) == (PONG, True, b"Hello")
+    assert server.message("Hello") == [b"\x81\x05Hello"]
+    assert server.message(b"\0" * 256)[0][:4] == b"\x82\x7e\x01\x00"
+    assert server.message(b"\0" * 65536)[0] == b"\x82\x7f" + (65536).to_bytes(8, "big")
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("client", [True, False])
+def test_what_one_side_writes_the_other_reads(size: int, client: bool) -> None:
+    here, there = Framer(client, "binary"), Framer(not client, "binary")
+    payload = np.random.default_rng(size).bytes(size)
+    wire = b"".join(here.message(payload))
+    assert there.frame_size(wire, 0, len(wire)) == len(wire)
+    assert there.whole(wire, len(wire)) == payload
+    opcode, fin, taken = there.take(bytearray(wire))
+    assert (opcode, fin, bytes(taken)) == (BINARY, True, payload)
+    if client:
+        key = wire[-size - 4 : len(wire) - size] if size else wire[-4:]
+        assert wire == slow_frame(BINARY, payload, key=key)
+    else:
+        assert wire == slow_frame(BINARY, payload)
+
+
+@given(
+    pieces=st.lists(st.binary(max_size=40), max_size=6),
+    client=st.booleans(),
+    before=st.integers(0, 9),
+)
+def test_a_message_of_several_buffers(pieces: list[bytes], client: bool, before: int) -> None:
+    parts: list[Any] = [
+        piece if i % 3 == 0 else bytearray(piece) if i % 3 == 1 else memoryview(piece)
+        for i, piece in enumerate(pieces)
+    ]
+    (wire,) = Framer(client, "binary").message(parts)
+    room = bytes(before) + wire + b"next"
+    there = Framer(not client, "binary")
+    end = before + len(wire)
+    assert there.frame_size(room, before, len(room)) == len(wire)
+    assert there.whole(room[before:], len(wire)) == b"".join(pieces)
+    for cut in range(before, end):
+        assert there.frame_size(room, before, cut) in (0, len(wire))
+        assert there.whole(room[before:], cut - before) is None
+    assert there.whole(room[before:], len(wire) + 1) is None
+
+
+def test_large_parts_of_a_server_are_not_copied() -> None:
+    array = np.arange(20_000, dtype=np.uint8)
+    view = memoryview(array)
+    head, first, second = Framer(False, "binary").message([view, b"tail"])
+    assert first is view
+    assert second == b"tail"
+    assert head == b"\x82\x7e" + (20_004).to_bytes(2, "big")
+
+
+def test_any_buffer_is_read() -> None:
+    wire = slow_frame(BINARY, b"abc", key=b"1234")
+    framer = Framer(False)
+    with mmap.mmap(-1, len(wire)) as room:
+        room[:] = wire
+        for buffer in (
+            wire,
+            bytearray(wire),
+            memoryview(wire),
+            np.frombuffer(wire, np.uint8),
+            room,
+        ):
+            assert framer.whole(buffer, len(wire)) == b"abc"
+            assert framer.frame_size(buffer, 0, len(wire)) == len(wire)
+            assert framer.take(buffer) == (BINARY, True, b"abc")
+
+
+def test_a_large_payload_is_unmasked_where_it_is() -> None:
+    payload = bytes(range(256)) * 100
+    block = bytearray(slow_frame(BINARY, payload, key=b"\x01\x02\x03\x04"))
+    _, _, taken = Framer(False).take(block)
+    assert isinstance(taken, memoryview)
+    assert taken == payload
+    assert bytes(block[-len(payload) :]) == payload
+    fixed = slow_frame(BINARY, payload, key=b"\x01\x02\x03\x04")
+    _, _, copied = Framer(False).take(fixed)  # bytes cannot be changed
+    assert copied == payload
+    assert fixed[-1] != payload[-1]
+
+
+def test_masks_differ_and_are_drawn_again() -> None:
+    framer = Framer(True)
+    keys = {framer.message(b"")[0][2:6] for _ in range(1000)}
+    assert len(keys) > 990
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "binary"),
+    [
+        ("any", "héllo", b"\x00\xff"),
+        ("text", "héllo".encode(), None),
+        ("binary", None, b"\x00\xff"),
+    ],
+)
+def test_kinds(kind: Any, text: Any, binary: Any) -> None:
+    framer = Framer(True, kind)
+    wire = slow_frame(TEXT, "héllo".encode())
+    assert framer.whole(wire, len(wire)) == text
+    assert type(framer.whole(wire, len(wire))) is type(text)
+    wire = slow_frame(BINARY, b"\x00\xff")
+    assert framer.whole(wire, len(wire)) == binary
+    assert framer.kind == kind
+    assert framer.client
+
+
+def test_what_is_written_in_each_kind() -> None:
+    assert Framer(False, "text").message(b"{}") == [b"\x81\x02{}"]
+    assert Framer(False, "text").message("é") == [b"\x81\x02\xc3\xa9"]
+    assert Framer(False, "any").message([b"a", b"b"]) == [b"\x82\x02ab"]
+    with pytest.raises(EncodeError, match="binary"):
+        Framer(False, "binary").message("text")
+    with pytest.raises(EncodeError, match="UTF-8 cannot carry"):
+        Framer(False).message("\ud800")
+    with pytest.raises(TypeError):
+        Framer(False).message(5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="kind must be"):
+        Framer(False, "json")  # type: ignore[arg-type]
+
+
+def test_a_second_look_is_left_to_take() -> None:
+    framer = Framer(True)
+    for wire in (
+        slow_frame(PING, b""),
+        slow_frame(CLOSE, b"\x03\xe8"),
+        slow_frame(TEXT, b"a", fin=False),
+        slow_frame(CONTINUATION, b"a"),
+        slow_frame(TEXT, b"\xff"),
+        slow_frame(TEXT, b"a", key=b"1234"),
+        b"\xf1\x00",
+        b"\x83\x00",
+        b"\x81",
+        b"",
+    ):
+        assert framer.whole(wire, len(wire)) is None
+
+
+@pytest.mark.parametrize(
+    ("wire", "why"),
+    [
+        ("f100", "reserved bit"),
+        ("c100", "reserved bit"),
+        ("8300", "reserved opcode"),
+        ("8b00", "reserved opcode"),
+        ("0900", "control frame"),
+        ("897e0080", "control frame"),
+        ("88ff", "masked by a server"),
+        ("8180", "masked by a server"),
+        ("827e007d", "more bytes than it needs"),
+        ("827f000000000000ffff", "more bytes than it needs"),
+        ("827f8000000000000000", "from 2\\*\\*63 on"),
+        ("827fffffffffffffffff", "from 2\\*\\*63 on"),
+    ],
+)
+def test_what_no_frame_may_be(wire: str, why: str) -> None:
+    data = b"??" + bytes.fromhex(wire)
+    framer = Framer(True, "any", Limits(received=2**59, message=2**59))
+    with pytest.raises(DecodeError, match=why) as caught:
+        framer.frame_size(data, 2, len(data))
+    assert caught.value.offset in (2, 3)
+    with pytest.raises(DecodeError, match=why):
+        framer.take(data[2:])
+    assert framer.whole(data[2:], len(data) - 2) is None
+
+
+def test_limits_come_before_the_payload() -> None:
+    framer = Framer(True, "any", Limits(received=1000))
+    assert framer.frame_size(slow_frame(BINARY, bytes(1000))[:4], 0, 4) == 1004
+    with pytest.raises(LimitExceeded, match="received=1000") as caught:
+        framer.frame_size(b"\x82\x7e\x03\xe9", 0, 4)
+    assert (caught.value.limit, caught.value.size, caught.value.offset) == ("received", 1001, 1)
+    with pytest.raises(LimitExceeded, match="received=300"):
+        framer.frame_size(b"\x82\x7e\x03\xe8", 0, 4, 300)
+    with pytest.raises(LimitExceeded):
+        framer.frame_size(b"\x82\x7f\x7f" + b"\xff" * 7, 0, 10)
+    assert framer.frame_size(b"\x89\x7d", 0, 2, 0) == 127  # control frames have their own
+    with pytest.raises(LimitExceeded, match="message=10"):
+        Framer(False, "any", Limits(message=10)).message(bytes(11))
+
+
+def test_control_frames() -> None:
+    framer = Framer(False)
+    assert framer.frame(PING, b"x" * 125) == b"\x89\x7d" + b"x" * 125
+    assert framer.frame(TEXT, b"a", False) == b"\x01\x01a"
+    for opcode, payload, fin in ((PING, bytes(126), True), (CLOSE, b"", False), (3, b"", True)):
+        with pytest.raises(EncodeError):
+            framer.frame(opcode, payload, fin)
+    assert len(Framer(True).frame(PONG, b"x" * 125)) == 131
+    with pytest.raises(EncodeError):
+        Framer(True).frame(PONG, b"x" * 126)
+    assert framer.frame(BINARY, bytes(20_000))[:4] == b"\x82\x7e" + (20_000).to_bytes(2, "big")
+
+
+def test_take_wants_exactly_one_frame() -> None:
+    framer = Framer(True)
+    for wire in (b"\x82\x02a", b"\x82\x01ab"):
+        with pytest.raises(DecodeError, match="announced"):
+            framer.take(wire)
+    with pytest.raises(DecodeError):
+        framer.take(b"\x82")
+
+
+def test_places_outside_the_buffer() -> None:
+    framer = Framer(True)
+    for start, end in ((-1, 2), (0, 3), (2, 1)):
+        with pytest.raises(ValueError, match="no bytes"):
+            framer.frame_size(b"\x82\x00", start, end)
+    with pytest.raises(ValueError, match="no 3 bytes"):
+        framer.whole(b"\x82\x00", 3)
+
+
+def test_where_the_payload_begins() -> None:
+    framer = Framer(False)
+    for size in SIZES:
+        wire = b"ab" + slow_frame(BINARY, bytes(size), key=b"1234")
+        assert framer.data_offset(wire, 2, len(wire)) == len(wire) - 2 - size
+    assert framer.data_offset(b"\x82", 0, 1) == 0
+    assert framer.data_offset(b"\xff\xff", 0, 2) == 0
+
+
+@given(st.text(max_size=60), st.lists(st.integers(0, 240), max_size=5))
+def test_texts_cut_anywhere(text: str, cuts: list[int]) -> None:
+    data = text.encode()
+    borders = sorted({0, len(data), *(min(cut, len(data)) for cut in cuts)})
+    checker = Text()
+    for start, end in itertools.pairwise(borders):
+        checker.feed(data[start:end])
+    checker.end()
+    checker.feed(b"again")
+    checker.end()
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=12), st.integers(0, 12))
+def test_texts_agree_with_python(data: bytes, cut: int) -> None:
+    try:
+        data.decode()
+        good = True
+    except UnicodeDecodeError:
+        good = False
+    checker = Text()
+    try:
+        checker.feed(data[:cut])
+        checker.feed(bytearray(data[cut:]))
+        checker.end()
+        seen = True
+    except NotText:
+        seen = False
+    assert seen == good
+    wire = slow_frame(TEXT, data)
+    assert (Framer(True).whole(wire, len(wire)) is not None) == good
+
+
+def test_a_bad_byte_is_named() -> None:
+    with pytest.raises(NotText, match="not UTF-8") as caught:
+        Text().feed(b"abc\xffdef")
+    assert caught.value.offset == 3
+    assert isinstance(caught.value, DecodeError)
+    assert pickle.loads(pickle.dumps(caught.value)).offset == 3
+    checker = Text()
+    checker.feed(b"\xe2\x82")
+    with pytest.raises(NotText, match="inside a character"):
+        checker.end()
+
+
+def test_close_frames() -> None:
+    assert encode_close(1000) == b"\x03\xe8"
+    assert encode_close(4999, "bye") == b"\x13\x87bye"
+    assert decode_close(b"") == (1005, "")
+    assert decode_close(memoryview(b"\x03\xe9see you")) == (1001, "see you")
+    long = encode_close(1011, "é" * 100)
+    assert len(long) <= 125
+    assert decode_close(long) == (1011, "é" * 61)
+    assert decode_close(encode_close(1000, "\ud800")) == (1000, "\\ud800")
+    for code in (0, 999, 1004, 1005, 1006, 1015, 2999, 5000, 65536, -1, 2**40, "1000", None):
+        with pytest.raises(EncodeError):
+            encode_close(code)  # type: ignore[arg-type]
+    for payload in (b"\x03", b"\x03\xed", b"\x03\xee", b"\xff\xff", b"\x00\x00"):
+        with pytest.raises(DecodeError):
+            decode_close(payload)
+    with pytest.raises(NotText):
+        decode_close(b"\x03\xe8\xff")
+
+
+@given(st.binary(max_size=50), st.binary(min_size=4, max_size=4), st.integers(0, 11))
+def test_masking(data: bytes, key: bytes, phase: int) -> None:
+    masked = mask(data, key, phase)
+    assert masked == bytes(byte ^ key[(i + phase) % 4] for i, byte in enumerate(data))
+    assert mask(masked, key, phase) == data
+
+
+def test_masks_have_four_bytes() -> None:
+    with pytest.raises(ValueError, match="four bytes"):
+        mask(b"abc", b"123")
+    with pytest.raises(ValueError, match="negative"):
+        mask(b"abc", b"1234", -1)
+
+
+def test_everything_is_listed() -> None:
+    assert all(hasattr(websocket, name) for name in websocket.__all__)

@@ -1,0 +1,784 @@
+"""Sessions that speak by themselves, over real sockets: WebSocket is the one at hand."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+import pytest
+import trustme
+
+from rlwire.codecs import websocket as frames
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    DecodeError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RlwireError,
+)
+from rlwire.limits import Limits
+from rlwire.sessions.websocket import Client, Closed, Messages, Refusal, Refused, Server
+from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports.sockets import Timeouts
+
+REQUEST = (
+    b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+BODIES: list[Any] = ["text", b"", b"x" * 125, b"y" * 5000, b"z" * 200_000, "ü" * 40_000, "end"]
+SERVERS = ["threads", "asyncio", "uvloop"]
+Serve = Callable[..., Any]
+
+
+class Inner:
+    """Echoes; ``"turn"`` is out of turn, ``"bad"`` is wrong, ``"own"`` makes it speak itself.
+
+    ``"over"`` and ``"echo and over"`` make it say goodbye and end; and so does `late` seconds.
+    """
+
+    def __init__(self, late: float | None = None, *, over: bool = False) -> None:
+        self._said: list[Any] = ["goodbye"] if over else []
+        self._late = late
+        self._began = time.monotonic()
+        self.closed = over
+        self.closing = "as I said"
+
+    def receive(self, message: Any) -> list[Any]:
+        if message == "turn":
+            raise RemoteProtocolError("not now")
+        if message == "bad":
+            raise DecodeError("no word")
+        if message == "own":
+            self._said.append("by itself")
+        if message == "none":
+            self._said.append("instead")
+            return []
+        if message.endswith("over"):
+            self._said.append("goodbye")
+            self.closed = True
+            return [message] if message.startswith("echo") else []
+        return [message]
+
+    def send(self, event: Any) -> Any:
+        return event
+
+    def refuse(self, error: RlwireError) -> Any:
+        return f"refused: {error}"
+
+    def next_deadline(self) -> float | None:
+        return None if self._late is None or self.closed else self._began + self._late
+
+    def tick(self, now: float) -> None:
+        due = self.next_deadline()
+        if due is not None and now >= due:
+            self._said.append("goodbye")
+            self.closed = True
+
+    def outgoing(self) -> list[Any]:
+        said, self._said = self._said, []
+        return said
+
+
+class Echo:
+    def answer(self, event: Any) -> Any:
+        return event
+
+    def failure(self, event: Any, error: Exception) -> Any:
+        raise error
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def contexts(authority: trustme.CA) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost", "127.0.0.1").configure_cert(server)
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authority.configure_trust(client)
+    return server, client
+
+
+@contextmanager
+def threads_server(make: Any, options: dict[str, Any]) -> Iterator[Any]:
+    with tcp.Server(
+        "127.0.0.1:0", make, lambda peer: peer.serve(lambda event: event), **options
+    ) as server:
+        yield server.address
+
+
+@contextmanager
+def loop_server(make: Any, options: dict[str, Any], kind: str) -> Iterator[Any]:
+    started: Any = threading.Event()
+    box: dict[str, Any] = {}
+
+    async def main() -> None:
+        box["stop"] = stop = asyncio.Event()
+        box["loop"] = asyncio.get_running_loop()
+        async with await tcp_asyncio.serve(
+            "127.0.0.1:0", make, make_responder=lambda peer: Echo(), **options
+        ) as server:
+            box["address"] = server.address
+            started.set()
+            await stop.wait()
+
+    if kind == "uvloop":
+        loop = pytest.importorskip("uvloop").new_event_loop()
+    else:
+        loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=lambda: loop.run_until_complete(main()))
+    thread.start()
+    try:
+        assert started.wait(10)
+        yield box["address"]
+    finally:
+        loop.call_soon_threadsafe(box["stop"].set)
+        thread.join(10)
+        assert not thread.is_alive()
+        loop.close()
+
+
+@pytest.fixture(params=SERVERS)
+def serve(request: Any) -> Iterator[Serve]:
+    """Start a server of each kind; returns its address."""
+    with ExitStack() as stack:
+
+        def start(make: Any = None, **options: Any) -> Any:
+            make = make or (lambda: Server(Messages()))
+            if request.param == "threads":
+                return stack.enter_context(threads_server(make, options))
+            return stack.enter_context(loop_server(make, options, request.param))
+
+        yield start
+
+
+def client(**options: Any) -> Client:
+    return Client(options.pop("inner", None) or Messages(), "ws://localhost/", **options)
+
+
+class Raw:
+    """A peer by hand: a client that has shaken hands, or has not."""
+
+    def __init__(self, address: Any, *, shake: bool = True) -> None:
+        self.sock = socket.create_connection((address.host, address.port), timeout=10)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.framer = frames.Framer(True)
+        self.data = b""
+        if shake:
+            self.sock.sendall(REQUEST)
+            assert self.head().startswith(b"HTTP/1.1 101 ")
+
+    def __enter__(self) -> Raw:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.sock.close()
+
+    def head(self) -> bytes:
+        while b"\r\n\r\n" not in self.data:
+            more = self.sock.recv(65536)
+            if not more:
+                break
+            self.data += more
+        head, end, self.data = self.data.partition(b"\r\n\r\n")
+        return head + end
+
+    def frame(self) -> tuple[int, bytes] | None:
+        while True:
+            size = self.framer.frame_size(self.data, 0, len(self.data))
+            if size and len(self.data) >= size:
+                opcode, _, payload = self.framer.take(self.data[:size])
+                self.data = self.data[size:]
+                return opcode, bytes(payload)
+            more = self.sock.recv(65536)
+            if not more:
+                return None
+            self.data += more
+
+    def code(self) -> int:
+        """The close code that comes next, and then the end."""
+        frame = self.frame()
+        assert frame is not None
+        opcode, payload = frame
+        assert opcode == frames.CLOSE
+        with suppress(ConnectionResetError):
+            assert self.frame() is None
+        return struct.unpack(">H", payload[:2])[0]
+
+
+def test_a_blocking_client(serve: Serve) -> None:
+    address = serve()
+    with tcp.connect(address, client()) as peer:
+        for body in BODIES * 3:
+            assert peer.exchange(body) == body
+            peer.send(body)
+            assert peer.receive() == body
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_an_asyncio_client(serve: Serve, loop: str) -> None:
+    address = serve()
+
+    async def main() -> None:
+        async with await tcp_asyncio.connect(address, client()) as peer:
+            for body in BODIES * 3:
+                assert await peer.exchange(body) == body
+                await peer.send(body)
+                assert await peer.receive() == body
+            waiting = asyncio.ensure_future(peer.receive())
+            await asyncio.sleep(0)
+            await peer.send("while another task receives")
+            assert await waiting == "while another task receives"
+
+    if loop == "uvloop":
+        pytest.importorskip("uvloop").run(main())
+    else:
+        asyncio.run(main())
+
+
+def test_tls(serve: Serve, contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    server_context, client_context = contexts
+    address = serve(tls=server_context)
+
+    async def main() -> None:
+        async with await tcp_asyncio.connect(
+            address, client(), tls=client_context, server_hostname="localhost"
+        ) as peer:
+            for body in BODIES:
+                assert await peer.exchange(body) == body
+
+    asyncio.run(main())
+    with tcp.connect(address, client(), tls=client_context, server_hostname="localhost") as peer:
+        for body in BODIES:
+            assert peer.exchange(body) == body
+
+
+def test_both_ends_part_in_order(serve: Serve, log: pytest.LogCaptureFixture) -> None:
+    address = serve()
+    begun = time.monotonic()
+    with tcp.connect(address, client()) as peer:
+        peer.exchange("a")
+    assert peer.session.closed
+
+    async def main() -> None:
+        async with await tcp_asyncio.connect(address, client()) as peer:
+            await peer.exchange("a")
+        assert peer.session.closed
+        assert not peer.broken
+
+    asyncio.run(main())
+    assert time.monotonic() - begun < 0.9  # nobody waited for a time to run out
+    with Raw(address) as raw:
+        raw.sock.sendall(raw.framer.frame(frames.CLOSE, frames.encode_close(4000, "bye")))
+        assert raw.code() == 4000
+    assert not [record for record in log.records if record.levelname != "DEBUG" and
+                "listening" not in record.message]  # fmt: skip
+
+
+def test_the_peers_close_is_an_exception() -> None:
+    def handler(peer: Any) -> None:
+        peer.session.leave(4001, "enough")
+
+    with tcp.Server("127.0.0.1:0", lambda: Server(Messages()), handler) as server:
+        with tcp.connect(server.address, client()) as peer:
+            with pytest.raises(Closed) as caught:
+                peer.receive()
+            assert (caught.value.code, caught.value.reason) == (4001, "enough")
+            with pytest.raises(ConnectionClosed):
+                peer.receive()
+            with pytest.raises((ConnectionClosed, LocalProtocolError)):
+                peer.send("a")
+
+        async def main() -> None:
+            async with await tcp_asyncio.connect(server.address, client()) as peer:
+                with pytest.raises(Closed) as caught:
+                    await peer.receive()
+                assert caught.value.code == 4001
+                with pytest.raises(ConnectionClosed):
+                    await peer.exchange("a")
+
+        asyncio.run(main())
+
+
+def test_a_server_that_stops_says_so(request: pytest.FixtureRequest) -> None:
+    for kind in SERVERS:
+        with ExitStack() as stack:
+            make = lambda: Server(Messages())  # noqa: E731
+            context = threads_server(make, {}) if kind == "threads" else loop_server(make, {}, kind)
+            address = stack.enter_context(context)
+            peer = tcp.connect(address, client())
+            peer.exchange("a")
+            codes: list[int] = []
+
+            def wait(peer: Any = peer, codes: list[int] = codes) -> None:
+                try:
+                    peer.receive()
+                except Closed as error:
+                    codes.append(error.code)
+                finally:
+                    peer.close()
+
+            peer._owner = 0  # the connection moves to the thread below
+            thread = threading.Thread(target=wait)
+            thread.start()
+            time.sleep(0.05)
+            begun = time.monotonic()
+            stack.close()
+            thread.join(5)
+            assert codes == [1001], kind
+            assert time.monotonic() - begun < 2
+
+
+def test_refusals(serve: Serve) -> None:
+    address = serve(lambda: Server(Messages(), check=lambda request: Refusal(403, "no")))
+    with pytest.raises(Refused) as caught:
+        tcp.connect(address, client())
+    assert caught.value.status == 403
+
+    async def main() -> None:
+        with pytest.raises(Refused):
+            await tcp_asyncio.connect(address, client())
+
+    asyncio.run(main())
+    with Raw(address, shake=False) as raw:
+        raw.sock.sendall(REQUEST)
+        assert raw.head().startswith(b"HTTP/1.1 403 ")
+
+
+def test_too_many_connections(serve: Serve) -> None:
+    address = serve(max_connections=1)
+    with tcp.connect(address, client()) as peer:
+        peer.exchange("a")
+        with Raw(address, shake=False) as raw:
+            assert raw.head().startswith(b"HTTP/1.1 503 ")
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (b"SSH-2.0-x\r\n", DecodeError),
+        (b"HTTP/1.0 404 Not found\r\n\r\nbody", Refused),
+        (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", DecodeError),
+        (b"", ConnectionClosed),
+    ],
+)
+def test_a_server_that_is_none(data: bytes, kind: type[Exception]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(10)
+
+        def answer() -> None:
+            for _ in range(2):
+                sock, _ = listener.accept()
+                with sock:
+                    sock.settimeout(10)
+                    sock.recv(65536)
+                    sock.sendall(data)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        address = listener.getsockname()
+        with pytest.raises(kind):
+            tcp.connect(address, client())
+        with pytest.raises(kind):
+            asyncio.run(tcp_asyncio.connect(address, client()))  # type: ignore[arg-type]
+        thread.join(10)
+
+
+HOSTILE = {
+    "no mask": (b"\x82\x01a", 1002),
+    "a reserved bit": (b"\xc2\x80abcd", 1002),
+    "a reserved opcode": (b"\x83\x80abcd", 1002),
+    "a ping in fragments": (b"\x09\x80abcd", 1002),
+    "a long ping": (b"\x89\xfe\x00\x7eabcd" + bytes(126), 1002),
+    "a length with its top bit": (b"\x82\xff\x80\0\0\0\0\0\0\0abcd", 1002),
+    "the longest length": (b"\x82\xff" + b"\xff" * 8 + b"abcd", 1002),
+    "a length over the limit": (b"\x82\xff\x7f" + b"\xff" * 7 + b"abcd", 1009),
+    "a length in too many bytes": (b"\x82\xfe\x00\x05abcd", 1002),
+    "a text that is none": (b"\x81\x81\0\0\0\0\xff", 1007),
+    "a continuation of nothing": (b"\x80\x80abcd", 1002),
+    "half a close code": (b"\x88\x81\0\0\0\0\x03", 1002),
+}
+
+
+def test_hostile_peers_disturb_nobody(serve: Serve) -> None:
+    address = serve(lambda: Server(Messages(), limits=Limits(received=2**20)))
+    with tcp.connect(address, client()) as other:
+        assert other.exchange("before") == "before"
+        for name, (data, code) in HOSTILE.items():
+            for pieces in (False, True):
+                with Raw(address) as raw:
+                    if pieces:
+                        for i in range(len(data)):
+                            try:
+                                raw.sock.sendall(data[i : i + 1])
+                            except OSError:
+                                break  # it has seen enough
+                    else:
+                        raw.sock.sendall(data)
+                    assert raw.code() == code, name
+            assert other.exchange(name) == name
+
+
+def flood(raw: Raw, data: bytes) -> None:
+    """Send, and never read, until the other side has had enough; 500 MB are too many."""
+    until = time.monotonic() + 10
+    raw.sock.settimeout(5)
+    for _ in range(500_000_000 // len(data)):
+        assert time.monotonic() < until
+        try:
+            raw.sock.sendall(data)
+        except OSError:
+            return
+        if len(data) < 2000:
+            time.sleep(0.001)
+    raise AssertionError("all of it was taken")
+
+
+def test_a_flood_of_headers_is_cut(serve: Serve) -> None:
+    address = serve()
+    with Raw(address, shake=False) as raw:
+        raw.sock.sendall(b"GET / HTTP/1.1\r\n")
+        flood(raw, b"X-Flood: " + b"a" * 1000 + b"\r\n")
+    with tcp.connect(address, client()) as peer:
+        assert peer.exchange("a") == "a"
+
+
+def test_a_handshake_that_dribbles_is_cut(serve: Serve) -> None:
+    address = serve(timeouts=Timeouts(connect=0.4, read=30))
+    with Raw(address, shake=False) as raw, Raw(address, shake=False) as silent:
+        begun = time.monotonic()
+        raw.sock.settimeout(0.05)
+        answer = b""
+        for byte in REQUEST:
+            try:
+                raw.sock.sendall(bytes([byte]))
+                answer += raw.sock.recv(65536)
+                break
+            except TimeoutError:
+                continue
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert 0.3 < time.monotonic() - begun < 3
+        assert silent.head().startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_client_s_handshake_has_a_deadline() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        begun = time.monotonic()
+        with pytest.raises(DeadlineExceeded, match=r"no handshake within connect=0\.2"):
+            tcp.connect(listener.getsockname(), client(), timeouts=Timeouts(connect=0.2))
+
+        async def main() -> None:
+            with pytest.raises(DeadlineExceeded, match=r"no handshake within connect=0\.2"):
+                await tcp_asyncio.connect(
+                    listener.getsockname(), client(), timeouts=Timeouts(connect=0.2)
+                )
+
+        asyncio.run(main())
+        assert time.monotonic() - begun < 5
+
+
+def test_fragments_and_pings_between(serve: Serve) -> None:
+    address = serve()
+    with Raw(address) as raw:
+        frame = raw.framer.frame
+        pieces = [
+            frame(frames.TEXT, b"one ", False),
+            frame(frames.PING, b"?"),
+            frame(frames.CONTINUATION, b"two ", False),
+            frame(frames.CONTINUATION, b"three"),
+            *raw.framer.message("next"),
+            frame(frames.PING, b"!"),
+        ]
+        raw.sock.sendall(b"".join(pieces))
+        expected = {
+            (frames.PONG, b"?"),
+            (frames.TEXT, b"one two three"),
+            (frames.TEXT, b"next"),
+            (frames.PONG, b"!"),
+        }
+        assert {raw.frame() for _ in range(4)} == expected
+        for piece in pieces:
+            raw.sock.sendall(piece)
+            time.sleep(0.01)
+        assert {raw.frame() for _ in range(4)} == expected
+
+
+def test_the_first_messages_may_come_with_the_request(serve: Serve) -> None:
+    address = serve()
+    with Raw(address, shake=False) as raw:
+        sent = raw.framer.message("early")[0] + raw.framer.message(bytes(10_000))[0]
+        raw.sock.sendall(REQUEST + sent)
+        assert raw.head().startswith(b"HTTP/1.1 101 ")
+        assert raw.frame() == (frames.TEXT, b"early")
+        assert raw.frame() == (frames.BINARY, bytes(10_000))
+
+
+def test_an_inner_session_speaks(serve: Serve) -> None:
+    address = serve(lambda: Server(lambda request: Inner()))
+    with tcp.connect(address, client()) as peer:
+        peer.send("own")
+        assert {peer.receive(), peer.receive()} == {"own", "by itself"}
+        assert peer.exchange("none") == "instead"
+        assert peer.exchange("a") == "a"
+
+
+def test_an_inner_session_that_ends_ends_the_connection(serve: Serve) -> None:
+    with tcp.connect(serve(lambda: Server(Inner())), client()) as peer:
+        peer.send("over")
+        assert peer.receive() == "goodbye"
+        with pytest.raises(Closed) as caught:
+            peer.receive()
+        assert (caught.value.code, caught.value.reason) == (1000, "as I said")
+
+
+@pytest.mark.parametrize("late", [None, 0.1])
+def test_one_that_ends_at_once_or_by_time(serve: Serve, late: float | None) -> None:
+    address = serve(lambda: Server(Inner(late, over=late is None)))
+    with tcp.connect(address, client()) as peer:
+        assert peer.receive() == "goodbye"
+        with pytest.raises(Closed, match="1000: as I said"):
+            peer.receive()
+
+
+def test_one_whose_peer_does_not_answer_the_close(serve: Serve) -> None:
+    with Raw(serve(lambda: Server(Inner(over=True)))) as raw:
+        begun = time.monotonic()
+        assert raw.frame() == (frames.TEXT, b"goodbye")
+        assert raw.code() == 1000
+        assert time.monotonic() - begun < 5
+
+
+def test_a_client_whose_inner_session_ends(serve: Serve) -> None:
+    address = serve()
+    with tcp.connect(address, Client(Inner(), "ws://a/")) as peer:
+        assert peer.exchange("echo and over") == "echo and over"
+        with pytest.raises(ConnectionClosed, match="its session has ended"):
+            peer.receive()
+        assert peer.closed
+
+    async def main() -> None:
+        async with await tcp_asyncio.connect(address, Client(Inner(), "ws://a/")) as peer:
+            assert await peer.exchange("echo and over") == "echo and over"
+            with pytest.raises(ConnectionClosed):
+                await peer.receive()
+
+    asyncio.run(main())
+
+
+def test_errors_of_an_inner_session_are_told(serve: Serve) -> None:
+    address = serve(lambda: Server(lambda request: Inner()))
+    with Raw(address) as raw:
+        raw.sock.sendall(raw.framer.message("bad")[0])
+        frame = raw.frame()
+        assert frame is not None
+        assert frame[1].startswith(b"refused: no word")
+        assert raw.code() == 1007
+
+
+def test_keep_alive_finds_who_is_gone(serve: Serve) -> None:
+    address = serve(lambda: Server(Messages(), ping_interval=0.2, ping_timeout=0.3))
+
+    async def main() -> None:
+        # A peer that waits for a message answers pings by itself, and stays.
+        async with await tcp_asyncio.connect(address, client()) as peer:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(peer.receive(), 1.2)
+            assert await peer.exchange("still here") == "still here"
+
+    with Raw(address) as silent:
+        asyncio.run(main())
+        assert silent.frame() == (frames.PING, b"")
+        assert silent.code() == 1011
+
+
+def test_a_blocking_server_s_keep_alive() -> None:
+    def handler(peer: Any) -> None:
+        begun = time.monotonic()
+        with pytest.raises(DeadlineExceeded, match="idle"):
+            peer.receive()  # pongs are signs of life, and then they end
+        assert time.monotonic() - begun > 0.8
+        peer.send("done")
+
+    make = lambda: Server(Messages(), ping_interval=0.1, ping_timeout=0.5)  # noqa: E731
+    with (
+        tcp.Server("127.0.0.1:0", make, handler, timeouts=Timeouts(idle=0.4)) as server,
+        Raw(server.address) as raw,
+    ):
+        for _ in range(6):
+            assert raw.frame() == (frames.PING, b"")
+            time.sleep(0.1)
+            raw.sock.sendall(raw.framer.frame(frames.PONG))
+        assert raw.frame() == (frames.PING, b"")
+        assert raw.frame() == (frames.TEXT, b"done")
+
+
+def test_a_client_s_keep_alive() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(10)
+        seen: list[bytes] = []
+
+        def mute(count: int) -> None:
+            for _ in range(count):
+                sock, _ = listener.accept()
+                with sock:
+                    sock.settimeout(10)
+                    session = Server(Messages())
+                    session.receive(sock.recv(65536))
+                    sock.sendall(b"".join(session.outgoing()))
+                    data = b""
+                    while more := sock.recv(65536):
+                        data += more
+                    seen.append(data)
+
+        thread = threading.Thread(target=mute, args=(2,))
+        thread.start()
+        alive = {"ping_interval": 0.2, "ping_timeout": 0.3}
+        with tcp.connect(listener.getsockname(), client(**alive)) as peer:
+            with pytest.raises(DeadlineExceeded, match="no answer to a ping"):
+                peer.receive()
+            assert peer.closed
+
+        async def main() -> None:
+            async with await tcp_asyncio.connect(listener.getsockname(), client(**alive)) as peer:
+                with pytest.raises(DeadlineExceeded, match="no answer to a ping"):
+                    await peer.receive()
+                assert peer.closed
+
+        asyncio.run(main())
+        thread.join(10)
+        assert [data[0] for data in seen] == [0x89, 0x89]
+        assert all(data[6] == 0x88 for data in seen)  # and then a close frame
+
+
+def test_a_peer_that_never_reads(serve: Serve) -> None:
+    """Answers stop when the peer's window is full; it is cut after the write time."""
+    address = serve(timeouts=Timeouts(write=0.5))
+    with tcp.connect(address, client()) as other, Raw(address) as raw:
+        raw.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        big = raw.framer.message(bytes(2**20))[0]
+        flood(raw, big)
+        assert other.exchange("a") == "a"
+
+
+def test_a_flood_of_pings_from_a_peer_that_never_reads(serve: Serve) -> None:
+    address = serve(timeouts=Timeouts(write=0.5))
+    with tcp.connect(address, client()) as other, Raw(address) as raw:
+        flood(raw, raw.framer.frame(frames.PING, bytes(125)) * 1000)
+        assert other.exchange("a") == "a"
+
+
+def test_a_message_in_fragments_has_its_time(serve: Serve) -> None:
+    address = serve(
+        lambda: Server(Messages(), message_timeout=0.4), timeouts=Timeouts(read=0.3, idle=30)
+    )
+    with Raw(address) as raw:
+        raw.sock.sendall(raw.framer.frame(frames.TEXT, b"a", False))
+        code = None
+        raw.sock.settimeout(0.1)
+        for _ in range(40):
+            try:
+                raw.sock.sendall(raw.framer.frame(frames.CONTINUATION, b"a", False))
+                code = raw.code()
+                break
+            except TimeoutError:
+                continue
+        assert code == 1011
+
+
+def test_a_peer_that_vanishes(serve: Serve, log: pytest.LogCaptureFixture) -> None:
+    address = serve()
+    with Raw(address) as raw:
+        raw.sock.sendall(raw.framer.message("a")[0])
+        raw.frame()
+    until = time.monotonic() + 5
+    while "1006" not in log.text:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_two_tasks_and_a_ping_between() -> None:
+    """One task sends what the peer is slow to take, while another receives pings."""
+
+    async def main() -> None:
+        got: list[Any] = []
+
+        async def handler(peer: Any) -> None:
+            async def listen() -> None:
+                while True:
+                    got.append(await peer.receive())
+
+            listening = asyncio.ensure_future(listen())
+            try:
+                for _ in range(20):
+                    await peer.send(bytes(2**20))
+                await asyncio.sleep(0.2)
+            finally:
+                listening.cancel()
+
+        async with await tcp_asyncio.serve(
+            "127.0.0.1:0", lambda: Server(Messages()), handler
+        ) as server:
+            loop = asyncio.get_running_loop()
+
+            def peer() -> tuple[int, int]:
+                with Raw(server.address) as raw:
+                    raw.sock.sendall(raw.framer.message("hello")[0])
+                    pongs = big = 0
+                    for i in range(10):
+                        raw.sock.sendall(raw.framer.frame(frames.PING, b"%d" % i))
+                        time.sleep(0.005)
+                    while (frame := raw.frame()) is not None and frame[0] != frames.CLOSE:
+                        if frame[0] == frames.PONG:
+                            pongs += 1
+                            last = frame[1]
+                        else:
+                            assert frame == (frames.BINARY, bytes(2**20))
+                            big += 1
+                    assert last == b"9"
+                    return pongs, big
+
+            pongs, big = await loop.run_in_executor(None, peer)
+            assert 1 <= pongs <= 10
+            assert big == 20
+            assert got == ["hello"]
+
+    asyncio.run(main())
+
+
+def test_a_connection_that_another_thread_closes() -> None:
+    done = threading.Event()
+
+    def handler(peer: Any) -> None:
+        done.wait(10)
+
+    with tcp.Server("127.0.0.1:0", lambda: Server(Messages()), handler) as server:
+        peer = tcp.connect(server.address, client())
+        failures: list[Any] = []
+
+        def receive() -> None:
+            try:
+                peer.receive()
+            except ConnectionClosed as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=receive)
+        thread.start()
+        time.sleep(0.1)
+        peer.close()
+        thread.join(5)
+        assert len(failures) == 1
+        done.set()
+        peer.close()
