@@ -45,18 +45,32 @@ MODULES = [
     "rlwire.codecs.dm_env_rpc_tensor_decoder",
     "rlwire.codecs.dm_env_rpc_tensor_encoder",
     "rlwire.codecs.dm_env_rpc_wire",
+    "rlwire.codecs.json_reader",
+    "rlwire.codecs.json_writer",
     "rlwire.codecs.netstring",
     "rlwire.codecs.perlert_decoder",
     "rlwire.codecs.perlert_encoder",
     "rlwire.codecs.perlert_text",
     "rlwire.codecs.perlert_values",
+    "rlwire.codecs.rewarder_decoder",
+    "rlwire.codecs.rewarder_encoder",
+    "rlwire.codecs.rewarder_values",
     "rlwire.codecs.rlx_decoder",
     "rlwire.codecs.rlx_encoder",
     "rlwire.codecs.rlx_options",
+    "rlwire.codecs.websocket",
 ]
 
 # Those that read or write numbers as text.
-WITH_NUMBERS = {f"rlwire.codecs.perlert_{part}" for part in ("decoder", "encoder", "text")}
+WITH_NUMBERS = {
+    "rlwire.codecs.json_reader",
+    "rlwire.codecs.json_writer",
+    "rlwire.codecs.perlert_decoder",
+    "rlwire.codecs.perlert_encoder",
+    "rlwire.codecs.perlert_text",
+    "rlwire.codecs.rewarder_decoder",
+    "rlwire.codecs.rewarder_encoder",
+}
 NUMBERS = "rlwire/include/rlwire/numbers.cpp"
 
 link_args = []

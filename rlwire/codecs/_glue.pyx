@@ -52,6 +52,13 @@ _LIMITS = {
     RLW_OVER_DATAGRAM: "datagram",
 }
 
+_WANTED = {
+    RLW_JSON_WANTS_VALUE: "a value",
+    RLW_JSON_WANTS_NAME: "a name in quotes",
+    RLW_JSON_WANTS_COLON: "a colon",
+    RLW_JSON_WANTS_COMMA: "a comma or the closing bracket",
+}
+
 
 cdef str _detail(const rlw_fault *fault):
     """The numbers of a fault, in words."""
@@ -63,6 +70,8 @@ cdef str _detail(const rlw_fault *fault):
     if fault.status in (RLW_BAD_TYPE, RLW_BAD_BOOLEAN, RLW_BAD_PREFIX, RLW_BAD_END,
                         RLW_BAD_CHARACTER):
         return f": got byte {got:#04x}"
+    if fault.status in (RLW_BAD_RESERVED, RLW_BAD_OPCODE, RLW_BAD_CONTROL, RLW_BAD_LENGTH):
+        return f": got {got:#x}"
     if fault.status == RLW_BAD_COUNT:
         return f": {got} announced, at most {allowed} fit"
     if fault.status == RLW_BAD_SIZE:
@@ -75,6 +84,12 @@ cdef str _detail(const rlw_fault *fault):
         return f": it has {got} bytes"
     if fault.status == RLW_BAD_ELEMENTS:
         return f": {got} elements, {allowed} expected"
+    if fault.status == RLW_BAD_JSON:
+        return f": got byte {got:#04x} where {_WANTED[allowed]} must stand"
+    if fault.status == RLW_BAD_ESCAPE:
+        return f": got byte {got:#04x} after the backslash"
+    if fault.status == RLW_BAD_SURROGATE:
+        return f": \\u{got:04x}"
     if fault.status == RLW_TRAILING:
         return f": {got} of them"
     return ""

@@ -1,0 +1,444 @@
+"""JSON to values, strictly by RFC 8259: for codecs whose messages are JSON.
+
+What other modules cimport is in the .pxd: a `JsonReader` on the stack, values, texts and arrays of
+numbers from it. The grammar is in include/rlwire/json.h. Not here: any protocol's messages.
+"""
+
+from cpython.buffer cimport (PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release,
+                             PyObject_GetBuffer, Py_buffer)
+from cpython.dict cimport PyDict_SetItem
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.object cimport PyObject
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport uint8_t, uint64_t
+from libc.string cimport memcpy
+
+cimport numpy as cnp
+
+from rlwire.codecs._arrays cimport new_array
+from rlwire.codecs._glue cimport key_of, raise_fault, text_of
+from rlwire.codecs.json_writer cimport number_kind
+from rlwire.kernels cimport *
+
+import numpy as np
+
+from rlwire.errors import DecodeError, LimitExceeded
+from rlwire.limits import DEFAULT, Limits
+
+cnp.import_array()
+
+__all__ = ["decode", "decode_array"]
+
+cdef extern from *:
+    """
+    #define rlw_dict_size(d) PyDict_GET_SIZE(d)
+
+    /* A new reference at a list's end: takes it over, also when it fails. */
+    static inline int rlw_list_append(PyObject *list, PyObject *item) {
+        PyListObject *l = (PyListObject *)list;
+        Py_ssize_t size = Py_SIZE(l);
+        int failed;
+        if (size < l->allocated) {
+            PyList_SET_ITEM(list, size, item);
+            Py_SET_SIZE(l, size + 1);
+            return 0;
+        }
+        failed = PyList_Append(list, item);
+        Py_DECREF(item);
+        return failed;
+    }
+
+    #define rlw_take_reference(o) (Py_INCREF(o), (PyObject *)(o))
+
+    /* UTF-8 that has been checked, and has more than ASCII. */
+    static PyObject *rlw_decode_utf8(const uint8_t *p, Py_ssize_t size) {
+        const uint8_t *end = p + size;
+        Py_ssize_t count = 0, i;
+        uint8_t most = 0;
+        PyObject *text;
+        for (i = 0; i < size; i++) {
+            count += (p[i] & 0xC0) != 0x80;
+            most = p[i] > most ? p[i] : most;
+        }
+        text = PyUnicode_New(count, most >= 0xF0 ? 0x10FFFF : most >= 0xC4 ? 0xFFFF : 0xFF);
+        if (!text) return NULL;
+    #define RLW_FILL(type) do { \
+            type *to = (type *)PyUnicode_DATA(text); \
+            while (p < end) { \
+                uint32_t c = *p++; \
+                if (c >= 0xF0 && sizeof(type) == 4) { \
+                    c = (c & 7) << 18 | (p[0] & 0x3Fu) << 12 | (p[1] & 0x3Fu) << 6 | (p[2] & 0x3Fu); \
+                    p += 3; \
+                } else if (c >= 0xE0 && sizeof(type) > 1) { \
+                    c = (c & 15) << 12 | (p[0] & 0x3Fu) << 6 | (p[1] & 0x3Fu); \
+                    p += 2; \
+                } else if (c >= 0xC0) { \
+                    c = (c & 31) << 6 | (*p++ & 0x3Fu); \
+                } \
+                *to++ = (type)c; \
+            } \
+        } while (0)
+        if (most >= 0xF0) RLW_FILL(Py_UCS4);
+        else if (most >= 0xC4) RLW_FILL(Py_UCS2);
+        else RLW_FILL(Py_UCS1);
+    #undef RLW_FILL
+        return text;
+    }
+    """
+    Py_ssize_t rlw_dict_size(dict d) noexcept
+    int rlw_list_append(list items, PyObject *item) except -1
+    PyObject *rlw_take_reference(object o) noexcept
+    str rlw_decode_utf8(const uint8_t *p, Py_ssize_t size)
+    object PyUnicode_New(Py_ssize_t size, Py_UCS4 most)
+    uint8_t *PyUnicode_1BYTE_DATA(object text) noexcept
+
+cdef enum:
+    STACK = 512     # bytes of a text with escapes, and
+    NUMBERS = 128   # numbers of an array, before the heap is asked
+    DIGITS = 4300   # of an integer, as many as Python's own int() reads by default
+
+cdef rlw_json_limits _DEFAULT_LIMITS
+_DEFAULT_LIMITS.depth = DEFAULT.depth
+_DEFAULT_LIMITS.items = DEFAULT.items
+_DEFAULT_LIMITS.string = DEFAULT.string
+cdef uint64_t _DEFAULT_MESSAGE = DEFAULT.message
+cdef uint64_t _DEFAULT_EXPANDED = DEFAULT.expanded
+cdef unsigned _DEFAULT_DIMS = DEFAULT.dims
+
+
+cdef int begin_json(JsonReader *r, const uint8_t *data, size_t size, limits) except -1:
+    """Set up a reader of strict defaults: no big integers, no name twice."""
+    cdef rlw_json_limits room
+    cdef uint64_t message = _DEFAULT_MESSAGE
+    r.start = data
+    r.big_integers = r.last_wins = False
+    if limits is None or limits is DEFAULT:
+        r.expanded = _DEFAULT_EXPANDED
+        r.dims = _DEFAULT_DIMS
+        rlw_json_reader_init(&r.json, data, size, &_DEFAULT_LIMITS)
+    else:
+        if not isinstance(limits, Limits):
+            raise TypeError(f"limits must be a rlwire.limits.Limits, not {type(limits).__name__}")
+        room.depth, room.items, room.string = limits.depth, limits.items, limits.string
+        message, r.expanded, r.dims = limits.message, limits.expanded, limits.dims
+        rlw_json_reader_init(&r.json, data, size, &room)
+    if size > message:
+        raise LimitExceeded("message", message, size, offset=0)
+    return 0
+
+
+# --- errors
+
+
+cdef str _path(const uint8_t *data, size_t size, size_t offset):
+    """`$.state[3]`, where in a message a byte stands: found by reading it again up to there."""
+    cdef rlw_json_limits unlimited
+    cdef rlw_json_reader r
+    cdef rlw_json_value v
+    cdef rlw_json_text name
+    cdef int more
+    unlimited.depth = unlimited.items = unlimited.string = <uint64_t> -1
+    rlw_json_reader_init(&r, data, size, &unlimited)
+    steps = []  # of each open list the index, of each open object the name or None
+    while rlw_json_read(&r, &v) == RLW_OK and <size_t> (r.c.at - data) <= offset:
+        more = v.kind >= RLW_JSON_LIST and not v.empty
+        if more:
+            steps.append(0 if v.kind == RLW_JSON_LIST else None)
+        while not more and steps:
+            step = steps.pop()
+            is_list = type(step) is int
+            if (rlw_json_next(&r, c"]" if is_list else c"}", &more) != RLW_OK
+                    or <size_t> (r.c.at - data) > offset):
+                more = False
+                break
+            if more:
+                steps.append(step + 1 if is_list else None)
+        if not more:
+            break
+        step = steps.pop()
+        if step is None:
+            if rlw_json_name(&r, &name) != RLW_OK or <size_t> (r.c.at - data) > offset:
+                break
+            step = json_text(&name)
+        steps.append(step)
+    shown = [f"[{step}]" if type(step) is int else f".{step:.100}" for step in steps]
+    return "$" + "".join(shown)
+
+
+cdef int json_wrong(JsonReader *r) except -1:
+    """Raise what the kernel has found."""
+    cdef const rlw_fault *fault = &r.json.c.fault
+    path = _path(r.start, r.json.c.end - r.start, fault.at - r.start)
+    return raise_fault(fault, r.start, path)
+
+
+cdef int json_wrong_at(JsonReader *r, const uint8_t *at, str reason) except -1:
+    """Raise a DecodeError for the field at `at`."""
+    raise DecodeError(reason, offset=at - r.start,
+                      path=_path(r.start, r.json.c.end - r.start, at - r.start))
+
+
+# --- values
+
+
+cdef str _unescaped(const rlw_json_text *text):
+    cdef uint8_t stack[STACK]
+    cdef uint8_t *room = stack
+    cdef size_t size
+    if text.size > STACK:
+        room = <uint8_t *> PyMem_Malloc(text.size)
+        if room == NULL:
+            raise MemoryError()
+    try:
+        size = rlw_json_unescape(text, room)
+        return text_of(room, size)
+    finally:
+        if room != stack:
+            PyMem_Free(room)
+
+
+cdef str json_text(const rlw_json_text *text):
+    """The str of a text that the kernel has passed."""
+    if text.escaped:
+        return _unescaped(text)
+    if not text.ascii:
+        return rlw_decode_utf8(text.data, <Py_ssize_t> text.size)
+    plain = PyUnicode_New(<Py_ssize_t> text.size, 127)
+    memcpy(PyUnicode_1BYTE_DATA(plain), text.data, text.size)
+    return <str> plain
+
+
+cdef str json_key(const rlw_json_text *text):
+    """The same; one that came before is the same object, its hash already known."""
+    if text.escaped:
+        return _unescaped(text)
+    return key_of(text.data, text.size)
+
+
+cdef object _big(JsonReader *r, const rlw_json_value *v):
+    if not r.big_integers:
+        json_wrong_at(r, v.at, "an integer of more than 64 bits")
+    if v.text.size > DIGITS:  # before Python's own check, and where it has none
+        json_wrong_at(r, v.at, f"an integer of more than {DIGITS} digits")
+    return int(v.text.data[:v.text.size])
+
+
+cdef list _list(JsonReader *r):
+    cdef list items = []
+    cdef int more = 1
+    while more:
+        item = read_json(r)
+        rlw_list_append(items, rlw_take_reference(item))
+        if rlw_json_next(&r.json, c"]", &more) != RLW_OK:
+            json_wrong(r)
+    return items
+
+
+cdef dict _object(JsonReader *r):
+    cdef dict members = {}
+    cdef rlw_json_text name
+    cdef Py_ssize_t count = 0
+    cdef int more = 1
+    while more:
+        if rlw_json_name(&r.json, &name) != RLW_OK:
+            json_wrong(r)
+        key = json_key(&name)
+        value = read_json(r)
+        PyDict_SetItem(members, key, value)
+        count += 1
+        if rlw_dict_size(members) != count:
+            if not r.last_wins:
+                json_wrong_at(r, name.data - 1, f"the name {key!r:.100} stands twice")
+            count -= 1
+        if rlw_json_next(&r.json, c"}", &more) != RLW_OK:
+            json_wrong(r)
+    return members
+
+
+cdef object json_value(JsonReader *r, const rlw_json_value *v):
+    """The value of which the kernel has read the beginning."""
+    if v.kind == RLW_JSON_REAL:
+        return v.real
+    if v.kind == RLW_JSON_STRING:
+        return json_text(&v.text)
+    if v.kind == RLW_JSON_INTEGER:
+        return v.integer
+    if v.kind == RLW_JSON_OBJECT:
+        return {} if v.empty else _object(r)
+    if v.kind == RLW_JSON_LIST:
+        return [] if v.empty else _list(r)
+    if v.kind == RLW_JSON_TRUE:
+        return True
+    if v.kind == RLW_JSON_FALSE:
+        return False
+    if v.kind == RLW_JSON_NATURAL:
+        return v.natural
+    if v.kind == RLW_JSON_BIG:
+        return _big(r, v)
+    return None
+
+
+cdef object read_json(JsonReader *r):
+    """The next value."""
+    cdef rlw_json_value v
+    if rlw_json_read(&r.json, &v) != RLW_OK:
+        json_wrong(r)
+    return json_value(r, &v)
+
+
+# --- arrays
+
+
+cdef int _measured(JsonReader *r, const rlw_json_shape *shape, size_t itemsize) except -1:
+    """Check the size of an array that is about to be made."""
+    if shape.count > r.expanded // itemsize:
+        at = r.json.c.at - r.start
+        raise LimitExceeded(
+            "expanded", r.expanded, shape.count * itemsize, offset=at,
+            path=_path(r.start, r.json.c.end - r.start, at),
+        )
+    return 0
+
+
+cdef cnp.ndarray _new_array(cnp.dtype descr, const rlw_json_shape *shape):
+    cdef cnp.npy_intp dims[32]
+    cdef unsigned i
+    for i in range(shape.dims):
+        dims[i] = <cnp.npy_intp> shape.shape[i]
+    return new_array(descr, <int> shape.dims, dims)
+
+
+cdef cnp.dtype _dtype_of(rlw_number kind):
+    return cnp.PyArray_DescrFromType(
+        cnp.NPY_INT64 if kind == RLW_INT64 else cnp.NPY_UINT64 if kind == RLW_UINT64
+        else cnp.NPY_FLOAT64
+    )
+
+
+cdef cnp.ndarray read_json_numbers(JsonReader *r):
+    """The list of numbers that comes next, or None, with nothing read, where none does.
+
+    Integers become int64, or uint64 where they are that large, others float64. Lists in it must
+    make an array.
+    """
+    cdef uint64_t small[NUMBERS]
+    cdef rlw_json_shape shape
+    cdef rlw_number kind = RLW_FLOAT64
+    cdef cnp.ndarray array = None
+    cdef void *room = small
+    cdef const uint8_t *start
+    rlw_json_space(&r.json.c)
+    start = r.json.c.at
+    if start == r.json.c.end or start[0] != c"[":
+        return None
+    if rlw_json_measure(&r.json, r.dims, False, &shape) != RLW_OK:
+        return None
+    _measured(r, &shape, 8)
+    if shape.count > NUMBERS:
+        array = _new_array(_dtype_of(RLW_FLOAT64), &shape)
+        room = cnp.PyArray_DATA(array)
+    if rlw_json_fill(&r.json, &shape, RLW_JSON_ANY, &kind, room) != RLW_OK:
+        r.json.c.at = start
+        return None
+    if array is not None and kind == RLW_FLOAT64:
+        return array
+    exact = _new_array(_dtype_of(kind), &shape)
+    memcpy(cnp.PyArray_DATA(exact), room, 8 * shape.count)
+    return exact
+
+
+cdef cnp.ndarray read_json_array(JsonReader *r, cnp.dtype descr):
+    """The nested list of numbers, or booleans, that comes next, as an array of a given dtype.
+
+    Raises:
+        DecodeError: it is none, or a number does not fit the dtype.
+    """
+    cdef int kind = number_kind(descr)
+    cdef rlw_number given
+    cdef rlw_json_shape shape
+    if kind < 0:
+        raise TypeError(f"no array of dtype {descr} can be made of numbers")
+    if cnp.PyArray_DescrCheck(descr) and descr.byteorder in b"<>":
+        descr = descr.newbyteorder("=")
+    rlw_json_space(&r.json.c)
+    if rlw_json_measure(&r.json, r.dims, kind == RLW_BOOL, &shape) != RLW_OK:
+        json_wrong(r)
+    given = <rlw_number> kind
+    _measured(r, &shape, rlw_number_size(given))
+    array = _new_array(descr, &shape)
+    if rlw_json_fill(&r.json, &shape, RLW_JSON_GIVEN, &given, cnp.PyArray_DATA(array)) != RLW_OK:
+        json_wrong(r)
+    return array
+
+
+# --- for Python
+
+
+cdef int _open(object buffer, Py_buffer *view) except -1:
+    """The UTF-8 of a str or a buffer; PyBuffer_Release() it."""
+    cdef Py_ssize_t size = 0
+    cdef const char *data
+    if isinstance(buffer, str):
+        data = PyUnicode_AsUTF8AndSize(buffer, &size)
+        return PyBuffer_FillInfo(view, buffer, <void *> data, size, True, PyBUF_SIMPLE)
+    return PyObject_GetBuffer(buffer, view, PyBUF_SIMPLE)
+
+
+def decode(buffer, *, limits=None, bint big_integers=False, bint last_wins=False):
+    """Return the value in a JSON text.
+
+    Args:
+        buffer: UTF-8 in any buffer, or a str.
+        limits: `rlwire.limits.Limits`; ``message``, ``depth``, ``items`` and ``string`` count.
+        big_integers: read integers of any size, up to 4,300 digits, not only those of 64 bits.
+        last_wins: of members with the same name take the last one, instead of refusing them.
+
+    Raises:
+        DecodeError: not JSON, or something that it is refused; it says where.
+        LimitExceeded: the text passes one of the limits.
+    """
+    cdef JsonReader r
+    cdef Py_buffer view
+    _open(buffer, &view)
+    try:
+        begin_json(&r, <const uint8_t *> view.buf, <size_t> view.len, limits)
+        r.big_integers = big_integers
+        r.last_wins = last_wins
+        value = read_json(&r)
+        if rlw_json_end(&r.json) != RLW_OK:
+            json_wrong(&r)
+        return value
+    finally:
+        PyBuffer_Release(&view)
+
+
+def decode_array(buffer, dtype=None, *, limits=None):
+    """Return the array in a JSON text that is a list of numbers, nested or not.
+
+    Args:
+        buffer: UTF-8 in any buffer, or a str.
+        dtype: of the array: booleans, integers or floats of up to 64 bits. None: int64 where all
+            numbers are integers (uint64 where they need it), else float64.
+        limits: `rlwire.limits.Limits`; ``message``, ``dims`` and ``expanded`` count.
+
+    Raises:
+        DecodeError: not such a list, a list that makes no array, or a number outside the dtype.
+        LimitExceeded: the array passes one of the limits.
+    """
+    cdef JsonReader r
+    cdef Py_buffer view
+    cdef cnp.ndarray array
+    _open(buffer, &view)
+    try:
+        begin_json(&r, <const uint8_t *> view.buf, <size_t> view.len, limits)
+        if dtype is None:
+            array = read_json_numbers(&r)
+            if array is None:  # what is wrong with it?
+                array = read_json_array(&r, np.dtype(np.float64))
+        else:
+            array = read_json_array(&r, np.dtype(dtype))
+        if rlw_json_end(&r.json) != RLW_OK:
+            json_wrong(&r)
+        return array
+    finally:
+        PyBuffer_Release(&view)

@@ -1,0 +1,169 @@
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, TypedDict, final
+
+from typing_extensions import Self, Unpack, disjoint_base
+
+__all__ = [
+    "AgentAction",
+    "ClientMessage",
+    "ConnectionClose",
+    "ControlPing",
+    "EnvDescribe",
+    "EnvObservation",
+    "EnvReset",
+    "EnvReward",
+    "EnvText",
+    "Message",
+    "ReplyControlPing",
+    "ReplyEnvReset",
+    "ReplyError",
+    "ServerMessage",
+    "UnknownMessage",
+]
+
+class _Headers(TypedDict, total=False):
+    sent_at: float | None
+    message_id: int | str | None
+    episode_id: str | None
+    parent_message_id: int | str | None
+    parent_runtime: float | None
+    extra_headers: Mapping[str, Any] | None
+    extra_body: Mapping[str, Any] | None
+    extra: Mapping[str, Any] | None
+
+@disjoint_base
+class Message:
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+    def __init__(self, *arguments: Any, **headers: Any) -> None: ...
+    @property
+    def method(self) -> str: ...
+    @property
+    def sent_at(self) -> float | None: ...
+    @property
+    def message_id(self) -> int | str | None: ...
+    @property
+    def episode_id(self) -> str | None: ...
+    @property
+    def parent_message_id(self) -> int | str | None: ...
+    @property
+    def parent_runtime(self) -> float | None: ...
+    @property
+    def extra_headers(self) -> Mapping[str, Any]: ...
+    @property
+    def extra_body(self) -> Mapping[str, Any]: ...
+    @property
+    def extra(self) -> Mapping[str, Any]: ...
+    def with_headers(self, **headers: Unpack[_Headers]) -> Self: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]: ...
+
+class ServerMessage(Message): ...
+class ClientMessage(Message): ...
+
+@final
+class EnvDescribe(ServerMessage):
+    __match_args__: ClassVar[tuple[str, ...]]
+    @property
+    def env_id(self) -> str | None: ...
+    @property
+    def env_state(self) -> str | None: ...
+    @property
+    def fps(self) -> float | None: ...
+    def __init__(
+        self,
+        env_id: str | None,
+        env_state: str | None,
+        fps: float | None = None,
+        **headers: Unpack[_Headers],
+    ) -> None: ...
+
+@final
+class EnvReward(ServerMessage):
+    __match_args__: ClassVar[tuple[str, ...]]
+    @property
+    def reward(self) -> float: ...
+    @property
+    def done(self) -> bool: ...
+    @property
+    def info(self) -> dict[str, Any]: ...
+    def __init__(
+        self,
+        reward: float,
+        done: bool,
+        info: Mapping[str, Any] | None = None,
+        **headers: Unpack[_Headers],
+    ) -> None: ...
+
+@final
+class EnvText(ServerMessage):
+    __match_args__: ClassVar[tuple[str, ...]]
+    @property
+    def text(self) -> str: ...
+    def __init__(self, text: str, **headers: Unpack[_Headers]) -> None: ...
+
+@final
+class EnvObservation(ServerMessage):
+    __match_args__: ClassVar[tuple[str, ...]]
+    @property
+    def observation(self) -> Any: ...
+    def __init__(self, observation: Any, **headers: Unpack[_Headers]) -> None: ...
+
+@final
+class ConnectionClose(ServerMessage):
+    __match_args__: ClassVar[tuple[str, ...]]
+    @property
+    def message(self) -> str: ...
+    def __init__(self, message: str, **headers: Unpack[_Headers]) -> None: ...
+
+@final
+class ReplyError(ServerMessage):
+    __match_args__: ClassVar[tuple[str, ...]]
+    @property
+    def message(self) -> str: ...
+    def __init__(self, message: str, **headers: Unpack[_Headers]) -> None: ...
+
+@final
+class ReplyEnvReset(ServerMessage):
+    __match_args__: ClassVar[tuple[str, ...]]
+    def __init__(self, **headers: Unpack[_Headers]) -> None: ...
+
+@final
+class ReplyControlPing(ServerMessage):
+    __match_args__: ClassVar[tuple[str, ...]]
+    def __init__(self, **headers: Unpack[_Headers]) -> None: ...
+
+@final
+class AgentAction(ClientMessage):
+    __match_args__: ClassVar[tuple[str, ...]]
+    @property
+    def action(self) -> tuple[tuple[Any, ...], ...]: ...
+    def __init__(self, action: Iterable[Sequence[Any]], **headers: Unpack[_Headers]) -> None: ...
+
+@final
+class EnvReset(ClientMessage):
+    __match_args__: ClassVar[tuple[str, ...]]
+    @property
+    def env_id(self) -> str | None: ...
+    @property
+    def seed(self) -> int | None: ...
+    @property
+    def fps(self) -> float | None: ...
+    def __init__(
+        self,
+        env_id: str | None,
+        seed: int | None = None,
+        fps: float | None = None,
+        **headers: Unpack[_Headers],
+    ) -> None: ...
+
+@final
+class ControlPing(ClientMessage):
+    __match_args__: ClassVar[tuple[str, ...]]
+    def __init__(self, **headers: Unpack[_Headers]) -> None: ...
+
+@final
+class UnknownMessage(Message):
+    __match_args__: ClassVar[tuple[str, ...]]
+    @property
+    def body(self) -> Any: ...
+    def __init__(self, method: str, body: Any = None, **headers: Unpack[_Headers]) -> None: ...
