@@ -5,6 +5,7 @@
 | `relaax.environment.agent_proxy` | `AgentProxy`, `AgentProxyException`; `AsyncAgentProxy` |
 | `relaax.environment.training` | `TrainingBase` |
 | `relaax.server.rlx_server` | `RLXServer` |
+| `relaax.server.wsproxy` | `RLXProxy` |
 | `relaax.server.common.metrics` | `Metrics` and its kinds |
 | `relaax.common.rlx_message` | `RLXMessage`, `RLXMessageImage` |
 """
@@ -25,6 +26,7 @@ from rlwire.adapters.relaax.metrics import (
     StepMetrics,
     TensorBoardMetrics,
 )
+from rlwire.adapters.relaax.proxy import ProxyStatistics, RLXProxy
 from rlwire.adapters.relaax.server import RLXServer
 from rlwire.adapters.relaax.training import TrainingBase
 
@@ -36,8 +38,10 @@ __all__ = [
     "LoggingMetrics",
     "Metrics",
     "MultiMetrics",
+    "ProxyStatistics",
     "RLXMessage",
     "RLXMessageImage",
+    "RLXProxy",
     "RLXServer",
     "StepMetrics",
     "TensorBoardMetrics",

@@ -1,0 +1,504 @@
+"""`RLXProxy`: lets environments written in JavaScript reach an RLX server.
+
+A page speaks JSON over a WebSocket, for any number of environments at once; each environment, told
+by its ``sid``, gets an RLX connection of its own. Not here: the texts
+(`rlwire.adapters.relaax.proxy_json`), what may be said when (`rlwire.sessions.rlx` and
+`rlwire.sessions.websocket`), sockets (`rlwire.transports`).
+
+RELAAX's own proxy says nothing when the RLX server is not there or hangs up, and takes what a page
+sends without a limit. Here each command is answered, and what waits is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast, get_args
+
+from rlwire.adapters.relaax.proxy_json import Arrays, Conversation, Reply, Request, Sid, arrays_of
+from rlwire.adapters.serving import BackgroundServer, LoopThread
+from rlwire.errors import (
+    ConnectionClosed,
+    EncodeError,
+    LimitExceeded,
+    LocalProtocolError,
+    RlwireError,
+)
+from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions import rlx, websocket
+from rlwire.sessions.rlx import TRANSITIONS, State
+from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.sockets import Timeouts
+from rlwire.transports.tcp_asyncio import AsyncConnection, AsyncServer, connect
+
+__all__ = ["ProxyStatistics", "RLXProxy"]
+
+logger = logging.getLogger(__name__)
+
+_TEXT = 1000  # characters of an error's text that a page is told
+_WAITING = 16  # times max_message: what one page's commands may take while they wait
+
+
+@dataclass(frozen=True)
+class ProxyStatistics:
+    """What an `RLXProxy` has done since it was made.
+
+    Attributes:
+        pages: WebSockets that are open now.
+        environments: sids that are connected now, or about to be.
+        commands: that pages have sent, ``disconnect`` not counted.
+        replies: that pages have been sent, errors included.
+        errors: of these, the proxy's own: it could not reach the server, or refused a command.
+    """
+
+    pages: int = 0
+    environments: int = 0
+    commands: int = 0
+    replies: int = 0
+    errors: int = 0
+
+
+class RLXProxy(BackgroundServer):
+    """A WebSocket server in front of an RLX server, rlwire's or RELAAX's own.
+
+    ::
+
+        with RLXProxy("localhost:7001", "localhost:9000", origins=["http://localhost:8000"]):
+            ...
+        RLXProxy("localhost:7001").serve_forever()                # until SIGINT or SIGTERM
+
+    `rlwire.web` has a client for pages.
+
+    Args:
+        rlx_address: of the RLX server. It need not be there before a page asks for an agent.
+        address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
+            0 the system chooses one.
+        origins: the pages that may connect, such as ``"http://localhost:8000"``; ``"null"`` for
+            pages from files, ``"*"`` for all. By default no browser's page may, since any page
+            could reach a server on its reader's own machine. Programs that are no browsers need
+            not be named.
+        check: called with each handshake's request, for permissions; see
+            `rlwire.sessions.websocket.basic_authorization`.
+        arrays: what the lists of numbers in a state become: ``"lists"``, as with RELAAX's own
+            proxy, or arrays of ``"float32"`` or ``"float64"``, which agents take in much faster.
+        max_connections: WebSockets; further ones are refused.
+        max_sids: environments of one WebSocket; further ones are answered with an error.
+        max_pending: commands of one environment that wait for their answers; with a further one
+            the environment ends, and each of them is answered with an error.
+        max_message: bytes of one text from a page. 4 MiB: an Atari stack takes a quarter of one.
+            As Python objects a text can take 20 times as much.
+        ping_interval: seconds of silence after which a page is asked whether it is still there;
+            browsers answer by themselves. None for never.
+        ping_timeout: seconds that it has to answer.
+        timeouts: of WebSockets.
+        rlx_timeouts: of RLX connections; its `idle` is how long an agent may take to answer.
+        tls: an SSL context for ``wss://``, or a callable that makes one.
+        rlx_tls: an SSL context for an RLX server with TLS.
+        limits: maxima for RLX messages.
+        loop_factory: makes the event loop, such as ``uvloop.new_event_loop``.
+
+    Raises:
+        ValueError: an argument makes no sense.
+    """
+
+    protocol: ClassVar[str] = "rlx-proxy"
+
+    def __init__(
+        self,
+        rlx_address: AddressLike,
+        address: AddressLike = "localhost:9000",
+        *,
+        origins: Collection[str] = (),
+        check: websocket.Check | None = None,
+        arrays: Arrays = "lists",
+        max_connections: int = 1000,
+        max_sids: int = 256,
+        max_pending: int = 16,
+        max_message: int = 4 * 2**20,
+        ping_interval: float | None = 30.0,
+        ping_timeout: float | None = 30.0,
+        timeouts: Timeouts | None = None,
+        rlx_timeouts: Timeouts | None = None,
+        tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None,
+        rlx_tls: ssl.SSLContext | None = None,
+        limits: Limits = DEFAULT,
+        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    ) -> None:
+        super().__init__(parse(address))
+        if arrays not in get_args(Arrays):
+            raise ValueError(f"arrays must be one of {get_args(Arrays)}, not {arrays!r}")
+        for name, value in (
+            ("max_connections", max_connections),
+            ("max_sids", max_sids),
+            ("max_pending", max_pending),
+        ):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value!r}")
+        self._max_connections = max_connections
+        self._timeouts = timeouts or Timeouts()
+        self._tls = tls
+        self._loop_factory = loop_factory
+        self._session_options: dict[str, Any] = {
+            "kind": "text",
+            "origins": origins,
+            "check": check,
+            "limits": Limits(received=max_message),
+            "ping_interval": ping_interval,
+            "ping_timeout": ping_timeout,
+        }
+        self._make_session()  # raises here, not in a log, what makes no sense
+        self._service = _Service(
+            rlx_address=parse(rlx_address),
+            rlx_timeouts=rlx_timeouts or Timeouts(),
+            rlx_tls=rlx_tls,
+            limits=limits,
+            arrays=arrays,
+            max_sids=max_sids,
+            max_pending=max_pending,
+            max_waiting=_WAITING * max_message,
+        )
+
+    @property
+    def statistics(self) -> ProxyStatistics:
+        """What it has done so far; from any thread."""
+        return ProxyStatistics(**vars(self._service.counts))
+
+    def _run(self) -> LoopThread:
+        return LoopThread(self._make_server, self._loop_factory, "a page's conversation")
+
+    def _details(self) -> str:
+        return f"in front of {self._service.rlx_address}"
+
+    def _after_stop(self) -> None:
+        counts = self._service.counts
+        logger.info(
+            "%d commands, %d replies, %d errors", counts.commands, counts.replies, counts.errors
+        )
+
+    def _make_session(self) -> websocket.Server:
+        return websocket.Server(lambda request: Conversation(), **self._session_options)
+
+    def _make_server(self) -> AsyncServer:
+        return AsyncServer(
+            self._where,
+            self._make_session,
+            lambda connection: _Page(connection, self._service).serve(),
+            timeouts=self._timeouts,
+            tls=self._tls() if callable(self._tls) else self._tls,
+            max_connections=self._max_connections,
+        )
+
+
+class _Counts:
+    """What `ProxyStatistics` shows."""
+
+    def __init__(self) -> None:
+        self.pages = self.environments = self.commands = self.replies = self.errors = 0
+
+
+class _Service:
+    """What all pages of a proxy share."""
+
+    def __init__(
+        self,
+        *,
+        rlx_address: Address,
+        rlx_timeouts: Timeouts,
+        rlx_tls: ssl.SSLContext | None,
+        limits: Limits,
+        arrays: Arrays,
+        max_sids: int,
+        max_pending: int,
+        max_waiting: int,
+    ) -> None:
+        self.rlx_address = rlx_address
+        self._rlx_timeouts = rlx_timeouts
+        self._rlx_tls = rlx_tls
+        self._limits = limits
+        self._arrays = arrays
+        self.max_sids = max_sids
+        self.max_pending = max_pending
+        self.max_waiting = max_waiting
+        self.counts = _Counts()
+
+    async def connect(self) -> AsyncConnection:
+        return await connect(
+            self.rlx_address,
+            rlx.Client(limits=self._limits),
+            timeouts=self._rlx_timeouts,
+            tls=self._rlx_tls,
+        )
+
+    def command(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return what the RLX server is told.
+
+        Raises:
+            EncodeError: a number does not fit into the arrays that are asked for.
+        """
+        name = message.get("command")
+        if name == "update":
+            # RELAAX's server wants all three; JSON.stringify leaves out what is undefined.
+            message.setdefault("reward", None)
+            message.setdefault("terminal", False)
+            state = message.setdefault("state", None)
+            if self._arrays != "lists":
+                message["state"] = arrays_of(state, self._arrays)
+        elif name == "init":
+            message.setdefault("exploit", False)
+        return message
+
+
+class _Page:
+    """One WebSocket and the environments that speak over it."""
+
+    def __init__(self, connection: AsyncConnection, service: _Service) -> None:
+        self.connection = connection
+        self.service = service
+        self.waiting = 0  # bytes of the commands that have no answer yet
+        self._all_answered = asyncio.Event()
+        self._all_answered.set()
+        self._environments: dict[Sid, _Environment] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._speaking = asyncio.Lock()
+
+    async def serve(self) -> None:
+        """Take commands until the page is gone, then end all its environments."""
+        connection, counts = self.connection, self.service.counts
+        counts.pages += 1
+        logger.info("%s: a page has connected", connection.peer)
+        try:
+            while True:
+                await self._take(await connection.receive())
+        except ConnectionClosed as error:
+            if not (connection.closed or connection.broken):
+                # This side stops: what is under way may still be answered.
+                await self._all_answered.wait()
+            logger.info("%s: the page is gone: %s", connection.peer, error)
+        finally:
+            for environment in list(self._environments.values()):
+                environment.disconnect()
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+            counts.pages -= 1
+
+    async def _take(self, request: Request) -> None:
+        sid, message, size = request
+        environment = self._environments.get(sid)
+        if environment is not None and environment.failed:
+            # Its errors come before whatever is said in a new conversation.
+            await environment.gone.wait()
+            environment = None
+        command = message.get("command")
+        # The second form is what RELAAX's client sends for a sid that it does not know.
+        if command == "disconnect" or (not command and message.get("message") == "disconnect"):
+            if environment is not None:
+                environment.disconnect()
+            return
+        self.service.counts.commands += 1
+        if environment is None:
+            if not (isinstance(command, str) and (State.NEW, command) in TRANSITIONS):
+                await self._refuse(
+                    sid, f"the first command of a sid is 'init', not {command!r:.60}"
+                )
+                return
+            if len(self._tasks) >= self.service.max_sids:
+                error = LimitExceeded("max_sids", self.service.max_sids, len(self._tasks) + 1)
+                await self._refuse(sid, str(error))
+                return
+            environment = self._begin(sid)
+        environment.take(message, size)
+
+    def _begin(self, sid: Sid) -> _Environment:
+        environment = self._environments[sid] = _Environment(self, sid)
+        task = asyncio.get_running_loop().create_task(environment.run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return environment
+
+    def weigh(self, size: int) -> None:
+        """Note that a command of so many bytes waits, or, below 0, that it does no more."""
+        self.waiting += size
+        if self.waiting:
+            self._all_answered.clear()
+        else:
+            self._all_answered.set()
+
+    def forget(self, environment: _Environment) -> None:
+        """Let the sid be used for something new."""
+        if self._environments.get(environment.sid) is environment:
+            del self._environments[environment.sid]
+
+    async def say(self, environment: _Environment, message: dict[str, Any]) -> None:
+        """Answer an environment's oldest command, unless the page does not want it any more."""
+        async with self._speaking:
+            if not environment.over:
+                environment.answered()
+                await self._send(environment.sid, message)
+
+    async def say_failed(self, environment: _Environment, text: str) -> None:
+        """Answer all commands of an environment with an error."""
+        async with self._speaking:
+            while environment.commands and not environment.over:
+                environment.answered()
+                await self._send_error(environment.sid, text)
+
+    async def _refuse(self, sid: Sid, text: str) -> None:
+        logger.debug("%s: sid %r: refused, %s", self.connection.peer, sid, text)
+        async with self._speaking:
+            await self._send_error(sid, text)
+
+    async def _send(self, sid: Sid, message: dict[str, Any]) -> None:
+        try:
+            await self.connection.send(Reply(sid, message))
+        except (EncodeError, LimitExceeded) as error:
+            await self._send_error(sid, f"the server's answer cannot be passed on: {error}")
+        except RlwireError as error:
+            # The page is gone or going, which `serve` finds out.
+            logger.debug("%s: sid %r: not answered: %s", self.connection.peer, sid, error)
+        else:
+            self.service.counts.replies += 1
+
+    async def _send_error(self, sid: Sid, text: str) -> None:
+        self.service.counts.errors += 1
+        await self._send(sid, _error(text))
+
+
+class _Environment:
+    """One sid of a page: its RLX connection, and the commands that wait for an answer.
+
+    It ends in one of two ways. `disconnect` is the page's wish, or the page is gone: nothing more
+    is said. `fail` is all else: each command that waits, and none later, is answered with an error.
+    """
+
+    def __init__(self, page: _Page, sid: Sid) -> None:
+        self.sid = sid
+        self.commands: deque[tuple[dict[str, Any], int]] = deque()
+        self.over = False
+        self.gone = asyncio.Event()
+        self._page = page
+        self._failure = ""
+        self._connecting: asyncio.Task[AsyncConnection] | None = None
+        self._rlx: AsyncConnection | None = None
+        self._awake: asyncio.Future[None] | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is about to end because something went wrong."""
+        return bool(self._failure)
+
+    def take(self, message: dict[str, Any], size: int) -> None:
+        """Take a command of the page's."""
+        page, service = self._page, self._page.service
+        self.commands.append((message, size))
+        page.weigh(size)
+        if len(self.commands) > service.max_pending:
+            self.fail(f"{LimitExceeded('max_pending', service.max_pending, len(self.commands))}")
+        elif page.waiting > service.max_waiting:
+            self.fail(f"the commands that wait take {page.waiting} bytes, too many")
+        else:
+            self._wake()
+
+    def answered(self) -> None:
+        """Note that the oldest command has its answer."""
+        _, size = self.commands.popleft()
+        self._page.weigh(-size)
+
+    def disconnect(self) -> None:
+        """End without another word."""
+        self.over = True
+        while self.commands:
+            self.answered()
+        self._page.forget(self)
+        self._interrupt()
+
+    def fail(self, text: str) -> None:
+        """End, and tell the page why."""
+        if not self._failure:
+            self._failure = text
+            logger.warning("%s: sid %r ends: %s", self._page.connection.peer, self.sid, text)
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        if self._rlx is not None:
+            self._rlx.close()
+        if self._connecting is not None:
+            self._connecting.cancel()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._awake is not None and not self._awake.done():
+            self._awake.set_result(None)
+
+    async def run(self) -> None:
+        """Serve it until its end."""
+        counts = self._page.service.counts
+        counts.environments += 1
+        try:
+            await self._connect()
+            while not (self.over or self._failure):
+                if self.commands:
+                    await self._exchange()
+                else:
+                    self._awake = asyncio.get_running_loop().create_future()
+                    await self._awake
+        except Exception:
+            logger.exception("%s: sid %r failed", self._page.connection.peer, self.sid)
+            self._failure = self._failure or "the proxy failed"
+        try:
+            await self._page.say_failed(self, self._failure)
+        finally:
+            self.disconnect()
+            counts.environments -= 1
+            self.gone.set()
+            if self._rlx is not None:
+                await self._rlx.wait_closed()
+
+    async def _connect(self) -> None:
+        service = self._page.service
+        self._connecting = asyncio.get_running_loop().create_task(service.connect())
+        try:
+            self._rlx = await self._connecting
+        except (RlwireError, OSError) as error:
+            self.fail(f"the RLX server cannot be reached: {error}")
+        except asyncio.CancelledError:
+            if not (self.over or self._failure):
+                raise
+        finally:
+            self._connecting = None
+        if self.over or self._failure:
+            self._interrupt()
+
+    async def _exchange(self) -> None:
+        """Have the oldest command answered."""
+        connection = self._rlx
+        assert connection is not None
+        try:
+            command = self._page.service.command(self.commands[0][0])
+            reply = await connection.exchange(command)
+        except (RlwireError, OSError, RecursionError) as error:
+            if self.over or self._failure:
+                return
+            if connection.closed or not isinstance(
+                error, (EncodeError, LimitExceeded, LocalProtocolError, RecursionError)
+            ):
+                self.fail(f"the connection to the RLX server is lost: {error}")
+                return
+            # Nothing was sent, all else is as before.
+            self._page.service.counts.errors += 1
+            reply = _error(str(error))
+        if self._failure:
+            return
+        await self._page.say(self, reply)
+        session = cast(rlx.Client, connection.session)
+        if reply["response"] == "error" and session.state is State.NEW and not self.commands:
+            # No agent was made, and rlwire's server hangs up: the next init begins anew.
+            self.disconnect()
+
+
+def _error(text: str) -> dict[str, Any]:
+    shown = text[:_TEXT].encode("utf-8", "backslashreplace").decode("utf-8")
+    return {"response": "error", "message": shown}

@@ -1,0 +1,145 @@
+"""JSON of RELAAX's proxy: texts to requests, replies to texts, lists of numbers to arrays.
+
+`Conversation` is the session inside a WebSocket's. Not here: what is done with a request
+(`rlwire.adapters.relaax.proxy`).
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
+
+import numpy as np
+
+from rlwire.codecs import json_reader, json_writer
+from rlwire.errors import EncodeError, RemoteProtocolError, RlwireError
+from rlwire.limits import DEFAULT
+
+__all__ = ["SID", "Arrays", "Conversation", "Reply", "Request", "Sid", "arrays_of"]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Sid: TypeAlias = int | str
+Arrays: TypeAlias = Literal["lists", "float32", "float64"]
+
+SID = 64
+"""Characters that a sid may have, all printable."""
+
+_JSON_NAMES = {
+    dict: "an object",
+    list: "a list",
+    str: "a text",
+    bool: "a boolean",
+    type(None): "null",
+}
+
+
+class Request(NamedTuple):
+    """What a page asks of one environment's agent.
+
+    Attributes:
+        sid: which environment it is about.
+        message: all else, as it came.
+        size: bytes of its text.
+    """
+
+    sid: Sid
+    message: dict[str, Any]
+    size: int
+
+
+class Reply(NamedTuple):
+    """What one environment's agent answers."""
+
+    sid: Sid
+    message: dict[str, Any]
+
+
+class Conversation:
+    """Texts to `Request` events, `Reply` events to texts, for any number of sids.
+
+    A text that does not say which sid it is about ends the conversation: nobody could be told.
+
+    Attributes:
+        closed: whether it is over.
+    """
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def receive(self, message: Buffer) -> list[Request]:
+        """Return the request in a text.
+
+        Raises:
+            DecodeError, LimitExceeded: it is no JSON, or too deep.
+            RemoteProtocolError: it is no object with a sid.
+        """
+        value = json_reader.decode(message)
+        if type(value) is not dict:
+            raise self._refused(f"this is {_name(value)}")
+        sid = value.pop("sid", None)
+        # Not isinstance: True is an int to Python.
+        if type(sid) is int:
+            known = -(2**63) <= sid < 2**63
+        else:
+            # isprintable also refuses half of a surrogate pair, which no reply could repeat.
+            known = type(sid) is str and len(sid) <= SID and sid.isprintable()
+        if not known:
+            raise self._refused(f"its sid is {_name(sid)}")
+        return [Request(cast(Sid, sid), value, len(message))]
+
+    def send(self, event: Reply) -> bytes:
+        """Return the text of a reply.
+
+        Raises:
+            EncodeError: JSON cannot say it.
+        """
+        return json_writer.encode({"sid": event.sid, **event.message})
+
+    def refuse(self, error: RlwireError) -> list[Buffer]:
+        """Return nothing: the reason in the close frame says it."""
+        self.closed = True
+        return []
+
+    def next_deadline(self) -> float | None:
+        """Return None."""
+        return None
+
+    def _refused(self, what: str) -> RemoteProtocolError:
+        self.closed = True
+        return RemoteProtocolError(
+            "a message must be an object with a sid, a whole number or a text of at most "
+            f"{SID} printable characters; {what}"
+        )
+
+
+def arrays_of(value: Any, dtype: Literal["float32", "float64"]) -> Any:
+    """Return `value` with arrays in place of its lists of numbers, nested ones of equal lengths.
+
+    Other lists stay what they are, as do lists inside which one holds anything but numbers.
+
+    Raises:
+        EncodeError: a number is too large for the dtype.
+    """
+    if type(value) is dict:
+        return {key: arrays_of(item, dtype) for key, item in value.items()}
+    if type(value) is not list:
+        return value
+    # Level by level, each in a few calls of C: an image has many thousand numbers.
+    shape, level = [len(value)], value
+    while level and len(shape) < DEFAULT.dims and set(map(type, level)) == {list}:
+        lengths = set(map(len, level))
+        if len(lengths) != 1:
+            break
+        shape.append(lengths.pop())
+        level = list(chain.from_iterable(level))
+    if not set(map(type, level)) <= {int, float}:
+        return [arrays_of(item, dtype) for item in value]
+    try:
+        with np.errstate(over="raise"):
+            return np.array(level, dtype).reshape(shape)
+    except (OverflowError, FloatingPointError):
+        raise EncodeError(f"a number is too large for {dtype}") from None
+
+
+def _name(value: Any) -> str:
+    return _JSON_NAMES.get(type(value), "a number")

@@ -1,0 +1,377 @@
+"""rlx.js in Node.js and in headless Chromium, through RLXProxy, against RLXServer."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import numpy as np
+import pytest
+
+import rlwire.web
+from rlwire.adapters.relaax import Metrics, RLXProxy, RLXServer
+
+HERE = Path(__file__).parent
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
+# As root and in containers; and nothing that would ask the network for anything.
+FLAGS = [
+    *["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"],
+    *["--disable-background-networking", "--disable-component-update", "--disable-sync"],
+    "--disable-dev-shm-usage",
+]
+TYPES = {".html": "text/html", ".js": "text/javascript"}
+AGENTS, STEPS = 4, 1000
+
+
+class Recorder(Metrics):
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def scalar(self, name: str, y: Any, x: Any = None) -> None:
+        self.calls.append((name, y, x))
+
+    def histogram(self, name: str, y: Any, x: Any = None) -> None:
+        raise NotImplementedError
+
+
+class Balancer:
+    """Plays CartPole well, and keeps count; as its words, some states are commands."""
+
+    seen: dict[int, dict[str, Any]]
+    released = threading.Event()
+
+    def __init__(self, parameter_server: Any) -> None:
+        self.number: int | None = None
+        self.exploit = False
+
+    def init(self, exploit: bool = False) -> bool:
+        self.exploit = exploit
+        return True
+
+    def reset(self) -> bool:
+        return True
+
+    def update(self, reward: Any, state: Any, terminal: bool) -> Any:
+        if state == "raise":
+            raise ValueError("boom")
+        if state == "nan":
+            return float("nan")
+        if state == "array":
+            return np.arange(4, dtype=np.float32).reshape(2, 2) / 2
+        if state == "reward":
+            return reward
+        if state == "wait":
+            return self.released.wait(30)
+        number, position, velocity, angle, spin = state
+        seen = self.seen.setdefault(
+            number, {"exploit": self.exploit, "updates": 0, "rewards": 0, "states": 0.0, "ends": 0}
+        )
+        seen["updates"] += 1
+        if reward is not None:
+            seen["rewards"] += reward
+            seen["states"] += position + velocity + angle + spin
+        seen["ends"] += terminal
+        # One of four falls again and again.
+        return int(angle + 0.5 * spin + 0.02 * position > 0) if number else seen["updates"] % 2
+
+
+@pytest.fixture
+def metrics() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def server(metrics: Recorder) -> Iterator[Any]:
+    Balancer.seen = {}
+    Balancer.released.clear()
+    with RLXServer(Balancer, "127.0.0.1:0", workers="asyncio", metrics=metrics) as plain:
+        yield plain
+        Balancer.released.set()
+
+
+@pytest.fixture
+def threaded(metrics: Recorder) -> Iterator[Any]:
+    """For agents that wait."""
+    Balancer.released.clear()
+    with RLXServer(Balancer, "127.0.0.1:0", metrics=metrics) as server:
+        yield server
+        Balancer.released.set()
+
+
+@pytest.fixture(scope="module")
+def nobody() -> Iterator[str]:
+    """Return the URL of a port on which nobody listens."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        yield f"ws://127.0.0.1:{sock.getsockname()[1]}"
+
+
+class Site:
+    """Serves rlwire.web's files and this folder's, and takes reports."""
+
+    def __init__(self) -> None:
+        self.reports: queue.Queue[dict[str, Any]] = queue.Queue()
+        site = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                name = Path(urlsplit(self.path).path).name
+                for folder in (HERE, rlwire.web.folder()):
+                    if (folder / name).is_file() and (folder / name).suffix in TYPES:
+                        body = (folder / name).read_bytes()
+                        self.send_response(200)
+                        self.send_header("Content-Type", TYPES[(folder / name).suffix])
+                        self.send_header("Content-Length", str(len(body)))
+                        self.end_headers()
+                        self.wfile.write(body)
+                        return
+                self.send_error(404)
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                site.reports.put(json.loads(body))
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+        self.origin = f"http://127.0.0.1:{self._server.server_port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    site = Site()
+    yield site
+    site.close()
+
+
+@contextlib.contextmanager
+def browser(address: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    if BROWSER is None:
+        pytest.skip("chromium is not installed")
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [BROWSER, *FLAGS, f"--user-data-dir={folder / 'profile'}", address],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            start_new_session=True,
+            cwd=folder,
+        )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.fixture
+def page(site: Site, tmp_path: Path) -> Callable[..., Any]:
+    """Return a function that has a page do something and returns its report."""
+
+    def run(action: str, *given: Any, origin: str = "") -> Any:
+        address = f"{origin or site.origin}/play.html?action={action}&given="
+        with browser(address + quote(json.dumps(given)), tmp_path) as process:
+            for _ in range(90):
+                try:
+                    return site.reports.get(timeout=1)
+                except queue.Empty:
+                    if process.poll() is not None:
+                        break
+            raise AssertionError((tmp_path / "log").read_text("utf-8", "replace")[-3000:])
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def node() -> list[str]:
+    """Return the command that runs a script in a Node.js with WebSocket."""
+    program = shutil.which("node")
+    if program is None:
+        pytest.skip("node is not installed")
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    found = re.match(r"v(\d+)\.(\d+)", done.stdout)
+    assert found is not None
+    version = (int(found[1]), int(found[2]))
+    if version >= (22, 0):
+        return [program]
+    if version < (20, 19):  # from there on, with a WebSocket, and with modules told by their looks
+        pytest.skip(f"node {done.stdout.strip()} has no WebSocket, or no modules in .js files")
+    return [program, "--experimental-websocket"]
+
+
+@pytest.fixture
+def script(node: list[str], tmp_path: Path) -> Callable[..., Any]:
+    def run(action: str, *given: Any) -> Any:
+        command = [*node, HERE / "play.mjs", rlwire.web.folder(), action, json.dumps(given)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=90, cwd=tmp_path, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+def check_games(played: Any, metrics: Recorder) -> None:
+    """Both sides saw the same games, and most of them went well."""
+    assert played["closed"]["code"] == 1000
+    assert len(played["seen"]) == len(Balancer.seen) == AGENTS
+    for seen in played["seen"]:
+        number = seen["number"]
+        mine = Balancer.seen[number]
+        assert mine["exploit"] == (number % 2 == 1)
+        assert mine["updates"] == STEPS + 1 + seen["episodes"]
+        assert mine["rewards"] == seen["rewards"] == STEPS
+        assert mine["states"] == pytest.approx(seen["states"], rel=1e-9)
+        assert mine["ends"] == seen["episodes"]
+        assert 300 < seen["actions"] < 700
+        if number:
+            assert seen["episodes"] == 2, "an episode has 500 steps"
+        else:
+            assert seen["episodes"] > 10
+        assert ("episodes", seen["episodes"], number) in metrics.calls
+
+
+def check_failures(told: Any) -> None:
+    assert told["early"].startswith("RLXError: the first command of a sid is 'init'")
+    assert told["nan"] == 'TypeError: NaN (at "reward") cannot be sent: JSON has no such number'
+    assert told["infinite"].startswith("TypeError: Infinity")
+    assert told["typed"].startswith("TypeError: NaN")
+    assert told["raised"].startswith("RLXError: ")
+    assert "boom" in told["raised"]
+    assert "cannot be passed on" in told["unsayable"]
+    assert told["array"] == told["fine"] == [[0, 0.5], [1, 1.5]]
+    assert told["disconnected"] == "RLXError: the agent has been disconnected"
+    assert told["later"] == told["disconnected"]
+    assert told["order"] == [1, 2, 3]
+    assert told["last"].startswith("RLXError: the proxy's connection is closed")
+    assert told["closed"]["code"] == 1000
+    assert told["after"] == "RLXError: the proxy's connection is closed"
+    assert told["nobody"].startswith("RLXError: cannot connect")
+    assert "Error" in told["bad"]
+
+
+class TestNode:
+    def test_games(self, script: Callable[..., Any], server: Any, metrics: Recorder) -> None:
+        with RLXProxy(server.address, "127.0.0.1:0") as proxy:
+            check_games(script("play", f"ws://{proxy.address}", AGENTS, STEPS), metrics)
+
+    def test_failures(self, script: Callable[..., Any], threaded: Any, nobody: str) -> None:
+        with RLXProxy(threaded.address, "127.0.0.1:0") as proxy:
+            check_failures(script("fail", f"ws://{proxy.address}", nobody))
+
+
+class TestBrowser:
+    def test_games(
+        self, page: Callable[..., Any], site: Site, server: Any, metrics: Recorder
+    ) -> None:
+        with RLXProxy(server.address, "127.0.0.1:0", origins=[site.origin]) as proxy:
+            report = page("play", f"ws://{proxy.address}", AGENTS, STEPS)
+            assert "error" not in report
+            check_games(report["result"], metrics)
+            assert proxy.statistics.environments == 0
+            assert proxy.statistics.errors == 0
+
+    def test_failures(
+        self, page: Callable[..., Any], site: Site, threaded: Any, nobody: str
+    ) -> None:
+        with RLXProxy(threaded.address, "127.0.0.1:0", origins=[site.origin]) as proxy:
+            report = page("fail", f"ws://{proxy.address}", nobody)
+            assert "error" not in report
+            check_failures(report["result"])
+
+    def test_pages_of_others_may_not_connect(
+        self, page: Callable[..., Any], site: Site, server: Any
+    ) -> None:
+        with RLXProxy(server.address, "127.0.0.1:0", origins=[site.origin]) as proxy:
+            other = site.origin.replace("127.0.0.1", "localhost")
+            report = page("play", f"ws://{proxy.address}", 1, 1, origin=other)
+            assert report["error"].startswith("RLXError: cannot connect")
+            assert proxy.statistics.pages == proxy.statistics.commands == 0
+
+    def test_the_example_page(self, page: Callable[..., Any], site: Site, server: Any) -> None:
+        with RLXProxy(server.address, "127.0.0.1:0", origins=[site.origin]) as proxy:
+            address = f"cartpole.html?proxy=ws://{proxy.address}&agents=3&speed=0"
+            # Its states are of four numbers; the agent wants five, and says so.
+            report = page("watch", address, "can't update state")
+            assert report["result"]["canvases"] == 3
+
+    def test_real_processes(self, page: Callable[..., Any], site: Site, tmp_path: Path) -> None:
+        """As docs/howto/browser.md has it: a server, a proxy and a page."""
+        (tmp_path / "my_agents.py").write_text(AGENT)
+        with contextlib.ExitStack() as stack:
+            server = stack.enter_context(serving(tmp_path, "rlx", "my_agents:Agent"))
+            proxy = stack.enter_context(
+                serving(tmp_path, "rlx-proxy", "--rlx", server, "--origin", site.origin)
+            )
+            address = f"cartpole.html?proxy=ws://{proxy}&agents=3&speed=0"
+            report = page("watch", address, r"^\d\d\d+ steps, [1-9]")
+            assert report["result"]["canvases"] == 3
+
+
+AGENT = """
+class Agent:
+    def __init__(self, parameter_server):
+        pass
+    def init(self, exploit=False):
+        return True
+    def update(self, reward, state, terminal):
+        position, velocity, angle, spin = state
+        return int(spin < 0)
+    def reset(self):
+        return True
+"""
+
+
+@contextlib.contextmanager
+def serving(folder: Path, *what: str) -> Iterator[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rlwire", "serve", *what, "--address", "127.0.0.1:0"],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        log = ""
+        assert process.stderr is not None
+        for line in process.stderr:
+            log += line
+            found = re.search(r"serving \S+ on (\S+), ", line)
+            if found:
+                break
+        else:
+            raise AssertionError(log)
+        yield found[1]
+        process.send_signal(signal.SIGTERM)
+        log += process.communicate(timeout=20)[1]
+        assert process.returncode == 0, log
+        assert "Traceback" not in log
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()

@@ -1,0 +1,27 @@
+"""The files for browsers are installed, and found."""
+
+import pytest
+
+import rlwire.web
+
+
+@pytest.mark.parametrize("name", ["rlx.js", "cartpole.js", "cartpole.html"])
+def test_files(name):
+    found = rlwire.web.path(name)
+    assert found.name == name
+    assert found.parent == rlwire.web.folder()
+    assert found.read_text("utf-8")
+    assert rlwire.web.path().name == "rlx.js"
+
+
+@pytest.mark.parametrize("name", ["no.js", "", ".", "..", "../cli.py", "/etc/passwd"])
+def test_names_of_nothing(name):
+    with pytest.raises(FileNotFoundError):
+        rlwire.web.path(name)
+
+
+def test_they_ask_the_network_for_nothing():
+    """A page that teaches how to be careful loads nothing from elsewhere."""
+    for file in rlwire.web.folder().iterdir():
+        if file.suffix in (".js", ".html"):
+            assert "http" not in file.read_text("utf-8")
