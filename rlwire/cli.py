@@ -64,6 +64,14 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
             "Ends with status 0 on SIGINT or SIGTERM.",
         )
     )
+    _add_rlx_proxy(
+        protocols.add_parser(
+            "rlx-proxy",
+            help="a WebSocket in front of an RLX server, for environments in JavaScript",
+            description="Let pages reach an RLX server by JSON over a WebSocket. "
+            "Ends with status 0 on SIGINT or SIGTERM.",
+        )
+    )
     _add_dm_env_rpc(
         protocols.add_parser(
             "dm_env_rpc",
@@ -78,6 +86,14 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
             help="an environment that agents play together in real time",
             description="Serve an environment of Gymnasium or PettingZoo in real time over "
             "PERLERT, which is UDP. Ends with status 0 on SIGINT or SIGTERM.",
+        )
+    )
+    _add_rewarder(
+        protocols.add_parser(
+            "rewarder",
+            help="an environment that a Universe agent resets and that rewards it",
+            description="Serve an environment of Gymnasium in real time over Universe's rewarder "
+            "protocol, which is JSON over WebSocket. Ends with status 0 on SIGINT or SIGTERM.",
         )
     )
 
@@ -116,6 +132,47 @@ def _add_rlx(parser: argparse.ArgumentParser) -> None:
         help="called once in each process; its result is given to every agent",
     )
     parser.set_defaults(run=_serve_rlx, parser=parser)
+
+
+def _add_rlx_proxy(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--rlx",
+        default="localhost:7001",
+        metavar="HOST:PORT",
+        help="the RLX server, or unix:/path (default: %(default)s)",
+    )
+    _add_address(parser, "localhost:9000")
+    add(
+        "--origin",
+        action="append",
+        dest="origins",
+        default=None,
+        metavar="ORIGIN",
+        help="pages that may connect, such as http://localhost:8000; null for pages from files, "
+        "* for all; may be given more than once (default: none)",
+    )
+    add(
+        "--arrays",
+        choices=("lists", "float32", "float64"),
+        default=None,
+        help="what lists of numbers in a state become (default: lists)",
+    )
+    for name, text in (
+        ("connections", "how many WebSockets are served at once; further ones are refused"),
+        ("sids", "how many environments one WebSocket may have"),
+        ("pending", "how many commands of one environment may wait for their answers"),
+    ):
+        add(f"--max-{name}", type=_positive_int, default=None, metavar="N", help=text)
+    add(
+        "--max-message",
+        type=_positive_int,
+        default=None,
+        metavar="BYTES",
+        help="the longest message that a page may send",
+    )
+    _add_common(parser)
+    parser.set_defaults(run=_serve_rlx_proxy, parser=parser)
 
 
 def _add_dm_env_rpc(parser: argparse.ArgumentParser) -> None:
@@ -269,6 +326,64 @@ def _add_perlert(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_serve_perlert, parser=parser)
 
 
+def _add_rewarder(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "environment",
+        metavar="MODULE:ENVIRONMENT|gym:ID",
+        help="class, function or instance, such as my_module:MyEnvironment; or an environment "
+        "registered with Gymnasium, such as gym:CartPole-v1",
+    )
+    _add_address(parser, "127.0.0.1:15900")
+    secret = parser.add_mutually_exclusive_group()
+    secret.add_argument(
+        "--password-file",
+        metavar="FILE",
+        help="accept only clients that know the password in this file",
+    )
+    secret.add_argument(
+        "--password-env",
+        metavar="NAME",
+        help="the same, with the password in this environment variable; without either it is "
+        "Universe's, 'openai', which everybody knows",
+    )
+    add(
+        "--fps",
+        type=_positive_float,
+        default=60.0,
+        metavar="HZ",
+        help="steps a second (default: %(default)s)",
+    )
+    add("--lockstep", action="store_true", help="make one step for each action instead")
+    add("--seed", type=int, default=None, help="for the first episode")
+    add("--env-id", metavar="NAME", help="what it is called (default: the environment's own name)")
+    add(
+        "--max-connections",
+        type=_positive_int,
+        default=None,
+        metavar="N",
+        help="how many connections are served at once; further ones are refused",
+    )
+    add(
+        "--origin",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="let scripts of this page connect, such as https://example.org; may be given more "
+        "than once",
+    )
+    add(
+        "--idle-timeout",
+        type=_positive_float,
+        default=None,
+        metavar="SECONDS",
+        help="stop after so long without an agent",
+    )
+    _add_tls(parser)
+    _add_log_level(parser)
+    parser.set_defaults(run=_serve_rewarder, parser=parser)
+
+
 def _add_address(
     parser: argparse.ArgumentParser, default: str, what: str = "where to listen, or unix:/path"
 ) -> None:
@@ -291,10 +406,15 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="close a connection that sends nothing for so long",
     )
+    _add_tls(parser)
+    _add_log_level(parser)
+
+
+def _add_tls(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add("--tls-cert", metavar="FILE", help="serve TLS with this certificate chain (PEM)")
     add("--tls-key", metavar="FILE", help="the certificate's private key (PEM)")
     add("--tls-client-ca", metavar="FILE", help="accept only clients certified by this (PEM)")
-    _add_log_level(parser)
 
 
 def _add_log_level(parser: argparse.ArgumentParser) -> None:
@@ -360,6 +480,28 @@ def _serve_rlx(given: argparse.Namespace) -> int:
     return 0
 
 
+def _serve_rlx_proxy(given: argparse.Namespace) -> int:
+    from rlwire.adapters.relaax import RLXProxy
+    from rlwire.transports import tls
+    from rlwire.transports.sockets import Timeouts
+
+    _begin(given)
+    _check_tls(given)
+    options = _given(
+        given, "origins", "arrays", "max_connections", "max_sids", "max_pending", "max_message"
+    )
+    if given.idle_timeout is not None:
+        options["timeouts"] = Timeouts(idle=given.idle_timeout)
+    if given.tls_cert:
+        options["tls"] = tls.server_context(given.tls_cert, given.tls_key, given.tls_client_ca)
+    try:
+        proxy = RLXProxy(given.rlx, given.address, **options)
+    except ValueError as error:
+        given.parser.error(str(error))
+    proxy.serve_forever()
+    return 0
+
+
 def _serve_dm_env_rpc(given: argparse.Namespace) -> int:
     from rlwire.adapters.dm_env_rpc import DmEnvRpcServer, EnvironmentWorlds, Names
     from rlwire.adapters.dm_env_rpc.drivers import is_world
@@ -418,6 +560,44 @@ def _serve_perlert(given: argparse.Namespace) -> int:
             options["cipher"] = load_key(given.key_file)
         server = PerlertServer(
             given.environment, given.address, make_with=dict(given.set), **options
+        )
+    except MissingExtra:
+        raise
+    except (TypeError, ValueError, ImportError, AttributeError) as error:
+        logger.debug("where it failed", exc_info=True)
+        given.parser.error(f"{type(error).__name__}: {error}")
+    server.serve_forever()
+    return 0
+
+
+def _serve_rewarder(given: argparse.Namespace) -> int:
+    from rlwire.adapters.rewarder.environments import EnvironmentRewarder
+    from rlwire.transports import tls
+
+    _begin(given)
+    _check_tls(given)
+    options = _given(given, "max_connections", "idle_timeout", "env_id", "seed")
+    if given.password_file is not None:
+        with open(given.password_file, encoding="utf-8") as file:
+            options["password"] = file.read().strip()
+    elif given.password_env is not None:
+        if given.password_env not in os.environ:
+            given.parser.error(f"--password-env: there is no variable {given.password_env}")
+        options["password"] = os.environ[given.password_env]
+    if not options.get("password", "openai"):
+        given.parser.error("the password is empty")
+    if given.tls_cert:
+        options["tls"] = functools.partial(
+            tls.server_context, given.tls_cert, given.tls_key, given.tls_client_ca
+        )
+    try:
+        server = EnvironmentRewarder(
+            given.environment,
+            given.address,
+            fps=given.fps,
+            lockstep=given.lockstep,
+            origins=given.origin,
+            **options,
         )
     except MissingExtra:
         raise

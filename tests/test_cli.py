@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import signal
 import socket
@@ -114,6 +115,60 @@ def test_serve_tensorboard_and_tls(folder):
             agent.metrics.scalar("loss", 0.5, 3)
         assert serving.stop() == 0
     assert len(list((folder / "logs").iterdir())) == 1
+
+
+def test_serve_rlx_proxy(folder):
+    from rlwire.adapters.websocket import connect
+    from rlwire.sessions.websocket import Closed, Refused
+
+    with (
+        Serving(folder, "--address", "127.0.0.1:0") as server,
+        Serving(
+            folder, "--rlx", server.address, "--address", "127.0.0.1:0", "--origin",
+            "http://a.example", "--origin", "null", "--max-sids", "1", "--max-connections", "5",
+            "--max-pending", "3", "--max-message", "1000", "--arrays", "float32",
+            "--idle-timeout", "60", what=("rlx-proxy",),
+        ) as proxy,
+    ):  # fmt: skip
+        for origin in (None, "http://a.example", "null"):
+            with connect(f"ws://{proxy.address}/", origin=origin) as page:
+                reply = json.loads(page.exchange('{"sid":0,"command":"init"}'))
+                assert reply == {"sid": 0, "response": "ready"}
+                reply = json.loads(page.exchange('{"sid":0,"command":"update","state":[1]}'))
+                assert reply["data"] == [None, server.process.pid]
+                reply = json.loads(page.exchange('{"sid":1,"command":"init"}'))
+                assert "max_sids=1" in reply["message"]
+                with pytest.raises(Closed) as closed:
+                    page.exchange(json.dumps({"sid": 0, "state": "x" * 1000}))
+                assert closed.value.code == 1009
+        with pytest.raises(Refused):
+            connect(f"ws://{proxy.address}/", origin="http://b.example")
+        assert proxy.stop() == 0
+        assert f"in front of {server.address}" in proxy.log
+        assert "stopping: SIGTERM" in proxy.log
+        assert "Traceback" not in proxy.log
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (["--rlx", "nowhere"], 2, "not an address"),
+        (["--address", "nowhere"], 2, "not an address"),
+        (["--arrays", "int8"], 2, "invalid choice"),
+        (["--max-sids", "0"], 2, "positive"),
+        (["--tls-key", "key.pem"], 2, "--tls-cert"),
+        (["--tls-cert", "no-such-file.pem"], 1, "no-such-file.pem"),
+        (["--address", "unix:/no/such/folder/socket"], 1, "cannot listen"),
+    ],
+)
+def test_what_no_proxy_can_do(folder, monkeypatch, capsys, arguments, status, text):
+    monkeypatch.chdir(folder)
+    try:
+        returned = main(["serve", "rlx-proxy", *arguments])
+    except SystemExit as left:
+        returned = left.code
+    assert returned == status
+    assert text in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

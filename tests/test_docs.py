@@ -87,7 +87,14 @@ def test_options_exist(tmp_path: Path) -> None:
             timeout=60,
             check=True,
         ).stdout
-        for command in ((), ("bench",), ("serve", "rlx"), ("serve", "perlert"))
+        for command in (
+            (),
+            ("bench",),
+            ("serve", "rlx"),
+            ("serve", "rlx-proxy"),
+            ("serve", "perlert"),
+            ("serve", "rewarder"),
+        )
     )
     for page in PAGES:
         for line in re.findall(r"`(rlwire [^`]+)`", page.read_text("utf-8")):

@@ -33,6 +33,7 @@ ALLOWED = {
     "testing": (BASE - {"kernels"}) | {"testing", "adapters", "sessions", "transports", "codecs"},
     "bench": (BASE - {"kernels"}) | {"bench", "adapters", "sessions", "transports", "codecs"},
     "cli": (BASE - {"kernels"}) | {"bench", "adapters", "transports", "__init__"},
+    "web": set(),
     "__main__": {"cli"},
 }
 

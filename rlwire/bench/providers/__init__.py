@@ -15,6 +15,7 @@ PROVIDERS: dict[str, str] = {
     "rlx": "rlwire.bench.providers.rlx:RLX",
     "dm_env_rpc": "rlwire.bench.providers.dm_env_rpc:DmEnvRpc",
     "perlert": "rlwire.bench.providers.perlert:Perlert",
+    "rewarder": "rlwire.bench.providers.rewarder:Rewarder",
 }
 """Name to ``module:class``; imported when it is asked for."""
 

@@ -1,0 +1,32 @@
+"""Universe's rewarder protocol for those who have an environment, and for those who have an agent.
+
+| | |
+|---|---|
+| an environment of Gymnasium, served in real time | `serve_rewarder` |
+| any environment that pushes what happens | `RewarderServer`, `ResetRequest` |
+| an agent, or an observer | `RewarderClient`, `AsyncRewarderClient`, `Step` |
+"""
+
+from __future__ import annotations
+
+from rlwire.adapters.rewarder.client import RewarderClient
+from rlwire.adapters.rewarder.client_asyncio import AsyncRewarderClient
+from rlwire.adapters.rewarder.environments import serve_rewarder
+from rlwire.adapters.rewarder.server import PORT, ResetRequest, RewarderServer
+from rlwire.codecs.rewarder import AgentAction, UnknownMessage
+from rlwire.sessions.rewarder_client import ClientSettings, Step
+from rlwire.sessions.rewarder_server import ServerSettings
+
+__all__ = [
+    "PORT",
+    "AgentAction",
+    "AsyncRewarderClient",
+    "ClientSettings",
+    "ResetRequest",
+    "RewarderClient",
+    "RewarderServer",
+    "ServerSettings",
+    "Step",
+    "UnknownMessage",
+    "serve_rewarder",
+]

@@ -1,0 +1,441 @@
+"""`AsyncRewarderClient`: what a rewarder tells, step by step, for the tasks of an event loop.
+
+Not here: what messages add up to (`rlwire.sessions.rewarder_client`), the blocking counterpart
+(`rlwire.adapters.rewarder.client`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any
+
+from rlwire.adapters.websocket import connect_asyncio
+from rlwire.codecs.rewarder import (
+    AgentAction,
+    ConnectionClose,
+    ControlPing,
+    EnvReset,
+    UnknownMessage,
+)
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    LocalProtocolError,
+    PeerError,
+    RlwireError,
+)
+from rlwire.limits import Limits
+from rlwire.sessions.rewarder_client import (
+    Answered,
+    ClientSession,
+    ClientSettings,
+    Failed,
+    Step,
+    TimedOut,
+    handshake_headers,
+)
+from rlwire.sessions.rewarder_latency import ClockEstimate, LatencySummary
+from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.tcp_asyncio import AsyncConnection
+
+__all__ = ["AsyncRewarderClient", "something"]
+
+_UNKNOWN = 256  # messages of unknown methods that are kept
+
+
+def something(step: Step) -> bool:
+    """Return whether anything has come in a step."""
+    return bool(step.count or step.observations or step.texts or step.done or step.dropped)
+
+
+class AsyncRewarderClient:
+    """An agent's, or an observer's, connection to a rewarder.
+
+    ::
+
+        async with AsyncRewarderClient("127.0.0.1:15900", "secret") as client:
+            await client.reset()
+            while not (step := await client.step()).done:
+                client.act([("Action", choose(step.observation))])
+
+    What comes is taken in while the loop runs, so pings are timed well and nothing piles up in the
+    network; `step` gives all that came since the last one. One task may wait in `step` at a time.
+
+    Args:
+        where: ``"ws://host:port/path"``, ``"wss://..."``, or ``"host:port"``.
+        password: which the server asks for.
+        observer: whether to look on only: no resets, no actions.
+        attach: whether to join the episode that goes on without a reset. None: as `observer`.
+        tls: for ``wss``; by default a context that trusts the system's authorities.
+        timeouts: `connect` is for the handshake, the server's first word included.
+        backoff: how often and when to try to reach the server; by default once.
+        ping_interval: seconds of silence after which the server's program is pinged by the
+            WebSocket; None for never.
+        ping_timeout: seconds that it may take to answer.
+        settings: times and bounds of the protocol.
+        limits: maxima for what is read and written.
+
+    Raises:
+        ValueError: the URL is none.
+        EncodeError: the password cannot be sent.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        password: str = "openai",
+        *,
+        observer: bool = False,
+        attach: bool | None = None,
+        tls: ssl.SSLContext | None = None,
+        timeouts: Timeouts | None = None,
+        backoff: Backoff | None = None,
+        ping_interval: float | None = 20.0,
+        ping_timeout: float | None = 20.0,
+        settings: ClientSettings | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        where = str(where)
+        self.url = where if "://" in where else f"{'ws' if tls is None else 'wss'}://{where}/"
+        self.observer = observer
+        self._settings = settings or ClientSettings()
+        self._limits = limits
+        self._attach = attach
+        self._timeouts = timeouts or Timeouts(idle=None)
+        self._options: dict[str, Any] = {
+            "headers": handshake_headers(password, observer),
+            "kind": "text",
+            "tls": tls,
+            "timeouts": self._timeouts,
+            "backoff": backoff,
+            "ping_interval": ping_interval,
+            "ping_timeout": ping_timeout,
+            "limits": limits,
+        }
+        self._session = self._make_session()
+        self._connection: AsyncConnection | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._first: asyncio.Future[None] | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._replies: dict[int, asyncio.Future[float]] = {}
+        self._refused: list[Exception] = []
+        self._unknown: list[UnknownMessage] = []
+        self._ended: RlwireError | OSError | None = None
+
+    def _make_session(self) -> ClientSession:
+        return ClientSession(
+            clock=time.monotonic,
+            wall=time.time,
+            observer=self.observer,
+            attach=self._attach,
+            settings=self._settings,
+            limits=self._limits,
+        )
+
+    async def __aenter__(self) -> AsyncRewarderClient:
+        return self if self._connection is not None else await self.connect()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.url}>"
+
+    # -- the connection --------------------------------------------------------------------------
+
+    async def connect(self) -> AsyncRewarderClient:
+        """Connect, and wait until the server says what the environment is.
+
+        Raises:
+            PeerError: it does not let us in.
+            DeadlineExceeded: it says nothing.
+            What `rlwire.adapters.websocket.connect_asyncio` raises.
+        """
+        if self._connection is not None:
+            raise RuntimeError(f"{self} is connected already")
+        session = self._session = self._make_session()
+        self._ended = None
+        connection = await connect_asyncio(self.url, session, **self._options)
+        self._connection = connection
+        loop = asyncio.get_running_loop()
+        self._first = loop.create_future()
+        self._reader = loop.create_task(self._read(connection))
+        seconds = self._timeouts.connect
+        try:
+            await asyncio.wait_for(self._first, seconds)
+        except asyncio.TimeoutError as error:
+            await self.close()
+            if isinstance(error, RlwireError):
+                raise
+            raise DeadlineExceeded(f"{self.url}: no word within connect={seconds} s") from None
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def close(self) -> None:
+        """Close the connection; whoever waits gets `ConnectionClosed`."""
+        connection, self._connection = self._connection, None
+        reader, self._reader = self._reader, None
+        self._end(ConnectionClosed(f"the connection to {self.url} was closed on this side"))
+        if reader is not None:
+            reader.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reader
+        if connection is not None:
+            connection.close()
+            await connection.wait_closed()
+
+    async def _read(self, connection: AsyncConnection) -> None:
+        try:
+            while True:
+                self._take(await connection.receive())
+        except (RlwireError, OSError) as error:
+            closing = self._session.closing
+            self._end(error if closing is None else PeerError(closing))
+
+    def _end(self, error: RlwireError | OSError) -> None:
+        """Take note of why nothing more comes; the first reason counts."""
+        if self._ended is None:
+            self._ended = error
+        for reply in self._replies.values():
+            if not reply.done():
+                reply.set_exception(self._ended)
+        self._replies.clear()
+        if self._first is not None and not self._first.done():
+            self._first.set_exception(self._ended)
+            self._first.exception()  # nobody may wait for it any more
+        self._wake()
+
+    def _take(self, event: Any) -> None:
+        """Take one event of the session."""
+        if self._first is not None:
+            if isinstance(event, ConnectionClose):
+                self._end(PeerError(event.message))
+                return
+            if not self._first.done():
+                self._first.set_result(None)
+            self._first = None
+        if isinstance(event, Answered):
+            self._resolve(event.request, event.seconds, None)
+        elif isinstance(event, Failed):
+            error = PeerError(event.message)
+            if event.what == "message":
+                self.fail(error)
+            else:
+                assert event.request is not None
+                self._resolve(event.request, 0.0, error)
+        elif isinstance(event, TimedOut):
+            late = DeadlineExceeded(f"{self.url}: no reply to a {event.what} in {event.seconds} s")
+            self._resolve(event.request, 0.0, late)
+        elif isinstance(event, ConnectionClose):
+            self._end(PeerError(event.message))
+        elif isinstance(event, UnknownMessage):
+            self._unknown.append(event)
+            del self._unknown[:-_UNKNOWN]
+        self._wake()
+
+    def _resolve(self, request: int, seconds: float, error: RlwireError | None) -> None:
+        reply = self._replies.pop(request, None)
+        if reply is None or reply.done():
+            return
+        if error is None:
+            reply.set_result(seconds)
+        else:
+            reply.set_exception(error)
+
+    def fail(self, error: Exception) -> None:
+        """Have the next `step` raise an error."""
+        self._refused.append(error)
+        del self._refused[:-_UNKNOWN]
+        self._wake()
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    # -- what the agent does ---------------------------------------------------------------------
+
+    async def reset(
+        self,
+        env_id: str | None = None,
+        seed: int | None = None,
+        *,
+        fps: float | None = None,
+        timeout: float | None = None,
+    ) -> str:
+        """Ask for a new episode, and wait for it; return its id.
+
+        What came of former episodes is dropped.
+
+        Args:
+            env_id: which environment; None for the one that runs.
+            seed: for the environment.
+            fps: frames a second.
+            timeout: seconds; by default `ClientSettings.reset_timeout`.
+
+        Raises:
+            PeerError: the server refused it.
+            DeadlineExceeded: no answer came in time.
+            ConnectionClosed: the connection is gone.
+        """
+        if timeout is None:
+            timeout = self._settings.reset_timeout
+        await self._ask(EnvReset(env_id, seed, fps), "reset", timeout)
+        episode_id = self._session.episode_id
+        assert episode_id is not None
+        return episode_id
+
+    async def step(self, timeout: float | None = None) -> Step:
+        """Return what has come since the last step, and wait for something if nothing has.
+
+        Args:
+            timeout: seconds to wait; then the step is empty. None waits for ever, 0 not at all.
+
+        Raises:
+            PeerError: the server refused an action, or it said why it closes the connection.
+            ConnectionClosed: the connection is gone. What came before is given first.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            step = self._session.take()
+            if something(step):
+                return step
+            self._check()
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                return step
+            await self._wait(left)
+
+    async def _wait(self, seconds: float | None) -> None:
+        if self._waiter is not None:
+            raise LocalProtocolError("another task is waiting for a step; one may at a time")
+        loop = asyncio.get_running_loop()
+        self._waiter = waiter = loop.create_future()
+        timer = None if seconds is None else loop.call_later(seconds, self._wake)
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+
+    def _check(self) -> None:
+        """Raise what is wrong."""
+        if self._refused:
+            raise self._refused.pop(0)
+        if self._ended is not None:
+            raise self._ended
+        if self._connection is None:
+            raise ConnectionClosed(f"{self} is not connected: use `async with`, or connect()")
+
+    def act(self, events: Iterable[Sequence[Any]]) -> None:
+        """Send an action: events, such as ``[("KeyEvent", 97, True)]``.
+
+        It is not answered; if the server refuses it, the next `step` raises that.
+
+        Raises:
+            LocalProtocolError: an observer cannot act.
+            EncodeError, LimitExceeded: it cannot be written, or too much waits to be sent.
+            ConnectionClosed: the connection is gone.
+        """
+        self.send(AgentAction(events))
+
+    def send(self, message: AgentAction | UnknownMessage) -> None:
+        """Send a message without an answer, such as one of a method of one's own; as `act`."""
+        self._post(message)
+
+    def _post(self, message: Any) -> None:
+        if self._ended is not None or self._connection is None:
+            self._check()
+        assert self._connection is not None
+        try:
+            self._connection.post(message)
+        except (ConnectionClosed, LocalProtocolError):
+            # The server may have said why, and the task that reads has not come to it.
+            closing = self._session.closing
+            if closing is None:
+                raise
+            raise PeerError(closing) from None
+
+    async def ping(self, timeout: float | None = None) -> float:
+        """Return the seconds until the server answers a ping.
+
+        Raises:
+            DeadlineExceeded: it does not answer in time; by default `ClientSettings.ping_timeout`.
+            ConnectionClosed: the connection is gone.
+        """
+        return await self._ask(
+            ControlPing(), "ping", self._settings.ping_timeout if timeout is None else timeout
+        )
+
+    async def _ask(self, request: EnvReset | ControlPing, what: str, timeout: float) -> float:
+        self._post(request)
+        number = self._session.last_id
+        reply = self._replies[number] = asyncio.get_running_loop().create_future()
+        try:
+            return await asyncio.wait_for(reply, timeout)
+        except asyncio.TimeoutError as error:
+            if isinstance(error, RlwireError):
+                raise
+            raise DeadlineExceeded(f"{self.url}: no reply to a {what} in {timeout:g} s") from None
+        finally:
+            self._replies.pop(number, None)
+
+    def unknown(self) -> list[UnknownMessage]:
+        """Return messages of methods that are not known, since the last call; the last 256."""
+        taken, self._unknown = self._unknown, []
+        return taken
+
+    # -- what is known ---------------------------------------------------------------------------
+
+    @property
+    def env_id(self) -> str | None:
+        """Which environment there is, as the server last said."""
+        return self._session.env_id
+
+    @property
+    def env_state(self) -> str | None:
+        """What it does, such as "running"."""
+        return self._session.env_state
+
+    @property
+    def fps(self) -> float | None:
+        """Its frames a second."""
+        return self._session.fps
+
+    @property
+    def episode_id(self) -> str | None:
+        """The episode that the next step is of; None while none is open."""
+        return self._session.episode_id
+
+    def clock_offset(self) -> ClockEstimate | None:
+        """Return how the server's clock differs from ours; None before the first pong."""
+        return self._session.clock_offset()
+
+    def round_trips(self) -> LatencySummary | None:
+        """Return how long pings took; None if there were none."""
+        return self._session.round_trips()
+
+    def reset_times(self) -> LatencySummary | None:
+        """Return how long resets took; None if there were none."""
+        return self._session.reset_times()
+
+    def delays(self) -> LatencySummary | None:
+        """Return how long pushes were under way, by the clocks' offset; None if that is unknown."""
+        return self._session.delays()
+
+    def statistics(self) -> dict[str, int]:
+        """Return counts: pushes that were ``stale``, replies that were ``late``, and so on."""
+        return self._session.statistics()

@@ -1,0 +1,260 @@
+"""`serve_rewarder`: an environment of Gymnasium behind a rewarder, in real time.
+
+An agent's action is a message of one event, ``["Action", value]``: a number for a Discrete space,
+a list of numbers for others. The last one stays in force until the next.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import numpy as np
+
+from rlwire.adapters.loading import load_environment
+from rlwire.adapters.rewarder.server import PORT, ResetRequest, RewarderServer
+from rlwire.adapters.serving import Running
+from rlwire.codecs.rewarder import AgentAction
+from rlwire.errors import EncodeError
+from rlwire.transports.address import AddressLike
+from rlwire.transports.pacing import Pacer
+
+__all__ = ["ACTION", "EnvironmentRewarder", "serve_rewarder"]
+
+logger = logging.getLogger(__name__)
+
+ACTION = "Action"
+"""The name of the event that is an action; no part of the document, which has none for it."""
+
+_LOOK = 0.25  # seconds between two looks at whether to stop, where nothing else happens
+
+
+class EnvironmentRewarder(RewarderServer):
+    """A `RewarderServer` that plays an environment of Gymnasium, as long as somebody looks on.
+
+    Each step pushes the observation and then the reward, with what the environment says in its
+    info; ``done`` is its terminated or truncated, and info's ``rlwire.truncated`` tells which. Then
+    it begins the next episode by itself.
+
+    Args:
+        environment: an environment, which is not closed; a class or function that makes one; or a
+            name, such as ``"gym:CartPole-v1"`` or ``"my_module:MyEnvironment"``.
+        address: where to listen.
+        fps: steps a second.
+        lockstep: to make one step for each action instead, and no step without.
+        seed: for the first episode, if no client asks for another.
+        env_id: what it is called; by default the environment's own name. A reset that asks for
+            another one is refused.
+        options: those of `RewarderServer`, except `on_reset` and `on_action`.
+
+    Raises:
+        TypeError: it is no environment.
+        ValueError: an argument makes no sense.
+        ImportError, AttributeError: there is no such environment; MissingExtra if it is Gymnasium
+            that is not there.
+    """
+
+    def __init__(
+        self,
+        environment: Any,
+        address: AddressLike = f"127.0.0.1:{PORT}",
+        *,
+        fps: float = 60,
+        lockstep: bool = False,
+        seed: int | None = None,
+        env_id: str | None = None,
+        **options: Any,
+    ) -> None:
+        for name in ("on_reset", "on_action"):
+            if name in options:
+                raise TypeError(f"{name} is the environment's; use RewarderServer")
+        self._environment, self._mine = _environment(environment)
+        super().__init__(
+            env_id or _name(self._environment), address, fps=fps, env_state="loading", **options
+        )
+        self._lockstep = lockstep
+        self._seed = seed
+        self._ending = threading.Event()
+        self._player: threading.Thread | None = None
+        self._action: Any = None
+
+    def _run(self) -> Running:
+        running = super()._run()
+        self._ending.clear()
+        self._player = threading.Thread(target=self._play, name="rlwire environment", daemon=True)
+        self._player.start()
+        return running
+
+    def _after_stop(self) -> None:
+        self._ending.set()
+        super()._after_stop()
+        player, self._player = self._player, None
+        if player is not None and player is not threading.current_thread():
+            player.join(5.0)
+            if player.is_alive():
+                logger.warning("the environment did not end a step within 5 s, and is left behind")
+            elif self._mine:
+                self._environment.close()
+
+    def _play(self) -> None:
+        try:
+            self._begin(None)
+            pacer = Pacer(self._runtime.status.fps or 60.0, sleep=self._ending.wait)
+            while not self._ending.is_set():
+                if not self.clients:
+                    self._ending.wait(_LOOK if self._lockstep else 1.0 / pacer.rate)
+                    pacer.restart()
+                    continue
+                if self._lockstep:
+                    if not self.wait_for_input(_LOOK):
+                        continue
+                else:
+                    self.count("frames_missed", pacer.wait())
+                    if self._ending.is_set():
+                        return
+                request = self.next_reset(0)
+                if request is not None:
+                    fps = self._answer(request)
+                    if fps is not None and not self._lockstep:
+                        pacer = Pacer(fps, sleep=self._ending.wait)
+                    continue
+                for action in self.actions():
+                    if self._take_action(action) and self._lockstep:
+                        self._step()
+                if not self._lockstep:
+                    self._step()
+        except Exception:
+            if self._ending.is_set():
+                return
+            logger.exception("the environment failed, the server stops")
+            threading.Thread(target=self.stop, name="rlwire failed", daemon=True).start()
+
+    def _answer(self, request: ResetRequest) -> float | None:
+        """Answer a reset; return the new number of frames a second, if it says one."""
+        env_id = self._runtime.status.env_id
+        if request.env_id is not None and request.env_id != env_id:
+            self.refuse(request, f"No such environment: {request.env_id}")
+            return None
+        try:
+            self._begin(request)
+        except Exception as error:  # such as Gymnasium's own for a seed below 0
+            logger.warning("%s: a reset failed", request.peer, exc_info=True)
+            self.refuse(request, f"{type(error).__name__}: {error}")
+            return None
+        return request.fps
+
+    def _begin(self, request: ResetRequest | None) -> None:
+        seed = self._seed if request is None else request.seed
+        observation, _info = self._environment.reset(seed=seed)
+        self._seed = None
+        self._action = None
+        self.begin_episode(request, fps=None if request is None else request.fps)
+        self.observation(_plain(observation))
+
+    def _take_action(self, message: AgentAction) -> bool:
+        """Take an agent's action; returns whether it is one."""
+        space = self._environment.action_space
+        for event in reversed(message.action):
+            if len(event) == 2 and event[0] == ACTION:
+                try:
+                    action = _action(space, event[1])
+                except (ValueError, TypeError, OverflowError) as error:
+                    self.refuse(message, f"no action: {error}")
+                    return False
+                self._action = action
+                return True
+        self.refuse(message, f'an action is an event ["{ACTION}", value]')
+        return False
+
+    def _step(self) -> None:
+        environment = self._environment
+        action = self._action
+        if action is None:
+            action = _default(environment.action_space)
+        observation, reward, terminated, truncated, info = environment.step(action)
+        self.observation(_plain(observation))
+        if truncated:
+            info = {**info, "rlwire.truncated": True}
+        done = bool(terminated or truncated)
+        try:
+            self.reward(float(reward), done, info)
+        except EncodeError as error:
+            self.count("infos_dropped")
+            logger.debug("an info cannot be sent: %s", error)
+            self.reward(float(reward), done, {"rlwire.truncated": True} if truncated else None)
+        if done:
+            self._begin(None)
+
+
+def serve_rewarder(
+    environment: Any, address: AddressLike = f"127.0.0.1:{PORT}", **options: Any
+) -> None:
+    """Serve an environment of Gymnasium in real time, until SIGINT or SIGTERM.
+
+    ::
+
+        serve_rewarder("gym:CartPole-v1", "127.0.0.1:15900", password="...", fps=30)
+
+    Args:
+        environment: as `EnvironmentRewarder` takes it.
+        address: where to listen.
+        options: those of `EnvironmentRewarder`.
+
+    Raises:
+        OSError: the address cannot be listened on.
+        TypeError, ValueError: an argument makes no sense.
+    """
+    EnvironmentRewarder(environment, address, **options).serve_forever()
+
+
+def _environment(given: Any) -> tuple[Any, bool]:
+    """Return an environment, and whether it was made here."""
+    mine = False
+    if isinstance(given, str):
+        given, _ = load_environment(given)
+    if (callable(given) and not hasattr(given, "step")) or isinstance(given, type):
+        given, mine = given(), True
+    if not all(hasattr(given, name) for name in ("reset", "step", "action_space")):
+        raise TypeError(f"an environment of Gymnasium is needed, not a {type(given).__name__}")
+    return given, mine
+
+
+def _name(environment: Any) -> str:
+    spec = getattr(environment, "spec", None)
+    return str(getattr(spec, "id", None) or type(environment).__name__)
+
+
+def _plain(observation: Any) -> Any:
+    """Return an observation as JSON has it: Discrete spaces give NumPy's numbers."""
+    return observation.item() if isinstance(observation, np.generic) else observation
+
+
+def _default(space: Any) -> Any:
+    """Return the action before the first one: zeros, or what is nearest to them."""
+    if hasattr(space, "n") and not getattr(space, "shape", None):
+        return int(getattr(space, "start", 0))
+    action = np.zeros(space.shape, space.dtype)
+    if hasattr(space, "low"):
+        action = np.clip(action, space.low, space.high).astype(space.dtype)
+    return action
+
+
+def _action(space: Any, value: Any) -> Any:
+    """Return an agent's action as the space has it.
+
+    Raises:
+        ValueError, TypeError: it is none of the space.
+    """
+    if hasattr(space, "n") and not getattr(space, "shape", None):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"a whole number is needed, not {value!r:.40}")
+        action: Any = value
+    else:
+        given = np.asarray(value)
+        if given.dtype.kind not in "iufb":
+            raise TypeError("numbers are needed")
+        action = given.astype(space.dtype).reshape(space.shape)
+    if not space.contains(action):
+        raise ValueError(f"{value!r:.80} is not in {space}")
+    return action

@@ -1,0 +1,438 @@
+"""`RewarderServer`: tells any number of clients what happens in one environment.
+
+Not here: who may say what (`rlwire.sessions.rewarder_server`), what is around it
+(`rlwire.sessions.websocket`), sockets (`rlwire.transports.tcp_asyncio`), an environment that is
+served by itself (`rlwire.adapters.rewarder.environments`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import ssl
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from rlwire.adapters.rewarder.connections import Client, Service
+from rlwire.adapters.serving import BackgroundServer, LoopThread, Running
+from rlwire.codecs.rewarder import (
+    AgentAction,
+    EnvDescribe,
+    EnvObservation,
+    EnvReset,
+    EnvReward,
+    EnvText,
+    ReplyEnvReset,
+    ReplyError,
+)
+from rlwire.limits import Limits
+from rlwire.sessions import websocket
+from rlwire.sessions.rewarder_server import Runtime, ServerSettings
+from rlwire.transports.address import AddressLike, parse
+from rlwire.transports.sockets import Timeouts
+
+__all__ = ["PORT", "ResetRequest", "RewarderServer"]
+
+logger = logging.getLogger(__name__)
+
+PORT: Final = 15900
+"""The rewarder's port in the document."""
+
+TLS: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
+
+_KNOWN = "openai"  # the document's password
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_ACTIONS = 1024  # that wait for `actions`; the oldest are dropped
+_RESETS = 64  # that wait for `next_reset`; the oldest are refused
+_TEXT = 1000  # characters of an error that a client is told
+
+
+@dataclass(frozen=True)
+class ResetRequest:
+    """A client asks for a new episode; `RewarderServer.begin_episode` or `refuse` answers it.
+
+    Attributes:
+        env_id: which environment, None for the one that runs.
+        seed: for the environment, None for any.
+        fps: frames a second that it would like, None for those there are.
+        episode_id: the newest episode that the client knows.
+        peer: the client's name, for logs.
+    """
+
+    env_id: str | None
+    seed: int | None
+    fps: float | None
+    episode_id: str | None
+    peer: str
+    _message: EnvReset = field(repr=False, compare=False)
+    _client: Client = field(repr=False, compare=False)
+
+
+class RewarderServer(BackgroundServer):
+    """A rewarder: environments push what happens, agents reset and act.
+
+    ::
+
+        with RewarderServer("my.Game-v0", "127.0.0.1:15900", password="...") as server:
+            while True:
+                if (request := server.next_reset(timeout=0)) is not None:
+                    game.reset(request.seed)
+                    server.begin_episode(request)
+                for action in server.actions():
+                    game.play(action.action)
+                server.observation(game.numbers())
+                server.reward(game.score(), game.is_over())
+
+    All clients are told the same; one of them is the active one, whose resets and actions come to
+    the environment, all others look on. The methods may be called from any thread: what one thread
+    pushes arrives in that order, and nothing waits for slow clients.
+
+    Args:
+        env_id: which environment there is; None for none yet.
+        address: where to listen, ``"host:port"``, ``"[ipv6]:port"``, ``(host, port)`` or
+            ``"unix:/path"``; with port 0 the system chooses one.
+        password: what clients give; None lets all in.
+        fps: frames a second, as clients are told.
+        env_state: what the environment does first.
+        on_reset: called with each `ResetRequest`, one after another in a thread of its own. It
+            answers now or later; what it raises is the answer. Without it there is `next_reset`.
+        on_action: called with each `AgentAction` on the event loop, so it returns at once. Without
+            it there is `actions`.
+        idle_timeout: seconds without an active client after which the server stops; None for never.
+        backlog: bytes that may wait for a client; one that does not read so much is closed.
+        max_connections: further ones are refused.
+        origins: the pages whose scripts may connect; see `rlwire.sessions.websocket.Server`.
+        ping_interval: seconds of silence after which a client is pinged; one that does not answer
+            is gone. None for never.
+        ping_timeout: seconds that it may take to answer.
+        timeouts: `connect` is for handshakes, `write` for a client that takes nothing.
+        tls: an SSL context, as `rlwire.transports.tls.server_context` makes it, or a callable
+            that makes one; None for no encryption.
+        settings: times and bounds of the protocol.
+        limits: maxima for what is read and written.
+        loop_factory: makes the event loop, such as ``uvloop.new_event_loop``.
+
+    Raises:
+        ValueError: an argument makes no sense.
+    """
+
+    protocol = "rewarder"
+
+    def __init__(
+        self,
+        env_id: str | None = None,
+        address: AddressLike = f"127.0.0.1:{PORT}",
+        *,
+        password: str | None = "openai",
+        fps: float = 60,
+        env_state: str = "running",
+        on_reset: Callable[[ResetRequest], object] | None = None,
+        on_action: Callable[[AgentAction], object] | None = None,
+        idle_timeout: float | None = None,
+        backlog: int = 1 << 20,
+        max_connections: int = 10_000,
+        origins: Collection[str] = (),
+        ping_interval: float | None = 20.0,
+        ping_timeout: float | None = 20.0,
+        timeouts: Timeouts | None = None,
+        tls: TLS = None,
+        settings: ServerSettings | None = None,
+        limits: Limits | None = None,
+        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    ) -> None:
+        super().__init__(parse(address))
+        if idle_timeout is not None and not idle_timeout > 0:
+            raise ValueError(f"idle_timeout must be positive or None, not {idle_timeout!r}")
+        if backlog < 1:
+            raise ValueError(f"backlog must be at least 1, not {backlog}")
+        self._runtime = Runtime(
+            env_id,
+            clock=time.monotonic,
+            wall=time.time,
+            password=password,
+            env_state=env_state,
+            fps=fps,
+            settings=settings,
+            limits=limits,
+        )
+        self._open = password in (None, _KNOWN)
+        self._on_reset = on_reset
+        self._on_action = on_action
+        self._idle_timeout = idle_timeout
+        self._tls = tls
+        self._loop_factory = loop_factory
+        self._backlog = backlog
+        self._speech: dict[str, Any] = {
+            "origins": origins,
+            "ping_interval": ping_interval,
+            "ping_timeout": ping_timeout,
+            "limits": limits,
+            "kind": "text",
+        }
+        self._listening: dict[str, Any] = {
+            "timeouts": timeouts or Timeouts(idle=None, write=30.0),
+            "max_connections": max_connections,
+        }
+        websocket.Server(None, **self._speech)  # what is wrong with its arguments, it says now
+        self._service: Service | None = None
+        self._lock = threading.Lock()  # of what follows, and of the order of episodes
+        self._actions: deque[AgentAction] = deque(maxlen=_ACTIONS)
+        self._resets: deque[ResetRequest] = deque()
+        self._asked = threading.Condition(self._lock)
+        self._counts: Counter[str] = Counter()
+        self._jobs: queue.SimpleQueue[ResetRequest | None] = queue.SimpleQueue()
+
+    # -- what the environment says ---------------------------------------------------------------
+
+    @property
+    def status(self) -> EnvDescribe:
+        """What clients are told of the environment when they connect."""
+        return self._runtime.status
+
+    @property
+    def episode_id(self) -> str:
+        """The episode that goes on."""
+        return self._runtime.episode_id
+
+    @property
+    def clients(self) -> int:
+        """How many there are, observers among them."""
+        return 0 if self._service is None else len(self._service.clients)
+
+    @property
+    def active(self) -> bool:
+        """Whether there is an active client."""
+        return self._runtime.active is not None
+
+    def reward(
+        self,
+        value: float,
+        done: bool = False,
+        info: Mapping[str, Any] | None = None,
+        *,
+        episode_id: str | None = None,
+    ) -> None:
+        """Tell all clients of a reward.
+
+        Args:
+            value: the reward.
+            done: whether the episode is over.
+            info: whatever JSON can carry.
+            episode_id: that it is of; by default the one that goes on now. Who pushes in another
+                thread than the one that begins episodes should say it: clients drop what is late.
+
+        Raises:
+            EncodeError, LimitExceeded: it cannot be written; nothing was sent.
+            DeadlineExceeded: the server is too busy to take it.
+        """
+        self._push(EnvReward(value, done, info or {}, episode_id=episode_id))
+
+    def text(self, text: str, *, episode_id: str | None = None) -> None:
+        """Tell all clients a text; arguments and errors as for `reward`."""
+        self._push(EnvText(text, episode_id=episode_id))
+
+    def observation(self, observation: Any, *, episode_id: str | None = None) -> None:
+        """Show all clients an observation, an array or whatever JSON can carry; as `reward`."""
+        self._push(EnvObservation(observation, episode_id=episode_id))
+
+    def describe(
+        self,
+        *,
+        env_id: str | None = None,
+        env_state: str | None = None,
+        fps: float | None = None,
+    ) -> None:
+        """Change what is not None, and tell all clients what the environment is."""
+        with self._lock:
+            status = self._runtime.describe(env_id=env_id, env_state=env_state, fps=fps)
+            self._enqueue(self._runtime.push(status))
+
+    def begin_episode(
+        self,
+        request: ResetRequest | None = None,
+        *,
+        env_id: str | None = None,
+        env_state: str = "running",
+        fps: float | None = None,
+    ) -> str:
+        """Begin a new episode, tell all clients, and answer the client that asked for it.
+
+        What is pushed from now on is of the new episode.
+
+        Args:
+            request: the reset that this answers; None if the environment begins by itself.
+            env_id: which environment it is now; by default the same.
+            env_state: what it does now.
+            fps: frames a second from now on; by default as before.
+
+        Returns:
+            The new episode's id.
+        """
+        past = None if request is None else request.episode_id
+        with self._lock:
+            status = self._runtime.begin(past, env_id=env_id, env_state=env_state, fps=fps)
+            episode_id = status.episode_id
+            assert episode_id is not None
+            self._counts["episodes"] += 1
+            self._enqueue(self._runtime.push(status))
+            if request is not None:
+                parent = request._message.message_id
+                reply = ReplyEnvReset(parent_message_id=parent, episode_id=episode_id)
+                self._enqueue(reply, request._client)
+        return episode_id
+
+    def refuse(self, request: ResetRequest | AgentAction, message: str) -> None:
+        """Answer a reset or an action with an error, such as "No such environment: llama"."""
+        if isinstance(request, ResetRequest):
+            client: Client | None = request._client
+            number, name = request._message.message_id, "resets_refused"
+        else:
+            active, service = self._runtime.active, self._service
+            clients = () if service is None else service.clients
+            client = next((one for one in clients if one.session is active), None)
+            number, name = request.message_id, "actions_refused"
+        reply = ReplyError(message[:_TEXT], parent_message_id=number)
+        with self._lock:
+            self._counts[name] += 1
+            if client is not None:
+                self._enqueue(reply, client)
+
+    # -- what agents say -------------------------------------------------------------------------
+
+    def actions(self) -> list[AgentAction]:
+        """Return the actions that have come since the last call, the last 1,024 of them."""
+        with self._lock:
+            taken = list(self._actions)
+            self._actions.clear()
+        return taken
+
+    def next_reset(self, timeout: float | None = None) -> ResetRequest | None:
+        """Return the next reset, None if none comes within `timeout` seconds or the server stops.
+
+        0 does not wait, None waits for ever.
+        """
+        with self._asked:
+            if not self._resets and timeout != 0:
+                self._asked.wait_for(lambda: self._resets or self._running is None, timeout)
+            return self._resets.popleft() if self._resets else None
+
+    def wait_for_input(self, timeout: float | None = None) -> bool:
+        """Wait for a reset or an action; return whether there is one."""
+        with self._asked:
+            return bool(
+                self._asked.wait_for(
+                    lambda: self._resets or self._actions or self._running is None, timeout
+                )
+                and (self._resets or self._actions)
+            )
+
+    def statistics(self) -> dict[str, int]:
+        """Return counts since the server was made, and of the ``clients`` that there are.
+
+        ``pushes`` became ``messages``, one for each client. ``slow`` clients were closed,
+        ``refused`` ones had no right password or came second. ``actions_dropped`` were too many
+        for who takes them.
+        """
+        with self._lock:
+            counts = dict(self._counts)
+        return {"clients": self.clients, "active": int(self.active), **counts}
+
+    # -- the inside ------------------------------------------------------------------------------
+
+    def _push(self, event: EnvReward | EnvText | EnvObservation) -> None:
+        push = self._runtime.push(event)  # what is long takes its time in this thread
+        self.count("pushes")
+        service = self._service
+        if service is not None:
+            service.wait_for_room()
+            service.enqueue(push, None)
+
+    def _enqueue(self, what: Any, client: Client | None = None) -> None:
+        """Hand over to the event loop; nothing happens if there is none."""
+        if client is None:
+            self._counts["pushes"] += 1
+        if self._service is not None:
+            self._service.enqueue(what, client)
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Add to the statistics."""
+        with self._lock:
+            self._counts[name] += number
+
+    def take(self, event: AgentAction | EnvReset, client: Client) -> None:
+        """Take what a client said, on the event loop."""
+        if isinstance(event, AgentAction):
+            if self._on_action is not None:
+                self.count("actions")
+                self._on_action(event)
+                return
+            with self._asked:
+                self._counts["actions"] += 1
+                self._counts["actions_dropped"] += len(self._actions) == _ACTIONS
+                self._actions.append(event)
+                self._asked.notify_all()
+            return
+        request = ResetRequest(
+            event.env_id, event.seed, event.fps, event.episode_id, client.peer, event, client
+        )
+        logger.info("%s: asks for a new episode of %s", client.peer, event.env_id or "the same")
+        if self._on_reset is not None:
+            self.count("resets")
+            self._jobs.put(request)
+            return
+        with self._asked:
+            self._counts["resets"] += 1
+            self._resets.append(request)
+            late = self._resets.popleft() if len(self._resets) > _RESETS else None
+            self._asked.notify_all()
+        if late is not None:
+            self.refuse(late, "too many resets wait")
+
+    def idle(self) -> None:
+        """Stop, in a thread that may wait for the event loop's."""
+        threading.Thread(target=self.stop, name="rlwire idle", daemon=True).start()
+
+    def _answer_resets(self) -> None:
+        assert self._on_reset is not None
+        while (request := self._jobs.get()) is not None:
+            try:
+                self._on_reset(request)
+            except Exception as error:
+                logger.exception("%s: its reset failed", request.peer)
+                self.refuse(request, f"{type(error).__name__}: {error}")
+
+    def _run(self) -> Running:
+        if self._open and self._where.host not in _LOOPBACK and not self._where.path:
+            logger.warning("%s: without a password of its own it is open to all", self._where)
+        tls = self._tls() if callable(self._tls) else self._tls
+        service = Service(
+            self, self._where, self._runtime, self._backlog, self._speech,
+            {**self._listening, "tls": tls}, self._idle_timeout,
+        )  # fmt: skip
+        self._service = service
+        try:
+            thread = LoopThread(lambda: service, self._loop_factory, "a client's handler")
+        except BaseException:
+            self._service = None
+            raise
+        if self._on_reset is not None:
+            threading.Thread(target=self._answer_resets, name="rlwire resets", daemon=True).start()
+        return thread
+
+    def _details(self) -> str:
+        env_id, fps = self._runtime.status.env_id, self._runtime.status.fps
+        return f"{env_id or 'no environment yet'} at {fps:g} frames a second"
+
+    def _after_stop(self) -> None:
+        self._service = None
+        if self._on_reset is not None:
+            self._jobs.put(None)
+        with self._asked:
+            self._asked.notify_all()
+        counts = ", ".join(f"{name} {count}" for name, count in self.statistics().items() if count)
+        logger.info("rewarder: %s", counts or "nobody came")

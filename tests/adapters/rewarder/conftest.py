@@ -1,0 +1,47 @@
+"""What the tests of the rewarder's adapters share: servers and clients that are closed again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from rlwire.adapters.rewarder import RewarderClient, RewarderServer
+
+
+@pytest.fixture
+def serving() -> Iterator[Callable[..., RewarderServer]]:
+    """Starts servers."""
+    with ExitStack() as stack:
+
+        def serve(env_id: str | None = "test.Game-v0", **options: Any) -> RewarderServer:
+            return stack.enter_context(RewarderServer(env_id, "127.0.0.1:0", **options))
+
+        yield serve
+
+
+@pytest.fixture
+def join() -> Iterator[Callable[..., RewarderClient]]:
+    """Connects clients."""
+    with ExitStack() as stack:
+
+        def connect(server: RewarderServer, *arguments: Any, **options: Any) -> RewarderClient:
+            return stack.enter_context(RewarderClient(str(server.address), *arguments, **options))
+
+        yield connect
+
+
+def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    """Wait for something that another thread does."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def wait_for() -> Callable[..., None]:
+    return until

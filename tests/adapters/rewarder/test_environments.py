@@ -1,0 +1,224 @@
+"""Environments of Gymnasium behind a rewarder, among them one served by a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire.adapters.rewarder import RewarderClient
+from rlwire.adapters.rewarder.environments import EnvironmentRewarder
+from rlwire.cli import main
+from rlwire.errors import PeerError
+from rlwire.sessions.rewarder_client import Step
+
+gymnasium = pytest.importorskip("gymnasium")
+
+
+def same(seen: Any, observation: Any) -> bool:
+    """Numbers are written with as many digits as it takes to read the same float32 again."""
+    return np.array_equal(seen.astype(observation.dtype), observation)
+
+
+def whole(client: RewarderClient) -> Step:
+    """The next step that has a reward in it: the observation is told before it."""
+    for _ in range(10):
+        step = client.step(5)
+        if step.count:
+            return step
+    raise AssertionError("no reward")
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Any:
+    """Starts `rlwire serve rewarder` in a process; returns where it listens, and the process."""
+    processes = []
+
+    def serve(*arguments: str, env: dict[str, str] | None = None) -> tuple[str, Any]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rlwire", "serve", "rewarder", *arguments],
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(env or {})},
+        )
+        processes.append(process)
+        assert process.stderr is not None
+        for line in process.stderr:
+            found = re.search(r"serving rewarder on (\S+), ", line)
+            if found:
+                return found[1], process
+        raise AssertionError("it does not serve")
+
+    yield serve
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def test_a_thousand_steps_of_cartpole(serving: Any, tmp_path: Path) -> None:
+    """All that a local environment gives, in order, and an observer sees the same."""
+    (tmp_path / "secret").write_text("sesame\n")
+    address, process = serving(
+        "gym:CartPole-v1", "--address", "127.0.0.1:0", "--password-file", "secret", "--lockstep"
+    )
+    with pytest.raises(PeerError, match="password"):
+        RewarderClient(address).connect()
+    local = gymnasium.make("CartPole-v1")
+    observation, _ = local.reset(seed=5)
+    with (
+        RewarderClient(address, "sesame") as client,
+        RewarderClient(address, "sesame", observer=True) as observer,
+    ):
+        client.reset(seed=5)
+        step = client.step(10)
+        assert same(step.observation, observation)
+        random = np.random.default_rng(1)
+        for _ in range(1000):
+            action = int(random.integers(2))
+            client.act([("Action", action)])
+            observation, reward, terminated, truncated, _ = local.step(action)
+            step = whole(client)
+            assert step.reward == reward
+            assert step.done == (terminated or truncated)
+            assert same(step.observation, observation)
+            seen = whole(observer)
+            assert (seen.reward, seen.done) == (step.reward, step.done)
+            if step.done:
+                client.reset(seed=9)
+                observation, _ = local.reset(seed=9)
+                assert same(client.step(10).observation, observation)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+
+
+def test_in_real_time(serving: Any) -> None:
+    address, _ = serving(
+        "gym:CartPole-v1", "--address", "127.0.0.1:0", "--fps", "100", "--password-env", "SECRET",
+        env={"SECRET": "abc"},
+    )  # fmt: skip
+    with RewarderClient(address, "abc") as client:
+        client.reset(fps=200)
+        assert client.fps == 200
+        begun, count, episodes = time.monotonic(), 0, 0
+        while count < 200:
+            step = client.step(10)
+            count += step.count
+            episodes += step.done
+        assert 0.7 < time.monotonic() - begun < 10
+        assert episodes > 2
+        assert client.statistics()["skipped"] == 0
+
+
+def test_wrong_actions_and_resets_are_refused() -> None:
+    with (
+        EnvironmentRewarder("gym:Pendulum-v1", "127.0.0.1:0", lockstep=True) as server,
+        RewarderClient(str(server.address)) as client,
+    ):
+        assert client.env_id == "Pendulum-v1"
+        client.reset("Pendulum-v1")
+        for action, text in (
+            ([("Action", "up")], "numbers"),
+            ([("Action", [3.0])], "not in"),
+            ([("Action", [1.0, 1.0])], "reshape"),
+            ([("KeyEvent", 97, True)], "an action is an event"),
+            ([], "an action is an event"),
+        ):
+            client.act(action)
+            with pytest.raises(PeerError, match=text):  # noqa: PT012
+                for _ in range(1000):
+                    client.step(10)
+        with pytest.raises(PeerError, match="No such environment: llama"):
+            client.reset("llama")
+        with pytest.raises(PeerError, match="Seed"):
+            client.reset(seed=-1)
+        client.reset()  # after one that failed there is no episode
+        client.act([("Action", [1.5])])
+        step = whole(client)
+        assert step.reward < 0
+        assert step.observation.shape == (3,)
+
+
+class Strange(gymnasium.Env):  # type: ignore[misc]
+    """Says what JSON cannot carry, counts in NumPy's numbers, and is cut short."""
+
+    observation_space = gymnasium.spaces.Discrete(10)
+    action_space = gymnasium.spaces.MultiDiscrete([3, 3])
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.steps = 0
+        return np.int64(0), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return np.int64(self.steps), np.float32(action[0]), False, self.steps == 3, {"a": object()}
+
+
+def test_what_an_environment_may_say() -> None:
+    with (
+        EnvironmentRewarder(Strange(), "127.0.0.1:0", lockstep=True, env_id="strange") as server,
+        RewarderClient(str(server.address)) as client,
+    ):
+        client.reset()
+        for number in (1, 2, 3):
+            client.act([("Action", [2, number - 1])])
+            step = whole(client)
+            assert (step.reward, step.observation) == (2.0, number)
+        assert step.done
+        assert step.info == {"rlwire.truncated": True}
+        assert client.step(10).observation == 0
+
+
+def test_an_environment_that_fails_stops_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Strange):
+        def step(self, action: Any) -> Any:
+            raise RuntimeError("broken")
+
+    with EnvironmentRewarder(Broken, "127.0.0.1:0", fps=100) as server:
+        with RewarderClient(str(server.address)) as client:
+            client.reset()
+            with pytest.raises(PeerError, match="stops"):  # noqa: PT012
+                for _ in range(1000):
+                    client.step(10)
+        assert server.wait(5)
+    assert "the environment failed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (["no_such_module_at_all:Env"], 2, "no_such_module_at_all"),
+        (["sys:version"], 2, "environment of Gymnasium is needed"),
+        (["gym:NoSuch-v7"], 2, "NoSuch"),
+        (["gym:CartPole-v1", "--address", "nowhere"], 2, "not an address"),
+        (["gym:CartPole-v1", "--fps", "0"], 2, "positive"),
+        (["gym:CartPole-v1", "--password", "x"], 2, "ambiguous"),
+        (["gym:CartPole-v1", "--password-file", "no-such-file"], 1, "no-such-file"),
+        (["gym:CartPole-v1", "--password-env", "NO_SUCH_NAME"], 2, "NO_SUCH_NAME"),
+        (["gym:CartPole-v1", "--tls-key", "key.pem"], 2, "--tls-cert"),
+        (["gym:CartPole-v1", "--tls-cert", "no-such.pem"], 1, "no-such.pem"),
+    ],
+)
+def test_what_cannot_be_served(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    status: int,
+    text: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    try:
+        returned: Any = main(["serve", "rewarder", *arguments])
+    except SystemExit as left:
+        returned = left.code
+    assert returned == status
+    assert text in capsys.readouterr().err

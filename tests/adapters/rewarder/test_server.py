@@ -1,0 +1,575 @@
+"""`RewarderServer` and both clients, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import trustme
+
+from rlwire.adapters.rewarder import (
+    AsyncRewarderClient,
+    ClientSettings,
+    ResetRequest,
+    RewarderClient,
+    RewarderServer,
+    ServerSettings,
+    UnknownMessage,
+)
+from rlwire.adapters.websocket import connect as connect_websocket
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    EncodeError,
+    LocalProtocolError,
+    PeerError,
+)
+from rlwire.sessions.rewarder_client import handshake_headers
+from rlwire.sessions.websocket import Closed
+
+Serving = Callable[..., RewarderServer]
+Join = Callable[..., RewarderClient]
+WaitFor = Callable[..., None]
+
+
+def answer_resets(server_of: list[RewarderServer]) -> Callable[[ResetRequest], None]:
+    """Answers all resets at once."""
+
+    def on_reset(request: ResetRequest) -> None:
+        server_of[0].begin_episode(request)
+
+    return on_reset
+
+
+@pytest.fixture
+def answering(serving: Serving) -> Serving:
+    """Servers that answer each reset."""
+
+    def serve(**options: Any) -> RewarderServer:
+        box: list[RewarderServer] = []
+        server = serving(on_reset=answer_resets(box), **options)
+        box.append(server)
+        return server
+
+    return serve
+
+
+def test_what_is_pushed_arrives_as_a_step(answering: Serving, join: Join) -> None:
+    server = answering(fps=30)
+    client = join(server)
+    assert (client.env_id, client.env_state, client.fps) == ("test.Game-v0", "running", 30)
+    assert client.episode_id is None
+    assert client.reset() == "2"
+    assert server.episode_id == client.episode_id == "2"
+    server.reward(1, False, {"a": 1, "stats.n": 2})
+    server.text("one")
+    server.reward(2.5, False, {"a": 2, "stats.n": 3})
+    server.observation(np.array([[1.5, 2.5], [3.5, 4.5]], np.float32))
+    server.text("two")
+    server.reward(0, True, {"last": True})
+    reward, texts, step = 0.0, [], client.step(5)
+    while True:
+        reward += step.reward
+        texts += step.texts
+        if step.done:
+            break
+        step = client.step(5)
+    assert reward == 3.5
+    assert texts == ["one", "two"]
+    assert step.info["last"] is True
+    assert step.observation.tolist() == [[1.5, 2.5], [3.5, 4.5]]
+    assert step.episode_id == "2"
+    assert client.step(0).count == 0
+    begun = time.monotonic()
+    assert client.step(0.05).count == 0
+    assert 0.04 < time.monotonic() - begun < 5
+
+
+def test_everything_of_one_episode_is_summed(answering: Serving, join: Join) -> None:
+    server = answering()
+    client = join(server)
+    client.reset()
+    for _ in range(100):
+        server.reward(0.5)
+    server.text("end")
+    count, reward = 0, 0.0
+    while True:
+        step = client.step(5)
+        count, reward = count + step.count, reward + step.reward
+        if step.texts:
+            break
+    assert (count, reward) == (100, 50.0)
+
+
+def test_actions_go_the_other_way(answering: Serving, join: Join, wait_for: WaitFor) -> None:
+    server = answering()
+    client = join(server)
+    client.reset()
+    client.act([("JoystickAxisXEvent", 0.1), ("KeyEvent", 97, True)])
+    client.act([])
+    assert server.wait_for_input(5)
+    wait_for(lambda: server.statistics()["actions"] == 2)
+    first, second = server.actions()
+    assert first.action == (("JoystickAxisXEvent", 0.1), ("KeyEvent", 97, True))
+    assert second.action == ()
+    assert server.actions() == []
+    server.refuse(first, "no such key")
+    with pytest.raises(PeerError, match="no such key"):
+        client.step(5)
+    assert client.ping() > 0  # it goes on
+
+
+def test_actions_at_once(serving: Serving, join: Join) -> None:
+    seen: list[Any] = []
+    come = threading.Event()
+
+    def on_action(action: Any) -> None:
+        seen.append(action.action)
+        server.observation([len(seen)])
+        come.set()
+
+    server = serving(on_action=on_action)
+    client = join(server, attach=True)
+    client.act([("A", 1)])
+    assert client.step(5).observation == [1]
+    assert come.wait(5)
+    assert seen == [(("A", 1),)]
+
+
+def test_resets_that_wait_in_a_queue(serving: Serving, join: Join) -> None:
+    server = serving()
+    client = join(server)
+    assert server.next_reset(0) is None
+    assert server.next_reset(0.01) is None
+    seen = []
+
+    def play() -> None:
+        request = server.next_reset()
+        assert request is not None
+        seen.append((request.env_id, request.seed, request.fps))
+        server.refuse(request, "No such environment: llama")
+        request = server.next_reset(5)
+        assert request is not None
+        server.describe(env_state="resetting")
+        server.begin_episode(request, env_id=request.env_id, fps=request.fps)
+
+    thread = threading.Thread(target=play)
+    thread.start()
+    with pytest.raises(PeerError, match="No such environment: llama"):
+        client.reset("llama", 7, fps=12.5)
+    client.reset("other", fps=12.5)
+    thread.join(5)
+    assert seen == [("llama", 7, 12.5)]
+    assert (client.env_id, client.env_state, client.fps) == ("other", "running", 12.5)
+
+
+def test_a_reset_that_raises_or_takes_too_long(
+    serving: Serving, join: Join, caplog: pytest.LogCaptureFixture
+) -> None:
+    hold = threading.Event()
+
+    def on_reset(request: ResetRequest) -> None:
+        if request.seed == 1:
+            raise RuntimeError("broken")
+        hold.wait(5)
+        server.begin_episode(request)
+
+    server = serving(on_reset=on_reset)
+    client = join(server)
+    with pytest.raises(PeerError, match="RuntimeError: broken"):
+        client.reset(seed=1)
+    assert "its reset failed" in caplog.text
+    with pytest.raises(DeadlineExceeded, match=r"reset in 0\.1 s"):
+        client.reset(timeout=0.1)
+    hold.set()
+    client.reset(timeout=5)  # the late reply to the former does not end this one
+    assert client.episode_id == server.episode_id == "3"
+
+
+def test_resets_race_rewards(answering: Serving, join: Join) -> None:
+    """What is of a former episode never shows up in a later one."""
+    server = answering()
+    client = join(server)
+    stop = threading.Event()
+
+    def push() -> None:
+        while not stop.is_set():
+            episode_id = server.episode_id
+            server.reward(float(episode_id), episode_id=episode_id)
+            server.text(episode_id, episode_id=episode_id)
+            time.sleep(0.0005)
+
+    threads = [threading.Thread(target=push) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(30):
+            episode_id = client.reset(timeout=30)
+            for _ in range(3):
+                step = client.step(10)
+                assert step.episode_id == episode_id
+                assert step.reward == step.count * float(episode_id)
+                assert set(step.texts) <= {episode_id}
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(10)
+    assert client.statistics()["unknown"] == 0
+
+
+def test_observers_see_the_same(answering: Serving, join: Join, wait_for: WaitFor) -> None:
+    server = answering()
+    client = join(server)
+    client.reset()
+    observers = [join(server, observer=True) for _ in range(5)]
+    wait_for(lambda: server.clients == 6)
+    assert all(one.episode_id == "2" for one in observers)
+    server.reward(4, True)
+    for one in [client, *observers]:
+        step = one.step(5)
+        assert (step.reward, step.done, step.episode_id) == (4, True, "2")
+    with pytest.raises(LocalProtocolError, match="observer"):
+        observers[0].act([])
+    with pytest.raises(LocalProtocolError, match="observer"):
+        observers[0].reset()
+    assert observers[0].ping() > 0
+    client.reset()
+    for one in observers:
+        server.reward(1)
+        step = one.step(5)
+        assert step.episode_id == "3"
+
+
+def test_a_second_active_client_is_sent_away(
+    answering: Serving, join: Join, wait_for: WaitFor
+) -> None:
+    server = answering()
+    first = join(server)
+    first.reset()
+    with pytest.raises((PeerError, ConnectionClosed), match="active client"):
+        # Its first ping is what it says first.
+        join(server).reset()
+    server.reward(1)
+    assert first.step(5).reward == 1
+    wait_for(lambda: server.statistics().get("refused") == 1)
+    first.close()
+    wait_for(lambda: server.clients == 0)
+    assert not server.active
+    second = join(server)
+    assert second.reset() == "3"
+
+
+@pytest.mark.parametrize("password", ["no", "opena", "openaio", "pä"])
+def test_a_wrong_password(answering: Serving, join: Join, password: str) -> None:
+    server = answering()
+    with pytest.raises(PeerError, match="Invalid password"):
+        join(server, password)
+    with connect_websocket(f"ws://{server.address}/", kind="text") as peer:
+        told = json.loads(bytes(peer.receive()))
+        assert told["method"] == "v0.connection.close"
+        assert "No password" in told["body"]["message"]
+        with pytest.raises(Closed) as caught:
+            peer.receive()
+        assert caught.value.code == 1000
+        assert "No password" in caught.value.reason
+    join(server, "openai").reset()
+    assert server.statistics()["refused"] == 2
+
+
+def test_no_password_and_one_s_own(serving: Serving, join: Join) -> None:
+    assert join(serving(password=None), "whatever").env_id == "test.Game-v0"
+    assert join(serving(password="sesame"), "sesame").env_id == "test.Game-v0"
+
+
+def raw(server: RewarderServer, *, observer: bool = True) -> socket.socket:
+    """A client by hand that has shaken hands and reads nothing."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.connect((server.address.host, server.address.port))
+    lines = "".join(f"{name}: {value}\r\n" for name, value in handshake_headers("openai", observer))
+    sock.sendall(
+        b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+        + lines.encode()
+        + b"\r\n"
+    )
+    return sock
+
+
+def test_a_client_that_never_reads_disturbs_nobody(
+    answering: Serving, join: Join, wait_for: WaitFor
+) -> None:
+    server = answering(backlog=200_000)
+    client = join(server)
+    client.reset()
+    with raw(server):
+        wait_for(lambda: server.clients == 2)
+        count = 0
+        while server.statistics().get("slow") != 1:
+            server.text("x" * 50_000)
+            count += len(client.step(5).texts)
+            assert count < 2000
+        wait_for(lambda: server.clients == 1)
+        server.reward(1)
+        while not (step := client.step(5)).count:
+            assert step.texts
+        assert step.reward == 1
+
+
+def test_a_client_that_reads_late_gets_all_in_order(answering: Serving, wait_for: WaitFor) -> None:
+    server = answering(backlog=1 << 26)
+
+    async def main() -> list[str]:
+        async with AsyncRewarderClient(str(server.address), observer=True) as client:
+            await asyncio.get_running_loop().run_in_executor(
+                None, wait_for, lambda: server.clients == 1
+            )
+            # Nothing is read while this blocks the loop; more than the sockets hold is pushed.
+            for number in range(400):
+                server.text(f"{number} " + "x" * 20_000)
+            server.text("end")
+            time.sleep(0.2)
+            texts: list[str] = []
+            while not texts or texts[-1] != "end":
+                texts += (await client.step(10)).texts
+            return texts
+
+    assert [text.split()[0] for text in asyncio.run(main())] == [*map(str, range(400)), "end"]
+
+
+def test_pings_from_a_client_that_never_reads_are_bounded(
+    serving: Serving, wait_for: WaitFor
+) -> None:
+    server = serving()
+    from rlwire.codecs.websocket import TEXT, Framer
+
+    framer = Framer(True)
+    with raw(server, observer=False) as sock:
+        wait_for(lambda: server.clients == 1)
+        sock.settimeout(0.5)
+        sent = 0
+        with contextlib.suppress(OSError):  # it does not take any more, or is gone
+            while sent < 40_000_000:
+                data = b"".join(
+                    framer.frame(
+                        TEXT,
+                        b'{"method":"v0.control.ping","headers":{"message_id":%d},"body":{}}'
+                        % (sent + number),
+                    )
+                    for number in range(1000)
+                )
+                sock.sendall(data)
+                sent += 1000
+        assert sent < 1_000_000
+
+
+def test_a_client_that_dies(answering: Serving, join: Join, wait_for: WaitFor) -> None:
+    server = answering()
+    dying = raw(server, observer=False)
+    observer = join(server, observer=True)
+    wait_for(lambda: server.clients == 2)
+    dying.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    dying.close()
+    wait_for(lambda: server.clients == 1)
+    server.reward(1)
+    assert observer.step(5).reward == 1
+
+
+def test_bad_messages_close_one_connection_only(
+    answering: Serving, join: Join, wait_for: WaitFor
+) -> None:
+    server = answering()
+    observer = join(server, observer=True)
+    wait_for(lambda: server.clients == 1)
+    for message in (
+        "no json",
+        "[" * 10_000,
+        '{"method":"v0.control.ping","headers":{"message_id":1e999},"body":{}}',
+        b"binary",
+    ):
+        url = f"ws://{server.address}/"
+        with connect_websocket(url, headers=handshake_headers("openai", True)) as peer:
+            assert json.loads(peer.receive())["method"] == "v0.env.describe"
+            peer.send(message)
+            with pytest.raises(ConnectionClosed):  # noqa: PT012
+                while True:
+                    peer.receive()
+    server.reward(1)
+    assert observer.step(5).reward == 1
+
+
+def test_a_silent_client_is_told_to_go(serving: Serving, join: Join) -> None:
+    server = serving(settings=ServerSettings(silence=0.2))
+    client = join(server, attach=True, settings=ClientSettings(ping_interval=None))
+    with pytest.raises(PeerError, match=r"nothing came for 0\.2 s"):
+        client.step(10)
+    with pytest.raises(PeerError, match="nothing came"):
+        client.act([])
+
+
+def test_a_server_that_stops_says_so(answering: Serving, join: Join) -> None:
+    server = answering()
+    client = join(server)
+    client.reset()
+    server.reward(3)
+    server.stop()
+    assert client.step(5).reward == 3
+    with pytest.raises(PeerError, match="the rewarder stops"):
+        client.step(5)
+    assert server.next_reset() is None
+    server.reward(1)  # to nobody
+    server.start()
+    with RewarderClient(str(server.address)) as again:
+        assert again.reset() == "3"
+
+
+def test_a_server_that_nobody_uses_stops(serving: Serving, join: Join) -> None:
+    server = serving(idle_timeout=0.5)
+    client = join(server)
+    client.ping()  # it is the active one
+    assert not server.wait(1.0)
+    observer = join(server, observer=True)
+    client.close()
+    assert server.wait(5.0)
+    with pytest.raises(PeerError, match="stops"):
+        observer.step(5)
+
+
+def test_tls() -> None:
+    authority = trustme.CA()
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(served)
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authority.configure_trust(trusting)
+    with RewarderServer("a", "localhost:0", tls=lambda: served) as server:
+        where = f"localhost:{server.address.port}"
+        with RewarderClient(where, tls=trusting, observer=True) as client:
+            for number in range(50):
+                server.observation(np.full(10_000, number, np.float64))
+            server.text("end")
+            while "end" not in (step := client.step(5)).texts:
+                pass
+            assert step.observation.shape == (10_000,)
+            assert step.observation[0] == 49
+        with pytest.raises(ssl.SSLCertVerificationError):
+            RewarderClient(f"wss://{where}/").connect()
+
+
+def test_asyncio(answering: Serving) -> None:
+    server = answering()
+
+    async def main() -> None:
+        async with AsyncRewarderClient(f"ws://{server.address}/some/path") as client:
+            await client.reset()
+            waiting = asyncio.ensure_future(client.step())
+            await asyncio.sleep(0)
+            with pytest.raises(LocalProtocolError, match="one may at a time"):
+                await client.step()
+            server.reward(1)
+            assert (await waiting).reward == 1
+            assert await client.ping() > 0
+            client.act([("A", 1)])
+            assert client.round_trips() is not None
+            offset = client.clock_offset()
+            assert offset is not None
+            assert abs(offset.offset) <= offset.error + 0.01
+            waiting = asyncio.ensure_future(client.step())
+            await asyncio.sleep(0)
+            await client.close()
+            with pytest.raises(ConnectionClosed, match="closed on this side"):
+                await waiting
+            with pytest.raises(ConnectionClosed):
+                client.act([])
+        with pytest.raises(ConnectionClosed):
+            await client.ping()
+
+    asyncio.run(main())
+
+
+def test_what_a_client_knows(answering: Serving, join: Join) -> None:
+    server = answering()
+    client = join(server)
+    client.reset()
+    client.ping()
+    server.reward(1)
+    assert client.step(5).lag is not None
+    trips, resets = client.round_trips(), client.reset_times()
+    assert trips is not None
+    assert resets is not None
+    assert trips.count >= 1
+    assert resets.count == 1
+    assert client.delays() is not None
+    assert client.statistics() == {"stale": 0, "late": 0, "unknown": 0, "skipped": 0}
+    client.send(UnknownMessage("v0.my.own", {"a": 1}))
+    with pytest.raises(PeerError, match="no method that is known"):
+        client.step(5)
+    assert client.unknown() == []
+
+
+def test_nothing_wrong_is_sent(answering: Serving, join: Join) -> None:
+    server = answering()
+    client = join(server)
+    client.reset()
+    with pytest.raises(EncodeError):
+        server.reward(1, False, {"a": object()})
+    with pytest.raises(EncodeError):
+        server.reward(float("nan"))
+    with pytest.raises(LocalProtocolError, match="episode_id"):
+        server.reward(1, episode_id="x")
+    client.act([("A", object())])
+    with pytest.raises(EncodeError):
+        client.step(5)
+    server.reward(1)
+    assert client.step(5).reward == 1
+
+
+@pytest.mark.parametrize(
+    "options", [{"idle_timeout": 0}, {"backlog": 0}, {"fps": 0}, {"ping_interval": -1}]
+)
+def test_arguments_that_make_no_sense(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        RewarderServer("a", "127.0.0.1:0", **options)
+
+
+def test_clients_that_are_not_connected() -> None:
+    client = RewarderClient("127.0.0.1:1")
+    for call in (client.reset, client.ping, client.step, lambda: client.act([])):
+        with pytest.raises(ConnectionClosed, match="not connected"):
+            call()
+    with pytest.raises(OSError, match="cannot connect"):
+        client.connect()
+
+
+def test_many_observers_of_one_process(answering: Serving) -> None:
+    server = answering()
+
+    async def one(ready: asyncio.Semaphore) -> float:
+        async with AsyncRewarderClient(str(server.address), observer=True) as client:
+            ready.release()
+            total = 0.0
+            while not (step := await client.step(20)).done:
+                total += step.reward
+            return total + step.reward
+
+    async def main() -> list[float]:
+        ready = asyncio.Semaphore(0)
+        tasks = [asyncio.ensure_future(one(ready)) for _ in range(100)]
+        for _ in tasks:
+            await ready.acquire()
+        while server.clients < 100:
+            await asyncio.sleep(0.01)
+        for number in range(50):
+            server.reward(number)
+        server.reward(0, True)
+        return await asyncio.gather(*tasks)
+
+    assert asyncio.run(main()) == [sum(range(50))] * 100
