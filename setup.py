@@ -96,6 +96,7 @@ class BuildCython(build_ext):
     def build_extensions(self):
         """Compile all modules."""
         Options.warning_errors = True
+        self.parallel = self.parallel or os.cpu_count()
         generated = cythonize(
             self.extensions,
             build_dir="build/cython-debug" if DEBUG else "build/cython",
