@@ -52,7 +52,7 @@ def test_named_tests_exist(page: Path) -> None:
 
 def test_readme_examples_run(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     for number, block in enumerate(blocks):
         script = tmp_path / f"example{number}.py"
         script.write_text(block, "utf-8")
