@@ -232,6 +232,34 @@ def ask_raw(port: int, message: bytes, stack: ExitStack, _: str) -> Block:
     return blocking(exchange)
 
 
+class RawClient(RawProtocol):
+    """The least that a coroutine can wait with: a future for each answer."""
+
+    waiter: asyncio.Future[int]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.waiter.set_result(nbytes)
+
+
+def ask_raw_coroutine(port: int, message: bytes, stack: ExitStack, loop: str) -> Block:
+    """The floor's client on an event loop."""
+    runner = new_loop(loop, stack)
+    transport, protocol = runner.run_until_complete(
+        runner.create_connection(RawClient, "127.0.0.1", port)
+    )
+    stack.callback(transport.close)
+    size = len(message)
+
+    async def exchange() -> None:
+        transport.write(message)
+        have = 0
+        while have < size:
+            protocol.waiter = runner.create_future()
+            have += await protocol.waiter
+
+    return awaiting(runner, exchange)
+
+
 def new_session(port: int) -> websocket.Client:
     """Ours."""
     return websocket.Client(websocket.Messages(), f"ws://127.0.0.1:{port}/", kind="binary")
@@ -381,6 +409,10 @@ PAIRS: dict[str, tuple[Callable[[str], None], str, Ask, str, float | None]] = {
     "raw echo, blocking": (serve_raw, "", ask_raw, "", None),
     "raw echo, asyncio server": (serve_raw_loop, "asyncio", ask_raw, "", None),
     "raw echo, uvloop server": (serve_raw_loop, "uvloop", ask_raw, "", None),
+    "raw echo, asyncio client": (serve_raw, "", ask_raw_coroutine, "asyncio", None),
+    "raw echo, uvloop client": (serve_raw, "", ask_raw_coroutine, "uvloop", None),
+    "raw echo, asyncio both": (serve_raw_loop, "asyncio", ask_raw_coroutine, "asyncio", None),
+    "raw echo, uvloop both": (serve_raw_loop, "uvloop", ask_raw_coroutine, "uvloop", None),
     "rlwire blocking, threads": (serve_threads, "", ask_blocking, "", 1.4),
     "rlwire blocking, asyncio server": (serve_loop, "asyncio", ask_blocking, "", 1.4),
     "rlwire blocking, uvloop server": (serve_loop, "uvloop", ask_blocking, "", 1.4),

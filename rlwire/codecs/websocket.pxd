@@ -6,6 +6,9 @@ from rlwire.kernels cimport rlw_utf8_state
 cdef class Framer:
     cdef readonly bint client
     cdef readonly str kind
+    cdef public bint listening
+    cdef public bint heard
+    cdef public str mute
     cdef bint _text
     cdef bint _binary
     cdef uint64_t _received
@@ -19,6 +22,7 @@ cdef class Framer:
     cpdef tuple take(self, object frame)
     cpdef list message(self, object message)
     cpdef bytes frame(self, unsigned opcode, object payload=*, bint fin=*)
+    cdef bytes _small(self, unsigned opcode, const uint8_t *payload, Py_ssize_t size)
     cdef list _frame(self, unsigned opcode, bint fin, object parts)
     cdef uint8_t *_next_key(self) except NULL
 

@@ -15,9 +15,13 @@ from libc.string cimport memcpy
 from rlwire.codecs._glue cimport raise_fault, text_of
 from rlwire.kernels cimport *
 
+cdef extern from "Python.h":
+    bint PyUnicode_IS_COMPACT_ASCII(object text)
+    const uint8_t *PyUnicode_1BYTE_DATA(object text)
+
 from os import urandom
 
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, LocalProtocolError
 from rlwire.limits import DEFAULT
 
 __all__ = ["BINARY", "CLOSE", "CONTINUATION", "Framer", "NotText", "PING", "PONG", "TEXT", "Text",
@@ -46,13 +50,19 @@ class NotText(DecodeError):
 cdef class Framer:
     """Reads the frames of one side and writes those of the other.
 
-    It remembers no frame, but draws its masks from a pool: one connection, one framer.
+    It remembers no frame, but draws its masks from a pool: one connection, one framer. Whoever
+    knows where the connection stands turns `whole`, `events` and `send` on and off.
 
     Args:
         client: whether this is the client's end, whose frames are masked (section 5.3).
         kind: what messages are: ``"text"`` and ``"binary"`` are handed out as bytes; with
             ``"any"`` a text is a str.
         limits: `received` bounds a frame, `message` what is sent.
+
+    Attributes:
+        listening: whether `whole` and `events` find anything; true at first.
+        heard: set when they do, for whoever watches for signs of life.
+        mute: why `send` refuses, None while it does not.
     """
 
     def __init__(self, bint client, str kind="any", limits=None):
@@ -66,6 +76,9 @@ cdef class Framer:
         self._received = min(limits.received, limits.message)
         self._message = limits.message
         self._keys_left = 0
+        self.listening = True
+        self.heard = False
+        self.mute = None
 
     cpdef Py_ssize_t frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end,
                                 object room=None) except -1:
@@ -129,6 +142,8 @@ cdef class Framer:
         cdef rlw_ws_header header
         cdef uint8_t *to = NULL
         cdef bytes payload = None
+        if not self.listening:
+            return None
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
         try:
             if not 0 <= size <= view.len:
@@ -155,9 +170,16 @@ cdef class Framer:
             if not rlw_is_ascii(to, <size_t> header.size):
                 if rlw_utf8_check(to, <size_t> header.size) != header.size:
                     return None
+            self.heard = True
             if self._binary:
                 return text_of(to, <size_t> header.size)
+        self.heard = True
         return payload
+
+    def events(self, object buffer, Py_ssize_t size):
+        """Return `whole` in a list, for who wants its events: a message is one."""
+        cdef object message = self.whole(buffer, size)
+        return None if message is None else [message]
 
     cpdef tuple take(self, object frame):
         """Return opcode, whether it is the last fragment, and the payload of one whole frame.
@@ -216,10 +238,18 @@ cdef class Framer:
         """
         cdef unsigned opcode = RLW_WS_BINARY if self._binary else RLW_WS_TEXT
         cdef object parts
-        if type(message) is str:
+        if type(message) is bytes:
+            if len(<bytes> message) <= JOINED and <uint64_t> len(<bytes> message) <= self._message:
+                return [self._small(opcode, <const uint8_t *> PyBytes_AS_STRING(<bytes> message),
+                                    len(<bytes> message))]
+            parts = (message,)
+        elif type(message) is str:
             if not self._text:
                 raise EncodeError("messages here are binary, and a str is a text")
             opcode = RLW_WS_TEXT
+            if (PyUnicode_IS_COMPACT_ASCII(message) and len(<str> message) <= JOINED
+                    and <uint64_t> len(<str> message) <= self._message):
+                return [self._small(opcode, PyUnicode_1BYTE_DATA(message), len(<str> message))]
             try:
                 parts = ((<str> message).encode(),)
             except UnicodeEncodeError as error:
@@ -229,6 +259,17 @@ cdef class Framer:
         else:
             parts = (message,)
         return self._frame(opcode, 1, parts)
+
+    def send(self, object message):
+        """Return `message`'s buffers, unless that is not the time.
+
+        Raises:
+            LocalProtocolError: `mute` says why not.
+            EncodeError, LimitExceeded: as for `message`.
+        """
+        if self.mute is not None:
+            raise LocalProtocolError(self.mute)
+        return self.message(message)
 
     cpdef bytes frame(self, unsigned opcode, object payload=b"", bint fin=True):
         """Return one frame of any kind: of control, or a fragment of a message.
@@ -247,6 +288,19 @@ cdef class Framer:
             if len(buffers[0]) > 2 + 4 * self.client + RLW_WS_CONTROL_MOST:
                 raise EncodeError("a control frame has at most 125 bytes")
         return buffers[0] if len(buffers) == 1 else b"".join(buffers)
+
+    cdef bytes _small(self, unsigned opcode, const uint8_t *payload, Py_ssize_t size):
+        """One frame with a message of at most JOINED bytes."""
+        cdef uint8_t *key = self._next_key() if self.client else NULL
+        cdef bytes data = PyBytes_FromStringAndSize(
+            NULL, <Py_ssize_t> rlw_ws_header_size(<uint64_t> size, self.client) + size)
+        cdef uint8_t *to = rlw_ws_write_header(<uint8_t *> PyBytes_AS_STRING(data), 1, opcode,
+                                               <uint64_t> size, key)
+        if self.client:
+            rlw_ws_mask_copy(to, payload, <size_t> size, key, 0)
+        else:
+            memcpy(to, payload, <size_t> size)
+        return data
 
     cdef list _frame(self, unsigned opcode, bint fin, object parts):
         cdef Py_buffer view

@@ -105,8 +105,9 @@ class Connection:
         # True instead while such a message is expected to be as large as the last one.
         self._expecting = False
         # The bound methods of the path of every message, looked up once.
-        self._session_send = session.send
+        self._session_send: Callable[[Any], Sequence[Buffer]] = session.send
         self._session_receive = session.receive
+        self._session_receive_whole: Callable[[Buffer, int], list[Any] | None]
         self._session_receive_whole = session.receive_whole
         self._frame_size = session.frame_size
         # The session again, if it also speaks by itself; that is off the path of every message.
@@ -211,6 +212,7 @@ class Connection:
             if left is not None and left <= 0:
                 raise DeadlineExceeded(f"{self.peer}: no handshake within connect={seconds} s")
             self._fill_within(left)
+        self._session_send, self._session_receive_whole = talker.shortcuts()
         now = monotonic()
         talker.tick(now)
         due = talker.next_deadline()

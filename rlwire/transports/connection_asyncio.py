@@ -1,18 +1,16 @@
-"""One end of an asyncio connection: the protocol object that the event loop feeds.
+"""One end of an asyncio connection: whole messages for tasks, or for an object that answers them.
 
-An `asyncio.BufferedProtocol` lets the loop receive straight into our blocks; asyncio's streams
-and plain protocols allocate 256 KiB for each read. What is sent goes from the caller's buffers to
-the kernel, past the loop's write buffer, which may copy. Times are kept by one sweeping timer for
-many connections, so a message costs no timer. Making connections is in
-`rlwire.transports.tcp_asyncio`.
+What arrives goes straight into our blocks, and what is sent goes from the caller's buffers to the
+kernel, past any buffer of the loop's. The bytes are moved by a `Stream`
+(`rlwire.transports.stream_asyncio`), times are kept by a `Sweeper` for many connections, so a
+message costs no timer. Making connections is in `rlwire.transports.tcp_asyncio`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import os
-import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -30,28 +28,69 @@ from rlwire.errors import (
 from rlwire.transports.framing import FrameReader
 from rlwire.transports.interface import Buffer, Responder, StreamSession, TalkingSession
 from rlwire.transports.sockets import Timeouts
+from rlwire.transports.stream_asyncio import Stream, behind
 from rlwire.transports.turn import Turn
 
-__all__ = ["AsyncConnection", "Responder", "Sweeper"]
+__all__ = ["AsyncConnection", "Responder"]
 
 logger = logging.getLogger(__name__)
 
 _NOTHING = object()
-_IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
 _LAST_WORDS = 1.0  # seconds for a refused peer to take in what it is told
-_FINEST, _COARSEST = 0.01, 1.0  # seconds between two sweeps
 
 
-class AsyncConnection(asyncio.BufferedProtocol):
+class AsyncConnection:
     """One end of a connection, for the tasks of one event loop; made by `connect` and a server.
 
-    One task at a time may receive, and one send. The methods that asyncio calls are those of
-    `asyncio.BufferedProtocol`; users call the coroutines, `refuse` and `close`.
+    One task at a time may receive, and one send.
 
     Attributes:
         session: the session that speaks over it.
         peer: the other end's name, for logs.
     """
+
+    __slots__ = (
+        "__weakref__",
+        "_answer",
+        "_broken",
+        "_count",
+        "_deaf",
+        "_ended",
+        "_ending",
+        "_eof",
+        "_events",
+        "_flushing",
+        "_fresh",
+        "_gone",
+        "_inbox",
+        "_junk",
+        "_loop",
+        "_on_end",
+        "_opening",
+        "_parting",
+        "_posted",
+        "_posted_size",
+        "_read_paused",
+        "_reader",
+        "_receiver",
+        "_recv_into",
+        "_responder",
+        "_room",
+        "_seen",
+        "_seen_at",
+        "_sending",
+        "_session_receive_whole",
+        "_session_send",
+        "_stream",
+        "_stream_send",
+        "_talker",
+        "_talking",
+        "_timeouts",
+        "_turn",
+        "_writable",
+        "peer",
+        "session",
+    )
 
     def __init__(
         self,
@@ -59,36 +98,33 @@ class AsyncConnection(asyncio.BufferedProtocol):
         peer: str,
         timeouts: Timeouts,
         *,
-        sock: socket.socket | None = None,
-        on_end: Callable[[], None] | None = None,
+        on_end: Callable[[AsyncConnection], None] | None = None,
     ) -> None:
-        """Make the protocol object for a transport that is about to be made.
+        """Make the connection; it is none before it is given its stream.
 
         Args:
             session: a new session.
             peer: the other end's name.
             timeouts: as for a blocking connection.
-            sock: the transport's socket, to write to it directly; None with TLS.
             on_end: called once, when the connection is gone.
         """
         self.session = session
         self.peer = peer
         self._timeouts = timeouts
-        self._sock = sock if sys.platform != "win32" else None  # proactors take the socket over
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
+        self._stream: Stream | None = None
         self._reader = FrameReader(session)
         self._inbox = self._reader.inbox
         self._room = memoryview(self._inbox)  # asyncio's TLS takes slices of what it is given
         # True while no byte and no event waits on this side: the next byte begins a message.
         self._fresh = True
         # The bound methods of the path of every message, looked up once.
-        self._session_send = session.send
+        self._session_send: Callable[[Any], Sequence[Buffer]] = session.send
+        self._session_receive_whole: Callable[[Buffer, int], list[Any] | None]
         self._session_receive_whole = session.receive_whole
-        self._sock_send: Callable[[Buffer], int] | None = None
-        if self._sock is not None:
-            self._sock_send = self._sock.send
+        self._recv_into: Callable[[bytearray | memoryview], int]
+        self._stream_send: Callable[[Buffer], int] | None = None
         self._answer: Callable[[Any], Any] | None = None
         # The session again, if it also speaks by itself.
         self._talker = cast(TalkingSession, session) if hasattr(session, "outgoing") else None
@@ -103,7 +139,6 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._sending = False
         self._posted: list[Buffer] = []  # what `post` was given while something was being sent
         self._posted_size = 0
-        self._write_paused = False
         self._read_paused = False
         self._junk: bytearray | None = None
         self._flushing: asyncio.Task[None] | None = None
@@ -136,7 +171,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
     @property
     def closed(self) -> bool:
         """Whether `close` was called, by the user or because the connection broke."""
-        return self._parting or self._transport is None or self._transport.is_closing()
+        return self._parting or self._stream is None or self._stream.closing
 
     @property
     def broken(self) -> bool:
@@ -171,8 +206,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self._opening = False
         if event is not _NOTHING:
             self._events.appendleft(event)
-            self._fresh = False
+        self._session_send, self._session_receive_whole = talker.shortcuts()
         talker.tick(self._loop.time())
+        self._settle()
 
     async def send(self, event: Any) -> None:
         """Send one event; returns when the system has taken all of it.
@@ -247,7 +283,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
             raise self._end()
         if self._read_paused and self._talking is None:
             self._pause_reading(False)
-        receiver = self._receiver = self._turn.begin()
+        receiver = self._receiver = self._turn
+        receiver.waiting = True
         try:
             return await receiver
         except asyncio.CancelledError:
@@ -262,8 +299,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
         Raises:
             What `send` and `receive` raise.
         """
-        sock_send = self._sock_send
-        if sock_send is None or not self._fresh or self._sending or self._receiver is not None:
+        send = self._stream_send
+        if send is None or not self._fresh or self._receiver is not None:
             await self.send(event)
             return await self.receive()
         session_send = self._session_send
@@ -272,7 +309,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         sent = 0
         try:
             if len(buffers) == 1:
-                sent = sock_send(data)
+                sent = send(data)
         except OSError:
             pass  # the slow way finds out what it is
         if sent != len(data) or len(buffers) != 1:
@@ -280,7 +317,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
             return await self.receive()
         if self._read_paused and self._talking is None:
             self._pause_reading(False)
-        receiver = self._receiver = self._turn.begin()
+        receiver = self._receiver = self._turn
+        receiver.waiting = True
         try:
             return await receiver
         except asyncio.CancelledError:
@@ -295,14 +333,15 @@ class AsyncConnection(asyncio.BufferedProtocol):
         If that was the session's last message the connection is closed.
         """
         buffers = self.session.refuse(error)
-        transport = self._transport
-        if transport is None or transport.is_closing() or self._parting:
+        if self.closed:
             return
-        if not self.session.closed:
-            if buffers and not self._sending:
-                transport.write(b"".join(buffers))
-            return
-        self._say_last(buffers)
+        if self.session.closed:
+            self._say_last(buffers)
+        elif buffers and not self._sending:
+            with contextlib.suppress(ConnectionClosed):
+                rest = self._write(buffers)
+                if rest:
+                    self._flush_aside(rest)
 
     def close(self) -> None:
         """Close the connection; a task that waits in `send` or `receive` wakes up."""
@@ -327,8 +366,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
         """Close at once, without TLS's goodbye or the session's."""
         self._parting = True
         self.close()
-        if self._transport is not None:
-            self._transport.abort()
+        if self._stream is not None:
+            self._stream.abort()
 
     async def wait_closed(self) -> None:
         """Wait until the connection is gone."""
@@ -347,22 +386,24 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def serve(self, responder: Responder) -> None:
         """Have all events, from now on, answered by `responder`."""
         self._responder = responder
-        if self._sock_send is not None:
+        if self._stream_send is not None:
+            assert self._stream is not None
             self._answer = responder.answer
+            self._pause_reading(True)
+            self._stream.readable = self.on_request
         self._pause_reading(False)
         self._respond()
         self._settle()
 
-    # What the event loop calls.
+    # What the stream calls.
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
-        # No isinstance: uvloop's transports do not derive from asyncio's.
-        self._transport = cast(asyncio.Transport, transport)
-        # send() then returns only when the loop no longer holds a view of the caller's array. Not
-        # 0: asyncio's TLS pauses from `high` bytes on, so it would pause for nothing.
-        self._transport.set_write_buffer_limits(high=1, low=0)
+    def on_stream(self, stream: Stream) -> None:
+        """Take the stream, which has just begun."""
+        self._stream = stream
+        self._recv_into, self._stream_send = stream.recv_into, stream.send
 
-    def get_buffer(self, sizehint: int) -> memoryview | bytearray:  # noqa: D102
+    def room(self) -> bytearray | memoryview:
+        """Return where the next bytes belong."""
         if self._fresh:
             return self._room
         return self._junk if self._junk is not None else self._reader.writable()
@@ -370,37 +411,51 @@ class AsyncConnection(asyncio.BufferedProtocol):
     # The way of a small message is in one piece, as in `Connection.exchange`, and for the same
     # reason: after a process switch the interpreter runs cold, and each call less shows.
 
-    def buffer_updated(self, nbytes: int) -> None:  # noqa: D102
-        if not self._fresh:
-            self._take_in(nbytes)
+    def on_readable(self) -> None:
+        """Receive what is there, and resume the task that waits for it."""
+        receiver = self._receiver
+        if not self._fresh or receiver is None or not receiver.waiting:
+            self._read_on()
             return
-        answer, receiver = self._answer, self._receiver
-        if self._sending or (answer is None and (receiver is None or not receiver.waiting)):
-            self._take_in(nbytes)
-            return
-        receive_whole = self._session_receive_whole
+        recv_into, receive_whole, inbox = self._recv_into, self._session_receive_whole, self._inbox
         try:
-            events = receive_whole(self._inbox, nbytes)
-        except RlwireError as error:
-            self._failed_whole(error)
+            have = recv_into(inbox)
+            events = receive_whole(inbox, have)
+        except (OSError, RlwireError) as error:
+            self._reading_failed(error)
             return
         if events is None or len(events) != 1:
-            self._take_in(nbytes, events)
+            self._take_in(have, events)
             return
         self._count += 1
-        if answer is None:
-            receiver.resume(events[0])  # type: ignore[union-attr]
+        receiver.resume(events[0])
+
+    def on_request(self) -> None:
+        """Receive what is there, and have it answered."""
+        if not self._fresh:
+            self._read_on()
             return
+        recv_into, receive_whole, inbox = self._recv_into, self._session_receive_whole, self._inbox
+        try:
+            have = recv_into(inbox)
+            events = receive_whole(inbox, have)
+        except (OSError, RlwireError) as error:
+            self._reading_failed(error)
+            return
+        if events is None or len(events) != 1:
+            self._take_in(have, events)
+            return
+        self._count += 1
+        answer, session_send, send = self._answer, self._session_send, self._stream_send
         reply: Any = _NOTHING
         buffers: Sequence[Buffer] = ()
         sent = 0
         try:
-            reply = answer(events[0])
-            session_send, sock_send = self._session_send, self._sock_send
+            reply = answer(events[0])  # type: ignore[misc]
             buffers = session_send(reply)
             if len(buffers) == 1:
                 data = buffers[0]
-                sent = sock_send(data)  # type: ignore[misc]
+                sent = send(data)  # type: ignore[misc]
                 if sent == len(data):
                     return
         except Exception as error:
@@ -408,7 +463,13 @@ class AsyncConnection(asyncio.BufferedProtocol):
             return
         self._reply_rest(buffers, sent)
 
-    def eof_received(self) -> bool:  # noqa: D102
+    def on_writable(self) -> None:
+        """Go on writing."""
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+
+    def on_eof(self) -> bool:
+        """Take note that the peer sends no more; returns whether it may wait for an answer."""
         self._eof = True
         self._fresh = False  # whoever asks next is told, and does not wait for an answer
         if self._junk is not None or self._parting:
@@ -417,10 +478,10 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self._respond()
         else:
             self._deliver()
-        # A peer that will send no more may still wait for our answer; TLS has no half close.
-        return self._sock is not None
+        return True
 
-    def connection_lost(self, error: Exception | None) -> None:  # noqa: D102
+    def on_lost(self, error: Exception | None) -> None:
+        """Take note that the stream is gone."""
         if not self._ended:
             self._broken = True
             self._ended = f"lost: {error}" if error is not None else "closed by the peer"
@@ -428,6 +489,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         if not self._gone.done():
             self._gone.set_result(None)
         responder, self._responder = self._responder, None
+        self._answer = None
         if responder is not None:
             logger.log(
                 logging.WARNING if self._broken else logging.DEBUG,
@@ -438,19 +500,16 @@ class AsyncConnection(asyncio.BufferedProtocol):
             except Exception:
                 logger.exception("%s: its responder failed to close", self.peer)
         if self._on_end is not None:
-            self._on_end()
-
-    def pause_writing(self) -> None:  # noqa: D102
-        self._write_paused = True
-
-    def resume_writing(self) -> None:  # noqa: D102
-        self._write_paused = False
-        self._set_writable()
+            self._on_end(self)
 
     # Receiving.
 
     def _take_in(self, nbytes: int, events: list[Any] | None = None) -> None:
         """Go on after a read of `nbytes` bytes that was not the expected one event."""
+        if not nbytes:
+            assert self._stream is not None
+            self._stream.end_of_input()
+            return
         if self._junk is not None:
             return
         self._fresh = False
@@ -470,6 +529,23 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self._pause_reading(True)
         self._settle()
 
+    def _read_on(self) -> None:
+        """Receive what is there where it is not the beginning of a message that is awaited."""
+        try:
+            have = self._recv_into(self.room())
+        except OSError as error:
+            self._reading_failed(error)
+            return
+        self._take_in(have)
+
+    def _reading_failed(self, error: OSError | RlwireError) -> None:
+        """Go on after `recv_into` or the session's `receive_whole` raised `error`."""
+        if isinstance(error, RlwireError):
+            self._failed_whole(error)
+        elif not isinstance(error, (BlockingIOError, InterruptedError)):
+            assert self._stream is not None
+            self._stream.fail(error)
+
     def _settle(self) -> None:
         """Decide where the next bytes go."""
         reader = self._reader
@@ -478,6 +554,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             or self._ended
             or self._parting
             or self._opening
+            or self._sending
             or self._eof
             or reader.expecting
             or reader.partial[0]
@@ -631,12 +708,13 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def _reply_rest(self, buffers: Sequence[Buffer], sent: int) -> None:
         """Send an answer of which `sent` bytes are gone, and listen no more until all of it is."""
         try:
-            rest = self._write(_behind(buffers, sent))
+            rest = self._write(behind(buffers, sent))
         except ConnectionClosed:
             return  # connection_lost reports it
         if rest:
             self._pause_reading(True)
             self._sending = True
+            self._fresh = False
             self._flushing = self._loop.create_task(self._flush(rest))
             self._flushing.add_done_callback(self._flushed)
 
@@ -647,47 +725,32 @@ class AsyncConnection(asyncio.BufferedProtocol):
             return
         self._pause_reading(False)
         self._respond()
+        self._settle()
 
     def _pause_reading(self, pause: bool) -> None:
-        transport = self._transport
-        if transport is None or transport.is_closing() or pause == self._read_paused or self._eof:
-            return
-        self._read_paused = pause
-        if pause:
-            transport.pause_reading()
-        else:
-            transport.resume_reading()
+        stream = self._stream
+        if stream is not None and not self._eof and not stream.closing:
+            self._read_paused = pause
+            stream.listen(not pause)
 
     # Sending.
 
-    def _write(self, buffers: Sequence[Buffer]) -> list[Buffer]:
-        """Write what the system takes at once and return the rest."""
-        sock = self._sock
-        if sock is None:
-            assert self._transport is not None
-            self._transport.writelines(buffers)
-            return list(buffers) if self._write_paused else []
+    def _write(self, buffers: Sequence[Buffer], *, again: bool = False) -> list[Buffer]:
+        """Write what the system takes at once, or takes now, and return the rest."""
+        stream = self._stream
+        assert stream is not None
         try:
-            if len(buffers) == 1:
-                sent = sock.send(buffers[0])
-                if sent == len(buffers[0]):
-                    return []
-            else:
-                sent = sock.sendmsg(buffers[:_IOV_MAX])
-        except BlockingIOError:
-            return list(buffers)
+            return stream.rewrite(list(buffers)) if again else stream.write(buffers)
         except OSError as error:
             if not self._ended:
                 self._broken = True
                 self._ended = f"lost: {error}"
-            if self._transport is not None:
-                self._transport.abort()
+            stream.abort()
             raise self._end() from error
-        return _behind(buffers, sent)
 
     async def _finish(self, buffers: Sequence[Buffer], sent: int) -> None:
         """Send a message of which `sent` bytes are gone."""
-        rest = self._write(_behind(buffers, sent) if sent else buffers)
+        rest = self._write(behind(buffers, sent) if sent else buffers)
         if rest:
             await self._flush(rest)
             if self._talker is not None:
@@ -695,22 +758,15 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     async def _flush(self, rest: list[Buffer]) -> None:
         """Send the rest of a message as fast as the peer takes it, and what is posted meanwhile."""
+        stream = self._stream
+        assert stream is not None
         self._sending = True
-        waiting = None
+        self._fresh = False
         try:
+            stream.await_writable(True)
             while rest:
-                if self._sock is None:
-                    while self._write_paused:
-                        await self._wait_writable()
-                    rest = []
-                else:
-                    # The loop does not let us wait for its transports' descriptors: for a copy it
-                    # does.
-                    waiting = waiting or self._sock.dup()
-                    self._loop.add_writer(waiting, self._set_writable)
-                    await self._wait_writable()
-                    self._loop.remove_writer(waiting)
-                    rest = self._write(rest)
+                await self._wait_writable()
+                rest = self._write(rest, again=True)
                 if self._posted and not rest:
                     posted, self._posted, self._posted_size = self._posted, [], 0
                     rest = self._write(posted)
@@ -718,14 +774,12 @@ class AsyncConnection(asyncio.BufferedProtocol):
             # A message that was cut short (by a deadline, by cancelling the task) takes the
             # stream's message borders with it.
             self._ended = self._ended or "closed on this side inside a message"
-            if self._transport is not None:
-                self._transport.abort()
+            stream.abort()
             raise
         finally:
             self._sending = False
-            if waiting is not None:
-                self._loop.remove_writer(waiting)
-                waiting.close()
+            stream.await_writable(False)
+            self._settle()
 
     async def _wait_writable(self) -> None:
         if self._ended and self.closed:
@@ -735,10 +789,6 @@ class AsyncConnection(asyncio.BufferedProtocol):
             await self._writable
         finally:
             self._writable = None
-
-    def _set_writable(self) -> None:
-        if self._writable is not None and not self._writable.done():
-            self._writable.set_result(None)
 
     # What only sessions that speak by themselves need, and last words.
 
@@ -753,7 +803,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             kept = [event for event in events if event is not None]
             events.clear()
             events.extend(kept)
-        if self._sending or self._parting or self._transport is None:
+        if self._sending or self._parting or self._stream is None:
             return  # after the message that is under way
         buffers = talker.outgoing()
         rest = self._write(buffers) if buffers else []
@@ -768,6 +818,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         """Send the rest of a message in a task; as long as that takes, the peer is not heard."""
         self._pause_reading(True)
         self._sending = True
+        self._fresh = False
         self._talking = self._loop.create_task(self._flush(rest))
         self._talking.add_done_callback(self._talked)
 
@@ -779,18 +830,18 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def _say_last(self, buffers: Sequence[Buffer]) -> None:
         """Send last words and close; give the peer a moment to take them in."""
-        transport = self._transport
-        assert transport is not None
+        stream = self._stream
+        assert stream is not None
         self._ended = self._ended or "closed on this side"
         self._fresh = False
         clean, self._parting = self._parting, self._talker is not None
         self._deaf = self._talker is not None or self._deaf
         if buffers and not self._sending:
-            transport.write(b"".join(buffers))
+            stream.write_last(b"".join(buffers))
         if self._talker is not None and clean:
             self._wind_up(self._talker)
             return
-        if not buffers or self._sending or not transport.can_write_eof():
+        if not buffers or self._sending or not stream.half_closes:
             self._deaf = True
             self._wake()
             self._hang_up()
@@ -798,21 +849,21 @@ class AsyncConnection(asyncio.BufferedProtocol):
         # Closing over bytes that were not read would reset the connection, and the peer might
         # never see our last message: read for a moment what still comes.
         self._junk = bytearray(65536)
-        transport.write_eof()
+        stream.write_eof()
         self._pause_reading(False)
-        self._loop.call_later(_LAST_WORDS, transport.abort)
+        self._loop.call_later(_LAST_WORDS, stream.abort)
 
     def _part(self, talker: TalkingSession) -> bool:
         """Say farewell; returns whether the peer's is awaited."""
-        transport = self._transport
-        if transport is None or transport.is_closing() or self._sending or self._eof:
+        stream = self._stream
+        if stream is None or stream.closing or self._sending or self._eof:
             return False
         buffers = talker.farewell(self._ending)
         if not buffers:
             return False
-        transport.write(b"".join(buffers))
+        stream.write_last(b"".join(buffers))
         self._pause_reading(False)
-        self._loop.call_later(_LAST_WORDS, transport.abort)
+        self._loop.call_later(_LAST_WORDS, stream.abort)
         self._await_farewell()
         return True
 
@@ -830,19 +881,19 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def _wind_up(self, talker: TalkingSession) -> None:
         """Both sides have said farewell: hang up, or wait a moment until the peer does."""
-        assert self._transport is not None
+        assert self._stream is not None
         if talker.hangs_up:
             self._hang_up()
             return
         self._junk = bytearray(65536)
         self._pause_reading(False)
-        self._loop.call_later(_LAST_WORDS, self._transport.abort)
+        self._loop.call_later(_LAST_WORDS, self._stream.abort)
 
     def _hang_up(self) -> None:
-        if self._transport is not None:
+        if self._stream is not None:
             if self._sending:
-                self._transport.abort()
-            self._transport.close()
+                self._stream.abort()
+            self._stream.close()
 
     # Ends and times.
 
@@ -917,55 +968,3 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self._receiver.set_exception(error)
         if close:
             self.close()
-
-
-def _behind(buffers: Sequence[Buffer], sent: int) -> list[Buffer]:
-    """Return what is left of the buffers when `sent` bytes are gone."""
-    first = 0
-    while first < len(buffers) and sent >= len(buffers[first]):
-        sent -= len(buffers[first])
-        first += 1
-    rest = list(buffers[first:])
-    if sent:
-        rest[0] = memoryview(rest[0])[sent:]
-    return rest
-
-
-class Sweeper:
-    """One timer for the times of many connections.
-
-    It measures from its first look at a state, so a time is up to two sweeps longer than asked
-    for: a quarter, and two seconds at most.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, timeouts: Timeouts) -> None:
-        self._loop = loop
-        self._connections: set[AsyncConnection] = set()
-        times = [time for time in (timeouts.read, timeouts.write, timeouts.idle) if time]
-        self._tick = min(max(min(times) / 8, _FINEST), _COARSEST) if times else None
-        self._timer: asyncio.TimerHandle | None = None
-
-    def add(self, connection: AsyncConnection) -> None:
-        """Watch a connection; the timer runs while there is one."""
-        self._connections.add(connection)
-        due = connection.session.next_deadline()
-        if due is not None:
-            tick = min(max((due - self._loop.time()) / 8, _FINEST), _COARSEST)
-            self._tick = tick if self._tick is None else min(self._tick, tick)
-        if self._timer is None and self._tick is not None:
-            self._timer = self._loop.call_later(self._tick, self._sweep)
-
-    def discard(self, connection: AsyncConnection) -> None:
-        """Watch a connection no more."""
-        self._connections.discard(connection)
-        if not self._connections and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _sweep(self) -> None:
-        now = self._loop.time()
-        for connection in list(self._connections):
-            connection.sweep(now)
-        self._timer = None
-        if self._connections and self._tick is not None:
-            self._timer = self._loop.call_later(self._tick, self._sweep)

@@ -23,7 +23,7 @@ from rlwire.errors import (
     RemoteProtocolError,
 )
 from rlwire.transports.address import Address, AddressLike, parse
-from rlwire.transports.connection_asyncio import AsyncConnection, Responder, Sweeper
+from rlwire.transports.connection_asyncio import AsyncConnection, Responder
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.sockets import (
     Backoff,
@@ -38,6 +38,8 @@ from rlwire.transports.sockets import (
     prepare,
     unlink,
 )
+from rlwire.transports.stream_asyncio import open_stream
+from rlwire.transports.sweeper import Sweeper
 
 __all__ = [
     "AsyncConnection",
@@ -77,7 +79,7 @@ async def connect(
             left = max(0.001, until - loop.time())
             seconds = left if seconds is None else min(seconds, left)
         try:
-            connection, sweeper = await asyncio.wait_for(
+            connection = await asyncio.wait_for(
                 _attempt(where, session, timeouts, tls, server_hostname), seconds
             )
         except (OSError, asyncio.TimeoutError) as caught:
@@ -99,7 +101,7 @@ async def connect(
         connection.close()
         raise
     if not connection.closed:
-        sweeper.add(connection)
+        Sweeper.of(loop).add(connection, timeouts)
     return connection
 
 
@@ -109,7 +111,7 @@ async def _attempt(
     timeouts: Timeouts,
     tls: ssl.SSLContext | None,
     server_hostname: str | None,
-) -> tuple[AsyncConnection, Sweeper]:
+) -> AsyncConnection:
     loop = asyncio.get_running_loop()
     failure = OSError(f"{where} has no address")
     for family, sockaddr in await loop.run_in_executor(None, where.resolve):
@@ -119,7 +121,13 @@ async def _attempt(
             await loop.sock_connect(sock, sockaddr)
             check_not_self(sock)
             prepare(sock)
-            return await _wrap(where, sock, session, timeouts, tls, server_hostname)
+            connection = AsyncConnection(
+                session, str(where), timeouts, on_end=Sweeper.of(loop).discard
+            )
+            await open_stream(
+                connection, sock, tls=tls, server_hostname=server_hostname or where.host
+            )
+            return connection
         except OSError as error:
             sock.close()
             failure = error
@@ -127,31 +135,6 @@ async def _attempt(
             sock.close()
             raise
     raise failure
-
-
-async def _wrap(
-    where: Address,
-    sock: socket.socket,
-    session: StreamSession,
-    timeouts: Timeouts,
-    tls: ssl.SSLContext | None,
-    server_hostname: str | None,
-) -> tuple[AsyncConnection, Sweeper]:
-    loop = asyncio.get_running_loop()
-    sweeper = Sweeper(loop, timeouts)
-    connection = AsyncConnection(
-        session,
-        str(where),
-        timeouts,
-        sock=None if tls else sock,
-        on_end=lambda: sweeper.discard(connection),
-    )
-    options: dict[str, Any] = {"sock": sock}
-    if tls is not None:
-        options.update(ssl=tls, server_hostname=server_hostname or where.host)
-    create = loop.create_unix_connection if where.path else loop.create_connection
-    await create(lambda: connection, **options)
-    return connection, sweeper
 
 
 class AsyncServer:
@@ -200,7 +183,6 @@ class AsyncServer:
         self._listener, self._owns_listener = adopt(listener, backlog)
         self._address = local_address(self._listener)
         self._open: dict[asyncio.Task[None], AsyncConnection | None] = {}
-        self._sweeper: Sweeper | None = None
         self._acceptor: asyncio.Task[None] | None = None
         self._stopped: asyncio.Event | None = None
 
@@ -231,7 +213,6 @@ class AsyncServer:
             raise RuntimeError("a server starts once; make a new one")
         loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
-        self._sweeper = Sweeper(loop, self._timeouts)
         self._acceptor = loop.create_task(self._accept(loop))
         logger.info("listening on %s", self._address)
         return self
@@ -302,7 +283,7 @@ class AsyncServer:
             if len(self._open) >= self._max_connections:
                 self._turn_away(sock, peer)
                 continue
-            task = loop.create_task(self._serve(loop, sock, peer))
+            task = loop.create_task(self._serve(sock, peer))
             self._open[task] = None
             task.add_done_callback(self._open.pop)
 
@@ -314,9 +295,9 @@ class AsyncServer:
                 with contextlib.suppress(OSError):
                     sock.send(b"".join(self._make_session().refuse(error)))
 
-    async def _serve(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, peer: str) -> None:
+    async def _serve(self, sock: socket.socket, peer: str) -> None:
         try:
-            connection = await self._adopt(loop, sock, peer)
+            connection = await self._adopt(sock, peer)
         except (OSError, asyncio.TimeoutError) as error:
             # Some systems refuse socket options once the peer has hung up; or TLS failed.
             logger.warning(
@@ -327,13 +308,12 @@ class AsyncServer:
         except BaseException:
             sock.close()
             raise
-        assert self._sweeper is not None
-        task = asyncio.current_task()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         self._open[task] = connection
         try:
             await connection.open(self._timeouts.connect)
-            self._sweeper.add(connection)
+            Sweeper.of(loop).add(connection, self._timeouts)
             logger.debug("%s: connected", peer)
             if self._make_responder is not None:
                 connection.serve(self._make_responder(connection))
@@ -356,20 +336,13 @@ class AsyncServer:
         finally:
             connection.close_soon()
             await connection.wait_closed()
-            self._sweeper.discard(connection)
+            Sweeper.of(loop).discard(connection)
 
-    async def _adopt(
-        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, peer: str
-    ) -> AsyncConnection:
+    async def _adopt(self, sock: socket.socket, peer: str) -> AsyncConnection:
         sock.setblocking(False)
         prepare(sock)
-        connection = AsyncConnection(
-            self._make_session(), peer, self._timeouts, sock=None if self._tls else sock
-        )
-        options: dict[str, Any] = {}
-        if self._tls is not None:
-            options.update(ssl=self._tls, ssl_handshake_timeout=self._timeouts.connect)
-        await loop.connect_accepted_socket(lambda: connection, sock, **options)
+        connection = AsyncConnection(self._make_session(), peer, self._timeouts)
+        await open_stream(connection, sock, tls=self._tls, handshake_timeout=self._timeouts.connect)
         return connection
 
 

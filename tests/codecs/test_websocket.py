@@ -26,7 +26,7 @@ from rlwire.codecs.websocket import (
     encode_close,
     mask,
 )
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, LocalProtocolError
 from rlwire.limits import Limits
 
 SIZES = [0, 1, 7, 8, 9, 125, 126, 127, 4096, 4097, 65535, 65536, 70000]
@@ -359,3 +359,52 @@ def test_masks_have_four_bytes() -> None:
 
 def test_everything_is_listed() -> None:
     assert all(hasattr(websocket, name) for name in websocket.__all__)
+
+
+@pytest.mark.parametrize("client", [True, False])
+@pytest.mark.parametrize("kind", ["any", "binary", "text"])
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536, 16_384, 16_385])
+def test_bytes_are_written_as_any_buffer(client: bool, kind: Any, size: int) -> None:
+    """Small bytes and ASCII texts have a way of their own."""
+    near, far = websocket.Framer(client, kind), websocket.Framer(not client, kind)
+    body = (b"ab\x00~" * (size // 4 + 1))[:size]
+    for message in (body, bytearray(body), memoryview(body), [body[:1], body[1:]]):
+        data = b"".join(near.message(message))
+        opcode, final, payload = far.take(bytearray(data))
+        assert (bytes(payload), final) == (body, True)
+        assert opcode == (websocket.TEXT if kind == "text" else websocket.BINARY)
+        assert far.frame_size(data, 0, len(data)) == len(data)
+    if kind != "binary":
+        data = b"".join(near.message(body.decode()))
+        opcode, final, payload = far.take(bytearray(data))
+        assert (opcode, final, bytes(payload)) == (websocket.TEXT, True, body)
+
+
+def test_limits_of_small_messages() -> None:
+    framer = websocket.Framer(False, limits=Limits(message=10))
+    for message in (b"x" * 11, "x" * 11):
+        with pytest.raises(LimitExceeded) as caught:
+            framer.message(message)
+        assert caught.value.limit == "message"
+    assert framer.message(b"x" * 10) == [b"\x82\x0a" + b"x" * 10]
+    assert framer.message("x" * 10) == [b"\x81\x0a" + b"x" * 10]
+
+
+def test_a_framer_is_switched_on_and_off() -> None:
+    framer = websocket.Framer(True)
+    data = b"\x82\x02hi"
+    assert not framer.heard
+    assert framer.events(data, 3) is None
+    assert not framer.heard
+    assert framer.events(data, 4) == [b"hi"]
+    assert framer.heard
+    framer.listening = framer.heard = False
+    assert framer.events(data, 4) is None
+    assert framer.whole(data, 4) is None
+    assert not framer.heard
+    framer.mute = "not now"
+    with pytest.raises(LocalProtocolError, match="not now"):
+        framer.send(b"x")
+    assert framer.message(b"x")
+    framer.mute = None
+    assert len(framer.send(b"x")) == 1

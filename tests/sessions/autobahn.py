@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from rlwire.errors import RlwireError
 from rlwire.sessions.websocket import Client, Messages, Server
@@ -65,8 +66,9 @@ def drive(agent: str, blocking: bool) -> None:
     """Take all cases as a client."""
     with tcp.connect(("127.0.0.1", FUZZER), session_for("/getCaseCount")) as peer:
         count = int(peer.receive())
-    paths = [f"/runCase?case={number + 1}&agent={agent}" for number in range(count)]
-    for path in [*paths, f"/updateReports?agent={agent}"]:
+    name = quote(agent)
+    paths = [f"/runCase?case={number + 1}&agent={name}" for number in range(count)]
+    for path in [*paths, f"/updateReports?agent={name}"]:
         try:
             if blocking:
                 ask(path)

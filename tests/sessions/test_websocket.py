@@ -172,6 +172,69 @@ def test_what_comes_while_closing_is_let_be() -> None:
     assert server.outgoing() == []
 
 
+@pytest.mark.parametrize("feed", ["whole", "bytes"])
+def test_a_message_that_crosses_the_peers_close(feed: Any) -> None:
+    near, far, one, two = both(feed)
+    far.close()  # its close frame is under way
+    (data,) = one.send("crossing")
+    assert two.receive(data) == []
+    with pytest.raises(Closed):
+        one.receive(b"\x88\x02\x03\xe8")
+    with pytest.raises(LocalProtocolError, match="closed"):
+        one.send("too late")
+    with pytest.raises(Closed):
+        two.receive(one.outgoing()[0])
+    assert two.closed
+    assert near.session is one
+
+
+def test_shortcuts_do_the_same() -> None:
+    """What transports call for each message, compiled where there is no inner session."""
+    for inner in (None, Words()):
+        server, client = opened(inner)
+        send, receive_whole = server.shortcuts()
+        assert send(b"HI" if inner is None else "HI") == server.send(
+            b"HI" if inner is None else "HI"
+        )
+        (data,) = client.send(b"HI")
+        assert receive_whole(data, len(data)) == server.receive_whole(data, len(data))
+        assert receive_whole(data, len(data) - 1) is None
+        # Not between the fragments of a message, nor once it is closing.
+        first = frames.Framer(True).frame(frames.BINARY, b"A", fin=False)
+        assert server.receive(first) == []
+        assert receive_whole(data, len(data)) is None
+        last = frames.Framer(True).frame(frames.CONTINUATION, b"B")
+        assert len(server.receive(last)) == 1
+        assert receive_whole(data, len(data)) is not None
+        server.farewell()
+        assert receive_whole(data, len(data)) is None
+        with pytest.raises(LocalProtocolError, match="closing"):
+            send("HI")
+
+
+@pytest.mark.parametrize("cut", [1, 3, 4, 6])
+@pytest.mark.parametrize("kind", ["any", "text"])
+def test_a_text_that_fails_in_the_middle_of_a_frame(kind: Any, cut: int) -> None:
+    """Good characters before and behind do not help, however the message is cut."""
+    framer = frames.Framer(True)
+    text = "ü€𝄞".encode()[:6] + b"\xff" + b"good"  # the last character ends too soon
+    server, _ = opened(kind=kind)
+    data = framer.frame(frames.TEXT, text)
+    assert server.receive_whole(data, len(data)) is None
+    with pytest.raises(frames.NotText):
+        server.receive(data)
+    assert server.closed
+    assert server.outgoing()[0][2:4] == (1007).to_bytes(2, "big")
+    # In fragments it is refused in the frame that has the wrong byte, not at the end.
+    server, _ = opened(kind=kind)
+    assert server.receive(framer.frame(frames.TEXT, text[:cut], fin=False)) == []
+    with pytest.raises(frames.NotText) as caught:
+        server.receive(framer.frame(frames.CONTINUATION, text[cut:], fin=False))
+    assert caught.value.offset == 6 - cut
+    assert server.closed
+    assert server.outgoing()[0][2:4] == (1007).to_bytes(2, "big")
+
+
 # The handshake.
 
 

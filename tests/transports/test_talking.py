@@ -121,7 +121,9 @@ def threads_server(make: Any, options: dict[str, Any]) -> Iterator[Any]:
 
 
 @contextmanager
-def loop_server(make: Any, options: dict[str, Any], kind: str) -> Iterator[Any]:
+def loop_server(
+    make: Any, options: dict[str, Any], kind: str, responder: Any = lambda peer: Echo()
+) -> Iterator[Any]:
     started: Any = threading.Event()
     box: dict[str, Any] = {}
 
@@ -129,7 +131,7 @@ def loop_server(make: Any, options: dict[str, Any], kind: str) -> Iterator[Any]:
         box["stop"] = stop = asyncio.Event()
         box["loop"] = asyncio.get_running_loop()
         async with await tcp_asyncio.serve(
-            "127.0.0.1:0", make, make_responder=lambda peer: Echo(), **options
+            "127.0.0.1:0", make, make_responder=responder, **options
         ) as server:
             box["address"] = server.address
             started.set()
@@ -311,6 +313,62 @@ def test_the_peers_close_is_an_exception() -> None:
                     await peer.exchange("a")
 
         asyncio.run(main())
+
+
+@pytest.mark.parametrize("server_kind", SERVERS)
+@pytest.mark.parametrize("client_kind", ["blocking", "asyncio", "uvloop"])
+def test_messages_that_cross_the_peers_close(server_kind: str, client_kind: str) -> None:
+    """Who closes takes in what was under way, so that its close frame is not lost to a reset."""
+
+    class Leave(Echo):
+        def __init__(self, peer: Any) -> None:
+            self.peer = peer
+
+        def answer(self, event: Any) -> Any:
+            if event == "go":
+                asyncio.get_running_loop().call_soon(self.peer.close)
+            return event
+
+    def handle(peer: Any) -> None:
+        assert peer.receive() == "go"
+        peer.send("go")
+
+    @contextmanager
+    def server() -> Iterator[Any]:
+        if server_kind == "threads":
+            with tcp.Server("127.0.0.1:0", lambda: Server(Messages()), handle) as running:
+                yield running.address
+        else:
+            with loop_server(lambda: Server(Messages()), {}, server_kind, Leave) as address:
+                yield address
+
+    def blocking(address: Any) -> None:
+        with tcp.connect(address, client()) as peer:
+            assert peer.exchange("go") == "go"
+            for _ in range(50):
+                peer.send(bytes(1000))
+            while True:
+                peer.receive()
+
+    async def waiting(address: Any) -> None:
+        async with await tcp_asyncio.connect(address, client()) as peer:
+            assert await peer.exchange("go") == "go"
+            for _ in range(50):
+                await peer.send(bytes(1000))
+            while True:
+                await peer.receive()
+
+    def go(address: Any) -> None:
+        if client_kind == "blocking":
+            blocking(address)
+        elif client_kind == "asyncio":
+            asyncio.run(waiting(address))
+        else:
+            pytest.importorskip("uvloop").run(waiting(address))
+
+    with server() as address, pytest.raises(Closed) as caught:
+        go(address)
+    assert caught.value.code == 1000
 
 
 def test_a_server_that_stops_says_so(request: pytest.FixtureRequest) -> None:

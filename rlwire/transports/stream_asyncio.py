@@ -1,0 +1,415 @@
+"""The bytes below an asyncio connection: a socket of our own, or one of asyncio's transports.
+
+A `SocketStream` asks the loop only when its socket can be read or written, and calls the socket
+itself: asyncio's transports put five Python calls between the loop and what they feed. TLS needs
+one of those all the same, as does a loop without readers (Windows' proactors); a `TransportStream`
+makes it look like such a socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Protocol, cast
+
+from rlwire.transports.interface import Buffer
+
+__all__ = ["SocketStream", "Stream", "StreamOwner", "TransportStream", "behind", "open_stream"]
+
+_IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
+
+
+class StreamOwner(Protocol):
+    """What a stream tells, and to whom."""
+
+    def on_stream(self, stream: Stream) -> None:
+        """Take the stream, which has just begun."""
+
+    def on_readable(self) -> None:
+        """What is called unless the owner sets the stream's `readable`."""
+
+    def on_writable(self) -> None:
+        """Go on: what `write` left may go now."""
+
+    def on_eof(self) -> bool:
+        """Take note that the peer sends no more; returns whether to go on writing."""
+
+    def on_lost(self, error: Exception | None) -> None:
+        """Take note that the stream is gone; None if it was closed on this side or by the peer."""
+
+    def room(self) -> bytearray | memoryview:
+        """Return where the next bytes belong: what `recv_into` will be called with."""
+
+
+class Stream(Protocol):
+    """What a connection asks of the bytes below it.
+
+    Attributes:
+        readable: what is called, from the next `listen` on, when `recv_into` has something: bytes,
+            or the end, or nothing after all.
+        recv_into: receives into a buffer; 0 when nothing more comes, and OSError, `BlockingIOError`
+            among them, as a socket's.
+        send: a non-blocking socket's; None if only `write` is to be used.
+        closing: whether `close` or `abort` was called, or the stream is gone.
+        half_closes: whether the peer may still be written to when it sends no more.
+    """
+
+    readable: Callable[[], None]
+    half_closes: bool
+
+    @property
+    def recv_into(self) -> Callable[[bytearray | memoryview], int]:
+        """Return what receives."""
+
+    @property
+    def send(self) -> Callable[[Buffer], int] | None:
+        """Return what sends, if there is such."""
+
+    @property
+    def closing(self) -> bool:
+        """Whether it is closed, or will be."""
+
+    def listen(self, wanted: bool) -> None:
+        """Have `readable` called when there is something, or no longer."""
+
+    def end_of_input(self) -> None:
+        """Take note that `recv_into` returned 0."""
+
+    def fail(self, error: OSError) -> None:
+        """Take note that a call raised `error`: the stream is gone."""
+
+    def write(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        """Write what the system takes at once and return the rest; `rewrite` goes on.
+
+        Raises:
+            OSError: the connection is gone.
+        """
+
+    def rewrite(self, rest: list[Buffer]) -> list[Buffer]:
+        """Go on with what `write` or `rewrite` returned, after `on_writable`."""
+
+    def await_writable(self, wanted: bool) -> None:
+        """Have `on_writable` called when more can be written, or no longer."""
+
+    def write_last(self, data: bytes) -> None:
+        """Write last words; `close` and `write_eof` wait for them. Nothing follows but these."""
+
+    def write_eof(self) -> bool:
+        """Tell the peer that nothing more comes; returns False if that is not possible."""
+
+    def close(self) -> None:
+        """Close after what `write_last` was given; `on_lost` follows, later."""
+
+    def abort(self) -> None:
+        """Close at once; `on_lost` follows, later."""
+
+
+class SocketStream:
+    """A non-blocking socket and the loop's readers and writers.
+
+    Raises:
+        NotImplementedError: the loop has none.
+    """
+
+    half_closes = True
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, owner: StreamOwner
+    ) -> None:
+        self._loop = loop
+        self._sock = sock
+        self._owner = owner
+        self.readable = owner.on_readable
+        self.recv_into: Callable[[bytearray | memoryview], int] = sock.recv_into
+        self.send: Callable[[Buffer], int] | None = sock.send
+        self._send = sock.send
+        # Windows has no sendmsg.
+        self._sendmsg = getattr(sock, "sendmsg", None)
+        self._last = b""  # words that are still to be sent
+        self._listening = self._eof = self._closing = self._gone = False
+        self._eof_due = False
+        self.listen(True)
+        owner.on_stream(self)
+
+    @property
+    def closing(self) -> bool:
+        """Whether it is closed, or will be."""
+        return self._closing
+
+    def listen(self, wanted: bool) -> None:
+        """See `Stream.listen`."""
+        if wanted == self._listening or self._eof or self._closing:
+            return
+        self._listening = wanted
+        if wanted:
+            self._loop.add_reader(self._sock, self.readable)
+        else:
+            self._loop.remove_reader(self._sock)
+
+    def end_of_input(self) -> None:
+        """See `Stream.end_of_input`."""
+        self.listen(False)
+        self._eof = True
+        if not self._owner.on_eof():
+            self.close()
+
+    def fail(self, error: OSError) -> None:
+        """See `Stream.fail`."""
+        self._stop(error)
+
+    def write(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        """See `Stream.write`."""
+        try:
+            if len(buffers) == 1 or self._sendmsg is None:
+                sent = self._send(buffers[0])
+                if sent == len(buffers[0]) and len(buffers) == 1:
+                    return []
+            else:
+                sent = self._sendmsg(buffers[:_IOV_MAX])
+        except BlockingIOError:
+            return list(buffers)
+        return behind(buffers, sent)
+
+    rewrite = write
+
+    def await_writable(self, wanted: bool) -> None:
+        """See `Stream.await_writable`."""
+        if self._gone:
+            return
+        if wanted:
+            self._loop.add_writer(self._sock, self._owner.on_writable)
+        else:
+            self._loop.remove_writer(self._sock)
+
+    def write_last(self, data: bytes) -> None:
+        """See `Stream.write_last`."""
+        if self._closing:
+            return
+        self._last += data
+        self._loop.add_writer(self._sock, self._go_on)
+        self._go_on()
+
+    def write_eof(self) -> bool:
+        """See `Stream.write_eof`."""
+        self._eof_due = True
+        if not self._last:
+            self._go_on()
+        return True
+
+    def close(self) -> None:
+        """See `Stream.close`."""
+        if self._closing:
+            return
+        self.listen(False)
+        self._closing = True
+        if not self._last:
+            self._stop(None)
+
+    def abort(self) -> None:
+        """See `Stream.abort`."""
+        self._stop(None)
+
+    def _go_on(self) -> None:
+        """Send more of the last words; then do what waits for them."""
+        try:
+            if self._last:
+                self._last = self._last[self._send(self._last) :]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._stop(error)
+            return
+        if self._last:
+            return
+        self._loop.remove_writer(self._sock)
+        if self._eof_due:
+            self._eof_due = False
+            with contextlib.suppress(OSError):  # the peer was faster
+                self._sock.shutdown(socket.SHUT_WR)
+        if self._closing:
+            self._stop(None)
+
+    def _stop(self, error: OSError | None) -> None:
+        if self._gone:
+            return
+        self.listen(False)
+        self._closing = self._gone = True
+        self._last = b""
+        self._loop.remove_writer(self._sock)
+        self._sock.close()
+        # Not now: whoever called is in the middle of something.
+        self._loop.call_soon(self._end, error)
+
+    def _end(self, error: OSError | None) -> None:
+        owner = self._owner
+        # Stream and owner point at each other; only so are they freed as soon as nobody needs them.
+        del self._owner, self.readable
+        owner.on_lost(error)
+
+
+class TransportStream(asyncio.BufferedProtocol):
+    """A transport of asyncio's, which receives into the owner's buffers and may encrypt."""
+
+    send: None = None
+
+    def __init__(self, owner: StreamOwner, *, half_closes: bool) -> None:
+        self._owner = owner
+        self.readable = owner.on_readable
+        self._transport: asyncio.Transport
+        self._count = 0
+        self._full = False
+        self._listening = True
+        self.half_closes = half_closes
+
+    @property
+    def closing(self) -> bool:
+        """Whether it is closed, or will be."""
+        return self._transport.is_closing()
+
+    def recv_into(self, buffer: bytearray | memoryview) -> int:
+        """Return how many bytes the loop has put into the owner's `room`."""
+        count, self._count = self._count, 0
+        if not count:
+            raise BlockingIOError
+        return count
+
+    def listen(self, wanted: bool) -> None:
+        """See `Stream.listen`."""
+        if wanted == self._listening or self._transport.is_closing():
+            return
+        self._listening = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def end_of_input(self) -> None:
+        """Do nothing: the transport says so by itself."""
+
+    def fail(self, error: OSError) -> None:
+        """Close at once."""
+        self._transport.abort()
+
+    def write(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        """Give all to the transport; what is returned is only waited for."""
+        if self.half_closes:
+            # Some Pythons' socket transports forget flow control in `writelines`; proactors' join.
+            self._transport.write(b"".join(buffers))
+        else:
+            self._transport.writelines(buffers)
+        return self.rewrite(list(buffers))
+
+    def rewrite(self, rest: list[Buffer]) -> list[Buffer]:
+        """Return `rest` while the transport holds some of it."""
+        return rest if self._full else []
+
+    def await_writable(self, wanted: bool) -> None:
+        """Do nothing: the transport says so by itself."""
+
+    def write_last(self, data: bytes) -> None:
+        """See `Stream.write_last`."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def write_eof(self) -> bool:
+        """See `Stream.write_eof`."""
+        if not self._transport.can_write_eof():
+            return False
+        self._transport.write_eof()
+        return True
+
+    def close(self) -> None:
+        """See `Stream.close`."""
+        self._transport.close()
+
+    def abort(self) -> None:
+        """See `Stream.abort`."""
+        self._transport.abort()
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
+        # No isinstance: uvloop's transports do not derive from asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+        # Writing then ends only when the loop no longer holds a view of the caller's array. Not
+        # 0: asyncio's TLS pauses from `high` bytes on, so it would pause for nothing.
+        self._transport.set_write_buffer_limits(high=1, low=0)
+        self._owner.on_stream(self)
+
+    def get_buffer(self, sizehint: int) -> bytearray | memoryview:  # noqa: D102
+        return self._owner.room()
+
+    def buffer_updated(self, nbytes: int) -> None:  # noqa: D102
+        self._count = nbytes
+        self.readable()
+
+    def eof_received(self) -> bool:  # noqa: D102
+        return self._owner.on_eof() and self.half_closes
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: D102
+        owner = self._owner
+        del self._owner, self.readable  # as in `SocketStream`
+        self._transport.close()  # TLS's of Python 3.10 warns if nobody has
+        owner.on_lost(error)
+
+    def pause_writing(self) -> None:  # noqa: D102
+        self._full = True
+
+    def resume_writing(self) -> None:  # noqa: D102
+        self._full = False
+        self._owner.on_writable()
+
+
+async def open_stream(
+    owner: StreamOwner,
+    sock: socket.socket,
+    *,
+    tls: ssl.SSLContext | None = None,
+    server_hostname: str | None = None,
+    handshake_timeout: float | None = None,
+) -> None:
+    """Make the stream of a connected, non-blocking socket, and give it to its owner.
+
+    Args:
+        owner: whom it feeds.
+        sock: belongs to the stream from now on, unless an error is raised.
+        tls: what to encrypt with; None for no encryption.
+        server_hostname: the name to find in the server's certificate; None on a server.
+        handshake_timeout: seconds for TLS's handshake on a server.
+
+    Raises:
+        OSError: TLS failed; `ssl.SSLError` is one.
+    """
+    loop = asyncio.get_running_loop()
+    if tls is None:
+        with contextlib.suppress(NotImplementedError):
+            SocketStream(loop, sock, owner)
+            return
+
+    def make() -> TransportStream:
+        return TransportStream(owner, half_closes=tls is None)
+
+    if tls is None or server_hostname is None:
+        await loop.connect_accepted_socket(
+            make, sock, ssl=tls, ssl_handshake_timeout=handshake_timeout if tls else None
+        )
+    elif sock.family == getattr(socket, "AF_UNIX", None):
+        await loop.create_unix_connection(make, sock=sock, ssl=tls, server_hostname=server_hostname)
+    else:
+        await loop.create_connection(make, sock=sock, ssl=tls, server_hostname=server_hostname)
+
+
+def behind(buffers: Sequence[Buffer], sent: int) -> list[Buffer]:
+    """Return what is left of the buffers when `sent` bytes are gone."""
+    first = 0
+    while first < len(buffers) and sent >= len(buffers[first]):
+        sent -= len(buffers[first])
+        first += 1
+    rest = list(buffers[first:])
+    if sent:
+        rest[0] = memoryview(rest[0])[sent:]
+    return rest

@@ -1,0 +1,238 @@
+"""`AsyncConnection.post`: one event without waiting, for whoever tells many at once."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from rlwire.codecs import websocket as frames
+from rlwire.errors import ConnectionClosed, EncodeError, LimitExceeded, LocalProtocolError
+from rlwire.limits import Limits
+from rlwire.sessions.websocket import Client, Messages, Server
+from rlwire.transports import sockets, stream_asyncio, tcp_asyncio
+from rlwire.transports.sockets import Timeouts
+from rlwire.transports.tcp_asyncio import AsyncConnection
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+BIG = 2**18
+
+
+@pytest.fixture(params=["asyncio", "uvloop", "no readers"])
+def run(request: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
+    if request.param == "uvloop":
+        return pytest.importorskip("uvloop").run  # type: ignore[no-any-return]
+    if request.param == "no readers":
+
+        def fail(*_: Any) -> Any:
+            raise NotImplementedError
+
+        monkeypatch.setattr(stream_asyncio, "SocketStream", fail)
+    return asyncio.run
+
+
+async def with_peer(
+    blobs: Any,
+    use: Callable[[AsyncConnection, socket.socket], Awaitable[None]],
+    timeouts: Timeouts | None = None,
+) -> None:
+    """Call `use` with a connection and its peer, a plain socket."""
+    with sockets.listen("127.0.0.1:0") as listener:
+        connection = await tcp_asyncio.connect(
+            sockets.local_address(listener), blobs(), timeouts=timeouts
+        )
+        peer, _ = listener.accept()
+        with peer:
+            peer.setblocking(False)
+            await asyncio.wait_for(use(connection, peer), 20)
+            connection.close()
+            await connection.wait_closed()
+
+
+async def exactly(peer: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        more = await asyncio.get_running_loop().sock_recv(peer, size - len(data))
+        assert more
+        data += more
+    return bytes(data)
+
+
+def test_it_is_sent_before_the_call_returns(run: Run, blobs: Any) -> None:
+    async def use(connection: AsyncConnection, peer: socket.socket) -> None:
+        for word in (b"one", b"two"):
+            connection.post(word)
+        assert await exactly(peer, 46) == blobs.frame(b"one") + blobs.frame(b"two")
+
+    run(with_peer(blobs, use))
+
+
+def test_what_is_not_taken_at_once_waits_in_order(run: Run, blobs: Any) -> None:
+    async def use(connection: AsyncConnection, peer: socket.socket) -> None:
+        want = b""
+
+        def fill() -> None:
+            nonlocal want
+            for i in range(256):
+                body = bytes([i]) * BIG
+                connection.post(body, backlog=3 * BIG)
+                want += blobs.frame(body)
+
+        with pytest.raises(LimitExceeded) as caught:
+            fill()
+        assert caught.value.limit == "backlog"
+        assert len(want) >= 4 * BIG
+        assert await exactly(peer, len(want)) == want
+        await asyncio.sleep(0.01)
+        connection.post(b"again")
+        assert await exactly(peer, 25) == blobs.frame(b"again")
+
+    run(with_peer(blobs, use))
+
+
+def test_behind_a_message_that_a_task_sends(run: Run, blobs: Any) -> None:
+    async def use(connection: AsyncConnection, peer: socket.socket) -> None:
+        sending = asyncio.create_task(connection.send(bytes(40 * BIG)))
+        await asyncio.sleep(0.01)
+        assert not sending.done()
+        connection.post(b"behind")
+        with pytest.raises(LocalProtocolError, match="sending"):
+            await connection.send(b"two tasks")
+        want = blobs.frame(bytes(40 * BIG)) + blobs.frame(b"behind")
+        assert await exactly(peer, len(want)) == want
+        await sending
+        await connection.send(b"next")
+        assert await exactly(peer, 24) == blobs.frame(b"next")
+
+    run(with_peer(blobs, use))
+
+
+def test_meanwhile_a_task_receives_but_only_afterwards(run: Run, blobs: Any) -> None:
+    """Whoever does not read is not listened to, so that it cannot make us say more."""
+
+    async def use(connection: AsyncConnection, peer: socket.socket) -> None:
+        receiving = asyncio.create_task(connection.receive())
+        await asyncio.sleep(0)
+        connection.post(bytes(40 * BIG))
+        await asyncio.get_running_loop().sock_sendall(peer, blobs.frame(b"hello"))
+        await asyncio.sleep(0.05)
+        assert not receiving.done()
+        await exactly(peer, 40 * BIG + 20)
+        assert await receiving == b"hello"
+        connection.post(b"there")
+        assert await exactly(peer, 25) == blobs.frame(b"there")
+
+    run(with_peer(blobs, use))
+
+
+def test_a_peer_that_never_reads_is_cut(
+    run: Run, blobs: Any, log: pytest.LogCaptureFixture
+) -> None:
+    async def use(connection: AsyncConnection, peer: socket.socket) -> None:
+        connection.post(bytes(40 * BIG))
+        await connection.wait_closed()
+        assert connection.broken or connection.closed
+        with pytest.raises(ConnectionClosed):
+            connection.post(b"more")
+        assert "within write=0.2 s" in log.text
+
+    run(with_peer(blobs, use, Timeouts(write=0.2)))
+
+
+def test_after_the_end(run: Run, blobs: Any) -> None:
+    async def use(connection: AsyncConnection, peer: socket.socket) -> None:
+        connection.close()
+        with pytest.raises(ConnectionClosed, match="this side"):
+            connection.post(b"late")
+        assert await asyncio.get_running_loop().sock_recv(peer, 1) == b""
+
+    run(with_peer(blobs, use))
+
+
+def test_a_peer_that_is_gone(run: Run, blobs: Any) -> None:
+    async def use(connection: AsyncConnection, peer: socket.socket) -> None:
+        peer.close()
+
+        async def go_on() -> None:
+            while True:
+                connection.post(bytes(BIG), backlog=1 << 30)
+                await asyncio.sleep(0.001)
+
+        with pytest.raises(ConnectionClosed):
+            await go_on()
+
+    run(with_peer(blobs, use))
+
+
+class Listening(Client):
+    """Takes note of the pongs."""
+
+    def receive(self, message: Any) -> list[Any]:
+        if message[0] == 0x80 | frames.PONG:
+            pongs.append(bytes(message[2:]))
+        return super().receive(message)
+
+
+pongs: list[bytes] = []
+
+
+def websocket(run: Run, use: Callable[[AsyncConnection, AsyncConnection], Any]) -> None:
+    """Call `use` with both ends of a WebSocket."""
+
+    async def main() -> None:
+        ends: list[AsyncConnection] = []
+        done = asyncio.Event()
+
+        async def handler(peer: AsyncConnection) -> None:
+            ends.append(peer)
+            await done.wait()
+
+        limits = Limits(message=2**20)
+        async with await tcp_asyncio.serve(
+            "127.0.0.1:0", lambda: Server(Messages(), limits=limits), handler
+        ) as server:
+            near = await tcp_asyncio.connect(server.address, Listening(Messages(), "ws://h/"))
+            while not ends:
+                await asyncio.sleep(0.001)
+            await asyncio.wait_for(use(near, ends[0]), 20)
+            done.set()
+            near.close()
+            await near.wait_closed()
+
+    run(main())
+
+
+def test_what_cannot_be_written_is_not_sent(run: Run) -> None:
+    async def use(near: AsyncConnection, far: AsyncConnection) -> None:
+        with pytest.raises(EncodeError):
+            far.post("\ud800")
+        with pytest.raises(LimitExceeded) as caught:
+            far.post(bytes(2**20 + 1))
+        assert caught.value.limit == "message"
+        far.post("good")
+        assert await near.receive() == "good"
+
+    websocket(run, use)
+
+
+def test_what_the_session_says_itself_comes_before(run: Run) -> None:
+    """A pong that is due goes out before what is posted later."""
+
+    async def use(near: AsyncConnection, far: AsyncConnection) -> None:
+        pongs.clear()
+        for i in range(60):
+            far.post(bytes([i]) * BIG, backlog=1 << 30)
+        assert far._sending
+        ping = frames.Framer(True).frame(frames.PING, b"?")
+        # As if it had come just before the peer was no longer listened to.
+        assert far.session.receive(ping) == []
+        far.post("last", backlog=1 << 30)
+        for i in range(60):
+            assert await near.receive() == bytes([i]) * BIG
+        assert await near.receive() == "last"
+        assert pongs == [b"?"]
+
+    websocket(run, use)
