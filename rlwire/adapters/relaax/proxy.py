@@ -19,10 +19,19 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast, get_args
 
-from rlwire.adapters.relaax.proxy_json import Arrays, Conversation, Reply, Request, Sid, arrays_of
+from rlwire.adapters.relaax.proxy_json import (
+    Arrays,
+    Conversation,
+    Reply,
+    Request,
+    Sid,
+    arrays_of,
+    floats_of_large,
+)
 from rlwire.adapters.serving import BackgroundServer, LoopThread
 from rlwire.errors import (
     ConnectionClosed,
+    DeadlineExceeded,
     EncodeError,
     LimitExceeded,
     LocalProtocolError,
@@ -95,7 +104,8 @@ class RLXProxy(BackgroundServer):
             browsers answer by themselves. None for never.
         ping_timeout: seconds that it has to answer.
         timeouts: of WebSockets.
-        rlx_timeouts: of RLX connections; its `idle` is how long an agent may take to answer.
+        rlx_timeouts: of RLX connections; its `idle` is how long an agent may take to answer, and
+            at most twice that long.
         tls: an SSL context for ``wss://``, or a callable that makes one.
         rlx_tls: an SSL context for an RLX server with TLS.
         limits: maxima for RLX messages.
@@ -217,6 +227,7 @@ class _Service:
     ) -> None:
         self.rlx_address = rlx_address
         self._rlx_timeouts = rlx_timeouts
+        self.patience = rlx_timeouts.idle or 0.0
         self._rlx_tls = rlx_tls
         self._limits = limits
         self._arrays = arrays
@@ -259,11 +270,10 @@ class _Page:
         self.connection = connection
         self.service = service
         self.waiting = 0  # bytes of the commands that have no answer yet
-        self._all_answered = asyncio.Event()
-        self._all_answered.set()
+        self._all_answered: asyncio.Future[None] | None = None  # while `serve` waits for it
         self._environments: dict[Sid, _Environment] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._speaking = asyncio.Lock()
+        self._speaking = asyncio.Lock()  # for whoever cannot send at once
 
     async def serve(self) -> None:
         """Take commands until the page is gone, then end all its environments."""
@@ -276,7 +286,9 @@ class _Page:
         except ConnectionClosed as error:
             if not (connection.closed or connection.broken):
                 # This side stops: what is under way may still be answered.
-                await self._all_answered.wait()
+                self._all_answered = asyncio.get_running_loop().create_future()
+                self.weigh(0)
+                await self._all_answered
             logger.info("%s: the page is gone: %s", connection.peer, error)
         finally:
             for environment in list(self._environments.values()):
@@ -310,7 +322,9 @@ class _Page:
                 await self._refuse(sid, str(error))
                 return
             environment = self._begin(sid)
-        environment.take(message, size)
+        refused = environment.take(message, size)
+        if refused is not None:
+            await environment.say(refused)
 
     def _begin(self, sid: Sid) -> _Environment:
         environment = self._environments[sid] = _Environment(self, sid)
@@ -322,10 +336,9 @@ class _Page:
     def weigh(self, size: int) -> None:
         """Note that a command of so many bytes waits, or, below 0, that it does no more."""
         self.waiting += size
-        if self.waiting:
-            self._all_answered.clear()
-        else:
-            self._all_answered.set()
+        answered = self._all_answered
+        if answered is not None and not self.waiting and not answered.done():
+            answered.set_result(None)
 
     def forget(self, environment: _Environment) -> None:
         """Let the sid be used for something new."""
@@ -334,10 +347,27 @@ class _Page:
 
     async def say(self, environment: _Environment, message: dict[str, Any]) -> None:
         """Answer an environment's oldest command, unless the page does not want it any more."""
+        if self._speaking.locked():
+            await self._say_in_turn(environment, message)
+            return
+        if environment.over:
+            return
+        try:
+            self.connection.post(Reply(environment.sid, message), backlog=0)
+        except RlwireError:
+            # The page does not read fast enough, or is gone, or this cannot be said.
+            await self._say_in_turn(environment, message)
+        else:
+            environment.answered()
+            self.service.counts.replies += 1
+
+    async def _say_in_turn(self, environment: _Environment, message: dict[str, Any]) -> None:
         async with self._speaking:
             if not environment.over:
-                environment.answered()
                 await self._send(environment.sid, message)
+            # Not before: as long as a command waits, the page's task asks nothing itself.
+            if not environment.over:
+                environment.answered()
 
     async def say_failed(self, environment: _Environment, text: str) -> None:
         """Answer all commands of an environment with an error."""
@@ -370,6 +400,10 @@ class _Page:
 class _Environment:
     """One sid of a page: its RLX connection, and the commands that wait for an answer.
 
+    The RLX server has been asked the oldest of `commands`. Its own task listens to the server all
+    the time, and the page's task asks if nothing else waits: what comes on one connection is
+    written to the other at once, and no task is woken up for it.
+
     It ends in one of two ways. `disconnect` is the page's wish, or the page is gone: nothing more
     is said. `fail` is all else: each command that waits, and none later, is answered with an error.
     """
@@ -380,27 +414,40 @@ class _Environment:
         self.over = False
         self.gone = asyncio.Event()
         self._page = page
+        self._service = page.service
         self._failure = ""
+        self._loop = asyncio.get_running_loop()
         self._connecting: asyncio.Task[AsyncConnection] | None = None
         self._rlx: AsyncConnection | None = None
-        self._awake: asyncio.Future[None] | None = None
+        self._asked_at = 0.0
+        self._wanted: asyncio.Future[None] | None = None  # after the server has hung up
 
     @property
     def failed(self) -> bool:
         """Whether it is about to end because something went wrong."""
         return bool(self._failure)
 
-    def take(self, message: dict[str, Any], size: int) -> None:
-        """Take a command of the page's."""
-        page, service = self._page, self._page.service
-        self.commands.append((message, size))
-        page.weigh(size)
-        if len(self.commands) > service.max_pending:
-            self.fail(f"{LimitExceeded('max_pending', service.max_pending, len(self.commands))}")
+    def take(self, message: dict[str, Any], size: int) -> dict[str, Any] | None:
+        """Take a command of the page's; returns an answer if there is one already."""
+        page, service, commands = self._page, self._service, self.commands
+        commands.append((message, size))
+        page.waiting += size
+        if len(commands) > service.max_pending:
+            self.fail(f"{LimitExceeded('max_pending', service.max_pending, len(commands))}")
         elif page.waiting > service.max_waiting:
             self.fail(f"the commands that wait take {page.waiting} bytes, too many")
-        else:
-            self._wake()
+        elif len(commands) == 1 and self._rlx is not None:
+            return self._ask(self._rlx)
+        return None
+
+    async def say(self, reply: dict[str, Any]) -> None:
+        """Answer the oldest command, and go on with the next one."""
+        await self._page.say(self, reply)
+        while self.commands and self._rlx is not None:
+            refused = self._ask(self._rlx)
+            if refused is None:
+                return
+            await self._page.say(self, refused)
 
     def answered(self) -> None:
         """Note that the oldest command has its answer."""
@@ -427,24 +474,20 @@ class _Environment:
             self._rlx.close()
         if self._connecting is not None:
             self._connecting.cancel()
-        self._wake()
+        self._want()
 
-    def _wake(self) -> None:
-        if self._awake is not None and not self._awake.done():
-            self._awake.set_result(None)
+    def _want(self) -> None:
+        if self._wanted is not None and not self._wanted.done():
+            self._wanted.set_result(None)
 
     async def run(self) -> None:
         """Serve it until its end."""
-        counts = self._page.service.counts
+        counts = self._service.counts
         counts.environments += 1
         try:
             await self._connect()
-            while not (self.over or self._failure):
-                if self.commands:
-                    await self._exchange()
-                else:
-                    self._awake = asyncio.get_running_loop().create_future()
-                    await self._awake
+            if self._rlx is not None:
+                await self._listen(self._rlx)
         except Exception:
             logger.exception("%s: sid %r failed", self._page.connection.peer, self.sid)
             self._failure = self._failure or "the proxy failed"
@@ -458,8 +501,7 @@ class _Environment:
                 await self._rlx.wait_closed()
 
     async def _connect(self) -> None:
-        service = self._page.service
-        self._connecting = asyncio.get_running_loop().create_task(service.connect())
+        self._connecting = self._loop.create_task(self._service.connect())
         try:
             self._rlx = await self._connecting
         except (RlwireError, OSError) as error:
@@ -472,31 +514,55 @@ class _Environment:
         if self.over or self._failure:
             self._interrupt()
 
-    async def _exchange(self) -> None:
-        """Have the oldest command answered."""
-        connection = self._rlx
-        assert connection is not None
+    def _ask(self, connection: AsyncConnection) -> dict[str, Any] | None:
+        """Send the oldest command; returns its answer if it cannot be sent."""
         try:
-            command = self._page.service.command(self.commands[0][0])
-            reply = await connection.exchange(command)
-        except (RlwireError, OSError, RecursionError) as error:
+            command = self._service.command(self.commands[0][0])
+            try:
+                connection.post(command)
+            except EncodeError:
+                connection.post(floats_of_large(command))
+        except ConnectionClosed:
+            self._want()  # `_listen` knows why
+        except (EncodeError, LimitExceeded, LocalProtocolError, RecursionError) as error:
+            # Nothing was sent, all else is as before.
+            self._service.counts.errors += 1
+            return _error(str(error))
+        self._asked_at = self._loop.time()
+        return None
+
+    async def _listen(self, connection: AsyncConnection) -> None:
+        """Pass the server's replies on until one side ends."""
+        session = cast(rlx.Client, connection.session)
+        if self.commands:
+            refused = self._ask(connection)
+            if refused is not None:
+                await self.say(refused)
+        while not (self.over or self._failure):
+            try:
+                reply = await connection.receive()
+            except (RlwireError, OSError) as error:
+                await self._not_answered(connection, error)
+                continue
             if self.over or self._failure:
                 return
-            if connection.closed or not isinstance(
-                error, (EncodeError, LimitExceeded, LocalProtocolError, RecursionError)
-            ):
-                self.fail(f"the connection to the RLX server is lost: {error}")
+            await self.say(reply)
+            if reply["response"] == "error" and session.state is State.NEW and not self.commands:
+                # No agent was made, and rlwire's server hangs up: the next init begins anew.
+                self.disconnect()
+
+    async def _not_answered(self, connection: AsyncConnection, error: Exception) -> None:
+        """Wait on if the server has not been asked for so long; or fail, if anybody minds."""
+        if isinstance(error, DeadlineExceeded) and not connection.closed:
+            patience = self._service.patience
+            if not self.commands or self._loop.time() - self._asked_at < patience:
                 return
-            # Nothing was sent, all else is as before.
-            self._page.service.counts.errors += 1
-            reply = _error(str(error))
-        if self._failure:
-            return
-        await self._page.say(self, reply)
-        session = cast(rlx.Client, connection.session)
-        if reply["response"] == "error" and session.state is State.NEW and not self.commands:
-            # No agent was made, and rlwire's server hangs up: the next init begins anew.
-            self.disconnect()
+        if not (self.over or self._failure or self.commands):
+            connection.close()
+            self._wanted = self._loop.create_future()
+            await self._wanted
+        if not (self.over or self._failure):
+            self.fail(f"the connection to the RLX server is lost: {error}")
 
 
 def _error(text: str) -> dict[str, Any]:

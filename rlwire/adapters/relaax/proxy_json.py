@@ -1,4 +1,4 @@
-"""JSON of RELAAX's proxy: texts to requests, replies to texts, lists of numbers to arrays.
+"""JSON of RELAAX's proxy: texts to requests, replies to texts, and JSON's numbers to RLX's.
 
 `Conversation` is the session inside a WebSocket's. Not here: what is done with a request
 (`rlwire.adapters.relaax.proxy`).
@@ -15,7 +15,16 @@ from rlwire.codecs import json_reader, json_writer
 from rlwire.errors import EncodeError, RemoteProtocolError, RlwireError
 from rlwire.limits import DEFAULT
 
-__all__ = ["SID", "Arrays", "Conversation", "Reply", "Request", "Sid", "arrays_of"]
+__all__ = [
+    "SID",
+    "Arrays",
+    "Conversation",
+    "Reply",
+    "Request",
+    "Sid",
+    "arrays_of",
+    "floats_of_large",
+]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Sid: TypeAlias = int | str
@@ -73,13 +82,14 @@ class Conversation:
             DecodeError, LimitExceeded: it is no JSON, or too deep.
             RemoteProtocolError: it is no object with a sid.
         """
-        value = json_reader.decode(message)
+        # Any integer is read, so that one which RLX cannot say is an error of its sid alone.
+        value = json_reader.decode(message, big_integers=True)
         if type(value) is not dict:
             raise self._refused(f"this is {_name(value)}")
         sid = value.pop("sid", None)
         # Not isinstance: True is an int to Python.
         if type(sid) is int:
-            known = -(2**63) <= sid < 2**63
+            known = _fits(sid)
         else:
             # isprintable also refuses half of a surrogate pair, which no reply could repeat.
             known = type(sid) is str and len(sid) <= SID and sid.isprintable()
@@ -139,6 +149,30 @@ def arrays_of(value: Any, dtype: Literal["float32", "float64"]) -> Any:
             return np.array(level, dtype).reshape(shape)
     except (OverflowError, FloatingPointError):
         raise EncodeError(f"a number is too large for {dtype}") from None
+
+
+def floats_of_large(value: Any) -> Any:
+    """Return `value` with floats in place of integers for which RLX has no type.
+
+    All numbers of JavaScript are doubles, and it writes 1e20 as ``100000000000000000000``.
+
+    Raises:
+        EncodeError: an integer is too large for a float, too.
+    """
+    if type(value) is dict:
+        return {key: floats_of_large(item) for key, item in value.items()}
+    if type(value) is list:
+        return [floats_of_large(item) for item in value]
+    if type(value) is not int or _fits(value):
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        raise EncodeError("an integer is too large for a double") from None
+
+
+def _fits(number: int) -> bool:
+    return -(2**63) <= number < 2**63
 
 
 def _name(value: Any) -> str:

@@ -6,8 +6,11 @@ import asyncio
 import contextlib
 import json
 import logging
+import signal
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from random import Random
@@ -18,9 +21,10 @@ import trustme
 
 from rlwire.adapters.relaax import AgentProxy, Metrics, ProxyStatistics, RLXProxy, RLXServer
 from rlwire.adapters.websocket import connect, connect_asyncio
+from rlwire.codecs import rlx
 from rlwire.codecs import websocket as frames
 from rlwire.errors import ConnectionClosed
-from rlwire.sessions import rlx
+from rlwire.sessions.rlx import Server
 from rlwire.sessions.websocket import Closed, Refused, basic_authorization
 from rlwire.transports import tcp
 from rlwire.transports.sockets import Timeouts
@@ -74,6 +78,35 @@ def boom(agent):
 
 RELEASE = threading.Event()
 
+# A server's process that sends half of an answer and dies.
+MORTAL = """
+import os, signal, threading
+from rlwire.codecs import rlx
+from rlwire.sessions.rlx import Server
+from rlwire.transports import tcp
+
+class Dying(Server):
+    __slots__ = ()
+    def send(self, event):
+        parts = super().send(event)
+        return [b"".join(parts)[:-3]] if event.get("data") == "die" else parts
+
+def handle(connection):
+    while True:
+        command = connection.receive()
+        if command["command"] == "init":
+            connection.send({"response": "ready"})
+        else:
+            connection.send({"response": "action", "data": command["state"]})
+            if command["state"] == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+
+def serve():
+    with tcp.Server("127.0.0.1:0", Dying, handle) as server:
+        print(server.address.port, flush=True)
+        threading.Event().wait(60)
+"""
+
 ACTIONS = {
     "array": lambda agent: np.arange(6, dtype=np.float32).reshape(2, 3) / 4,
     "nested": lambda agent: {"a": [np.array([1, 2]), None], "b": np.array(True)},
@@ -83,6 +116,7 @@ ACTIONS = {
     "exploit": lambda agent: agent.exploit,
     "wait": lambda agent: RELEASE.wait(30),
     "large": lambda agent: np.zeros(500_000, np.uint8),
+    "huge": lambda agent: np.zeros(4_000_000, np.uint8),  # as a text, more than sockets hold
 }
 
 
@@ -148,17 +182,12 @@ class Page:
         assert reply.pop("response") == "action", reply
         return reply.pop("data")
 
-    def outcome(self):
-        """The next response, or the close code.
-
-        A reader of JSON may or may not see what RLX cannot say: an integer of more than 64 bits,
-        half of a surrogate pair, too many levels. The first ends the page, the second one command.
-        """
-        try:
-            response = self.hear()["response"]
-        except Closed as closed:
-            response = closed.code
-        return response
+    def refused(self, text):
+        """Send a text for which the page is closed; return the close code and the reason."""
+        self.socket.send(text)
+        with pytest.raises(Closed) as caught:
+            self.hear()
+        return caught.value.code, caught.value.reason
 
     def error(self, sid, **message):
         reply = self.ask(sid=sid, **message)
@@ -296,6 +325,22 @@ class TestManySids:
             RELEASE.set()
             assert page.hear() == {"sid": 0, "response": "action", "data": True}
 
+    def test_one_of_200_that_stalls(self, serve):
+        with serve() as proxy, Page(proxy).init(*range(200)) as page:
+            page.say(sid=7, command="update", state="wait")
+            page.say(sid=7, command="update", state=["after"])
+            others = [sid for sid in range(200) if sid != 7]
+            for turn in range(5):
+                for sid in others:
+                    page.say(sid=sid, command="update", state=[turn])
+                heard = [page.hear() for _ in others]
+                assert sorted(reply["sid"] for reply in heard) == others
+                assert all(reply["data"] == [turn + 1, None, [turn], False] for reply in heard)
+            RELEASE.set()
+            assert page.hear() == {"sid": 7, "response": "action", "data": True}
+            assert page.hear()["data"] == [2, None, ["after"], False]
+            assert proxy.statistics.errors == 0
+
     def test_many_pages(self, serve):
         async def play(url, number):
             async with await connect_asyncio(url) as socket:
@@ -357,6 +402,31 @@ class TestEnds:
             freed_but_one = lambda: proxy.statistics.environments == Agent.alive == 1  # noqa: E731
             wait_until(freed_but_one)
 
+    def test_a_sid_that_is_used_again_and_again(self, serve):
+        """Nothing that an earlier conversation was owed comes into a later one."""
+        with serve() as proxy, Page(proxy) as page:
+            for turn in range(100):
+                page.say(sid="a", command="init", exploit=turn)
+                page.say(sid="a", command="update", state=[turn])
+                assert page.hear() == {"sid": "a", "response": "ready"}
+                assert page.hear()["data"] == [1, None, [turn], False]
+                for _ in range(turn % 4):
+                    page.say(sid="a", command="update", state="late")
+                page.say(sid="a", command="disconnect")
+                if turn % 4:
+                    # What was on its way before is not the new conversation's.
+                    page.say(sid="end", command="end")
+                    while page.hear()["sid"] != "end":
+                        pass
+        freed(proxy)
+
+    def test_a_sid_is_its_page_s_own(self, serve):
+        with serve() as proxy, Page(proxy).init(0) as one, Page(proxy).init(0) as other:
+            assert one.act(0, [1])[0] == 1
+            other.say(sid=0, command="disconnect")
+            assert "first command" in other.error(0, command="update")
+            assert one.act(0, [2])[0] == 2
+
     @pytest.mark.parametrize("how", ["close", "reset", "vanish"])
     def test_a_page_that_goes(self, serve, how):
         with serve() as proxy, Page(proxy).init(0, 1, 2) as other:
@@ -371,7 +441,7 @@ class TestEnds:
                 sock.shutdown(socket.SHUT_RDWR) if how == "vanish" else sock.close()
             RELEASE.set()
             wait_until(lambda: proxy.statistics.environments == Agent.alive == 3)
-            assert proxy.statistics.pages == 1
+            wait_until(lambda: proxy.statistics.pages == 1)
             assert other.act(2, None)[0] == 1
             with contextlib.suppress(ConnectionClosed, OSError):
                 page.socket.close()
@@ -476,25 +546,138 @@ class TestErrors:
             page.init(0)
             assert page.act(0, None)[0] == 1
 
-    @pytest.mark.parametrize(
-        "state", [2**70, [[2**63]], "\ud800", {"a": "\udfff"}], ids=["int", "list", "half", "other"]
-    )
-    def test_states_that_rlx_cannot_say(self, serve, state):
+    @pytest.mark.parametrize("state", [2**63, -(2**64), 10**20, [[2**70]], {"a": -(2**1000)}])
+    def test_integers_that_rlx_cannot_say_become_floats(self, serve, state):
         with serve() as proxy, Page(proxy).init(0) as page:
-            page.say(sid=0, command="update", state=state)
-            outcome = page.outcome()
-            assert outcome in ("error", 1007)
-            if outcome == "error":
-                assert page.act(0, None)[0] == 1
+            seen = page.act(0, state, reward=10**20)
+            assert seen == [1, 1e20, state, False]
+            assert type(seen[1]) is float
 
-    @pytest.mark.parametrize("depth", [60, 70, 600])
-    def test_deep_states(self, serve, depth):
-        with serve() as proxy, Page(proxy).init(0) as page:
-            page.socket.send(
-                '{"sid":0,"command":"update","state":' + "[" * depth + "]" * depth + "}"
+    @pytest.mark.parametrize("arrays", ["lists", "float32", "float64"])
+    def test_integers_that_no_double_can_say(self, serve, arrays):
+        with serve(arrays=arrays) as proxy, Page(proxy).init(0, 1) as page:
+            text = page.error(0, command="update", state=[1, 10**400])
+            assert text in (
+                "an integer is too large for a double",
+                f"a number is too large for {arrays}",
             )
-            expected = ("action",) if depth == 60 else ("error", 1007, 1009)
-            assert page.outcome() in expected
+            assert page.act(0, None) == page.act(1, None) == [1, None, None, False]
+
+    def test_errors_one_after_another(self, serve):
+        """What cannot be sent is answered in its turn, and what waits behind it is asked."""
+        with serve() as proxy, Page(proxy).init(0) as page:
+            page.say(sid=0, command="update", state="wait")
+            for turn in range(3):
+                page.say(sid=0, command="update", state=10**400)
+                page.say(sid=0, command="fly")
+                page.say(sid=0, command="update", state=[turn])
+            RELEASE.set()
+            assert page.hear()["data"] is True
+            for turn in range(3):
+                assert page.hear()["message"] == "an integer is too large for a double"
+                assert "'fly' cannot be sent now" in page.hear()["message"]
+                assert page.hear()["data"] == [turn + 2, None, [turn], False]
+            wait_until(lambda: proxy.statistics.errors == 6)
+
+    @pytest.mark.parametrize("lists", [62, 63, 64, 600])
+    def test_deep_states(self, serve, lists):
+        state = "[" * lists + "]" * lists
+        with serve() as proxy, Page(proxy).init(0) as page:
+            # The agent answers with one list more.
+            text = f'{{"sid":0,"command":"update","state":{state}}}'
+            if lists < 64:
+                page.socket.send(text)
+                reply = page.hear()
+                if lists == 62:
+                    assert reply["data"][2] == json.loads(state)
+                else:
+                    assert reply["response"] == "error"
+                    assert reply["message"].startswith(
+                        "the server's answer cannot be passed on: 65 is over the limit depth=64 - "
+                        "at $.data[2][0]"
+                    )
+                assert page.act(0, None)[0] == 2
+            else:
+                assert page.refused(text) == (
+                    1009,
+                    "65 is over the limit depth=64 - at byte 99, $.state" + "[0]" * 24,
+                )
+
+    def test_a_server_that_is_killed(self, serve, tmp_path):
+        """In the middle of an answer to one sid, while another has not asked anything."""
+        code = "import sys; sys.path.insert(0, {!r}); import mortal; mortal.serve()"
+        (tmp_path / "mortal.py").write_text(MORTAL)
+        with subprocess.Popen(
+            [sys.executable, "-c", code.format(str(tmp_path))],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+        ) as process:
+            try:
+                assert process.stdout is not None
+                port = int(process.stdout.readline())
+                proxy = serve(server=("127.0.0.1", port))
+                with Page(proxy).init(0, 1) as page:
+                    assert page.act(0, [1]) == page.act(1, [1]) == [1]
+                    page.say(sid=0, command="update", state="die")
+                    page.say(sid=0, command="update", state=[2])
+                    for _ in range(2):
+                        reply = page.hear()
+                        assert (reply["sid"], reply["response"]) == (0, "error")
+                        assert "is lost" in reply["message"]
+                    assert process.wait(10) == -signal.SIGKILL
+                    assert "is lost" in page.error(1, command="update")
+                    assert "cannot be reached" in page.error(1, command="init")
+                    wait_until(lambda: proxy.statistics.environments == 0)
+                    with RLXServer(Agent, ("127.0.0.1", port)):
+                        assert page.init(0, 1).act(0, None)[0] == 1
+            finally:
+                process.kill()
+
+    def test_a_server_that_hangs_up_on_who_says_nothing(self, serve):
+        """Who has not asked is not told, before it asks."""
+
+        def say_ready(connection):
+            connection.receive()
+            connection.send({"response": "ready"})
+
+        with tcp.Server(LOOPBACK, Server, say_ready) as server:
+            proxy = serve(server=server.address)
+            with Page(proxy).init(0, 1, 2) as page:
+                wait_until(lambda: server.connections == 0)
+                wait_until(lambda: proxy.statistics == ProxyStatistics(1, 3, 3, 3, 0))
+                assert "is lost" in page.error(0, command="update")
+                page.say(sid=1, command="disconnect")
+                page.init(0, 1)
+                assert "is lost" in page.error(2, command="init")
+                page.init(2)
+        freed(proxy)
+
+    def test_a_server_that_answers_twice(self, serve):
+        """What nobody asked for is passed on to nobody."""
+        ready = rlx.encode({"response": "ready"}, framed=True)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            proxy = serve(server=listener.getsockname())
+            with Page(proxy) as page:
+                page.say(sid=0, command="init")
+                sock, _ = listener.accept()
+                with sock:
+                    sock.recv(65536)
+                    sock.sendall(2 * ready)
+                    assert page.hear() == {"sid": 0, "response": "ready"}
+                    assert "is lost" in page.error(0, command="update")
+                    assert sock.recv(65536) == b""
+
+    def test_an_environment_that_says_nothing_for_long(self, serve):
+        """`rlx_timeouts.idle` is for the agent's answers, not for the page's commands."""
+        proxy = serve(rlx_timeouts=Timeouts(idle=0.3))
+        with Page(proxy).init(0, 1) as page:
+            time.sleep(0.8)
+            assert page.act(0, None)[0] == 1
+            begun = time.monotonic()
+            assert "idle=0.3" in page.error(1, command="update", state="wait")
+            assert 0.3 < time.monotonic() - begun < 2
+            assert page.act(0, None)[0] == 2
 
     def test_no_server(self, serve):
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -526,11 +709,12 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("reply", "text"),
         [
-            (b"5:hello,", "is lost"),
+            (b"5:hello,", "unknown protocol version"),
             (b"not a netstring", "is lost"),
-            (b"999999999:", "is lost"),
-            (b"", "is lost"),
-            (b"".join(rlx.rlx.Encoder(framed=True).encode_parts({"response": "done"})), "is lost"),
+            (b"999999999:", "is over the limit received=67108864"),
+            (b"50:", "closed by the peer after 3 of 54 message bytes"),
+            (b"", "is closed by the peer"),
+            (rlx.encode({"response": "done"}, framed=True), "'done'"),
         ],
     )
     def test_servers_that_are_none(self, serve, reply, text):
@@ -551,7 +735,7 @@ class TestErrors:
             thread.join()
 
     def test_a_server_that_never_answers(self, serve):
-        with tcp.Server(LOOPBACK, rlx.Server, lambda connection: RELEASE.wait(10)) as server:
+        with tcp.Server(LOOPBACK, Server, lambda connection: RELEASE.wait(10)) as server:
             proxy = serve(server=server.address, rlx_timeouts=Timeouts(idle=0.2))
             with Page(proxy) as page:
                 assert "idle" in page.error(0, command="init")
@@ -612,6 +796,54 @@ class TestLimits:
         ):
             Page(proxy)
 
+    def test_a_page_that_reads_late(self, serve):
+        """Its answers wait, each sid's in order and each once, and so do its errors."""
+        with serve() as proxy, Page(proxy).init(*range(10)) as page:
+            for turn in range(5):
+                for sid in range(10):
+                    page.say(sid=sid, command="update", state="large")
+                    page.say(sid=sid, command="update", state=10**400)
+                    page.say(sid=sid, command="update", state=[turn])
+            time.sleep(0.5)
+            heard: dict = {sid: [] for sid in range(10)}
+            for _ in range(150):
+                reply = page.hear()
+                heard[reply["sid"]].append(reply)
+            for replies in heard.values():
+                for turn in range(5):
+                    large, error, small = replies[3 * turn : 3 * turn + 3]
+                    assert len(large["data"]) == 500_000
+                    assert error["message"] == "an integer is too large for a double"
+                    assert small["data"] == [2 * turn + 2, None, [turn], False]
+            assert page.ask(sid=3, command="reset")["response"] == "done"
+            wait_until(lambda: proxy.statistics == ProxyStatistics(1, 10, 161, 161, 50))
+
+    def test_a_command_that_comes_before_the_answer_is_gone(self, serve):
+        """A page may say something while it does not read, and is answered once."""
+        with serve() as proxy, Page(proxy).init(*range(5)) as page:
+            for sid in range(5):
+                page.say(sid=sid, command="update", state="huge")
+            wait_until(lambda: proxy.statistics.commands == 10)
+            heard: list = []  # sids whose first answer has come
+            answers: dict = {sid: [] for sid in range(5)}
+            while len(heard) < 5 or sum(map(len, answers.values())) < 4 + 3 + 2 + 1:
+                text = page.socket.receive()
+                if len(text) < 1000:
+                    reply = json.loads(text)
+                    answers[reply["sid"]].append(reply.get("data"))
+                    continue
+                start, zeros = text.split("[")
+                assert len(zeros) == 2 * 4_000_000 + len("}")
+                heard.append(json.loads(start + "0}")["sid"])
+                for sid in range(5):
+                    if sid not in heard:
+                        page.say(sid=sid, command="update", state=[len(heard)])
+                time.sleep(0.1)
+            for turn, sid in enumerate(heard):
+                assert answers[sid] == [
+                    [number + 2, None, [number + 1], False] for number in range(turn)
+                ]
+
     def test_a_page_that_does_not_read(self, serve):
         """It costs itself its connection, and others nothing."""
         proxy = serve(timeouts=Timeouts(write=0.5))
@@ -626,46 +858,56 @@ class TestLimits:
                 other.act(0, None)
             assert time.monotonic() - begun < 5
             wait_until(lambda: proxy.statistics.environments == Agent.alive == 1)
-            assert proxy.statistics.pages == 1
+            wait_until(lambda: proxy.statistics.pages == 1)
             with contextlib.suppress(OSError):
                 deaf.socket.close()
 
 
 class TestWebSocket:
     @pytest.mark.parametrize(
-        ("text", "code"),
+        ("text", "code", "reason"),
         [
-            ("", 1007),
-            ("{", 1007),
-            ('{"sid":0,"reward":NaN}', 1007),
-            ("[" * 100_000, (1007, 1009)),
-            ('{"a":' * 100_000, (1007, 1009)),
-            ('{"sid":0,"sid":1,"command":"init"}', 1007),
-            ("[]", 1008),
-            ("null", 1008),
-            ('{"command":"init"}', 1008),
-            ('{"sid":null,"command":"init"}', 1008),
-            ('{"sid":{},"command":"init"}', 1008),
-            ('{"sid":0.5,"command":"init"}', 1008),
+            ("", 1007, "the message ends inside a field: 1 bytes needed, 0 left - at byte 0, $"),
+            ('{"sid":0,"state":[1,}', 1007, "where a value must stand - at byte 20, $.state[1]"),
+            ('{"sid":0,"state":[01]}', 1007, "not a number - at byte 18, $.state[0]"),
+            ('{"sid":0,"reward":NaN}', 1007, "where a value must stand - at byte 18, $.reward"),
+            ('{"sid":0,"reward":-Infinity}', 1007, "not a number - at byte 18, $.reward"),
+            ('{"sid":0,"reward":1e400}', 1007, "too large for its type - at byte 18, $.reward"),
+            ('{"sid":0,"x":' + "9" * 5000 + "}", 1007, "more than 4300 digits - at byte 13, $.x"),
+            ('{"sid":0,"state":"\\ud800"}', 1007, "pair: \\ud800 - at byte 18, $.state"),
+            ('{"sid":0,"state":{"a":"\\udfff"}}', 1007, "\\udfff - at byte 23, $.state.a"),
+            ("[" * 3000, 1009, "65 is over the limit depth=64 - at byte 64, $" + "[0]" * 26),
+            (
+                '{"a":' * 600,
+                1009,
+                "65 is over the limit depth=64 - at byte 320, $" + ".a" * 38 + ".",
+            ),
+            ('{"sid":0,"sid":1}', 1007, "the name 'sid' stands twice - at byte 9, $"),
+            ('{"sid":0,"a":[{"b":1,"b":1}]}', 1007, "'b' stands twice - at byte 21, $.a[0]"),
+            ("[]", 1008, "printable characters; this is a list"),
+            ("null", 1008, "printable characters; this is null"),
+            ('{"command":"init"}', 1008, "its sid is null"),
+            ('{"sid":null,"command":"init"}', 1008, "its sid is null"),
+            ('{"sid":{},"command":"init"}', 1008, "its sid is an object"),
+            ('{"sid":0.5,"command":"init"}', 1008, "its sid is a number"),
+            ('{"sid":9223372036854775808}', 1008, "its sid is a number"),
         ],
     )
-    def test_texts_that_name_no_sid(self, serve, text, code, caplog):
+    def test_texts_that_end_the_page(self, serve, text, code, reason, caplog):
         with serve() as proxy, Page(proxy).init(0) as other:
             page = Page(proxy).init(0)
-            page.socket.send(text)
-            with pytest.raises(Closed) as caught:
-                page.hear()
-            assert caught.value.code in (code if isinstance(code, tuple) else (code,))
+            found = page.refused(text)
+            assert found[0] == code
+            assert found[1].endswith(reason)
             assert other.act(0, None)[0] == 1
             wait_until(lambda: Agent.alive == proxy.statistics.environments == 1)
             assert "Traceback" not in caplog.text
 
     def test_binary_messages(self, serve):
         with serve() as proxy, Page(proxy).init(0) as page:
-            page.socket.send(b'{"sid":0,"command":"reset"}')
-            with pytest.raises(Closed) as caught:
-                page.hear()
-            assert caught.value.code == 1003
+            assert page.refused(b'{"sid":0,"command":"reset"}') == (
+                1003, "a binary message where all are text",
+            )  # fmt: skip
 
     def test_a_text_in_fragments(self, serve):
         framer = frames.Framer(True, "text", None)

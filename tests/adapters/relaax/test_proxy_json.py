@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
 
-from rlwire.adapters.relaax.proxy_json import SID, Conversation, Reply, arrays_of
+from rlwire.adapters.relaax.proxy_json import (
+    SID,
+    Conversation,
+    Reply,
+    arrays_of,
+    floats_of_large,
+)
 from rlwire.codecs.json_reader import decode as read
 from rlwire.codecs.json_writer import encode as write
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RemoteProtocolError
@@ -43,6 +50,8 @@ def test_sids(sid):
         ('{"sid":null}', "its sid is null"),
         ('{"sid":true}', "its sid is a boolean"),
         ('{"sid":1.0}', "its sid is a number"),
+        ('{"sid":9223372036854775808}', "its sid is a number"),
+        ('{"sid":-1%s}' % ("0" * 4000), "its sid is a number"),
         ('{"sid":[1]}', "its sid is a list"),
         ('{"sid":{}}', "its sid is an object"),
         ('{"sid":"' + "x" * (SID + 1) + '"}', "its sid is a text"),
@@ -61,29 +70,39 @@ def test_what_no_sid_can_be_told_of_ends_the_conversation(text, what):
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "error", "what"),
     [
-        b"",
-        b"{",
-        b'{"sid":1,}',
-        b"{'sid':1}",
-        b'{"sid":1} {}',
-        b'{"sid":NaN}',
-        b'{"sid":1,"x":-Infinity}',
-        b'{"sid":1,"sid":2}',
-        b'{"sid":' + b"9" * 5000 + b"}",
-        b"[" * 100_000,
-        b'{"a":' * 100_000,
-        b"\xef\xbb\xbf{}",
-        b"\xff",
-        b'{"sid":"\n"}',
-        b'{"sid":"\\ud800"}',
-        '{"sid":1}'.encode("utf-16"),
+        (b"", DecodeError, "1 bytes needed, 0 left - at byte 0, $"),
+        (b"{", DecodeError, "1 bytes needed, 0 left - at byte 1, $"),
+        (b'{"sid":1,}', DecodeError, "at byte 9, $"),
+        (b"{'sid':1}", DecodeError, "at byte 1, $"),
+        (b'{"sid":1} {}', DecodeError, "at byte 10"),
+        (b'{"sid":01}', DecodeError, "not a number - at byte 7, $.sid"),
+        (b'{"sid":NaN}', DecodeError, "got byte 0x4e where a value must stand - at byte 7, $.sid"),
+        (b'{"sid":1,"x":-Infinity}', DecodeError, "not a number - at byte 13, $.x"),
+        (b'{"sid":1,"x":[1e400]}', DecodeError, "too large for its type - at byte 14, $.x[0]"),
+        (b'{"sid":1,"sid":2}', DecodeError, "the name 'sid' stands twice - at byte 9, $"),
+        (
+            b'{"sid":1,"x":{"a":1,"a":1}}',
+            DecodeError,
+            "the name 'a' stands twice - at byte 20, $.x",
+        ),
+        (b'{"sid":' + b"9" * 5000 + b"}", DecodeError, "more than 4300 digits - at byte 7, $.sid"),
+        (
+            b"[" * 100_000,
+            LimitExceeded,
+            "65 is over the limit depth=64 - at byte 64, $" + "[0]" * 64,
+        ),
+        (b'{"a":' * 100_000, LimitExceeded, "65 is over the limit depth=64 - at byte 320, $.a"),
+        (b"\xef\xbb\xbf{}", DecodeError, "at byte 0, $"),
+        (b"\xff", DecodeError, "at byte 0, $"),
+        (b'{"sid":"\n"}', DecodeError, "at byte 8, $.sid"),
+        (rb'{"sid":"\ud800"}', DecodeError, r"half of a surrogate pair: \ud800 - at byte 8, $.sid"),
+        ('{"sid":1}'.encode("utf-16"), DecodeError, "at byte 0, $"),
     ],
 )
-def test_what_is_no_json(text):
-    # Half of a surrogate pair is refused by a strict reader, or else as a sid.
-    with pytest.raises((DecodeError, LimitExceeded, RemoteProtocolError)):
+def test_what_is_no_json(text, error, what):
+    with pytest.raises(error, match=re.escape(what)):
         Conversation().receive(text)
 
 
@@ -181,3 +200,21 @@ def test_a_number_that_is_too_large():
         with pytest.raises(EncodeError, match="float32"):
             arrays_of([1, number], "float32")
     assert arrays_of([1e39], "float64")[0] == 1e39
+
+
+def test_integers_that_rlx_has_no_type_for():
+    """JavaScript's numbers are doubles, and those below 1e21 are written without an exponent."""
+    most = 2**63
+    value = {"a": [1e20, {"b": 1e19}], "c": 2**64, "d": -most - 1, "e": True, "f": "x", "g": None}
+    text = json.dumps(value).replace("1e+20", "1" + "0" * 20).replace("1e+19", "1" + "0" * 19)
+    (request,) = Conversation().receive(f'{{"sid":0,"state":{text}}}'.encode())
+    found = floats_of_large(request.message["state"])
+    assert found == {**value, "c": 2.0**64, "d": -(2.0**63)}
+    assert [type(item) for item in found.values()] == [list, float, float, bool, str, type(None)]
+    array = np.arange(3)
+    assert floats_of_large([array])[0] is array
+    for kept in (most - 1, -most, 2**53 + 1):
+        assert type(floats_of_large(kept)) is int
+        assert floats_of_large(kept) == kept
+    with pytest.raises(EncodeError, match="too large for a double"):
+        floats_of_large([10**400])
