@@ -50,9 +50,12 @@ def test_named_tests_exist(page: Path) -> None:
     ] == []
 
 
-def test_readme_examples_run(tmp_path: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)
-    assert len(blocks) == 5
+@pytest.mark.parametrize(
+    ("page", "count"), [("README.md", 5), ("docs/protocols/rewarder.md", 1)], ids=str
+)
+def test_examples_run(page: str, count: int, tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.S)
+    assert len(blocks) == count
     for number, block in enumerate(blocks):
         script = tmp_path / f"example{number}.py"
         script.write_text(block, "utf-8")

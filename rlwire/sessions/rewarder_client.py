@@ -22,7 +22,6 @@ What the document leaves open is done so:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn, TypeAlias
 
 from rlwire.codecs.rewarder import (
@@ -44,6 +43,7 @@ from rlwire.codecs.rewarder import (
 from rlwire.codecs.websocket_handshake import basic_header
 from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.rewarder_events import Answered, Began, Event, Failed, TimedOut
 from rlwire.sessions.rewarder_latency import (
     ClockEstimate,
     ClockOffset,
@@ -94,66 +94,6 @@ def handshake_headers(password: str = "openai", observer: bool = False) -> list[
         ("Authorization", basic_header(password, "")),
         ("openai-observer", "true" if observer else "false"),
     ]
-
-
-@dataclass(frozen=True)
-class Began:
-    """An episode is open from now on: `ClientSession.take` gives what comes of it.
-
-    Also when the server begins one by itself, and the one before has been taken to its end.
-    """
-
-    episode_id: str
-
-
-@dataclass(frozen=True)
-class Answered:
-    """A reply came.
-
-    Attributes:
-        request: the message id of what it answers.
-        what: ``"reset"`` or ``"ping"``.
-        seconds: since the request was sent.
-    """
-
-    request: int
-    what: str
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Failed:
-    """``v0.reply.error``.
-
-    Attributes:
-        request: the message id of what it answers, None if it does not say.
-        what: ``"reset"``, ``"ping"`` or ``"message"``, which is anything else.
-        message: the server's words.
-    """
-
-    request: int | None
-    what: str
-    message: str
-
-
-@dataclass(frozen=True)
-class TimedOut:
-    """No reply came in time; one that still comes is dropped.
-
-    Attributes:
-        request: the message id.
-        what: ``"reset"`` or ``"ping"``.
-        seconds: how long was waited.
-    """
-
-    request: int
-    what: str
-    seconds: float
-
-
-Event: TypeAlias = (
-    Message | Began | Answered | Failed | TimedOut
-)  # messages: those that `ClientSession.receive` names
 
 
 class ClientSession:
@@ -289,6 +229,12 @@ class ClientSession:
     def skipped(self) -> int:
         """Episodes that a newer one replaced before `take` came to them."""
         return self._episodes.skipped
+
+    @property
+    def news(self) -> bool:
+        """Whether `take` has something to give."""
+        current = self._episodes.current
+        return current is not None and current.news
 
     def clock_offset(self) -> ClockEstimate | None:
         """Return how the server's clock differs from `wall`; None before the first ping's reply."""
@@ -473,24 +419,21 @@ class ClientSession:
         if episode is None:
             return []
         episode.add_reward(told.reward, told.done, told.info)
-        self._stamp(episode, told.sent_at)
-        return self._with_began(told)
+        return self._pushed(episode, told)
 
     def _on_text(self, told: EnvText) -> list[Event]:
         episode = self._episode_of(told)
         if episode is None:
             return []
         episode.add_text(told.text)
-        self._stamp(episode, told.sent_at)
-        return self._with_began(told)
+        return self._pushed(episode, told)
 
     def _on_observation(self, told: EnvObservation) -> list[Event]:
         episode = self._episode_of(told)
         if episode is None:
             return []
         episode.add_observation(told.observation)
-        self._stamp(episode, told.sent_at)
-        return self._with_began(told)
+        return self._pushed(episode, told)
 
     def _on_close(self, told: ConnectionClose) -> list[Event]:
         self.closing = told.message
@@ -569,12 +512,14 @@ class ClientSession:
             self.stale += 1
         return episode
 
-    def _stamp(self, episode: Episode, sent_at: float | None) -> None:
-        if sent_at is None:
-            return
-        episode.sent_at = sent_at
-        if self._shift is not None:
-            self._delays.add(max(0.0, self._wall() + self._shift - sent_at))
+    def _pushed(self, episode: Episode, told: Message) -> list[Event]:
+        """Take note of when a push came, and return its events."""
+        sent_at = told.sent_at
+        if sent_at is not None:
+            episode.sent_at = sent_at
+            if self._shift is not None:
+                self._delays.add(max(0.0, self._wall() + self._shift - sent_at))
+        return [told] if episode.episode_id == self._told else self._with_began(told)
 
     def _with_began(self, event: Event) -> list[Event]:
         current = self._episodes.current

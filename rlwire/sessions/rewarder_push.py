@@ -8,13 +8,15 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from rlwire.codecs.rewarder import Message, encode
-from rlwire.limits import Limits
+from rlwire.errors import LimitExceeded
+from rlwire.limits import DEFAULT, Limits
 
 __all__ = ["Push"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _ID = b'"message_id":'
+_LONGEST = 19  # digits of an id
 _JOINED = 1024  # bytes that are rather copied than sent as a buffer of their own
 
 
@@ -27,22 +29,22 @@ class Push:
         limits: maxima for what is written.
 
     Attributes:
-        method: of the message.
         size: its bytes, with a message id of one digit.
 
     Raises:
         EncodeError, LimitExceeded: it cannot be written.
     """
 
-    __slots__ = ("_head", "_tail", "method", "size")
+    __slots__ = ("_head", "_tail", "size")
 
-    def __init__(self, message: Message, *, sent_at: float, limits: Limits | None = None) -> None:
+    def __init__(self, message: Message, sent_at: float, limits: Limits = DEFAULT) -> None:
         data = encode(message, sent_at=sent_at, message_id=0, limits=limits)
+        self.size = size = len(data)
+        if size - 1 + _LONGEST > limits.message:
+            raise LimitExceeded("message", limits.message, size - 1 + _LONGEST)
         # The first one is the header's: before it are the method, in which a quotation mark would
         # have a backslash before it, and `sent_at`, a number.
         gap = data.index(_ID) + len(_ID)
-        self.method = message.method
-        self.size = len(data)
         self._head = data[:gap]
         self._tail = data[gap + 1 :]
 

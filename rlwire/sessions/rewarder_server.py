@@ -67,6 +67,10 @@ _TEXT: Final = 1000  # characters of an error's text that a client is told
 _FASTEST: Final = 1000  # frames per second that a client may ask for
 _TAKEN: Final = "The rewarder already has an active client; openai-observer: true looks on."
 
+_RULES: Final = {
+    who: {kind: rule for (whose, kind), rule in SERVER_HEARS.items() if whose is who} for who in Who
+}
+
 
 class Runtime:
     """What all connections of one server share: an environment, who controls it, a password.
@@ -190,11 +194,12 @@ class Runtime:
         if SERVER_SAYS.get(type(event)) != "push":
             called = event.method if isinstance(event, Message) else f"a {type(event).__name__}"
             raise LocalProtocolError(f"{called} is not for all connections")
-        if event.episode_id is None:
-            event = event.with_headers(episode_id=self.episode_id)
-        else:
-            _check_own_episode(event.episode_id)
-        return Push(event, sent_at=self.wall(), limits=self.limits)
+        episode_id = event.episode_id
+        if episode_id is None:
+            event = event.with_headers(episode_id=self._status.episode_id)
+        elif episode_id != self._status.episode_id:
+            _check_own_episode(episode_id)
+        return Push(event, self.wall(), self.limits)
 
     def connect(
         self, authorization: str | None = None, observer: str | bool | None = None
@@ -270,6 +275,7 @@ class ServerSession:
         "_pending",
         "_pushed",
         "_refusal",
+        "_rules",
         "_silence",
         "_wall",
         "_who",
@@ -285,6 +291,7 @@ class ServerSession:
         self._silence = runtime.settings.silence
         self._refusal = refusal
         self._who = Who.OBSERVER if observer else Who.NEWCOMER
+        self._rules = _RULES[self._who]
         self._opening = True  # `outgoing` was never asked
         self._out: list[list[Buffer]] = []
         self._closing: str | None = None  # what `v0.connection.close` said
@@ -445,29 +452,26 @@ class ServerSession:
             return []
         try:
             told = decode(message, limits=self._limits)
-            number = plain_id(told.message_id, "message_id")
-            if isinstance(number, int):
-                if number <= self._heard:
-                    raise RemoteProtocolError(
-                        f"{told.method} with message_id {number} after {self._heard}: they must "
-                        "go up"
-                    )
+            number = told.message_id
+            # The common case first: `plain_id` gives an int that is in order as it is.
+            if type(number) is int and self._heard < number < 2**63:
                 self._heard = number
-            elif number in self._pending:
-                raise RemoteProtocolError(f"{told.method} with a message_id that was there before")
+            else:
+                number = self._count(told)
         except RlwireError:
             self._broken = True
             self.release()
             raise
         if self._silence is not None:
             self._heard_at = self._clock()
-        rule = SERVER_HEARS[self._who, type(told)]
+        rule = self._rules[type(told)]
         if rule == "claim":
             if not self.runtime._claim(self):
                 self._close(_TAKEN)
                 return []
             self._who = Who.ACTIVE
-            rule = SERVER_HEARS[self._who, type(told)]
+            self._rules = _RULES[Who.ACTIVE]
+            rule = self._rules[type(told)]
         if rule == "act":
             assert isinstance(told, AgentAction)
             return [told]
@@ -479,6 +483,18 @@ class ServerSession:
             return []
         self._refuse_message(told, _REFUSALS[rule])
         return []
+
+    def _count(self, told: Message) -> int | str | None:
+        number = plain_id(told.message_id, "message_id")
+        if isinstance(number, int):
+            if number <= self._heard:
+                raise RemoteProtocolError(
+                    f"{told.method} with message_id {number} after {self._heard}: they must go up"
+                )
+            self._heard = number
+        elif number in self._pending:
+            raise RemoteProtocolError(f"{told.method} with a message_id that was there before")
+        return number
 
     def _on_reset(self, told: EnvReset, number: int | str | None) -> list[Request]:
         wrong = _wrong_with(told)

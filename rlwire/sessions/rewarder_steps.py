@@ -19,7 +19,7 @@ from rlwire.sessions.rewarder_rules import ClientSettings, EpisodeKey
 __all__ = ["Episode", "Episodes", "Step", "merged", "size_of"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen ones take three times as long to make
 class Step:
     """What has come since the last step, all of one episode.
 
@@ -91,6 +91,7 @@ class Episode:
         episode_id: as the server wrote it.
         done: whether it has ended.
         cut: whether it ended because a newer one began.
+        news: whether there is anything for the next step.
         sent_at: the server's time of the newest push, None if there is none since the last step.
     """
 
@@ -107,6 +108,7 @@ class Episode:
         "dropped",
         "episode_id",
         "key",
+        "news",
         "observation",
         "observations",
         "reward",
@@ -118,15 +120,13 @@ class Episode:
         self.episode_id = episode_id
         self._settings = settings
         self.observation: Any = None
-        self._begin()
-
-    def _begin(self) -> None:
+        self.sent_at: float | None = None
+        self.news = False
         self.reward = 0.0
         self.count = 0
         self.done = self.cut = False
         self.observations = 0
         self.dropped = 0
-        self.sent_at: float | None = None
         self._texts: deque[str] = deque()
         self._text_size = 0
         self._infos: dict[str, Any] = {}
@@ -149,6 +149,7 @@ class Episode:
             )
         self.reward = total
         self.count += 1
+        self.news = True
         self.done |= done
         if info:
             self._add_info(info)
@@ -167,6 +168,7 @@ class Episode:
 
     def add_text(self, text: str) -> None:
         """Take one text; the oldest ones give way to it."""
+        self.news = True
         texts, settings = self._texts, self._settings
         if len(text) > settings.text_size:
             self.dropped += 1
@@ -181,11 +183,12 @@ class Episode:
         """Take one observation in place of the one before."""
         self.observation = observation
         self.observations += 1
+        self.news = True
 
     def end(self) -> None:
         """Take note that a newer episode has begun."""
         if not self.done:
-            self.done = self.cut = True
+            self.done = self.cut = self.news = True
 
     def take(self, server_time: float | None, env_state: str | None) -> Step:
         """Return what has come, and forget all but the observation."""
@@ -206,7 +209,17 @@ class Episode:
             self.observations,
             self.dropped,
         )
-        self._begin()
+        self.sent_at = None
+        self.news = self.done = self.cut = False
+        self.reward = 0.0
+        self.count = self.observations = self.dropped = 0
+        if self._texts:
+            self._texts.clear()
+            self._text_size = 0
+        self._infos = {}  # the former is the step's
+        if self._sizes:
+            self._sizes.clear()
+            self._info_size = 0
         return step
 
 

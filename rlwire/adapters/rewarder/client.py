@@ -2,7 +2,8 @@
 
 A thread takes in what the server pushes, at the moment it comes, whatever the agent does meanwhile:
 a rewarder keeps its own time, and an agent that thinks for a second must neither hold up the
-server nor spoil the measured times.
+server nor spoil the measured times. The agent's thread sends by itself, and takes what has come,
+while that thread waits (`rlwire.adapters.rewarder.shared_loop`).
 """
 
 from __future__ import annotations
@@ -14,67 +15,33 @@ from collections.abc import Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
-from rlwire.adapters.rewarder.client_asyncio import AsyncRewarderClient, something
+from rlwire.adapters.rewarder.client_asyncio import AsyncRewarderClient
+from rlwire.adapters.rewarder.shared_loop import SharedLock, SharedLoop
 from rlwire.adapters.serving import LoopThread
 from rlwire.codecs.rewarder import AgentAction, UnknownMessage
 from rlwire.errors import ConnectionClosed, LocalProtocolError
-from rlwire.sessions.rewarder_client import ClientSession, Event, Step
+from rlwire.sessions.rewarder_client import Step
 from rlwire.sessions.rewarder_latency import ClockEstimate, LatencySummary
 from rlwire.transports.address import Address
-from rlwire.transports.interface import Buffer
 
 __all__ = ["RewarderClient"]
 
 _T = TypeVar("_T")
 
 
-class _SharedSession(ClientSession):
-    """A session that a second thread takes steps of."""
-
-    __slots__ = ("changed",)
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.changed = threading.Condition(threading.RLock())
-
-    def receive(self, message: Buffer) -> list[Event]:
-        with self.changed:
-            events = super().receive(message)
-            self.changed.notify_all()
-            return events
-
-    def send(self, event: Any) -> list[Buffer]:
-        with self.changed:
-            return super().send(event)
-
-    def outgoing(self) -> list[list[Buffer]]:
-        with self.changed:
-            return super().outgoing()
-
-    def tick(self, now: float) -> None:
-        with self.changed:
-            super().tick(now)
-
-    def take(self) -> Step:
-        with self.changed:
-            return super().take()
-
-
 class _Client(AsyncRewarderClient):
-    """The asyncio client, as a `LoopThread` runs it."""
+    """The asyncio client, as a `LoopThread` runs it, with steps for another thread.
+
+    The methods for another thread are called with the loop's lock.
+    """
 
     address = Address("rewarder", 0)
-    _session: _SharedSession
 
-    def _make_session(self) -> ClientSession:
-        return _SharedSession(
-            clock=time.monotonic,
-            wall=time.time,
-            observer=self.observer,
-            attach=self._attach,
-            settings=self._settings,
-            limits=self._limits,
-        )
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._waiting = False
+        self._bell = threading.Lock()  # released for the thread that waits
+        self._bell.acquire()
 
     async def start(self) -> object:
         return await self.connect()
@@ -83,24 +50,42 @@ class _Client(AsyncRewarderClient):
         await self.close()
 
     def _wake(self) -> None:
-        super()._wake()
-        with self._session.changed:
-            self._session.changed.notify_all()
+        if self._waiting:
+            self._waiting = False
+            self._bell.release()
 
-    def poll(self, timeout: float | None) -> Step:
-        """`step` for another thread than the loop's."""
+    def __repr__(self) -> str:
+        return f"<RewarderClient of {self.url}>"
+
+    def wait_for_step(self, timeout: float | None, lock: SharedLock) -> Step:
+        """As `step`."""
         session = self._session
-        until = None if timeout is None else time.monotonic() + timeout
-        with session.changed:
-            while True:
-                step = ClientSession.take(session)
-                if something(step):
-                    return step
+        if not session.news:
+            until = None if timeout is None else time.monotonic() + timeout
+            self._check()
+            while until is None or time.monotonic() < until:
+                self._wait_for_bell(until, lock)
+                if session.news:
+                    break
                 self._check()
-                left = None if until is None else until - time.monotonic()
-                if left is not None and left <= 0:
-                    return step
-                session.changed.wait(left)
+        return session.take()
+
+    def _wait_for_bell(self, until: float | None, lock: SharedLock) -> None:
+        if self._waiting:
+            raise LocalProtocolError("another thread is waiting for a step; one may at a time")
+        seconds = -1.0
+        if until is not None:
+            seconds = min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)
+        rung = False
+        self._waiting = True
+        lock.release()
+        try:
+            rung = self._bell.acquire(timeout=seconds)
+        finally:
+            lock.acquire()
+            if not rung and not self._waiting:
+                self._bell.acquire()  # it rang after all
+            self._waiting = False
 
 
 class RewarderClient:
@@ -118,6 +103,8 @@ class RewarderClient:
 
     def __init__(self, where: str, password: str = "openai", **options: Any) -> None:
         self._client = _Client(where, password, **options)
+        self._lock = SharedLock()  # of the client, and of its loop
+        self._loop: SharedLoop | None = None
         self._thread: LoopThread | None = None
 
     def __enter__(self) -> RewarderClient:
@@ -138,7 +125,8 @@ class RewarderClient:
         """Connect, as `AsyncRewarderClient.connect`."""
         if self._thread is not None:
             raise RuntimeError(f"{self} is connected already")
-        self._thread = LoopThread(lambda: self._client, None, "the client")
+        self._loop = loop = SharedLoop(self._lock)
+        self._thread = LoopThread(lambda: self._client, lambda: loop, "the client")
         return self
 
     def close(self) -> None:
@@ -160,25 +148,21 @@ class RewarderClient:
 
     def step(self, timeout: float | None = None) -> Step:
         """Return what has come since the last step, as `AsyncRewarderClient.step`."""
-        return self._client.poll(timeout)
+        lock = self._lock
+        with lock:
+            return self._client.wait_for_step(timeout, lock)
 
     def act(self, events: Iterable[Sequence[Any]]) -> None:
-        """Send an action, as `AsyncRewarderClient.act`; returns before it is on its way."""
+        """Send an action, as `AsyncRewarderClient.act`."""
         self.send(AgentAction(events))
 
     def send(self, message: AgentAction | UnknownMessage) -> None:
         """Send a message without an answer, as `AsyncRewarderClient.send`."""
-        client = self._client
-        client._check()
-        if client.observer and isinstance(message, AgentAction):
-            raise LocalProtocolError(f"an observer cannot send {message.method}")
-        self._loop().call_soon_threadsafe(self._send, message)
-
-    def _send(self, message: AgentAction | UnknownMessage) -> None:
-        try:
+        loop = self._loop
+        with self._lock:
             self._client.send(message)
-        except Exception as error:
-            self._client.fail(error)
+            if loop is not None:
+                loop.changed()
 
     def ping(self, timeout: float | None = None) -> float:
         """Return the seconds until the server answers a ping, as `AsyncRewarderClient.ping`."""
@@ -186,7 +170,8 @@ class RewarderClient:
 
     def unknown(self) -> list[UnknownMessage]:
         """Return messages of methods that are not known, as `AsyncRewarderClient.unknown`."""
-        return self._client.unknown()
+        with self._lock:
+            return self._client.unknown()
 
     @property
     def env_id(self) -> str | None:
@@ -210,37 +195,32 @@ class RewarderClient:
 
     def clock_offset(self) -> ClockEstimate | None:
         """Return how the server's clock differs from ours; None before the first pong."""
-        with self._client._session.changed:
+        with self._lock:
             return self._client.clock_offset()
 
     def round_trips(self) -> LatencySummary | None:
         """Return how long pings took; None if there were none."""
-        with self._client._session.changed:
+        with self._lock:
             return self._client.round_trips()
 
     def reset_times(self) -> LatencySummary | None:
         """Return how long resets took; None if there were none."""
-        with self._client._session.changed:
+        with self._lock:
             return self._client.reset_times()
 
     def delays(self) -> LatencySummary | None:
         """Return how long pushes were under way; None if that is unknown."""
-        with self._client._session.changed:
+        with self._lock:
             return self._client.delays()
 
     def statistics(self) -> dict[str, int]:
         """Return counts, as `AsyncRewarderClient.statistics`."""
-        return self._client.statistics()
-
-    def _loop(self) -> asyncio.AbstractEventLoop:
-        if self._thread is None:
-            raise ConnectionClosed(f"{self} is not connected: use `with`, or connect()")
-        return self._thread.loop
+        with self._lock:
+            return self._client.statistics()
 
     def _ask(self, question: Coroutine[Any, Any, _T]) -> _T:
-        try:
-            loop = self._loop()
-        except BaseException:
+        thread = self._thread
+        if thread is None:
             question.close()
-            raise
-        return asyncio.run_coroutine_threadsafe(question, loop).result()
+            raise ConnectionClosed(f"{self} is not connected: call connect(), or use `with`")
+        return asyncio.run_coroutine_threadsafe(question, thread.loop).result()

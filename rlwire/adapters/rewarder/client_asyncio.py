@@ -7,10 +7,10 @@ Not here: what messages add up to (`rlwire.sessions.rewarder_client`), the block
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
+from contextvars import copy_context
 from types import TracebackType
 from typing import Any
 
@@ -42,15 +42,11 @@ from rlwire.sessions.rewarder_client import (
 from rlwire.sessions.rewarder_latency import ClockEstimate, LatencySummary
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tcp_asyncio import AsyncConnection
+from rlwire.transports.turn import Turn
 
-__all__ = ["AsyncRewarderClient", "something"]
+__all__ = ["AsyncRewarderClient"]
 
 _UNKNOWN = 256  # messages of unknown methods that are kept
-
-
-def something(step: Step) -> bool:
-    """Return whether anything has come in a step."""
-    return bool(step.count or step.observations or step.texts or step.done or step.dropped)
 
 
 class AsyncRewarderClient:
@@ -119,9 +115,13 @@ class AsyncRewarderClient:
         }
         self._session = self._make_session()
         self._connection: AsyncConnection | None = None
-        self._reader: asyncio.Task[None] | None = None
+        self._reader: Coroutine[Any, Any, None] | None = None
+        self._context = copy_context()  # that it runs in
         self._first: asyncio.Future[None] | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._turn: Turn | None = None  # of a task that waits for a step
+        self._until: float | None = None  # how long it waits
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
         self._replies: dict[int, asyncio.Future[float]] = {}
         self._refused: list[Exception] = []
         self._unknown: list[UnknownMessage] = []
@@ -168,11 +168,13 @@ class AsyncRewarderClient:
         connection = await connect_asyncio(self.url, session, **self._options)
         self._connection = connection
         loop = asyncio.get_running_loop()
-        self._first = loop.create_future()
-        self._reader = loop.create_task(self._read(connection))
+        self._turn = Turn(loop)
+        self._first = first = loop.create_future()
+        self._reader = self._read(connection)
+        self._read_on()
         seconds = self._timeouts.connect
         try:
-            await asyncio.wait_for(self._first, seconds)
+            await asyncio.wait_for(first, seconds)
         except asyncio.TimeoutError as error:
             await self.close()
             if isinstance(error, RlwireError):
@@ -189,9 +191,11 @@ class AsyncRewarderClient:
         reader, self._reader = self._reader, None
         self._end(ConnectionClosed(f"the connection to {self.url} was closed on this side"))
         if reader is not None:
-            reader.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await reader
+            reader.close()
+        self._wake()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if connection is not None:
             connection.close()
             await connection.wait_closed()
@@ -204,6 +208,25 @@ class AsyncRewarderClient:
             closing = self._session.closing
             self._end(error if closing is None else PeerError(closing))
 
+    def _read_on(self, _: object = None) -> None:
+        """Run `_read` until it waits for the next message.
+
+        As a task would, but a task cannot resume another: the one that waits for a step would go on
+        only after one more round of the loop.
+        """
+        reader = self._reader
+        if reader is None:
+            return
+        try:
+            turn = reader.send(None)
+        except StopIteration:
+            self._reader = None
+        else:
+            turn._asyncio_future_blocking = False  # as a task does to say that it knows
+            turn.add_done_callback(self._read_on, context=self._context)
+        if self._session.news or self._refused or self._ended is not None:
+            self._wake()
+
     def _end(self, error: RlwireError | OSError) -> None:
         """Take note of why nothing more comes; the first reason counts."""
         if self._ended is None:
@@ -215,7 +238,6 @@ class AsyncRewarderClient:
         if self._first is not None and not self._first.done():
             self._first.set_exception(self._ended)
             self._first.exception()  # nobody may wait for it any more
-        self._wake()
 
     def _take(self, event: Any) -> None:
         """Take one event of the session."""
@@ -231,7 +253,8 @@ class AsyncRewarderClient:
         elif isinstance(event, Failed):
             error = PeerError(event.message)
             if event.what == "message":
-                self.fail(error)
+                self._refused.append(error)
+                del self._refused[:-_UNKNOWN]
             else:
                 assert event.request is not None
                 self._resolve(event.request, 0.0, error)
@@ -243,7 +266,6 @@ class AsyncRewarderClient:
         elif isinstance(event, UnknownMessage):
             self._unknown.append(event)
             del self._unknown[:-_UNKNOWN]
-        self._wake()
 
     def _resolve(self, request: int, seconds: float, error: RlwireError | None) -> None:
         reply = self._replies.pop(request, None)
@@ -254,16 +276,11 @@ class AsyncRewarderClient:
         else:
             reply.set_exception(error)
 
-    def fail(self, error: Exception) -> None:
-        """Have the next `step` raise an error."""
-        self._refused.append(error)
-        del self._refused[:-_UNKNOWN]
-        self._wake()
-
     def _wake(self) -> None:
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        """Let the task that waits for a step look again."""
+        turn = self._turn
+        if turn is not None and turn.waiting:
+            turn.resume(None)
 
     # -- what the agent does ---------------------------------------------------------------------
 
@@ -307,29 +324,45 @@ class AsyncRewarderClient:
             PeerError: the server refused an action, or it said why it closes the connection.
             ConnectionClosed: the connection is gone. What came before is given first.
         """
-        until = None if timeout is None else time.monotonic() + timeout
-        while True:
-            step = self._session.take()
-            if something(step):
-                return step
+        session = self._session
+        if not session.news:
+            until = None if timeout is None else time.monotonic() + timeout
             self._check()
-            left = None if until is None else until - time.monotonic()
-            if left is not None and left <= 0:
-                return step
-            await self._wait(left)
+            while until is None or time.monotonic() < until:
+                await self._next(until)
+                if session.news:
+                    break
+                self._check()
+        return session.take()
 
-    async def _wait(self, seconds: float | None) -> None:
-        if self._waiter is not None:
+    def _next(self, until: float | None) -> Turn:
+        """Return what to await for news, an error or that time; it may end before."""
+        turn = self._turn
+        assert turn is not None
+        if turn.waiting:
             raise LocalProtocolError("another task is waiting for a step; one may at a time")
-        loop = asyncio.get_running_loop()
-        self._waiter = waiter = loop.create_future()
-        timer = None if seconds is None else loop.call_later(seconds, self._wake)
-        try:
-            await waiter
-        finally:
-            self._waiter = None
-            if timer is not None:
-                timer.cancel()
+        self._until = until
+        if until is not None and (self._timer is None or self._timer_due > until):
+            self._set_timer(until)
+        return turn.begin()
+
+    # One timer for many steps: it is not set anew for each, but looks what has become of them.
+
+    def _set_timer(self, until: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        seconds = max(0.0, until - time.monotonic())
+        self._timer_due = until
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._timed)
+
+    def _timed(self) -> None:
+        self._timer = None
+        if self._turn is None or not self._turn.waiting or self._until is None:
+            return
+        if time.monotonic() >= self._until:
+            self._wake()
+        else:
+            self._set_timer(self._until)
 
     def _check(self) -> None:
         """Raise what is wrong."""
@@ -338,7 +371,7 @@ class AsyncRewarderClient:
         if self._ended is not None:
             raise self._ended
         if self._connection is None:
-            raise ConnectionClosed(f"{self} is not connected: use `async with`, or connect()")
+            raise ConnectionClosed(f"{self} is not connected: call connect(), or use `with`")
 
     def act(self, events: Iterable[Sequence[Any]]) -> None:
         """Send an action: events, such as ``[("KeyEvent", 97, True)]``.
@@ -350,7 +383,7 @@ class AsyncRewarderClient:
             EncodeError, LimitExceeded: it cannot be written, or too much waits to be sent.
             ConnectionClosed: the connection is gone.
         """
-        self.send(AgentAction(events))
+        self._post(AgentAction(events))
 
     def send(self, message: AgentAction | UnknownMessage) -> None:
         """Send a message without an answer, such as one of a method of one's own; as `act`."""

@@ -1,7 +1,8 @@
 """The connections of a `RewarderServer`, on its event loop.
 
-Other threads hand over what is to be sent (`Service.enqueue`); it is written to all connections at
-once, and what one of them does not take waits for that one alone.
+What is to be sent (`Service.send`) is written to all connections at once, and what one of them does
+not take waits for that one alone. The thread that has something to send does that itself when the
+event loop has nothing to do; otherwise the loop does it, in the order in which it was handed over.
 """
 
 from __future__ import annotations
@@ -12,16 +13,15 @@ import logging
 import threading
 import time
 from collections import deque
+from threading import get_ident
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
+from rlwire.adapters.rewarder.shared_loop import SharedLoop
 from rlwire.codecs.rewarder import (
     AgentAction,
     ConnectionClose,
-    EnvDescribe,
     EnvReset,
-    ReplyEnvReset,
-    ReplyError,
 )
 from rlwire.codecs.websocket_handshake import Request
 from rlwire.errors import (
@@ -40,7 +40,7 @@ __all__ = ["Client", "Listener", "Service"]
 
 logger = logging.getLogger(__name__)
 
-_QUEUED = 64  # pushes that wait for the event loop before who pushes more waits as well
+_QUEUED = 64  # what waits for the event loop before who pushes more waits as well
 _AT_ONCE = 4096  # messages that are sent before others have their turn on the loop
 _PATIENCE = 30.0  # seconds for an event loop to take a push
 
@@ -53,6 +53,9 @@ class Listener(Protocol):
 
     def count(self, name: str, number: int = 1) -> None:
         """Count what happened; from any thread."""
+
+    def pushed(self, messages: int) -> None:
+        """Count a push and the messages it became; one thread at a time."""
 
     def idle(self) -> None:
         """Take note that there was no active client for too long."""
@@ -70,17 +73,43 @@ class Client:
         self._backlog = backlog
 
     def post(self, what: Any) -> bool:
-        """Send something; returns whether the client can take it."""
+        """Send something; returns whether the client can take it.
+
+        Raises:
+            EncodeError, LimitExceeded: it cannot be written.
+        """
         try:
             self.connection.post(what, self._backlog)
         except LimitExceeded as error:
-            if error.limit != "backlog":
-                raise
-            return False
+            if error.limit == "backlog":
+                return False
+            raise
         except (ConnectionClosed, LocalProtocolError) as error:
             # It is about to go, or what it asked for is of no interest any more.
             logger.debug("%s: not told: %s", self.peer, error)
         return True
+
+
+class _Newcomer:
+    """A session that tells what the environment is, while its connection is still opening.
+
+    Attributes:
+        pushes: what was pushed since; None if that was too much.
+    """
+
+    __slots__ = ("_room", "pushes")
+
+    def __init__(self, backlog: int) -> None:
+        self._room = backlog
+        self.pushes: list[Push] | None = []
+
+    def keep(self, push: Push) -> None:
+        """Take note of a push."""
+        self._room -= push.size
+        if self._room < 0:
+            self.pushes = None
+        elif self.pushes is not None:
+            self.pushes.append(push)
 
 
 class Service:
@@ -106,9 +135,10 @@ class Service:
         self._idle_timeout = idle_timeout
         self._server: AsyncServer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._shared: SharedLoop | None = None
         self._thread = 0
-        self._described: WeakKeyDictionary[ServerSession, EnvDescribe] = WeakKeyDictionary()
-        # What other threads hand over.
+        self._newcomers: WeakKeyDictionary[ServerSession, _Newcomer] = WeakKeyDictionary()
+        # What the loop is to send. As long as there is something, nobody overtakes it.
         self._queue: deque[tuple[Any, Client | None]] = deque()
         self._scheduled = False
         self._handing = threading.Condition(threading.Lock())
@@ -116,8 +146,9 @@ class Service:
 
     async def start(self) -> None:
         """Listen."""
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
+        self._loop = loop = asyncio.get_running_loop()
+        self._shared = loop if isinstance(loop, SharedLoop) else None
+        self._thread = get_ident()
         self._server = AsyncServer(self.address, self._make_session, self._serve, **self._listening)
         self.address = self._server.address
         await self._server.start()
@@ -154,13 +185,10 @@ class Service:
 
     def _connect(self, request: Request) -> ServerSession:
         headers = request.headers
-        # Before the session says what the environment is: what changes until the connection is
-        # among `clients` is told later, maybe twice.
-        status = self._runtime.status
         session = self._runtime.connect(
             headers.get("Authorization"), headers.get("openai-observer")
         )
-        self._described[session] = status
+        self._newcomers[session] = _Newcomer(self._backlog)
         return session
 
     async def _serve(self, connection: AsyncConnection) -> None:
@@ -168,15 +196,17 @@ class Service:
         client = Client(connection, session, self._backlog)
         told = self._told
         told.count("connections")
-        status = self._described.pop(session)
+        missed = self._newcomers.pop(session).pushes
         if session.closed:
             told.count("refused")
             logger.warning("%s: refused: %s", client.peer, session.closing)
         else:
             self.clients = (*self.clients, client)
             logger.info("%s: an %s", client.peer, "observer" if _observes(session) else "agent")
-            if self._runtime.status is not status:
-                client.post(self._runtime.status)
+            if missed is None or not all(client.post(push) for push in missed):
+                self._drop(client)
+            elif missed:
+                told.count("messages", len(missed))
         try:
             while True:
                 told.take(await connection.receive(), client)
@@ -192,14 +222,38 @@ class Service:
 
     # Pushes.
 
-    def wait_for_room(self) -> None:
-        """Wait, in another thread than the loop's, until not too much waits for the loop.
+    def send(self, what: Any, client: Client | None, *, wait: bool = False) -> None:
+        """Send something to one client or, with None, to all; from any thread.
+
+        Args:
+            what: a `Push`, or what a `ServerSession` takes.
+            client: who is told.
+            wait: whether to wait, in another thread than the loop's, as long as too much waits for
+                the loop.
 
         Raises:
-            DeadlineExceeded: it takes too long.
+            DeadlineExceeded: that takes too long.
         """
-        if len(self._queue) < _QUEUED or threading.get_ident() == self._thread:
-            return
+        if get_ident() == self._thread:
+            if not self._scheduled:
+                self._tell(what, client)
+                return
+        elif wait and len(self._queue) >= _QUEUED:
+            self._wait_for_room()
+        elif not self._scheduled:
+            # Not waiting for the lock: what the loop runs now may wait for this thread.
+            shared = self._shared
+            if shared is not None and shared.lock.acquire(blocking=False):
+                try:
+                    if not self._stopping:
+                        self._tell(what, client)
+                        shared.changed()
+                        return
+                finally:
+                    shared.lock.release()
+        self._enqueue(what, client)
+
+    def _wait_for_room(self) -> None:
         with self._handing:
             if not self._handing.wait_for(
                 lambda: len(self._queue) < _QUEUED or self._stopping, _PATIENCE
@@ -208,21 +262,16 @@ class Service:
                     f"the rewarder's event loop did not take a push within {_PATIENCE:g} s"
                 )
 
-    def enqueue(self, what: Any, client: Client | None) -> None:
-        """Take something for one client or, with None, for all; from any thread."""
+    def _enqueue(self, what: Any, client: Client | None) -> None:
         with self._handing:
-            if self._stopping:
+            if self._stopping or self._loop is None:
                 return
             self._queue.append((what, client))
             if self._scheduled:
                 return
             self._scheduled = True
-        if threading.get_ident() == self._thread:
-            self._drain()
-        else:
-            assert self._loop is not None
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._drain)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
         """Send what was handed over, but let the loop do other things between."""
@@ -231,32 +280,33 @@ class Service:
             queue = self._queue
             batch = [queue.popleft() for _ in range(min(most, len(queue)))]
             self._handing.notify_all()
-        for what, target in batch:
-            if target is not None:
-                self._answer(target, what)
-            else:
-                self._broadcast(what)
+        for what, client in batch:
+            self._tell(what, client)
         with self._handing:
             self._scheduled = bool(self._queue)
         if self._scheduled:
             assert self._loop is not None
             self._loop.call_soon(self._drain)
 
-    def _broadcast(self, push: Push) -> None:
+    def _tell(self, what: Any, client: Client | None) -> None:
+        """Send something now: the loop is ours."""
+        if client is None:
+            clients = self.clients
+            self._told.pushed(len(clients))
+            if self._newcomers:
+                for newcomer in self._newcomers.values():
+                    newcomer.keep(what)
+        else:
+            clients = (client,)
         slow = None
-        for client in self.clients:
-            if not client.post(push):
-                slow = [*(slow or []), client]
-        self._told.count("messages", len(self.clients))
-        for client in slow or []:
-            self._drop(client)
-
-    def _answer(self, client: Client, reply: ReplyEnvReset | ReplyError) -> None:
-        try:
-            if not client.post(reply):
-                self._drop(client)
-        except (EncodeError, LimitExceeded) as error:
-            logger.error("%s: an answer cannot be written: %s", client.peer, error)
+        for one in clients:
+            try:
+                if not one.post(what):
+                    slow = [*(slow or []), one]
+            except (EncodeError, LimitExceeded) as error:
+                logger.error("%s: cannot be told: %s", one.peer, error)
+        for one in slow or ():
+            self._drop(one)
 
     def _drop(self, client: Client) -> None:
         self._told.count("slow")

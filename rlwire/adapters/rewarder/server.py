@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from rlwire.adapters.rewarder.connections import Client, Service
+from rlwire.adapters.rewarder.shared_loop import SharedLoop
 from rlwire.adapters.serving import BackgroundServer, LoopThread, Running
 from rlwire.codecs.rewarder import (
     AgentAction,
@@ -32,7 +33,7 @@ from rlwire.codecs.rewarder import (
 )
 from rlwire.limits import Limits
 from rlwire.sessions import websocket
-from rlwire.sessions.rewarder_server import Runtime, ServerSettings
+from rlwire.sessions.rewarder_server import Push, Runtime, ServerSettings
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.sockets import Timeouts
 
@@ -115,7 +116,9 @@ class RewarderServer(BackgroundServer):
             that makes one; None for no encryption.
         settings: times and bounds of the protocol.
         limits: maxima for what is read and written.
-        loop_factory: makes the event loop, such as ``uvloop.new_event_loop``.
+        loop_factory: makes the event loop, such as ``uvloop.new_event_loop``. Into the one made by
+            default a thread that pushes writes by itself while the loop waits; any other is woken
+            up for it.
 
     Raises:
         ValueError: an argument makes no sense.
@@ -180,7 +183,8 @@ class RewarderServer(BackgroundServer):
         }
         websocket.Server(None, **self._speech)  # what is wrong with its arguments, it says now
         self._service: Service | None = None
-        self._lock = threading.Lock()  # of what follows, and of the order of episodes
+        self._order = threading.Lock()  # of episodes: they are told as they begin
+        self._lock = threading.Lock()  # of what follows
         self._actions: deque[AgentAction] = deque(maxlen=_ACTIONS)
         self._resets: deque[ResetRequest] = deque()
         self._asked = threading.Condition(self._lock)
@@ -230,14 +234,17 @@ class RewarderServer(BackgroundServer):
             EncodeError, LimitExceeded: it cannot be written; nothing was sent.
             DeadlineExceeded: the server is too busy to take it.
         """
+        # An event that has its episode from the beginning need not be made twice.
+        episode_id = episode_id or self._runtime.episode_id
         self._push(EnvReward(value, done, info or {}, episode_id=episode_id))
 
     def text(self, text: str, *, episode_id: str | None = None) -> None:
         """Tell all clients a text; arguments and errors as for `reward`."""
-        self._push(EnvText(text, episode_id=episode_id))
+        self._push(EnvText(text, episode_id=episode_id or self._runtime.episode_id))
 
     def observation(self, observation: Any, *, episode_id: str | None = None) -> None:
         """Show all clients an observation, an array or whatever JSON can carry; as `reward`."""
+        episode_id = episode_id or self._runtime.episode_id
         self._push(EnvObservation(observation, episode_id=episode_id))
 
     def describe(
@@ -248,9 +255,9 @@ class RewarderServer(BackgroundServer):
         fps: float | None = None,
     ) -> None:
         """Change what is not None, and tell all clients what the environment is."""
-        with self._lock:
+        with self._order:
             status = self._runtime.describe(env_id=env_id, env_state=env_state, fps=fps)
-            self._enqueue(self._runtime.push(status))
+            self._send(self._runtime.push(status))
 
     def begin_episode(
         self,
@@ -274,16 +281,16 @@ class RewarderServer(BackgroundServer):
             The new episode's id.
         """
         past = None if request is None else request.episode_id
-        with self._lock:
+        with self._order:
             status = self._runtime.begin(past, env_id=env_id, env_state=env_state, fps=fps)
             episode_id = status.episode_id
             assert episode_id is not None
-            self._counts["episodes"] += 1
-            self._enqueue(self._runtime.push(status))
+            self._send(self._runtime.push(status))
             if request is not None:
                 parent = request._message.message_id
                 reply = ReplyEnvReset(parent_message_id=parent, episode_id=episode_id)
-                self._enqueue(reply, request._client)
+                self._send(reply, request._client)
+        self.count("episodes")
         return episode_id
 
     def refuse(self, request: ResetRequest | AgentAction, message: str) -> None:
@@ -296,11 +303,9 @@ class RewarderServer(BackgroundServer):
             clients = () if service is None else service.clients
             client = next((one for one in clients if one.session is active), None)
             number, name = request.message_id, "actions_refused"
-        reply = ReplyError(message[:_TEXT], parent_message_id=number)
-        with self._lock:
-            self._counts[name] += 1
-            if client is not None:
-                self._enqueue(reply, client)
+        self.count(name)
+        if client is not None:
+            self._send(ReplyError(message[:_TEXT], parent_message_id=number), client)
 
     # -- what agents say -------------------------------------------------------------------------
 
@@ -346,18 +351,19 @@ class RewarderServer(BackgroundServer):
 
     def _push(self, event: EnvReward | EnvText | EnvObservation) -> None:
         push = self._runtime.push(event)  # what is long takes its time in this thread
-        self.count("pushes")
         service = self._service
         if service is not None:
-            service.wait_for_room()
-            service.enqueue(push, None)
+            service.send(push, None, wait=True)
 
-    def _enqueue(self, what: Any, client: Client | None = None) -> None:
-        """Hand over to the event loop; nothing happens if there is none."""
-        if client is None:
-            self._counts["pushes"] += 1
+    def _send(self, what: Push | ReplyEnvReset | ReplyError, client: Client | None = None) -> None:
         if self._service is not None:
-            self._service.enqueue(what, client)
+            self._service.send(what, client)
+
+    def pushed(self, messages: int) -> None:
+        """Count a push and the messages it became; one thread at a time."""
+        counts = self._counts  # no lock: under these names only who has the loop counts
+        counts["pushes"] += 1
+        counts["messages"] += messages
 
     def count(self, name: str, number: int = 1) -> None:
         """Add to the statistics."""
@@ -367,12 +373,11 @@ class RewarderServer(BackgroundServer):
     def take(self, event: AgentAction | EnvReset, client: Client) -> None:
         """Take what a client said, on the event loop."""
         if isinstance(event, AgentAction):
+            self._counts["actions"] += 1  # on the event loop only
             if self._on_action is not None:
-                self.count("actions")
                 self._on_action(event)
                 return
             with self._asked:
-                self._counts["actions"] += 1
                 self._counts["actions_dropped"] += len(self._actions) == _ACTIONS
                 self._actions.append(event)
                 self._asked.notify_all()
@@ -416,7 +421,9 @@ class RewarderServer(BackgroundServer):
         )  # fmt: skip
         self._service = service
         try:
-            thread = LoopThread(lambda: service, self._loop_factory, "a client's handler")
+            thread = LoopThread(
+                lambda: service, self._loop_factory or SharedLoop, "a client's handler"
+            )
         except BaseException:
             self._service = None
             raise

@@ -2,7 +2,8 @@
 
 An agent asks for one recorded observation after another, by a number in its action, and the server
 pushes it at once: a small request and a larger response, as with dm_env_rpc. The client is
-`AsyncRewarderClient`, on a loop that runs during each exchange.
+`AsyncRewarderClient` in a task that goes on from one exchange to the next; its loop runs during
+each of them.
 
 Numbers are text, and so is the time that each message carries, so messages differ in size by some
 bytes; the raw exchange has the largest.
@@ -14,7 +15,6 @@ import asyncio
 import importlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,11 @@ import numpy as np
 from rlwire.adapters.rewarder import AsyncRewarderClient, ClientSettings, RewarderServer
 from rlwire.bench.payloads import Payload, Step
 from rlwire.bench.processes import BenchError, ServerProcess
-from rlwire.bench.provider import Cores, LeftOut, Mismatch, array_difference
+from rlwire.bench.provider import Cores, LeftOut, ServedRow, array_difference
 from rlwire.codecs import rewarder
 from rlwire.codecs.websocket import TEXT, Framer
-from rlwire.errors import LimitExceeded, RlwireError
+from rlwire.errors import LimitExceeded
+from rlwire.transports.turn import Turn
 
 __all__ = ["RecordedRewards", "Rewarder", "RewarderRow", "serve"]
 
@@ -96,7 +97,60 @@ class Rewarder:
                 yield LeftOut(self.name, payload, str(error))
 
 
-class RewarderRow:
+class _Player:
+    """An agent's task, which plays one exchange each time it is asked to.
+
+    Args:
+        where: the server.
+    """
+
+    def __init__(self, where: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._client = AsyncRewarderClient(
+            where, attach=True, settings=ClientSettings(ping_interval=None)
+        )
+        self._turn = Turn(self._loop)
+        self._action: Any = None
+        self._seen: Any = None
+        self._task = self._loop.create_task(self._play())
+        self._loop.run_forever()
+
+    async def _play(self) -> None:
+        turn = self._turn
+        try:
+            async with self._client as client:
+                await client.ping(ANSWER_SECONDS)  # those of the beginning are no exchange
+                while True:
+                    self._loop.stop()
+                    await turn.begin()
+                    client.act(self._action)
+                    self._seen = await client.step(ANSWER_SECONDS)
+        finally:
+            self._loop.stop()
+
+    def play(self, action: Any) -> Any:
+        """Return the step that follows an action."""
+        self._action = action
+        self._loop.call_soon(self._turn.resume, None)
+        self._loop.run_forever()
+        self.check()
+        return self._seen
+
+    def check(self) -> None:
+        """Raise what the task ended with, if it did."""
+        if self._task.done():
+            self._task.result()
+
+    def close(self) -> None:
+        """End the task, and its loop."""
+        loop = self._loop
+        if self._task.cancel():
+            loop.run_forever()
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+
+class RewarderRow(ServedRow):
     """One payload over the rewarder protocol.
 
     Raises:
@@ -104,13 +158,12 @@ class RewarderRow:
     """
 
     protocol = "rewarder"
-    datagrams = False
 
     def __init__(self, payload: Payload, world: str, cores: Cores) -> None:
         self.payload = payload
         self._states = [np.asarray(step.state) for step in payload.steps]
         self._actions = [[(_SHOW, f"{number:0{_DIGITS}}")] for number in range(len(self._states))]
-        client = Framer(True)
+        client = Framer(True, "text")
         self.requests = [
             b"".join(client.message(self._write(rewarder.AgentAction(action))))
             for action in self._actions
@@ -122,51 +175,25 @@ class RewarderRow:
         longest = max(self.received, key=len)
         self.reply_bytes = len(Framer(False).frame(TEXT, longest))
         self._seen: Any = None
-        self._done = 0
         self._server = ServerProcess(self.protocol, serve, world, payload.steps, cores=cores.server)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._client: AsyncRewarderClient | None = None
+        self._player: _Player | None = None
 
     @staticmethod
     def _write(message: rewarder.Message) -> bytes:
         return rewarder.encode(message, sent_at=_SENT_AT, message_id=_NUMBER)
 
-    def __enter__(self) -> RewarderRow:
-        self._server.__enter__()
-        self._loop = asyncio.new_event_loop()
-        try:
-            self._client = AsyncRewarderClient(
-                self._server.address, attach=True, settings=ClientSettings(ping_interval=None)
-            )
-            self._loop.run_until_complete(self._client.connect())
-            # The pings of the beginning are no part of the exchange.
-            self._loop.run_until_complete(self._client.ping(ANSWER_SECONDS))
-        except (RlwireError, OSError) as error:
-            reason = self._server.epitaph() or str(error)
-            self._end()
-            raise BenchError(reason) from error
-        except BaseException:
-            self._end()
-            raise
-        return self
+    def _connect(self) -> None:
+        self._player = _Player(self._server.address)
+        self._player.check()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._end()
-
-    @property
-    def server_pid(self) -> int:
-        """The process number of the server."""
-        return self._server.pid
+    def _disconnect(self) -> None:
+        if self._player is not None:
+            self._player.close()
 
     def exchange(self, index: int) -> None:
         """One action, and the observation that is pushed then."""
         self._seen = self._ask(self._actions[index % len(self._actions)]).observation
-        self._done += 1
+        self.rounds += 1
 
     def check(self, index: int) -> None:
         """Compare what was shown with what was recorded, and ask which number the server heard."""
@@ -181,29 +208,15 @@ class RewarderRow:
             if told != (self._actions[number][0][1],):
                 difference = f"the server was asked for step {number} and heard {told!r}"
         if difference:
-            raise Mismatch(
-                f"{self.protocol}, {self.payload.name}, round trip {self._done}: {difference}"
-            )
+            raise self._mismatch(difference)
 
     def _ask(self, action: Any) -> Any:
-        client = self._client
-        assert client is not None, "enter the row first"
-        assert self._loop is not None
+        assert self._player is not None, "enter the row first"
         try:
-            client.act(action)
-            step = self._loop.run_until_complete(client.step(ANSWER_SECONDS))
-        except (RlwireError, OSError) as error:
-            raise BenchError(self._server.epitaph() or str(error)) from error
+            step = self._player.play(action)
+        except self.failures as error:
+            raise self._failed(error) from error
         if not (step.observations or step.texts):
             reason = self._server.epitaph()
             raise BenchError(reason or f"no answer within {ANSWER_SECONDS:g} s")
         return step
-
-    def _end(self) -> None:
-        loop, self._loop = self._loop, None
-        if loop is not None:
-            if self._client is not None:
-                loop.run_until_complete(self._client.close())
-            loop.run_until_complete(loop.shutdown_default_executor())
-            loop.close()
-        self._server.stop()

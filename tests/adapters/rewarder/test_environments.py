@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import trustme
 
 from rlwire.adapters.rewarder import RewarderClient
 from rlwire.adapters.rewarder.environments import EnvironmentRewarder
@@ -100,6 +102,65 @@ def test_a_thousand_steps_of_cartpole(serving: Any, tmp_path: Path) -> None:
     assert process.wait(20) == 0
 
 
+def test_tls_and_a_password(serving: Any, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    issued = authority.issue_cert("localhost")
+    issued.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
+    for part in issued.cert_chain_pems:
+        part.write_to_path(str(tmp_path / "cert.pem"), append=True)
+    (tmp_path / "secret").write_text("sesame\n")
+    address, process = serving(
+        "gym:CartPole-v1", "--address", "localhost:0", "--lockstep", "--password-file", "secret",
+        "--tls-cert", "cert.pem", "--tls-key", "key.pem",
+    )  # fmt: skip
+    url = f"wss://localhost:{address.rpartition(':')[2]}/"
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authority.configure_trust(trusting)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        RewarderClient(url, "sesame").connect()
+    with pytest.raises(PeerError, match="Invalid password"):
+        RewarderClient(url, "openai", tls=trusting).connect()
+    with (
+        RewarderClient(url, "sesame", tls=trusting) as client,
+        RewarderClient(url, "sesame", tls=trusting, observer=True) as observer,
+    ):
+        client.reset(seed=5)
+        local = gymnasium.make("CartPole-v1")
+        observation, _ = local.reset(seed=5)
+        assert same(client.step(10).observation, observation)
+        for _ in range(10):
+            client.act([("Action", 1)])
+            observation, *_ = local.step(1)
+            for each in (client, observer):
+                step = whole(each)
+                assert same(step.observation, observation)
+            if step.done:
+                break
+        process.send_signal(signal.SIGTERM)
+        with pytest.raises(PeerError, match="stops"):  # noqa: PT012
+            for _ in range(1000):
+                client.step(20)
+    assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("mode", [("--fps", "50"), ("--lockstep",)], ids=lambda mode: mode[0])
+def test_ctrl_c(serving: Any, mode: tuple[str, ...]) -> None:
+    """Clients are told, and the status is 0, whether steps are under way or not."""
+    address, process = serving("gym:CartPole-v1", "--address", "127.0.0.1:0", *mode)
+    with RewarderClient(address) as client, RewarderClient(address, observer=True) as observer:
+        client.reset()
+        assert client.step(10).observation is not None
+        process.send_signal(signal.SIGINT)
+        for each in (client, observer):
+            with pytest.raises(PeerError, match="the rewarder stops"):  # noqa: PT012
+                for _ in range(1000):
+                    each.step(20)
+    log = process.stderr.read()
+    assert process.wait(20) == 0
+    assert "stopping: SIGINT" in log
+    assert "Traceback" not in log
+
+
 def test_in_real_time(serving: Any) -> None:
     address, _ = serving(
         "gym:CartPole-v1", "--address", "127.0.0.1:0", "--fps", "100", "--password-env", "SECRET",
@@ -183,11 +244,11 @@ def test_an_environment_that_fails_stops_the_server(caplog: pytest.LogCaptureFix
             raise RuntimeError("broken")
 
     with EnvironmentRewarder(Broken, "127.0.0.1:0", fps=100) as server:
-        with RewarderClient(str(server.address)) as client:
+        client = RewarderClient(str(server.address))
+        with client, pytest.raises(PeerError, match="stops"):  # noqa: PT012
             client.reset()
-            with pytest.raises(PeerError, match="stops"):  # noqa: PT012
-                for _ in range(1000):
-                    client.step(10)
+            for _ in range(1000):
+                client.step(10)
         assert server.wait(5)
     assert "the environment failed" in caplog.text
 
