@@ -489,24 +489,24 @@ except KeyboardInterrupt:
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
 def test_ctrl_c_while_an_agent_waits(serving: Serving, wait_for: WaitFor, tmp_path: Path) -> None:
     server = serving()
-    agent = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", AGENT, str(server.address)],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    assert agent.stdout is not None
-    try:
-        wait_for(lambda: server.clients == 1)
-        server.text("go on")
-        assert agent.stdout.readline() == "('go on',)\n"
-        time.sleep(0.1)
-        agent.send_signal(signal.SIGINT)
-        out, err = agent.communicate(timeout=5)
-    finally:
-        agent.kill()
+    ) as agent:
+        assert agent.stdout is not None
+        try:
+            wait_for(lambda: server.clients == 1, 60.0)  # an interpreter, on a busy machine
+            server.text("go on")
+            assert agent.stdout.readline() == "('go on',)\n"
+            time.sleep(0.1)
+            agent.send_signal(signal.SIGINT)
+            out, err = agent.communicate(timeout=5)
+        finally:
+            agent.kill()
     assert out.startswith("interrupted {'stale': 0")
     assert err == ""
     assert agent.returncode == 0
