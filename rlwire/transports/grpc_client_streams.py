@@ -268,11 +268,10 @@ class DirectStream(ClientStream):
             try:
                 operations = self._send_operation(message, 0), self._receive_operation(0)
                 self._operate(operations, _BOTH)
-                event = self._next_event()
+                self._note(self._next_event())
             except BaseException:
                 self._abandon()
                 raise
-            self._note(event)
             return self._receive()
 
     def cancel(self) -> None:
@@ -312,14 +311,13 @@ class DirectStream(ClientStream):
     def _take(self) -> None:
         """Wait for one event and note what it says."""
         try:
-            event = self._next_event()
+            self._note(self._next_event())
         except BaseException:
+            # Or a signal on the way into `_note`: an event that nobody counted is not waited for.
             self._abandon()
             raise
-        self._note(event)
 
     def _note(self, event: Any) -> None:
-        # Before anything that a signal could interrupt.
         self._due -= 1
         tag = event.tag
         operations = event.batch_operations

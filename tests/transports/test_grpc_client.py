@@ -830,6 +830,49 @@ print("interrupted", interrupted)
     eventually(lambda: server.connections == 0)
 
 
+def test_ctrl_c_at_each_step_of_an_exchange(serve: Any, eventually: Any) -> None:
+    # A signal is taken where a function begins and where a C function has returned: at each of
+    # these places in turn, the exchange is interrupted.
+    server = serve()
+    done = run_client(
+        server.address,
+        "direct",
+        """
+def exchange(connection, place):
+    def interrupt(frame, event, argument):
+        nonlocal place
+        if event in ("call", "c_return") and "rlwire" in frame.f_code.co_filename:
+            place -= 1
+            if not place:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+    sys.setprofile(interrupt)
+    try:
+        connection.exchange(b"z")
+    finally:
+        sys.setprofile(None)
+
+for place in range(1, 100):
+    connection = connect()
+    connection.exchange(b"x")
+    try:
+        exchange(connection, place)
+    except KeyboardInterrupt:
+        connection.close()
+        assert connection.closed
+    else:
+        break
+assert connection.exchange(b"y") == b"y"
+connection.close()
+print("places", place - 1)
+""",
+    )
+    assert done.stderr == ""
+    assert int(done.stdout.removeprefix("places ")) > 8
+    assert done.returncode == 0
+    eventually(lambda: server.connections == 0)
+
+
 def test_a_program_may_end_without_closing(serve: Any, engine: str, eventually: Any) -> None:
     server = serve()
     done = run_client(
