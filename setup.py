@@ -45,6 +45,8 @@ MODULES = [
     "rlwire.codecs.dm_env_rpc_tensor_decoder",
     "rlwire.codecs.dm_env_rpc_tensor_encoder",
     "rlwire.codecs.dm_env_rpc_wire",
+    "rlwire.codecs.json_decoder",
+    "rlwire.codecs.json_encoder",
     "rlwire.codecs.json_reader",
     "rlwire.codecs.json_writer",
     "rlwire.codecs.netstring",
@@ -63,6 +65,8 @@ MODULES = [
 
 # Those that read or write numbers as text.
 WITH_NUMBERS = {
+    "rlwire.codecs.json_decoder",
+    "rlwire.codecs.json_encoder",
     "rlwire.codecs.json_reader",
     "rlwire.codecs.json_writer",
     "rlwire.codecs.perlert_decoder",

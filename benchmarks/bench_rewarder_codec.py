@@ -16,7 +16,8 @@ import orjson
 import pytest
 from pairs import TINY, Line, call_times, print_head, print_lines, run_benchmark
 
-from rlwire.codecs import json_reader, json_writer, rewarder
+from rlwire.codecs import json as rlwire_json
+from rlwire.codecs import rewarder
 
 # The document's example, as its JSON would be.
 REWARD: dict[str, Any] = {
@@ -49,6 +50,9 @@ Calls = Mapping[str, tuple[Callable[..., Any], Any]]
 def numpy_text(array: np.ndarray[Any, Any]) -> bytes:
     """Orjson's way with arrays."""
     return orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+DECODE_ARRAY = rlwire_json.Decoder(arrays="all").decode
 
 
 def numpy_array(text: bytes) -> np.ndarray[Any, Any]:
@@ -88,14 +92,14 @@ def _arrays() -> dict[str, tuple[Calls, str, float | None]]:
         ):
             text = numpy_text(array)
             found[f"{name} {kind} to text"] = (
-                {"rlwire": (json_writer.encode, array), "orjson": (numpy_text, array)},
+                {"rlwire": (rlwire_json.encode, array), "orjson": (numpy_text, array)},
                 "orjson",
                 None,
             )
             if kind != "float32":
                 found[f"{name} {kind} from text"] = (
                     {
-                        "rlwire": (json_reader.decode_array, text),
+                        "rlwire": (DECODE_ARRAY, text),
                         "orjson, np.array": (numpy_array, text),
                     },
                     "orjson, np.array",
@@ -108,12 +112,12 @@ def _generic() -> dict[str, tuple[Calls, str, float | None]]:
     text = orjson.dumps(REPORT)
     return {
         "a report of plain values to text": (
-            {"rlwire": (json_writer.encode, REPORT), "orjson": (orjson.dumps, REPORT)},
+            {"rlwire": (rlwire_json.encode, REPORT), "orjson": (orjson.dumps, REPORT)},
             "orjson",
             None,
         ),
         "a report of plain values from text": (
-            {"rlwire": (json_reader.decode, text), "orjson": (orjson.loads, text)},
+            {"rlwire": (rlwire_json.decode, text), "orjson": (orjson.loads, text)},
             "orjson",
             None,
         ),
@@ -153,7 +157,7 @@ if __name__ == "__main__":
     for value in (REWARD, ACTION):
         text = orjson.dumps(value)
         assert rewarder.encode(rewarder.decode(text)) == text
-    assert json_writer.encode(REPORT) == orjson.dumps(REPORT)
-    assert json_reader.decode(orjson.dumps(REPORT)) == REPORT
+    assert rlwire_json.encode(REPORT) == orjson.dumps(REPORT)
+    assert rlwire_json.decode(orjson.dumps(REPORT)) == REPORT
     print_head("The rewarder's messages, and JSON's lists of numbers.", "orjson")
     print_lines(lines())

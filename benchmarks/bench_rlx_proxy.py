@@ -27,7 +27,7 @@ from pairs import TINY, call_times, print_head, print_table, run_benchmark
 from rlwire.adapters.relaax import RLXProxy, RLXServer
 from rlwire.bench import floor
 from rlwire.bench.processes import ServerProcess, allowed_cores, pin
-from rlwire.codecs import json_writer, rlx
+from rlwire.codecs import json, rlx
 from rlwire.codecs import websocket as frames
 from rlwire.codecs.websocket_handshake import new_key, parse_url, write_request
 
@@ -161,7 +161,7 @@ def straight(stack: ExitStack, address: Any, count: int, work: Work) -> Step:
 def frames_of(client: bool, count: int, message: dict[str, Any]) -> list[bytes]:
     """The frames of a message of each environment."""
     framer = frames.Framer(client, "text")
-    texts = (json_writer.encode({"sid": SID + number, **message}) for number in range(count))
+    texts = (json.encode({"sid": SID + number, **message}) for number in range(count))
     return [b"".join(framer.message(text)) for text in texts]
 
 

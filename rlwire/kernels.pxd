@@ -4,7 +4,7 @@ An outside module compiles with `rlwire.get_include()` on its include path and s
 `from rlwire.kernels cimport rlw_cursor, ...`.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, int8_t, uint8_t, uint32_t, uint64_t
 
 cdef extern from "rlwire/status.h" nogil:
     ctypedef enum rlw_status:
@@ -43,6 +43,9 @@ cdef extern from "rlwire/status.h" nogil:
         RLW_BAD_SURROGATE
         RLW_BAD_RANGE
         RLW_BAD_RAGGED
+        RLW_BAD_DIMENSION
+        RLW_BAD_TIMESTAMP
+        RLW_BAD_PICKLE
         RLW_NOT_FINITE
         RLW_TRAILING
         RLW_OVER_MESSAGE
@@ -508,9 +511,14 @@ cdef extern from "rlwire/json.h" nogil:
         uint64_t depth
         uint64_t items
         uint64_t string
+    ctypedef enum rlw_json_special:
+        RLW_JSON_REFUSE
+        RLW_JSON_AS_NULL
+        RLW_JSON_AS_WORDS
     ctypedef struct rlw_json_reader:
         rlw_cursor c
         rlw_json_limits limits
+        rlw_json_special special
         uint64_t depth
         uint64_t items
     ctypedef enum rlw_json_kind:
@@ -552,7 +560,7 @@ cdef extern from "rlwire/json.h" nogil:
     void rlw_json_space(rlw_cursor *c) noexcept
     size_t rlw_json_unescape(const rlw_json_text *text, uint8_t *to) noexcept
     rlw_status rlw_json_put_string(rlw_writer *w, const uint8_t *text, size_t size) noexcept
-    uint8_t *rlw_json_put_double(uint8_t *to, double value) noexcept
+    uint8_t *rlw_json_put_double(uint8_t *to, double value, uint8_t *rounded) noexcept
     bint rlw_json_is_finite(double value) noexcept
 
 cdef extern from "rlwire/json_array.h" nogil:
@@ -565,10 +573,6 @@ cdef extern from "rlwire/json_array.h" nogil:
     ctypedef enum rlw_json_wanted:
         RLW_JSON_ANY
         RLW_JSON_GIVEN
-    ctypedef enum rlw_json_special:
-        RLW_JSON_REFUSE
-        RLW_JSON_AS_NULL
-        RLW_JSON_AS_WORDS
     rlw_status rlw_json_measure(rlw_json_reader *r, unsigned most_dims, int words,
                                 rlw_json_shape *s) noexcept
     rlw_status rlw_json_fill(rlw_json_reader *r, const rlw_json_shape *s, rlw_json_wanted wanted,
@@ -579,3 +583,101 @@ cdef extern from "rlwire/json_array.h" nogil:
     rlw_status rlw_json_put_array(rlw_writer *w, rlw_number kind, const void *data, unsigned dims,
                                   const int64_t *shape, const int64_t *strides,
                                   rlw_json_special special, size_t *at) noexcept
+
+cdef extern from "rlwire/msgpack.h" nogil:
+    ctypedef enum rlw_msgpack_kind:
+        RLW_MSGPACK_NIL
+        RLW_MSGPACK_BOOLEAN
+        RLW_MSGPACK_INTEGER
+        RLW_MSGPACK_UNSIGNED
+        RLW_MSGPACK_FLOAT32
+        RLW_MSGPACK_FLOAT64
+        RLW_MSGPACK_STRING
+        RLW_MSGPACK_BINARY
+        RLW_MSGPACK_EXT
+        RLW_MSGPACK_ARRAY
+        RLW_MSGPACK_MAP
+    ctypedef struct rlw_msgpack_value:
+        rlw_msgpack_kind kind
+        int8_t code
+        const uint8_t *at
+        int64_t integer
+        double real
+        const uint8_t *data
+        uint64_t size
+    ctypedef struct rlw_msgpack_limits:
+        uint64_t depth
+        uint64_t items
+        uint64_t string
+        uint64_t binary
+        uint64_t ext
+        uint64_t array
+        uint64_t map
+        uint64_t dims
+    ctypedef struct rlw_msgpack_reader:
+        rlw_cursor c
+        rlw_msgpack_limits limits
+        uint64_t items
+        bint partial
+    void rlw_msgpack_reader_init(rlw_msgpack_reader *r, const uint8_t *data, size_t size,
+                                 const rlw_msgpack_limits *limits) noexcept
+    rlw_status rlw_msgpack_read(rlw_msgpack_reader *r, rlw_msgpack_value *v) noexcept
+    int RLW_MSGPACK_DEEPEST
+    ctypedef struct rlw_msgpack_scan:
+        uint64_t done
+        uint64_t items
+        uint32_t level
+        uint64_t *left
+    void rlw_msgpack_scan_init(rlw_msgpack_scan *s) noexcept
+    rlw_status rlw_msgpack_scan_value(rlw_msgpack_reader *r, rlw_msgpack_scan *s) noexcept
+    rlw_status rlw_msgpack_skip(rlw_msgpack_reader *r, uint64_t depth) noexcept
+    int RLW_MSGPACK_TIMESTAMP
+    bint rlw_msgpack_timestamp(const uint8_t *data, uint64_t size, int64_t *seconds,
+                               uint32_t *nanoseconds) noexcept
+    rlw_status rlw_msgpack_put_byte(rlw_writer *w, unsigned type) noexcept
+    rlw_status rlw_msgpack_put_nil(rlw_writer *w) noexcept
+    rlw_status rlw_msgpack_put_boolean(rlw_writer *w, bint value) noexcept
+    rlw_status rlw_msgpack_put_unsigned(rlw_writer *w, uint64_t value) noexcept
+    rlw_status rlw_msgpack_put_integer(rlw_writer *w, int64_t value) noexcept
+    rlw_status rlw_msgpack_put_float32(rlw_writer *w, float value) noexcept
+    rlw_status rlw_msgpack_put_float64(rlw_writer *w, double value) noexcept
+    rlw_status rlw_msgpack_put_string_head(rlw_writer *w, uint32_t size, size_t more,
+                                           bint old) noexcept
+    rlw_status rlw_msgpack_put_binary_head(rlw_writer *w, uint32_t size, size_t more,
+                                           bint old) noexcept
+    rlw_status rlw_msgpack_put_array_head(rlw_writer *w, uint32_t count) noexcept
+    rlw_status rlw_msgpack_put_map_head(rlw_writer *w, uint32_t count) noexcept
+    rlw_status rlw_msgpack_put_string(rlw_writer *w, const char *text, uint32_t size) noexcept
+    rlw_status rlw_msgpack_put_binary(rlw_writer *w, const void *data, uint32_t size) noexcept
+    rlw_status rlw_msgpack_put_ext_head(rlw_writer *w, int8_t code, uint32_t size,
+                                        size_t more) noexcept
+    rlw_status rlw_msgpack_put_timestamp(rlw_writer *w, int64_t seconds,
+                                         uint32_t nanoseconds) noexcept
+
+cdef extern from "rlwire/msgpack_array.h" nogil:
+    ctypedef enum rlw_msgpack_mark:
+        RLW_MSGPACK_UNMARKED
+        RLW_MSGPACK_ND
+        RLW_MSGPACK_ND_SCALAR
+        RLW_MSGPACK_NP_GENERIC
+        RLW_MSGPACK_COMPLEX
+    ctypedef struct rlw_msgpack_marked:
+        rlw_msgpack_mark mark
+        bint binary_keys
+        rlw_dtype dtype
+        uint32_t dims
+        uint64_t *shape
+        rlw_msgpack_value *field
+    int RLW_MSGPACK_FIELD_TYPE
+    int RLW_MSGPACK_FIELD_DATA
+    bint rlw_msgpack_is_mark(const rlw_msgpack_value *key) noexcept
+    bint rlw_msgpack_is_bytes(const rlw_msgpack_value *v) noexcept
+    rlw_status rlw_msgpack_check_size(rlw_cursor *c, const rlw_msgpack_marked *m,
+                                      uint64_t itemsize) noexcept
+    rlw_status rlw_msgpack_read_marked(rlw_msgpack_reader *r, const rlw_msgpack_value *map,
+                                       uint64_t depth, rlw_msgpack_marked *out) noexcept
+    rlw_status rlw_msgpack_put_nd(rlw_writer *w, const char *type, uint32_t type_size,
+                                  uint32_t dims, const int64_t *shape, uint32_t size) noexcept
+    rlw_status rlw_msgpack_put_ndarray(rlw_writer *w, uint32_t size) noexcept
+    rlw_status rlw_msgpack_put_ndarray_end(rlw_writer *w, const char *type, uint32_t type_size,
+                                           uint32_t dims, const int64_t *shape) noexcept

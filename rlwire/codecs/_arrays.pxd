@@ -15,6 +15,7 @@ cdef enum CopyMode:
 
 cdef str dtype_name(cnp.dtype descr)
 cdef cnp.dtype dtype_of(const rlw_dtype *parsed, rlw_text name)
+cdef int number_kind(cnp.dtype descr) noexcept
 cdef cnp.ndarray contiguous(cnp.ndarray array)
 cdef object foreign_array(object value)
 cdef cnp.ndarray new_array(cnp.dtype descr, int dims, cnp.npy_intp *shape)

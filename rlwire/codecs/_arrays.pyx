@@ -10,7 +10,8 @@ from libc.stdint cimport uint8_t, uintptr_t
 
 cimport numpy as cnp
 
-from rlwire.kernels cimport rlw_dtype, rlw_host_is_little, rlw_text
+from rlwire.kernels cimport (RLW_BOOL, RLW_FLOAT16, RLW_INT8, RLW_UINT8, rlw_dtype,
+                             rlw_host_is_little, rlw_text)
 
 import numpy as np
 
@@ -92,6 +93,21 @@ cdef cnp.dtype dtype_of(const rlw_dtype *parsed, rlw_text name):
         if (parsed.order == c"<") != rlw_host_is_little():
             return cnp.PyArray_DescrNewByteorder(descr, parsed.order)
     return descr
+
+
+cdef int number_kind(cnp.dtype descr) noexcept:
+    """The kernels' name of a dtype of numbers or booleans, whatever its byte order; or -1."""
+    cdef int size = descr.itemsize
+    cdef int step = 0 if size == 1 else 1 if size == 2 else 2 if size == 4 else 3
+    if size > 8 or descr.type_num > cnp.NPY_FLOAT16:  # longdouble, other packages' floats
+        return -1
+    if descr.kind == c"f":
+        return RLW_FLOAT16 + step - 1
+    if descr.kind == c"i":
+        return RLW_INT8 + step
+    if descr.kind == c"u":
+        return RLW_UINT8 + step
+    return RLW_BOOL if descr.kind == c"b" else -1
 
 
 cdef cnp.ndarray contiguous(cnp.ndarray array):

@@ -1,4 +1,4 @@
-"""From C to Python: a kernel's fault becomes an exception, its text a str.
+"""From C to Python: a kernel's fault becomes an exception, its text a str; paths for errors.
 
 Shared by all codecs. Arrays are in `_arrays`.
 """
@@ -8,7 +8,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
 
 from rlwire.kernels cimport *
 
@@ -22,6 +22,7 @@ cdef extern from *:
     #define RLW_KEY_CACHE 1
     #endif
     #define rlw_ascii_data(o) ((const uint8_t *)PyUnicode_1BYTE_DATA(o))
+    #define rlw_ascii_size(o) PyUnicode_GET_LENGTH(o)
 
     /* Of a key's size, its first and its last bytes; a collision only costs a slot. */
     static inline uint32_t rlw_key_slot(const uint8_t *p, size_t size) {
@@ -36,10 +37,37 @@ cdef extern from *:
         head = (head ^ (tail * 0x9E3779B1u) ^ (uint32_t)size) * 0x85EBCA6Bu;
         return head >> 23; /* 9 bits: KEY_SLOTS */
     }
+
+    /* Keys are short: a few words that overlap are quicker to compare than memcmp is to call. */
+    static inline int rlw_same_key(const uint8_t *a, const uint8_t *b, size_t size) {
+        if (size >= 8) {
+            uint64_t x, y, differ = 0;
+            size_t i;
+            for (i = 0; i < size - 8; i += 8) {
+                memcpy(&x, a + i, 8);
+                memcpy(&y, b + i, 8);
+                differ |= x ^ y;
+            }
+            memcpy(&x, a + size - 8, 8);
+            memcpy(&y, b + size - 8, 8);
+            return (differ | (x ^ y)) == 0;
+        }
+        if (size >= 4) {
+            uint32_t w, x, y, z;
+            memcpy(&w, a, 4);
+            memcpy(&x, b, 4);
+            memcpy(&y, a + size - 4, 4);
+            memcpy(&z, b + size - 4, 4);
+            return ((w ^ x) | (y ^ z)) == 0;
+        }
+        return a[0] == b[0] && a[size / 2] == b[size / 2] && a[size - 1] == b[size - 1];
+    }
     """
+    bint rlw_same_key(const uint8_t *a, const uint8_t *b, size_t size) noexcept
     uint32_t rlw_key_slot(const uint8_t *p, size_t size) noexcept
     bint RLW_KEY_CACHE
     const uint8_t *rlw_ascii_data(object text) noexcept
+    Py_ssize_t rlw_ascii_size(object text) noexcept
     object PyUnicode_New(Py_ssize_t size, Py_UCS4 maxchar)
 
 _LIMITS = {
@@ -111,6 +139,15 @@ cdef int raise_fault(const rlw_fault *fault, const uint8_t *start, str path,
     raise DecodeError(reason, offset=offset, path=path)
 
 
+cdef str path_of(const Step *step):
+    """`$.state[3]` for a chain of steps, the innermost given."""
+    parts = []
+    while step != NULL:
+        parts.append(f"[{step.index}]" if step.key == NULL else f".{<object> step.key}")
+        step = step.parent
+    return "$" + "".join(reversed(parts))
+
+
 cdef str text_of(const uint8_t *data, size_t size):
     """A str of UTF-8 bytes; UnicodeDecodeError when they are not."""
     if rlw_is_ascii(data, size):
@@ -129,20 +166,29 @@ cdef enum:
 cdef PyObject **_keys = <PyObject **> PyMem_Calloc(KEY_SLOTS, sizeof(PyObject *))
 
 
-cdef str key_of(const uint8_t *data, size_t size):
-    """As text_of(); keys that came before are the same object, their hash already known."""
-    cdef uint32_t slot
+cdef PyObject *known_key(const uint8_t *data, size_t size) noexcept:
+    """The key that came before, borrowed, its hash already known; or NULL."""
     cdef PyObject *known
     if not RLW_KEY_CACHE or size == 0 or size > KEY_LONGEST or _keys == NULL:
-        return text_of(data, size)
-    slot = rlw_key_slot(data, size)
-    known = _keys[slot]
-    if known != NULL and <size_t> len(<str> known) == size:
-        if memcmp(rlw_ascii_data(<object> known), data, size) == 0:
-            return <str> known
+        return NULL
+    known = _keys[rlw_key_slot(data, size)]
+    if known != NULL and <size_t> rlw_ascii_size(<object> known) == size \
+            and rlw_same_key(rlw_ascii_data(<object> known), data, size):
+        return known
+    return NULL
+
+
+cdef str key_of(const uint8_t *data, size_t size):
+    """As text_of(); keys that came before are the same object."""
+    cdef PyObject *known = known_key(data, size)
+    cdef PyObject **slot
+    if known != NULL:
+        return <str> known
     text = text_of(data, size)
-    if rlw_is_ascii(data, size):
+    if RLW_KEY_CACHE and 0 < size <= KEY_LONGEST and _keys != NULL and rlw_is_ascii(data, size):
+        slot = &_keys[rlw_key_slot(data, size)]
+        known = slot[0]
         Py_INCREF(text)
-        _keys[slot] = <PyObject *> text
+        slot[0] = <PyObject *> text
         Py_XDECREF(known)
     return text

@@ -4,8 +4,7 @@ What other modules cimport is in the .pxd: a `JsonReader` on the stack, values, 
 numbers from it. The grammar is in include/rlwire/json.h. Not here: any protocol's messages.
 """
 
-from cpython.buffer cimport (PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release,
-                             PyObject_GetBuffer, Py_buffer)
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyObject_GetBuffer, Py_buffer
 from cpython.dict cimport PyDict_SetItem
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
@@ -15,19 +14,14 @@ from libc.string cimport memcpy
 
 cimport numpy as cnp
 
-from rlwire.codecs._arrays cimport new_array
+from rlwire.codecs._arrays cimport new_array, number_kind
 from rlwire.codecs._glue cimport key_of, raise_fault, text_of
-from rlwire.codecs.json_writer cimport number_kind
 from rlwire.kernels cimport *
-
-import numpy as np
 
 from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import DEFAULT, Limits
 
 cnp.import_array()
-
-__all__ = ["decode", "decode_array"]
 
 cdef extern from *:
     """
@@ -111,7 +105,8 @@ cdef int begin_json(JsonReader *r, const uint8_t *data, size_t size, limits) exc
     cdef rlw_json_limits room
     cdef uint64_t message = _DEFAULT_MESSAGE
     r.start = data
-    r.big_integers = r.last_wins = False
+    r.big_integers = r.numbers = r.ragged = False
+    r.repeated = REFUSE_REPEATED
     if limits is None or limits is DEFAULT:
         r.expanded = _DEFAULT_EXPANDED
         r.dims = _DEFAULT_DIMS
@@ -234,25 +229,67 @@ cdef list _list(JsonReader *r):
     return items
 
 
+cdef int put_member(JsonReader *r, dict members, str key, object value,
+                    const rlw_json_text *name) except -1:
+    """Add a member to an object."""
+    cdef Py_ssize_t count = rlw_dict_size(members)
+    if r.repeated == FIRST_WINS:
+        members.setdefault(key, value)
+        return 0
+    PyDict_SetItem(members, key, value)
+    if rlw_dict_size(members) == count and r.repeated == REFUSE_REPEATED:
+        json_wrong_at(r, name.data - 1, f"the name {key!r:.100} stands twice")
+    return 0
+
+
 cdef dict _object(JsonReader *r):
     cdef dict members = {}
     cdef rlw_json_text name
-    cdef Py_ssize_t count = 0
     cdef int more = 1
     while more:
         if rlw_json_name(&r.json, &name) != RLW_OK:
             json_wrong(r)
         key = json_key(&name)
-        value = read_json(r)
-        PyDict_SetItem(members, key, value)
-        count += 1
-        if rlw_dict_size(members) != count:
-            if not r.last_wins:
-                json_wrong_at(r, name.data - 1, f"the name {key!r:.100} stands twice")
-            count -= 1
+        put_member(r, members, key, read_json(r), &name)
         if rlw_json_next(&r.json, c"}", &more) != RLW_OK:
             json_wrong(r)
     return members
+
+
+cdef int undo_json(JsonReader *r, const rlw_json_value *v) except -1:
+    """Go back to the list or object of which the kernel has read the beginning."""
+    r.json.c.at = v.at
+    if not v.empty:
+        r.json.depth -= 1
+        r.json.items -= 1
+    return 0
+
+
+cdef bint _makes_none(list items):
+    """Whether a list of numbers and of lists of numbers is no array: its items do not match."""
+    cdef bint has_array = False
+    for item in items:
+        if isinstance(item, cnp.ndarray):
+            has_array = True
+        elif type(item) is not int and type(item) is not float and item != []:
+            return False
+    return has_array
+
+
+cdef object _numbers(JsonReader *r, const rlw_json_value *v):
+    """A list as an array, if it is one of numbers."""
+    cdef rlw_json_reader inside = r.json
+    cdef uint8_t first = inside.c.at[0] if inside.c.at < inside.c.end else 0
+    if first == c"[" or first == c"-" or c"0" <= first <= c"9" or inside.special:
+        undo_json(r, v)
+        array = read_json_numbers(r)
+        if array is not None and cnp.PyArray_SIZE(array):
+            return array
+        r.json = inside
+    items = _list(r)
+    if not r.ragged and _makes_none(items):
+        json_wrong_at(r, v.at, "lists of different lengths or depths make no array")
+    return items
 
 
 cdef object json_value(JsonReader *r, const rlw_json_value *v):
@@ -266,7 +303,7 @@ cdef object json_value(JsonReader *r, const rlw_json_value *v):
     if v.kind == RLW_JSON_OBJECT:
         return {} if v.empty else _object(r)
     if v.kind == RLW_JSON_LIST:
-        return [] if v.empty else _list(r)
+        return [] if v.empty else _numbers(r, v) if r.numbers else _list(r)
     if v.kind == RLW_JSON_TRUE:
         return True
     if v.kind == RLW_JSON_FALSE:
@@ -350,6 +387,8 @@ cdef cnp.ndarray read_json_numbers(JsonReader *r):
 cdef cnp.ndarray read_json_array(JsonReader *r, cnp.dtype descr):
     """The nested list of numbers, or booleans, that comes next, as an array of a given dtype.
 
+    A number alone is an array without dimensions.
+
     Raises:
         DecodeError: it is none, or a number does not fit the dtype.
     """
@@ -361,7 +400,9 @@ cdef cnp.ndarray read_json_array(JsonReader *r, cnp.dtype descr):
     if cnp.PyArray_DescrCheck(descr) and descr.byteorder in b"<>":
         descr = descr.newbyteorder("=")
     rlw_json_space(&r.json.c)
-    if rlw_json_measure(&r.json, r.dims, kind == RLW_BOOL, &shape) != RLW_OK:
+    if r.json.c.at < r.json.c.end and r.json.c.at[0] != c"[":
+        shape.dims, shape.count = 0, 1
+    elif rlw_json_measure(&r.json, r.dims, kind == RLW_BOOL, &shape) != RLW_OK:
         json_wrong(r)
     given = <rlw_number> kind
     _measured(r, &shape, rlw_number_size(given))
@@ -371,74 +412,18 @@ cdef cnp.ndarray read_json_array(JsonReader *r, cnp.dtype descr):
     return array
 
 
-# --- for Python
+# --- buffers
 
 
-cdef int _open(object buffer, Py_buffer *view) except -1:
+cdef int open_json(object buffer, Py_buffer *view) except -1:
     """The UTF-8 of a str or a buffer; PyBuffer_Release() it."""
     cdef Py_ssize_t size = 0
     cdef const char *data
     if isinstance(buffer, str):
-        data = PyUnicode_AsUTF8AndSize(buffer, &size)
+        try:
+            data = PyUnicode_AsUTF8AndSize(buffer, &size)
+        except UnicodeEncodeError as problem:
+            raise DecodeError("half of a surrogate pair",
+                              offset=len(buffer[:problem.start].encode())) from None
         return PyBuffer_FillInfo(view, buffer, <void *> data, size, True, PyBUF_SIMPLE)
     return PyObject_GetBuffer(buffer, view, PyBUF_SIMPLE)
-
-
-def decode(buffer, *, limits=None, bint big_integers=False, bint last_wins=False):
-    """Return the value in a JSON text.
-
-    Args:
-        buffer: UTF-8 in any buffer, or a str.
-        limits: `rlwire.limits.Limits`; ``message``, ``depth``, ``items`` and ``string`` count.
-        big_integers: read integers of any size, up to 4,300 digits, not only those of 64 bits.
-        last_wins: of members with the same name take the last one, instead of refusing them.
-
-    Raises:
-        DecodeError: not JSON, or something that it is refused; it says where.
-        LimitExceeded: the text passes one of the limits.
-    """
-    cdef JsonReader r
-    cdef Py_buffer view
-    _open(buffer, &view)
-    try:
-        begin_json(&r, <const uint8_t *> view.buf, <size_t> view.len, limits)
-        r.big_integers = big_integers
-        r.last_wins = last_wins
-        value = read_json(&r)
-        if rlw_json_end(&r.json) != RLW_OK:
-            json_wrong(&r)
-        return value
-    finally:
-        PyBuffer_Release(&view)
-
-
-def decode_array(buffer, dtype=None, *, limits=None):
-    """Return the array in a JSON text that is a list of numbers, nested or not.
-
-    Args:
-        buffer: UTF-8 in any buffer, or a str.
-        dtype: of the array: booleans, integers or floats of up to 64 bits. None: int64 where all
-            numbers are integers (uint64 where they need it), else float64.
-        limits: `rlwire.limits.Limits`; ``message``, ``dims`` and ``expanded`` count.
-
-    Raises:
-        DecodeError: not such a list, a list that makes no array, or a number outside the dtype.
-        LimitExceeded: the array passes one of the limits.
-    """
-    cdef JsonReader r
-    cdef Py_buffer view
-    cdef cnp.ndarray array
-    _open(buffer, &view)
-    try:
-        begin_json(&r, <const uint8_t *> view.buf, <size_t> view.len, limits)
-        if dtype is None:
-            array = read_json_numbers(&r)
-            if array is None:  # what is wrong with it?
-                array = read_json_array(&r, np.dtype(np.float64))
-        else:
-            array = read_json_array(&r, np.dtype(dtype))
-        if rlw_json_end(&r.json) != RLW_OK:
-            json_wrong(&r)
-        return array
-    finally:
-        PyBuffer_Release(&view)

@@ -1,8 +1,7 @@
-from libc.stdint cimport uint64_t
+from cpython.object cimport PyObject
+from libc.stdint cimport uint8_t, uint64_t
 
-cimport numpy as cnp
-
-from rlwire.codecs.rlx_options cimport Step
+from rlwire.codecs._glue cimport Step
 from rlwire.kernels cimport rlw_json_special, rlw_writer
 
 
@@ -10,6 +9,8 @@ cdef struct JsonWriter:
     rlw_writer w
     rlw_json_special special
     bint big_integers
+    uint8_t rounded  # see rlw_json_put_double()
+    PyObject *default  # borrowed: called with what JSON does not have; or NULL
     uint64_t message
     uint64_t depth
     uint64_t depth_most
@@ -22,4 +23,6 @@ cdef int put_json(JsonWriter *j, object value, const Step *path) except -1
 cdef int put_json_text(JsonWriter *j, str text, const Step *path) except -1
 cdef int put_json_float(JsonWriter *j, double value, const Step *path) except -1
 cdef int put_json_int(JsonWriter *j, object value, const Step *path) except -1
-cdef int number_kind(cnp.dtype descr) noexcept
+cdef rlw_json_special special_of(nan) except *
+cdef str name_of_special(rlw_json_special special)
+cdef object checked_limits(limits)

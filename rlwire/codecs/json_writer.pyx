@@ -18,8 +18,8 @@ from libc.string cimport memcpy
 
 cimport numpy as cnp
 
-from rlwire.codecs._arrays cimport foreign_array
-from rlwire.codecs.rlx_options cimport Step, path_of
+from rlwire.codecs._arrays cimport foreign_array, number_kind
+from rlwire.codecs._glue cimport Step, path_of
 from rlwire.kernels cimport *
 
 from collections.abc import Mapping
@@ -30,8 +30,6 @@ from rlwire.errors import EncodeError, LimitExceeded
 from rlwire.limits import DEFAULT, Limits
 
 cnp.import_array()
-
-__all__ = ["encode"]
 
 cdef extern from *:
     """
@@ -69,12 +67,13 @@ cdef int begin_json_writer(JsonWriter *j, void *room, size_t size, limits) excep
     rlw_writer_init(&j.w, <uint8_t *> room, size)
     j.special = RLW_JSON_REFUSE
     j.big_integers = False
+    j.rounded = 1
     j.depth = 0
+    j.default = NULL
     if limits is None or limits is DEFAULT:
         j.message, j.depth_most = _DEFAULT_MESSAGE, _DEFAULT_DEPTH
     else:
-        if not isinstance(limits, Limits):
-            raise TypeError(f"limits must be a rlwire.limits.Limits, not {type(limits).__name__}")
+        limits = checked_limits(limits)
         j.message, j.depth_most = limits.message, limits.depth
     return 0
 
@@ -134,7 +133,7 @@ cdef int put_json_float(JsonWriter *j, double value, const Step *path) except -1
     cdef uint8_t *after
     _checked(rlw_reserve(&j.w, RLW_JSON_NUMBER_ROOM + AFTER))
     if rlw_json_is_finite(value):
-        j.w.at = rlw_json_put_double(j.w.at, value)
+        j.w.at = rlw_json_put_double(j.w.at, value, &j.rounded)
         return 0
     after = rlw_json_put_special(j.w.at, value, j.special)
     if after == NULL:
@@ -168,19 +167,14 @@ cdef int put_json_int(JsonWriter *j, object value, const Step *path) except -1:
     return _checked(rlw_reserve(&j.w, AFTER))
 
 
-cdef int number_kind(cnp.dtype descr) noexcept:
-    """The kernels' name of a dtype of numbers or booleans, whatever its byte order; or -1."""
-    cdef int size = descr.itemsize
-    cdef int step = 0 if size == 1 else 1 if size == 2 else 2 if size == 4 else 3
-    if size > 8 or descr.type_num > cnp.NPY_FLOAT16:  # longdouble, other packages' floats
-        return -1
-    if descr.kind == c"f":
-        return RLW_FLOAT16 + step - 1
-    if descr.kind == c"i":
-        return RLW_INT8 + step
-    if descr.kind == c"u":
-        return RLW_UINT8 + step
-    return RLW_BOOL if descr.kind == c"b" else -1
+cdef int _put_default(JsonWriter *j, object value, const Step *path) except -1:
+    """What the caller's hook makes of a value that JSON does not have."""
+    if j.depth >= j.depth_most:  # it may make the same of it, again and again
+        raise LimitExceeded("depth", j.depth_most, j.depth + 1, path=path_of(path))
+    j.depth += 1
+    put_json(j, (<object> j.default)(value), path)
+    j.depth -= 1
+    return 0
 
 
 cdef int _put_array(JsonWriter *j, cnp.ndarray array, const Step *path) except -1:
@@ -190,6 +184,8 @@ cdef int _put_array(JsonWriter *j, cnp.ndarray array, const Step *path) except -
     cdef int dims = cnp.PyArray_NDIM(array), i
     cdef size_t at = 0
     cdef rlw_status status
+    if kind < 0 and j.default != NULL:
+        return _put_default(j, array, path)
     if kind < 0:
         raise EncodeError(
             f"an array of dtype {array.dtype} has no JSON: expected booleans, integers or floats "
@@ -250,6 +246,20 @@ cdef inline int _put_word(JsonWriter *j, const char *word, size_t size) except -
     return 0
 
 
+cdef inline int _put_item(JsonWriter *j, PyObject *item, const Step *path) except -1:
+    """As put_json(), which is called for all but what lists and dictionaries mostly hold."""
+    if PyLong_CheckExact(<object> item) and rlw_is_small(<object> item):
+        _checked(rlw_reserve(&j.w, 24))
+        j.w.at = rlw_put_i64(j.w.at, rlw_small(<object> item))
+        return 0
+    if PyFloat_CheckExact(<object> item):
+        return put_json_float(j, PyFloat_AS_DOUBLE(<object> item), path)
+    if type(<object> item) is str:
+        return put_json_text(j, <str> item, path)
+    value = <object> item  # owned while in use: a foreign object's code may change the list
+    return put_json(j, value, path)
+
+
 cdef int _put_list(JsonWriter *j, list value, const Step *path) except -1:
     cdef Py_ssize_t i, count = PyList_GET_SIZE(value)
     cdef Step step
@@ -259,8 +269,7 @@ cdef int _put_list(JsonWriter *j, list value, const Step *path) except -1:
         if PyList_GET_SIZE(value) != count:
             raise EncodeError("the list changed while it was encoded", path=path_of(path))
         step.index = i
-        item = <object> PyList_GET_ITEM(value, i)
-        put_json(j, item, &step)
+        _put_item(j, PyList_GET_ITEM(value, i), &step)
         _put_byte(j, c",")
     return _shut(j, c"]", count)
 
@@ -272,7 +281,7 @@ cdef int _put_tuple(JsonWriter *j, tuple value, const Step *path) except -1:
     _open(j, c"[", path)
     for i in range(count):
         step.index = i
-        put_json(j, <object> PyTuple_GET_ITEM(value, i), &step)
+        _put_item(j, PyTuple_GET_ITEM(value, i), &step)
         _put_byte(j, c",")
     return _shut(j, c"]", count)
 
@@ -293,7 +302,7 @@ cdef int _put_dict(JsonWriter *j, dict value, const Step *path) except -1:
         step.key = <void *> key
         put_json_text(j, <str> key, path)
         _put_byte(j, c":")
-        put_json(j, item, &step)
+        _put_item(j, <PyObject *> item, &step)
         _put_byte(j, c",")
         left -= 1
     if left != 0:
@@ -325,6 +334,8 @@ cdef int _put_other(JsonWriter *j, object value, const Step *path) except -1:
         array = foreign_array(value)
         if array is not None:
             return _put_array(j, array, path)
+    if j.default != NULL:
+        return _put_default(j, value, path)
     raise EncodeError(f"JSON has no {type(value).__qualname__}", path=path_of(path))
 
 
@@ -351,32 +362,27 @@ cdef int put_json(JsonWriter *j, object value, const Step *path) except -1:
     return _put_other(j, value, path)
 
 
-def encode(value, *, limits=None, bint big_integers=False, nan="refuse"):
-    """Return a value as JSON, in UTF-8 and without spaces.
+# --- options
 
-    Args:
-        value: None, bool, int, float, str, or dict (any mapping), list or tuple of such; NumPy's
-            numbers and arrays of them. Floats have the shortest text that reads back the same; a
-            float32 the shortest for a float32.
-        limits: `rlwire.limits.Limits`; ``message`` and ``depth`` count.
-        big_integers: write integers of more than 64 bits.
-        nan: what becomes of NaN and the infinities: ``"refuse"``, ``"null"``, or ``"words"``, which
-            is no JSON but what Python's json writes.
 
-    Raises:
-        EncodeError: JSON has no such value; it says where.
-        LimitExceeded: nested deeper, or longer, than the limits.
-    """
-    cdef uint8_t room[STACK]
-    cdef JsonWriter j
-    if nan not in ("refuse", "null", "words"):
+_SPECIAL = ("refuse", "null", "words")  # in the order of rlw_json_special
+
+
+cdef rlw_json_special special_of(nan) except *:
+    """What stands for NaN and the infinities."""
+    if nan not in _SPECIAL:
         raise ValueError(f"nan must be 'refuse', 'null' or 'words', not {nan!r}")
-    begin_json_writer(&j, room, sizeof(room), limits)
-    j.big_integers = big_integers
-    if nan != "refuse":
-        j.special = RLW_JSON_AS_NULL if nan == "null" else RLW_JSON_AS_WORDS
-    try:
-        put_json(&j, value, NULL)
-        return json_bytes(&j)
-    finally:
-        rlw_writer_free(&j.w)
+    return <rlw_json_special> <int> _SPECIAL.index(nan)
+
+
+cdef str name_of_special(rlw_json_special special):
+    return _SPECIAL[<int> special]
+
+
+cdef object checked_limits(limits):
+    """The limits, or the default ones for None."""
+    if limits is None:
+        return DEFAULT
+    if not isinstance(limits, Limits):
+        raise TypeError(f"limits must be a rlwire.limits.Limits, not {type(limits).__name__}")
+    return limits

@@ -13,7 +13,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 cimport numpy as cnp
 
-from rlwire.codecs._arrays cimport contiguous, foreign_array, new_array
+from rlwire.codecs._arrays cimport contiguous, foreign_array, new_array, number_kind
 from rlwire.codecs._glue cimport key_of, raise_fault, text_of
 from rlwire.kernels cimport *
 
@@ -188,21 +188,6 @@ cdef int _put_text(rlw_writer *w, object value, uint64_t most, unsigned refused,
     if rlw_put(w, text.data, text.size) != RLW_OK:
         raise MemoryError()
     return 0
-
-
-cdef int number_kind(cnp.dtype descr) noexcept:
-    """The kernels' name of a dtype, or -1."""
-    cdef int size = descr.itemsize
-    cdef int step = 0 if size == 1 else 1 if size == 2 else 2 if size == 4 else 3
-    if size > 8 or descr.type_num > cnp.NPY_FLOAT16:  # longdouble, other packages' floats
-        return -1
-    if descr.kind == c"f":
-        return RLW_FLOAT16 + step - 1
-    if descr.kind == c"i":
-        return RLW_INT8 + step
-    if descr.kind == c"u":
-        return RLW_UINT8 + step
-    return RLW_BOOL if descr.kind == c"b" else -1
 
 
 cdef int _put_array(rlw_writer *w, cnp.ndarray array, const Style *style, str field) except -1:

@@ -1,4 +1,4 @@
-"""What RLX's encoder and decoder share: their options, and a value's path for error texts."""
+"""What RLX's encoder and decoder share: their options."""
 
 from libc.stdint cimport uint64_t
 
@@ -26,12 +26,3 @@ cdef str check_dialect(dialect):
     if dialect not in ("relaax", "readme"):
         raise ValueError(f"dialect must be 'relaax' or 'readme', not {dialect!r}")
     return dialect
-
-
-cdef str path_of(const Step *step):
-    """`$.state[3]` for a chain of steps, the innermost given."""
-    parts = []
-    while step != NULL:
-        parts.append(f"[{step.index}]" if step.key == NULL else f".{<object> step.key}")
-        step = step.parent
-    return "$" + "".join(reversed(parts))

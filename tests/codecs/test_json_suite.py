@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from rlwire.codecs.json_reader import decode
+from rlwire.codecs.json import decode, encode
 from rlwire.errors import DecodeError, LimitExceeded
 
 YES = {
@@ -145,12 +145,16 @@ NO = {
     "number ++": b"[++1234]",
     "number +1": b"[+1]",
     "number +Inf": b"[+Inf]",
+    "number -00.0": b"[-00.0]",
+    "number -00e0": b"[-00e0]",
     "number -01": b"[-01]",
     "number -1.0.": b"[-1.0.]",
     "number -2.": b"[-2.]",
     "number -NaN": b"[-NaN]",
     "number .-1": b"[.-1]",
     "number .2e-3": b"[.2e-3]",
+    "number 00.0": b"[00.0]",
+    "number 00e0": b"[00e0]",
     "number 0.1.2": b"[0.1.2]",
     "number 0.3e+": b"[0.3e+]",
     "number 0.3e": b"[0.3e]",
@@ -229,6 +233,7 @@ NO = {
     "string accentuated char no quotes": b"[\xc3\xa9]",
     "string backslash 00": b'["\\\x00"]',
     "string escape x": b'["\\x00"]',
+    "string octal escape": b'["\\012"]',
     "string escaped backslash bad": b'["\\\\\\"]',
     "string escaped ctrl char tab": b'["\\\t"]',
     "string escaped emoji": b'["\\\xf0\x9f\x8c\x80"]',
@@ -364,6 +369,16 @@ def test_what_is_left_to_parsers(name: str) -> None:
             decode(text)
     else:
         assert decode(text) == expected
+
+
+@pytest.mark.parametrize("name", [*YES, *NO])
+def test_asking_for_arrays_changes_nothing_else(name: str) -> None:
+    text = {**YES, **NO}[name]
+    if name in NO:
+        with pytest.raises((DecodeError, LimitExceeded)):
+            decode(text, arrays="all")
+    else:
+        assert encode(decode(text, arrays="all")) == encode(decode(text))
 
 
 @pytest.mark.parametrize("name", [*YES, *NO])

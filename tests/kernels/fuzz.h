@@ -236,6 +236,7 @@ static int fuzz_main(int argc, char **argv, const fuzz_driver *driver) {
         "BAD_VARINT",  "BAD_TAG",     "BAD_WIRE",      "BAD_PACKED",  "BAD_PAYLOAD",
         "BAD_UNKNOWN", "BAD_ELEMENTS", "BAD_EMPTY",  "BAD_CHARACTER", "BAD_WORD",    "BAD_INTEGER",
         "BAD_NUMBER",  "BAD_JSON",    "BAD_ESCAPE",  "BAD_SURROGATE", "BAD_RANGE",  "BAD_RAGGED",
+        "BAD_DIMENSION", "BAD_TIMESTAMP", "BAD_PICKLE",
         "NOT_FINITE",  "TRAILING",    "OVER_MESSAGE", "OVER_DEPTH",   "OVER_ITEMS",  "OVER_DIMS",
         "OVER_STRING", "OVER_PIXELS", "OVER_EXPANDED", "OVER_DATAGRAM", "NO_MEMORY",
     };

@@ -42,6 +42,7 @@ void release(uint8_t *copy);
 /* The suites, one for each header. */
 void cursor_suite(void);
 void writer_suite(void);
+void msgpack_suite(void);
 void netstring_suite(void);
 void utf8_suite(void);
 void dtype_suite(void);

@@ -137,6 +137,7 @@ def test_no_warning_at_any_optimization(cc: list[str], tmp_path: Path, level: st
         "unit_perlert.c",
         "unit_numbers.c",
         "unit_json.c",
+        "unit_msgpack.c",
         "unit_websocket.c",
     ):  # -O2: the tests themselves
         source = HERE / name
@@ -152,6 +153,7 @@ def test_no_warning_at_any_optimization(cc: list[str], tmp_path: Path, level: st
         ("fuzz_numbers", "corpus_numbers.py", [], "made"),
         ("fuzz_websocket", "corpus_websocket.py", [], "masked"),
         ("fuzz_json", "corpus_json.py", [], "arrays"),
+        ("fuzz_msgpack", "corpus_msgpack.py", [], "arrays"),
     ],
 )
 def test_mutated_messages(
@@ -187,7 +189,8 @@ def test_run_sanitized(sanitizers: dict[str, str], tmp_path: Path) -> None:
     assert re.search(rf"^fuzz_numbers: {MESSAGES} messages", result.stdout, re.MULTILINE)
     assert re.search(rf"^fuzz_websocket: {MESSAGES} messages", result.stdout, re.MULTILINE)
     assert re.search(rf"^fuzz_json: {MESSAGES} messages", result.stdout, re.MULTILINE)
-    assert re.search(r"^8 passed, 0 failed, \d+ s$", result.stdout, re.MULTILINE)
+    assert re.search(rf"^fuzz_msgpack: {MESSAGES} messages", result.stdout, re.MULTILINE)
+    assert re.search(r"^9 passed, 0 failed, \d+ s$", result.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -205,6 +208,7 @@ def test_run_sanitized(sanitizers: dict[str, str], tmp_path: Path) -> None:
         ),
         ("numbers.h", "while (end - p >= 8) {", "while (end - p >= 7) {"),
         ("json.h", "while (end - p >= 8) {", "while (end - p >= 7) {"),
+        ("msgpack.h", "if (rlw_left(&r->c) <= head)", "if (rlw_left(&r->c) < head)"),
     ],
 )
 def test_run_sanitized_sees_one_byte_too_many(
@@ -218,7 +222,7 @@ def test_run_sanitized_sees_one_byte_too_many(
     assert bad != good
     header.write_text(bad)
     result = subprocess.run(
-        [HERE / "run_sanitized"],
+        [HERE / "run_sanitized", "units"],
         env={**sanitizers, "RLWIRE_INCLUDE": str(broken)},
         capture_output=True,
         text=True,
@@ -227,4 +231,4 @@ def test_run_sanitized_sees_one_byte_too_many(
     seen = r"AddressSanitizer: heap-buffer-overflow|address \w+ with insufficient space"
     assert re.search(seen, result.stderr)
     assert re.search(r"^unit tests: FAILED", result.stdout, re.MULTILINE)
-    assert re.search(r"^\d passed, [1-8] failed, \d+ s$", result.stdout, re.MULTILINE)
+    assert re.search(r"^0 passed, 1 failed, \d+ s$", result.stdout, re.MULTILINE)

@@ -59,6 +59,7 @@ void release(uint8_t *copy) { free(copy - BEFORE); }
 int main(void) {
     cursor_suite();
     writer_suite();
+    msgpack_suite();
     netstring_suite();
     utf8_suite();
     dtype_suite();

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from rlwire.codecs import json_reader, json_writer
+from rlwire.codecs import json
 from rlwire.errors import EncodeError, RemoteProtocolError, RlwireError
 from rlwire.limits import DEFAULT
 
@@ -83,7 +83,7 @@ class Conversation:
             RemoteProtocolError: it is no object with a sid.
         """
         # Any integer is read, so that one which RLX cannot say is an error of its sid alone.
-        value = json_reader.decode(message, big_integers=True)
+        value = json.decode(message, big_integers=True)
         if type(value) is not dict:
             raise self._refused(f"this is {_name(value)}")
         sid = value.pop("sid", None)
@@ -103,7 +103,7 @@ class Conversation:
         Raises:
             EncodeError: JSON cannot say it.
         """
-        return json_writer.encode({"sid": event.sid, **event.message})
+        return json.encode({"sid": event.sid, **event.message})
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
         """Return nothing: the reason in the close frame says it."""

@@ -33,9 +33,16 @@ typedef struct rlw_json_limits {
 
 #define RLW_JSON_DEFAULT_LIMITS {64, 1 << 20, 16 << 20}
 
+typedef enum rlw_json_special {
+    RLW_JSON_REFUSE,  /* NaN and the infinities, which JSON does not have */
+    RLW_JSON_AS_NULL, /* read so only where a number is expected */
+    RLW_JSON_AS_WORDS /* NaN, Infinity, -Infinity, as Python and JavaScript call them */
+} rlw_json_special;
+
 typedef struct rlw_json_reader {
     rlw_cursor c;
     rlw_json_limits limits;
+    rlw_json_special special; /* RLW_JSON_REFUSE, unless set after the beginning */
     uint64_t depth; /* lists and objects that are open */
     uint64_t items; /* so far */
 } rlw_json_reader;
@@ -86,6 +93,7 @@ static inline void rlw_json_reader_init(rlw_json_reader *r, const uint8_t *data,
     rlw_cursor_init(&r->c, data, size);
     r->limits = *limits;
     if (r->limits.depth > RLW_JSON_DEPTH_MOST) r->limits.depth = RLW_JSON_DEPTH_MOST;
+    r->special = RLW_JSON_REFUSE;
     r->depth = 0;
     r->items = 0;
 }
@@ -339,6 +347,11 @@ static inline void rlw_json_integer(const rlw_decimal *d, const uint8_t *at, con
     v->text.escaped = 0;
 }
 
+static inline const uint8_t *rlw_json_scan(const rlw_cursor *c, rlw_decimal *d) {
+    const uint8_t *after = rlw_scan_short(c->at, c->end, d);
+    return after ? after : rlw_scan_decimal(c->at, c->end, RLW_GRAMMAR_JSON, d);
+}
+
 /* Reads the number that begins at c->at, with a digit or '-'. */
 static inline rlw_status rlw_json_number(rlw_cursor *c, rlw_json_value *v) {
     rlw_decimal d;
@@ -354,7 +367,7 @@ static inline rlw_status rlw_json_number(rlw_cursor *c, rlw_json_value *v) {
         c->at = after;
         return RLW_OK;
     }
-    after = rlw_scan_decimal(c->at, c->end, RLW_GRAMMAR_JSON, &d);
+    after = rlw_json_scan(c, &d);
     if (!after) return rlw_json_wrong_number(c);
     if (d.whole) {
         rlw_json_integer(&d, c->at, after, v);
@@ -368,6 +381,31 @@ static inline rlw_status rlw_json_number(rlw_cursor *c, rlw_json_value *v) {
 }
 
 /* ---- values ---- */
+
+static inline int rlw_json_begins_special(const rlw_json_reader *r, uint8_t byte) {
+    return r->special != RLW_JSON_REFUSE && (byte == 'n' || byte == 'N' || byte == 'I');
+}
+
+/* Reads the word for a number that JSON does not have; 0 where there is none. */
+static inline int rlw_json_special_value(rlw_json_reader *r, double *value) {
+    rlw_cursor *c = &r->c;
+    size_t left = rlw_left(c), minus = left && *c->at == '-';
+    const uint8_t *p = c->at + minus;
+    left -= minus;
+    if (r->special == RLW_JSON_AS_NULL && !minus && left >= 4 && memcmp(p, "null", 4) == 0) {
+        *value = rlw_bits_double(UINT64_C(0x7FF8) << 48);
+        c->at = p + 4;
+    } else if (r->special == RLW_JSON_AS_WORDS && !minus && left >= 3 && memcmp(p, "NaN", 3) == 0) {
+        *value = rlw_bits_double(UINT64_C(0x7FF8) << 48);
+        c->at = p + 3;
+    } else if (r->special == RLW_JSON_AS_WORDS && left >= 8 && memcmp(p, "Infinity", 8) == 0) {
+        *value = rlw_bits_double((uint64_t)minus << 63 | UINT64_C(0x7FF) << 52);
+        c->at = p + 8;
+    } else {
+        return 0;
+    }
+    return 1;
+}
 
 static inline rlw_status rlw_json_word(rlw_cursor *c, const char *word, size_t size) {
     size_t left = rlw_left(c), i;
@@ -432,9 +470,15 @@ static inline rlw_status rlw_json_read(rlw_json_reader *r, rlw_json_value *v) {
     case '-':
     case '0': case '1': case '2': case '3': case '4':
     case '5': case '6': case '7': case '8': case '9':
-        return rlw_json_number(c, v);
-    default: return rlw_json_wrong(c, RLW_JSON_WANTS_VALUE);
+        if (rlw_json_number(c, v) == RLW_OK) return RLW_OK;
+        break;
+    default: rlw_json_wrong(c, RLW_JSON_WANTS_VALUE);
     }
+    if (r->special == RLW_JSON_AS_WORDS && rlw_json_special_value(r, &v->real)) {
+        v->kind = RLW_JSON_REAL;
+        return RLW_OK;
+    }
+    return c->fault.status;
 }
 
 /* Reads a member's name and the colon after it. */
@@ -574,21 +618,41 @@ static inline rlw_status rlw_json_put_string(rlw_writer *w, const uint8_t *text,
 #define RLW_JSON_NUMBER_ROOM (RLW_SHORTEST_ROOM + 2)
 
 /* Whole numbers are told from integers by their ".0", as Python's json does it. */
-static inline uint8_t *rlw_json_point(uint8_t *to, double value) {
-    if (value > -1e16 && value < 1e16 && (double)(int64_t)value == value) {
-        *to++ = '.';
-        *to++ = '0';
-    }
-    return to;
+static inline uint8_t *rlw_json_point(uint8_t *to) {
+    memcpy(to, ".0", 2);
+    return to + 2;
 }
 
-/* A finite number, the shortest text that reads back the same; RLW_JSON_NUMBER_ROOM bytes. */
-static inline uint8_t *rlw_json_put_double(uint8_t *to, double value) {
-    return rlw_json_point(rlw_put_double(to, value), value);
+/* A finite number, the shortest text that reads back the same; RLW_JSON_NUMBER_ROOM bytes.
+ * *rounded: whether to try a number of few decimals first, because the last one was such; 1 at
+ * first. It is a matter of time alone. */
+static inline uint8_t *rlw_json_put_double(uint8_t *to, double value, uint8_t *rounded) {
+    uint64_t bits = rlw_double_bits(value);
+    double magnitude = rlw_bits_double(bits & ~(UINT64_C(1) << 63));
+    size_t size;
+    *to = '-';
+    to += bits >> 63;
+    if (magnitude < 9007199254740992.0 && (double)(int64_t)magnitude == magnitude) /* 2**53 */
+        return rlw_json_point(rlw_put_u64(to, (uint64_t)(int64_t)magnitude));
+    if (*rounded) {
+        uint8_t *after = rlw_put_rounded(to, magnitude);
+        if (after) return after;
+    }
+    size = rlw_double_to_digits(to, magnitude);
+    *rounded = size < 12;
+    to += size;
+    return magnitude >= 9007199254740992.0 && magnitude < 1e16 ? rlw_json_point(to) : to;
 }
 
 static inline uint8_t *rlw_json_put_float(uint8_t *to, float value) {
-    return rlw_json_point(rlw_put_float(to, value), (double)value);
+    uint64_t bits = rlw_double_bits((double)value);
+    double magnitude = rlw_bits_double(bits & ~(UINT64_C(1) << 63));
+    *to = '-';
+    to += bits >> 63;
+    if (magnitude < 16777216 && (double)(int32_t)magnitude == magnitude) /* 2**24 */
+        return rlw_json_point(rlw_put_u64(to, (uint64_t)(int32_t)magnitude));
+    to += rlw_float_to_digits(to, (float)magnitude);
+    return magnitude >= 16777216 && magnitude < 1e16 ? rlw_json_point(to) : to;
 }
 
 #endif

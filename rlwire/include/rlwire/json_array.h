@@ -28,9 +28,47 @@ typedef enum rlw_json_wanted {
 /* ---- reading ---- */
 
 static inline size_t rlw_json_count_commas(const uint8_t *p, size_t size) {
-    size_t count = 0, i;
-    for (i = 0; i < size; i++) count += p[i] == ',';
+    size_t count = 0, i, block;
+    while (size) { /* a byte counts up to 255: compilers make vectors of bytes of this */
+        uint8_t some = 0;
+        block = size < 240 ? size : 240;
+        for (i = 0; i < block; i++) some = (uint8_t)(some + (p[i] == ','));
+        count += some;
+        p += block;
+        size -= block;
+    }
     return count;
+}
+
+/* The high bits of those of eight bytes that are zero, and of no others. */
+static inline uint64_t rlw_json_zero_bytes(uint64_t word) {
+    uint64_t low = ~RLW_JSON_EACH(0x80);
+    return ~(((word & low) + low) | word | low);
+}
+
+/* The first ']' from `p` on, or NULL; *commas gets how many commas are before it. */
+static inline const uint8_t *rlw_json_row_end(const uint8_t *p, const uint8_t *end,
+                                              size_t *commas) {
+    const uint8_t *stop;
+    uint64_t sums = 0; /* of each byte of the words: few enough for a byte */
+    unsigned i;
+    *commas = 0;
+    for (i = 0; i < 12 && end - p >= 8; i++, p += 8) { /* short rows: without calls */
+        uint64_t word = rlw_load_u64le(p);
+        uint64_t found = rlw_json_zero_bytes(word ^ RLW_JSON_EACH(']'));
+        uint64_t is_comma = rlw_json_zero_bytes(word ^ RLW_JSON_EACH(',')) >> 7;
+        if (found) {
+            unsigned at = rlw_lowest_byte(found);
+            sums += is_comma & ((UINT64_C(1) << (8 * at)) - 1);
+            *commas = (size_t)(sums * RLW_JSON_EACH(1) >> 56);
+            return p + at;
+        }
+        sums += is_comma;
+    }
+    *commas = (size_t)(sums * RLW_JSON_EACH(1) >> 56);
+    stop = p < end ? (const uint8_t *)memchr(p, ']', (size_t)(end - p)) : NULL;
+    if (stop) *commas += rlw_json_count_commas(p, (size_t)(stop - p));
+    return stop;
 }
 
 static inline int rlw_json_begins_number(uint8_t byte) {
@@ -64,12 +102,14 @@ static inline rlw_status rlw_json_measure(rlw_json_reader *r, unsigned most_dims
         if (s->dims && level != s->dims) return rlw_fail(&r->c, RLW_BAD_RAGGED, c.at, 0, 0);
         if (*c.at != ']') { /* a row */
             const uint8_t *stop;
+            size_t commas;
             if (*c.at == '[') return rlw_fail(&r->c, RLW_BAD_RAGGED, c.at, 0, 0);
-            if (!rlw_json_begins_number(*c.at) && !(words && (*c.at == 't' || *c.at == 'f')))
+            if (!rlw_json_begins_number(*c.at) && !(words && (*c.at == 't' || *c.at == 'f')) &&
+                !rlw_json_begins_special(r, *c.at))
                 return rlw_fail(&r->c, RLW_BAD_NUMBER, c.at, 0, 0);
-            stop = (const uint8_t *)memchr(c.at, ']', rlw_left(&c));
+            stop = rlw_json_row_end(c.at, c.end, &commas);
             if (!stop) return rlw_fail(&r->c, RLW_NEED_MORE, c.end, 1, 0);
-            counts[level - 1] = 1 + (int64_t)rlw_json_count_commas(c.at, (size_t)(stop - c.at));
+            counts[level - 1] = 1 + (int64_t)commas;
             c.at = stop;
         }
         s->dims = level;
@@ -128,7 +168,7 @@ static inline rlw_status rlw_json_fill_any(rlw_cursor *c, rlw_number *kind, uint
     rlw_decimal d;
     rlw_json_value v;
     uint8_t *to = numbers + 8 * index;
-    const uint8_t *after = rlw_scan_decimal(c->at, c->end, RLW_GRAMMAR_JSON, &d);
+    const uint8_t *after = rlw_json_scan(c, &d);
     if (!after) return rlw_json_wrong_number(c);
     if (!d.whole) {
         v.real = rlw_decimal_double(&d);
@@ -167,7 +207,7 @@ static inline rlw_status rlw_json_fill_given(rlw_cursor *c, rlw_number kind, uin
     const uint8_t *at = c->at;
     if (kind >= RLW_FLOAT16) {
         rlw_decimal d;
-        const uint8_t *after = rlw_scan_decimal(at, c->end, RLW_GRAMMAR_JSON, &d);
+        const uint8_t *after = rlw_json_scan(c, &d);
         double value;
         if (!after) return rlw_json_wrong_number(c);
         if (kind == RLW_FLOAT32) {
@@ -195,7 +235,7 @@ static inline rlw_status rlw_json_fill_given(rlw_cursor *c, rlw_number kind, uin
     } else {
         rlw_decimal d;
         rlw_json_value v;
-        const uint8_t *after = rlw_scan_decimal(at, c->end, RLW_GRAMMAR_JSON, &d);
+        const uint8_t *after = rlw_json_scan(c, &d);
         int fits;
         if (!after) return rlw_json_wrong_number(c);
         if (!d.whole) return rlw_fail(c, RLW_BAD_INTEGER, at, 0, 0);
@@ -219,19 +259,62 @@ static inline rlw_status rlw_json_fill_given(rlw_cursor *c, rlw_number kind, uin
     return RLW_OK;
 }
 
-/* Reads the list that rlw_json_measure() has measured: its numbers into `numbers`, row by row;
- * c->at then follows it. With RLW_JSON_ANY *kind tells what they have become. */
+/* What was no number may be a word for one, where words are asked for. */
+static inline rlw_status rlw_json_fill_special(rlw_json_reader *r, rlw_json_wanted wanted,
+                                               rlw_number *kind, uint8_t *numbers, size_t index) {
+    double value;
+    float single;
+    uint16_t half;
+    if ((wanted == RLW_JSON_GIVEN && *kind < RLW_FLOAT16) || !rlw_json_special_value(r, &value))
+        return r->c.fault.status;
+    if (wanted == RLW_JSON_ANY) {
+        if (*kind != RLW_FLOAT64) rlw_json_to_doubles(numbers, index, *kind);
+        *kind = RLW_FLOAT64;
+    }
+    single = (float)value;
+    half = rlw_double_to_half(value);
+    numbers += index * rlw_number_size(*kind);
+    if (*kind == RLW_FLOAT64) memcpy(numbers, &value, sizeof value);
+    else if (*kind == RLW_FLOAT32) memcpy(numbers, &single, sizeof single);
+    else memcpy(numbers, &half, sizeof half);
+    return RLW_OK;
+}
+
+/* Reads the number at c->at, where space may stand before it, as the `index`th of `numbers`. */
+static inline rlw_status rlw_json_fill_one(rlw_json_reader *r, rlw_json_wanted wanted,
+                                           rlw_number *kind, uint8_t *numbers, size_t index) {
+    rlw_cursor *c = &r->c;
+    rlw_status status;
+    if (c->at < c->end && *c->at <= ' ') rlw_json_space(c);
+    if (c->at < c->end && rlw_json_begins_number(*c->at)) {
+        status = wanted == RLW_JSON_ANY
+                     ? rlw_json_fill_any(c, kind, numbers, index)
+                     : rlw_json_fill_given(c, *kind, numbers + index * rlw_number_size(*kind));
+    } else if (c->at < c->end && wanted == RLW_JSON_GIVEN && *kind == RLW_BOOL) {
+        status = rlw_json_fill_given(c, *kind, numbers + index);
+    } else if (c->at < c->end && *c->at == '[') {
+        status = rlw_fail(c, RLW_BAD_RAGGED, c->at, 0, 0);
+    } else {
+        status = rlw_json_wrong(c, RLW_JSON_WANTS_VALUE);
+    }
+    if (status == RLW_OK || r->special == RLW_JSON_REFUSE) return status;
+    return rlw_json_fill_special(r, wanted, kind, numbers, index);
+}
+
+/* Reads the list that rlw_json_measure() has measured, or, without dimensions, one number: into
+ * `numbers`, row by row; c->at then follows it. With RLW_JSON_ANY *kind tells what they have
+ * become. */
 static inline rlw_status rlw_json_fill(rlw_json_reader *r, const rlw_json_shape *s,
                                        rlw_json_wanted wanted, rlw_number *kind, void *numbers) {
     rlw_cursor *c = &r->c;
     uint8_t *to = (uint8_t *)numbers;
     int64_t done[RLW_JSON_DIMS_MOST];
-    size_t size, index = 0, row;
+    size_t index = 0, row;
     unsigned level = 0;
     rlw_status status;
     if (wanted == RLW_JSON_ANY) *kind = s->count ? RLW_INT64 : RLW_FLOAT64;
-    size = rlw_number_size(*kind);
     if (!s->count) return rlw_json_skip(r); /* only brackets, which have been counted */
+    if (!s->dims) return rlw_json_fill_one(r, wanted, kind, to, 0);
     for (;;) {
         for (; level < s->dims; level++) {
             rlw_json_space(c);
@@ -240,18 +323,7 @@ static inline rlw_status rlw_json_fill(rlw_json_reader *r, const rlw_json_shape 
             done[level] = 0;
         }
         for (row = (size_t)s->shape[level - 1]; row; row--, index++) {
-            if (c->at < c->end && *c->at <= ' ') rlw_json_space(c);
-            if (c->at == c->end) return rlw_json_wrong(c, RLW_JSON_WANTS_VALUE);
-            if (wanted == RLW_JSON_ANY) {
-                if (!rlw_json_begins_number(*c->at))
-                    return rlw_json_wrong(c, RLW_JSON_WANTS_VALUE);
-                status = rlw_json_fill_any(c, kind, to, index);
-            } else {
-                if (*kind != RLW_BOOL && !rlw_json_begins_number(*c->at))
-                    return rlw_json_wrong(c, RLW_JSON_WANTS_VALUE);
-                status = rlw_json_fill_given(c, *kind, to + size * index);
-            }
-            if (status != RLW_OK) return status;
+            if ((status = rlw_json_fill_one(r, wanted, kind, to, index)) != RLW_OK) return status;
             if (c->at < c->end && *c->at <= ' ') rlw_json_space(c);
             if (c->at == c->end || *c->at != (row > 1 ? ',' : ']'))
                 return rlw_json_wrong(c, RLW_JSON_WANTS_COMMA);
@@ -269,12 +341,6 @@ static inline rlw_status rlw_json_fill(rlw_json_reader *r, const rlw_json_shape 
 
 /* ---- writing ---- */
 
-typedef enum rlw_json_special {
-    RLW_JSON_REFUSE, /* RLW_NOT_FINITE for NaN and the infinities, which JSON does not have */
-    RLW_JSON_AS_NULL,
-    RLW_JSON_AS_WORDS /* NaN, Infinity, -Infinity, as Python and JavaScript call them */
-} rlw_json_special;
-
 /* NaN or an infinity, 9 bytes; NULL where they are refused. */
 static inline uint8_t *rlw_json_put_special(uint8_t *to, double value, rlw_json_special special) {
     static const char words[][10] = {"null", "NaN", "Infinity", "-Infinity"};
@@ -289,9 +355,10 @@ static inline uint8_t *rlw_json_put_special(uint8_t *to, double value, rlw_json_
 static inline uint8_t *rlw_json_put_number(uint8_t *to, rlw_number kind, const uint8_t *at,
                                            rlw_json_special special) {
     double value;
+    uint8_t rounded = 1;
     if (kind == RLW_FLOAT64) {
         memcpy(&value, at, sizeof value);
-        if (rlw_json_is_finite(value)) return rlw_json_put_double(to, value);
+        if (rlw_json_is_finite(value)) return rlw_json_put_double(to, value, &rounded);
     } else if (kind == RLW_FLOAT32) {
         float single;
         memcpy(&single, at, sizeof single);
@@ -301,12 +368,64 @@ static inline uint8_t *rlw_json_put_number(uint8_t *to, rlw_number kind, const u
         uint16_t half;
         memcpy(&half, at, sizeof half);
         value = rlw_half_to_double(half);
-        if (rlw_json_is_finite(value)) return rlw_json_point(rlw_put_half(to, half), value);
+        if (rlw_json_is_finite(value)) {
+            to = rlw_put_half(to, half);
+            return (double)(int32_t)value == value ? rlw_json_point(to) : to;
+        }
     } else {
         return rlw_put_number(to, kind, at, -1, 0);
     }
     return rlw_json_put_special(to, value, special);
 }
+
+#define RLW_JSON_AT_ONCE 32 /* numbers of a row that room is made for at once */
+
+/* A loop for each kind, so that the kind is asked once. */
+#define RLW_JSON_EACH_NUMBER(type, put) \
+    for (; count; count--, at += step) { \
+        type value; \
+        memcpy(&value, at, sizeof value); \
+        to = put; \
+        *to++ = ','; \
+    } \
+    break
+
+/* `count` numbers that lie `step` bytes apart, a comma after each; (RLW_JSON_NUMBER_ROOM + 1) bytes
+ * for each. Stops before one that is refused: *left tells how many are not written. */
+static inline uint8_t *rlw_json_put_row(uint8_t *to, rlw_number kind, const uint8_t *at,
+                                        size_t count, int64_t step, rlw_json_special special,
+                                        size_t *left) {
+    size_t rest;
+    switch (kind) {
+    case RLW_INT8: RLW_JSON_EACH_NUMBER(int8_t, rlw_put_i64(to, value));
+    case RLW_INT16: RLW_JSON_EACH_NUMBER(int16_t, rlw_put_i64(to, value));
+    case RLW_INT32: RLW_JSON_EACH_NUMBER(int32_t, rlw_put_i64(to, value));
+    case RLW_INT64: RLW_JSON_EACH_NUMBER(int64_t, rlw_put_i64(to, value));
+    case RLW_UINT8: RLW_JSON_EACH_NUMBER(uint8_t, rlw_put_below_1000(to, value));
+    case RLW_UINT16: RLW_JSON_EACH_NUMBER(uint16_t, rlw_put_u64(to, value));
+    case RLW_UINT32: RLW_JSON_EACH_NUMBER(uint32_t, rlw_put_u64(to, value));
+    case RLW_UINT64: RLW_JSON_EACH_NUMBER(uint64_t, rlw_put_u64(to, value));
+    case RLW_FLOAT32:
+    case RLW_FLOAT64:
+        rest = count;
+        to = kind == RLW_FLOAT32 ? rlw_put_float_row(to, at, count, step, &rest)
+                                 : rlw_put_double_row(to, at, count, step, &rest);
+        at += (int64_t)(count - rest) * step;
+        count = rest;
+        break;
+    default: break;
+    }
+    for (; count; count--, at += step) { /* others, and from one that may be refused on */
+        uint8_t *after = rlw_json_put_number(to, kind, at, special);
+        if (!after) break;
+        *after = ',';
+        to = after + 1;
+    }
+    *left = count;
+    return to;
+}
+
+#undef RLW_JSON_EACH_NUMBER
 
 /* Numbers of an array of any layout, as nested lists; without dimensions, one number. `strides`
  * are bytes. Of RLW_NOT_FINITE, *at is the row-major index of the number refused. */
@@ -329,7 +448,9 @@ static inline rlw_status rlw_json_put_array(rlw_writer *w, rlw_number kind, cons
     inner = shape[dims - 1];
     step = strides[dims - 1];
     for (;;) {
-        if (rlw_reserve(w, dims + 2u) != RLW_OK) return RLW_NO_MEMORY;
+        int64_t some = inner < RLW_JSON_AT_ONCE ? inner : RLW_JSON_AT_ONCE;
+        if (rlw_reserve(w, 2 * dims + 2 + (size_t)some * (RLW_JSON_NUMBER_ROOM + 1)) != RLW_OK)
+            return RLW_NO_MEMORY;
         for (; level < dims; level++) {
             *w->at++ = '[';
             done[level] = 0;
@@ -338,20 +459,23 @@ static inline rlw_status rlw_json_put_array(rlw_writer *w, rlw_number kind, cons
                 break;
             }
         }
-        if (level == dims) {
-            const uint8_t *number = p;
-            for (i = 0; i < inner; i++, number += step, ++*at) {
-                uint8_t *after;
-                if (rlw_reserve(w, RLW_JSON_NUMBER_ROOM + 1) != RLW_OK) return RLW_NO_MEMORY;
-                after = rlw_json_put_number(w->at, kind, number, special);
-                if (!after) return RLW_NOT_FINITE;
-                *after++ = ',';
-                w->at = after;
+        if (level == dims && inner) {
+            for (i = 0;;) {
+                size_t left = 0;
+                w->at = rlw_json_put_row(w->at, kind, p + i * step, (size_t)some, step, special,
+                                         &left);
+                *at += (size_t)some - left;
+                if (left) return RLW_NOT_FINITE;
+                i += some;
+                if (i == inner) break;
+                some = inner - i < RLW_JSON_AT_ONCE ? inner - i : RLW_JSON_AT_ONCE;
+                if (rlw_reserve(w, 2 * dims + 2 + (size_t)some * (RLW_JSON_NUMBER_ROOM + 1)) !=
+                    RLW_OK)
+                    return RLW_NO_MEMORY;
             }
-            if (inner) w->at--; /* the last comma */
+            w->at--; /* the last comma */
         }
-        for (;;) {
-            if (rlw_reserve(w, 2) != RLW_OK) return RLW_NO_MEMORY;
+        for (;;) { /* there is room for two bytes of each level */
             *w->at++ = ']';
             if (!--level) return RLW_OK;
             p += strides[level - 1];

@@ -11,12 +11,28 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <string>
 
 #if defined(__cpp_lib_to_chars) && !defined(RLW_NO_CHARCONV)
 #define RLW_CHARCONV 1
 #else
 #define RLW_CHARCONV 0
+#endif
+
+#if defined(__x86_64__) && !defined(RLW_NO_SIMD) // which always has SSE2
+#include <emmintrin.h>
+#define RLW_SSE2 1
+#else
+#define RLW_SSE2 0
+#endif
+
+#if defined(__GNUC__)
+#define RLW_NEVER_INLINE __attribute__((noinline))
+#elif defined(_MSC_VER)
+#define RLW_NEVER_INLINE __declspec(noinline)
+#else
+#define RLW_NEVER_INLINE
 #endif
 
 namespace {
@@ -133,62 +149,297 @@ Decimal shortest(std::uint64_t c, int q, bool closer) {
     return {s + (middle > 4 * s + 2 || (middle == 4 * s + 2 && (s & 1))), k};
 }
 
-Decimal shortest(double value) {
-    const std::uint64_t bits = rlw_double_bits(value), fraction = bits & ((UINT64_C(1) << 52) - 1);
-    const int exponent = static_cast<int>(bits >> 52 & 0x7FF);
-    if (!exponent) return shortest(fraction, -1074, false);
-    return shortest(fraction | UINT64_C(1) << 52, exponent - 1075, !fraction && exponent > 1);
+// The same in one product, where that is sure to tell: all but ties, which are one in 2**30 floats
+// that are not made to be ties.
+//
+// Of c * 2**q, c with all its bits, in units of the power of ten just above 2**q:
+struct Parts {
+    std::uint64_t whole;    // less than c
+    std::uint64_t fraction; // of 2**64, and so is `half`; both are too small by less than `error`
+    std::uint64_t half;     // of the distance to the next number: 1/20 to 1/2
+    std::uint64_t error;
+    int power; // the unit
+};
+
+// The whole number below or above, where it is near enough to read back, and no digit; else one
+// digit more, whose unit is less than the distance to the next number. False: nearly a tie. Which
+// of the three it is nobody can predict, so there is no branch.
+bool choose(Parts &p, unsigned &digit) {
+    const std::uint64_t f = p.fraction, e = p.error;
+    const bool below = f < p.half, above = f + p.half < f;
+    std::uint64_t tenths, rest = rlw_multiply(f, 10, &tenths);
+    if (f - p.half + e <= 2 * e || f + p.half + 2 * e <= 3 * e) return false;
+    if (rest - (UINT64_C(1) << 63) + 16 * e <= 32 * e) return false;
+    p.whole += above;
+    digit = static_cast<unsigned>(tenths + (rest >> 63)) & (0u - !(below | above));
+    return true;
 }
 
-Decimal shortest(float value) {
-    std::uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    const std::uint32_t fraction = bits & 0x7FFFFF;
-    const int exponent = static_cast<int>(bits >> 23 & 0xFF);
-    if (!exponent) return shortest(fraction, -149, false);
-    return shortest(fraction | 0x800000u, exponent - 150, !fraction && exponent > 1);
+// The unit, and the shift that makes the product below begin four bits before the point.
+int unit_above(int q, unsigned &shift) {
+    const int power = ((q * 1262611) >> 22) + 1;
+    shift = static_cast<unsigned>(q + ((-power * 1741647) >> 19) + 5); // 1 to 4
+    return power;
 }
 
-// A finite number that is not 0, with a point or an exponent; with a point, from 1e-4 to 1e16.
-template <class Real> std::size_t write(std::uint8_t *to, Real value, int exponent) {
-    Decimal d = shortest(value);
-    std::uint8_t *end = to;
+Parts parts_of(std::uint64_t c, int q) { // 53 bits
+    unsigned shift;
+    const int power = unit_above(q, shift);
+    const std::uint64_t *g = rlw_powers_of_ten[-power - RLW_TEN_LEAST];
+    std::uint64_t high, below, low = rlw_multiply(c << shift, g[0], &high);
+    rlw_multiply(c << shift, g[1], &below);
+    low += below;
+    high += low < below;
+    return {high >> 4, high << 60 | low >> 4, g[0] >> (5 - shift), 2, power};
+}
+
+Parts parts_of(std::uint32_t c, int q) { // 24 bits
+    unsigned shift;
+    const int power = unit_above(q, shift);
+    const std::uint64_t g = rlw_powers_of_ten[-power - RLW_TEN_LEAST][0];
+    std::uint64_t high;
+    const std::uint64_t low = rlw_multiply(static_cast<std::uint64_t>(c) << shift, g, &high);
+    return {high >> 4, high << 60 | low >> 4, g >> (5 - shift), 1 << 25, power};
+}
+
+// Zero bytes above the highest one that is not. (Counting bits from above is slow on some.)
+unsigned zeros_above(std::uint64_t bits) {
+#if defined(__GNUC__)
+    return rlw_lowest_byte(__builtin_bswap64(bits));
+#else
+    return leading_zeros(bits) / 8;
+#endif
+}
+
+// The digits of two numbers below 10**8, as rlw_eight_digits().
+struct Words {
+    std::uint64_t top, low;
+};
+
+#if RLW_SSE2
+__m128i times(__m128i a, __m128i b) {
+#if defined(__GNUC__) // which would make more shifts and additions of a known factor
+    __asm__("" : "+x"(b));
+#endif
+    return _mm_mullo_epi16(a, b);
+}
+#endif
+
+Words digits_of(std::uint32_t top, std::uint32_t low) {
+#if RLW_SSE2
+    const __m128i all = _mm_set_epi64x(low, top);
+    __m128i high = _mm_srli_epi64(_mm_mul_epu32(all, _mm_set1_epi32(0x68DB8BAD)), 44);
+    __m128i rest = _mm_sub_epi32(all, _mm_mul_epu32(high, _mm_set1_epi32(10000)));
+    const __m128i fours = _mm_or_si128(high, _mm_slli_epi64(rest, 32));
+    high = _mm_srli_epi16(_mm_mulhi_epu16(fours, _mm_set1_epi16(5243)), 3);
+    rest = _mm_sub_epi16(fours, times(high, _mm_set1_epi16(100)));
+    const __m128i pairs = _mm_or_si128(high, _mm_slli_epi32(rest, 16));
+    high = _mm_mulhi_epu16(pairs, _mm_set1_epi16(6554));
+    rest = _mm_sub_epi16(pairs, times(high, _mm_set1_epi16(10)));
+    const __m128i ones = _mm_or_si128(high, _mm_slli_epi16(rest, 8));
+    return {static_cast<std::uint64_t>(_mm_cvtsi128_si64(ones)),
+            static_cast<std::uint64_t>(_mm_cvtsi128_si64(_mm_unpackhi_epi64(ones, ones)))};
+#else
+    return {rlw_eight_digits(top), rlw_eight_digits(low)};
+#endif
+}
+
+const std::uint64_t zeros = UINT64_C(0x3030303030303030);
+
+// Numbers whose first digit has another power of ten get an exponent.
+bool has_exponent(int power) { return power < -4 || power > 15; }
+
+std::uint8_t *put_exponent(std::uint8_t *to, int power) {
+    const unsigned size = static_cast<unsigned>(power < 0 ? -power : power);
+    to[0] = 'e';
+    to[1] = power < 0 ? '-' : '+';
+    to[2] = '0';
+    return rlw_put_below_10000(to + 2 + (size < 10), size);
+}
+
+// Byte by byte, for what is rare.
+RLW_NEVER_INLINE std::size_t write_slowly(std::uint8_t *to, Decimal d) {
+    std::uint8_t room[20], *end = to;
     while (d.digits % 10 == 0) {
         d.digits /= 10;
         d.power++;
     }
-    const unsigned count = rlw_count_digits(d.digits);
-    const int first = d.power + static_cast<int>(count) - 1; // the first digit's power of ten
-    const unsigned size = static_cast<unsigned>(first < 0 ? -first : first);
-    if (exponent) {
-        rlw_store_digits(end + 1 + count, d.digits, count);
-        *end = end[1];
-        end[1] = '.';
-        end += count > 1 ? count + 1 : 1;
-        *end++ = 'e';
-        *end++ = first < 0 ? '-' : '+';
-        if (size < 10) *end++ = '0';
-        end = rlw_put_u64(end, size);
-    } else if (first < 0) { // at most "0.000" before the digits
-        std::memcpy(end, "0.000000", 8);
-        end += size + 1 + count;
-        rlw_store_digits(end, d.digits, count);
-    } else if (d.power >= 0) {
-        end += count;
-        rlw_store_digits(end, d.digits, count);
-        for (; d.power; d.power--) *end++ = '0';
-    } else {
-        rlw_store_digits(end + 1 + count, d.digits, count);
-        for (unsigned i = 0; i <= size; i++) end[i] = end[i + 1];
-        end[size + 1] = '.';
-        end += count + 1;
+    const int count = static_cast<int>(rlw_put_u64(room, d.digits) - room);
+    const int first = d.power + count - 1, point = has_exponent(first) ? 1 : first + 1;
+    int i = point < 1 ? point - 1 : 0; // of the digits; those outside are zeros
+    for (; i < count || i < point; i++) {
+        if (i == point) *end++ = '.';
+        *end++ = i >= 0 && i < count ? room[i] : '0';
     }
+    if (has_exponent(first)) end = put_exponent(end, first);
     return static_cast<std::size_t>(end - to);
+}
+
+// Writes 16 digits, or 8, of which the first two may be zeros, and a `last` one. Which of them
+// count, and where the point is, nobody can predict: whole words are stored, what is too much of
+// them is written over or left, and there are few branches.
+template <int words>
+inline std::size_t write(std::uint8_t *to, std::uint64_t whole, unsigned last, int power) {
+    const std::uint32_t head = static_cast<std::uint32_t>(words > 1 ? whole / 100000000 : whole);
+    const std::uint32_t tail = static_cast<std::uint32_t>(whole - UINT64_C(100000000) * head);
+    const Words w = digits_of(head, words > 1 ? tail : 0);
+    const unsigned before = rlw_lowest_byte(w.top); // zeros in front
+    unsigned unused =
+        words > 1 && w.low ? zeros_above(w.low) : 8 * (words - 1) + zeros_above(w.top);
+    unused = (unused + 1) & (0u - !last);
+    int count = 8 * words + 1 - static_cast<int>(before + unused);
+    const int first = power + 8 * words - 1 - static_cast<int>(before); // its power of ten
+    const bool exponent = has_exponent(first);
+    // Below 1, zeros after the point are digits too.
+    const int more = exponent ? 0 : -first & -(first < 0);
+    count += more;
+    const int point = exponent ? 1 : first + more + 1;
+    if (point >= count) return write_slowly(to, {whole * 10 + last, power - 1});
+    // All digits a byte further than they belong, then the first eight, the point among them.
+    const std::uint64_t next = words > 1 ? w.low : last;
+    const std::uint64_t eight = w.top >> (8 * before) | next << 1 << (63 - 8 * before);
+    const std::uint64_t begin = (eight << (8 * more)) + zeros;
+    const std::uint64_t after = ~UINT64_C(0) << (8 * (point & 7));
+    std::uint8_t *out = to + 1 + more;
+    if (words > 1) {
+        out -= before; // at most one
+        rlw_store_word(out, w.top + zeros);
+        rlw_store_word(out + 8, w.low + zeros);
+        out[16] = static_cast<std::uint8_t>('0' + last);
+    } else {
+        rlw_store_word(out, eight + zeros);
+        out[8 - before] = static_cast<std::uint8_t>('0' + last);
+    }
+    if (point > 7) { // from 1e7 to 1e16: too many for a word
+        std::uint8_t digits[40];
+        std::memcpy(digits, to + 1, 24);
+        std::memcpy(to, digits, 16);
+        std::memcpy(to + point + 1, digits + point, 8);
+        to[point + 9] = digits[point + 8];
+    } else {
+        rlw_store_word(to, begin ^ ((begin ^ begin << 8) & after));
+    }
+    to[point] = '.';
+    if (exponent) return static_cast<std::size_t>(put_exponent(to + count + 1, first) - to);
+    return static_cast<std::size_t>(count + 1);
+}
+
+RLW_NEVER_INLINE std::size_t write_slowly(std::uint8_t *to, double value) {
+    const std::uint64_t bits = rlw_double_bits(value), fraction = bits & ((UINT64_C(1) << 52) - 1);
+    const int exponent = static_cast<int>(bits >> 52 & 0x7FF);
+    if (!exponent) return write_slowly(to, shortest(fraction, -1074, false));
+    return write_slowly(to, shortest(fraction | UINT64_C(1) << 52, exponent - 1075,
+                                     !fraction && exponent > 1));
+}
+
+RLW_NEVER_INLINE std::size_t write_slowly(std::uint8_t *to, float value) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    const std::uint32_t fraction = bits & 0x7FFFFF;
+    const int exponent = static_cast<int>(bits >> 23 & 0xFF);
+    if (!exponent) return write_slowly(to, shortest(fraction, -149, false));
+    return write_slowly(to, shortest(fraction | 0x800000u, exponent - 150,
+                                     !fraction && exponent > 1));
+}
+
+inline std::size_t to_digits(std::uint8_t *to, double value) {
+    const std::uint64_t bits = rlw_double_bits(value), fraction = bits & ((UINT64_C(1) << 52) - 1);
+    const int exponent = static_cast<int>(bits >> 52 & 0x7FF);
+    if (!exponent || !fraction) return write_slowly(to, value);
+    Parts parts = parts_of(fraction | UINT64_C(1) << 52, exponent - 1075);
+    unsigned last;
+    if (!choose(parts, last)) return write_slowly(to, value);
+    return write<2>(to, parts.whole, last, parts.power);
+}
+
+inline std::size_t to_digits(std::uint8_t *to, float value) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    const std::uint32_t fraction = bits & 0x7FFFFF;
+    const int exponent = static_cast<int>(bits >> 23 & 0xFF);
+    if (!exponent || !fraction) return write_slowly(to, value);
+    Parts parts = parts_of(fraction | 0x800000u, exponent - 150);
+    unsigned last;
+    if (!choose(parts, last)) return write_slowly(to, value);
+    return write<1>(to, parts.whole, last, parts.power);
+}
+
+// Signs are random: without branches.
+unsigned take_sign(double &value) {
+    const std::uint64_t bits = rlw_double_bits(value);
+    value = rlw_bits_double(bits & ~(UINT64_C(1) << 63));
+    return static_cast<unsigned>(bits >> 63);
+}
+
+unsigned take_sign(float &value) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    const unsigned sign = bits >> 31;
+    bits &= 0x7FFFFFFF;
+    std::memcpy(&value, &bits, sizeof bits);
+    return sign;
+}
+
+std::uint8_t *put_point(std::uint8_t *to) {
+    std::memcpy(to, ".0", 2);
+    return to + 2;
+}
+
+RLW_NEVER_INLINE std::uint8_t *put_rounded(std::uint8_t *to, double value) {
+    return rlw_put_rounded(to, value);
+}
+std::uint8_t *put_rounded(std::uint8_t *, float) { return nullptr; }
+
+template <class Real>
+std::uint8_t *put_row(std::uint8_t *to, const std::uint8_t *at, std::size_t count,
+                      std::int64_t step, std::size_t *left) {
+    bool rounded = true; // as long as all are
+    for (; count; count--, at += step) {
+        Real value;
+        std::memcpy(&value, at, sizeof value);
+        *to = '-';
+        std::uint8_t *next = to + take_sign(value);
+        if (value < 16777216) {
+            const int whole = static_cast<int>(value); // of no sign, so below 10**8
+            std::uint8_t *after = nullptr;
+            if (static_cast<Real>(whole) == value) {
+                after = put_point(rlw_put_below_1e8(next, static_cast<std::uint32_t>(whole)));
+            } else {
+                if (rounded) after = put_rounded(next, value);
+                rounded = after != nullptr;
+                if (!after) after = next + to_digits(next, value);
+            }
+            next = after;
+        } else {
+            if (!(value <= std::numeric_limits<Real>::max())) break;
+            next += to_digits(next, value);
+            if (value < static_cast<Real>(1e16) &&
+                static_cast<Real>(static_cast<std::int64_t>(value)) == value)
+                next = put_point(next);
+        }
+        *next = ',';
+        to = next + 1;
+    }
+    *left = count;
+    return to;
 }
 
 } // namespace
 
 extern "C" {
+
+std::size_t rlw_double_to_digits(std::uint8_t *to, double value) { return to_digits(to, value); }
+std::size_t rlw_float_to_digits(std::uint8_t *to, float value) { return to_digits(to, value); }
+
+std::uint8_t *rlw_put_double_row(std::uint8_t *to, const std::uint8_t *at, std::size_t count,
+                                 std::int64_t step, std::size_t *left) {
+    return put_row<double>(to, at, count, step, left);
+}
+
+std::uint8_t *rlw_put_float_row(std::uint8_t *to, const std::uint8_t *at, std::size_t count,
+                                std::int64_t step, std::size_t *left) {
+    return put_row<float>(to, at, count, step, left);
+}
 
 double rlw_scaled_to_double(std::uint64_t mantissa, std::int32_t exponent) {
     return rlw_bits_double(nearest_double(mantissa, exponent));
@@ -200,14 +451,6 @@ double rlw_digits_to_double(const std::uint8_t *text, std::size_t size) {
 
 float rlw_digits_to_float(const std::uint8_t *text, std::size_t size) {
     return read<float>(text, size);
-}
-
-std::size_t rlw_double_to_digits(std::uint8_t *to, double value, int exponent) {
-    return write(to, value, exponent);
-}
-
-std::size_t rlw_float_to_digits(std::uint8_t *to, float value, int exponent) {
-    return write(to, value, exponent);
 }
 
 std::size_t rlw_double_to_fixed(std::uint8_t *to, std::size_t room, double value, int decimals) {

@@ -30,17 +30,25 @@ double rlw_scaled_to_double(uint64_t mantissa, int32_t exponent);
  * where it is too large. */
 double rlw_digits_to_double(const uint8_t *text, size_t size);
 float rlw_digits_to_float(const uint8_t *text, size_t size);
-/* The shortest digits that read back the same, of a finite number that is not 0: with an exponent,
- * or, from 1e-4 to 1e16, with a point. At most RLW_SHORTEST_ROOM bytes; returns how many. */
-size_t rlw_double_to_digits(uint8_t *to, double value, int exponent);
-size_t rlw_float_to_digits(uint8_t *to, float value, int exponent);
+/* The shortest digits that read back the same, of a finite number above 0: from 0.0001 to below
+ * 1e16 with a point, if it needs one, else with an exponent. RLW_SHORTEST_ROOM bytes; returns how
+ * many are the text. */
+size_t rlw_double_to_digits(uint8_t *to, double value);
+size_t rlw_float_to_digits(uint8_t *to, float value);
+/* The same for `count` doubles, or floats, that lie `step` bytes apart, of either sign: whole ones
+ * with ".0", a comma after each. Stops before one that is not finite: *left tells how many are not
+ * written. RLW_SHORTEST_ROOM + 3 bytes for each; returns what follows the last comma. */
+uint8_t *rlw_put_double_row(uint8_t *to, const uint8_t *at, size_t count, int64_t step,
+                            size_t *left);
+uint8_t *rlw_put_float_row(uint8_t *to, const uint8_t *at, size_t count, int64_t step,
+                           size_t *left);
 /* As printf's "%.*f", of a finite number; returns how many bytes. */
 size_t rlw_double_to_fixed(uint8_t *to, size_t room, double value, int decimals);
 #ifdef __cplusplus
 }
 #endif
 
-#define RLW_SHORTEST_ROOM 32  /* bytes that any number's shortest text needs, at most */
+#define RLW_SHORTEST_ROOM 40  /* bytes to have for any number's shortest text, which has up to 25 */
 #define RLW_DECIMALS_MOST 100 /* decimals that rlw_put_fixed writes */
 #define RLW_FIXED_ROOM (1 + 309 + 1 + RLW_DECIMALS_MOST)
 
@@ -297,13 +305,69 @@ static inline const uint8_t *rlw_scan_decimal(const uint8_t *p, const uint8_t *e
     return last;
 }
 
+/* The same for most numbers of JSON, faster: up to 15 digits, and perhaps a point and up to 17 more,
+ * 19 in all, without leading zeros and exponent. NULL for all others, and near the end. */
+static inline const uint8_t *rlw_scan_short(const uint8_t *p, const uint8_t *end, rlw_decimal *d) {
+    uint64_t value, mantissa;
+    unsigned before, after, more;
+    if (end - p < 48) return NULL;
+    d->negative = *p == '-';
+    d->digits = p += d->negative;
+    if (p[1] == '.') {
+        before = 1;
+        mantissa = (uint64_t)*p - '0';
+        if (mantissa > 9) return NULL;
+    } else {
+        before = rlw_digits_of(rlw_load_u64le(p), &mantissa);
+        if (!before || (before > 1 && *p == '0')) return NULL;
+    }
+    p += before;
+    if (before == 8) {
+        more = rlw_digits_of(rlw_load_u64le(p), &value);
+        if (more == 8) return NULL;
+        mantissa = mantissa * rlw_ten_to(more) + value;
+        p += more;
+        before += more;
+    }
+    d->exponent = 0;
+    d->whole = *p != '.';
+    if (!d->whole) {
+        after = rlw_digits_of(rlw_load_u64le(++p), &value);
+        if (!after) return NULL;
+        mantissa = mantissa * rlw_ten_to(after) + value;
+        p += after;
+        if (after == 8) {
+            more = rlw_digits_of(rlw_load_u64le(p), &value);
+            mantissa = mantissa * rlw_ten_to(more) + value;
+            p += more;
+            after += more;
+            if (more == 8) {
+                value = (uint64_t)*p - '0';
+                if (value < 10) {
+                    mantissa = 10 * mantissa + value;
+                    p++;
+                    after++;
+                }
+                if ((unsigned)(*p - '0') < 10) return NULL;
+            }
+        }
+        if (before + after > 19) return NULL; /* may be over 2**64 */
+        d->exponent = -(int32_t)after;
+    }
+    if ((*p | 0x20) == 'e') return NULL;
+    d->mantissa = mantissa;
+    d->size = (size_t)(p - d->digits);
+    d->rough = d->infinite = d->nan = 0;
+    return p;
+}
+
 /* The double nearest to the decimal. */
 static inline double rlw_decimal_double(const rlw_decimal *d) {
     static const double powers[23] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
                                       1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
                                       1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
     double value;
-    if (RLW_EXACT_DOUBLES && !d->rough && d->mantissa <= UINT64_C(1) << 53 &&
+    if (RLW_EXACT_DOUBLES && !d->rough && d->mantissa < UINT64_C(1000000000000000) &&
         d->exponent >= -22 && d->exponent <= 22) {
         value = (double)(int64_t)d->mantissa; /* both exact, so the one operation rounds right */
         value = d->exponent < 0 ? value / powers[-d->exponent] : value * powers[d->exponent];
@@ -403,12 +467,24 @@ static inline unsigned rlw_count_digits(uint64_t value) {
 #endif
 }
 
-static inline void rlw_store_eight(uint8_t *to, uint32_t value) { /* 0..99999999 */
-    uint32_t high = value / 10000, low = value % 10000;
-    rlw_store_pair(to, high / 100);
-    rlw_store_pair(to + 2, high % 100);
-    rlw_store_pair(to + 4, low / 100);
-    rlw_store_pair(to + 6, low % 100);
+/* The digits of a number below 10**8, as bytes 0 to 9, the first one lowest. */
+static inline uint64_t rlw_eight_digits(uint32_t value) {
+    uint32_t high = value / 10000;
+    uint64_t fours = high | (uint64_t)(value - 10000 * high) << 32, pairs, tens;
+    pairs = (fours * 10486 >> 20) & UINT64_C(0x0000007F0000007F); /* fours / 100 */
+    pairs |= (fours - 100 * pairs) << 16;
+    tens = (pairs * 103 >> 10) & UINT64_C(0x000F000F000F000F); /* pairs / 10 */
+    return tens | (pairs - 10 * tens) << 8;
+}
+
+/* As rlw_store_u64le(), which compilers see to be one store in a loop only if told so. */
+static inline void rlw_store_word(uint8_t *to, uint64_t word) {
+    if (rlw_host_is_little()) memcpy(to, &word, 8);
+    else rlw_store_u64le(to, word);
+}
+
+static inline void rlw_store_eight(uint8_t *to, uint32_t value) {
+    rlw_store_word(to, rlw_eight_digits(value) | UINT64_C(0x3030303030303030));
 }
 
 /* The last `count` digits of `value`, ending at `end`; returns the digits before them. */
@@ -448,12 +524,53 @@ static inline uint8_t *rlw_put_below_10000(uint8_t *to, unsigned value) {
     return to + 2;
 }
 
+static inline void rlw_store_four(uint8_t *to, unsigned value) {
+    unsigned pair = value / 100;
+    rlw_store_pair(to, pair);
+    rlw_store_pair(to + 2, value - 100 * pair);
+}
+
+/* A number below 10**8; 8 bytes at most. */
+static inline uint8_t *rlw_put_below_1e8(uint8_t *to, uint32_t value) {
+    unsigned high;
+    if (value < 10000) return rlw_put_below_10000(to, value);
+    high = value / 10000;
+    to = rlw_put_below_10000(to, high);
+    rlw_store_four(to, value - 10000 * high);
+    return to + 4;
+}
+
+/* A number below 1000; 4 bytes, whatever its length, which nobody can predict. */
+static inline uint8_t *rlw_put_below_1000(uint8_t *to, unsigned value) {
+    unsigned unused = ((value - 100) >> 31) + ((value - 10) >> 31); /* value < 100, value < 10 */
+    unsigned tens = value / 10, hundreds = value / 100;
+    uint32_t digits = hundreds | (tens - 10 * hundreds) << 8 | (value - 10 * tens) << 16;
+    digits = (digits | 0x303030) >> (8 * unused);
+    if (rlw_host_is_little()) memcpy(to, &digits, 4);
+    else rlw_store_u32le(to, digits);
+    return to + 3 - unused;
+}
+
+/* Pairs from a table, and branches on the length: numbers of a list are mostly of few lengths. */
 static inline uint8_t *rlw_put_u64(uint8_t *to, uint64_t value) { /* 20 bytes */
-    unsigned count;
-    if (value < 10000) return rlw_put_below_10000(to, (unsigned)value);
-    count = rlw_count_digits(value);
-    rlw_store_digits(to + count, value, count);
-    return to + count;
+    uint64_t head;
+    uint32_t tail;
+    if (value < 100000000) return rlw_put_below_1e8(to, (uint32_t)value);
+    head = value / 100000000;
+    tail = (uint32_t)(value - 100000000 * head);
+    if (head < 100000000) {
+        to = rlw_put_below_1e8(to, (uint32_t)head);
+    } else {
+        uint64_t first = head / 100000000;
+        uint32_t middle = (uint32_t)(head - 100000000 * first);
+        to = rlw_put_below_10000(to, (unsigned)first);
+        rlw_store_four(to, middle / 10000);
+        rlw_store_four(to + 4, middle % 10000);
+        to += 8;
+    }
+    rlw_store_four(to, tail / 10000);
+    rlw_store_four(to + 4, tail % 10000);
+    return to + 8;
 }
 
 static inline uint8_t *rlw_put_i64(uint8_t *to, int64_t value) { /* 20 bytes */
@@ -537,9 +654,27 @@ static inline uint8_t *rlw_put_fixed(uint8_t *to, double value, unsigned decimal
     return trim && decimals ? rlw_trim(to + size) : to + size;
 }
 
+/* A number of up to six decimals and 15 digits: if these read back the same, no others do. NULL for
+ * others, most of which are told without a division. Pays where most numbers are such. */
+static inline uint8_t *rlw_put_rounded(uint8_t *to, double magnitude) {
+#if RLW_EXACT_DOUBLES
+    if (magnitude >= 1e-4 && magnitude < 1e9) {
+        double millions = magnitude * 1e6;
+        uint64_t scaled = (uint64_t)(int64_t)(millions + 0.5);
+        double whole = (double)(int64_t)scaled, apart = millions - whole;
+        if (apart <= whole * 1e-15 && -apart <= whole * 1e-15 && whole / 1e6 == magnitude)
+            return rlw_put_scaled(to, scaled, 6, 1);
+    }
+#endif
+    (void)to;
+    (void)magnitude;
+    return NULL;
+}
+
 /* The shortest text that reads back the same, as Python's repr() but for the ".0" of whole
  * numbers: from 1e-4 to 1e16 without an exponent. RLW_SHORTEST_ROOM bytes. */
 static inline uint8_t *rlw_put_double(uint8_t *to, double value) {
+    uint8_t *rounded;
     uint64_t bits = rlw_double_bits(value);
     double magnitude = rlw_bits_double(bits & ~(UINT64_C(1) << 63));
     if (!(magnitude <= DBL_MAX)) return rlw_put_special(to, bits);
@@ -547,12 +682,8 @@ static inline uint8_t *rlw_put_double(uint8_t *to, double value) {
     to += bits >> 63;
     if (magnitude < 9007199254740992.0 && (double)(int64_t)magnitude == magnitude)
         return rlw_put_u64(to, (uint64_t)(int64_t)magnitude); /* 2**53 */
-    if (magnitude >= 1e-4 && magnitude < 1e9 && RLW_EXACT_DOUBLES) {
-        /* Up to six decimals and 15 digits: if these read back the same, no others do. */
-        uint64_t scaled = (uint64_t)(int64_t)(magnitude * 1e6 + 0.5);
-        if ((double)(int64_t)scaled / 1e6 == magnitude) return rlw_put_scaled(to, scaled, 6, 1);
-    }
-    return to + rlw_double_to_digits(to, magnitude, magnitude < 1e-4 || magnitude >= 1e16);
+    rounded = rlw_put_rounded(to, magnitude);
+    return rounded ? rounded : to + rlw_double_to_digits(to, magnitude);
 }
 
 /* The same for a float: what reads back as the same float. */
@@ -562,18 +693,9 @@ static inline uint8_t *rlw_put_float(uint8_t *to, float value) {
     if (!(magnitude <= FLT_MAX)) return rlw_put_special(to, bits);
     *to = '-';
     to += bits >> 63;
-    if (magnitude >= 1e-4 && magnitude < 1e6 && RLW_EXACT_DOUBLES) { /* up to six digits */
-        unsigned decimals = magnitude < 1e2 ? 4 : magnitude < 1e4 ? 2 : 0;
-        uint64_t scaled = (uint64_t)(int64_t)(magnitude * (double)rlw_ten_to(decimals) + 0.5);
-        if ((float)(int64_t)scaled / (float)rlw_ten_to(decimals) == (float)magnitude)
-            return rlw_put_scaled(to, scaled, decimals, 1);
-    }
-    if (magnitude == 0) {
-        *to = '0';
-        return to + 1;
-    }
-    return to +
-           rlw_float_to_digits(to, (float)magnitude, magnitude < 1e-4 || magnitude >= 1e16);
+    if (magnitude < 16777216 && (double)(int32_t)magnitude == magnitude)
+        return rlw_put_u64(to, (uint64_t)(int32_t)magnitude); /* 2**24 */
+    return to + rlw_float_to_digits(to, (float)magnitude);
 }
 
 /* The same for a half: rounded to the fewest decimals that read back as it. */

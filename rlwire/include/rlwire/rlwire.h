@@ -10,6 +10,8 @@
 #include "image.h"
 #include "json.h"
 #include "json_array.h"
+#include "msgpack.h"
+#include "msgpack_array.h"
 #include "netstring.h"
 #include "number_list.h"
 #include "numbers.h"

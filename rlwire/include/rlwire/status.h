@@ -44,6 +44,9 @@ typedef enum rlw_status {
     RLW_BAD_SURROGATE,  /* got = a half of a surrogate pair, which stands alone */
     RLW_BAD_RANGE,      /* a number too large for its type */
     RLW_BAD_RAGGED,     /* nested lists that make no array */
+    RLW_BAD_DIMENSION,  /* of a shape, no integer from 0 on; got = which one */
+    RLW_BAD_TIMESTAMP,  /* got = its bytes, which are not 4, 8 or 12, or hold 10**9 ns or more */
+    RLW_BAD_PICKLE,     /* an array of objects, which is a pickle */
     RLW_NOT_FINITE,     /* NaN or an infinity, where there is no text for it */
     RLW_TRAILING,       /* bytes after the end of the message; got = how many */
     RLW_OVER_MESSAGE,   /* limits: got = the size asked for, allowed = the limit */
@@ -102,6 +105,10 @@ static inline const char *rlw_status_text(rlw_status status) {
     case RLW_BAD_SURROGATE: return "half of a surrogate pair";
     case RLW_BAD_RANGE: return "a number too large for its type";
     case RLW_BAD_RAGGED: return "lists of different lengths or depths make no array";
+    case RLW_BAD_DIMENSION: return "a dimension is not an integer from 0 on";
+    case RLW_BAD_TIMESTAMP: return "not a timestamp";
+    case RLW_BAD_PICKLE:
+        return "an array of objects is a pickle, which can run any code and is never loaded";
     case RLW_NOT_FINITE: return "neither NaN nor the infinities have a text";
     case RLW_TRAILING: return "bytes after the end of the message";
     case RLW_OVER_MESSAGE: return "message over its limit";

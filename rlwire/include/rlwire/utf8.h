@@ -9,11 +9,22 @@
 /* 1 if no byte has its high bit set. */
 static inline int rlw_is_ascii(const uint8_t *p, size_t size) {
     uint64_t word, bits = 0;
-    for (; size >= 8; p += 8, size -= 8) {
-        memcpy(&word, p, 8);
+    if (size >= 8) { /* the last word overlaps the one before it */
+        const uint8_t *last = p + size - 8;
+        for (; p < last; p += 8) {
+            memcpy(&word, p, 8);
+            bits |= word;
+        }
+        memcpy(&word, last, 8);
         bits |= word;
+    } else if (size >= 4) {
+        uint32_t first, last;
+        memcpy(&first, p, 4);
+        memcpy(&last, p + size - 4, 4);
+        bits = first | last;
+    } else if (size) {
+        bits = p[0] | p[size / 2] | p[size - 1];
     }
-    for (; size; p++, size--) bits |= *p;
     return (bits & UINT64_C(0x8080808080808080)) == 0;
 }
 

@@ -15,8 +15,8 @@ from rlwire.adapters.relaax.proxy_json import (
     arrays_of,
     floats_of_large,
 )
-from rlwire.codecs.json_reader import decode as read
-from rlwire.codecs.json_writer import encode as write
+from rlwire.codecs.json import decode as read
+from rlwire.codecs.json import encode as write
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RemoteProtocolError
 
 
