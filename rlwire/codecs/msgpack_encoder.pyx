@@ -1,0 +1,287 @@
+"""Values to msgpack, in three ways. `rlwire.codecs.msgpack` is the face, `msgpack_writer` writes.
+
+What is written, and what is only referred to, becomes one bytes object, fills the caller's buffer,
+or goes out as parts.
+"""
+
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy
+
+from rlwire.buffers cimport span_view
+from rlwire.codecs.msgpack_options cimport check_hook, checked_limits, fill_limits, shown
+from rlwire.codecs.msgpack_writer cimport *
+from rlwire.kernels cimport *
+
+from rlwire.errors import EncodeError, LimitExceeded
+
+__all__ = ["Encoder", "encode", "encode_into", "encode_parts"]
+
+cdef dict _ARRAYS = {
+    "msgpack_numpy": ARRAYS_ND,
+    "openpi": ARRAYS_NDARRAY,
+    "refuse": ARRAYS_REFUSE,
+}
+
+cdef inline void _open(Output *out) noexcept:
+    out.references = out.first
+    out.count = 0
+    out.capacity = INLINE_REFERENCES
+    out.referenced = 0
+    out.items = 0
+    rlw_writer_init(&out.writer, out.room, ROOM)
+
+
+cdef inline void _close(Output *out) noexcept:
+    cdef Py_ssize_t i
+    for i in range(out.count):
+        Py_DECREF(<object> out.references[i].owner)
+    if out.references != out.first:
+        free(out.references)
+    rlw_writer_free(&out.writer)
+
+
+cdef inline size_t _total(Output *out) noexcept:
+    return rlw_written(&out.writer) + out.referenced
+
+
+cdef void _assemble(Output *out, uint8_t *to) noexcept nogil:
+    """Copy the message, references and all, to `to`."""
+    cdef size_t done = 0
+    cdef Py_ssize_t i
+    for i in range(out.count):
+        memcpy(to, out.writer.start + done, out.references[i].at - done)
+        to += out.references[i].at - done
+        done = out.references[i].at
+        memcpy(to, out.references[i].data, out.references[i].size)
+        to += out.references[i].size
+    memcpy(to, out.writer.start + done, rlw_written(&out.writer) - done)
+
+
+cdef class Encoder:
+    """Encodes values; configured once, without state of its own, so threads may share it.
+
+    None, bool, int, float, str, bytes, bytearray, memoryview, list, tuple, dict, `ExtType` and
+    `Timestamp` (rlwire's or the msgpack package's), ndarrays and NumPy scalars. Options that the
+    msgpack package has too carry its names.
+
+    Args:
+        arrays: how ndarrays and NumPy scalars are written: ``"msgpack_numpy"`` or ``"openpi"``, as
+            the packages do it; ``"refuse"``: not at all.
+        default: called with a value that msgpack has no type for; its result is encoded instead.
+            Without it, what offers an array (`__array__`, `__dlpack__`, the buffer protocol) is
+            encoded as one.
+        array_hook: called with each array; what it returns is encoded instead, such as an
+            `ExtType` with a compressed image. None: the array itself.
+        use_single_float: Python's floats as float 32.
+        use_bin_type: False: bytes as strings, as before bin came into the specification.
+        strict_types: subclasses, and tuples, are not taken for the type they derive from.
+        datetime: a datetime with a time zone as a timestamp.
+        unicode_errors: what happens to a str with lone surrogates, as for `str.encode`.
+        limits: maxima; `rlwire.limits.DEFAULT` when None.
+    """
+
+    def __init__(self, *, arrays="msgpack_numpy", default=None, array_hook=None,
+                 use_single_float=False, use_bin_type=True, strict_types=False, datetime=False,
+                 unicode_errors="strict", limits=None):
+        limits = checked_limits(limits)
+        fill_limits(&self._options.limits, limits)
+        self._options.message = limits.message
+        if arrays not in _ARRAYS:
+            raise ValueError(
+                f"arrays must be 'msgpack_numpy', 'openpi' or 'refuse', not {arrays!r}"
+            )
+        self._options.arrays = _ARRAYS[arrays]
+        self.default = check_hook("default", default)
+        self.array_hook = check_hook("array_hook", array_hook)
+        self._options.default_hook = NULL if default is None else <PyObject *> default
+        self._options.array_hook = NULL if array_hook is None else <PyObject *> array_hook
+        self._options.single = bool(use_single_float)
+        self._options.old = not use_bin_type
+        self._options.strict = bool(strict_types)
+        self._options.dates = bool(datetime)
+        self.unicode_errors = unicode_errors
+        self._options.unicode_errors = <PyObject *> self.unicode_errors
+        self._options.lenient = unicode_errors != "strict"
+
+    cdef int write(self, Output *out, object value) except -1:
+        """The whole message into `out`."""
+        put_msgpack(&self._options, out, value)
+        if _total(out) > self._options.message:
+            raise LimitExceeded("message", self._options.message, _total(out))
+        return 0
+
+    cpdef bytes encode(self, object value):
+        """Return the value as bytes; each array is copied once.
+
+        Raises:
+            EncodeError: a value that msgpack cannot carry.
+            LimitExceeded: the message passes one of the limits.
+        """
+        cdef Output out
+        cdef bytes encoded
+        _open(&out)
+        try:
+            self.write(&out, value)
+            if out.count == 0:
+                return PyBytes_FromStringAndSize(<char *> out.writer.start, _total(&out))
+            encoded = PyBytes_FromStringAndSize(NULL, _total(&out))
+            _assemble(&out, <uint8_t *> PyBytes_AS_STRING(encoded))
+            return encoded
+        finally:
+            _close(&out)
+
+    cpdef Py_ssize_t encode_into(self, object value, object buffer,
+                                 Py_ssize_t offset=0) except -1:
+        """Write the value into a writable buffer from `offset` on; return the bytes written.
+
+        Raises:
+            EncodeError: as `encode`, or the buffer is too small; nothing is written then.
+            LimitExceeded: as `encode`.
+        """
+        cdef Output out
+        cdef Py_buffer view
+        cdef size_t total
+        _open(&out)
+        try:
+            self.write(&out, value)
+            total = _total(&out)
+            PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
+            try:
+                if offset < 0 or offset > view.len or total > <size_t> (view.len - offset):
+                    raise EncodeError(
+                        f"the message takes {total} bytes, the buffer has {view.len} and "
+                        f"offset is {offset}"
+                    )
+                _assemble(&out, <uint8_t *> view.buf + offset)
+            finally:
+                PyBuffer_Release(&view)
+            return <Py_ssize_t> total
+        finally:
+            _close(&out)
+
+    cpdef list encode_parts(self, object value):
+        """Return the value as buffers for `socket.sendmsg`, arrays of 1 KiB and more by reference.
+
+        An array that is referred to must not change until the parts are sent; the parts keep it
+        alive.
+
+        Raises:
+            EncodeError, LimitExceeded: as `encode`.
+        """
+        cdef Output out
+        cdef Reference *reference
+        cdef size_t done = 0
+        cdef Py_ssize_t i
+        _open(&out)
+        try:
+            self.write(&out, value)
+            parts = []
+            for i in range(out.count):
+                reference = &out.references[i]
+                if reference.at > done:
+                    parts.append(PyBytes_FromStringAndSize(
+                        <char *> out.writer.start + done, reference.at - done))
+                    done = reference.at
+                parts.append(
+                    span_view(reference.data, reference.size, <object> reference.owner))
+            if rlw_written(&out.writer) > done:
+                parts.append(PyBytes_FromStringAndSize(
+                    <char *> out.writer.start + done, rlw_written(&out.writer) - done))
+            return parts
+        finally:
+            _close(&out)
+
+    def array_header(self, count):
+        """Return the head of an array; that many encoded values, one after another, complete it."""
+        return _header(count, False)
+
+    def map_header(self, count):
+        """Return the head of a map; that many keys, each before its value, complete it."""
+        return _header(count, True)
+
+    @property
+    def arrays(self):
+        """The option, as given."""
+        return {ARRAYS_ND: "msgpack_numpy", ARRAYS_NDARRAY: "openpi",
+                ARRAYS_REFUSE: "refuse"}[self._options.arrays]
+
+    @property
+    def use_single_float(self):
+        """The option, as given."""
+        return self._options.single
+
+    @property
+    def use_bin_type(self):
+        """The option, as given."""
+        return not self._options.old
+
+    @property
+    def strict_types(self):
+        """The option, as given."""
+        return self._options.strict
+
+    @property
+    def datetime(self):
+        """The option, as given."""
+        return self._options.dates
+
+
+cdef bytes _header(object count, bint is_map):
+    cdef rlw_writer writer
+    cdef uint8_t room[16]
+    if not 0 <= count <= 0xFFFFFFFF:
+        raise EncodeError(f"msgpack counts in 32 bits, not to {shown(count)}")
+    rlw_writer_init(&writer, room, sizeof(room))
+    if is_map:
+        rlw_msgpack_put_map_head(&writer, <uint32_t> count)
+    else:
+        rlw_msgpack_put_array_head(&writer, <uint32_t> count)
+    return PyBytes_FromStringAndSize(<char *> writer.start, rlw_written(&writer))
+
+
+cdef dict _plain = {name: Encoder(arrays=name) for name in _ARRAYS}
+cdef Encoder _default = _plain["msgpack_numpy"]
+
+
+def encode(value, *, arrays="msgpack_numpy", default=None, array_hook=None,
+           use_single_float=False, use_bin_type=True, strict_types=False, datetime=False,
+           unicode_errors="strict", limits=None):
+    """Return a value as bytes; `Encoder` explains the options."""
+    return _encoder(arrays, default, array_hook, use_single_float, use_bin_type, strict_types,
+                    datetime, unicode_errors, limits).encode(value)
+
+
+def encode_into(value, buffer, offset=0, *, arrays="msgpack_numpy", default=None, array_hook=None,
+                use_single_float=False, use_bin_type=True, strict_types=False, datetime=False,
+                unicode_errors="strict", limits=None):
+    """Write a value into a buffer, return the bytes written; see `Encoder`."""
+    return _encoder(arrays, default, array_hook, use_single_float, use_bin_type, strict_types,
+                    datetime, unicode_errors, limits).encode_into(value, buffer, offset)
+
+
+def encode_parts(value, *, arrays="msgpack_numpy", default=None, array_hook=None,
+                 use_single_float=False, use_bin_type=True, strict_types=False, datetime=False,
+                 unicode_errors="strict", limits=None):
+    """Return a value as buffers, large arrays by reference; see `Encoder`."""
+    return _encoder(arrays, default, array_hook, use_single_float, use_bin_type, strict_types,
+                    datetime, unicode_errors, limits).encode_parts(value)
+
+
+cdef Encoder _encoder(arrays, default, array_hook, use_single_float, use_bin_type, strict_types,
+                      datetime, unicode_errors, limits):
+    if (default is None and array_hook is None and limits is None and use_single_float is False
+            and use_bin_type is True and strict_types is False and datetime is False
+            and unicode_errors == "strict"):
+        found = _plain.get(arrays)
+        if found is not None:
+            return <Encoder> found
+    return Encoder(
+        arrays=arrays, default=default, array_hook=array_hook, use_single_float=use_single_float,
+        use_bin_type=use_bin_type, strict_types=strict_types, datetime=datetime,
+        unicode_errors=unicode_errors, limits=limits,
+    )

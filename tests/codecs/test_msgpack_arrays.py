@@ -1,0 +1,583 @@
+"""ndarrays and NumPy scalars in msgpack, against the two packages whose dialects they are."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import msgpack as plain
+import msgpack_numpy
+import numpy as np
+import pytest
+
+from rlwire.buffers import Block
+from rlwire.codecs import msgpack
+from rlwire.codecs.msgpack import Decoder, Encoder, ExtType
+from rlwire.errors import DecodeError, EncodeError
+
+NUMBERS = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16"]
+DTYPES = [*NUMBERS, *(">" + name for name in NUMBERS if name[-1] not in "?1"), "S3", "U2", ">U2"]
+
+
+def layouts(dtype: str) -> list[np.ndarray[Any, Any]]:
+    base = np.arange(24).astype(dtype).reshape(2, 3, 4)
+    return [
+        base,
+        np.asfortranarray(base),
+        base[::-1, ::2, 1:],
+        base.T,
+        base[0, 0, 0:0],
+        np.zeros((0, 3, 0), dtype),
+        np.array(base[1, 1, 1]),
+        np.broadcast_to(base[0, 0], (3, 4)),
+    ]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_arrays_as_msgpack_numpy_writes_them(dtype: str) -> None:
+    for array in layouts(dtype):
+        expected = msgpack_numpy.packb(array)
+        assert msgpack.encode(array) == expected
+        assert b"".join(msgpack.encode_parts(array)) == expected
+        found, theirs = msgpack.decode(expected), msgpack_numpy.unpackb(expected)
+        assert (found.dtype, found.shape) == (theirs.dtype, theirs.shape)
+        assert found.tobytes() == theirs.tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_arrays_as_openpi_client_writes_them(dtype: str) -> None:
+    openpi = pytest.importorskip("openpi_client.msgpack_numpy")
+    for array in layouts(dtype):
+        if array.dtype.kind == "c":
+            with pytest.raises(ValueError, match="Unsupported dtype"):
+                openpi.packb(array)
+            with pytest.raises(EncodeError, match=r"openpi-client has no arrays of dtype [>c]"):
+                msgpack.encode(array, arrays="openpi")
+            continue
+        expected = openpi.packb(array)
+        assert msgpack.encode(array, arrays="openpi") == expected
+        assert b"".join(msgpack.encode_parts(array, arrays="openpi")) == expected
+        found, theirs = msgpack.decode(expected), openpi.unpackb(expected)
+        assert (found.dtype, found.shape) == (theirs.dtype, theirs.shape)
+        assert found.tobytes() == theirs.tobytes()
+
+
+# What openpi-client 0.1.2 wrote.
+OPENPI = [
+    (
+        np.array([[1.0, 2.0]], "<f4"),
+        "84c40b5f5f6e6461727261795f5fc3c40464617461c4080000803f00000040c4056474797065a33c6634"
+        "c405736861706592"
+        "0102",
+    ),
+    (
+        np.float32(2.0),
+        "83c40d5f5f6e7067656e657269635f5fc3c40464617461cb4000000000000000c4056474797065a33c6634",
+    ),
+    (np.True_, "83c40d5f5f6e7067656e657269635f5fc3c40464617461c3c4056474797065a37c6231"),
+]
+
+
+@pytest.mark.parametrize(("value", "wire"), OPENPI)
+def test_vectors_of_openpi_client(value: Any, wire: str) -> None:
+    assert msgpack.encode(value, arrays="openpi").hex() == wire
+    found = msgpack.decode(bytes.fromhex(wire))
+    assert type(found) is type(value)
+    assert found.dtype == value.dtype
+    assert np.array_equal(found, value)
+
+
+SCALARS = [
+    *[np.dtype(name).type(1) for name in NUMBERS],
+    *[np.timedelta64(5, "ms"), np.float64(0.1), np.str_("text"), np.bytes_(b"raw")],
+    *[1 + 2j, complex("nan"), complex("inf-0j")],
+]
+
+
+@pytest.mark.parametrize("scalar", SCALARS, ids=repr)
+def test_scalars_of_msgpack_numpy(scalar: Any) -> None:
+    for value in (scalar, [scalar, {"a": scalar}]):
+        expected = msgpack_numpy.packb(value)
+        assert msgpack.encode(value) == expected
+        found, theirs = msgpack.decode(expected), msgpack_numpy.unpackb(expected)
+        assert repr(found) == repr(theirs)
+
+
+def test_a_date_is_a_scalar_that_msgpack_numpy_reads() -> None:
+    date = np.datetime64("2026-01-02T03:04:05", "ms")
+    data = msgpack.encode([date])
+    assert msgpack_numpy.unpackb(data) == [date]
+    assert msgpack.decode(data) == [date]
+    dates = np.array([date, date + np.timedelta64(1, "ms")])
+    assert np.array_equal(msgpack_numpy.unpackb(msgpack.encode(dates)), dates)
+
+
+@pytest.mark.parametrize("scalar", [s for s in SCALARS if not isinstance(s, complex)], ids=repr)
+def test_scalars_of_openpi_client(scalar: Any) -> None:
+    openpi = pytest.importorskip("openpi_client.msgpack_numpy")
+    if scalar.dtype.kind in "cm":
+        with pytest.raises(EncodeError, match="openpi-client has no"):
+            msgpack.encode(scalar, arrays="openpi")
+        return
+    expected = openpi.packb([scalar])
+    assert msgpack.encode([scalar], arrays="openpi") == expected
+    assert repr(msgpack.decode(expected)) == repr(openpi.unpackb(expected))
+
+
+# --- structured dtypes
+
+STRUCTURED: list[Any] = [
+    [("a", "<i4"), ("b", ">f8")],
+    [("a", "<i4"), ("b", "<f8", (2, 3)), ("c", "S3")],
+    [("outer", [("inner", "u1"), ("deep", [("x", "<U2", (2,))])]), ("when", "<M8[s]")],
+    [(("title", "name"), "<i4"), ("other", "?")],
+]
+
+
+def test_strict_types_do_not_look_at_a_dtype_s_own_tuples() -> None:
+    array = np.array([(1, 2.5)], dtype=[("a", "<i4"), ("b", ">f8")])
+    data = msgpack.encode(array, strict_types=True, default=lambda value: pytest.fail(repr(value)))
+    assert data == msgpack.encode(array)
+
+
+@pytest.mark.parametrize("fields", STRUCTURED)
+def test_structured_arrays(fields: Any) -> None:
+    dtype = np.dtype(fields)
+    array = np.frombuffer(bytes(range(1, 1 + dtype.itemsize)) * 2, np.uint8).copy()
+    array[dtype.itemsize - 1 :: dtype.itemsize] = 0
+    structured = array.view(dtype) if dtype.names[-1] != "c" else np.zeros(2, dtype)
+    data = msgpack.encode(structured)
+    if "when" not in dtype.names:
+        assert data == msgpack_numpy.packb(structured)
+    found = msgpack.decode(data)
+    assert found.dtype == dtype
+    assert found.tobytes() == structured.tobytes()
+
+
+def test_padding_comes_back_as_padding() -> None:
+    dtype = np.dtype([("a", "i1"), ("b", "f8"), ("c", "i2")], align=True)
+    array = np.zeros(3, dtype)
+    array["b"] = [1.5, 2.5, 3.5]
+    data = msgpack.encode(array)
+    found = msgpack.decode(data)
+    assert found.dtype.names == ("a", "b", "c")
+    assert found.dtype.itemsize == dtype.itemsize
+    assert np.array_equal(found["b"], array["b"])
+
+
+def test_bytes_without_a_meaning() -> None:
+    array = np.array([b"abc", b"xyz"], "V3")
+    assert msgpack.encode(array) == msgpack_numpy.packb(array)
+    found = msgpack.decode(msgpack.encode(array))
+    assert found.dtype == array.dtype
+    assert found.tobytes() == array.tobytes()
+
+
+def structured(description: Any, data: bytes = b"", shape: Any = (0,)) -> bytes:
+    wire: bytes = plain.packb(
+        {b"nd": True, b"type": description, b"kind": b"V", b"shape": shape, b"data": data}
+    )
+    return wire
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        [],
+        [["a"]],
+        [["a", "<i4", [1], 5]],
+        ["a"],
+        [["a", "|O"]],
+        [["a", "O"]],
+        [["a", "<f4"], ["a", "<f4"]],
+        [["a", "i4,f8"]],
+        [["a", "(2,)i4"]],
+        [["a", "numpy.float64"]],
+        [["a", [["b", "|O8"]]]],
+        [["a", "<i4", [-1]]],
+        [["a", "<i4", ["2"]]],
+        [["a", "<i4", [2**31, 2**31]]],
+        [["a", "<i4", [0]]],
+        [["a", "|V0"]],
+        [["a", "|V99999999999"]],
+        [[1, "<i4"]],
+        [[b"\xff", "<i4"]],
+        [["a", 5]],
+        [["a", "<i4", 1.5]],
+        [["f" + str(i), "u1"] for i in range(5000)],
+        [["a", "|V2000000000"], ["b", "|V2000000000"]],
+    ],
+)
+def test_descriptions_of_no_dtype(description: Any) -> None:
+    with pytest.raises(DecodeError, match="structured dtype") as caught:
+        msgpack.decode(b"\x81\xa1x" + structured(description))
+    assert caught.value.path == "$.x[b'type']"
+
+
+def test_structures_too_deep_in_each_other() -> None:
+    description: Any = "<i4"
+    for _ in range(20):
+        description = [["a", description]]
+    with pytest.raises(DecodeError, match="more than 16 structures"):
+        msgpack.decode(structured(description))
+
+
+def test_structured_arrays_that_cannot_be_sent() -> None:
+    overlapping = np.dtype({"names": ["a", "b"], "formats": ["<i4", "<i2"], "offsets": [0, 2]})
+    for dtype, words in (
+        (overlapping, "cannot be sent"),
+        (np.dtype([("a", object)]), "pickle"),
+        (np.dtype([("a", ml_dtypes.bfloat16)]), "field of dtype bfloat16"),
+    ):
+        with pytest.raises(EncodeError, match=words):
+            msgpack.encode(np.zeros(1, dtype))
+        with pytest.raises(EncodeError, match=r"openpi|pickle"):
+            msgpack.encode(np.zeros(1, dtype), arrays="openpi")
+    with pytest.raises(EncodeError, match="send it as an array"):
+        msgpack.encode(np.zeros(1, [("a", "<i4")])[0])
+
+
+# --- what others mark otherwise
+
+EXTENDED = ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e5m2fnuz"]
+
+
+@pytest.mark.parametrize("name", EXTENDED)
+@pytest.mark.parametrize("arrays", ["msgpack_numpy", "openpi"])
+def test_ml_dtypes_travel_by_name(name: str, arrays: Any) -> None:
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    array = np.array([[0.5, -2.0, 1.0]]).astype(dtype)
+    data = msgpack.encode([array, array[0, 0]], arrays=arrays)
+    found = msgpack.decode(data)
+    assert [item.dtype for item in found] == [dtype, dtype]
+    assert found[0].tobytes() == array.tobytes()
+    assert found[1] == array[0, 0]
+    if arrays == "msgpack_numpy":  # it asks NumPy, which knows the name since ml_dtypes is there
+        assert msgpack_numpy.unpackb(data)[0].dtype == dtype
+
+
+def test_ml_dtypes_that_are_not_carried() -> None:
+    for name in ("int4", "uint4"):
+        with pytest.raises(EncodeError, match=f"dtype {name} cannot be sent"):
+            msgpack.encode(np.zeros(1, getattr(ml_dtypes, name)))
+
+
+def test_without_ml_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = msgpack.encode(np.zeros(1, ml_dtypes.bfloat16))
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(ImportError, match=r"ml_dtypes is not installed"):
+        msgpack.decode(data)
+
+
+def test_objects_are_refused() -> None:
+    array = np.array([{"a": 1}, None], dtype=object)
+    for arrays in ("msgpack_numpy", "openpi"):
+        with pytest.raises(EncodeError, match=r"pickle, which can run any code.*\$\.x"):
+            msgpack.encode({"x": array}, arrays=arrays)  # type: ignore[arg-type]
+
+
+class Trap:
+    """Unpickled, it warns."""
+
+    def __reduce__(self) -> Any:
+        return warnings.warn, ("sprung",)
+
+
+def test_a_pickle_is_never_loaded() -> None:
+    data = pickle.dumps(Trap())
+    with pytest.warns(UserWarning, match="sprung"):
+        pickle.loads(data)
+    forms: list[dict[Any, Any]] = [
+        {b"nd": True, b"type": [["", "|O"]], b"kind": b"O", b"shape": [1], b"data": data},
+        {b"nd": True, b"type": "|O", b"shape": [1], b"data": data},
+        {b"nd": True, b"type": "O", b"shape": [1], b"data": data},
+        {b"nd": False, b"type": "|O", b"data": data},
+        {b"__ndarray__": True, b"data": data, b"dtype": "|O", b"shape": [1]},
+        {"nd": True, "type": "|O", "kind": "O", "shape": [1], "data": data},
+    ]
+    for form in forms:
+        for raw in (False, True):
+            with pytest.raises(DecodeError, match="pickle, which can run any code") as caught:
+                msgpack.decode(plain.packb([form]), raw=raw)
+            assert caught.value.path.startswith("$[0]")
+
+
+def test_a_masked_array_is_refused() -> None:
+    with pytest.raises(EncodeError, match="lose its mask"):
+        msgpack.encode(np.ma.masked_array([1, 2], [True, False]))
+
+
+# --- marks
+
+ARRAY = np.arange(6, dtype="<i2").reshape(2, 3)
+FIELDS: list[dict[Any, Any]] = [
+    plain.unpackb(msgpack.encode(ARRAY), raw=False),
+    plain.unpackb(msgpack.encode(ARRAY, arrays="openpi"), raw=False),
+]
+
+
+@pytest.mark.parametrize("fields", FIELDS)
+def test_marks_in_any_order_and_form(fields: dict[Any, Any]) -> None:
+    backwards = dict(reversed(list(fields.items())))
+    texts = {key.decode(): value for key, value in fields.items()}
+    more = {b"comment": "ignored", **fields}
+    named = {
+        **fields,
+        **{key: fields[key].encode() for key in fields if key in (b"type", b"dtype")},
+    }
+    for form in (fields, backwards, texts, more, named):
+        found = msgpack.decode(plain.packb({"x": form, "y": 1}))
+        assert found["y"] == 1
+        assert found["x"].dtype == ARRAY.dtype
+        assert np.array_equal(found["x"], ARRAY)
+        raw = msgpack.decode(plain.packb([form]), raw=True, use_list=False)
+        assert np.array_equal(raw[0], ARRAY)
+        pairs = msgpack.decode(plain.packb({"x": form}), object_pairs_hook=list)
+        assert np.array_equal(pairs[0][1], ARRAY)
+
+
+def test_the_form_without_kind_and_the_one_of_old_msgpack() -> None:
+    old = {b"nd": True, b"type": "<i2", b"shape": (2, 3), b"data": ARRAY.tobytes()}
+    assert np.array_equal(msgpack.decode(plain.packb(old)), ARRAY)
+    assert np.array_equal(msgpack.decode(plain.packb(old, use_bin_type=False)), ARRAY)
+    assert msgpack.encode(ARRAY, use_bin_type=False) == msgpack_numpy.packb(
+        ARRAY, use_bin_type=False
+    )
+    assert np.array_equal(msgpack.decode(msgpack.encode(ARRAY, use_bin_type=False)), ARRAY)
+
+
+def test_arrays_of_bytes_alone() -> None:
+    decoder = Decoder(arrays="bytes")
+    assert decoder.arrays == "bytes"
+    for fields in FIELDS:
+        texts = {key.decode(): value for key, value in fields.items()}
+        found = decoder.decode(plain.packb([fields, texts]))
+        assert np.array_equal(found[0], ARRAY)
+        assert found[1] == texts
+        raw = Decoder(arrays="bytes", raw=True).decode(plain.packb(texts))
+        assert np.array_equal(raw, ARRAY)
+    wrong = {"nd": True, "type": "|O", "kind": "O", "shape": [1], "data": b""}
+    mixed = {b"data": b"", "complex": True}
+    assert decoder.decode(plain.packb([wrong, mixed])) == [wrong, mixed]
+    with pytest.raises(ValueError, match="arrays must be"):
+        Decoder(arrays="all")  # type: ignore[arg-type]
+
+
+def test_arrays_false_leaves_the_maps() -> None:
+    for fields in FIELDS:
+        assert msgpack.decode(plain.packb(fields), arrays=False) == fields
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"nd": 5},
+        {"nd": True, "type": "<f4"},
+        {b"nd": True, b"type": "<f4", b"data": b""},
+        {b"nd": True, b"type": "<f4", b"shape": 3, b"data": b""},
+        {b"nd": True, b"type": 5, b"shape": [0], b"data": b""},
+        {b"nd": None, b"type": "<f4", b"data": b"abcd"},
+        {b"nd": False, b"type": "<f4", b"data": 5},
+        {b"nd": False, b"type": "<f4", b"data": b"abcd", b"more": {"a": 1}},
+        {b"nd": False, b"type": "<f4", b"data": b"abcd", b"more": [1]},
+        {b"nd": True, b"__ndarray__": True, b"type": "<f4", b"shape": [0], b"data": b""},
+        {b"__ndarray__": False, b"data": b"", b"dtype": "<f4", b"shape": [0]},
+        {b"__ndarray__": True, b"data": b"", b"dtype": [["a", "<f4"]], b"shape": [0]},
+        {"complex": True, "data": "no number"},
+        {"complex": False, "data": "1j"},
+        {"complex": 3, "real": 4},
+        {"a": {"nd": True}, "nd": {"nd": False}},
+    ],
+    ids=repr,
+)
+def test_maps_like_any_other(value: dict[Any, Any]) -> None:
+    assert msgpack.decode(plain.packb([value, 1])) == [value, 1]
+
+
+def test_a_complex_of_text_keys() -> None:
+    assert msgpack.decode(plain.packb({"complex": True, "data": "1+2j"})) == 1 + 2j
+
+
+@pytest.mark.parametrize(
+    ("fields", "words", "field"),
+    [
+        ({b"type": "<f4", b"shape": [2], b"data": b"1234567"}, "7 bytes announced, 8", "data"),
+        ({b"type": "<f4", b"shape": [2], b"data": b"123456789"}, "9 bytes announced, 8", "data"),
+        ({b"type": "<f4", b"shape": [-1], b"data": b""}, "not an integer from 0", "shape'][0"),
+        ({b"type": "<f4", b"shape": [0, 1.5], b"data": b""}, "not an integer", "shape'][1"),
+        ({b"type": "<f4", b"shape": [2**63], b"data": b""}, "not an integer", "shape'][0"),
+        ({b"type": "<f4", b"shape": [2**61, 2], b"data": b""}, "dimensions overflows", "data"),
+        ({b"type": "<f4", b"shape": [2**32, 2**32], b"data": b""}, "overflows", "data"),
+        ({b"type": "<f4", b"shape": [], b"data": b""}, "0 bytes announced, 4 expected", "data"),
+        ({b"type": "float33", b"shape": [0], b"data": b""}, "not a plain dtype", "type"),
+        ({b"type": "|V8", b"shape": [0], b"data": b""}, "not a plain dtype", "type"),
+        ({b"type": "i4,f8", b"shape": [0], b"data": b""}, "not a plain dtype", "type"),
+        ({b"type": "", b"shape": [0], b"data": b""}, "not a plain dtype", "type"),
+        ({b"type": "<U0", b"shape": [0], b"data": b""}, "not a plain dtype", "type"),
+        ({b"type": "<f4" * 90, b"shape": [0], b"data": b""}, "not a plain dtype", "type"),
+    ],
+)
+def test_arrays_that_are_wrong(fields: dict[bytes, Any], words: str, field: str) -> None:
+    data = plain.packb({"x": [{b"nd": True, b"kind": b"", **fields}]})
+    with pytest.raises(DecodeError, match=words) as caught:
+        msgpack.decode(data)
+    assert caught.value.path == f"$.x[0][b'{field}" + ("']" if "]" not in field else "]")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({b"nd": False, b"type": "<f4", b"data": b"12345"}, "5 bytes announced, 4 expected"),
+        ({b"__npgeneric__": True, b"data": "1.5", b"dtype": "<f4"}, "not a scalar of dtype"),
+        ({b"__npgeneric__": True, b"data": None, b"dtype": "<f4"}, "not a scalar of dtype"),
+        ({b"__npgeneric__": True, b"data": 300, b"dtype": "|u1"}, "not a scalar of dtype uint8"),
+        ({b"__npgeneric__": True, b"data": b"x", b"dtype": "<U1"}, "not a scalar of dtype"),
+        ({b"__npgeneric__": True, b"data": 1, b"dtype": "object"}, "not a plain dtype"),
+        ({b"complex": True, b"data": "one"}, "not a complex number"),
+        ({b"complex": True, b"data": b"\xff"}, "not a complex number"),
+    ],
+)
+def test_scalars_that_are_wrong(fields: dict[bytes, Any], words: str) -> None:
+    with pytest.raises(DecodeError, match=words):
+        msgpack.decode(plain.packb(fields))
+
+
+def test_no_elements_and_large_dimensions() -> None:
+    fields = {b"nd": True, b"type": "|u1", b"shape": [0, 2**40], b"data": b""}
+    assert msgpack.decode(plain.packb(fields)).shape == (0, 2**40)
+
+
+# --- copies and views
+
+BIG = {"x": np.arange(1024.0), "y": np.arange(3.0)}
+
+
+def test_copy_gives_arrays_of_their_own() -> None:
+    found = msgpack.decode(msgpack.encode(BIG))
+    for name, array in found.items():
+        assert np.array_equal(array, BIG[name])
+        assert array.base is None
+        assert array.flags.owndata
+        assert array.flags.writeable
+        assert array.flags.aligned
+        assert array.flags.c_contiguous
+
+
+@pytest.mark.parametrize("make", [bytes, bytearray, lambda d: np.frombuffer(d, "u1").copy()])
+def test_without_copy_every_array_is_a_view(make: Callable[[bytes], Any]) -> None:
+    buffer = make(msgpack.encode(BIG))
+    writable = not isinstance(buffer, bytes)
+    found = msgpack.decode(buffer, copy=False)
+    memory = np.frombuffer(buffer, np.uint8)
+    for name, array in found.items():
+        assert np.array_equal(array, BIG[name])
+        assert np.shares_memory(array, memory)
+        assert array.flags.writeable == writable
+    del buffer, memory
+    gc.collect()
+    assert np.array_equal(found["x"], BIG["x"])
+
+
+def test_copy_none_makes_views_of_what_is_large_and_aligned() -> None:
+    data = msgpack.encode(BIG)
+    offset = data.find(BIG["x"].tobytes())
+    for shift in range(8):
+        block = Block(len(data) + 8)
+        memory = np.frombuffer(block, np.uint8)
+        start = (shift - offset) % 8
+        memory[start : start + len(data)] = np.frombuffer(data, np.uint8)
+        found = msgpack.decode(memoryview(block)[start : start + len(data)], copy=None)
+        assert np.shares_memory(found["x"], memory) == (shift == 0)
+        assert found["y"].flags.owndata
+        assert found["x"].flags.aligned
+        del found, memory
+
+
+def test_a_view_of_a_block_keeps_it() -> None:
+    data = msgpack.encode(BIG)
+    block = Block(len(data))
+    memoryview(block)[:] = data
+    found = msgpack.decode(block, copy=False)
+    assert found["x"].base is block
+    assert found["x"].flags.writeable
+
+
+def test_a_bytearray_cannot_be_resized_while_a_view_lives() -> None:
+    buffer = bytearray(msgpack.encode(BIG))
+    found = msgpack.decode(buffer, copy=False)
+    with pytest.raises(BufferError):
+        buffer.append(0)
+    del found
+    gc.collect()
+    buffer.append(0)
+
+
+def test_nothing_is_kept_after_an_error() -> None:
+    buffer = bytearray(msgpack.encode(BIG) + b"\x01")
+    with pytest.raises(DecodeError, match="bytes after the end"):
+        msgpack.decode(buffer, copy=False)
+    gc.collect()
+    buffer.append(0)
+
+
+# --- hooks and others' arrays
+
+
+def test_array_hook() -> None:
+    seen = []
+
+    def hook(array: np.ndarray[Any, Any]) -> Any:
+        seen.append(array)
+        if array.ndim == 3:
+            return ExtType(7, array.tobytes())
+        return None if array.ndim == 2 else array.astype(np.float32)
+
+    value = [np.zeros((1, 1, 2), np.uint8), np.zeros((1, 1)), np.zeros(1)]
+    found = msgpack.decode(Encoder(array_hook=hook).encode(value))
+    assert found[0] == ExtType(7, bytes(2))
+    assert found[1].dtype == np.float64
+    assert found[2].dtype == np.float32
+    assert [array is item for array, item in zip(seen, value, strict=True)] == [True] * 3
+
+
+def test_arrays_refused_go_to_default() -> None:
+    value = {"x": np.arange(3), "y": np.float32(1)}
+    with pytest.raises(EncodeError, match="arrays='refuse'"):
+        msgpack.encode(value, arrays="refuse")
+    encoder = Encoder(arrays="refuse", default=lambda item: item.tolist())
+    assert msgpack.decode(encoder.encode(value)) == {"x": [0, 1, 2], "y": 1.0}
+
+
+class Tensor:
+    """Somebody's array."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+        return np.arange(3.0)
+
+
+class Broken:
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+        raise RuntimeError("no memory on the device")
+
+
+def test_other_packages_arrays() -> None:
+    assert np.array_equal(msgpack.decode(msgpack.encode([Tensor()]))[0], np.arange(3.0))
+    with pytest.raises(EncodeError, match=r"Broken did not give an array.* at \$\[0\]"):
+        msgpack.encode([Broken()])
+
+
+def test_subclasses_of_ndarray() -> None:
+    value = np.zeros((1, 2)).view(np.recarray)
+    assert msgpack.encode(value) == msgpack_numpy.packb(value)
+
+
+def test_a_decoder_of_both_dialects_at_once() -> None:
+    data = plain.packb({"theirs": FIELDS[1], "others": [FIELDS[0], {"n": np.float64(1).item()}]})
+    found = Decoder().decode(data)
+    assert np.array_equal(found["theirs"], ARRAY)
+    assert np.array_equal(found["others"][0], ARRAY)

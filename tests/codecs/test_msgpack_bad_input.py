@@ -1,0 +1,175 @@
+"""Bytes that are not msgpack, or more than a message may be: a named error, and no memory."""
+
+from __future__ import annotations
+
+import gc
+import struct
+import time
+import tracemalloc
+from typing import Any
+
+import msgpack as plain
+import numpy as np
+import pytest
+
+from rlwire.codecs import msgpack
+from rlwire.codecs.msgpack import Decoder, ExtType, Timestamp
+from rlwire.errors import DecodeError, LimitExceeded
+from rlwire.limits import Limits
+
+EVERYTHING = {
+    "numbers": [0, 200, 70000, 2**40, 2**64 - 1, -1, -200, -70000, -(2**40), 1.5, None, True],
+    "texts": ["", "short", "x" * 40, "é" * 200, b"", b"y" * 300, ExtType(5, b"z" * 300)],
+    "more": {"ext": [ExtType(1, b"a"), ExtType(2, bytes(16)), Timestamp(1, 5)], b"bytes": (1, 2)},
+    "array": np.arange(6, dtype="<f4").reshape(2, 3),
+    "scalar": np.float32(1.5),
+    "structured": np.zeros(2, [("a", "<i4"), ("b", "<f8", (2,))]),
+    "complex": 1 + 2j,
+}
+
+
+@pytest.mark.parametrize("copy", [True, False, None])
+def test_truncated_at_every_byte(copy: bool | None) -> None:
+    for data in (msgpack.encode(EVERYTHING), msgpack.encode([np.arange(3)], arrays="openpi")):
+        decoder = Decoder(copy=copy)
+        decoder.decode(data)
+        for size in range(len(data)):
+            with pytest.raises(DecodeError) as caught:
+                decoder.decode(data[:size])
+            assert 0 <= caught.value.offset <= size
+            if size:
+                assert caught.value.path.startswith("$")
+
+
+@pytest.mark.parametrize(
+    ("data", "words", "offset", "path"),
+    [
+        (b"", "ends inside a field: 1 bytes needed, 0 left", 0, "$"),
+        (b"\xc1", "unknown type byte: got byte 0xc1", 0, "$"),
+        (b"\x92\x01\xc1", "unknown type byte", 2, "$[1]"),
+        (b"\x81\xa1k\x92\x01\xc1", "unknown type byte", 5, "$.k[1]"),
+        (b"\x81\xc1\x01", "unknown type byte", 1, "$"),
+        (b"\x82\xa1a\x90\xa1b\xc1", "unknown type byte", 6, "$.b"),
+        (b"\x81\xc4\x01k\x81\xa1z\xc1", "unknown type byte", 7, "$[b'k'].z"),
+        (b"\x01\x02", "bytes after the end of the message: 1 of them", 1, ""),
+        (b"\x92\x01", "more items announced than the bytes left can hold", 0, "$"),
+        (b"\x91\x82\x01\x02\x03", "2 announced, at most 1 fit", 1, "$[0]"),
+        (b"\xcd\x01", "ends inside a field", 0, "$"),
+        (b"\x91\xa3ab", "3 bytes needed, 2 left", 1, "$[0]"),
+        (b"\xa1\xff", "not UTF-8: invalid start byte", 1, "$"),
+        (b"\x91\xa3a\xc3b", "not UTF-8: invalid continuation byte", 3, "$[0]"),
+        (b"\xa3\xed\xa0\x80", "not UTF-8", 1, "$"),
+        (b"\xa2\xc0\x80", "not UTF-8", 1, "$"),
+        (b"\xa4\xf4\x90\x80\x80", "not UTF-8", 1, "$"),
+        (b"\x81\xa1\xff\x01", "not UTF-8", 2, "$"),
+        (b"\xd4\xff\x01", "not a timestamp", 0, "$"),
+        (b"\xc7\x0b\xff" + bytes(11), "not a timestamp", 0, "$"),
+        (b"\x91\xd7\xff\xff\xff\xff\xfc" + bytes(4), "not a timestamp", 1, "$[0]"),
+        (b"\xc7\x0c\xff" + struct.pack(">Iq", 10**9, 0), "not a timestamp", 0, "$"),
+    ],
+)
+def test_a_bad_message(data: bytes, words: str, offset: int, path: str) -> None:
+    with pytest.raises(DecodeError, match=words) as caught:
+        msgpack.decode(data)
+    assert (caught.value.offset, caught.value.path) == (offset, path)
+
+
+BOMBS = {
+    "array 32": b"\xdd\xff\xff\xff\xff",
+    "map 32": b"\xdf\xff\xff\xff\xff",
+    "str 32": b"\xdb\xff\xff\xff\xff",
+    "bin 32": b"\xc6\xff\xff\xff\xff",
+    "ext 32": b"\xc9\xff\xff\xff\xff\x05",
+    "depth": b"\x91" * 100_000,
+    "depth of maps": b"\x81\xa1a" * 100_000,
+    "arrays that claim the same bytes": b"\xdd\x00\x00\xff\xff" * 20_000,
+    "maps that claim the same bytes": b"\xdf\x00\x00\x7f\xff\xa1a" * 20_000,
+    "shape": plain.packb(
+        {b"nd": True, b"type": "<f8", b"shape": [2**20, 2**20], b"data": b"", b"kind": b""}
+    ),
+    "itemsize": plain.packb(
+        {b"nd": True, b"type": "|S99999999", b"shape": [50], b"data": b"", b"kind": b""}
+    ),
+    "structure": plain.packb(
+        {b"nd": True, b"type": [["a", "|V2000000000"]], b"kind": b"V", b"shape": [1], b"data": b""}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_lie_costs_no_memory(name: str) -> None:
+    with pytest.raises((DecodeError, LimitExceeded)):
+        msgpack.decode(BOMBS[name])
+    tracemalloc.start()
+    try:
+        with pytest.raises((DecodeError, LimitExceeded)):
+            msgpack.decode(BOMBS[name])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 * 2**20  # 2**20 items at most, of 8 bytes each
+
+
+def test_more_than_a_million_items() -> None:
+    data = b"\xdd" + struct.pack(">I", 2**20 + 1) + bytes(2**20 + 1)
+    with pytest.raises(LimitExceeded, match="items") as caught:
+        msgpack.decode(data)
+    assert caught.value.size == 2**20 + 1
+    assert len(msgpack.decode(data, limits=Limits(items=2**21))) == 2**20 + 1
+
+
+def test_maps_in_maps_that_look_like_arrays_take_no_longer() -> None:
+    """Each level begins as a mark does, so each would be looked through again."""
+    inner: Any = plain.packb(["x"] * 50_000)
+    for _ in range(60):
+        inner = b"\x82" + plain.packb(b"nd") + b"\xc3" + plain.packb(b"type") + inner
+    flat = plain.packb(["x"] * 50_000)
+    began = time.perf_counter()
+    for _ in range(5):
+        msgpack.decode(flat)
+    base = time.perf_counter() - began
+    began = time.perf_counter()
+    for _ in range(5):
+        msgpack.decode(inner)
+    assert time.perf_counter() - began < 20 * base + 0.05
+
+
+def test_the_deepest_that_limits_allow() -> None:
+    limits = Limits(depth=500)
+    data = b"\x91" * 499 + b"\x90"
+    found = msgpack.decode(data, limits=limits)
+    for _ in range(499):
+        (found,) = found
+    assert found == []
+    with pytest.raises(LimitExceeded, match="depth"):
+        msgpack.decode(b"\x91" + data, limits=limits)
+    deep = b"\x81\xa1a" * 500 + b"\x01"
+    assert msgpack.encode(msgpack.decode(deep, limits=limits), limits=limits) == deep
+
+
+def test_errors_leave_nothing_behind() -> None:
+    good = msgpack.encode(EVERYTHING)
+    bad = [good[:size] for size in range(0, len(good), 7)]
+    bad += [good[:i] + b"\xc1" + good[i + 1 :] for i in range(0, len(good), 7)]
+
+    def run() -> None:
+        for data in bad:
+            try:
+                msgpack.decode(data, copy=False)
+            except (DecodeError, LimitExceeded):
+                continue
+
+    run()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        run()
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(5):
+            run()
+        gc.collect()
+        after = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert after - before < 4096

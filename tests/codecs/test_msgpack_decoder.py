@@ -1,0 +1,289 @@
+"""msgpack to values: what the msgpack package reads, its options, hooks and keys."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import struct
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import msgpack as original
+import numpy as np
+import pytest
+
+from rlwire.codecs import msgpack
+from rlwire.codecs.msgpack import Decoder, ExtType, Timestamp
+from rlwire.errors import DecodeError, LimitExceeded
+from rlwire.limits import Limits
+
+EDGES = [2**bits + near for bits in (0, 5, 7, 8, 15, 16, 31, 32, 63) for near in (-1, 0, 1)]
+VALUES: list[Any] = [
+    *[None, True, False, 0.0, -0.0, 1.5, float("inf"), 5e-324, 2**64 - 1, -(2**63)],
+    *EDGES,
+    *[-edge for edge in EDGES if edge <= 2**63],
+    *["", "\0", "Grüße", "世界 𝄞", "ÿ", *("x" * size for size in (7, 8, 31, 32, 255, 256, 65536))],
+    *[b"\xff" * size for size in (0, 1, 255, 256, 65536)],
+    *[[], [0] * 16, [0] * 65536, [[[[]]], "a", None], {}, {"": ""}],
+    {str(i): [i] for i in range(2000)},
+    {"a": {b"b": {"c" * 33: {"é": {"deep": 1}}}}},
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:30])
+def test_what_the_original_reads(value: Any, same: Callable[[Any, Any], bool]) -> None:
+    data = original.packb(value)
+    assert same(msgpack.decode(data), original.unpackb(data))
+    assert same(Decoder(arrays=False).decode(bytearray(data)), original.unpackb(data))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *["ccff", "cd0005", "ce00000005", "cf0000000000000005", "cfffffffffffffffff"],
+        *["d0ff", "d10005", "d2ffffffff", "d38000000000000000"],
+        *["ca3fc00000", "ca7f800000", "cb7ff8000000000000", "ca00000001"],
+        *["d90161", "da000161", "db0000000161", "c40161", "c5000161", "c60000000161"],
+        *["dc000101", "dd0000000101", "de0001a16101", "df00000001a16101", "82a16101a16102"],
+    ],
+)
+def test_forms_longer_than_needed_and_keys_that_stand_twice(
+    data: str, same: Callable[[Any, Any], bool]
+) -> None:
+    assert same(msgpack.decode(bytes.fromhex(data)), original.unpackb(bytes.fromhex(data)))
+
+
+NESTED = original.packb({"a": [1, {"b": (2, [3])}], "c": {b"d": "text"}, "e": b"raw"})
+STAMP = [original.packb(original.Timestamp(s, n)) for s, n in ((1, 0), (-1, 5), (2**34, 999))]
+
+
+@pytest.mark.parametrize(
+    ("options", "data"),
+    [
+        ({"use_list": False}, NESTED),
+        ({"raw": True}, NESTED),
+        ({"raw": True}, b"\x81\xa1\xff\xa1\xfe"),
+        ({"unicode_errors": "surrogateescape"}, b"\x92\xa2\xff\xfe\xa1a"),
+        ({"unicode_errors": "ignore"}, b"\x81\xa2\xffa\xa2\xfea"),
+        ({"strict_map_key": False}, original.packb({1: 2, None: 3, 1.5: 4, False: 5, b"": 6})),
+        ({"strict_map_key": False, "use_list": False}, original.packb({(1, ("a", ())): 2})),
+        (
+            {"object_hook": lambda found: sorted(found)},
+            NESTED[:0] + original.packb([{"b": 1, "a": {}}]),
+        ),
+        ({"object_pairs_hook": lambda found: found}, b"\x82\xa1a\x01\xa1a\x80"),
+        ({"list_hook": tuple}, NESTED),
+        (
+            {"ext_hook": lambda code, data: [code, data]},
+            original.packb([original.ExtType(9, b"abc")]),
+        ),
+        ({"max_str_len": 4, "max_bin_len": 3, "max_array_len": 2, "max_map_len": 3}, NESTED),
+    ],
+)
+def test_options_of_the_original(options: dict[str, Any], data: bytes) -> None:
+    expected = original.unpackb(data, **options)
+    assert repr(Decoder(**options).decode(data)) == repr(expected)
+    assert repr(msgpack.decode(data, **options)) == repr(expected)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("float", 1), ("int", 2), ("datetime", 3)])
+@pytest.mark.parametrize("data", STAMP)
+def test_timestamps(ours: Any, theirs: int, data: bytes) -> None:
+    assert msgpack.decode(data, timestamp=ours) == original.unpackb(data, timestamp=theirs)
+    stamp = original.unpackb(data)
+    assert msgpack.decode(data) == Timestamp(stamp.seconds, stamp.nanoseconds)
+    assert msgpack.decode(data, timestamp=original.Timestamp) == stamp
+
+
+def test_a_timestamp_that_no_datetime_reaches() -> None:
+    data = original.packb([original.Timestamp(2**60)])
+    with pytest.raises(DecodeError, match=r"no datetime is .* at byte 1, \$\[0\]"):
+        msgpack.decode(data, timestamp="datetime")
+    assert msgpack.decode(data) == [Timestamp(2**60)]
+
+
+def test_extensions() -> None:
+    data = b"\x92\xd4\x80a\xc7\x00\x7f"
+    found = msgpack.decode(data)
+    assert found == [ExtType(-128, b"a"), ExtType(127, b"")]
+    assert [type(item) for item in found] == [ExtType, ExtType]
+    assert msgpack.encode(found) == data
+
+
+def test_arrays_in_keys_are_tuples() -> None:
+    data = original.packb({(1, (2, ("x",))): "y"})
+    assert msgpack.decode(data, strict_map_key=False) == {(1, (2, ("x",))): "y"}
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"\x81\x80\x01", "a key is a map"),
+        (b"\x81\x91\x80\x01", "a key is a map"),
+        (b"\x81\xd4\x05a\x01", "a key is a list, which has no hash"),
+    ],
+)
+def test_keys_that_have_no_hash(data: bytes, words: str) -> None:
+    decoder = Decoder(strict_map_key=False, ext_hook=lambda code, data: [code])
+    with pytest.raises(DecodeError, match=words) as caught:
+        decoder.decode(data)
+    assert caught.value.offset == data.find(b"\x80" if b"\x80" in data else b"\xd4")
+
+
+@pytest.mark.parametrize("key", [1, None, True, 1.5, (1,), {}])
+def test_strict_keys(key: Any) -> None:
+    data = b"\x81" + original.packb(key) + b"\x01"
+    with pytest.raises(DecodeError, match="strict_map_key"):
+        msgpack.decode(data)
+    with pytest.raises(ValueError, match=r"not allowed for map key|unhashable"):
+        original.unpackb(data)
+
+
+def test_hooks_see_values_from_the_inside_out() -> None:
+    seen: list[Any] = []
+
+    def hook(found: Any) -> Any:
+        seen.append(found)
+        return len(seen)
+
+    assert msgpack.decode(original.packb({"a": {"b": {}}, "c": {}}), object_hook=hook) == 4
+    assert seen == [{}, {"b": 1}, {}, {"a": 2, "c": 3}]
+    seen.clear()
+    assert msgpack.decode(original.packb([[1], []]), list_hook=hook) == 3
+    assert seen == [[1], [], [1, 2]]
+
+
+def test_what_a_hook_raises_comes_through() -> None:
+    def hook(found: Any) -> Any:
+        raise KeyError("mine")
+
+    for name in ("object_hook", "object_pairs_hook", "list_hook"):
+        with pytest.raises(KeyError, match="mine"):
+            msgpack.decode(original.packb([{"a": [1]}]), **{name: hook})
+    with pytest.raises(KeyError, match="mine"):
+        msgpack.decode(b"\xd4\x05a", ext_hook=lambda code, data: hook(code))
+    with pytest.raises(KeyError, match="mine"):
+        msgpack.decode(STAMP[0], timestamp=lambda seconds, nanoseconds: hook(seconds))
+
+
+def test_decode_first_tells_where_the_value_ends() -> None:
+    data = original.packb([1, "x"]) + original.packb({"a": 1}) + b"\xc1"
+    assert Decoder().decode_first(data) == ([1, "x"], 4)
+    assert Decoder().decode_first(data, 4) == ({"a": 1}, 8)
+    with pytest.raises(DecodeError, match="at byte 8"):
+        Decoder().decode_first(data, 8)
+    with pytest.raises(DecodeError, match="at byte 9"):
+        Decoder().decode_first(data, 9)
+    for offset in (-1, 10):
+        with pytest.raises(ValueError, match="no offset"):
+            Decoder().decode_first(data, offset)
+
+
+@pytest.mark.parametrize("make", [bytes, bytearray, memoryview, lambda d: np.frombuffer(d, "u1")])
+def test_any_buffer(make: Callable[[bytes], Any]) -> None:
+    assert msgpack.decode(make(NESTED)) == original.unpackb(NESTED)
+
+
+def test_a_contiguous_buffer_is_needed() -> None:
+    with pytest.raises(BufferError):
+        msgpack.decode(memoryview(NESTED)[::2])
+    with pytest.raises(TypeError):
+        msgpack.decode("text")  # type: ignore[arg-type]
+
+
+def test_not_finite_floats_and_their_bits() -> None:
+    quiet = b"\xcb" + struct.pack(">Q", 0x7FF8_0000_0000_1234)
+    assert msgpack.encode(msgpack.decode(quiet)) == quiet
+    found = msgpack.decode(original.packb([float("nan"), float("-inf")]))
+    assert math.isnan(found[0])
+    assert found[1] == -math.inf
+
+
+def test_the_same_key_is_the_same_object() -> None:
+    first = next(iter(msgpack.decode(original.packb({"observation": 1}))))
+    again = next(iter(msgpack.decode(original.packb({"observation": 2}))))
+    assert first == again == "observation"
+
+
+def test_options_are_checked_and_kept() -> None:
+    limits = Limits(depth=3)
+    decoder = Decoder(
+        arrays=False,
+        copy=None,
+        ext_hook=ExtType,
+        use_list=False,
+        raw=True,
+        timestamp="float",
+        strict_map_key=False,
+        object_hook=dict,
+        list_hook=list,
+        unicode_errors="replace",
+        limits=limits,
+    )
+    assert (decoder.arrays, decoder.copy, decoder.use_list) == (False, None, False)
+    assert (decoder.raw, decoder.timestamp, decoder.strict_map_key) == (True, "float", False)
+    assert (decoder.object_hook, decoder.object_pairs_hook) == (dict, None)
+    assert (decoder.list_hook, decoder.ext_hook) == (list, ExtType)
+    assert (decoder.unicode_errors, decoder.limits) == ("replace", limits)
+    wrong: list[tuple[dict[str, Any], type[Exception], str]] = [
+        ({"copy": "yes"}, ValueError, "copy must be"),
+        ({"timestamp": "3"}, ValueError, "timestamp must be"),
+        ({"timestamp": 3}, ValueError, "timestamp must be"),
+        ({"object_hook": dict, "object_pairs_hook": dict}, TypeError, "exclude each other"),
+        ({"ext_hook": 1}, TypeError, "ext_hook must be callable"),
+        ({"max_str_len": -1}, ValueError, "max_str_len"),
+        ({"limits": 1}, TypeError, "limits must be"),
+    ]
+    for options, error, words in wrong:
+        with pytest.raises(error, match=words):
+            Decoder(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "value", "name", "size"),
+    [
+        ({"max_str_len": 2}, ["abc"], "max_str_len", 3),
+        ({"max_str_len": 2}, {"abc": 1}, "max_str_len", 3),
+        ({"max_bin_len": 2}, [b"abc"], "max_bin_len", 3),
+        ({"max_ext_len": 2}, [original.ExtType(1, b"abc")], "max_ext_len", 3),
+        ({"max_ext_len": 2}, [original.ExtType(1, b"abcd")], "max_ext_len", 4),
+        ({"max_array_len": 2}, {"x": [1, 2, 3]}, "max_array_len", 3),
+        ({"max_map_len": 2}, [{"a": 1, "b": 2, "c": 3}], "max_map_len", 3),
+        ({"limits": Limits(string=2)}, ["abc"], "string", 3),
+        ({"limits": Limits(items=3)}, [[1, 2, 3]], "items", 4),
+        ({"limits": Limits(depth=2)}, [[[1]]], "depth", 3),
+        ({"limits": Limits(depth=2)}, {"a": {"b": {}}}, "depth", 3),
+        ({"limits": Limits(message=3)}, [1, 2, 3], "message", 4),
+        ({"limits": Limits(dims=2)}, [np.zeros((1, 1, 1))], "dims", 3),
+    ],
+)
+def test_limits(options: dict[str, Any], value: Any, name: str, size: int) -> None:
+    data = msgpack.encode(value)
+    with pytest.raises(LimitExceeded) as caught:
+        msgpack.decode(data, **options)
+    assert (caught.value.limit, caught.value.size) == (name, size)
+    assert caught.value.offset is not None
+    msgpack.decode(data)
+
+
+def test_threads_share_a_decoder() -> None:
+    decoder = Decoder()
+    value = {f"key{i}": [i, {"z": "text" * i}] for i in range(200)}
+    data = msgpack.encode(value)
+    wrong: list[Any] = []
+
+    def work() -> None:
+        wrong.extend(found for _ in range(100) if (found := decoder.decode(data)) != value)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_datetime_goes_through_both_ways() -> None:
+    now = datetime.datetime(2026, 3, 4, 5, 6, 7, 890123, datetime.timezone.utc)
+    assert msgpack.decode(msgpack.encode(now, datetime=True), timestamp="datetime") == now

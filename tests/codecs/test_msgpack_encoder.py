@@ -1,0 +1,329 @@
+"""Values to msgpack, byte by byte what the msgpack package writes."""
+
+from __future__ import annotations
+
+import codecs
+import datetime
+import enum
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import msgpack as original
+import numpy as np
+import pytest
+
+from rlwire.codecs import msgpack
+from rlwire.codecs.msgpack import Encoder, ExtType, Timestamp
+from rlwire.errors import EncodeError, LimitExceeded
+from rlwire.limits import Limits
+
+
+class Lives(enum.IntEnum):
+    THREE = 3
+
+
+class Named(tuple[int, int]):
+    __slots__ = ()
+
+
+EDGES = [2**bits + near for bits in (0, 5, 7, 8, 15, 16, 31, 32, 63) for near in (-1, 0, 1)]
+VALUES: list[Any] = [
+    *[None, True, False, 0.0, -0.0, 1.5, float("inf"), 5e-324, 2**64 - 1, -(2**63)],
+    *EDGES,
+    *[-edge for edge in EDGES if edge <= 2**63],
+    *["", "Grüße", "世界 𝄞", *("x" * size for size in (31, 32, 255, 256, 65535, 65536))],
+    *[b"", bytearray(b"abc"), memoryview(b"abcdef")],
+    *[b"\xff" * size for size in (31, 32, 255, 256, 1023, 1024, 65536)],
+    *[[], [0] * 15, [0] * 16, [0] * 65536, (), (1, (2, [3])), [[[[]]]]],
+    *[{}, {str(i): i for i in range(15)}, {str(i): i for i in range(70000)}],
+    {"a": {b"b": {1: {None: {1.5: {(1, 2): "deep"}}}}}},
+    *[Lives.THREE, Named((1, 2)), OrderedDict(b=1, a=2), np.float64(0.1), np.str_("text")],
+    *[original.ExtType(5, b"e" * size) for size in (0, 1, 2, 3, 4, 8, 15, 16, 17, 256, 65536)],
+    *[original.Timestamp(0), original.Timestamp(1, 5), original.Timestamp(-1, 999_999_999)],
+    *[original.Timestamp(2**34 - 1, 1), original.Timestamp(2**34, 0), original.Timestamp(2**32)],
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:30])
+def test_the_bytes_are_those_of_the_original(value: Any) -> None:
+    expected = original.packb(value)
+    assert msgpack.encode(value) == expected
+    assert b"".join(msgpack.encode_parts(value)) == expected
+    buffer = bytearray(len(expected) + 7)
+    assert msgpack.encode_into(value, buffer, 3) == len(expected)
+    assert buffer == bytes(3) + expected + bytes(4)
+
+
+def zone(hours: float) -> datetime.timezone:
+    return datetime.timezone(datetime.timedelta(hours=hours))
+
+
+@pytest.mark.parametrize(
+    ("options", "value"),
+    [
+        ({"use_single_float": True}, [1.5, 0.1, float("inf")]),
+        ({"use_bin_type": False}, [b"x" * size for size in (1, 32, 255, 300)]),
+        ({"use_bin_type": False}, ["x" * size for size in (1, 32, 255, 300)]),
+        ({"datetime": True}, datetime.datetime(1969, 7, 20, 20, 17, 40, 5, zone(0))),
+        ({"datetime": True}, datetime.datetime(2026, 1, 2, 3, 4, 5, 678901, zone(-3.5))),
+        ({"strict_types": True}, [1, "a", {"b": [None, True]}, original.ExtType(1, b"x")]),
+        ({"unicode_errors": "surrogateescape"}, "a\udcff"),
+        ({"unicode_errors": "replace"}, ["\ud800", "fine", "é"]),
+    ],
+)
+def test_options_of_the_original(options: dict[str, Any], value: Any) -> None:
+    assert Encoder(**options).encode(value) == original.packb(value, **options)
+    assert msgpack.encode(value, **options) == original.packb(value, **options)
+
+
+@pytest.mark.parametrize("value", [(1, 2), Lives.THREE, OrderedDict(a=1), np.float64(1), True])
+def test_strict_types_hands_subclasses_to_default(value: Any) -> None:
+    seen: list[Any] = []
+
+    def default(other: Any) -> str:
+        seen.append(other)
+        return "instead"
+
+    encoded = Encoder(strict_types=True, arrays="refuse", default=default).encode([value])
+    assert encoded == original.packb([value], strict_types=True, default=lambda _: "instead")
+    assert len(seen) == (value is not True)
+
+
+def test_our_own_extensions_and_timestamps() -> None:
+    assert msgpack.encode(ExtType(5, b"ab")) == original.packb(original.ExtType(5, b"ab"))
+    assert msgpack.encode(ExtType(-5, b"a")) == b"\xd4\xfba"
+    assert msgpack.encode(Timestamp(1, 2)) == original.packb(original.Timestamp(1, 2))
+
+
+def test_default_is_asked_for_what_has_no_type() -> None:
+    encoder = Encoder(default=lambda value: sorted(value) if isinstance(value, set) else value)
+    assert msgpack.decode(encoder.encode({"a": {3, 1}})) == {"a": [1, 3]}
+    with pytest.raises(EncodeError, match=r"no type for object - at \$.a\[0\]"):
+        encoder.encode({"a": [object()]})
+    # An integer of more than 64 bits, as in the original.
+    assert Encoder(default=str).encode(2**64) == original.packb(2**64, default=str)
+
+
+def test_default_that_never_ends() -> None:
+    class Onion:
+        pass
+
+    with pytest.raises(LimitExceeded, match="depth"):
+        Encoder(default=lambda _: Onion()).encode(Onion())
+    with pytest.raises(LimitExceeded, match="depth"):
+        Encoder(default=lambda _: [Onion()]).encode(Onion())
+
+
+def test_what_a_hook_raises_comes_through() -> None:
+    def default(value: Any) -> Any:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        Encoder(default=default).encode([object()])
+
+
+class _Exploding:
+    """Changes a container while it is encoded."""
+
+    def __init__(self, change: Callable[[], Any]) -> None:
+        self.change = change
+
+
+def explode(value: Any) -> Any:
+    value.change()
+    return 0
+
+
+def test_containers_that_change() -> None:
+    items: list[Any] = []
+    items[:] = [_Exploding(items.clear), [1], "x" * 50]
+    with pytest.raises(EncodeError, match="the list changed"):
+        Encoder(default=explode).encode(items)
+    entries: dict[Any, Any] = {}
+    entries.update({"a": _Exploding(entries.clear), "b": ["x" * 50]})
+    with pytest.raises(EncodeError, match="the dictionary changed"):
+        Encoder(default=explode).encode(entries)
+    entries.update({("k", "x" * 40): _Exploding(lambda: entries.update(more=1)), "b": [1]})
+    with pytest.raises(EncodeError, match=r"the dictionary changed|at \$"):
+        Encoder(default=explode).encode(entries)
+
+
+def test_containers_that_change_under_what_has_nothing_in_it() -> None:
+    """A large int and a text that is no Unicode run the user's code too."""
+    items: list[Any] = []
+    entries: dict[Any, Any] = {}
+
+    def default(value: Any) -> Any:
+        items.clear()
+        entries.clear()
+        return value
+
+    def handler(problem: UnicodeError) -> Any:
+        items.clear()
+        entries.clear()
+        raise problem
+
+    codecs.register_error("rlwire-test-clear", handler)
+    makers: list[Callable[[int], Any]] = [lambda n: 2**64 + n, lambda n: "\ud800" * n]
+    for make in makers:  # nobody else holds what they make
+        encoder = Encoder(default=default, unicode_errors="rlwire-test-clear")
+        items[:] = [make(10)]
+        with pytest.raises(EncodeError, match=r"at \$\[0\]"):
+            encoder.encode(items)
+        entries["k" * len(makers) * 10] = make(10)
+        with pytest.raises(EncodeError, match=r"at \$.kkkk"):
+            encoder.encode(entries)
+        entries[make(10)] = 1
+        with pytest.raises(EncodeError, match=r"at \$"):
+            encoder.encode(entries)
+
+
+@pytest.mark.parametrize(
+    ("value", "words", "path"),
+    [
+        (2**64, "does not fit 64 bits", "$"),
+        ([-(2**63) - 1], "does not fit 64 bits", "$[0]"),
+        ({"a": [1, object()]}, "no type for object", "$.a[1]"),
+        ({7: {b"k": object()}}, "no type for object", "$[7][b'k']"),
+        ({"a": "\ud800"}, "not valid Unicode", "$.a"),
+        ([("x", 1j)], "no type for complex", "$[0][1]"),
+        ([datetime.datetime(2026, 1, 1)], "no type for datetime", "$[0]"),
+    ],
+)
+def test_what_cannot_be_encoded(value: Any, words: str, path: str) -> None:
+    with pytest.raises(EncodeError, match=words) as caught:
+        msgpack.encode(value, arrays="openpi")
+    assert caught.value.path == path
+
+
+def test_a_naive_datetime() -> None:
+    with pytest.raises(EncodeError, match="without a time zone"):
+        msgpack.encode(datetime.datetime(2026, 1, 1), datetime=True)
+
+
+def test_a_timestamp_of_the_original_out_of_range() -> None:
+    with pytest.raises(EncodeError, match="a timestamp of"):
+        msgpack.encode(original.Timestamp(2**63))
+
+
+@pytest.mark.parametrize(
+    ("limits", "value", "name"),
+    [
+        (Limits(depth=2), [[[]]], "depth"),
+        (Limits(depth=2), {"a": {"b": {}}}, "depth"),
+        (Limits(items=3), [1, [2, 3]], "items"),
+        (Limits(string=4), ["12345"], "string"),
+        (Limits(string=4), {"12345": 1}, "string"),
+        (Limits(message=9), [b"1234567"], "message"),
+        (Limits(message=99), np.zeros(100, np.uint8), "message"),
+        (Limits(dims=2), np.zeros((1, 1, 1)), "dims"),
+    ],
+)
+def test_limits(limits: Limits, value: Any, name: str) -> None:
+    with pytest.raises(LimitExceeded) as caught:
+        Encoder(limits=limits).encode(value)
+    assert caught.value.limit == name
+    msgpack.encode(value)
+
+
+def test_a_large_array_is_refused_before_it_is_copied() -> None:
+    huge = np.broadcast_to(np.zeros(1, np.uint8), (2**33,))
+    with pytest.raises(LimitExceeded, match="message"):
+        msgpack.encode(huge)
+
+
+def test_32_bits_count() -> None:
+    huge = np.broadcast_to(np.zeros(1, np.uint8), (2**33,))
+    with pytest.raises(EncodeError, match="counts bytes in 32 bits"):
+        msgpack.encode(huge, limits=Limits(message=2**40))
+
+
+def test_encode_into_writes_nothing_when_it_does_not_fit() -> None:
+    buffer = bytearray(5)
+    with pytest.raises(EncodeError, match="takes 6 bytes, the buffer has 5"):
+        msgpack.encode_into("hello", buffer)
+    for offset in (-1, 6):
+        with pytest.raises(EncodeError, match="offset"):
+            msgpack.encode_into(None, buffer, offset)
+    assert buffer == bytes(5)
+    with pytest.raises(BufferError):
+        msgpack.encode_into(None, bytes(5))
+
+
+def test_parts_refer_to_arrays_and_bytes_of_a_kibibyte() -> None:
+    large, small, raw = np.zeros(128), np.zeros(127), bytes(1024)
+    value = {"large": large, "small": small, "raw": raw, "end": 1}
+    parts = msgpack.encode_parts(value)
+    views = [part for part in parts if isinstance(part, memoryview)]
+    assert len(views) == 2
+    assert b"".join(parts) == msgpack.encode(value)
+    large[0] = 7.0
+    assert np.frombuffer(views[0])[0] == 7.0
+    assert views[0].readonly
+    assert np.shares_memory(np.frombuffer(views[1], np.uint8), np.frombuffer(raw, np.uint8))
+
+
+def test_more_references_than_are_kept_on_the_stack() -> None:
+    value = [np.full(200, i, np.int64) for i in range(50)]
+    assert b"".join(msgpack.encode_parts(value)) == msgpack.encode(value)
+    assert len(msgpack.encode_parts(value)) == 100
+
+
+def test_a_buffer_that_may_change_is_copied() -> None:
+    raw = bytearray(5000)
+    parts = msgpack.encode_parts(raw)
+    assert all(isinstance(part, bytes) for part in parts)
+    raw.append(1)  # and its memory is not held
+
+
+def test_headers_for_what_is_encoded_piece_by_piece() -> None:
+    encoder = Encoder()
+    for count in (0, 15, 16, 65535, 65536, 2**32 - 1):
+        assert encoder.array_header(count) == original.Packer().pack_array_header(count)
+        assert encoder.map_header(count) == original.Packer().pack_map_header(count)
+    for count in (-1, 2**32):
+        with pytest.raises(EncodeError, match="32 bits"):
+            encoder.array_header(count)
+
+
+def test_options_are_checked_and_kept() -> None:
+    encoder = Encoder(
+        arrays="openpi",
+        default=str,
+        array_hook=list,
+        use_single_float=True,
+        use_bin_type=False,
+        strict_types=True,
+        datetime=True,
+        unicode_errors="ignore",
+    )
+    assert encoder.arrays == "openpi"
+    assert (encoder.default, encoder.array_hook) == (str, list)
+    assert (encoder.use_single_float, encoder.use_bin_type) == (True, False)
+    assert (encoder.strict_types, encoder.datetime) == (True, True)
+    assert encoder.unicode_errors == "ignore"
+    with pytest.raises(ValueError, match="arrays must be"):
+        Encoder(arrays="pickle")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="default must be callable"):
+        Encoder(default=1)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="limits must be"):
+        Encoder(limits=7)  # type: ignore[arg-type]
+
+
+def test_threads_share_an_encoder() -> None:
+    encoder = Encoder()
+    value = {"x": np.arange(1000), "y": [{"z": i} for i in range(100)]}
+    expected = encoder.encode(value)
+    wrong: list[bytes] = []
+
+    def work() -> None:
+        wrong.extend(found for _ in range(200) if (found := encoder.encode(value)) != expected)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

@@ -1,0 +1,169 @@
+"""Any value against the msgpack package in both directions, and any bytes at all."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgpack as plain
+import msgpack_numpy
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlwire.codecs import msgpack
+from rlwire.codecs.msgpack import Decoder, ExtType, Timestamp, Unpacker
+from rlwire.errors import DecodeError, LimitExceeded
+from rlwire.limits import Limits
+
+DTYPES = [
+    *["?", "i1", "u1", "<i2", ">i2", "<u4", ">u4", "<i8", ">i8", "<u8", "<f2", ">f4", "<f4"],
+    *["<f8", "<c8", ">c16", "S1", "S7", "<U1", ">U3", "<m8[25us]"],
+]
+EDGES = st.sampled_from([2**b + d for b in (5, 7, 8, 15, 16, 31, 32, 63) for d in (-1, 0)])
+PLAIN = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | EDGES
+    | st.floats()
+    | st.text(max_size=40)
+    | st.binary(max_size=40)
+)
+KEYS = st.text(max_size=40) | st.binary(max_size=5) | st.sampled_from(["nd", b"nd", "type", "data"])
+VALUES = st.recursive(
+    PLAIN,
+    lambda inner: st.lists(inner, max_size=20) | st.dictionaries(KEYS, inner, max_size=20),
+    max_leaves=40,
+)
+
+
+@st.composite
+def arrays(draw: st.DrawFn) -> np.ndarray[Any, Any]:
+    """Any plain dtype, shape and layout; any bits but in booleans and text."""
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    shape = draw(st.lists(st.integers(0, 5), max_size=4))
+    count = int(np.prod(shape))
+    if dtype.kind in "bUS":
+        array = (np.arange(count) % 2).astype(dtype).reshape(shape)
+    else:
+        data = draw(st.binary(min_size=count * dtype.itemsize, max_size=count * dtype.itemsize))
+        array = np.frombuffer(data, dtype).reshape(shape)
+    if draw(st.booleans()):
+        array = array.T
+    if array.ndim and draw(st.booleans()):
+        array = array[:: draw(st.sampled_from([-2, -1, 2]))]
+    return array
+
+
+@given(VALUES)
+def test_the_original_reads_and_writes_the_same(value: Any) -> None:
+    data = msgpack.encode(value)
+    assert data == plain.packb(value)
+    assert repr(msgpack.decode(data, arrays=False)) == repr(plain.unpackb(data))
+
+
+@given(st.lists(arrays() | PLAIN, max_size=5))
+def test_arrays_go_through(value: list[Any]) -> None:
+    same = [item for item in value if not (isinstance(item, np.ndarray) and item.dtype.kind == "m")]
+    assert msgpack.encode(same) == msgpack_numpy.packb(same)
+    for data in (msgpack.encode(value), msgpack.encode(same, arrays="msgpack_numpy")):
+        for copy in (True, False, None):
+            found = msgpack.decode(data, copy=copy)
+            for one, other in zip(found, value if len(found) == len(value) else same, strict=True):
+                if isinstance(other, np.ndarray):
+                    assert (one.dtype, one.shape) == (other.dtype, other.shape)
+                    assert one.tobytes() == other.tobytes()
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes(data: bytes) -> None:
+    # The original wants tuples, to be able to have arrays in keys.
+    options: dict[str, Any] = {"strict_map_key": False, "ext_hook": lambda *ext: ext}
+    try:
+        found = Decoder(arrays=False, limits=Limits(depth=500), **options).decode(data)
+    except (DecodeError, LimitExceeded):
+        with pytest.raises(Exception):  # noqa: B017, PT011
+            plain.unpackb(data, use_list=False, **options)
+        return
+    assert repr(_tuples(found)) == repr(_tuples(plain.unpackb(data, use_list=False, **options)))
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, (Timestamp, plain.Timestamp)):
+        return ("at", value.seconds, value.nanoseconds)
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_tuples, value))
+    if isinstance(value, dict):
+        return {_tuples(key): _tuples(item) for key, item in value.items()}
+    return value
+
+
+SEEDS = [
+    msgpack.encode({"a": [1, 2.5, "text", None], b"b": {"c": b"raw", "d": ExtType(5, b"abc")}}),
+    msgpack.encode({"x": np.arange(6.0).reshape(2, 3), "y": np.float32(1), "z": 1j}),
+    msgpack.encode({"x": [np.arange(3)], "y": np.int16(1)}, arrays="openpi"),
+    msgpack.encode(np.zeros(2, [("a", "<i4"), ("b", "<f8", (2,))])),
+    msgpack.encode([Timestamp(1), Timestamp(1, 5), Timestamp(-1)]),
+]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("copy", [True, False])
+def test_mutated_messages_raise_only_what_is_named(seed: bytes, copy: bool) -> None:
+    chance = random.Random(5)
+    decoders = [
+        Decoder(copy=copy),
+        Decoder(copy=copy, strict_map_key=False, raw=True, use_list=False),
+        Decoder(copy=copy, timestamp="datetime", object_pairs_hook=list),
+    ]
+    good, offsets = 0, []
+    for _ in range(3000):
+        data = bytearray(seed)
+        for _ in range(chance.randrange(1, 4)):
+            at = chance.randrange(len(data))
+            choice = chance.randrange(4)
+            if choice == 0:
+                data[at] = chance.randrange(256)
+            elif choice == 1:
+                data[at] ^= 1 << chance.randrange(8)
+            elif choice == 2:
+                del data[at : at + chance.randrange(3)]
+            else:
+                data[at:at] = bytes([chance.choice(b"\x80\x81\x90\x91\xc0\xc4\xcf\xd6\xdd\xff")])
+            if not data:
+                data = bytearray(b"\xc0")
+        for decoder in decoders:
+            try:
+                decoder.decode(bytes(data))
+                good += 1
+            except (DecodeError, LimitExceeded) as problem:
+                offsets.append((problem.offset, len(data)))
+    assert good
+    assert all(offset is not None and 0 <= offset <= size for offset, size in offsets)
+
+
+@settings(max_examples=50)
+@given(st.lists(VALUES, max_size=5), st.data())
+def test_a_stream_in_any_pieces(values: list[Any], draws: st.DataObject) -> None:
+    stream = b"".join(map(plain.packb, values))
+    unpacker, found, at = Unpacker(arrays=False), [], 0
+    while at < len(stream):
+        size = draws.draw(st.integers(1, len(stream)))
+        unpacker.feed(stream[at : at + size])
+        at += size
+        found += list(unpacker)
+    assert repr(found) == repr([plain.unpackb(plain.packb(value)) for value in values])
+    assert (unpacker.tell(), unpacker.buffered) == (len(stream), 0)
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 10**9 - 1))
+def test_timestamps(seconds: int, nanoseconds: int) -> None:
+    data = plain.packb(plain.Timestamp(seconds, nanoseconds))
+    assert msgpack.encode(Timestamp(seconds, nanoseconds)) == data
+    assert msgpack.decode(data) == Timestamp(seconds, nanoseconds)
+    assert (
+        Timestamp(seconds, nanoseconds).to_bytes()
+        == plain.Timestamp(seconds, nanoseconds).to_bytes()
+    )

@@ -1,0 +1,200 @@
+"""A stream of values in any pieces."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import msgpack as plain
+import numpy as np
+import pytest
+
+from rlwire.codecs import msgpack
+from rlwire.codecs.msgpack import ExtType, Unpacker
+from rlwire.errors import DecodeError, LimitExceeded
+from rlwire.limits import Limits
+
+VALUES: list[Any] = [1, "text" * 20, {"a": [1, {"b": b"raw" * 100}]}, None, [], {}, 2**64 - 1]
+STREAM = b"".join(map(plain.packb, VALUES))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100, len(STREAM)])
+def test_pieces_of_any_size(size: int) -> None:
+    unpacker, found = Unpacker(), []
+    for at in range(0, len(STREAM), size):
+        unpacker.feed(STREAM[at : at + size])
+        found += list(unpacker)
+    assert found == VALUES
+    assert unpacker.tell() == len(STREAM)
+    assert unpacker.buffered == 0
+    assert list(unpacker) == []
+
+
+def test_iteration_goes_on_after_the_next_feed() -> None:
+    unpacker = Unpacker()
+    values = iter(unpacker)
+    assert next(values, None) is None
+    unpacker.feed(b"\x92\x01")
+    assert next(values, None) is None
+    assert unpacker.buffered == 2
+    unpacker.feed(b"\x02\x03")
+    assert next(values) == [1, 2]
+    assert next(values) == 3
+    assert next(values, None) is None
+
+
+def test_a_large_value_in_tiny_pieces_takes_linear_time() -> None:
+    data = plain.packb(list(range(100_000)))
+    unpacker, found = Unpacker(), []
+    for at in range(0, len(data), 20):  # looked through again each time, it would take minutes
+        unpacker.feed(data[at : at + 20])
+        found += list(unpacker)
+    assert found == [list(range(100_000))]
+
+
+def test_options_are_those_of_the_decoder() -> None:
+    unpacker = Unpacker(
+        use_list=False, raw=True, ext_hook=lambda code, data: code, strict_map_key=False
+    )
+    unpacker.feed(plain.packb([1, "a", plain.ExtType(7, b""), {1: 2}]))
+    assert list(unpacker) == [(1, b"a", 7, {1: 2})]
+    with pytest.raises(ValueError, match="copy must be"):
+        Unpacker(copy="no")  # type: ignore[arg-type]
+
+
+def test_skip_and_headers_and_bytes() -> None:
+    unpacker = Unpacker()
+    assert unpacker.skip() is False
+    assert unpacker.read_array_header() is None
+    unpacker.feed(plain.packb("skipped") + plain.packb([1, {"k": 2}]) + b"raw" + b"\xdd\x00")
+    assert unpacker.skip() is True
+    assert unpacker.read_array_header() == 2
+    assert next(unpacker) == 1
+    with pytest.raises(DecodeError, match="not an array: got byte 0x81 - at byte 10"):
+        unpacker.read_array_header()
+    assert unpacker.read_map_header() == 1
+    assert [next(unpacker), next(unpacker)] == ["k", 2]
+    assert unpacker.read_bytes(3) == b"raw"
+    assert unpacker.read_array_header() is None
+    unpacker.feed(b"\x00\xff\xff")
+    assert unpacker.read_array_header() == 65535
+    assert unpacker.tell() == len(plain.packb("skipped")) + 6 + 3 + 5
+    unpacker.feed(b"\xa5he")
+    with pytest.raises(DecodeError, match="not a map: got byte 0xa5"):
+        unpacker.read_map_header()
+    unpacker.feed(b"llo")
+    assert list(unpacker) == ["hello"]
+    assert unpacker.read_bytes(9) == b""
+    with pytest.raises(ValueError, match="count must not be negative"):
+        unpacker.read_bytes(-1)
+
+
+def test_a_header_larger_than_what_waits_is_no_fault() -> None:
+    unpacker = Unpacker()
+    unpacker.feed(b"\xdc\x03\xe8\x01")
+    assert list(unpacker) == []
+    assert unpacker.read_array_header() == 1000
+    assert list(unpacker) == [1]
+
+
+def test_the_buffer_is_bounded() -> None:
+    unpacker = Unpacker(max_buffer_size=10)
+    assert unpacker.max_buffer_size == 10
+    unpacker.feed(b"\xa9" + b"x" * 5)
+    with pytest.raises(LimitExceeded, match="11 is over the limit max_buffer_size=10"):
+        unpacker.feed(b"x" * 5)
+    unpacker.feed(b"xxxx")
+    assert list(unpacker) == ["x" * 9]
+    with pytest.raises(LimitExceeded, match="max_buffer_size"):  # it could never be fed
+        next(_fed(Unpacker(max_buffer_size=8), b"\xc4\x09"))
+    assert Unpacker().max_buffer_size == Limits().received
+    assert Unpacker(limits=Limits(received=99)).max_buffer_size == 99
+    for wrong in (0, -1, 1.5, "9", 2**60):
+        with pytest.raises(ValueError, match="max_buffer_size must be"):
+            Unpacker(max_buffer_size=wrong)  # type: ignore[arg-type]
+
+
+def _fed(unpacker: Unpacker, data: bytes) -> Unpacker:
+    unpacker.feed(data)
+    return unpacker
+
+
+def test_a_value_that_cannot_be_decoded_is_passed() -> None:
+    unpacker = _fed(Unpacker(), b"\x01\x92\x05\xa1\xff\x03\x81\x01\x02\x04")
+    assert next(unpacker) == 1
+    with pytest.raises(DecodeError, match="not UTF-8") as caught:
+        next(unpacker)
+    assert (caught.value.offset, caught.value.path) == (4, "$[1]")
+    assert next(unpacker) == 3
+    with pytest.raises(DecodeError, match="strict_map_key") as caught:
+        next(unpacker)
+    assert caught.value.offset == 7
+    assert next(unpacker) == 4
+    assert unpacker.tell() == 10
+
+
+def test_bytes_that_no_value_goes_on_with() -> None:
+    unpacker = _fed(Unpacker(), b"\x01\x92\x02\xc1")
+    assert next(unpacker) == 1
+    for _ in range(2):
+        with pytest.raises(DecodeError, match="unknown type byte") as caught:
+            next(unpacker)
+        assert caught.value.offset == 3
+    with pytest.raises(DecodeError, match="unknown type byte"):
+        unpacker.skip()
+    assert unpacker.read_bytes(1) == b"\x92"
+    assert next(unpacker) == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "limits", "name"),
+    [
+        (b"\x91\x91\x91", Limits(depth=2), "depth"),
+        (b"\xdd\x00\x10\x00\x00", Limits(items=1000), "items"),
+        (b"\xdb\x00\x10\x00\x00", Limits(string=1000), "string"),
+    ],
+)
+def test_limits_hold_before_the_rest_has_come(data: bytes, limits: Limits, name: str) -> None:
+    unpacker = _fed(Unpacker(limits=limits), b"\x01" + data)
+    assert next(unpacker) == 1
+    with pytest.raises(LimitExceeded) as caught:
+        next(unpacker)
+    assert caught.value.limit == name
+    assert caught.value.offset is not None
+    assert caught.value.offset >= 1
+
+
+def test_hooks_cannot_use_their_own_unpacker() -> None:
+    def hook(found: Any) -> Any:
+        unpacker.feed(b"\x01")
+
+    unpacker = Unpacker(object_hook=hook)
+    unpacker.feed(plain.packb({}))
+    with pytest.raises(RuntimeError, match="from within its own hooks"):
+        next(unpacker)
+    unpacker.feed(b"\x05")
+    assert list(unpacker) == [5]
+
+
+@pytest.mark.parametrize("copy", [True, False, None])
+def test_arrays_stay_as_they_are(copy: bool | None) -> None:
+    arrays = [np.full(1000, i, np.float64) for i in range(50)]
+    unpacker, found = Unpacker(copy=copy), []
+    stream = b"".join(map(msgpack.encode, arrays))
+    for at in range(0, len(stream), 5000):
+        unpacker.feed(stream[at : at + 5000])
+        found += list(unpacker)
+    del unpacker
+    gc.collect()
+    for one, other in zip(found, arrays, strict=True):
+        assert np.array_equal(one, other)
+        assert one.flags.writeable
+        assert one.flags.owndata == (copy is not False and (copy or one.base is None))
+
+
+def test_the_bytes_fed_may_change_afterwards() -> None:
+    data = bytearray(plain.packb("text"))
+    unpacker = _fed(Unpacker(), data)  # type: ignore[arg-type]
+    data[:] = bytes(len(data))
+    assert list(unpacker) == ["text"]
+    assert list(_fed(Unpacker(), plain.packb(plain.ExtType(5, b"x")))) == [ExtType(5, b"x")]

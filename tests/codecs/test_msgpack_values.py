@@ -1,0 +1,96 @@
+"""Extensions and timestamps, as the msgpack package has them."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import pickle
+from typing import Any
+
+import msgpack as original
+import pytest
+
+from rlwire.codecs.msgpack import ExtType, Timestamp
+
+POINTS = [(0, 0), (1, 5), (-1, 999_999_999), (2**34, 1), (2**32 - 1, 0), (2**32, 0), (-(2**63), 0)]
+
+
+@pytest.mark.parametrize(("seconds", "nanoseconds"), POINTS)
+def test_a_timestamp(seconds: int, nanoseconds: int) -> None:
+    ours, theirs = Timestamp(seconds, nanoseconds), original.Timestamp(seconds, nanoseconds)
+    assert repr(ours) == repr(theirs)
+    assert hash(ours) == hash(theirs)
+    assert ours.to_unix() == theirs.to_unix()
+    assert ours.to_unix_nano() == theirs.to_unix_nano()
+    assert ours.to_bytes() == theirs.to_bytes()
+    assert Timestamp.from_bytes(ours.to_bytes()) == ours
+    assert Timestamp.from_unix_nano(ours.to_unix_nano()) == ours
+    assert ours == copy.copy(ours) == pickle.loads(pickle.dumps(ours))
+    assert ours != theirs
+    assert ours != Timestamp(seconds, (nanoseconds + 1) % 10**9)
+
+
+@pytest.mark.parametrize("seconds", [0, 1.5, -1.5, -0.25, 1e9 + 0.123])
+def test_from_unix(seconds: float) -> None:
+    ours, theirs = Timestamp.from_unix(seconds), original.Timestamp.from_unix(seconds)
+    assert (ours.seconds, ours.nanoseconds) == (theirs.seconds, theirs.nanoseconds)
+
+
+def test_from_unix_a_moment_before_1970() -> None:
+    assert Timestamp.from_unix(-1e-20) == Timestamp(-1, 999_999_999)
+
+
+def test_datetimes() -> None:
+    zone = datetime.timezone(datetime.timedelta(hours=-7))
+    for moment in (
+        datetime.datetime(1969, 7, 20, 20, 17, 40, 123456, zone),
+        datetime.datetime(9999, 12, 31, 23, 59, 59, 999999, datetime.timezone.utc),
+        datetime.datetime(1, 1, 1, tzinfo=datetime.timezone.utc),
+    ):
+        assert Timestamp.from_datetime(moment).to_datetime() == moment
+    local = datetime.datetime(2026, 1, 2, 3, 4, 5)
+    assert Timestamp.from_datetime(local).to_unix() == local.timestamp()
+    with pytest.raises(OverflowError):
+        Timestamp(2**62).to_datetime()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((1.5,), TypeError),
+        ((1, 1.5), TypeError),
+        ((2**63,), ValueError),
+        ((0, -1), ValueError),
+        ((0, 10**9), ValueError),
+    ],
+)
+def test_no_timestamp(arguments: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        Timestamp(*arguments)
+
+
+def test_a_timestamp_does_not_change() -> None:
+    stamp = Timestamp(1, 2)
+    with pytest.raises(AttributeError, match="cannot be changed"):
+        stamp.seconds = 5
+    with pytest.raises(AttributeError, match="cannot be changed"):
+        del stamp.nanoseconds
+    with pytest.raises(ValueError, match="4, 8 or 12 bytes"):
+        Timestamp.from_bytes(b"12345")
+
+
+def test_an_extension() -> None:
+    found = ExtType(5, b"data")
+    assert (found.code, found.data) == found == (5, b"data")
+    assert repr(found) == repr(original.ExtType(5, b"data"))
+    assert pickle.loads(pickle.dumps(found)) == found
+    assert ExtType(-128, b"").code == -128
+
+
+@pytest.mark.parametrize(
+    ("code", "data", "error"),
+    [(128, b"", ValueError), (-129, b"", ValueError), (1.0, b"", TypeError), (1, "x", TypeError)],
+)
+def test_no_extension(code: Any, data: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        ExtType(code, data)
