@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 __all__ = ["__version__", "get_include", "install", "uninstall"]
 
@@ -25,11 +26,11 @@ def get_include() -> str:
     return os.path.join(os.path.dirname(os.path.abspath(buffers.__file__)), "include")
 
 
-def install(library: str) -> None:
+def install(library: str, **options: Any) -> None:
     """Make an installed library use rlwire's codec: `rlwire.adapters.installing.install`."""
     from rlwire.adapters import installing
 
-    installing.install(library)
+    installing.install(library, **options)
 
 
 def uninstall(library: str) -> None:

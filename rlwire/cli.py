@@ -96,6 +96,14 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
             "protocol, which is JSON over WebSocket. Ends with status 0 on SIGINT or SIGTERM.",
         )
     )
+    _add_openpi(
+        protocols.add_parser(
+            "openpi",
+            help="a policy for openpi's clients",
+            description="Serve a policy to openpi's clients, which is msgpack with arrays over "
+            "WebSocket. Ends with status 0 on SIGINT or SIGTERM.",
+        )
+    )
 
 
 def _add_rlx(parser: argparse.ArgumentParser) -> None:
@@ -384,6 +392,53 @@ def _add_rewarder(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_serve_rewarder, parser=parser)
 
 
+def _add_openpi(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "policy",
+        metavar="MODULE:POLICY",
+        help="class or instance with a method infer, or function of an observation, such as "
+        "my_policies:Policy",
+    )
+    _add_address(parser, "localhost:8000")
+    add(
+        "--workers",
+        type=_natural_int,
+        default=None,
+        metavar="N",
+        help="threads that the policy thinks in; 0 calls it on the event loop, for policies that "
+        "answer at once (default: 1)",
+    )
+    add(
+        "--api-key-file",
+        metavar="FILE",
+        help="accept only clients that send the key in this file",
+    )
+    add(
+        "--arrays",
+        choices=("openpi", "msgpack_numpy"),
+        default=None,
+        help="how arrays are written; both are read (default: openpi)",
+    )
+    add("--tracebacks", action="store_true", default=None, help="tell clients where an error arose")
+    add(
+        "--max-connections",
+        type=_positive_int,
+        default=None,
+        metavar="N",
+        help="how many clients are served at once; further ones are refused",
+    )
+    add(
+        "--max-message",
+        type=_positive_int,
+        default=None,
+        metavar="BYTES",
+        help="the longest observation that is received",
+    )
+    _add_common(parser)
+    parser.set_defaults(run=_serve_openpi, parser=parser)
+
+
 def _add_address(
     parser: argparse.ArgumentParser, default: str, what: str = "where to listen, or unix:/path"
 ) -> None:
@@ -608,6 +663,40 @@ def _serve_rewarder(given: argparse.Namespace) -> int:
     return 0
 
 
+def _serve_openpi(given: argparse.Namespace) -> int:
+    import inspect
+    from pkgutil import resolve_name
+
+    from rlwire.adapters.openpi import PolicyServer
+    from rlwire.limits import Limits
+    from rlwire.transports import tls
+
+    _begin(given)
+    _check_tls(given)
+    options = _given(given, "workers", "arrays", "tracebacks", "max_connections", "idle_timeout")
+    if given.max_message is not None:
+        options["limits"] = Limits(received=given.max_message)
+    if given.api_key_file is not None:
+        with open(given.api_key_file, encoding="utf-8") as file:
+            options["api_key"] = file.read().strip()
+    if given.tls_cert:
+        options["tls"] = functools.partial(
+            tls.server_context, given.tls_cert, given.tls_key, given.tls_client_ca
+        )
+    try:
+        if ":" not in given.policy:
+            raise ValueError(f"expected module:policy, not {given.policy!r}")
+        policy = resolve_name(given.policy)
+        if inspect.isclass(policy):
+            policy = policy()
+        server = PolicyServer(policy, given.address, **options)
+    except (TypeError, ValueError, ImportError, AttributeError) as error:
+        logger.debug("where it failed", exc_info=True)
+        given.parser.error(f"{type(error).__name__}: {error}")
+    server.serve_forever()
+    return 0
+
+
 def _metrics(parser: argparse.ArgumentParser, kinds: list[str]) -> Metrics:
     from rlwire.adapters.relaax import LoggingMetrics, MultiMetrics, TensorBoardMetrics
 
@@ -642,6 +731,13 @@ def _setting(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except ValueError:
         return name, value
+
+
+def _natural_int(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"expected 0 or a positive number, not {text}")
+    return number
 
 
 def _positive_int(text: str) -> int:

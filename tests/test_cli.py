@@ -14,8 +14,11 @@ import types
 import pytest
 
 import rlwire
+from rlwire.adapters.openpi import PolicyClient
 from rlwire.adapters.relaax import AgentProxy
 from rlwire.cli import main
+from rlwire.errors import PeerError
+from rlwire.sessions.websocket import Refused
 
 AGENT = """
 import os
@@ -481,6 +484,84 @@ class TestServePerlert:
         assert "pip install 'rlwire[gym]'" in capsys.readouterr().err
 
 
+POLICIES = """
+import numpy as np
+
+class Policy:
+    metadata = {"robot": "aloha"}
+    def infer(self, obs):
+        return {"actions": np.asarray(obs["state"]) + 1}
+
+policy = Policy()
+policy.metadata = {"robot": "an instance"}
+
+def function(obs):
+    raise KeyError("no such observation")
+"""
+
+
+class TestServeOpenpi:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        (tmp_path / "my_policies.py").write_text(POLICIES)
+        (tmp_path / "key").write_text("s3cret\n")
+        return tmp_path
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_a_class(self, folder, number):
+        with Serving(
+            folder, "--address", "127.0.0.1:0", "--api-key-file", "key",
+            what=("openpi", "my_policies:Policy"),
+        ) as server:  # fmt: skip
+            with PolicyClient(server.address, api_key="s3cret") as client:
+                assert client.metadata == {"robot": "aloha"}
+                assert client.infer({"state": 41})["actions"] == 42
+            with pytest.raises(Refused, match="401"):
+                PolicyClient(server.address)
+            assert server.stop(number) == 0
+        assert "1 actions, 0 failures" in server.log
+
+    def test_an_instance_and_a_function(self, folder):
+        for name, metadata in (("policy", {"robot": "an instance"}), ("function", {})):
+            with Serving(
+                folder, "--address", "127.0.0.1:0", "--workers", "0",
+                "--tracebacks", "--arrays", "msgpack_numpy", "--max-message", "100000",
+                "--max-connections", "2", "--idle-timeout", "60",
+                what=("openpi", f"my_policies:{name}"),
+            ) as server:  # fmt: skip
+                with PolicyClient(server.address) as client:
+                    assert client.metadata == metadata
+                    if name == "function":
+                        with pytest.raises(PeerError, match="Traceback"):
+                            client.infer({})
+                assert server.stop() == 0
+
+    @pytest.mark.parametrize(
+        ("arguments", "status", "text"),
+        [
+            (["no_such_module_at_all:Policy"], 2, "no_such_module_at_all"),
+            (["my_policies:NoSuch"], 2, "NoSuch"),
+            (["my_policies"], 2, "module:policy"),
+            (["my_policies:POLICIES"], 2, "POLICIES"),
+            (["sys:path"], 2, "a policy has a method infer"),
+            (["my_policies:Policy", "--address", "nowhere"], 2, "not an address"),
+            (["my_policies:Policy", "--workers", "-1"], 2, "0 or a positive"),
+            (["my_policies:Policy", "--tls-key", "key.pem"], 2, "--tls-cert"),
+            (["my_policies:Policy", "--api-key-file", "no-such-file"], 1, "no-such-file"),
+            (["my_policies:Policy", "--address", "unix:/no/such/folder/x"], 1, "cannot listen"),
+        ],
+    )
+    def test_what_cannot_be_served(self, folder, monkeypatch, capsys, arguments, status, text):
+        monkeypatch.chdir(folder)
+        monkeypatch.syspath_prepend(str(folder))
+        try:
+            returned = main(["serve", "openpi", *arguments])
+        except SystemExit as left:
+            returned = left.code
+        assert returned == status
+        assert text in capsys.readouterr().err
+
+
 def test_version():
     done = subprocess.run(
         [sys.executable, "-m", "rlwire", "--version"], capture_output=True, text=True, check=True
@@ -489,7 +570,8 @@ def test_version():
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["serve"], ["serve", "rlx"], ["serve", "perlert"], ["fly"]]
+    "arguments",
+    [[], ["serve"], ["serve", "rlx"], ["serve", "perlert"], ["serve", "openpi"], ["fly"]],
 )
 def test_incomplete_commands(arguments, capsys):
     with pytest.raises(SystemExit) as left:

@@ -8,28 +8,35 @@ from __future__ import annotations
 import importlib
 import threading
 from types import ModuleType
+from typing import Any
 
 __all__ = ["LIBRARIES", "install", "uninstall"]
 
-LIBRARIES = {"dm_env_rpc": "rlwire.adapters.dm_env_rpc.drop_in"}
+LIBRARIES = {
+    "dm_env_rpc": "rlwire.adapters.dm_env_rpc.drop_in",
+    "msgpack_numpy": "rlwire.adapters.msgpack_numpy.drop_in",
+    "openpi_client": "rlwire.adapters.openpi.drop_in",
+}
 """Libraries by their import names, and the module here that knows each."""
 
 _lock = threading.Lock()
 
 
-def install(library: str) -> None:
+def install(library: str, **options: Any) -> None:
     """Make `library` use rlwire's codec from now on, in this process; again does nothing.
 
     Args:
         library: its import name, one of `LIBRARIES`.
+        options: those of the drop-in's own `install`; few have any.
 
     Raises:
         ValueError: no drop-in has that name.
+        TypeError: the drop-in has no such option.
         ImportError: the library is not installed.
         RuntimeError: the installed version has not the parts that would be replaced.
     """
     with _lock:
-        _drop_in(library).install()
+        _drop_in(library).install(**options)
 
 
 def uninstall(library: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import rlwire
-from rlwire.adapters.installing import LIBRARIES
+from rlwire.adapters.installing import LIBRARIES, install
 
 
 def run(program: str, where: Path) -> subprocess.CompletedProcess[str]:
@@ -26,6 +26,7 @@ def test_an_unknown_library_is_refused(name: object) -> None:
 
 @pytest.mark.parametrize("name", list(LIBRARIES))
 def test_installing_twice_and_uninstalling_twice(name: str) -> None:
+    pytest.importorskip(name)
     rlwire.uninstall(name)
     rlwire.install(name)
     rlwire.install(name)
@@ -51,6 +52,15 @@ def test_a_library_that_is_not_there_is_named(name: str, tmp_path: Path) -> None
 
 
 def test_importing_rlwire_imports_no_library(tmp_path: Path) -> None:
-    program = "import sys, rlwire; print([n for n in sys.modules if n.startswith('dm_env')])"
+    program = (
+        "import sys, rlwire; "
+        "print([n for n in sys.modules if n.startswith(('dm_env', 'msgpack', 'openpi'))])"
+    )
     done = run(program, tmp_path)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.parametrize("name", list(LIBRARIES))
+def test_an_option_that_a_drop_in_has_not(name: str) -> None:
+    with pytest.raises(TypeError, match="no_such_option"):
+        install(name, no_such_option=True)

@@ -51,7 +51,9 @@ def test_a_real_run(tmp_path: Path) -> None:
         for protocol in ("rlx", "dm_env_rpc")
         for payload in ("cartpole", "pong", "pong-stack")
     ] + [("perlert", "cartpole")] + [
-        ("rewarder", payload) for payload in ("cartpole", "pong", "pong-stack")
+        (protocol, payload)
+        for protocol in ("rewarder", "openpi")
+        for payload in ("cartpole", "pong", "pong-stack")
     ]
     assert [(each["protocol"], each["payload"]) for each in read["left_out"]] == [
         ("perlert", "pong"),

@@ -16,6 +16,7 @@ PROVIDERS: dict[str, str] = {
     "dm_env_rpc": "rlwire.bench.providers.dm_env_rpc:DmEnvRpc",
     "perlert": "rlwire.bench.providers.perlert:Perlert",
     "rewarder": "rlwire.bench.providers.rewarder:Rewarder",
+    "openpi": "rlwire.bench.providers.openpi:Openpi",
 }
 """Name to ``module:class``; imported when it is asked for."""
 

@@ -1,0 +1,54 @@
+"""msgpack-numpy's functions and classes over rlwire's codec: change one import, or call `patch`.
+
+::
+
+    import rlwire.adapters.msgpack_numpy as msgpack_numpy
+
+    packed = msgpack_numpy.packb({"image": frame})
+    frame = msgpack_numpy.unpackb(packed)["image"]
+
+The bytes are the same, and so are the signatures. Arrays are to be taken as read-only, as with the
+original: large ones may be views of the message, which then stays in memory as long as they do.
+Neither msgpack-numpy nor msgpack need be installed; where the program has imported msgpack,
+extensions and timestamps are its classes.
+
+What differs: arrays of objects are refused in both directions, because they travel as a pickle; a
+map that claims to be an array and is none raises DecodeError, a ValueError; arrays of
+openpi-client's dialect are read too.
+
+A program that imports msgpack-numpy in many places leaves them as they are and calls
+``rlwire.install("msgpack_numpy")``.
+"""
+
+from __future__ import annotations
+
+from rlwire.adapters.msgpack_numpy.functions import (
+    Packer,
+    Unpacker,
+    dump,
+    dumps,
+    load,
+    loads,
+    pack,
+    packb,
+    patch,
+    unpack,
+    unpackb,
+)
+from rlwire.adapters.msgpack_numpy.packing import decode, encode
+
+__all__ = [
+    "Packer",
+    "Unpacker",
+    "decode",
+    "dump",
+    "dumps",
+    "encode",
+    "load",
+    "loads",
+    "pack",
+    "packb",
+    "patch",
+    "unpack",
+    "unpackb",
+]

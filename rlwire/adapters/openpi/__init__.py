@@ -1,0 +1,39 @@
+"""openpi's remote policies: a server, a client, and openpi-client's functions over rlwire's codec.
+
+| openpi | here |
+|---|---|
+| `openpi_client.msgpack_numpy` | `packb`, `unpackb`, `Packer`, `Unpacker`, and its two hooks |
+| `openpi_client.websocket_client_policy` | `PolicyClient` |
+| `openpi.serving.websocket_policy_server` | `PolicyServer`, `serve_policy` |
+
+Either end may be openpi's own. A program that uses openpi-client as it is calls
+``rlwire.install("openpi_client")``, and its messages are packed by rlwire's codec. Arrays that
+`unpackb` returns are to be taken as read-only, as with the original: large ones may be views of the
+message. Neither openpi-client nor msgpack need be installed.
+"""
+
+from __future__ import annotations
+
+from rlwire.adapters.openpi.client import PolicyClient
+from rlwire.adapters.openpi.functions import Packer, Unpacker, packb, unpackb
+from rlwire.adapters.openpi.packing import pack_array, unpack_array
+from rlwire.adapters.openpi.server import (
+    PolicyServer,
+    PolicyStatistics,
+    api_key_check,
+    serve_policy,
+)
+
+__all__ = [
+    "Packer",
+    "PolicyClient",
+    "PolicyServer",
+    "PolicyStatistics",
+    "Unpacker",
+    "api_key_check",
+    "pack_array",
+    "packb",
+    "serve_policy",
+    "unpack_array",
+    "unpackb",
+]

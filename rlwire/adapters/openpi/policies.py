@@ -1,0 +1,124 @@
+"""What a policy is, the threads that it thinks in, and how its errors are told.
+
+Not here: clients (`rlwire.adapters.openpi.server`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import queue
+import threading
+import time
+import traceback as tracebacks
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+__all__ = ["Infer", "Workers", "describe", "resolve_policy", "timed"]
+
+Infer: TypeAlias = Callable[[dict[str, Any]], Any]
+
+_TEXT = 2000  # characters of an error that a client is told
+_TRACEBACK = 20_000
+
+
+def resolve_policy(policy: Any) -> Infer:
+    """Return what answers an observation: a policy's `infer`, or the policy itself.
+
+    Raises:
+        TypeError: it is neither, or a class, which has to be called first.
+    """
+    if inspect.isclass(policy):
+        raise TypeError(f"a policy is wanted, not its class; write {policy.__name__}(...)")
+    infer = getattr(policy, "infer", policy)
+    if not callable(infer):
+        raise TypeError(
+            f"a policy has a method infer, or is a function; {type(policy).__name__} is neither"
+        )
+    return infer  # type: ignore[no-any-return]
+
+
+def describe(error: BaseException, *, traceback: bool = False) -> str:
+    """Return the type and text of an exception, or its traceback, to be sent to a client."""
+    if traceback:
+        return "".join(tracebacks.format_exception(error))[-_TRACEBACK:]
+    text = "".join(tracebacks.format_exception_only(type(error), error)).strip()
+    return text if len(text) <= _TEXT else text[:_TEXT] + "..."
+
+
+class _Job(NamedTuple):
+    call: Infer
+    argument: Any
+    future: asyncio.Future[tuple[Any, float]]
+
+
+class Workers:
+    """Threads that call a policy, in the order in which they are asked to.
+
+    Not `concurrent.futures`: its threads keep a program from ending while one of them is stuck, as
+    a call into an accelerator can be.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._count = count
+        for number in range(count):
+            threading.Thread(target=self._work, name=f"rlwire policy {number}", daemon=True).start()
+
+    def submit(self, call: Infer, argument: Any) -> asyncio.Future[tuple[Any, float]]:
+        """Have ``call(argument)`` called; the future gets its result and the seconds it took.
+
+        A call whose future is cancelled before its turn comes is not made.
+        """
+        future: asyncio.Future[tuple[Any, float]] = asyncio.get_running_loop().create_future()
+        self._jobs.put(_Job(call, argument, future))
+        return future
+
+    def stop(self) -> None:
+        """Let the threads end, each after the call that it is in; what waits is not called."""
+        while not self._jobs.empty():
+            with contextlib.suppress(queue.Empty):  # a thread was faster
+                self._jobs.get_nowait()
+        for _ in range(self._count):
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            future = job.future
+            if future.cancelled():  # the client has gone
+                continue
+            result: tuple[Any, float] | None = None
+            error: BaseException | None = None
+            try:
+                result = timed(job.call, job.argument)
+            except BaseException as raised:
+                error = raised
+            # RuntimeError: the loop is closed, nobody waits any more.
+            with contextlib.suppress(RuntimeError):
+                future.get_loop().call_soon_threadsafe(_settle, future, result, error)
+            # Nothing is kept until the next observation comes: not this one's memory either.
+            del job, future, result, error
+
+
+def timed(call: Infer, argument: Any) -> tuple[Any, float]:
+    """Return the result of a call and the seconds that it took."""
+    begun = time.perf_counter()
+    result = call(argument)
+    return result, time.perf_counter() - begun
+
+
+def _settle(
+    future: asyncio.Future[tuple[Any, float]],
+    result: tuple[Any, float] | None,
+    error: BaseException | None,
+) -> None:
+    if future.done():
+        return
+    if result is not None:
+        future.set_result(result)
+    elif isinstance(error, (StopIteration, asyncio.CancelledError)):
+        # A future cannot carry the one, and the other would end the client's task.
+        future.set_exception(RuntimeError(f"the policy raised {type(error).__name__}"))
+    elif error is not None:
+        future.set_exception(error)

@@ -1,0 +1,416 @@
+"""`PolicyServer`: answers the observations of any number of clients with one policy's actions.
+
+It speaks what openpi's own policy server speaks, so `openpi_client.WebsocketClientPolicy` is a
+client of it. Not here: what a policy is (`rlwire.adapters.openpi.policies`), who may say what
+(`rlwire.sessions.openpi`), sockets (`rlwire.transports.tcp_asyncio`).
+
+The original answers inside its event loop: while the policy thinks, no other client is heard and no
+ping is answered, so that a client gives up a policy that is merely slow. Here the policy thinks in
+a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import ssl
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, ClassVar, TypeAlias
+
+from rlwire.adapters.openpi.policies import Infer, Workers, describe, resolve_policy, timed
+from rlwire.adapters.serving import BackgroundServer, LoopThread
+from rlwire.codecs.websocket_handshake import Request, same_secret
+from rlwire.errors import DeadlineExceeded, EncodeError, LimitExceeded, RlwireError
+from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions import websocket
+from rlwire.sessions.openpi import Dialect, Failure, PolicySocket, Server
+from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.sockets import Timeouts
+from rlwire.transports.tcp_asyncio import AsyncConnection, AsyncServer
+
+__all__ = ["PORT", "PolicyServer", "PolicyStatistics", "api_key_check", "serve_policy"]
+
+logger = logging.getLogger(__name__)
+
+PORT = 8000
+"""Where openpi's server listens."""
+
+TLS: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
+
+_INTERNAL = 1011  # the close code that the original gives after an error (RFC 6455, 7.4.1)
+
+
+@dataclasses.dataclass(frozen=True)
+class PolicyStatistics:
+    """What a `PolicyServer` has done since it was made.
+
+    Attributes:
+        clients: that are connected now.
+        actions: that were sent.
+        failures: texts that were sent instead of one.
+    """
+
+    clients: int = 0
+    actions: int = 0
+    failures: int = 0
+
+
+def api_key_check(key: str) -> websocket.Check:
+    """Return a check that lets in who sends ``Authorization: Api-Key`` and this key.
+
+    Raises:
+        ValueError: the key is empty.
+    """
+    if not key:
+        raise ValueError("an empty API key would let in everyone who sends none")
+
+    def check(request: Request) -> websocket.Refusal | None:
+        scheme, _, given = (request.headers.get("Authorization") or "").partition(" ")
+        # Always compared, so that the time does not tell which of the two is wrong.
+        same = same_secret(given.strip(), key)
+        if scheme.lower() == "api-key" and same:
+            return None
+        return websocket.Refusal(401, "an API key is needed", (("WWW-Authenticate", "Api-Key"),))
+
+    return check
+
+
+class PolicyServer(BackgroundServer):
+    """A server for one policy, which all clients share.
+
+    ::
+
+        with PolicyServer(policy, "localhost:8000") as server:
+            ...
+        PolicyServer(policy, "0.0.0.0:8000", api_key="...").serve_forever()   # until SIGINT
+
+    A client is first told `metadata`. Then each of its observations, a dict, goes to the policy,
+    and the dict that the policy returns goes back. When the policy raises, or what it returns
+    cannot be sent, the client is told so in a text and disconnected, as openpi's server does; the
+    log has the traceback. ``GET /healthz`` is answered with 200, for whoever watches servers.
+
+    Arrays in an observation are views of the received message where they are aligned in it; they
+    are the policy's, which may keep and change them.
+
+    Args:
+        policy: an object with a method ``infer(observation)``, or a function of an observation.
+        address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
+            0 the system chooses one.
+        metadata: what clients are told first; by default the policy's own `metadata`, if it has
+            that, or nothing.
+        workers: threads that the policy thinks in. By default 1: it is called once at a time, and
+            always from the same thread, which libraries for accelerators like best; observations
+            wait in the order in which they came. More is for policies that may be called from
+            several threads at once. 0 calls it on the event loop, which saves two changes of thread
+            and is for policies that answer at once, because all clients wait meanwhile.
+        timing: whether an action gets the entry ``server_timing``, as from openpi's server:
+            milliseconds that the policy took, and that the whole exchange before took.
+        tracebacks: whether a client is told the traceback of an error, as openpi's server does.
+            By default only what was wrong: a traceback shows paths and lines of the program.
+        api_key: what clients must send as ``Authorization: Api-Key``; None lets all in.
+        check: called with each handshake's request, after the key was found right, for further
+            permissions; see `rlwire.sessions.websocket.Check`.
+        origins: the pages whose scripts may connect; see `rlwire.sessions.websocket.Server`.
+        arrays: how arrays are written. Both dialects are read.
+        max_connections: further ones are refused.
+        idle_timeout: seconds that a client may stay silent between observations before it is
+            disconnected; None for no end. An hour by default.
+        ping_interval: seconds of silence after which a client is asked whether it is still there.
+            None, for never, by default: a blocking client between two observations cannot answer.
+        ping_timeout: seconds that it has to answer.
+        timeouts: the other times; its `idle` is not used.
+        tls: an SSL context, as `rlwire.transports.tls.server_context` makes it, or a callable
+            that makes one; None for no encryption.
+        limits: maxima for messages; `received` bounds an observation.
+        loop_factory: makes the event loop, such as ``uvloop.new_event_loop``.
+
+    Raises:
+        TypeError: the policy is none.
+        ValueError: another argument makes no sense.
+        EncodeError: the metadata cannot be sent.
+    """
+
+    protocol: ClassVar[str] = "openpi"
+
+    def __init__(
+        self,
+        policy: Any,
+        address: AddressLike = f"localhost:{PORT}",
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        workers: int = 1,
+        timing: bool = True,
+        tracebacks: bool = False,
+        api_key: str | None = None,
+        check: websocket.Check | None = None,
+        origins: Collection[str] = (),
+        arrays: Dialect = "openpi",
+        max_connections: int = 1000,
+        idle_timeout: float | None = 3600.0,
+        ping_interval: float | None = None,
+        ping_timeout: float | None = 20.0,
+        timeouts: Timeouts | None = None,
+        tls: TLS = None,
+        limits: Limits = DEFAULT,
+        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    ) -> None:
+        super().__init__(parse(address))
+        for name, value, least in (
+            ("workers", workers, 0),
+            ("max_connections", max_connections, 1),
+        ):
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ValueError(f"{name} must be at least {least}, not {value!r}")
+        self._count = workers
+        self._max_connections = max_connections
+        self._timeouts = dataclasses.replace(timeouts or Timeouts(), idle=idle_timeout)
+        self._tls = tls
+        self._loop_factory = loop_factory
+        self._speech: dict[str, Any] = {"arrays": arrays, "limits": limits}
+        self._socket: dict[str, Any] = {
+            "check": _all_of(None if api_key is None else api_key_check(api_key), check),
+            "origins": origins,
+            "limits": limits,
+            "ping_interval": ping_interval,
+            "ping_timeout": ping_timeout,
+        }
+        if metadata is None:
+            metadata = getattr(policy, "metadata", None) or {}
+        self._service = _Service(
+            resolve_policy(policy),
+            dict(metadata),
+            timing=timing,
+            tracebacks=tracebacks,
+        )
+        # What makes no sense raises here, not in a log.
+        self._make_session()
+        Server(**self._speech).send(self._service.metadata)
+
+    @property
+    def statistics(self) -> PolicyStatistics:
+        """What it has done so far; from any thread."""
+        service = self._service
+        return PolicyStatistics(service.clients, service.actions, service.failures)
+
+    def _run(self) -> _Running:
+        return _Running(self._service, self._count, self._make_server, self._loop_factory)
+
+    def _details(self) -> str:
+        return f"{self._count or 'no'} worker{'' if self._count == 1 else 's'}"
+
+    def _after_stop(self) -> None:
+        logger.info("%d actions, %d failures", self._service.actions, self._service.failures)
+
+    def _make_session(self) -> PolicySocket:
+        return PolicySocket(lambda request: Server(**self._speech), **self._socket)
+
+    def _make_server(self) -> AsyncServer:
+        return AsyncServer(
+            self._where,
+            self._make_session,
+            self._service.converse,
+            timeouts=self._timeouts,
+            tls=self._tls() if callable(self._tls) else self._tls,
+            max_connections=self._max_connections,
+        )
+
+
+def serve_policy(policy: Any, address: AddressLike = f"localhost:{PORT}", **options: Any) -> None:
+    """Serve a policy until SIGINT or SIGTERM; arguments and errors as for `PolicyServer`."""
+    PolicyServer(policy, address, **options).serve_forever()
+
+
+def _all_of(*checks: websocket.Check | None) -> websocket.Check | None:
+    wanted = [check for check in checks if check is not None]
+    if len(wanted) < 2:
+        return wanted[0] if wanted else None
+
+    def check_all(request: Request) -> websocket.Refusal | None:
+        refusals = (check(request) for check in wanted)
+        return next((refusal for refusal in refusals if refusal is not None), None)
+
+    return check_all
+
+
+class _Running:
+    """The event loop's thread and the policy's."""
+
+    def __init__(
+        self,
+        service: _Service,
+        workers: int,
+        make_server: Callable[[], AsyncServer],
+        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None,
+    ) -> None:
+        self._workers = service.workers = Workers(workers) if workers else None
+        try:
+            self._thread = LoopThread(make_server, loop_factory, "a policy")
+        except BaseException:
+            self._end_workers()
+            raise
+
+    @property
+    def address(self) -> Address:
+        return self._thread.address
+
+    def stop(self, grace: float) -> None:
+        try:
+            self._thread.stop(grace)
+        finally:
+            self._end_workers()
+
+    def _end_workers(self) -> None:
+        if self._workers is not None:
+            self._workers.stop()
+
+
+class _Service:
+    """What all connections of a server share."""
+
+    def __init__(
+        self, infer: Infer, metadata: dict[str, Any], *, timing: bool, tracebacks: bool
+    ) -> None:
+        self.infer = infer
+        self.metadata = metadata
+        self.timing = timing
+        self.tracebacks = tracebacks
+        self.workers: Workers | None = None
+        self.clients = self.actions = self.failures = 0
+
+    async def converse(self, connection: AsyncConnection) -> None:
+        """Serve one client."""
+        self.clients += 1
+        logger.info("%s: a client has connected", connection.peer)
+        try:
+            await _Conversation(self, connection).run()
+        finally:
+            self.clients -= 1
+            logger.info("%s: the client is gone", connection.peer)
+
+
+class _Conversation:
+    """What is going on with one client."""
+
+    def __init__(self, service: _Service, connection: AsyncConnection) -> None:
+        self._service = service
+        self._connection = connection
+        self._thinking = False
+        self._took: float | None = None  # seconds of the exchange before
+        self._listening: asyncio.Task[dict[str, Any]] | None = None
+
+    async def run(self) -> None:
+        """Greet, and answer one observation after another."""
+        await self._connection.send(self._service.metadata)
+        listening = self._listen()
+        try:
+            while True:
+                observation = await listening
+                begun = time.perf_counter()
+                # Listened to while the policy thinks: pings are answered, an end is noticed.
+                listening = self._listen()
+                try:
+                    reply = await self._answer(observation, listening)
+                except _Gone:
+                    continue  # `listening` says why
+                finally:
+                    del observation  # the block that it came in may be used again
+                if not await self._send(reply):
+                    return
+                del reply
+                self._took = time.perf_counter() - begun
+        finally:
+            listening.cancel()
+            # What it raises has been seen, or comes after the end.
+            with contextlib.suppress(asyncio.CancelledError, RlwireError, OSError):
+                await listening
+
+    def _listen(self) -> asyncio.Task[dict[str, Any]]:
+        return asyncio.get_running_loop().create_task(self._receive())
+
+    async def _receive(self) -> dict[str, Any]:
+        connection = self._connection
+        while True:
+            try:
+                observation: dict[str, Any] = await connection.receive()
+                return observation
+            except DeadlineExceeded:
+                if connection.closed or not self._thinking:
+                    raise  # else the client is silent because it waits for us
+
+    async def _answer(
+        self, observation: dict[str, Any], listening: asyncio.Task[dict[str, Any]]
+    ) -> dict[str, Any] | Failure:
+        """Return the policy's action, or why there is none."""
+        service = self._service
+        self._thinking = True
+        try:
+            action, seconds = await self._think(observation, listening)
+            if not isinstance(action, Mapping):
+                raise TypeError(f"a policy returns a dict, not {type(action).__name__}")
+        except (asyncio.CancelledError, _Gone):
+            raise
+        except BaseException as error:  # SystemExit as well: a policy does not end the server
+            logger.exception("%s: the policy failed", self._connection.peer)
+            return Failure(describe(error, traceback=service.tracebacks))
+        finally:
+            self._thinking = False
+        if not service.timing:
+            return dict(action)
+        timing = {"infer_ms": seconds * 1e3}
+        if self._took is not None:
+            timing["prev_total_ms"] = self._took * 1e3
+        return {**action, "server_timing": timing}
+
+    async def _think(
+        self, observation: dict[str, Any], listening: asyncio.Task[dict[str, Any]]
+    ) -> tuple[Any, float]:
+        service = self._service
+        if service.workers is None:
+            return timed(service.infer, observation)
+        thought = service.workers.submit(service.infer, observation)
+
+        def heard(task: asyncio.Task[dict[str, Any]]) -> None:
+            if task.cancelled() or task.exception() is None:
+                return
+            if self._connection.closed or self._connection.broken:
+                thought.cancel()  # nobody waits for it any more
+            # Else this side stops, and what is under way may still be answered.
+
+        listening.add_done_callback(heard)
+        try:
+            return await thought
+        except asyncio.CancelledError:
+            if listening.done() and not listening.cancelled():
+                raise _Gone from None
+            raise
+        finally:
+            listening.remove_done_callback(heard)
+
+    async def _send(self, reply: dict[str, Any] | Failure) -> bool:
+        """Send it; return whether the conversation goes on."""
+        service, connection = self._service, self._connection
+        if not isinstance(reply, Failure):
+            service.actions += 1  # before: who has the action may look at once
+            try:
+                await connection.send(reply)
+                return True
+            except (EncodeError, LimitExceeded) as error:
+                service.actions -= 1
+                logger.error("%s: the policy's action cannot be sent: %s", connection.peer, error)
+                reply = Failure(describe(error))
+            except BaseException:
+                service.actions -= 1
+                raise
+        service.failures += 1
+        await connection.send(reply)
+        session = connection.session
+        assert isinstance(session, PolicySocket)
+        session.leave(_INTERNAL, "the policy failed, the text before says how")
+        return False
+
+
+class _Gone(Exception):
+    """The client left, or broke a rule, while the policy thought."""

@@ -1,0 +1,221 @@
+"""openpi's policy protocol: a `Server` with a policy, a `Client` with observations.
+
+They are the sessions inside a WebSocket's (`rlwire.sessions.websocket`), where `PolicySocket` is
+the server's, since it answers health checks as well. The server speaks first, with what it says
+about itself; from then on each observation is answered by an action. All three are binary messages
+in msgpack with arrays. A text instead of an action says what went wrong, and ends the conversation.
+
+Not here: bytes (`rlwire.codecs.msgpack`), what is done with an observation
+(`rlwire.adapters.openpi`).
+
+Source: openpi-client 0.1.2, and the policy server of the openpi repository.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
+
+from rlwire.codecs import msgpack
+from rlwire.codecs.websocket_handshake import write_response
+from rlwire.errors import (
+    ConnectionClosed,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RlwireError,
+)
+from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions import websocket
+
+__all__ = ["HEALTH", "Client", "Dialect", "Failure", "HealthCheck", "PolicySocket", "Server"]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Dialect: TypeAlias = Literal["openpi", "msgpack_numpy"]
+
+HEALTH = "/healthz"
+"""Where a GET, with a WebSocket's headers or without, is answered with 200."""
+
+
+class Failure(NamedTuple):
+    """What is said instead of an action.
+
+    Attributes:
+        text: what went wrong.
+    """
+
+    text: str
+
+
+class _Session:
+    """What both sides share."""
+
+    __slots__ = ("_decode", "_encode_parts", "closed")
+
+    def __init__(self, arrays: Dialect, limits: Limits | None) -> None:
+        limits = DEFAULT if limits is None else limits
+        # Both dialects are read, whichever is written. None: views of the message where numbers
+        # are aligned there.
+        self._decode = msgpack.Decoder(copy=None, limits=limits).decode
+        self._encode_parts = msgpack.Encoder(arrays=arrays, limits=limits).encode_parts
+        self.closed = False
+
+    def next_deadline(self) -> float | None:
+        """Return None: no rule is timed."""
+        return None
+
+    def _map(self, message: Buffer, what: str) -> dict[str, Any]:
+        value = self._decode(message)
+        if type(value) is not dict:
+            self._break(f"{what} is a map of names to values, not a {type(value).__name__}")
+        return value
+
+    def _break(self, reason: str) -> NoReturn:
+        self.closed = True
+        raise RemoteProtocolError(reason)
+
+
+class Server(_Session):
+    """The side that has the policy.
+
+    The first event that is sent is what it says about itself. Events that are received are
+    observations; each is answered by an action, or by a `Failure`.
+
+    Args:
+        arrays: how arrays are written; both dialects are read.
+        limits: maxima for what is read and written.
+
+    Attributes:
+        closed: whether the conversation is over.
+        pending: observations that have no answer yet.
+    """
+
+    __slots__ = ("_greeted", "pending")
+
+    def __init__(self, *, arrays: Dialect = "openpi", limits: Limits | None = None) -> None:
+        super().__init__(arrays, limits)
+        self._greeted = False
+        self.pending = 0
+
+    def receive(self, message: Buffer | str) -> list[dict[str, Any]]:
+        """Return the observation in a message.
+
+        Raises:
+            DecodeError, LimitExceeded: it is no msgpack, or too much of it.
+            RemoteProtocolError: it is a text, or no map.
+        """
+        if isinstance(message, str):
+            self._break("an observation is a binary message, this is a text")
+        observation = self._map(message, "an observation")
+        self.pending += 1
+        return [observation]
+
+    def send(self, event: Mapping[str, Any] | Failure) -> list[Any] | str:
+        """Return the message: what the policy says about itself, an action or a failure.
+
+        Raises:
+            LocalProtocolError: there is no observation that it answers.
+            EncodeError, LimitExceeded: it cannot be written; an answer is still owed.
+        """
+        if type(event) is Failure:
+            self.pending = max(0, self.pending - 1)
+            return event.text.encode("utf-8", "backslashreplace").decode()
+        if not self._greeted:
+            parts = self._encode_parts(event)
+            self._greeted = True
+            return parts
+        if not self.pending:
+            raise LocalProtocolError("there is no observation that this could answer")
+        parts = self._encode_parts(event)
+        self.pending -= 1
+        return parts
+
+    def refuse(self, error: RlwireError) -> str:
+        """Return the text that tells the client what was wrong, and be closed."""
+        self.closed = True
+        return f"{type(error).__name__}: {error}"
+
+
+class Client(_Session):
+    """The side that has observations.
+
+    Events that are sent are observations, one after another. The first event that is received is
+    what the server says about its policy; the others are actions, or a `Failure`.
+
+    Args:
+        arrays: how arrays are written; both dialects are read.
+        limits: maxima for what is read and written.
+
+    Attributes:
+        closed: whether the conversation is over.
+        greeted: whether the server has said what its policy is.
+        asked: whether an observation was sent that has no answer yet.
+    """
+
+    __slots__ = ("asked", "greeted")
+
+    def __init__(self, *, arrays: Dialect = "openpi", limits: Limits | None = None) -> None:
+        super().__init__(arrays, limits)
+        self.greeted = False
+        self.asked = False
+
+    def send(self, event: Any) -> list[Any]:
+        """Return the message of an observation.
+
+        Raises:
+            LocalProtocolError: the server has not spoken yet, or owes an action.
+            EncodeError, LimitExceeded: it cannot be written.
+        """
+        if not self.greeted:
+            raise LocalProtocolError("the server has not said yet what its policy is")
+        if self.asked:
+            raise LocalProtocolError("the last observation has no answer yet")
+        parts: list[Any] = self._encode_parts(event)
+        self.asked = True
+        return parts
+
+    def receive(self, message: Buffer | str) -> list[Any]:
+        """Return what the server says: of its policy, an action or a failure.
+
+        Raises:
+            DecodeError, LimitExceeded: it is no msgpack, or too much of it.
+            RemoteProtocolError: nobody asked for it, or it is no map.
+        """
+        if self.greeted and not self.asked:
+            self._break("an action without an observation")
+        if isinstance(message, str):
+            self.asked = False
+            return [Failure(message)]
+        event = self._map(message, "an action" if self.greeted else "what a server first says")
+        self.greeted = True
+        self.asked = False
+        return [event]
+
+    def refuse(self, error: RlwireError) -> list[Buffer]:
+        """Return nothing: the reason in the close frame says it."""
+        self.closed = True
+        return []
+
+
+class HealthCheck(ConnectionClosed):
+    """Who connected asked only whether the server is there, and has been told."""
+
+
+class PolicySocket(websocket.Server):
+    """`rlwire.sessions.websocket.Server` that also answers ``GET /healthz``.
+
+    Whoever starts and watches servers asks for it, without a WebSocket's headers and without
+    credentials.
+    """
+
+    __slots__ = ()
+
+    def _shake(self, head: Buffer) -> None:
+        line = bytes(head[:64]).partition(b"\r\n")[0]
+        method, _, rest = line.partition(b" ")
+        resource, _, version = rest.partition(b" ")
+        path = resource.partition(b"?")[0]
+        if method == b"GET" and path == HEALTH.encode() and version.startswith(b"HTTP/1."):
+            self._outgoing = [write_response(200, text="OK")]
+            self._end()
+            raise HealthCheck("it was a health check")
+        super()._shake(head)

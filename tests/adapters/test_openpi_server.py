@@ -1,0 +1,728 @@
+"""PolicyServer and PolicyClient, and openpi's own client and server, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import http.client
+import json
+import logging
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import trustme
+import websockets.sync.client
+from websockets.exceptions import ConnectionClosed as TheirsClosed
+
+from rlwire.adapters.openpi import PolicyClient, PolicyServer, PolicyStatistics, api_key_check
+from rlwire.adapters.openpi.policies import Workers, describe, resolve_policy
+from rlwire.adapters.websocket import connect
+from rlwire.codecs import msgpack
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    EncodeError,
+    PeerError,
+    RemoteProtocolError,
+)
+from rlwire.limits import Limits
+from rlwire.sessions.openpi import Client
+from rlwire.sessions.websocket import Closed, Refusal, Refused
+from rlwire.transports.sockets import Backoff, Timeouts
+
+LOOPBACK = "127.0.0.1:0"
+METADATA = {"robot": "aloha", "horizon": 50}
+
+
+def observation(number: int = 0) -> dict[str, Any]:
+    generator = np.random.default_rng(number)
+    return {
+        "observation/image": generator.integers(0, 256, (224, 224, 3), np.uint8),
+        "observation/wrist_image": generator.integers(0, 256, (224, 224, 3), np.uint8),
+        "observation/state": generator.random(8, np.float32),
+        "prompt": f"fold towel {number}",
+    }
+
+
+class Policy:
+    """Does what the prompt asks for; else says what it saw."""
+
+    metadata = METADATA
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, Any]] = []
+        self.threads: set[int] = set()
+        self.busy = self.most = 0
+        self.lock = threading.Lock()
+        self.go_on = threading.Event()
+
+    def infer(self, obs: dict[str, Any]) -> Any:
+        self.threads.add(threading.get_ident())
+        with self.lock:
+            self.busy += 1
+            self.most = max(self.most, self.busy)
+        try:
+            return self.act(obs)
+        finally:
+            with self.lock:
+                self.busy -= 1
+
+    def act(self, obs: dict[str, Any]) -> Any:
+        prompt = obs.get("prompt", "")
+        if prompt == "raise":
+            raise KeyError("observation/image")
+        if prompt == "exit":
+            raise SystemExit("a policy's own idea")
+        if prompt == "wait":
+            assert self.go_on.wait(20)
+        if prompt == "sleep":
+            time.sleep(obs["seconds"])
+        if prompt == "list":
+            return [1, 2, 3]
+        if prompt == "object":
+            return {"actions": object()}
+        if prompt == "keep":
+            self.seen.append(obs)
+        return {"actions": np.full((50, 7), len(prompt), np.float64), "seen": obs}
+
+
+@pytest.fixture
+def policy() -> Policy:
+    return Policy()
+
+
+@pytest.fixture
+def server(policy: Policy) -> Iterator[PolicyServer]:
+    with PolicyServer(policy, LOOPBACK) as running:
+        yield running
+
+
+def client_of(server: PolicyServer, **options: Any) -> PolicyClient:
+    return PolicyClient(str(server.address), **options)
+
+
+def check_seen(action: dict[str, Any], sent: dict[str, Any]) -> None:
+    seen = action["seen"]
+    assert seen.keys() == sent.keys()
+    for name, value in sent.items():
+        np.testing.assert_array_equal(seen[name], value)
+        assert getattr(seen[name], "dtype", None) == getattr(value, "dtype", None)
+
+
+def wait_for(condition: Any, seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.01)
+
+
+# -- what everybody wants ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("arrays", ["openpi", "msgpack_numpy"])
+def test_observations_and_actions(policy: Policy, workers: int, arrays: Any) -> None:
+    with (
+        PolicyServer(policy, LOOPBACK, workers=workers, arrays=arrays) as server,
+        client_of(server, arrays=arrays) as client,
+    ):
+        assert client.metadata == METADATA
+        assert client.get_server_metadata() == METADATA
+        for number in range(5):
+            sent = observation(number)
+            action = client.infer(sent)
+            check_seen(action, sent)
+            np.testing.assert_array_equal(action["actions"], np.full((50, 7), len(sent["prompt"])))
+        client.reset()
+        assert server.statistics == PolicyStatistics(clients=1, actions=5, failures=0)
+
+
+def test_a_function_is_a_policy_too() -> None:
+    def add_one(obs: dict[str, Any]) -> dict[str, Any]:
+        return {"actions": obs["x"] + 1}
+
+    with PolicyServer(add_one, LOOPBACK) as server, client_of(server) as client:
+        assert client.metadata == {}
+        assert client.infer({"x": 41})["actions"] == 42
+
+
+def test_metadata_given_counts_for_more_than_the_policys(policy: Policy) -> None:
+    with (
+        PolicyServer(policy, LOOPBACK, metadata={"mine": 1}) as server,
+        client_of(server) as client,
+    ):
+        assert client.metadata == {"mine": 1}
+
+
+def test_timing_as_from_openpis_server(server: PolicyServer) -> None:
+    with client_of(server) as client:
+        timing = client.infer({"prompt": "sleep", "seconds": 0.05})["server_timing"]
+        assert timing.keys() == {"infer_ms"}
+        assert timing["infer_ms"] >= 50
+        timing = client.infer({})["server_timing"]
+        assert timing.keys() == {"infer_ms", "prev_total_ms"}
+        assert timing["infer_ms"] < 50 <= timing["prev_total_ms"]
+
+
+def test_no_timing_if_not_wanted(policy: Policy) -> None:
+    with PolicyServer(policy, LOOPBACK, timing=False) as server, client_of(server) as client:
+        assert client.infer({}).keys() == {"actions", "seen"}
+
+
+def test_the_policys_dict_is_left_alone() -> None:
+    action = {"actions": 1}
+    with PolicyServer(lambda obs: action, LOOPBACK) as server, client_of(server) as client:
+        assert "server_timing" in client.infer({})
+    assert action == {"actions": 1}
+
+
+# -- the policy fails --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("prompt", "text"),
+    [
+        ("raise", "KeyError: 'observation/image'"),
+        ("exit", "SystemExit: a policy's own idea"),
+        ("list", "TypeError: a policy returns a dict, not list"),
+    ],
+)
+def test_an_error_is_told_in_a_text_and_ends_the_connection(
+    policy: Policy, workers: int, prompt: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with PolicyServer(policy, LOOPBACK, workers=workers) as server:
+        with client_of(server, reconnect=False) as client:
+            with pytest.raises(PeerError) as caught:
+                client.infer({"prompt": prompt})
+            assert str(caught.value) == text
+            with pytest.raises(Closed) as closed:
+                client.infer({})
+            assert closed.value.code == 1011
+        assert server.statistics.failures == 1
+    assert "Traceback" in caplog.text  # in the log, not on the wire
+
+
+def test_an_action_that_cannot_be_sent(server: PolicyServer) -> None:
+    with client_of(server) as client:
+        with pytest.raises(PeerError, match=r"EncodeError.*\$\.actions"):
+            client.infer({"prompt": "object"})
+        assert "actions" in client.infer({})  # over a new connection
+
+
+def test_a_traceback_only_if_it_is_wanted(policy: Policy) -> None:
+    with (
+        PolicyServer(policy, LOOPBACK, tracebacks=True) as server,
+        client_of(server) as client,
+        pytest.raises(PeerError) as caught,
+    ):
+        client.infer({"prompt": "raise"})
+    assert str(caught.value).startswith("Traceback")
+    assert "in act" in str(caught.value)
+
+
+def test_a_client_goes_on_after_an_error(server: PolicyServer) -> None:
+    with client_of(server) as client:
+        for _ in range(3):
+            with pytest.raises(PeerError):
+                client.infer({"prompt": "raise"})
+            assert "actions" in client.infer({})
+
+
+def test_an_observation_that_cannot_be_sent(server: PolicyServer) -> None:
+    with client_of(server) as client:
+        with pytest.raises(EncodeError):
+            client.infer({"prompt": object()})
+        assert "actions" in client.infer({})
+        assert server.statistics.actions == 1
+
+
+def test_long_errors_are_cut() -> None:
+    assert len(describe(ValueError("x" * 10_000))) < 2100
+    assert describe(ValueError("short")) == "ValueError: short"
+
+
+# -- many clients, slow policies ---------------------------------------------------------------
+
+
+def test_a_policy_is_called_once_at_a_time_from_one_thread(policy: Policy) -> None:
+    def ask(address: str, number: int) -> None:
+        with PolicyClient(address) as client:
+            for _ in range(3):
+                client.infer({"prompt": "sleep", "seconds": 0.01, "number": number})
+
+    with PolicyServer(policy, LOOPBACK) as server:
+        threads = [
+            threading.Thread(target=ask, args=(str(server.address), number)) for number in range(6)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert server.statistics.actions == 18
+    assert policy.most == 1
+    assert len(policy.threads) == 1
+
+
+def test_more_workers_call_it_at_the_same_time(policy: Policy) -> None:
+    with PolicyServer(policy, LOOPBACK, workers=2) as server, contextlib.ExitStack() as stack:
+        clients = [connect(f"ws://{server.address}", Client()) for _ in range(3)]
+        for client in clients:
+            stack.callback(client.close)
+            client.receive()
+            client.send({"prompt": "wait"})
+        wait_for(lambda: policy.busy == 2)
+        time.sleep(0.05)
+        assert policy.busy == 2
+        policy.go_on.set()
+        for client in clients:
+            assert "actions" in client.receive()
+    assert policy.most == 2
+
+
+def test_while_the_policy_thinks_others_are_greeted_and_pings_answered(
+    policy: Policy, server: PolicyServer
+) -> None:
+    with websockets.sync.client.connect(f"ws://{server.address}", proxy=None) as slow:
+        slow.recv()
+        slow.send(msgpack.encode({"prompt": "wait"}))
+        wait_for(lambda: policy.busy == 1)
+        assert slow.ping().wait(5), "no pong while the policy thinks"
+        with client_of(server) as other:
+            assert other.metadata == METADATA
+        policy.go_on.set()
+        assert "actions" in msgpack.decode(slow.recv(timeout=5))
+
+
+def test_a_client_that_leaves_is_noticed_while_the_policy_thinks(
+    policy: Policy, server: PolicyServer
+) -> None:
+    client = connect(f"ws://{server.address}", Client())
+    client.receive()
+    client.send({"prompt": "wait"})
+    wait_for(lambda: policy.busy == 1)
+    waiting = connect(f"ws://{server.address}", Client())
+    waiting.receive()
+    waiting.send({"prompt": "keep"})
+    client.close()
+    waiting.close()
+    policy.go_on.set()
+    wait_for(lambda: server.statistics.clients == 0)
+    with client_of(server) as last:
+        assert "actions" in last.infer({})
+    assert server.statistics.actions == 1
+
+
+def test_observations_sent_ahead_are_answered_in_order(server: PolicyServer) -> None:
+    with websockets.sync.client.connect(f"ws://{server.address}", proxy=None) as client:
+        for number in range(5):
+            client.send(msgpack.encode({"number": number}))
+        assert msgpack.decode(client.recv()) == METADATA
+        for number in range(5):
+            assert msgpack.decode(client.recv(timeout=5))["seen"] == {"number": number}
+
+
+def test_a_policy_may_keep_observations(policy: Policy, server: PolicyServer) -> None:
+    sent = [{**observation(number), "prompt": "keep"} for number in range(4)]
+    with client_of(server) as client:
+        for one in sent:
+            client.infer(one)
+    for one, seen in zip(sent, policy.seen, strict=True):
+        check_seen({"seen": seen}, one)
+
+
+def test_an_observation_is_not_kept_by_the_server() -> None:
+    seen: list[weakref.ref[Any]] = []
+
+    def infer(obs: dict[str, Any]) -> dict[str, Any]:
+        seen.append(weakref.ref(obs["observation/image"]))
+        return {}
+
+    with PolicyServer(infer, LOOPBACK) as server, client_of(server) as client:
+        client.infer(observation())
+        wait_for(lambda: gc.collect() >= 0 and seen[0]() is None)
+
+
+# -- bad peers ---------------------------------------------------------------------------------
+
+
+def test_a_bad_peer_disturbs_nobody(server: PolicyServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "rlwire")
+    host, port = "127.0.0.1", server.address.port
+    with client_of(server) as good:
+        for junk in (b"", b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n", b"GET /" + b"a" * 10_000):
+            with socket.create_connection((host, port)) as bad:
+                bad.sendall(junk)
+            assert "actions" in good.infer({})
+        for message in (b"\xc1", b"\xdd\xff\xff\xff\xff", b"\x80" * 50, "a text", b"\x90"):
+            with websockets.sync.client.connect(f"ws://{host}:{port}", proxy=None) as bad_one:
+                bad_one.recv()
+                bad_one.send(message)
+                assert isinstance(bad_one.recv(timeout=5), str)
+                with pytest.raises(TheirsClosed):
+                    bad_one.recv(timeout=5)
+            assert "actions" in good.infer({})
+
+
+def test_nothing_is_unpickled(server: PolicyServer) -> None:
+    class Trap:
+        def __reduce__(self) -> Any:
+            return (pytest.fail, ("it was unpickled",))
+
+    import pickle
+
+    array = {
+        b"nd": True, b"type": "|O", b"kind": b"O", b"shape": [1], b"data": pickle.dumps(Trap()),
+    }  # fmt: skip
+    with websockets.sync.client.connect(f"ws://{server.address}", proxy=None) as bad:
+        bad.recv()
+        bad.send(msgpack.encode({"x": array}))
+        answer = bad.recv(timeout=5)
+        assert isinstance(answer, str)
+        assert "pickle" in answer
+
+
+def test_too_much_is_refused_before_it_is_taken(policy: Policy) -> None:
+    with PolicyServer(policy, LOOPBACK, limits=Limits(received=10_000)) as server:
+        with client_of(server, reconnect=False) as client:
+            assert "actions" in client.infer({"x": bytes(5000)})
+            with pytest.raises((ConnectionClosed, PeerError)):
+                client.infer({"x": bytes(50_000)})
+        with client_of(server) as client:
+            assert "actions" in client.infer({})
+
+
+def test_too_many_clients(policy: Policy) -> None:
+    with (
+        PolicyServer(policy, LOOPBACK, max_connections=1) as server,
+        client_of(server),
+        pytest.raises((RemoteProtocolError, ConnectionClosed, Refused)),
+    ):
+        client_of(server)
+
+
+def test_pages_of_browsers_are_kept_out_by_default(policy: Policy) -> None:
+    with PolicyServer(policy, LOOPBACK) as server:
+        with pytest.raises(Refused) as caught:
+            connect(f"ws://{server.address}", Client(), origin="https://evil.example")
+        assert caught.value.status == 403
+    with PolicyServer(policy, LOOPBACK, origins=["https://lab.example"]) as server:
+        connect(f"ws://{server.address}", Client(), origin="https://lab.example").close()
+
+
+def test_a_silent_client_is_disconnected(policy: Policy) -> None:
+    with PolicyServer(policy, LOOPBACK, idle_timeout=0.1) as server:
+        client = connect(f"ws://{server.address}", Client())
+        client.receive()
+        with pytest.raises((ConnectionClosed, RemoteProtocolError)):
+            client.receive()
+        client.close()
+
+
+def test_a_slow_policy_is_no_silent_client(policy: Policy) -> None:
+    with (
+        PolicyServer(policy, LOOPBACK, idle_timeout=0.2) as server,
+        client_of(server, reconnect=False) as client,
+    ):
+        for _ in range(2):
+            assert "actions" in client.infer({"prompt": "sleep", "seconds": 0.7})
+
+
+# -- keys, checks, health, TLS -----------------------------------------------------------------
+
+
+def test_an_api_key(policy: Policy) -> None:
+    with PolicyServer(policy, LOOPBACK, api_key="s3cret") as server:
+        with client_of(server, api_key="s3cret") as client:
+            assert "actions" in client.infer({})
+        for wrong in (None, "s3cres", "s3cret2", "Api-Key"):
+            with pytest.raises(Refused) as caught:
+                client_of(server, api_key=wrong)
+            assert caught.value.status == 401
+        with pytest.raises(Refused):
+            connect(f"ws://{server.address}", Client(), headers=[("Authorization", "s3cret")])
+        with pytest.raises(Refused):
+            connect(
+                f"ws://{server.address}", Client(), headers=[("Authorization", "Bearer s3cret")]
+            )
+        assert server.statistics.clients == 0
+
+
+def test_a_further_check(policy: Policy) -> None:
+    def only_lab(request: Any) -> Refusal | None:
+        return None if request.path == "/lab" else Refusal(404, "no such policy")
+
+    with PolicyServer(policy, LOOPBACK, api_key="k", check=only_lab) as server:
+        url = f"ws://{server.address}"
+        with PolicyClient(f"{url}/lab", api_key="k") as client:
+            assert "actions" in client.infer({})
+        for path, key, status in (("/lab", "x", 401), ("/", "k", 404)):
+            with pytest.raises(Refused) as caught:
+                PolicyClient(url + path, api_key=key)
+            assert caught.value.status == status
+
+
+def test_an_empty_key_is_refused() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        api_key_check("")
+
+
+def test_health(policy: Policy, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with PolicyServer(policy, LOOPBACK, api_key="k") as server:
+        for _ in range(2):
+            asking = http.client.HTTPConnection("127.0.0.1", server.address.port, timeout=5)
+            asking.request("GET", "/healthz")
+            answer = asking.getresponse()
+            assert (answer.status, answer.read()) == (200, b"OK\n")
+            asking.close()
+        assert server.statistics.clients == 0
+    # Who watches asks every few seconds: that is not worth a line.
+    assert "health" not in caplog.text
+
+
+def test_tls(policy: Policy) -> None:
+    authority = trustme.CA()
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    with PolicyServer(policy, LOOPBACK, tls=lambda: context) as server:
+        url = f"wss://localhost:{server.address.port}"
+        with PolicyClient(url, tls=trusting) as client:
+            sent = observation()
+            check_seen(client.infer(sent), sent)
+
+
+# -- the client --------------------------------------------------------------------------------
+
+
+def test_a_client_reconnects_to_a_server_that_was_away(policy: Policy) -> None:
+    server = PolicyServer(policy, LOOPBACK).start()
+    port = server.address.port
+    client = client_of(server)
+    try:
+        assert "actions" in client.infer({})
+        server.stop()
+        with pytest.raises((ConnectionClosed, OSError)):
+            client.infer({})
+        with PolicyServer(policy, f"127.0.0.1:{port}", metadata={"new": 1}):
+            assert "actions" in client.infer({})
+            assert client.metadata == {"new": 1}
+    finally:
+        client.close()
+        server.stop()
+
+
+def test_a_closed_client_stays_closed(server: PolicyServer) -> None:
+    client = client_of(server)
+    client.close()
+    client.close()
+    with pytest.raises(ConnectionClosed, match="is closed"):
+        client.infer({})
+    assert "ws://127.0.0.1" in repr(client)
+
+
+def test_a_late_action_is_not_taken_for_the_next(policy: Policy, server: PolicyServer) -> None:
+    with client_of(server, timeouts=Timeouts(idle=0.2)) as client:
+        with pytest.raises(DeadlineExceeded):
+            client.infer({"prompt": "wait", "number": 1})
+        policy.go_on.set()
+        assert client.infer({"number": 2})["seen"] == {"number": 2}
+
+
+def test_a_client_waits_for_a_server_that_starts(policy: Policy) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    server = PolicyServer(policy, f"127.0.0.1:{port}")
+    timer = threading.Timer(0.3, server.start)
+    timer.start()
+    try:
+        backoff = Backoff(attempts=50, first=0.05, longest=0.1)
+        with PolicyClient(f"127.0.0.1:{port}", backoff=backoff) as client:
+            assert client.metadata == METADATA
+    finally:
+        timer.join()
+        server.stop()
+
+
+def test_a_server_that_first_complains() -> None:
+    from rlwire.sessions.websocket import Messages, Server
+    from rlwire.transports.tcp import Server as TCPServer
+
+    with (
+        TCPServer(LOOPBACK, lambda: Server(Messages()), lambda c: c.send("no policy")) as server,
+        pytest.raises(PeerError, match="no policy"),
+    ):
+        PolicyClient(str(server.address))
+
+
+# -- arguments, life and end -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", [Policy, 3, None, "my_policies:Policy"])
+def test_what_is_no_policy(policy: Any) -> None:
+    with pytest.raises(TypeError):
+        resolve_policy(policy)
+    with pytest.raises(TypeError):
+        PolicyServer(policy)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"workers": -1},
+        {"workers": True},
+        {"workers": 1.5},
+        {"max_connections": 0},
+        {"api_key": ""},
+        {"ping_interval": 0},
+        {"idle_timeout": 0},
+        {"address": "nowhere"},
+        {"metadata": {"x": object()}},
+        {"arrays": "json"},
+    ],
+)
+def test_arguments_that_make_no_sense(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        PolicyServer(Policy(), **options)
+
+
+def test_stopping_lets_an_action_that_is_made_be_sent(policy: Policy) -> None:
+    with PolicyServer(policy, LOOPBACK) as server:
+        client = connect(f"ws://{server.address}", Client())
+        client.receive()
+        client.send({"prompt": "sleep", "seconds": 0.5})
+        wait_for(lambda: policy.busy == 1)
+        stopping = threading.Thread(target=server.stop)
+        stopping.start()
+        assert "actions" in client.receive()
+        with pytest.raises(Closed) as caught:
+            client.receive()
+        assert caught.value.code == 1001
+        stopping.join(10)
+        assert not stopping.is_alive()
+        client.close()
+
+
+def test_stopping_does_not_wait_for_a_stuck_policy(policy: Policy) -> None:
+    server = PolicyServer(policy, LOOPBACK).start()
+    client = connect(f"ws://{server.address}", Client())
+    client.receive()
+    client.send({"prompt": "wait"})
+    wait_for(lambda: policy.busy == 1)
+    begun = time.monotonic()
+    server.stop(grace=0.5)
+    assert time.monotonic() - begun < 3
+    policy.go_on.set()
+    client.close()
+
+
+def test_workers_drop_what_waits_when_they_stop() -> None:
+    called: list[int] = []
+    blocked = threading.Event()
+
+    def call(argument: Any) -> int:
+        called.append(argument)
+        blocked.wait(10)
+        return 0
+
+    async def main() -> None:
+        workers = Workers(1)
+        tasks = [workers.submit(call, number) for number in range(3)]
+        while not called:
+            await asyncio.sleep(0.01)
+        workers.stop()
+        blocked.set()
+        await asyncio.wait(tasks, timeout=0.2)
+        for task in tasks:
+            task.cancel()
+
+    asyncio.run(main())
+    assert called == [0]
+
+
+def test_what_a_future_cannot_carry() -> None:
+    def call(argument: Any) -> Any:
+        raise StopIteration
+
+    async def main() -> None:
+        workers = Workers(1)
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await workers.submit(call, None)
+        workers.stop()
+
+    asyncio.run(main())
+
+
+# -- openpi's own client and server ------------------------------------------------------------
+
+
+# openpi_client connects as websockets no longer likes.
+OLD = pytest.mark.filterwarnings("ignore:connect.. must be used:DeprecationWarning")
+
+
+@OLD
+def test_openpis_client(policy: Policy, server: PolicyServer) -> None:
+    websocket_client_policy = pytest.importorskip("openpi_client.websocket_client_policy")
+    client = websocket_client_policy.WebsocketClientPolicy("127.0.0.1", server.address.port)
+    try:
+        assert client.get_server_metadata() == METADATA
+        for number in range(3):
+            sent = observation(number)
+            check_seen(client.infer(sent), sent)
+        with pytest.raises(RuntimeError, match=r"Error in inference server:\nKeyError"):
+            client.infer({"prompt": "raise"})
+    finally:
+        client._ws.close()
+
+
+@OLD
+def test_openpis_client_with_a_key(policy: Policy) -> None:
+    websocket_client_policy = pytest.importorskip("openpi_client.websocket_client_policy")
+    with PolicyServer(policy, LOOPBACK, api_key="s3cret") as server:
+        port = server.address.port
+        client = websocket_client_policy.WebsocketClientPolicy("127.0.0.1", port, "s3cret")
+        assert "actions" in client.infer({})
+        client._ws.close()
+        with pytest.raises(Exception, match="401"):
+            websocket_client_policy.WebsocketClientPolicy("127.0.0.1", port, "wrong")
+
+
+SERVER = Path(__file__).with_name("openpi_peer.py")
+
+
+@pytest.fixture
+def original() -> Iterator[int]:
+    """The port of a server as openpi's is, on websockets and openpi_client's codec."""
+    pytest.importorskip("openpi_client")
+    process = subprocess.Popen([sys.executable, str(SERVER)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield int(json.loads(process.stdout.readline()))
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_openpis_server(original: int) -> None:
+    with PolicyClient(f"127.0.0.1:{original}") as client:
+        assert client.metadata == {"server": "websockets"}
+        for number in range(3):
+            sent = observation(number)
+            check_seen(client.infer(sent), sent)
+        with pytest.raises(PeerError, match="no such prompt"):
+            client.infer({"prompt": "raise"})
+        assert "seen" in client.infer({})

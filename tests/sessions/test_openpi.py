@@ -1,0 +1,269 @@
+"""openpi's policy protocol: what each side may say when, and over a WebSocket without a network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire.codecs import msgpack
+from rlwire.codecs.websocket import BINARY, Framer
+from rlwire.codecs.websocket_handshake import read_response
+from rlwire.errors import (
+    ConnectionClosed,
+    DecodeError,
+    EncodeError,
+    LimitExceeded,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from rlwire.limits import Limits
+from rlwire.sessions import websocket
+from rlwire.sessions.openpi import Client, Failure, HealthCheck, PolicySocket, Server
+
+METADATA = {"robot": "aloha", "actions": [50, 14]}
+OBSERVATION = {
+    "image": np.arange(48, dtype=np.uint8).reshape(4, 4, 3),
+    "state": np.linspace(0, 1, 8, dtype=np.float32),
+    "prompt": "fold the towel",
+}
+
+
+def joined(parts: Any) -> bytes:
+    return b"".join(parts)
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(other[name], value)
+        assert type(other[name]) is type(value)
+
+
+def greeted(**options: Any) -> tuple[Client, Server]:
+    client, server = Client(**options), Server(**options)
+    assert client.receive(joined(server.send(METADATA))) == [METADATA]
+    return client, server
+
+
+@pytest.mark.parametrize("arrays", ["openpi", "msgpack_numpy"])
+def test_a_conversation(arrays: Any) -> None:
+    client, server = greeted(arrays=arrays)
+    for step in range(3):
+        (seen,) = server.receive(joined(client.send(OBSERVATION)))
+        same(OBSERVATION, seen)
+        assert server.pending == 1
+        (action,) = client.receive(joined(server.send({"actions": np.full((2, 3), step)})))
+        np.testing.assert_array_equal(action["actions"], np.full((2, 3), step))
+        assert server.pending == 0
+    assert not client.closed
+    assert not server.closed
+    assert client.next_deadline() is None
+    assert server.next_deadline() is None
+
+
+def test_both_dialects_are_read_whichever_is_written() -> None:
+    client, server = greeted()
+    foreign = msgpack.encode(OBSERVATION, arrays="msgpack_numpy")
+    same(OBSERVATION, server.receive(foreign)[0])
+    client.send(OBSERVATION)
+    same(OBSERVATION, client.receive(foreign)[0])
+
+
+def test_a_client_waits_for_the_server_to_speak() -> None:
+    client = Client()
+    with pytest.raises(LocalProtocolError, match="not said yet"):
+        client.send(OBSERVATION)
+    assert not client.greeted
+
+
+def test_a_client_asks_once_at_a_time() -> None:
+    client, _ = greeted()
+    client.send(OBSERVATION)
+    with pytest.raises(LocalProtocolError, match="no answer yet"):
+        client.send(OBSERVATION)
+
+
+def test_an_observation_that_cannot_be_written_was_not_sent() -> None:
+    client, server = greeted()
+    with pytest.raises(EncodeError):
+        client.send({"image": object()})
+    (seen,) = server.receive(joined(client.send({"prompt": "again"})))
+    assert seen == {"prompt": "again"}
+
+
+def test_an_answer_nobody_asked_for() -> None:
+    client, _ = greeted()
+    with pytest.raises(RemoteProtocolError, match="without an observation"):
+        client.receive(msgpack.encode({"actions": 1}))
+    assert client.closed
+
+
+def test_a_server_answers_as_often_as_it_was_asked() -> None:
+    client, server = greeted()
+    with pytest.raises(LocalProtocolError, match="no observation"):
+        server.send({"actions": 1})
+    server.receive(joined(client.send(OBSERVATION)))
+    server.receive(msgpack.encode({"prompt": "another's, sent ahead"}))
+    assert server.pending == 2
+    server.send({"actions": 1})
+    server.send({"actions": 2})
+    with pytest.raises(LocalProtocolError):
+        server.send({"actions": 3})
+
+
+def test_an_answer_that_cannot_be_written_is_still_owed() -> None:
+    client, server = greeted()
+    server.receive(joined(client.send(OBSERVATION)))
+    with pytest.raises(EncodeError):
+        server.send({"actions": object()})
+    assert server.pending == 1
+    text = server.send(Failure("it could not be said \udc80"))
+    assert text == "it could not be said \\udc80"
+    assert server.pending == 0
+    assert client.receive(text) == [Failure("it could not be said \\udc80")]
+
+
+def test_metadata_that_cannot_be_written_leaves_the_server_silent() -> None:
+    server = Server()
+    with pytest.raises(EncodeError):
+        server.send({"robot": object()})
+    assert msgpack.decode(joined(server.send(METADATA))) == METADATA
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [
+        (b"\xc1", DecodeError),
+        (msgpack.encode(OBSERVATION)[:-1], DecodeError),
+        (b"", DecodeError),
+        ("a text", RemoteProtocolError),
+        (msgpack.encode([1, 2]), RemoteProtocolError),
+        (msgpack.encode(None), RemoteProtocolError),
+    ],
+)
+def test_what_is_no_observation(message: Any, error: type[Exception]) -> None:
+    _, server = greeted()
+    with pytest.raises(error) as caught:
+        server.receive(message)
+    assert server.pending == 0
+    text = server.refuse(caught.value)  # type: ignore[arg-type]
+    assert text.startswith(error.__name__)
+    assert server.closed
+
+
+@pytest.mark.parametrize("message", [msgpack.encode([1]), msgpack.encode(None)])
+def test_what_is_no_greeting(message: bytes) -> None:
+    client = Client()
+    with pytest.raises(RemoteProtocolError, match="map of names"):
+        client.receive(message)
+    assert client.closed
+    assert not client.greeted
+
+
+def test_a_server_that_only_complains() -> None:
+    client = Client()
+    assert client.receive("no policy is loaded") == [Failure("no policy is loaded")]
+    assert not client.greeted
+
+
+def test_limits_hold() -> None:
+    _, server = greeted(limits=Limits(depth=4))
+    deep: Any = 1
+    for _ in range(10):
+        deep = {"deeper": deep}
+    with pytest.raises(LimitExceeded, match="depth"):
+        server.receive(msgpack.encode(deep))
+
+
+def test_a_client_that_refuses_has_no_words() -> None:
+    client, _ = greeted()
+    assert client.refuse(DecodeError("for the test")) == []
+    assert client.closed
+
+
+# Inside a WebSocket.
+
+
+def shaken(**options: Any) -> tuple[websocket.Client, PolicySocket]:
+    client = websocket.Client(Client(), "ws://localhost:8000/")
+    server = PolicySocket(lambda request: Server(), **options)
+    server.receive(joined(client.outgoing()))
+    client.receive(joined(server.outgoing()))
+    return client, server
+
+
+def test_a_conversation_over_a_websocket() -> None:
+    client, server = shaken()
+    assert client.receive(joined(server.send(METADATA))) == [METADATA]
+    (seen,) = server.receive(joined(client.send(OBSERVATION)))
+    same(OBSERVATION, seen)
+    (failed,) = client.receive(joined(server.send(Failure("no such prompt"))))
+    assert failed == Failure("no such prompt")
+
+
+def test_a_large_array_is_not_copied_by_a_server() -> None:
+    client, server = shaken()
+    client.receive(joined(server.send(METADATA)))
+    server.receive(joined(client.send(OBSERVATION)))
+    image = np.zeros((224, 224, 3), np.uint8)
+    parts = server.send({"image": image})
+    assert any(
+        np.shares_memory(np.frombuffer(part, np.uint8), image)
+        for part in parts
+        if isinstance(part, memoryview)
+    )
+
+
+def test_what_is_wrong_is_told_in_a_text_and_ends_it() -> None:
+    client, server = shaken()
+    client.receive(joined(server.send(METADATA)))
+    with pytest.raises(DecodeError) as caught:
+        server.receive(Framer(True).frame(BINARY, b"\xc1"))
+    said = joined(server.refuse(caught.value))
+    assert server.closed
+    client.send(OBSERVATION)  # it was this one, say
+    size = client.frame_size(said, 0, len(said))
+    (failure,) = client.receive(said[:size])
+    assert failure.text.startswith("DecodeError")
+    with pytest.raises(websocket.Closed) as closed:
+        client.receive(said[size:])
+    assert closed.value.code == 1007
+
+
+HEALTHY = [
+    b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /healthz?verbose HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /healthz HTTP/1.0\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("head", HEALTHY)
+def test_a_health_check_is_answered(head: bytes) -> None:
+    server = PolicySocket(lambda request: Server(), check=lambda request: websocket.Refusal(401))
+    assert server.frame_size(head, 0, len(head)) == len(head)
+    with pytest.raises(HealthCheck) as caught:
+        server.receive(head)
+    assert isinstance(caught.value, ConnectionClosed)
+    said = joined(server.outgoing())
+    response, _, body = said.partition(b"\r\n\r\n")
+    assert read_response(response + b"\r\n\r\n").status == 200
+    assert body == b"OK\n"
+    assert server.closed
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /healthzz HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /healthz SMTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /x?/healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+)
+def test_other_requests_are_none(head: bytes) -> None:
+    server = PolicySocket(lambda request: Server())
+    with pytest.raises(DecodeError):
+        server.receive(head)
+    assert joined(server.outgoing()).startswith(b"HTTP/1.1 400 ")
