@@ -36,6 +36,7 @@ MODULES = [
     "rlwire.buffers",
     "rlwire.codecs._arrays",
     "rlwire.codecs._glue",
+    "rlwire.codecs._output",
     "rlwire.codecs.dm_env_rpc_decoder",
     "rlwire.codecs.dm_env_rpc_dtypes",
     "rlwire.codecs.dm_env_rpc_encoder",

@@ -1,4 +1,5 @@
-from rlwire.codecs.msgpack_writer cimport Options, Output
+from rlwire.codecs._output cimport Output
+from rlwire.codecs.msgpack_writer cimport Options
 
 
 cdef class Encoder:

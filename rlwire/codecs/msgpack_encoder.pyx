@@ -1,18 +1,13 @@
 """Values to msgpack, in three ways. `rlwire.codecs.msgpack` is the face, `msgpack_writer` writes.
 
-What is written, and what is only referred to, becomes one bytes object, fills the caller's buffer,
-or goes out as parts.
+Here are the options; what becomes of a message that has been written is in `_output`.
 """
 
-from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF
 from libc.stdint cimport uint8_t, uint32_t
-from libc.stdlib cimport free
-from libc.string cimport memcpy
 
-from rlwire.buffers cimport span_view
+from rlwire.codecs._output cimport *
 from rlwire.codecs.msgpack_options cimport check_hook, checked_limits, fill_limits, shown
 from rlwire.codecs.msgpack_writer cimport *
 from rlwire.kernels cimport *
@@ -26,41 +21,6 @@ cdef dict _ARRAYS = {
     "openpi": ARRAYS_NDARRAY,
     "refuse": ARRAYS_REFUSE,
 }
-
-cdef inline void _open(Output *out) noexcept:
-    out.references = out.first
-    out.count = 0
-    out.capacity = INLINE_REFERENCES
-    out.referenced = 0
-    out.items = 0
-    rlw_writer_init(&out.writer, out.room, ROOM)
-
-
-cdef inline void _close(Output *out) noexcept:
-    cdef Py_ssize_t i
-    for i in range(out.count):
-        Py_DECREF(<object> out.references[i].owner)
-    if out.references != out.first:
-        free(out.references)
-    rlw_writer_free(&out.writer)
-
-
-cdef inline size_t _total(Output *out) noexcept:
-    return rlw_written(&out.writer) + out.referenced
-
-
-cdef void _assemble(Output *out, uint8_t *to) noexcept nogil:
-    """Copy the message, references and all, to `to`."""
-    cdef size_t done = 0
-    cdef Py_ssize_t i
-    for i in range(out.count):
-        memcpy(to, out.writer.start + done, out.references[i].at - done)
-        to += out.references[i].at - done
-        done = out.references[i].at
-        memcpy(to, out.references[i].data, out.references[i].size)
-        to += out.references[i].size
-    memcpy(to, out.writer.start + done, rlw_written(&out.writer) - done)
-
 
 cdef class Encoder:
     """Encodes values; configured once, without state of its own, so threads may share it.
@@ -111,8 +71,8 @@ cdef class Encoder:
     cdef int write(self, Output *out, object value) except -1:
         """The whole message into `out`."""
         put_msgpack(&self._options, out, value)
-        if _total(out) > self._options.message:
-            raise LimitExceeded("message", self._options.message, _total(out))
+        if output_size(out) > self._options.message:
+            raise LimitExceeded("message", self._options.message, output_size(out))
         return 0
 
     cpdef bytes encode(self, object value):
@@ -123,17 +83,12 @@ cdef class Encoder:
             LimitExceeded: the message passes one of the limits.
         """
         cdef Output out
-        cdef bytes encoded
-        _open(&out)
+        open_output(&out)
         try:
             self.write(&out, value)
-            if out.count == 0:
-                return PyBytes_FromStringAndSize(<char *> out.writer.start, _total(&out))
-            encoded = PyBytes_FromStringAndSize(NULL, _total(&out))
-            _assemble(&out, <uint8_t *> PyBytes_AS_STRING(encoded))
-            return encoded
+            return output_bytes(&out)
         finally:
-            _close(&out)
+            close_output(&out)
 
     cpdef Py_ssize_t encode_into(self, object value, object buffer,
                                  Py_ssize_t offset=0) except -1:
@@ -144,25 +99,12 @@ cdef class Encoder:
             LimitExceeded: as `encode`.
         """
         cdef Output out
-        cdef Py_buffer view
-        cdef size_t total
-        _open(&out)
+        open_output(&out)
         try:
             self.write(&out, value)
-            total = _total(&out)
-            PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
-            try:
-                if offset < 0 or offset > view.len or total > <size_t> (view.len - offset):
-                    raise EncodeError(
-                        f"the message takes {total} bytes, the buffer has {view.len} and "
-                        f"offset is {offset}"
-                    )
-                _assemble(&out, <uint8_t *> view.buf + offset)
-            finally:
-                PyBuffer_Release(&view)
-            return <Py_ssize_t> total
+            return output_into(&out, buffer, offset)
         finally:
-            _close(&out)
+            close_output(&out)
 
     cpdef list encode_parts(self, object value):
         """Return the value as buffers for `socket.sendmsg`, arrays of 1 KiB and more by reference.
@@ -174,27 +116,12 @@ cdef class Encoder:
             EncodeError, LimitExceeded: as `encode`.
         """
         cdef Output out
-        cdef Reference *reference
-        cdef size_t done = 0
-        cdef Py_ssize_t i
-        _open(&out)
+        open_output(&out)
         try:
             self.write(&out, value)
-            parts = []
-            for i in range(out.count):
-                reference = &out.references[i]
-                if reference.at > done:
-                    parts.append(PyBytes_FromStringAndSize(
-                        <char *> out.writer.start + done, reference.at - done))
-                    done = reference.at
-                parts.append(
-                    span_view(reference.data, reference.size, <object> reference.owner))
-            if rlw_written(&out.writer) > done:
-                parts.append(PyBytes_FromStringAndSize(
-                    <char *> out.writer.start + done, rlw_written(&out.writer) - done))
-            return parts
+            return output_parts(&out)
         finally:
-            _close(&out)
+            close_output(&out)
 
     def array_header(self, count):
         """Return the head of an array; that many encoded values, one after another, complete it."""

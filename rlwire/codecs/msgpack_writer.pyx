@@ -12,13 +12,12 @@ from cpython.dict cimport PyDict_Next, PyDict_Size
 from cpython.float cimport PyFloat_AS_DOUBLE
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_AsUnsignedLongLong
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport realloc
 from libc.string cimport memcpy
 
 from rlwire.codecs._arrays cimport contiguous, foreign_array
+from rlwire.codecs._output cimport Output, refer
 from rlwire.codecs.msgpack_arrays cimport structured_fields, wire_name
 from rlwire.codecs.msgpack_options cimport Step, path_of, shown
 from rlwire.kernels cimport *
@@ -113,29 +112,6 @@ cdef inline int _checked(rlw_status status) except -1:
     return 0 if status == RLW_OK else _no_memory()
 
 
-cdef int _refer(Output *out, const uint8_t *data, size_t size, object owner) except -1:
-    """Append bytes without copying them."""
-    cdef Reference *grown
-    if out.count == out.capacity:
-        grown = <Reference *> realloc(
-            NULL if out.references == out.first else out.references,
-            2 * out.capacity * sizeof(Reference),
-        )
-        if grown == NULL:
-            raise MemoryError()
-        if out.references == out.first:
-            memcpy(grown, out.first, out.count * sizeof(Reference))
-        out.references = grown
-        out.capacity *= 2
-    Py_INCREF(owner)
-    out.references[out.count] = Reference(
-        rlw_written(&out.writer), data, size, <void *> owner
-    )
-    out.count += 1
-    out.referenced += size
-    return 0
-
-
 cdef int _over_message(const Options *o, Output *out, uint64_t size, const Step *path) except -1:
     raise LimitExceeded("message", o.message,
                         size + out.referenced + rlw_written(&out.writer), path=path_of(path))
@@ -201,7 +177,7 @@ cdef int _put_binary(const Options *o, Output *out, const uint8_t *data, size_t 
     _make_room(o, out, size, path)
     if size >= REFER_LEAST and owner is not None:
         _checked(rlw_msgpack_put_binary_head(&out.writer, <uint32_t> size, 0, o.old))
-        return _refer(out, data, size, owner)
+        return refer(out, data, size, owner)
     _checked(rlw_msgpack_put_binary_head(&out.writer, <uint32_t> size, size, o.old))
     memcpy(out.writer.at, data, size)
     out.writer.at += size
@@ -228,7 +204,7 @@ cdef int _put_ext(const Options *o, Output *out, int code, bytes data, const Ste
     _make_room(o, out, size, path)
     if size >= REFER_LEAST:
         _checked(rlw_msgpack_put_ext_head(&out.writer, <signed char> code, <uint32_t> size, 0))
-        return _refer(out, <const uint8_t *> PyBytes_AS_STRING(data), size, data)
+        return refer(out, <const uint8_t *> PyBytes_AS_STRING(data), size, data)
     _checked(rlw_msgpack_put_ext_head(&out.writer, <signed char> code, <uint32_t> size, size))
     memcpy(out.writer.at, PyBytes_AS_STRING(data), size)
     out.writer.at += size
@@ -328,7 +304,7 @@ cdef int _put_array(const Options *o, Output *out, cnp.ndarray array, uint32_t d
     else:
         _checked(rlw_msgpack_put_ndarray(&out.writer, <uint32_t> size))
     if size >= REFER_LEAST:
-        _refer(out, <const uint8_t *> cnp.PyArray_DATA(array), size, array)
+        refer(out, <const uint8_t *> cnp.PyArray_DATA(array), size, array)
     else:
         _checked(rlw_put(&out.writer, cnp.PyArray_DATA(array), size))
     if o.arrays == ARRAYS_ND:

@@ -1,29 +1,7 @@
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint64_t
 
-from rlwire.kernels cimport rlw_rlx_limits, rlw_writer
-
-cdef enum:
-    INLINE_REFERENCES = 8
-    ROOM = 1024  # bytes of stack that a message may take before the heap is asked
-
-# A large array, by reference: its bytes belong after the first `at` bytes of the writer.
-cdef struct Reference:
-    size_t at
-    const uint8_t *data
-    size_t size
-    void *owner  # an owned reference
-
-# A message being encoded: what is written, and what is only referred to. Lives on the stack.
-cdef struct Output:
-    rlw_writer writer
-    Reference *references
-    Py_ssize_t count
-    Py_ssize_t capacity
-    uint64_t referenced  # bytes
-    uint64_t items
-    size_t start  # of the frame or message in the writer
-    Reference first[INLINE_REFERENCES]
-    uint8_t room[ROOM]
+from rlwire.codecs._output cimport Output
+from rlwire.kernels cimport rlw_rlx_limits
 
 
 cdef class Encoder:

@@ -1,27 +1,22 @@
 """RLX messages to bytes. `rlwire.codecs.rlx` is the face; the layout is in include/rlwire/rlx.h.
 
-One pass writes the small values into a buffer on the stack and notes large arrays by reference;
-the three ways of encoding differ only in what they do with that.
+One pass writes small values and refers to large arrays; what becomes of both is in `_output`.
 """
 
-from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.dict cimport PyDict_Next, PyDict_Size
 from cpython.float cimport PyFloat_AS_DOUBLE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy
 
 cimport numpy as cnp
 
-from rlwire.buffers cimport span_view
 from rlwire.codecs._arrays cimport VIEW_LEAST, contiguous, dtype_name, foreign_array
+from rlwire.codecs._output cimport *
 from rlwire.codecs.rlx_options cimport Step, check_dialect, fill_limits, path_of
 from rlwire.kernels cimport *
 
@@ -64,29 +59,6 @@ cdef inline int _checked(rlw_status status) except -1:
     return 0 if status == RLW_OK else _no_memory()
 
 
-cdef int _refer(Output *out, const uint8_t *data, size_t size, object owner) except -1:
-    """Append bytes without copying them."""
-    cdef Reference *grown
-    if out.count == out.capacity:
-        grown = <Reference *> realloc(
-            NULL if out.references == out.first else out.references,
-            2 * out.capacity * sizeof(Reference),
-        )
-        if grown == NULL:
-            raise MemoryError()
-        if out.references == out.first:
-            memcpy(grown, out.first, out.count * sizeof(Reference))
-        out.references = grown
-        out.capacity *= 2
-    Py_INCREF(owner)
-    out.references[out.count] = Reference(
-        rlw_written(&out.writer), data, size, <void *> owner
-    )
-    out.count += 1
-    out.referenced += size
-    return 0
-
-
 cdef object _utf8_error(str text, const Step *path):
     try:
         text.encode("utf-8")
@@ -112,7 +84,7 @@ cdef int _put_bytes(Output *out, const void *data, size_t size, object owner) ex
     """The data of an array or image: small inline, large by reference."""
     if size < VIEW_LEAST:
         return _checked(rlw_put(&out.writer, data, size))
-    return _refer(out, <const uint8_t *> data, size, owner)
+    return refer(out, <const uint8_t *> data, size, owner)
 
 
 cdef int _put_array(Encoder self, Output *out, cnp.ndarray array, const Step *path) except -1:
@@ -373,41 +345,6 @@ cdef int _put(Encoder self, Output *out, object value, uint32_t depth,
     return _put_other(self, out, value, depth, path)
 
 
-cdef inline void _open(Output *out) noexcept:
-    out.references = out.first
-    out.count = 0
-    out.capacity = INLINE_REFERENCES
-    out.referenced = 0
-    out.items = 0
-    rlw_writer_init(&out.writer, out.room, ROOM)
-
-
-cdef inline void _close(Output *out) noexcept:
-    cdef Py_ssize_t i
-    for i in range(out.count):
-        Py_DECREF(<object> out.references[i].owner)
-    if out.references != out.first:
-        free(out.references)
-    rlw_writer_free(&out.writer)
-
-
-cdef inline size_t _total(Output *out) noexcept:
-    return rlw_written(&out.writer) - out.start + out.referenced
-
-
-cdef void _assemble(Output *out, uint8_t *to) noexcept nogil:
-    """Copy the message, references and all, to `to`."""
-    cdef size_t done = out.start
-    cdef Py_ssize_t i
-    for i in range(out.count):
-        memcpy(to, out.writer.start + done, out.references[i].at - done)
-        to += out.references[i].at - done
-        done = out.references[i].at
-        memcpy(to, out.references[i].data, out.references[i].size)
-        to += out.references[i].size
-    memcpy(to, out.writer.start + done, rlw_written(&out.writer) - done)
-
-
 cdef class Encoder:
     """Encodes messages; configured once, without state of its own, so threads may share it.
 
@@ -437,7 +374,7 @@ cdef class Encoder:
         _count_items(self, out, PyDict_Size(message), 0, NULL)
         _checked(rlw_rlx_put_version(&out.writer))
         _put_entries(self, out, <dict> message, 0, NULL)
-        size = _total(out)
+        size = output_size(out)
         if size > self._message:
             raise LimitExceeded("message", self._message, size)
         if self.framed:
@@ -454,19 +391,12 @@ cdef class Encoder:
             LimitExceeded: the message passes one of the limits.
         """
         cdef Output out
-        cdef bytes encoded
-        _open(&out)
+        open_output(&out)
         try:
             self.write(&out, message)
-            if out.count == 0:
-                return PyBytes_FromStringAndSize(
-                    <char *> out.writer.start + out.start, _total(&out)
-                )
-            encoded = PyBytes_FromStringAndSize(NULL, _total(&out))
-            _assemble(&out, <uint8_t *> PyBytes_AS_STRING(encoded))
-            return encoded
+            return output_bytes(&out)
         finally:
-            _close(&out)
+            close_output(&out)
 
     cpdef Py_ssize_t encode_into(self, object message, object buffer,
                                  Py_ssize_t offset=0) except -1:
@@ -477,25 +407,12 @@ cdef class Encoder:
             LimitExceeded: as `encode`.
         """
         cdef Output out
-        cdef Py_buffer view
-        cdef size_t total
-        _open(&out)
+        open_output(&out)
         try:
             self.write(&out, message)
-            total = _total(&out)
-            PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
-            try:
-                if offset < 0 or offset > view.len or total > <size_t> (view.len - offset):
-                    raise EncodeError(
-                        f"the message takes {total} bytes, the buffer has {view.len} and "
-                        f"offset is {offset}"
-                    )
-                _assemble(&out, <uint8_t *> view.buf + offset)
-            finally:
-                PyBuffer_Release(&view)
-            return <Py_ssize_t> total
+            return output_into(&out, buffer, offset)
         finally:
-            _close(&out)
+            close_output(&out)
 
     cpdef list encode_parts(self, object message):
         """Return the message as buffers for `socket.sendmsg`, large arrays by reference.
@@ -507,29 +424,12 @@ cdef class Encoder:
             EncodeError, LimitExceeded: as `encode`.
         """
         cdef Output out
-        cdef Reference *reference
-        cdef size_t done
-        cdef Py_ssize_t i
-        _open(&out)
+        open_output(&out)
         try:
             self.write(&out, message)
-            parts = []
-            done = out.start
-            for i in range(out.count):
-                reference = &out.references[i]
-                if reference.at > done:
-                    parts.append(PyBytes_FromStringAndSize(
-                        <char *> out.writer.start + done, reference.at - done))
-                    done = reference.at
-                parts.append(
-                    span_view(reference.data, reference.size, <object> reference.owner))
-            if rlw_written(&out.writer) > done:
-                parts.append(PyBytes_FromStringAndSize(
-                    <char *> out.writer.start + done,
-                    rlw_written(&out.writer) - done))
-            return parts
+            return output_parts(&out)
         finally:
-            _close(&out)
+            close_output(&out)
 
 
 cdef Encoder _default = Encoder()

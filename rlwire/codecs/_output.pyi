@@ -1,0 +1,1 @@
+# Nothing here is visible from Python; the C functions are declared in the .pxd.

@@ -1,0 +1,109 @@
+"""Messages that are written in part and referred to in part: large arrays are not copied.
+
+A codec writes small values into an `Output` on the stack and refers to large ones. What it has then
+becomes one bytes object, fills the caller's buffer, or goes out as parts. Not here: any format.
+"""
+
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdint cimport uint8_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+
+from rlwire.buffers cimport span_view
+from rlwire.kernels cimport rlw_written
+
+from rlwire.errors import EncodeError
+
+
+cdef int refer(Output *out, const uint8_t *data, size_t size, object owner) except -1:
+    """Append bytes without copying them; `owner` is kept until the message is done with."""
+    cdef Reference *grown
+    if out.count == out.capacity:
+        grown = <Reference *> realloc(
+            NULL if out.references == out.first else out.references,
+            2 * out.capacity * sizeof(Reference),
+        )
+        if grown == NULL:
+            raise MemoryError()
+        if out.references == out.first:
+            memcpy(grown, out.first, out.count * sizeof(Reference))
+        out.references = grown
+        out.capacity *= 2
+    Py_INCREF(owner)
+    out.references[out.count] = Reference(
+        rlw_written(&out.writer), data, size, <void *> owner
+    )
+    out.count += 1
+    out.referenced += size
+    return 0
+
+
+cdef void drop_references(Output *out) noexcept:
+    cdef Py_ssize_t i
+    for i in range(out.count):
+        Py_DECREF(<object> out.references[i].owner)
+    if out.references != out.first:
+        free(out.references)
+
+
+cdef void _assemble(const Output *out, uint8_t *to) noexcept nogil:
+    """Copy the message, references and all, to `to`."""
+    cdef size_t done = out.start
+    cdef Py_ssize_t i
+    for i in range(out.count):
+        memcpy(to, out.writer.start + done, out.references[i].at - done)
+        to += out.references[i].at - done
+        done = out.references[i].at
+        memcpy(to, out.references[i].data, out.references[i].size)
+        to += out.references[i].size
+    memcpy(to, out.writer.start + done, rlw_written(&out.writer) - done)
+
+
+cdef bytes output_bytes(const Output *out):
+    """The message; each referred array is copied once."""
+    cdef bytes encoded
+    if out.count == 0:
+        return PyBytes_FromStringAndSize(<char *> out.writer.start + out.start, output_size(out))
+    encoded = PyBytes_FromStringAndSize(NULL, output_size(out))
+    _assemble(out, <uint8_t *> PyBytes_AS_STRING(encoded))
+    return encoded
+
+
+cdef Py_ssize_t output_into(const Output *out, object buffer, Py_ssize_t offset) except -1:
+    """Write the message into a writable buffer from `offset` on; return its size.
+
+    Raises:
+        EncodeError: the buffer is too small; nothing is written then.
+    """
+    cdef Py_buffer view
+    cdef size_t size = output_size(out)
+    PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
+    try:
+        if offset < 0 or offset > view.len or size > <size_t> (view.len - offset):
+            raise EncodeError(f"the message takes {size} bytes, the buffer has {view.len} and "
+                              f"offset is {offset}")
+        _assemble(out, <uint8_t *> view.buf + offset)
+    finally:
+        PyBuffer_Release(&view)
+    return <Py_ssize_t> size
+
+
+cdef list output_parts(const Output *out):
+    """The message as buffers for `socket.sendmsg`; views of what is referred to."""
+    cdef const Reference *reference
+    cdef size_t done = out.start
+    cdef Py_ssize_t i
+    parts = []
+    for i in range(out.count):
+        reference = &out.references[i]
+        if reference.at > done:
+            parts.append(PyBytes_FromStringAndSize(
+                <char *> out.writer.start + done, reference.at - done))
+            done = reference.at
+        parts.append(span_view(reference.data, reference.size, <object> reference.owner))
+    if rlw_written(&out.writer) > done:
+        parts.append(PyBytes_FromStringAndSize(
+            <char *> out.writer.start + done, rlw_written(&out.writer) - done))
+    return parts
