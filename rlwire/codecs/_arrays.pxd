@@ -22,3 +22,4 @@ cdef cnp.ndarray new_array(cnp.dtype descr, int dims, cnp.npy_intp *shape)
 cdef bint wants_view(CopyMode mode, cnp.dtype descr, const uint8_t *data, size_t size) noexcept
 cdef cnp.ndarray view_array(cnp.dtype descr, int dims, cnp.npy_intp *shape, const uint8_t *data,
                             bint writable, object owner)
+cdef object memory_owner(object source, const uint8_t *start)

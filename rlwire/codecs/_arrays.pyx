@@ -4,12 +4,15 @@ Shared by all codecs that carry arrays. Not here: any protocol's layout of them.
 """
 
 from cpython.buffer cimport PyObject_CheckBuffer
+from cpython.bytes cimport PyBytes_CheckExact
+from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint8_t, uintptr_t
 
 cimport numpy as cnp
 
+from rlwire.buffers cimport Block
 from rlwire.kernels cimport (RLW_BOOL, RLW_FLOAT16, RLW_INT8, RLW_UINT8, rlw_dtype,
                              rlw_host_is_little, rlw_text)
 
@@ -162,3 +165,21 @@ cdef cnp.ndarray view_array(cnp.dtype descr, int dims, cnp.npy_intp *shape, cons
     array = <cnp.ndarray> rlw_new_array(<PyObject *> descr, dims, shape, <void *> data, flags)
     cnp.set_array_base(array, owner)
     return array
+
+
+cdef object memory_owner(object source, const uint8_t *start):
+    """What keeps memory as it is, for views of it: an immutable or fixed object, or its export.
+
+    Args:
+        source: what the caller handed in, whose buffer begins at `start`.
+    """
+    if PyBytes_CheckExact(source) or type(source) is Block:
+        return source
+    # Also of a memoryview: the caller may release his own.
+    view = PyMemoryView_FromObject(source)
+    if <const uint8_t *> PyMemoryView_GET_BUFFER(view).buf != start:
+        raise BufferError(
+            f"{type(source).__qualname__} gives other memory each time it is asked: decode with "
+            f"copy=True"
+        )
+    return view

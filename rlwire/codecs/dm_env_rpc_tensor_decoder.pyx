@@ -6,7 +6,6 @@ specs can be checked before anything is made.
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
-from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -14,9 +13,8 @@ from libc.string cimport memset
 
 cimport numpy as cnp
 
-from rlwire.buffers cimport Block
-from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, new_array, view_array,
-                                    wants_view)
+from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, memory_owner, new_array,
+                                    view_array, wants_view)
 from rlwire.codecs._glue cimport raise_fault, text_of
 from rlwire.codecs.dm_env_rpc_dtypes cimport data_type_of, dtype_of_kind, wire_dtype_of_kind
 from rlwire.kernels cimport *
@@ -80,20 +78,6 @@ cdef int fill_options(TensorOptions *out, object copy, object broadcast, object 
 
 fill_options(&_defaults, True, "full", None)
 fill_options(&_viewing, False, "full", None)
-
-
-cdef object _owner(object source, const uint8_t *start):
-    """What keeps the caller's memory as it is: an immutable or fixed object, or its export."""
-    if PyBytes_CheckExact(source) or type(source) is Block:
-        return source
-    # Also of a memoryview: the caller may release his own.
-    view = PyMemoryView_FromObject(source)
-    if <const uint8_t *> PyMemoryView_GET_BUFFER(view).buf != start:
-        raise BufferError(
-            f"{type(source).__qualname__} gives other memory each time it is asked: decode with "
-            f"copy=True"
-        )
-    return view
 
 
 cdef int look(rlw_tensor *out, const uint8_t *data, size_t size, const uint8_t *start,
@@ -176,7 +160,7 @@ cdef object _numbers(const rlw_tensor *tensor, const uint8_t *start, object sour
                 and (tensor.kind != RLW_TENSOR_BOOL or tensor.size == tensor.count
                      and rlw_bools_are_plain(tensor.data, tensor.size))):
             return view_array(wire_dtype_of_kind(<int> tensor.kind), dims, shape, tensor.data,
-                              writable, _owner(source, start))
+                              writable, memory_owner(source, start))
     _check_expanded(tensor, <uint64_t> descr.itemsize, start, options, path)
     array = new_array(descr, dims, shape)
     _decode_numbers(tensor, cnp.PyArray_DATA(array), start, path)

@@ -8,7 +8,6 @@ list or dictionary without being counted up and down on the way.
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_SetItem
-from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -16,9 +15,8 @@ from libc.string cimport memcpy
 
 cimport numpy as cnp
 
-from rlwire.buffers cimport Block
 from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, CopyMode, dtype_of,
-                                    new_array, view_array, wants_view)
+                                    memory_owner, new_array, view_array, wants_view)
 from rlwire.codecs._glue cimport key_of, known_key, raise_fault
 from rlwire.codecs.msgpack_arrays cimport named_dtype, structured_dtype
 from rlwire.codecs.msgpack_options cimport (check_hook, checked_limits, fill_limits, path_to,
@@ -215,17 +213,8 @@ cdef object _ext(Decoder self, Input *input, const rlw_msgpack_value *v):
 
 
 cdef object _owner(Input *input):
-    """What keeps the caller's memory as it is: an immutable or fixed object, or its export."""
     if input.owner == NULL:
-        source = <object> input.source
-        if not PyBytes_CheckExact(source) and type(source) is not Block:
-            # Also of a memoryview: the caller may release his own.
-            source = PyMemoryView_FromObject(source)
-            if <const uint8_t *> PyMemoryView_GET_BUFFER(source).buf != input.start:
-                raise BufferError(
-                    f"{type(<object> input.source).__qualname__} gives other memory each time it "
-                    f"is asked: decode with copy=True"
-                )
+        source = memory_owner(<object> input.source, input.start)
         Py_INCREF(source)
         input.owner = <PyObject *> source
     return <object> input.owner

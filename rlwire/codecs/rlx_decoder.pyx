@@ -8,7 +8,6 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_SetItem, PyDict_Size
 from cpython.list cimport PyList_New, PyList_SET_ITEM
-from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -16,9 +15,9 @@ from libc.string cimport memcpy
 
 cimport numpy as cnp
 
-from rlwire.buffers cimport Block
 from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, CopyMode, VIEW_LEAST,
-                                    dtype_name, dtype_of, new_array, view_array, wants_view)
+                                    dtype_name, dtype_of, memory_owner, new_array, view_array,
+                                    wants_view)
 from rlwire.codecs._glue cimport key_of, raise_fault, text_of
 from rlwire.codecs.rlx_options cimport Step, check_dialect, fill_limits, path_of
 from rlwire.kernels cimport *
@@ -73,17 +72,8 @@ cdef str _text(Input *input, const rlw_text *text, const Step *path):
 
 
 cdef object _owner(Input *input):
-    """What keeps the caller's memory as it is: an immutable or fixed object, or its export."""
     if input.owner == NULL:
-        source = <object> input.source
-        if not PyBytes_CheckExact(source) and type(source) is not Block:
-            # Also of a memoryview: the caller may release his own.
-            source = PyMemoryView_FromObject(source)
-            if <const uint8_t *> PyMemoryView_GET_BUFFER(source).buf != input.start:
-                raise BufferError(
-                    f"{type(<object> input.source).__qualname__} gives other memory each time it "
-                    f"is asked: decode with copy=True"
-                )
+        source = memory_owner(<object> input.source, input.start)
         Py_INCREF(source)
         input.owner = <PyObject *> source
     return <object> input.owner
