@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 from PIL import Image
@@ -20,6 +21,12 @@ from rlwire import buffers
 # Ctrl-C is ignored in what a shell script starts in the background, and in what that starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes is the machine's affair; pytest-timeout sees what hangs.
+hypothesis.settings.register_profile(
+    "rlwire", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("rlwire")
 
 
 @pytest.fixture(autouse=True)

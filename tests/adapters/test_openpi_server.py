@@ -97,8 +97,10 @@ class Policy:
 
 
 @pytest.fixture
-def policy() -> Policy:
-    return Policy()
+def policy() -> Iterator[Policy]:
+    policy = Policy()
+    yield policy
+    policy.seen.clear()  # views of messages
 
 
 @pytest.fixture

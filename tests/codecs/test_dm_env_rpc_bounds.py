@@ -200,7 +200,7 @@ def test_not_made(changes: dict[str, Any], words: str) -> None:
         d.make_spec(**arguments)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     kind=st.integers(1, 8),
     values=st.lists(

@@ -122,7 +122,7 @@ PROPERTY_RESPONSES = st.one_of(
     st.builds(d.WritePropertyResponse),
     st.builds(d.ListPropertyResponse, st.lists(PROPERTY_SPECS, max_size=3).map(tuple)),
 )
-MANY = settings(deadline=None, max_examples=150)
+MANY = settings(max_examples=150)
 
 
 @MANY
@@ -181,7 +181,7 @@ def test_we_read_protobufs_responses(
     assert protobuf.same(decoded, message)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(message=ANYS)
 def test_an_extension_in_a_response(protobuf: ModuleType, message: d.AnyMessage) -> None:
     """The one class that both messages have."""

@@ -92,7 +92,7 @@ NESTED = st.recursive(
 ).filter(lambda value: isinstance(value, dict))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(nested=NESTED)
 def test_any_dictionary(nested: Any) -> None:
     flat = flatten(nested)

@@ -929,5 +929,5 @@ class Conversation(RuleBasedStateMachine):
             assert self.client.world_name == self.server.world_name
 
 
-Conversation.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+Conversation.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
 TestConversation = Conversation.TestCase

@@ -329,7 +329,7 @@ def test_arguments() -> None:
         FrameReader(limits=1)  # type: ignore[arg-type]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.sampled_from(["write", "lose", "request", "other shape", "forget"]), max_size=40),
     st.integers(1, 6),

@@ -157,7 +157,6 @@ def test_a_tag_that_would_make_the_lobby_too_large_is_refused() -> None:
     assert made.register(BOB, "a", "1", 1000.0) == "tag_too_long"
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_the_information_always_fits(data: st.DataObject) -> None:
     slots = data.draw(
@@ -404,5 +403,5 @@ class Anything(RuleBasedStateMachine):
             assert {key: text for key, (text, _) in self.city.actions().items()} == self.actions
 
 
-Anything.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Anything.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
 TestAnything = Anything.TestCase

@@ -957,5 +957,5 @@ class Episodes(RuleBasedStateMachine):
         assert all(number in session._requests for number in waiting)
 
 
-Episodes.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+Episodes.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
 TestEpisodes = Episodes.TestCase

@@ -421,5 +421,5 @@ class Pushes(RuleBasedStateMachine):
         assert len(self.pushed) <= 2
 
 
-Pushes.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+Pushes.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
 TestPushes = Pushes.TestCase

@@ -781,7 +781,7 @@ def test_refused_travels() -> None:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(
         st.tuples(
