@@ -10,7 +10,7 @@ from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport uint8_t
 
 from rlwire.codecs._arrays cimport dtype_of
-from rlwire.kernels cimport rlw_dtype, rlw_dtype_parse, rlw_host_is_little, rlw_text
+from rlwire.kernels cimport rlw_dtype, rlw_dtype_parse, rlw_text
 
 import numpy as np
 

@@ -4,7 +4,6 @@ Small values go into a buffer on the stack, large arrays and bytes are noted by 
 becomes of both is `msgpack_encoder`'s business; so are the options.
 """
 
-cimport cython
 cimport numpy as cnp
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE

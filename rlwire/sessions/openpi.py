@@ -53,9 +53,9 @@ class _Session:
 
     def __init__(self, arrays: Dialect, limits: Limits | None) -> None:
         limits = DEFAULT if limits is None else limits
-        # Both dialects are read, whichever is written. None: views of the message where numbers
-        # are aligned there.
-        self._decode = msgpack.Decoder(copy=None, limits=limits).decode
+        # Both dialects are read, whichever is written; only bytes mark an array, as openpi has it.
+        # None: views of the message where numbers are aligned there.
+        self._decode = msgpack.Decoder(arrays="bytes", copy=None, limits=limits).decode
         self._encode_parts = msgpack.Encoder(arrays=arrays, limits=limits).encode_parts
         self.closed = False
 
