@@ -21,6 +21,7 @@ from threading import get_ident
 from time import monotonic
 from types import TracebackType
 from typing import Any, NoReturn, cast
+from weakref import ref
 
 from rlwire.errors import (
     ConnectionClosed,
@@ -69,6 +70,7 @@ class Connection:
         "_inbox",
         "_kernel_timeout",
         "_owner",
+        "_owner_thread",
         "_parted",
         "_read",
         "_reader",
@@ -94,6 +96,9 @@ class Connection:
         self.peer = peer
         self._sock = sock
         self._owner = 0
+        # Its ident alone does not do: the system gives it out again to a later thread. Weakly, as
+        # a thread is not to live on for its connection, which it usually holds itself.
+        self._owner_thread: ref[threading.Thread] | None = None
         self._closed = False
         self._broken = False
         self._ended = ""  # why nothing more can be received, once that is so
@@ -386,7 +391,7 @@ class Connection:
         self._closed = True
         self._ended = self._ended or "closed on this side"
         self._fresh = self._expecting = False
-        if self._owner not in (0, get_ident()) and _runs(self._owner):
+        if self._is_used_elsewhere():
             self._shutdown(socket.SHUT_RDWR)
             return
         if self._talker is not None and not self._parted:
@@ -474,6 +479,12 @@ class Connection:
                 f"({self._owner}), not to this one ({get_ident()}); give each thread its own"
             )
         self._owner = get_ident()
+        self._owner_thread = ref(threading.current_thread())
+
+    def _is_used_elsewhere(self) -> bool:
+        """Return whether another thread that still runs owns the connection."""
+        owner = self._owner_thread and self._owner_thread()
+        return owner is not None and owner is not threading.current_thread() and owner.is_alive()
 
     def _send_rest(self, buffers: Sequence[Buffer], sent: int) -> None:
         until = None if self._write is None else monotonic() + self._write / 2
@@ -811,7 +822,3 @@ class Connection:
 
 def _nothing(*_: object) -> int:
     return 0
-
-
-def _runs(ident: int) -> bool:
-    return any(thread.ident == ident for thread in threading.enumerate())

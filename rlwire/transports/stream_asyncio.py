@@ -195,6 +195,8 @@ class SocketStream:
 
     def write_eof(self) -> bool:
         """See `Stream.write_eof`."""
+        if self._gone:  # last words found nobody
+            return False
         self._eof_due = True
         if not self._last:
             self._go_on()

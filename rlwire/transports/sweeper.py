@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable
 from typing import Protocol
-from weakref import WeakKeyDictionary, WeakSet, ref
+from weakref import WeakKeyDictionary, ref
 
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.sockets import Timeouts
@@ -17,6 +17,7 @@ from rlwire.transports.sockets import Timeouts
 __all__ = ["Sweeper", "Swept", "Timer"]
 
 _FINEST, _COARSEST = 0.01, 1.0  # seconds between two sweeps
+_NEVER = float("inf")
 
 
 class Swept(Protocol):
@@ -38,8 +39,8 @@ class Sweeper:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         # `_all` keeps this: neither the loop nor what is in it is to live longer because of it.
         self._loop = ref(loop)
-        self._connections: WeakSet[Swept] = WeakSet()
-        self._tick = float("inf")
+        self._connections: WeakKeyDictionary[Swept, float] = WeakKeyDictionary()  # their ticks
+        self._tick = _NEVER
         self._timer = Timer(loop, self._sweep)
 
     @staticmethod
@@ -52,23 +53,21 @@ class Sweeper:
 
     def add(self, connection: Swept, timeouts: Timeouts) -> None:
         """Watch a connection; the timer runs while there is one."""
-        self._connections.add(connection)
         times = [time for time in (timeouts.read, timeouts.write, timeouts.idle) if time]
         due = connection.session.next_deadline()
         if due is not None:
             times.append(due - self._now())
-        if not times:
-            return
-        tick = min(max(min(times) / 8, _FINEST), _COARSEST)
+        tick = min(max(min(times) / 8, _FINEST), _COARSEST) if times else _NEVER
+        self._connections[connection] = tick
         if tick < self._tick:
             self._tick = tick
             self._timer.start(tick)
 
     def discard(self, connection: Swept) -> None:
         """Watch a connection no more."""
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         if not self._connections:
-            self._tick = float("inf")
+            self._tick = _NEVER
             self._timer.stop()
 
     def _now(self) -> float:
@@ -80,6 +79,14 @@ class Sweeper:
         now = self._now()
         for connection in list(self._connections):
             connection.sweep(now)
+        # The one that wanted the finest tick may have gone.
+        tick = min(self._connections.values(), default=_NEVER)
+        if tick > self._tick:
+            self._tick = tick
+            if tick == _NEVER:
+                self._timer.stop()
+            else:
+                self._timer.start(tick)
 
 
 _all: WeakKeyDictionary[asyncio.AbstractEventLoop, Sweeper] = WeakKeyDictionary()

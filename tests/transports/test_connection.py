@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -440,6 +442,40 @@ def test_close_from_another_thread_wakes_the_owner(ends: Any, eventually: Any) -
     assert "closed on this side" in str(caught[0])
     connection.close()
     assert connection.fileno() == -1, "its owner has ended, so any thread may free it"
+
+
+def test_a_socket_is_freed_though_the_system_gave_its_owner_s_ident_out_again(ends: Any) -> None:
+    connection, _ = ends()
+    leave = threading.Event()
+    others: list[threading.Thread] = []
+    owner = threading.Thread(target=connection.send, args=[b"x"])
+    owner.start()
+    owner.join()
+    try:
+        while owner.ident not in [other.ident for other in others]:
+            if len(others) == 50:
+                pytest.skip("the system gives out new idents")
+            others.append(threading.Thread(target=leave.wait))
+            others[-1].start()
+        connection.close()
+        assert connection.fileno() == -1
+    finally:
+        leave.set()
+        for other in others:
+            other.join()
+
+
+def test_a_connection_does_not_keep_its_owner(ends: Any) -> None:
+    connection, _ = ends()
+    thread = threading.Thread(target=connection.send, args=[b"x"])
+    thread.start()
+    thread.join()
+    kept = weakref.ref(thread)
+    del thread
+    gc.collect()
+    assert kept() is None
+    connection.close()
+    assert connection.fileno() == -1
 
 
 def test_close_from_another_thread_wakes_a_sender(ends: Any, eventually: Any) -> None:

@@ -259,6 +259,7 @@ def test_last_words_to_nobody(run: Run, kind: str) -> None:
         owner.stream.write_last(b"anyone?")
         if kind == "socket":
             assert owner.stream.closing
+            assert not owner.stream.write_eof()
         owner.stream.close()
         await eventually(lambda: owner.told)
 

@@ -159,6 +159,56 @@ def test_one_sweeper_a_loop_as_fine_as_its_finest(run: Any) -> None:
     run(main())
 
 
+def test_the_tick_grows_again_when_the_finest_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class FakeTimer:
+        """Rings when it is told to, and counts how often it would ring in a second."""
+
+        seconds = 0.0
+
+        def __init__(self, loop: Any, call: Callable[[], None]) -> None:
+            self.ring = call
+            timers.append(self)
+
+        def start(self, seconds: float) -> None:
+            self.seconds = seconds
+
+        def stop(self) -> None:
+            self.seconds = 0.0
+
+    timers: list[FakeTimer] = []
+    monkeypatch.setattr(sweeper, "Timer", FakeTimer)
+
+    async def main() -> None:
+        mine = Sweeper(asyncio.get_running_loop())
+        (timer,) = timers
+        coarse, middle, fine, untimed = Watched(), Watched(), Watched(), Watched()
+        for watched, seconds in ((coarse, 60), (middle, 4), (fine, 0.01), (untimed, None)):
+            mine.add(watched, times(seconds))
+        assert timer.seconds == 0.01
+        timer.ring()
+        assert timer.seconds == 0.01
+        mine.discard(fine)
+        timer.ring()
+        assert timer.seconds == 0.5
+        mine.add(fine, times(0.01))
+        assert timer.seconds == 0.01
+        mine.discard(fine)
+        mine.discard(middle)
+        timer.ring()
+        assert timer.seconds == 1.0
+        mine.discard(coarse)
+        timer.ring()
+        assert timer.seconds == 0.0, "nobody has a time"
+        mine.add(fine, times(0.01))
+        assert timer.seconds == 0.01
+        del fine, watched
+        gc.collect()
+        timer.ring()
+        assert timer.seconds == 0.0, "it went without a word"
+
+    asyncio.run(main())
+
+
 def test_a_session_s_own_times_count(run: Any) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()

@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import socket
+import struct
 import threading
 import time
 import weakref
@@ -329,6 +330,22 @@ def test_a_refused_peer_that_still_writes_sees_why(
             assert b"over the limit received=10000" in await read_frame(bad)
 
     run(main())
+
+
+def test_a_malformed_frame_and_a_reset_are_no_failure_of_ours(
+    run: Run, blobs: Any, kind: Any, log: Any
+) -> None:
+    async def main() -> None:
+        async with AsyncServer("127.0.0.1:0", blobs, **kind) as server:
+            for _ in range(5):
+                async with plain(server.address) as peer:
+                    await eventually(lambda: server.connections == 1)
+                    peer.send(b"\xff")
+                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                await eventually(lambda: server.connections == 0)
+
+    run(main())
+    assert "Traceback" not in log.text
 
 
 def test_out_of_turn_leaves_the_connection_open(run: Run, blobs: Any) -> None:
