@@ -209,6 +209,14 @@ def _add_dm_env_rpc(parser: argparse.ArgumentParser) -> None:
         "(default: %(default)s)",
     )
     add(
+        "--accept",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="let clients choose this argument of the class or function by a setting, or 'options' "
+        "of a Gymnasium environment's reset; may be given more than once (default: only the seed)",
+    )
+    add(
         "--max-connections",
         type=_positive_int,
         default=None,
@@ -578,15 +586,16 @@ def _serve_dm_env_rpc(given: argparse.Namespace) -> int:
         with open(given.token_file, encoding="ascii") as file:
             options["token"] = file.read().strip()
     try:
-        environment, accepts = load_environment(given.environment)
-        worlds = environment
-        if not is_world(environment):
+        worlds = load_environment(given.environment)
+        if not is_world(worlds):
             worlds = EnvironmentWorlds(
-                environment,
+                worlds,
                 agents=given.agents,
-                accepts=accepts,
+                accepts=given.accept,
                 names=Names(reward=given.reward or None, discount=given.discount or None),
             )
+        elif given.accept:
+            raise ValueError("--accept: a class of worlds looks at all settings itself")
         server = DmEnvRpcServer(
             worlds, given.address, workers=given.workers, keep_abandoned=False, **options
         )

@@ -207,8 +207,9 @@ import dm_env, numpy as np
 from dm_env import specs
 
 class Counter(dm_env.Environment):
-    def __init__(self, start=0):
+    def __init__(self, start=0, step=1, config=None):
         self.start = start
+        self.config = config and open(config)
     def observation_spec(self):
         return specs.Array((), np.int64, "count")
     def action_spec(self):
@@ -248,9 +249,13 @@ class TestServeDmEnvRpc:
             folder, "--address", "127.0.0.1:0", "--workers", workers, "--agents", "2",
             "--max-connections", "5", "--max-worlds", "1", "--idle-timeout", "60",
             "--reward", "score", "--discount", "", "--max-message", "100000",
-            what=("dm_env_rpc", "my_worlds:Counter"),
+            "--accept", "start", "--accept", "step", what=("dm_env_rpc", "my_worlds:Counter"),
         )  # fmt: skip
         with serving, Client(serving.address) as one, Client(serving.address) as two:
+            with pytest.raises(
+                StatusError, match="'config' not accepted; accepted: seed, start, step"
+            ):
+                one.create_world({"config": "my_worlds.py"})
             name = one.create_world({"start": 5})
             with pytest.raises(StatusError, match="as many as this server allows"):
                 two.create_world()
@@ -280,7 +285,8 @@ class TestServeDmEnvRpc:
         with Serving(
             folder, "--address", "localhost:0", "--token-file", "token",
             "--tls-cert", "localhost.pem", "--tls-key", "localhost.key",
-            "--tls-client-ca", "ca.pem", what=("dm_env_rpc", "gym:CartPole-v1"),
+            "--tls-client-ca", "ca.pem", "--accept", "max_episode_steps",
+            what=("dm_env_rpc", "gym:CartPole-v1"),
         ) as serving:  # fmt: skip
             address = f"localhost:{serving.address.rpartition(':')[2]}"
             tls = ClientTLS(folder / "ca.pem", folder / "client.pem", folder / "client.key")
@@ -319,6 +325,9 @@ class TestServeDmEnvRpc:
             (["my_worlds:Counter", "--address", "nowhere"], 2, "not an address"),
             (["my_worlds:Counter", "--workers", "2"], 2, "invalid choice"),
             (["my_worlds:Counter", "--agents", "0"], 2, "positive"),
+            (["my_worlds:Counter", "--accept", "end"], 2, "has no argument 'end'; it has start"),
+            (["gym:CartPole-v1", "--accept", "colour"], 2, "it has max_episode_steps, "),
+            (["my_worlds:World", "--accept", "start"], 2, "looks at all settings itself"),
             (["my_worlds:Counter", "--max-message", "0"], 2, "positive"),
             (["my_worlds:Counter", "--tls-key", "key.pem"], 2, "--tls-cert"),
             (["my_worlds:Counter", "--tls-cert", "no-such-file.pem"], 1, "no-such-file.pem"),

@@ -15,10 +15,8 @@ from rlwire.errors import MissingExtra
 __all__ = ["load_environment"]
 
 
-def load_environment(name: str) -> tuple[Any, list[str] | None]:
-    """Return what makes the environment, and the settings that it accepts.
-
-    Settings are None where the signature of what makes it tells them.
+def load_environment(name: str) -> Any:
+    """Return what makes the environment; its signature says which arguments that takes.
 
     Raises:
         ValueError: the name has none of these forms, or Gymnasium does not know it.
@@ -36,10 +34,10 @@ def load_environment(name: str) -> tuple[Any, list[str] | None]:
     found: Any = importlib.import_module(module)
     for part in rest.split("."):
         found = getattr(found, part)
-    return found, None
+    return found
 
 
-def _of_gymnasium(name: str) -> tuple[Any, list[str] | None]:
+def _of_gymnasium(name: str) -> Any:
     try:
         import gymnasium
         from gymnasium.envs.registration import load_env_creator
@@ -61,9 +59,12 @@ def _of_gymnasium(name: str) -> tuple[Any, list[str] | None]:
     creator = spec.entry_point
     if isinstance(creator, str):
         creator = load_env_creator(creator)
-    accepts = ["max_episode_steps"]
-    for parameter in inspect.signature(creator).parameters.values():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            return make, None
-        accepts.append(parameter.name)
-    return make, accepts
+    parameters = inspect.signature(creator).parameters.values()
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        names = dict.fromkeys(["max_episode_steps", *(parameter.name for parameter in parameters)])
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        make.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            # Whatever has no default has a value in the registration.
+            [inspect.Parameter(name, keyword, default=None) for name in names]
+        )
+    return make

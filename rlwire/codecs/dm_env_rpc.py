@@ -34,6 +34,7 @@ from rlwire.codecs.dm_env_rpc_messages import (
 )
 from rlwire.codecs.dm_env_rpc_nesting import (
     flatten,
+    is_within,
     unflatten,
 )
 from rlwire.codecs.dm_env_rpc_specs import (
@@ -159,6 +160,7 @@ __all__ = [
     "encode_tensor_into",
     "encode_tensor_parts",
     "flatten",
+    "is_within",
     "make_spec",
     "numpy_dtype",
     "unflatten",

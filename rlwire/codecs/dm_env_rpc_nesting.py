@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rlwire.errors import EncodeError
+from rlwire.errors import EncodeError, LimitExceeded
+from rlwire.limits import DEFAULT, Limits
 
-__all__ = ["flatten", "unflatten"]
+__all__ = ["flatten", "is_within", "unflatten"]
 
 
 def flatten(
@@ -54,14 +55,25 @@ class _Branch(dict[str, Any]):
     """A dictionary that unflatten made, not one that is a value."""
 
 
-def unflatten(flat: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
+def is_within(name: str, names: Iterable[str]) -> bool:
+    """Whether a flat name is one of these, or nests in one, as ``task.size`` does in ``task``."""
+    return any(name == each or name.startswith(each + ".") for each in names)
+
+
+def unflatten(
+    flat: Mapping[str, Any], separator: str = ".", *, limits: Limits = DEFAULT
+) -> dict[str, Any]:
     """Return nested dictionaries; each name is split into the keys on the way to its value.
 
     Raises:
         EncodeError: a name stands for a value and is the beginning of another's.
+        LimitExceeded: a name has more keys than `Limits.depth`: peers choose names.
     """
     root = _Branch()
     for name, value in flat.items():
+        keys = name.count(separator) + 1
+        if keys > limits.depth:
+            raise LimitExceeded("depth", limits.depth, keys)
         *outer, last = name.split(separator)
         branch = root
         for key in outer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 
 import gymnasium
@@ -14,21 +15,22 @@ from rlwire.errors import MissingExtra
 
 
 def test_of_a_module() -> None:
-    assert load_environment("collections.abc:Mapping.get")[0].__name__ == "get"
-    assert load_environment("json:JSONDecoder")[1] is None
+    assert load_environment("collections.abc:Mapping.get").__name__ == "get"
 
 
 def test_of_gymnasium() -> None:
-    make, accepts = load_environment("gym:CartPole-v1")
-    assert accepts is not None
-    assert {"max_episode_steps", "render_mode"} <= set(accepts)
+    make = load_environment("gym:CartPole-v1")
+    assert {"max_episode_steps", "render_mode"} <= set(inspect.signature(make).parameters)
+    accepts = ["max_episode_steps"]
     world = EnvironmentWorld(make, {"max_episode_steps": 3}, accepts=accepts)
     agent = world.join({"seed": 1})
     agent.begin()
     states = [agent.step({"action": 1}).state for _ in range(3)]
     assert states == [1, 1, 3]
     with pytest.raises(Refusal, match="accepted: max_episode_steps"):
-        EnvironmentWorld(make, {"colour": "red"}, accepts=accepts)
+        EnvironmentWorld(make, {"render_mode": "human"}, accepts=accepts)
+    with pytest.raises(ValueError, match="'colour'; it has max_episode_steps, "):
+        EnvironmentWorld(make, accepts=["colour"])
     assert make().spec.id == "CartPole-v1"
 
 
@@ -39,8 +41,8 @@ def test_of_a_module_that_registers_with_gymnasium(tmp_path, monkeypatch) -> Non
         "gymnasium.register('Registered-v0', make)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    make, accepts = load_environment("gym:registering:Registered-v0")
-    assert accepts is None
+    make = load_environment("gym:registering:Registered-v0")
+    assert list(inspect.signature(make).parameters) == ["settings"]
     assert isinstance(make(), gymnasium.Env)
     del gymnasium.registry["Registered-v0"]
 

@@ -10,8 +10,9 @@ from dm_env_rpc.v1 import dm_env_flatten_utils
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlwire.codecs.dm_env_rpc import flatten, unflatten
-from rlwire.errors import EncodeError
+from rlwire.codecs.dm_env_rpc import flatten, is_within, unflatten
+from rlwire.errors import EncodeError, LimitExceeded
+from rlwire.limits import Limits
 
 LEAF = object()
 BOTH: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -43,6 +44,25 @@ def test_another_separator() -> None:
 def test_any_mapping() -> None:
     assert flatten(MappingProxyType({"a": MappingProxyType({"b": 1})})) == {"a.b": 1}
     assert unflatten(MappingProxyType({"a.b": 1})) == {"a": {"b": 1}}
+
+
+def test_names_within_names() -> None:
+    names = ["a", "b.c"]
+    assert [
+        name for name in ("a", "a.", "a.b.c", "b.c", "b.c.d") if not is_within(name, names)
+    ] == []
+    assert [
+        name for name in ("", "A", "ab", "b", "b.", "b.cd", ".a") if is_within(name, names)
+    ] == []
+
+
+def test_a_name_that_nests_too_deep() -> None:
+    """A peer chooses names: 16 MiB of periods would become a dictionary each."""
+    assert unflatten({63 * "a." + "a": 1})
+    with pytest.raises(LimitExceeded, match="65 is over the limit depth=64"):
+        unflatten({64 * "a." + "a": 1})
+    with pytest.raises(LimitExceeded, match="depth=2"):
+        unflatten({"a::b::c": 1}, "::", limits=Limits(depth=2))
 
 
 def test_a_key_with_the_separator() -> None:

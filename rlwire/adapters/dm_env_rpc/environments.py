@@ -19,7 +19,7 @@ Not here: worlds in which agents meet; for these, write a `World`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,12 +57,13 @@ class _Environment:
 class EnvironmentWorld:
     """A world of a single-agent environment; each agent in it has an environment of its own.
 
-    The settings of ``create_world``, ``join_world``, ``reset`` and ``reset_world`` are the
-    factory's keyword arguments: NumPy scalars as Python's, names with periods as nested
-    dictionaries. An agent's settings go over those of its world, and when a reset changes them a
-    new environment is made. Gymnasium's ``reset`` also understands ``seed`` and ``options.NAME``,
-    unless the factory has arguments of these names: those of a reset are for the next sequence,
-    those of ``create_world`` and ``join_world`` for each agent's first.
+    The settings of ``create_world``, ``join_world``, ``reset`` and ``reset_world`` that are in
+    `accepts` are the factory's keyword arguments: NumPy scalars as Python's, names with periods as
+    nested dictionaries. An agent's settings go over those of its world, and when a reset changes
+    them a new environment is made. Clients may always give ``seed``, and with ``options`` in
+    `accepts` also ``options.NAME``, to Gymnasium's ``reset``, unless `accepts` names an argument of
+    the factory so: those of a reset are for the next sequence, those of ``create_world`` and
+    ``join_world`` for each agent's first.
 
     An environment's attribute ``properties``, if it is a `Properties`, is the world's.
 
@@ -74,11 +75,14 @@ class EnvironmentWorld:
         names: what observations, actions, reward and discount are called.
         default_actions: by name, what is done when a step leaves an action out. An action without
             a default must be in every step.
-        accepts: the settings that clients may give, by default all that the factory takes.
+        accepts: the settings that clients may give, by default none: an argument can be a path, a
+            URL or a size. A name covers what nests in it: ``task`` covers ``task.size``.
 
     Raises:
-        Refusal: a setting is unknown, missing or of no use.
-        TypeError: what was made is no environment.
+        Refusal: a setting is not accepted, missing or of no use.
+        TypeError: what was made is no environment, or the factory needs an argument that is not in
+            `accepts`.
+        ValueError: `accepts` has a name that is no argument of the factory's.
         EncodeError: the environment has something that dm_env_rpc cannot carry.
     """
 
@@ -92,7 +96,7 @@ class EnvironmentWorld:
         agents: int = 1,
         names: Names | None = None,
         default_actions: Mapping[str, Any] | None = None,
-        accepts: Iterable[str] | None = None,
+        accepts: Collection[str] = (),
     ) -> None:
         instance = is_environment(make_environment) and not isinstance(make_environment, type)
         self._owned = not instance
@@ -367,8 +371,13 @@ class EnvironmentWorlds:
         default_actions: see there.
         accepts: see there.
 
+    Attributes:
+        accepts: the settings that clients may give, with ``seed``.
+
     Raises:
-        TypeError: it is neither an environment nor can it be called.
+        TypeError: it is neither an environment nor can it be called, or needs an argument that is
+            not in `accepts`.
+        ValueError: `accepts` has a name that is no argument of the factory's.
     """
 
     def __init__(
@@ -378,7 +387,7 @@ class EnvironmentWorlds:
         agents: int = 1,
         names: Names | None = None,
         default_actions: Mapping[str, Any] | None = None,
-        accepts: Iterable[str] | None = None,
+        accepts: Collection[str] = (),
     ) -> None:
         self._instance = is_environment(make_environment) and not isinstance(make_environment, type)
         if not self._instance and not callable(make_environment):
@@ -386,12 +395,14 @@ class EnvironmentWorlds:
                 f"expected an environment, or a class or function that makes one, "
                 f"not a {type(make_environment).__name__}"
             )
+        make = (lambda: make_environment) if self._instance else make_environment
+        self.accepts = Maker(make, accepts).accepts
         self._make = make_environment
         self._options: dict[str, Any] = {
             "agents": agents,
             "names": names,
             "default_actions": default_actions,
-            "accepts": None if accepts is None else tuple(accepts),
+            "accepts": tuple(accepts),
         }
         self._lock = threading.Lock()
         self._busy = False

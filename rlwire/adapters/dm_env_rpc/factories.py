@@ -1,21 +1,24 @@
 """What makes environments, and how a request's settings become its arguments.
 
-A setting's name is an argument's, or begins with one and a period: the rest nests. Not here: when
-environments are made (`rlwire.adapters.dm_env_rpc.environments`).
+A setting's name is an argument's, or begins with one and a period: the rest nests. Settings come
+from clients, so only those reach an argument that the server's author has listed: a class with an
+argument `path` would otherwise open a file of any client's choice.
+
+Not here: when environments are made (`rlwire.adapters.dm_env_rpc.environments`).
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from rlwire.adapters.dm_env_rpc.protocols import Refusal
-from rlwire.codecs.dm_env_rpc import Settings, unflatten
-from rlwire.errors import EncodeError
+from rlwire.codecs.dm_env_rpc import Settings, is_within, unflatten
+from rlwire.errors import EncodeError, LimitExceeded
 from rlwire.sessions.dm_env_rpc import Code
 
 __all__ = ["MakeEnvironment", "Maker", "Start"]
@@ -27,56 +30,92 @@ MakeEnvironment: TypeAlias = Callable[..., Any]
 
 
 class Maker:
-    """What makes environments, and which settings it takes."""
+    """What makes environments, and which of a client's settings may reach it.
 
-    def __init__(self, make: MakeEnvironment, accepts: Iterable[str] | None) -> None:
+    Args:
+        make: the class or function.
+        accepts: the names of the settings that clients may give; a name covers what nests in it.
+
+    Attributes:
+        accepts: the same, and `seed`, which goes to a Gymnasium environment's reset.
+
+    Raises:
+        TypeError: `accepts` is no list of names, or what `make` needs is not in it.
+        ValueError: `make` has no argument of a name that is in `accepts`.
+    """
+
+    def __init__(self, make: MakeEnvironment, accepts: Collection[str] = ()) -> None:
+        if isinstance(accepts, str):
+            raise TypeError(f"accepts is a list of names, such as [{accepts!r}], not a text")
+        listed = list(accepts)
         self.make = make
-        self.accepted: dict[str, bool] = {}
+        self.accepts = frozenset((*listed, "seed"))
         self._open = False
+        self._required: dict[str, bool] = {}
         self._read_signature()
-        if accepts is not None:
-            self._open = False
-            self.accepted = {name: self.accepted.get(name, False) for name in accepts}
+        self._check_arguments(listed)
+        # `seed`, unless its author lists it, is not for the argument of that name.
+        self._arguments = {name for name in map(_first, listed) if self._has_argument(name)}
 
     def _read_signature(self) -> None:
         try:
             parameters = inspect.signature(self.make).parameters.values()
         except (TypeError, ValueError):  # some of C tell nothing
+            self._open = True
             return
         for parameter in parameters:
             if parameter.kind is parameter.VAR_KEYWORD:
                 self._open = True
             elif parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-                self.accepted[parameter.name] = parameter.default is parameter.empty
+                self._required[parameter.name] = parameter.default is parameter.empty
 
-    def takes(self, name: str) -> bool:
-        """Whether a setting is an argument: by its first key, the rest of it nests."""
-        first = name.partition(".")[0]
-        return first in self.accepted or (self._open and first not in _RESET_SETTINGS)
+    def _has_argument(self, name: str) -> bool:
+        return name in self._required or (self._open and name not in _RESET_SETTINGS)
 
-    def check(self, settings: Settings, gymnasium: bool | None) -> None:
-        """Refuse unknown settings; `gymnasium`: which kind it makes, None if not known yet."""
-        unknown = [name for name in settings if not self._known(name, gymnasium)]
-        if unknown:
-            accepted = [
-                f"{name} (required)" if required else name
-                for name, required in self.accepted.items()
-            ]
-            if gymnasium is not False:
-                accepted += [name for name in _RESET_SETTINGS if name not in self.accepted]
-            raise Refusal(
-                Code.INVALID_ARGUMENT,
-                f"unknown {_settings(unknown)}; accepted: {', '.join(accepted) or 'none'}",
+    def _check_arguments(self, listed: list[str]) -> None:
+        maker = getattr(self.make, "__name__", None) or type(self.make).__name__
+        firsts = set(map(_first, listed))
+        for name in listed:
+            if not self._has_argument(_first(name)) and _first(name) not in _RESET_SETTINGS:
+                raise ValueError(
+                    f"accepts: {maker} has no argument {name!r}; it has "
+                    f"{', '.join(self._required) or 'none'}"
+                )
+        missing = [name for name, required in self._required.items() if required]
+        missing = [name for name in missing if name not in firsts]
+        if missing:
+            raise TypeError(
+                f"{maker} needs {', '.join(map(repr, missing))}, which clients may not give: list "
+                f"it in accepts, or set it here, as functools.partial does"
             )
 
-    def _known(self, name: str, gymnasium: bool | None) -> bool:
-        first = name.partition(".")[0]
-        return self.takes(name) or (gymnasium is not False and first in _RESET_SETTINGS)
+    def check(self, settings: Settings, gymnasium: bool | None) -> None:
+        """Refuse settings that are not listed.
+
+        Args:
+            settings: a client's.
+            gymnasium: whether it makes environments of Gymnasium, None if that is not known yet.
+        """
+        accepts = [
+            name
+            for name in sorted(self.accepts)
+            if gymnasium is not False or _first(name) in self._arguments
+        ]
+        refused = [name for name in settings if not is_within(name, accepts)]
+        if refused:
+            listed = [
+                f"{name} (required)" if self._required.get(name) else name for name in accepts
+            ]
+            raise Refusal(
+                Code.INVALID_ARGUMENT,
+                f"{_settings(refused)} not accepted; accepted: {', '.join(listed) or 'none'}; "
+                "who runs the server lists more with accepts= or --accept",
+            )
 
     def check_required(self, settings: Settings) -> None:
         """Refuse settings that leave out what has no default."""
-        given = {name.partition(".")[0] for name in settings}
-        missing = [name for name, required in self.accepted.items() if required]
+        given = set(map(_first, settings))
+        missing = [name for name, required in self._required.items() if required]
         missing = [name for name in missing if name not in given]
         if missing:
             raise Refusal(
@@ -91,7 +130,7 @@ class Maker:
         for name, value in settings.items():
             # A NumPy scalar as Python's number or text: what arguments usually are.
             plain = value.item() if isinstance(value, np.generic) else value
-            (made_with if self.takes(name) else others)[name] = plain
+            (made_with if _first(name) in self._arguments else others)[name] = plain
         nested = _nest(others)
         options = nested.get("options")
         if options is not None and not isinstance(options, dict):
@@ -109,6 +148,10 @@ class Maker:
             raise Refusal(Code.INVALID_ARGUMENT, str(error)) from error
 
 
+def _first(name: str) -> str:
+    return name.partition(".")[0]
+
+
 def _settings(names: list[str]) -> str:
     listed = ", ".join(repr(name)[:80] for name in names[:10])
     return f"setting{'' if len(names) == 1 else 's'} {listed}"
@@ -117,7 +160,7 @@ def _settings(names: list[str]) -> str:
 def _nest(settings: Settings) -> dict[str, Any]:
     try:
         return unflatten(settings)
-    except EncodeError as error:
+    except (EncodeError, LimitExceeded) as error:
         raise Refusal(Code.INVALID_ARGUMENT, f"the settings cannot be nested: {error}") from None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal
 
 from rlwire.adapters.dm_env_rpc.client import METHOD
@@ -51,10 +51,10 @@ class DmEnvRpcServer(BackgroundServer):
 
     Args:
         worlds: what makes a world from the settings of ``create_world``: a class of worlds, or any
-            callable; see `World`. Or the one `World`, which all join by the name ``""``. Or a
-            class of environments, or an environment, of dm_env or
-            Gymnasium, which `EnvironmentWorlds` makes worlds of; for its options, or a function
-            that makes environments, give it an `EnvironmentWorlds`.
+            callable, which looks at all settings itself; see `World`. Or the one `World`, which all
+            join by the name ``""``. Or a class of environments, or an environment, of dm_env or
+            Gymnasium, which `EnvironmentWorlds` makes worlds of without any settings; for its
+            options, or a function that makes environments, give it an `EnvironmentWorlds`.
         address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
             0 the system chooses one.
         workers: ``"threads"``, a thread for each connection; ``"asyncio"``, all on one event loop,
@@ -78,6 +78,10 @@ class DmEnvRpcServer(BackgroundServer):
         engine: how gRPC is waited for, see `rlwire.transports.grpc_client.connect`.
         options: channel arguments as gRPC names them.
         loop_factory: makes the event loop of ``workers="asyncio"``.
+
+    Attributes:
+        accepts: the settings that clients may give, as the attribute of `worlds` says; None if that
+            has no such attribute, and takes or refuses them itself.
 
     Raises:
         MissingExtra: grpcio is not installed.
@@ -118,6 +122,9 @@ class DmEnvRpcServer(BackgroundServer):
         self._workers = workers
         one = is_world(worlds) and not isinstance(worlds, type)
         self._world: World | None = worlds if one else None
+        if is_environment(worlds):
+            worlds = EnvironmentWorlds(worlds)
+        self.accepts: frozenset[str] | None = getattr(worlds, "accepts", None)
         self._make_world = None if one else _factory(worlds)
         self._world_options: dict[str, Any] = {
             "allow_default": allow_default,
@@ -162,7 +169,9 @@ class DmEnvRpcServer(BackgroundServer):
         return _Threads(GrpcServer(*self._served(), engine=self._engine, **self._transport_options))
 
     def _details(self) -> str:
-        return f"workers: {self._workers}"
+        if self.accepts is None:
+            return f"workers: {self._workers}"
+        return f"workers: {self._workers}, clients may set: {', '.join(sorted(self.accepts))}"
 
     def _after_stop(self) -> None:
         worlds, self._worlds = self._worlds, self._new_worlds()
@@ -193,7 +202,7 @@ def serve_environment(
     agents: int = 1,
     names: Names | None = None,
     default_actions: Mapping[str, Any] | None = None,
-    accepts: Iterable[str] | None = None,
+    accepts: Collection[str] = (),
     **options: Any,
 ) -> DmEnvRpcServer:
     """Serve an environment of dm_env or Gymnasium; return the running server.
@@ -204,13 +213,14 @@ def serve_environment(
             server.wait()
 
     Args:
-        environment: a class or function that makes one, which takes the settings of clients as
-            keyword arguments; or an environment, for one agent at a time.
+        environment: a class or function that makes one; or an environment, for one agent at a
+            time.
         address: as in `DmEnvRpcServer`.
         agents: as in `EnvironmentWorld`, and the next three.
         names: what observations, actions, reward and discount are called.
         default_actions: what is done when a step leaves an action out.
-        accepts: the settings that clients may give.
+        accepts: the settings of clients that become keyword arguments of the class or function; by
+            default none.
         options: `DmEnvRpcServer`'s. Worlds that their creators have left are destroyed, unless
             `keep_abandoned` is given.
 
@@ -225,8 +235,6 @@ def serve_environment(
 
 
 def _factory(worlds: Any) -> WorldFactory:
-    if is_environment(worlds):
-        return EnvironmentWorlds(worlds)
     if not callable(worlds):
         raise TypeError(
             f"expected what makes worlds, or an environment, not a {type(worlds).__name__}"

@@ -393,7 +393,7 @@ def simulations_of(
         ValueError, ImportError, AttributeError: there is nothing of that name.
     """
     if isinstance(environment, str):
-        environment, _ = load_environment(environment)
+        environment = load_environment(environment)
     if is_environment(environment):
         if settings:
             raise ValueError("settings are for what makes environments; this one is made")

@@ -322,7 +322,7 @@ def _number(reward: float | str) -> float:
 
 def _spaces_of(like: Any, agent: str | None) -> tuple[Any, Any]:
     if isinstance(like, str):
-        make, _ = load_environment(like if ":" in like else f"gym:{like}")
+        make = load_environment(like if ":" in like else f"gym:{like}")
         made = make() if callable(make) else make
         try:
             return _spaces_of(made, agent)

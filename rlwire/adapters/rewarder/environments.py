@@ -212,7 +212,7 @@ def _environment(given: Any) -> tuple[Any, bool]:
     """Return an environment, and whether it was made here."""
     mine = False
     if isinstance(given, str):
-        given, _ = load_environment(given)
+        given = load_environment(given)
     if (callable(given) and not hasattr(given, "step")) or isinstance(given, type):
         given, mine = given(), True
     if not all(hasattr(given, name) for name in ("reset", "step", "action_space")):

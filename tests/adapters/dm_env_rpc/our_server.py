@@ -18,7 +18,10 @@ if __name__ == "__main__":
     properties = Properties()
     properties.add("nap", read=lambda: time.sleep(60))
     with DmEnvRpcServer(
-        EnvironmentWorlds(Voyage), "127.0.0.1:0", workers=workers, properties=properties
+        EnvironmentWorlds(Voyage, accepts=["first"]),
+        "127.0.0.1:0",
+        workers=workers,
+        properties=properties,
     ) as server:
         sys.stdout.write(f"{server.address.port}\n")
         sys.stdout.flush()

@@ -465,7 +465,9 @@ def test_leaving_is_answered(slow) -> None:
 
 def test_worlds_shared_by_clients(voyage) -> None:
     with (
-        DmEnvRpcServer(EnvironmentWorlds(voyage.Voyage, agents=2), "127.0.0.1:0") as server,
+        DmEnvRpcServer(
+            EnvironmentWorlds(voyage.Voyage, agents=2, accepts=["first"]), "127.0.0.1:0"
+        ) as server,
         Client(server.address) as one,
         Client(server.address) as two,
     ):

@@ -211,7 +211,7 @@ def test_reconnecting(voyage, caplog) -> None:
     caplog.set_level(logging.INFO, "rlwire.adapters.dm_env_rpc.client_asyncio")
 
     async def main() -> None:
-        worlds = EnvironmentWorlds(voyage.Voyage)
+        worlds = EnvironmentWorlds(voyage.Voyage, accepts=["first"])
         with DmEnvRpcServer(worlds, "127.0.0.1:0") as server:
             client = AsyncClient(server.address)
             await client.connect()

@@ -160,7 +160,9 @@ def test_nested_rewards() -> None:
 
 
 def test_closing_takes_back_what_connect_did(voyage) -> None:
-    with serve_environment(voyage.Voyage, "127.0.0.1:0", keep_abandoned=True) as server:
+    with serve_environment(
+        voyage.Voyage, "127.0.0.1:0", accepts=["first"], keep_abandoned=True
+    ) as server:
         remote = RemoteEnvironment.connect(server.address, {"first": 4})
         assert len(server.worlds) == 1
         remote.close()
@@ -170,9 +172,9 @@ def test_closing_takes_back_what_connect_did(voyage) -> None:
         for method, *arguments in ((remote.reset,), (remote.step, {})):
             with pytest.raises(RuntimeError, match="closed"):
                 method(*arguments)
-        with pytest.raises(StatusError, match="unknown setting 'depth'"):
+        with pytest.raises(StatusError, match="setting 'depth' not accepted"):
             RemoteEnvironment.connect(server.address, {"depth": 4})
-        with pytest.raises(StatusError, match="unknown setting 'depth'"):
+        with pytest.raises(StatusError, match="setting 'depth' not accepted"):
             RemoteEnvironment.connect(server.address, {}, {"depth": 4})
         with pytest.raises(ValueError, match="not created"):
             RemoteEnvironment.connect(server.address, {"first": 4}, world_name="x")
@@ -196,7 +198,7 @@ def test_closing_when_nobody_listens_or_the_world_is_needed(voyage, caplog) -> N
 
 def test_a_client_of_ones_own(voyage) -> None:
     with (
-        serve_environment(voyage.Voyage, "127.0.0.1:0") as server,
+        serve_environment(voyage.Voyage, "127.0.0.1:0", accepts=["first"]) as server,
         Client(server.address) as client,
     ):
         with pytest.raises(ValueError, match="has joined no world"):
@@ -214,7 +216,7 @@ def test_a_client_of_ones_own(voyage) -> None:
 
 
 def test_reconnecting(voyage, caplog) -> None:
-    with serve_environment(voyage.Voyage, "127.0.0.1:0") as server:
+    with serve_environment(voyage.Voyage, "127.0.0.1:0", accepts=["first"]) as server:
         remote = RemoteEnvironment.connect(server.address, {"first": 2})
         remote.reset()
         remote.client.cancel()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import dm_env
 import gymnasium
 import numpy as np
@@ -287,7 +289,7 @@ def test_text_that_the_action_space_does_not_contain() -> None:
 
 def test_settings_become_arguments() -> None:
     given = {"length": np.int32(2), "kind": np.str_("steep"), "task.a.b": np.float32([1, 2])}
-    world = EnvironmentWorld(Walk, given)
+    world = EnvironmentWorld(Walk, given, accepts=["length", "kind", "task"])
     (walk,) = Walk.made
     assert (walk.length, type(walk.length), walk.kind, type(walk.kind)) == (2, int, "steep", str)
     assert walk.task is not None
@@ -299,14 +301,17 @@ def test_settings_become_arguments() -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"depth": 1}, "unknown setting 'depth'; accepted: length, kind, task, seed, options"),
-        ({"depth": 1, "x": 2}, "unknown settings 'depth', 'x'; accepted: "),
-        ({"seed": 1}, "unknown setting 'seed'; accepted: length, kind, task"),
+        ({"depth": 1}, "setting 'depth' not accepted; accepted: length, seed, task; who runs"),
+        ({"kind": 1, "x": 2}, "settings 'kind', 'x' not accepted; accepted: "),
+        ({"lengths": 1}, "setting 'lengths' not accepted"),
+        ({"options.a": 1}, "setting 'options.a' not accepted"),
+        ({"seed": 1}, "setting 'seed' not accepted; accepted: length, task; "),
+        ({"task" + 100 * ".a": 1}, "101 is over the limit depth=64"),
         ({"task": 1, "task.a": 2}, "cannot be nested"),
     ],
 )
 def test_settings_that_are_refused(given, text) -> None:
-    code, told = code_of(EnvironmentWorld, Walk, given)
+    code, told = code_of(lambda: EnvironmentWorld(Walk, given, accepts=["length", "task"]))
     assert code == Code.INVALID_ARGUMENT
     assert told.startswith(text) or text in told
     assert all(walk.closed for walk in Walk.made)
@@ -316,30 +321,54 @@ def test_required_settings() -> None:
     def make(size, *, colour="red", place):
         return Walk(size)
 
-    code, text = code_of(EnvironmentWorld, make, {"colour": np.str_("blue")})
+    worlds = EnvironmentWorlds(make, accepts=["size", "colour", "place"])
+    code, text = code_of(worlds, {"colour": np.str_("blue")})
     assert code == Code.INVALID_ARGUMENT
     assert text == "settings 'size', 'place' must be given when a world is created"
-    assert "size (required), colour, place (required)" in code_of(
-        EnvironmentWorld, make, {"shape": np.int32(1)}
-    )[1]  # fmt: skip
-    EnvironmentWorld(make, {"size": np.int32(1), "place": np.int32(1)})
+    told = code_of(worlds, {"shape": np.int32(1)})[1]
+    assert "accepted: colour, place (required), seed, size (required); " in told
+    worlds({"size": np.int32(1), "place": np.int32(1)})
 
 
 def test_a_factory_that_takes_anything() -> None:
     def make(**settings):
         return Walk(**settings)
 
-    EnvironmentWorld(make, {"length": np.int32(2)})
-    code, text = code_of(EnvironmentWorld, make, {"depth": np.int32(2)})
+    worlds = EnvironmentWorlds(make, accepts=["length", "depth"])
+    worlds({"length": np.int32(2)})
+    code, text = code_of(worlds, {"depth": np.int32(2)})
     assert code == Code.INVALID_ARGUMENT
     assert "unexpected keyword argument 'depth'" in text
-    code, text = code_of(lambda: EnvironmentWorld(make, {"kind": 1}, accepts=["length"]))
-    assert text.startswith("unknown setting 'kind'; accepted: length")
+    assert "setting 'kind' not accepted; accepted: depth, length" in code_of(worlds, {"kind": 1})[1]
+
+
+def test_what_is_accepted_must_make_sense() -> None:
+    def make(size, colour="red"):
+        return Walk(size)
+
+    assert EnvironmentWorlds(make, accepts=["size"]).accepts == {"size", "seed"}
+    EnvironmentWorlds(functools.partial(make, size=3))({})
+    with pytest.raises(TypeError, match="make needs 'size', which clients may not give"):
+        EnvironmentWorlds(make)
+    with pytest.raises(ValueError, match="make has no argument 'sizes'; it has size, colour"):
+        EnvironmentWorlds(make, accepts=["sizes"])
+    with pytest.raises(TypeError, match=r"such as \['size'\]"):
+        EnvironmentWorlds(make, accepts="size")
+    assert Walk.made[1:] == []
+
+
+def test_part_of_an_argument() -> None:
+    accepts = ["task.size"]
+    EnvironmentWorld(Walk, {"task.size.x": 1, "task.size.y": 2}, accepts=accepts)
+    for name in ("task", "task.path", "task.sizes", "task."):
+        assert "not accepted; accepted: seed, task.size; " in code_of(
+            lambda name=name: EnvironmentWorld(Walk, {name: 1}, accepts=accepts)
+        )[1]  # fmt: skip
 
 
 def test_what_the_factory_raises_comes_through() -> None:
     with pytest.raises(ValueError, match="length must be positive"):
-        EnvironmentWorld(Walk, {"length": np.int32(0)})
+        EnvironmentWorld(Walk, {"length": np.int32(0)}, accepts=["length"])
 
     def broken():
         raise TypeError("inside")
@@ -349,16 +378,16 @@ def test_what_the_factory_raises_comes_through() -> None:
 
 
 def test_join_settings_make_another_environment() -> None:
-    world = EnvironmentWorld(Walk, {"length": np.int32(2)})
+    world = EnvironmentWorld(Walk, {"length": np.int32(2)}, accepts=["length"])
     agent = world.join({"length": np.int32(4)})
     assert [walk.length for walk in Walk.made] == [2, 4]
     assert Walk.made[0].closed
     assert agent.specs.observations[1].max == 4
-    assert "unknown" in code_of(world.join, {"depth": 1})[1]
+    assert "'depth' not accepted" in code_of(world.join, {"depth": 1})[1]
 
 
 def test_reset_settings() -> None:
-    world = EnvironmentWorld(Walk, {"kind": np.str_("steep")})
+    world = EnvironmentWorld(Walk, {"kind": np.str_("steep")}, accepts=["length", "kind"])
     agent = world.join({})
     agent.begin()
     before = agent.specs
@@ -372,7 +401,7 @@ def test_reset_settings() -> None:
     assert agent.specs.observations[1].max == 5
     agent.reset({"length": np.int32(5)})
     assert len(Walk.made) == 2
-    assert "unknown" in code_of(agent.reset, {"depth": 1})[1]
+    assert "'depth' not accepted" in code_of(agent.reset, {"depth": 1})[1]
     with pytest.raises(ValueError, match="positive"):
         agent.reset({"length": np.int32(0)})
     assert check(agent, agent.begin())[1]["place"] == [0]  # the old one is still there
@@ -386,7 +415,8 @@ def test_seeds_and_options() -> None:
         made.append(Dice(most))
         return made[-1]
 
-    world = EnvironmentWorld(make, {"seed": np.int64(1), "options.a": np.int32(5)})
+    given = {"seed": np.int64(1), "options.a": np.int32(5)}
+    world = EnvironmentWorld(make, given, accepts=["most", "options"])
     agent = world.join({})
     agent.begin()
     agent.begin()
@@ -403,7 +433,10 @@ def test_seeds_and_options() -> None:
     for wrong in (np.int64(-1), np.float32(1), np.str_("x"), np.int64([1]), np.bool_(True)):
         assert "seed must be an integer" in code_of(other.reset, {"seed": wrong})[1]
     assert "options.NAME" in code_of(other.reset, {"options": np.int32(1)})[1]
-    assert "'depth'; accepted: most, seed, options" in code_of(other.reset, {"depth": 1})[1]
+    assert (
+        "'depth' not accepted; accepted: most, options, seed"
+        in code_of(other.reset, {"depth": 1})[1]
+    )
 
 
 def test_a_seed_that_the_factory_takes() -> None:
@@ -413,23 +446,24 @@ def test_a_seed_that_the_factory_takes() -> None:
         seeds.append(seed)
         return Dice()
 
-    world = EnvironmentWorld(make, {"seed": np.int64(1)})
-    agent = world.join({})
-    agent.begin()
-    agent.reset({"seed": np.int64(2)})
-    agent.begin()
-    assert seeds == [1, 2]
+    for accepts, expected in ((["seed"], [1, 2]), ([], [0])):  # unlisted, it is the reset's
+        seeds.clear()
+        agent = EnvironmentWorld(make, {"seed": np.int64(1)}, accepts=accepts).join({})
+        agent.begin()
+        agent.reset({"seed": np.int64(2)})
+        agent.begin()
+        assert seeds == expected
 
 
 def test_resetting_the_world() -> None:
-    world = EnvironmentWorld(Walk, agents=2)
+    world = EnvironmentWorld(Walk, agents=2, accepts=["length", "kind"])
     one, two = world.join({}), world.join({"kind": np.str_("steep")})
     world.reset({"length": np.int32(7), "kind": np.str_("flat")})
     one.reset({})
     two.reset({})
     assert [(walk.length, walk.kind) for walk in Walk.made[2:]] == [(7, "flat"), (7, "steep")]
     assert one.specs.observations[1].max == 7
-    assert "unknown" in code_of(world.reset, {"depth": 1})[1]
+    assert "'depth' not accepted" in code_of(world.reset, {"depth": 1})[1]
 
 
 def test_resetting_the_world_with_a_seed() -> None:
@@ -523,14 +557,14 @@ def test_an_instance_is_lent_and_not_closed() -> None:
 
 def test_an_instance_takes_no_settings_of_a_factory() -> None:
     worlds = EnvironmentWorlds(Walk())
-    assert "unknown setting 'length'" in code_of(worlds, {"length": np.int32(1)})[1]
+    assert "setting 'length' not accepted" in code_of(worlds, {"length": np.int32(1)})[1]
     worlds({})  # the refused one holds nothing
     dice = EnvironmentWorld(Dice(), {"seed": np.int64(4)})
     dice.join({}).begin()
 
 
 def test_worlds_pass_their_options_on() -> None:
-    worlds = EnvironmentWorlds(Walk, agents=2, names=Names(discount=None))
+    worlds = EnvironmentWorlds(Walk, agents=2, names=Names(discount=None), accepts=["length"])
     world = worlds({"length": np.int32(1)})
     assert [spec.name for spec in world.join({}).specs.observations.values()] == ["place", "reward"]
     world.join({})

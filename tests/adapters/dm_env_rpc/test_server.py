@@ -396,7 +396,9 @@ def test_gymnasium(workers) -> None:
 
     local = make(max_episode_steps=20)
     with (
-        serve_environment(make, "127.0.0.1:0", workers=workers) as server,
+        serve_environment(
+            make, "127.0.0.1:0", workers=workers, accepts=["max_episode_steps"]
+        ) as server,
         Client(server.address) as client,
     ):
         client.join_world(client.create_world({"max_episode_steps": 20}), {"seed": 5})
@@ -412,6 +414,48 @@ def test_gymnasium(workers) -> None:
         assert result.observations["discount"] == 1.0
         with pytest.raises(StatusError, match="colour"):
             client.reset({"colour": "red"})
+
+
+def test_what_a_client_may_choose(workers, tmp_path) -> None:
+    """Nothing that is not listed gets as far as the environment's class."""
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    opened = []
+
+    class Configured(Turn):
+        def __init__(self, config: str = "", level: int = 0) -> None:
+            if config:
+                with open(config) as file:
+                    opened.append(file.read())
+            self.level = level
+
+    settings = {"config": str(secret)}
+    refused = "setting 'config' not accepted; accepted: level"
+    with (
+        serve_environment(Configured, "127.0.0.1:0", workers=workers, accepts=["level"]) as server,
+        Client(server.address) as client,
+    ):
+        assert server.accepts == {"level", "seed"}
+        with pytest.raises(StatusError, match=refused):
+            client.create_world(settings)
+        with pytest.raises(StatusError, match=refused):
+            client.create_world({"level": 1} | settings)
+        name = client.create_world({"level": 1})
+        with pytest.raises(StatusError, match=refused):
+            client.join_world(name, settings)
+        client.join_world(name, {"level": 2})
+        for call in (client.reset, lambda given: client.reset_world(name, given)):
+            with pytest.raises(StatusError, match=refused):
+                call(settings)
+        client.step()
+    for served in (Configured, Configured()):
+        with (
+            DmEnvRpcServer(served, "127.0.0.1:0", workers=workers) as server,
+            Client(server.address) as client,
+            pytest.raises(StatusError, match="'config', 'level' not accepted; accepted: seed; "),
+        ):
+            client.create_world(settings | {"level": 1})
+    assert opened == []
 
 
 def test_what_cannot_be_served() -> None:
