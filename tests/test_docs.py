@@ -95,6 +95,7 @@ def test_options_exist(tmp_path: Path) -> None:
             ("bench",),
             ("serve", "rlx"),
             ("serve", "rlx-proxy"),
+            ("serve", "dm_env_rpc"),
             ("serve", "perlert"),
             ("serve", "rewarder"),
             ("serve", "openpi"),
