@@ -160,11 +160,10 @@ cdef int _put_body(JsonWriter *j, Message m, Kind kind) except -1:
         if (<EnvDescribe> m).fps is not None:
             _value(j, RLW_FPS, (<EnvDescribe> m).fps, &body)
     elif kind == KIND_ENV_RESET:
+        # All three, null where there is none: the original's servers read them without asking.
         _value(j, RLW_ENV_ID, (<EnvReset> m).env_id, &body)
-        if (<EnvReset> m).seed is not None:
-            _value(j, RLW_SEED, (<EnvReset> m).seed, &body)
-        if (<EnvReset> m).fps is not None:
-            _value(j, RLW_FPS, (<EnvReset> m).fps, &body)
+        _value(j, RLW_SEED, (<EnvReset> m).seed, &body)
+        _value(j, RLW_FPS, (<EnvReset> m).fps, &body)
     elif kind == KIND_REPLY_ERROR:
         _value(j, RLW_MESSAGE, (<ReplyError> m).message, &body)
     elif kind == KIND_CONNECTION_CLOSE:

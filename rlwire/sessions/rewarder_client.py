@@ -120,6 +120,7 @@ class ClientSession:
         "_attach",
         "_clock",
         "_delays",
+        "_described",
         "_episodes",
         "_events",
         "_heard",
@@ -182,6 +183,7 @@ class ClientSession:
         self._newest: tuple[EpisodeKey, str] | None = None
         self._known: tuple[EpisodeKey, str] | None = None  # the last one that `_named` read
         self._told: str | None = None  # the episode of the last `Began`
+        self._described: EpisodeKey | None = None  # the episode of what follows
         self.env_id: str | None = None
         self.env_state: str | None = None
         self.fps: float | None = None
@@ -306,6 +308,15 @@ class ClientSession:
         self._last_id = number
         return [data]
 
+    def give_up(self, number: int) -> None:
+        """Wait no more for the reply to a request; one that still comes is counted and dropped.
+
+        Args:
+            number: the request's message id, as `last_id` told it.
+        """
+        if self._requests.forgo(number) and number == self._reset:
+            self._fail_reset()
+
     def outgoing(self) -> list[list[Buffer]]:
         """Return the messages that the session sends by itself, pings, and forget them."""
         if self._opening:
@@ -402,16 +413,18 @@ class ClientSession:
             self.stale += 1
             return []
         self.env_id, self.env_state, self.fps = told.env_id, told.env_state, told.fps
+        self._described = key
         episodes = self._episodes
         if self._attach and self._phase is Phase.IDLE:
             self._follow("attach")
             episodes.open(key, episode_id)
         elif episodes.newer(key):
-            if self._phase is Phase.PLAYING:
-                episodes.place(key, episode_id)
-            else:
+            if self._phase is not Phase.PLAYING:
                 episodes.open(key, episode_id)
             self._follow("newer")
+        episode = episodes.place(key, episode_id)
+        if episode is not None:
+            episode.describe(told.env_state)
         return self._with_began(told)
 
     def _on_reward(self, told: EnvReward) -> list[Event]:
@@ -460,6 +473,9 @@ class ClientSession:
             self._reset = None
             self._follow("reply")
             self._episodes.open(key, episode_id)
+            episode = self._episodes.place(key, episode_id)
+            if episode is not None and key == self._described:
+                episode.describe(self.env_state)
         return self._with_began(Answered(request.number, "reset", seconds))
 
     def _on_pong(self, told: ReplyControlPing) -> list[Event]:
@@ -551,13 +567,20 @@ class ClientSession:
 
     # -- what the agent takes --------------------------------------------------------------------
 
+    def _date(self) -> float | None:
+        """Return the server's time; None if that is not known."""
+        return None if self._shift is None else self._wall() + self._shift
+
     def take(self) -> Step:
         """Return what the server has pushed since the last call, of one episode.
 
         Also after the end of the connection, for what came before it.
         """
-        date = None if self._shift is None else self._wall() + self._shift
-        return self._episodes.take(date, self.env_state)
+        return self._episodes.take(self._date())
+
+    def peek(self) -> Step:
+        """Return what `take` would give, and leave it there."""
+        return self._episodes.peek(self._date())
 
     def statistics(self) -> dict[str, int]:
         """Return the counters by name."""

@@ -29,15 +29,17 @@ class Push:
         limits: maxima for what is written.
 
     Attributes:
+        episode_id: that it is of.
         size: its bytes, with a message id of one digit.
 
     Raises:
         EncodeError, LimitExceeded: it cannot be written.
     """
 
-    __slots__ = ("_head", "_tail", "size")
+    __slots__ = ("_head", "_tail", "episode_id", "size")
 
     def __init__(self, message: Message, sent_at: float, limits: Limits = DEFAULT) -> None:
+        self.episode_id = message.episode_id
         data = encode(message, sent_at=sent_at, message_id=0, limits=limits)
         self.size = size = len(data)
         if size - 1 + _LONGEST > limits.message:

@@ -72,6 +72,13 @@ class Requests:
             self._forget(request, given_up=True)
         return over
 
+    def forgo(self, number: int) -> bool:
+        """Wait for this one no more; returns whether it waited."""
+        request = self._waiting.get(number)
+        if request is not None:
+            self._forget(request, given_up=True)
+        return request is not None
+
     def clear(self) -> None:
         """Wait for none."""
         self._waiting.clear()

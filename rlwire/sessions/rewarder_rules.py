@@ -73,7 +73,7 @@ SERVER_HEARS: Final[dict[tuple[Who, type], str]] = {
     (Who.ACTIVE, AgentAction): "act",
     (Who.ACTIVE, EnvReset): "reset",
     (Who.OBSERVER, AgentAction): "only_watches",
-    (Who.OBSERVER, EnvReset): "only_watches",
+    (Who.OBSERVER, EnvReset): "join",
     # As in the original: a client that connects and then times out shall not block the others, so
     # the first to speak is the active one, whatever it says.
     **{(Who.NEWCOMER, kind): "claim" for kind in (*FROM_CLIENT, *FROM_SERVER, UnknownMessage)},
@@ -83,10 +83,11 @@ SERVER_HEARS: Final[dict[tuple[Who, type], str]] = {
 }
 """What a server does with a message.
 
-``act`` and ``reset`` become events; ``pong`` is answered at once; ``only_watches``, ``unknown``
-and ``wrong_way`` are answered with ``v0.reply.error``, and the connection goes on; after a
-``claim`` the client is the active one, and the message is looked up again, or there is one
-already, and the newcomer gets ``v0.connection.close``.
+``act`` and ``reset`` become events; ``pong`` is answered at once, and so is ``join``, with the
+episode that goes on; ``only_watches``, ``unknown`` and ``wrong_way`` are answered with
+``v0.reply.error``, and the connection goes on; after a ``claim`` the client is the active one, and
+the message is looked up again, or there is one already, and the newcomer gets
+``v0.connection.close``.
 """
 
 SERVER_SAYS: Final[dict[type, str]] = {

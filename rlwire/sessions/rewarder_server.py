@@ -16,9 +16,15 @@ What the document leaves open is done as the original does:
 - A new episode's id is one higher than the server's and than the one in the client's reset, so
   that a server that was started anew is not taken for being behind.
 
-And otherwise than the original: an observer's reset is answered with ``v0.reply.error``, where the
-original obeys; so are methods that are not known, which it ignores; and a password that is wrong is
-not repeated to who sent it.
+And otherwise than the original:
+
+- An observer's reset is answered with the episode that goes on, and begins none. The original's
+  observers always send one, and fail if it is refused; its server obeys, and so ends the agent's
+  episode.
+- A push of an older episode than the client was told of is not sent, and counted: the original's
+  client ends the current episode on it.
+- Methods that are not known are answered with ``v0.reply.error``, where it ignores them.
+- A password that is wrong is not repeated to who sent it.
 """
 
 from __future__ import annotations
@@ -49,6 +55,7 @@ from rlwire.sessions.rewarder_push import Push
 from rlwire.sessions.rewarder_rules import (
     SERVER_HEARS,
     SERVER_SAYS,
+    EpisodeKey,
     ServerSettings,
     Who,
     episode_key,
@@ -89,6 +96,9 @@ class Runtime:
             second number.
         settings: times and bounds of the connections.
         limits: maxima for what is read and written.
+
+    Attributes:
+        stale: messages that were not sent, since their client was told of a newer episode before.
     """
 
     def __init__(
@@ -112,7 +122,8 @@ class Runtime:
         self._lock = threading.Lock()
         self._active: ServerSession | None = None
         self._idle_since = clock()
-        _check_own_episode(episode_id)
+        self.stale = 0
+        _own_key(episode_id)
         _check_fps(fps)
         self._status = EnvDescribe(env_id, env_state, fps, episode_id=episode_id)
 
@@ -198,7 +209,7 @@ class Runtime:
         if episode_id is None:
             event = event.with_headers(episode_id=self._status.episode_id)
         elif episode_id != self._status.episode_id:
-            _check_own_episode(episode_id)
+            _own_key(episode_id)
         return Push(event, self.wall(), self.limits)
 
     def connect(
@@ -229,6 +240,10 @@ class Runtime:
         """Return the seconds since there was an active client, 0 while there is one."""
         with self._lock:
             return 0.0 if self._active is not None else max(0.0, now - self._idle_since)
+
+    def _count_stale(self) -> None:
+        with self._lock:
+            self.stale += 1
 
     def _claim(self, session: ServerSession) -> bool:
         with self._lock:
@@ -266,14 +281,15 @@ class ServerSession:
         "_broken",
         "_clock",
         "_closing",
+        "_episode",
         "_heard",
         "_heard_at",
         "_last_id",
         "_limits",
+        "_newest",
         "_opening",
         "_out",
         "_pending",
-        "_pushed",
         "_refusal",
         "_rules",
         "_silence",
@@ -300,7 +316,8 @@ class ServerSession:
         self._heard = -1
         self._heard_at = self._clock()
         self._pending: dict[int | str, _Pending] = {}
-        self._pushed: str | None = None  # an episode id that is one
+        self._newest: EpisodeKey = ()  # of the episodes that the client was told of
+        self._episode: str | None = None  # its id
         self.refused = 0
 
     @property
@@ -334,13 +351,15 @@ class ServerSession:
         ``episode_id`` gets the one that goes on. After `ConnectionClose` nothing more can be sent.
 
         Raises:
-            LocalProtocolError: it is not a server's, the connection is over, or it answers no
-                request. Nothing was sent.
+            LocalProtocolError: it is not a server's, the connection is over, it answers no request,
+                or it is a push of an older episode than the client was told of. Nothing was sent.
             EncodeError, LimitExceeded: it cannot be written; nothing was sent.
         """
         if isinstance(event, Push):
             if self._opening or self._broken or self._closing is not None:
                 self._check_open()
+            if event.episode_id != self._episode:
+                self._check_episode(event.episode_id)
             self._last_id = number = self._last_id + 1
             return event.numbered(number)
         rule = SERVER_SAYS.get(type(event))
@@ -349,12 +368,10 @@ class ServerSession:
             raise LocalProtocolError(f"a server's user cannot send {called}")
         self._check_open()
         if rule == "push":
-            if event.episode_id is None:
-                if not isinstance(event, UnknownMessage):
-                    event = event.with_headers(episode_id=self.runtime.episode_id)
-            elif event.episode_id != self._pushed:
-                _check_own_episode(event.episode_id)
-                self._pushed = event.episode_id
+            if event.episode_id is None and not isinstance(event, UnknownMessage):
+                event = event.with_headers(episode_id=self.runtime.episode_id)
+            if event.episode_id != self._episode:
+                self._check_episode(event.episode_id)
             return self._write(event)
         if rule == "answer":
             return self._answer(event)
@@ -363,6 +380,30 @@ class ServerSession:
         assert isinstance(event, ConnectionClose)
         self._end(event.message)
         return buffers
+
+    def _tell_of(self, episode_id: str) -> bool:
+        """Take note of an episode; returns whether the client was told of no newer one before.
+
+        Raises:
+            LocalProtocolError: it is no episode id.
+        """
+        key = _own_key(episode_id)
+        if key < self._newest:
+            return False
+        self._newest, self._episode = key, episode_id
+        return True
+
+    def _check_episode(self, episode_id: str | None) -> None:
+        """Look at the episode of a push.
+
+        Raises:
+            LocalProtocolError: it is no episode id, or the client was told of a newer one.
+        """
+        if episode_id is not None and not self._tell_of(episode_id):
+            self.runtime._count_stale()
+            raise LocalProtocolError(
+                f"episode {episode_id} is over: the client was told of {self._episode}"
+            )
 
     def _check_open(self) -> None:
         if self._opening:
@@ -390,10 +431,10 @@ class ServerSession:
                 f"{reply.parent_message_id!r}"
             )
         if isinstance(reply, ReplyEnvReset):
-            if reply.episode_id is None:
-                headers["episode_id"] = self.runtime.episode_id
-            else:
-                _check_own_episode(reply.episode_id)
+            episode_id = reply.episode_id
+            if episode_id is None:
+                headers["episode_id"] = episode_id = self.runtime.episode_id
+            self._tell_of(episode_id)
         buffers = self._write(reply.with_headers(**headers) if headers else reply)
         if request is not None:
             assert parent is not None
@@ -417,7 +458,10 @@ class ServerSession:
             if self._refusal is not None:
                 self._close(self._refusal)
             else:
-                self._out.append(self._write(self.runtime.status))
+                status = self.runtime.status
+                assert status.episode_id is not None
+                self._tell_of(status.episode_id)
+                self._out.append(self._write(status))
         out, self._out = self._out, []
         return out
 
@@ -481,6 +525,10 @@ class ServerSession:
         if rule == "pong":
             self._on_ping(told)
             return []
+        if rule == "join":
+            assert isinstance(told, EnvReset)
+            self._on_join(told)
+            return []
         self._refuse_message(told, _REFUSALS[rule])
         return []
 
@@ -506,6 +554,21 @@ class ServerSession:
         assert number is not None
         self._pending[number] = _Pending(told, self._clock())
         return [told]
+
+    def _on_join(self, told: EnvReset) -> None:
+        began = self._clock()
+        wrong = _wrong_with(told)
+        if wrong is not None:
+            self._refuse_message(told, wrong)
+            return
+        episode_id = self.runtime.episode_id
+        self._tell_of(episode_id)
+        reply = ReplyEnvReset(
+            episode_id=episode_id,
+            parent_message_id=told.message_id,
+            parent_runtime=max(0.0, self._clock() - began),
+        )
+        self._out.append(self._write(reply))
 
     def _on_ping(self, told: Message) -> None:
         began = self._clock()
@@ -580,8 +643,8 @@ def _check_fps(fps: Number) -> None:
         raise ValueError(f"fps must be a number over 0, not {fps!r}")
 
 
-def _check_own_episode(episode_id: str) -> None:
+def _own_key(episode_id: str) -> EpisodeKey:
     try:
-        episode_key(episode_id, "a message")
+        return episode_key(episode_id, "a message")
     except RemoteProtocolError as error:
         raise LocalProtocolError(str(error)) from None

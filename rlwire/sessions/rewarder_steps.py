@@ -33,10 +33,13 @@ class Step:
         lag: seconds since the server sent the newest of all this, by the clocks' estimated offset;
             None if nothing came or no offset is known.
         episode_id: None while no episode is open, as after a reset was asked for.
-        env_state: what the server last said of the environment, such as "running".
+        env_state: what the server last said of the environment in this episode, such as "running";
+            None before.
         cut: whether it is done because a newer episode began, and no reward said so.
         observations: how many came.
         dropped: texts and infos that were too many to keep.
+        state_changed: whether `env_state` is another one than before, in the same episode. That
+            alone makes a step, too.
     """
 
     reward: float
@@ -51,6 +54,7 @@ class Step:
     cut: bool = False
     observations: int = 0
     dropped: int = 0
+    state_changed: bool = False
 
 
 def merged(name: str, before: Any, value: Any) -> Any:
@@ -89,6 +93,8 @@ class Episode:
     Attributes:
         key: what its id is compared by.
         episode_id: as the server wrote it.
+        env_state: as the server last described it, None before.
+        state_changed: whether it was another one before, since the last step.
         done: whether it has ended.
         cut: whether it ended because a newer one began.
         news: whether there is anything for the next step.
@@ -106,6 +112,7 @@ class Episode:
         "cut",
         "done",
         "dropped",
+        "env_state",
         "episode_id",
         "key",
         "news",
@@ -113,6 +120,7 @@ class Episode:
         "observations",
         "reward",
         "sent_at",
+        "state_changed",
     )
 
     def __init__(self, key: EpisodeKey, episode_id: str, settings: ClientSettings) -> None:
@@ -122,6 +130,8 @@ class Episode:
         self.observation: Any = None
         self.sent_at: float | None = None
         self.news = False
+        self.env_state: str | None = None
+        self.state_changed = False
         self.reward = 0.0
         self.count = 0
         self.done = self.cut = False
@@ -185,17 +195,28 @@ class Episode:
         self.observations += 1
         self.news = True
 
+    def describe(self, env_state: str | None) -> None:
+        """Take note of what the environment does; the first word of an episode changes nothing."""
+        if self.env_state is not None and env_state != self.env_state:
+            self.state_changed = self.news = True
+        self.env_state = env_state
+
     def end(self) -> None:
         """Take note that a newer episode has begun."""
         if not self.done:
             self.done = self.cut = self.news = True
 
-    def take(self, server_time: float | None, env_state: str | None) -> Step:
-        """Return what has come, and forget all but the observation."""
+    def peek(self, server_time: float | None) -> Step:
+        """Return what has come, and keep it."""
+        step = self._step(server_time)
+        step.info = dict(step.info)  # more comes into ours
+        return step
+
+    def _step(self, server_time: float | None) -> Step:
         lag = None
         if server_time is not None and self.sent_at is not None:
             lag = max(0.0, server_time - self.sent_at)
-        step = Step(
+        return Step(
             self.reward,
             self.done,
             self._infos,
@@ -204,13 +225,18 @@ class Episode:
             self.count,
             lag,
             self.episode_id,
-            env_state,
+            self.env_state,
             self.cut,
             self.observations,
             self.dropped,
+            self.state_changed,
         )
+
+    def take(self, server_time: float | None) -> Step:
+        """Return what has come, and forget all but the observation and the state."""
+        step = self._step(server_time)
         self.sent_at = None
-        self.news = self.done = self.cut = False
+        self.news = self.done = self.cut = self.state_changed = False
         self.reward = 0.0
         self.count = self.observations = self.dropped = 0
         if self._texts:
@@ -318,17 +344,21 @@ class Episodes:
         self._next = waiting = Episode(key, episode_id, self._settings)
         return waiting
 
-    def take(self, server_time: float | None, env_state: str | None) -> Step:
+    def peek(self, server_time: float | None) -> Step:
+        """Return what `take` would, and keep it."""
+        current = self.current
+        return Step(0.0, False, {}) if current is None else current.peek(server_time)
+
+    def take(self, server_time: float | None) -> Step:
         """Return what has come of the current episode; if it is done the next one begins.
 
         Args:
             server_time: now, by the server's clock; None if that is not known.
-            env_state: for `Step.env_state`.
         """
         current = self.current
         if current is None:
-            return Step(0.0, False, {}, env_state=env_state)
-        step = current.take(server_time, env_state)
+            return Step(0.0, False, {})
+        step = current.take(server_time)
         if step.done:
             self._floor = current.key
             self.current, self._next = self._next, None

@@ -299,10 +299,12 @@ class AsyncServer:
         try:
             connection = await self._adopt(sock, peer)
         except (OSError, asyncio.TimeoutError) as error:
-            # Some systems refuse socket options once the peer has hung up; or TLS failed.
-            logger.warning(
-                "%s: gone before it was served: %s", peer, str(error) or type(error).__name__
-            )
+            # It hung up before TLS, which is no fault (some systems then refuse socket options); or
+            # TLS failed.
+            logger.log(
+                logging.DEBUG if isinstance(error, ConnectionError) else logging.WARNING,
+                "%s: gone before it was served: %s", peer, str(error) or type(error).__name__,
+            )  # fmt: skip
             sock.close()
             return
         except BaseException:

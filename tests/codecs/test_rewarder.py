@@ -126,6 +126,11 @@ EXAMPLES: list[tuple[str, dict[str, Any], dict[str, Any], Message]] = [
 BY_METHOD = pytest.mark.parametrize(("method", "headers", "body", "message"), EXAMPLES)
 
 
+def written(method: str, body: Any) -> Any:
+    """What is written of an example: a reset says of seed and fps that there are none."""
+    return {"seed": None, "fps": None, **body} if method == "v0.env.reset" else body
+
+
 def wire(method: str, headers: dict[str, Any], body: dict[str, Any], **extra: Any) -> bytes:
     return json.dumps({"method": method, "headers": headers, "body": body, **extra}).encode()
 
@@ -134,7 +139,7 @@ def wire(method: str, headers: dict[str, Any], body: dict[str, Any], **extra: An
 def test_examples(method: str, headers: dict[str, Any], body: Any, message: Message) -> None:
     text = wire(method, headers, body)
     assert decode(text) == message
-    assert json.loads(encode(message)) == json.loads(text)
+    assert json.loads(encode(message)) == json.loads(wire(method, headers, written(method, body)))
     assert decode(encode(message)) == message
     assert message.method == method
 
@@ -159,7 +164,9 @@ def test_fields_nobody_knows_are_kept(
     assert message.extra == {"w": "more"}
     if not isinstance(message, UnknownMessage):
         assert message.extra_body == {"y": {"z": None}}
-    assert json.loads(encode(message)) == json.loads(text)
+    body = written(method, {**body, "y": {"z": None}})
+    told = wire(method, {**headers, "x": [1]}, body, w="more")
+    assert json.loads(encode(message)) == json.loads(told)
     assert decode(encode(message)) == message
     with pytest.raises(TypeError):
         message.extra_headers["x"] = 2  # type: ignore[index]

@@ -284,6 +284,28 @@ def test_no_reply_in_time() -> None:
         agent.replies(0)
 
 
+@pytest.mark.parametrize("described", [False, True])
+def test_a_reset_that_was_given_up(described: bool) -> None:
+    agent = playing("1")
+    reset = agent.reset()
+    if described:
+        agent.describe("2", "resetting")
+    agent.session.give_up(reset)
+    assert (agent.session.resetting, agent.session.next_deadline()) == (False, None)
+    # What the server has begun stays open; what it begins later does not open.
+    assert agent.phase is (Phase.PLAYING if described else Phase.IDLE)
+    if not described:
+        agent.describe("2", "running")
+    assert agent.replies(reset, "2") == []
+    assert agent.session.late == 1
+    assert agent.session.episode_id == ("2" if described else None)
+    assert kinds(agent.reward("2")) == ([EnvReward] if described else [])
+    agent.session.give_up(reset)
+    agent.session.give_up(99)
+    again = agent.reset()
+    assert kinds(agent.replies(again, "3")) == [Began, Answered]
+
+
 def test_an_error_that_comes_too_late_is_dropped() -> None:
     agent = Agent()
     agent.says(ControlPing())
@@ -439,7 +461,7 @@ def test_before_a_reset_pushes_are_dropped() -> None:
     assert agent.hears(EnvText("x", episode_id="1")) == []
     assert agent.hears(EnvObservation([1], episode_id="2")) == []
     assert agent.session.stale == 3
-    assert agent.session.take() == Step(0.0, False, {}, env_state="running")
+    assert agent.session.take() == Step(0.0, False, {})
     assert agent.session.episode_id is None
 
 
@@ -476,8 +498,37 @@ def test_a_description_opens_the_episode() -> None:
     agent.reward("2", 5)
     assert kinds(agent.replies(reset, "2")) == [Answered]
     assert agent.phase is Phase.PLAYING
+    seen = agent.session.peek()
+    assert seen.state_changed
+    assert seen == agent.session.peek()
     step = agent.session.take()
+    assert step == seen
     assert (step.reward, step.episode_id, step.env_state) == (5.0, "2", "running")
+    assert not agent.session.news
+
+
+def test_a_state_alone_is_news() -> None:
+    agent = playing("1")
+    agent.describe("1", "running")
+    assert not agent.session.news
+    agent.describe("1", "paused")
+    assert agent.session.news
+    agent.describe("2", "resetting")
+    step = agent.session.take()
+    assert (step.episode_id, step.env_state, step.cut) == ("1", "paused", True)
+    assert agent.session.env_state == "resetting"  # of the newest
+    agent.describe("2", "running")
+    step = agent.session.take()
+    assert (step.episode_id, step.env_state, step.state_changed) == ("2", "running", True)
+
+
+def test_an_episode_that_was_described_before_it_was_opened() -> None:
+    agent = Agent()
+    agent.describe("4", "running")
+    agent.replies(agent.reset(), "4")
+    assert agent.session.take() == Step(0.0, False, {}, episode_id="4", env_state="running")
+    agent.replies(agent.reset(), "5")
+    assert agent.session.take().env_state is None
 
 
 def test_what_the_server_began_by_itself_gives_way_to_the_reply() -> None:
@@ -520,7 +571,7 @@ def test_after_a_reset_older_pushes_are_dropped() -> None:
     agent = playing("1.9")
     agent.reward("1.9", 1)
     reset = agent.reset()
-    assert agent.session.take() == Step(0.0, False, {}, env_state="running")
+    assert agent.session.take() == Step(0.0, False, {})
     for old in ("1.9", "1.2", "0.100", "1"):
         assert agent.reward(old) == []
     assert agent.session.stale == 4
@@ -535,7 +586,7 @@ def test_pushes_ahead_of_the_reply_are_kept() -> None:
     reset = agent.reset()
     assert kinds(agent.reward("2", 2)) == [EnvReward]
     agent.hears(EnvText("go", episode_id="2"))
-    assert agent.session.take() == Step(0.0, False, {}, env_state="running")
+    assert agent.session.take() == Step(0.0, False, {})
     agent.replies(reset, "2")
     step = agent.session.take()
     assert (step.reward, step.texts) == (2.0, ("go",))

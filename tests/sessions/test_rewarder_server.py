@@ -330,8 +330,8 @@ def test_the_table(who: Who, kind: type) -> None:
         return
     assert events == []
     (answer,) = answers
-    if rule == "pong":
-        assert isinstance(answer, ReplyControlPing)
+    if rule in ("pong", "join"):
+        assert isinstance(answer, ReplyControlPing if rule == "pong" else ReplyEnvReset)
         return
     assert isinstance(answer, ReplyError)
     words = {"only_watches": "observer", "unknown": "no method", "wrong_way": "a server's"}
@@ -350,6 +350,32 @@ def test_a_ping_is_answered_at_once() -> None:
     assert pong == ReplyControlPing(
         sent_at=1_000_000.0, message_id=1, parent_message_id="26", parent_runtime=0.0
     )
+
+
+def test_an_observers_reset_joins_the_episode_that_goes_on() -> None:
+    served = Served(episode_id="7")
+    agent = active(served)
+    observer = served.connect(observer="true")
+    # As the original writes it; the other fields are its own.
+    frame = (
+        b'{"method":"v0.env.reset","body":{"seed":null,"env_id":"another.Game-v0","fps":60},'
+        b'"headers":{"message_id":10,"sent_at":1479493678.1937,"episode_id":"0"}}'
+    )
+    assert observer.session.receive(frame) == []
+    assert observer.outgoing() == [
+        ReplyEnvReset(
+            sent_at=served.date,
+            message_id=1,
+            parent_message_id=10,
+            parent_runtime=0.0,
+            episode_id="7",
+        )
+    ]
+    assert (served.runtime.episode_id, served.runtime.active) == ("7", agent.session)
+    assert (observer.session.pending, observer.session.refused) == (0, 0)
+    assert agent.outgoing() == []
+    assert observer.says(EnvReset(ENV, fps=-1), message_id=11) == []
+    assert isinstance(observer.outgoing()[0], ReplyError)
 
 
 def test_requests_without_an_id_cannot_be_answered() -> None:
@@ -427,8 +453,40 @@ def test_pushes_are_of_the_episode_that_goes_on() -> None:
     told = peer.is_told(EnvObservation(np.array([0.12, 2.0])))
     np.testing.assert_array_equal(told.observation, [0.12, 2.0])
     assert told.episode_id == "1.2"
-    assert peer.is_told(EnvReward(1, False, episode_id="1.1")).episode_id == "1.1"
+    assert peer.is_told(EnvReward(1, False, episode_id="1.2.0")).episode_id == "1.2.0"
     assert peer.is_told(UnknownMessage("v1.x")).episode_id is None
+
+
+def test_pushes_of_an_older_episode_are_not_sent() -> None:
+    served = Served(episode_id="2")
+    peer = served.connect()
+    made = [served.runtime.push(EnvReward(99, False)), EnvReward(99, False, episode_id="2")]
+    began = served.runtime.begin()
+    late = served.connect()  # told of the new episode before the others are
+    for push in made:
+        peer.session.send(push)
+        with pytest.raises(LocalProtocolError, match=r"episode 2 is over: .* was told of 3"):
+            late.session.send(push)
+    for one in (peer, late):
+        one.is_told(began)
+        for push in (*made, EnvText("x", episode_id="1"), EnvDescribe(ENV, "a", episode_id="2.9")):
+            with pytest.raises(LocalProtocolError, match="is over"):
+                one.session.send(push)
+        assert one.is_told(EnvReward(1, False)).episode_id == "3"
+    assert served.runtime.stale == 2 + 2 * 4
+
+
+@pytest.mark.parametrize("rule", ["answer", "join"])
+def test_a_reply_tells_of_an_episode_too(rule: str) -> None:
+    served = Served()
+    peer = active(served) if rule == "answer" else served.connect(observer=True)
+    served.runtime.begin()
+    peer.says(EnvReset(ENV), message_id=20)
+    if rule == "answer":
+        peer.is_told(ReplyEnvReset(parent_message_id=20))
+    assert [told.episode_id for told in peer.outgoing()] == ([] if rule == "answer" else ["2"])
+    with pytest.raises(LocalProtocolError, match="is over"):
+        peer.session.send(EnvReward(1, True, episode_id="1"))
 
 
 @pytest.mark.parametrize(

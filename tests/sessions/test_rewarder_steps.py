@@ -33,7 +33,7 @@ def place(episodes: Episodes, number: int) -> Episode:
 
 
 def take(episodes: Episodes) -> Step:
-    return episodes.take(None, None)
+    return episodes.take(None)
 
 
 def rewards(episodes: Episodes, number: int, *values: float, done: bool = False) -> None:
@@ -108,13 +108,70 @@ def test_the_lag_is_of_the_newest_push() -> None:
     episodes = opened()
     episode = place(episodes, 1)
     episode.sent_at = 100.0
-    assert episodes.take(100.25, "running").lag == 0.25
-    assert episodes.take(101.0, "running").lag is None  # nothing came
+    assert episodes.take(100.25).lag == 0.25
+    assert episodes.take(101.0).lag is None  # nothing came
     episode.sent_at = 102.0
-    assert episodes.take(101.9, "running").lag == 0.0  # an estimate may be a little off
+    assert episodes.take(101.9).lag == 0.0  # an estimate may be a little off
     episode.sent_at = 102.0
-    step = episodes.take(None, "running")
-    assert (step.lag, step.env_state) == (None, "running")
+    assert episodes.take(None).lag is None
+
+
+# --- what the environment does
+
+
+def test_each_step_has_its_own_episode_s_state() -> None:
+    episodes = opened()
+    place(episodes, 1).describe("running")
+    rewards(episodes, 1, 1, done=True)
+    place(episodes, 2).describe("resetting")
+    step = take(episodes)
+    assert (step.episode_id, step.done, step.env_state) == ("1", True, "running")
+    step = take(episodes)
+    assert (step.episode_id, step.env_state) == ("2", "resetting")
+    assert take(Episodes(ClientSettings())).env_state is None
+
+
+def test_a_state_that_changes_is_news() -> None:
+    episodes = opened()
+    episode = place(episodes, 1)
+    episode.describe("resetting")
+    assert not episode.news  # that is how it began
+    episode.describe("resetting")
+    assert not episode.news
+    episode.describe("running")
+    assert episode.news
+    assert take(episodes) == Step(
+        0.0, False, {}, episode_id="1", env_state="running", state_changed=True
+    )
+    assert not episode.news
+    assert take(episodes) == Step(0.0, False, {}, episode_id="1", env_state="running")
+
+
+# --- a look
+
+
+def test_peeking_takes_nothing() -> None:
+    episodes = opened()
+    assert Episodes(ClientSettings()).peek(None) == Step(0.0, False, {})
+    episode = place(episodes, 1)
+    episode.describe("resetting")
+    episode.describe("running")
+    episode.add_reward(2, False, {"a": 1})
+    episode.add_text("x")
+    episode.add_observation([1])
+    episode.sent_at = 100.0
+    seen = episodes.peek(100.5)
+    assert (seen.reward, seen.lag, seen.texts, seen.state_changed) == (2.0, 0.5, ("x",), True)
+    assert episodes.peek(100.5) == seen
+    seen.info["mine"] = True
+    episode.add_reward(1, True, {"b": 2})
+    assert seen.info == {"a": 1, "mine": True}
+    assert episodes.peek(None).done
+    assert episode.news
+    step = take(episodes)
+    assert (step.reward, step.count, step.done, step.info) == (3.0, 2, True, {"a": 1, "b": 2})
+    assert (step.texts, step.observations, step.env_state) == (("x",), 1, "running")
+    assert episodes.peek(None) == Step(0.0, False, {})
 
 
 # --- infos

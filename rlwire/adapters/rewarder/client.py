@@ -152,6 +152,11 @@ class RewarderClient:
         with lock:
             return self._client.wait_for_step(timeout, lock)
 
+    def peek(self) -> Step:
+        """Return what `step` would give now, as `AsyncRewarderClient.peek`."""
+        with self._lock:
+            return self._client.peek()
+
     def act(self, events: Iterable[Sequence[Any]]) -> None:
         """Send an action, as `AsyncRewarderClient.act`."""
         self.send(AgentAction(events))
@@ -180,7 +185,7 @@ class RewarderClient:
 
     @property
     def env_state(self) -> str | None:
-        """What it does, such as "running"."""
+        """What it does, such as "running", as the server last said."""
         return self._client.env_state
 
     @property

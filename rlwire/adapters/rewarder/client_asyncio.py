@@ -294,7 +294,8 @@ class AsyncRewarderClient:
     ) -> str:
         """Ask for a new episode, and wait for it; return its id.
 
-        What came of former episodes is dropped.
+        What came of former episodes is dropped. After an error no episode is open, unless the
+        server has begun one by itself; the reply, if it comes after all, is counted and dropped.
 
         Args:
             env_id: which environment; None for the one that runs.
@@ -334,6 +335,13 @@ class AsyncRewarderClient:
                     break
                 self._check()
         return session.take()
+
+    def peek(self) -> Step:
+        """Return what `step` would give now, without waiting, and leave it for the next `step`.
+
+        `env_state` tells of the newest episode, which may be one after this step's.
+        """
+        return self._session.peek()
 
     def _next(self, until: float | None) -> Turn:
         """Return what to await for news, an error or that time; it may end before."""
@@ -415,7 +423,8 @@ class AsyncRewarderClient:
 
     async def _ask(self, request: EnvReset | ControlPing, what: str, timeout: float) -> float:
         self._post(request)
-        number = self._session.last_id
+        session = self._session
+        number = session.last_id
         reply = self._replies[number] = asyncio.get_running_loop().create_future()
         try:
             return await asyncio.wait_for(reply, timeout)
@@ -425,6 +434,7 @@ class AsyncRewarderClient:
             raise DeadlineExceeded(f"{self.url}: no reply to a {what} in {timeout:g} s") from None
         finally:
             self._replies.pop(number, None)
+            session.give_up(number)  # unless it was answered
 
     def unknown(self) -> list[UnknownMessage]:
         """Return messages of methods that are not known, since the last call; the last 256."""
@@ -440,7 +450,7 @@ class AsyncRewarderClient:
 
     @property
     def env_state(self) -> str | None:
-        """What it does, such as "running"."""
+        """What it does, such as "running", as the server last said."""
         return self._session.env_state
 
     @property

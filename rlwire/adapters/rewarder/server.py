@@ -228,7 +228,8 @@ class RewarderServer(BackgroundServer):
             done: whether the episode is over.
             info: whatever JSON can carry.
             episode_id: that it is of; by default the one that goes on now. Who pushes in another
-                thread than the one that begins episodes should say it: clients drop what is late.
+                thread than the one that begins episodes should say it: what is of an older episode
+                than a client was told of is not sent to it, and counted as ``stale``.
 
         Raises:
             EncodeError, LimitExceeded: it cannot be written; nothing was sent.
@@ -339,12 +340,14 @@ class RewarderServer(BackgroundServer):
     def statistics(self) -> dict[str, int]:
         """Return counts since the server was made, and of the ``clients`` that there are.
 
-        ``pushes`` became ``messages``, one for each client. ``slow`` clients were closed,
-        ``refused`` ones had no right password or came second. ``actions_dropped`` were too many
-        for who takes them.
+        ``pushes`` became ``messages``, one for each client; of these ``stale`` ones were not sent,
+        since their episode was over. ``slow`` clients were closed, ``refused`` ones had no right
+        password or came second. ``actions_dropped`` were too many for who takes them.
         """
         with self._lock:
             counts = dict(self._counts)
+        if self._runtime.stale:
+            counts["stale"] = self._runtime.stale
         return {"clients": self.clients, "active": int(self.active), **counts}
 
     # -- the inside ------------------------------------------------------------------------------

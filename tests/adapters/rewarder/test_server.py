@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 import ssl
 import threading
@@ -193,6 +194,144 @@ def test_a_reset_that_raises_or_takes_too_long(
     hold.set()
     client.reset(timeout=5)  # the late reply to the former does not end this one
     assert client.episode_id == server.episode_id == "3"
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_reply_after_the_reset_was_given_up(
+    serving: Serving, wait_for: WaitFor, cancelled: bool
+) -> None:
+    server = serving()
+
+    async def play() -> None:
+        async with AsyncRewarderClient(str(server.address)) as client:
+            if cancelled:
+                task = asyncio.create_task(client.reset())
+                request = await asyncio.to_thread(server.next_reset, 10)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            else:
+                with pytest.raises(DeadlineExceeded, match="no reply to a reset"):
+                    await client.reset(timeout=0.01)
+                request = await asyncio.to_thread(server.next_reset, 10)
+            assert request is not None
+            server.begin_episode(request)
+            server.reward(1)
+            await client.ping()  # all of that is here now
+            assert client.statistics()["late"] == 1
+            assert client.statistics()["stale"] == 1
+            assert client.episode_id is None
+            assert (await client.step(0)).episode_id is None
+
+    asyncio.run(play())
+
+
+def test_a_state_that_changes_makes_a_step(answering: Serving, join: Join) -> None:
+    server = answering()
+    client = join(server)
+    client.reset()
+    server.describe(env_state="paused")
+    step = client.step(10)
+    assert (step.env_state, step.state_changed, step.count) == ("paused", True, 0)
+
+
+def test_a_look_at_what_has_come(answering: Serving, join: Join, wait_for: WaitFor) -> None:
+    server = answering()
+    client = join(server)
+    assert client.peek().episode_id is None
+    client.reset()
+    server.reward(3, True, {"a": 1})
+    wait_for(lambda: client.peek().count)
+    seen = client.peek()
+    assert (seen.reward, seen.done, seen.info, seen.env_state) == (3, True, {"a": 1}, "running")
+    server.begin_episode(env_state="resetting")
+    client.ping()
+    assert (client.peek().env_state, client.env_state) == ("running", "resetting")
+    step = client.step(10)
+    assert (step.reward, step.done, step.info, step.env_state) == (3, True, {"a": 1}, "running")
+    assert client.peek().env_state == "resetting"
+
+
+def test_a_push_of_an_older_episode(answering: Serving, join: Join) -> None:
+    server = answering()
+    client, observer = join(server), join(server, observer=True)
+    for _ in range(2):
+        client.reset()
+    server.reward(99, True, episode_id="2")
+    server.text("late", episode_id="1")
+    server.reward(1)
+    for one in (client, observer):
+        one.ping()  # what was sent before its answer is here now
+        assert one.statistics()["stale"] == 0
+    assert (client.step(10).reward, client.peek().done) == (1, False)
+    assert server.statistics()["stale"] == 4
+    with connect_websocket(
+        f"ws://{server.address}/", kind="text", headers=handshake_headers(observer=True)
+    ) as peer:
+        server.reward(99, True, episode_id="2")
+        server.text("last")
+        methods = [json.loads(bytes(peer.receive()))["method"] for _ in range(2)]
+        assert methods == ["v0.env.describe", "v0.env.text"]
+
+
+def test_the_original_s_observer(answering: Serving, join: Join) -> None:
+    """It pings ten times, resets whether it may or not, and fails on a refusal."""
+    server = answering()
+    agent = join(server)
+    assert agent.reset() == "2"
+    episodes = server.statistics()["episodes"]
+    with connect_websocket(
+        f"ws://{server.address}/", kind="text", headers=handshake_headers(observer=True)
+    ) as peer:
+
+        def hear() -> dict[str, Any]:
+            told: dict[str, Any] = json.loads(bytes(peer.receive()))
+            return told
+
+        assert hear()["method"] == "v0.env.describe"
+        for number in range(10):
+            peer.send(
+                b'{"method":"v0.control.ping","body":{},"headers":'
+                b'{"message_id":%d,"sent_at":1479493678.1937322617}}' % number
+            )
+            assert hear()["headers"]["parent_message_id"] == number
+        peer.send(
+            b'{"method":"v0.env.reset","body":{"seed":null,"env_id":"test.Game-v0","fps":60},'
+            b'"headers":{"message_id":10,"sent_at":1479493678.1937322617,"episode_id":"0"}}'
+        )
+        told = hear()
+        assert (told["method"], told["body"]) == ("v0.reply.env.reset", {})
+        assert told["headers"]["parent_message_id"] == 10
+        assert told["headers"]["episode_id"] == "2"
+        server.reward(5, True)
+        told = hear()
+        assert (told["headers"]["episode_id"], told["body"]["reward"]) == ("2", 5)
+        assert told["body"]["done"] is True
+    # The agent's episode ended by that reward alone, and nobody was asked for another.
+    step = agent.step(10)
+    assert (step.episode_id, step.reward, step.done, step.cut) == ("2", 5, True, False)
+    assert server.statistics()["episodes"] == episodes
+    assert server.statistics().get("resets") == 1
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_connection_that_says_nothing_is_no_warning(
+    serving: Serving, wait_for: WaitFor, caplog: pytest.LogCaptureFixture, encrypted: bool
+) -> None:
+    """As the original's clients measure a network, ten times every five minutes."""
+    caplog.set_level(logging.DEBUG, "rlwire")
+    words = "gone before it was served" if encrypted else "closed by the peer"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    server = serving(tls=context if encrypted else None)
+    for _ in range(10):
+        socket.create_connection((server.address.host, server.address.port)).close()
+    wait_for(lambda: sum(words in one.message for one in caplog.records) == 10)
+    assert {one.levelname for one in caplog.records} <= {"DEBUG", "INFO"}
+    # Who has begun to speak is another matter.
+    with socket.create_connection((server.address.host, server.address.port)) as sock:
+        sock.sendall(b"GET / HT")
+    wait_for(lambda: any(one.levelname == "WARNING" for one in caplog.records))
 
 
 def test_resets_race_rewards(answering: Serving, join: Join) -> None:
