@@ -7,19 +7,27 @@ imported only when it is asked for, because some need optional dependencies.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
 import functools
 import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import rlwire
-from rlwire.errors import MissingExtra, RlwireError
+from rlwire.errors import RlwireError
+from rlwire.limits import Limits
 
 if TYPE_CHECKING:
-    from rlwire.adapters.relaax import Metrics
+    from rlwire.adapters.dm_env_rpc import DmEnvRpcServer
+    from rlwire.adapters.openpi import PolicyServer
+    from rlwire.adapters.perlert import PerlertServer
+    from rlwire.adapters.relaax import Metrics, RLXProxy, RLXServer
+    from rlwire.adapters.rewarder.environments import EnvironmentRewarder
+    from rlwire.adapters.serving import BackgroundServer
 
 __all__ = ["main"]
 
@@ -29,7 +37,8 @@ logger = logging.getLogger(__name__)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status.
 
-    0: done, or stopped by SIGINT or SIGTERM. 1: it failed. 2: the arguments are wrong.
+    0: done, or stopped by SIGINT or SIGTERM. 1: it failed, for a reason that one line says. 2: the
+    arguments are wrong; only then the usage is shown.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(
@@ -49,9 +58,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         return int(given.run(given) or 0)
-    except (RlwireError, OSError) as error:
+    except (RlwireError, OSError, _Failed) as error:
         print(f"rlwire: {error}", file=sys.stderr)
         return 1
+
+
+class _Failed(Exception):
+    """What cannot be done, in words for the user."""
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
@@ -118,17 +131,11 @@ def _add_rlx(parser: argparse.ArgumentParser) -> None:
         help="a thread for each connection, one event loop for all of them (agents that answer "
         "at once), or N processes with threads (default: %(default)s)",
     )
-    add(
-        "--max-connections",
-        type=_positive_int,
-        default=None,
-        metavar="N",
-        help="how many connections are served at once, in each process; further ones are refused",
-    )
     _add_common(parser)
     add(
         "--metrics",
         action="append",
+        type=_metric,
         default=None,
         metavar="logging|tensorboard:DIR",
         help="where metrics go; may be given more than once (default: logging)",
@@ -139,27 +146,20 @@ def _add_rlx(parser: argparse.ArgumentParser) -> None:
         metavar="MODULE:FACTORY",
         help="called once in each process; its result is given to every agent",
     )
-    parser.set_defaults(run=_serve_rlx, parser=parser)
+    parser.set_defaults(make=_make_rlx)
 
 
 def _add_rlx_proxy(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--rlx",
+        type=_address,
         default="localhost:7001",
         metavar="HOST:PORT",
         help="the RLX server, or unix:/path (default: %(default)s)",
     )
     _add_address(parser, "localhost:9000")
-    add(
-        "--origin",
-        action="append",
-        dest="origins",
-        default=None,
-        metavar="ORIGIN",
-        help="pages that may connect, such as http://localhost:8000; null for pages from files, "
-        "* for all; may be given more than once (default: none)",
-    )
+    _add_origins(parser)
     add(
         "--arrays",
         choices=("lists", "float32", "float64"),
@@ -167,20 +167,12 @@ def _add_rlx_proxy(parser: argparse.ArgumentParser) -> None:
         help="what lists of numbers in a state become (default: lists)",
     )
     for name, text in (
-        ("connections", "how many WebSockets are served at once; further ones are refused"),
         ("sids", "how many environments one WebSocket may have"),
         ("pending", "how many commands of one environment may wait for their answers"),
     ):
         add(f"--max-{name}", type=_positive_int, default=None, metavar="N", help=text)
-    add(
-        "--max-message",
-        type=_positive_int,
-        default=None,
-        metavar="BYTES",
-        help="the longest message that a page may send",
-    )
-    _add_common(parser)
-    parser.set_defaults(run=_serve_rlx_proxy, parser=parser)
+    _add_common(parser, message="the longest message that a page may send")
+    parser.set_defaults(make=_make_rlx_proxy)
 
 
 def _add_dm_env_rpc(parser: argparse.ArgumentParser) -> None:
@@ -217,25 +209,11 @@ def _add_dm_env_rpc(parser: argparse.ArgumentParser) -> None:
         "of a Gymnasium environment's reset; may be given more than once (default: only the seed)",
     )
     add(
-        "--max-connections",
-        type=_positive_int,
-        default=None,
-        metavar="N",
-        help="how many connections are served at once; further ones are refused",
-    )
-    add(
         "--max-worlds",
         type=_positive_int,
         default=None,
         metavar="N",
         help="how many worlds may exist at once; further ones are refused",
-    )
-    add(
-        "--max-message",
-        type=_positive_int,
-        default=None,
-        metavar="BYTES",
-        help="the longest message that is received or sent",
     )
     _add_common(parser)
     add(
@@ -250,7 +228,7 @@ def _add_dm_env_rpc(parser: argparse.ArgumentParser) -> None:
             metavar="NAME",
             help=f"the observation that the {name} is; '' leaves it out (default: %(default)s)",
         )
-    parser.set_defaults(run=_serve_dm_env_rpc, parser=parser)
+    parser.set_defaults(make=_make_dm_env_rpc)
 
 
 def _add_perlert(parser: argparse.ArgumentParser) -> None:
@@ -338,8 +316,8 @@ def _add_perlert(parser: argparse.ArgumentParser) -> None:
         help="keyword argument for what makes environments, in JSON or as plain text; may be "
         "given more than once",
     )
-    _add_log_level(parser)
-    parser.set_defaults(run=_serve_perlert, parser=parser)
+    _add_limits_and_log(parser)
+    parser.set_defaults(make=_make_perlert, tls_cert=None, tls_key=None, tls_client_ca=None)
 
 
 def _add_rewarder(parser: argparse.ArgumentParser) -> None:
@@ -373,31 +351,9 @@ def _add_rewarder(parser: argparse.ArgumentParser) -> None:
     add("--lockstep", action="store_true", help="make one step for each action instead")
     add("--seed", type=int, default=None, help="for the first episode")
     add("--env-id", metavar="NAME", help="what it is called (default: the environment's own name)")
-    add(
-        "--max-connections",
-        type=_positive_int,
-        default=None,
-        metavar="N",
-        help="how many connections are served at once; further ones are refused",
-    )
-    add(
-        "--origin",
-        action="append",
-        default=[],
-        metavar="URL",
-        help="let scripts of this page connect, such as https://example.org; may be given more "
-        "than once",
-    )
-    add(
-        "--idle-timeout",
-        type=_positive_float,
-        default=None,
-        metavar="SECONDS",
-        help="stop after so long without an agent",
-    )
-    _add_tls(parser)
-    _add_log_level(parser)
-    parser.set_defaults(run=_serve_rewarder, parser=parser)
+    _add_origins(parser)
+    _add_common(parser, "stop after so long without an agent")
+    parser.set_defaults(make=_make_rewarder)
 
 
 def _add_openpi(parser: argparse.ArgumentParser) -> None:
@@ -429,22 +385,8 @@ def _add_openpi(parser: argparse.ArgumentParser) -> None:
         help="how arrays are written; both are read (default: openpi)",
     )
     add("--tracebacks", action="store_true", default=None, help="tell clients where an error arose")
-    add(
-        "--max-connections",
-        type=_positive_int,
-        default=None,
-        metavar="N",
-        help="how many clients are served at once; further ones are refused",
-    )
-    add(
-        "--max-message",
-        type=_positive_int,
-        default=None,
-        metavar="BYTES",
-        help="the longest observation that is received",
-    )
     _add_common(parser)
-    parser.set_defaults(run=_serve_openpi, parser=parser)
+    parser.set_defaults(make=_make_openpi)
 
 
 def _add_address(
@@ -452,6 +394,7 @@ def _add_address(
 ) -> None:
     parser.add_argument(
         "--address",
+        type=_address,
         default=default,
         metavar="HOST:PORT",
         help=f"{what}; port 0 lets the system choose, and the log says which "
@@ -459,53 +402,99 @@ def _add_address(
     )
 
 
-def _add_common(parser: argparse.ArgumentParser) -> None:
+def _add_origins(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--origin",
+        action="append",
+        dest="origins",
+        default=None,
+        metavar="ORIGIN",
+        help="pages whose scripts may connect, such as https://example.org; * for all; null for "
+        "pages without an origin of their own, such as files: any page on the web can have that "
+        "origin by way of a sandboxed frame, so it keeps out as few as *; may be given more than "
+        "once (default: none)",
+    )
+
+
+def _add_common(
+    parser: argparse.ArgumentParser,
+    idle: str = "close a connection that sends nothing for so long",
+    message: str = "the longest message that is received; the same as --limit received=BYTES",
+) -> None:
     """What all protocols over a connection have."""
     add = parser.add_argument
     add(
-        "--idle-timeout",
-        type=_positive_float,
+        "--max-connections",
+        type=_positive_int,
         default=None,
-        metavar="SECONDS",
-        help="close a connection that sends nothing for so long",
+        metavar="N",
+        help="how many connections are served at once (by each process); further ones are refused",
     )
-    _add_tls(parser)
-    _add_log_level(parser)
-
-
-def _add_tls(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
+    add(
+        "--max-message",
+        type=_positive_int,
+        default=None,
+        metavar="BYTES",
+        help=message,
+    )
+    add("--idle-timeout", type=_positive_float, default=None, metavar="SECONDS", help=idle)
     add("--tls-cert", metavar="FILE", help="serve TLS with this certificate chain (PEM)")
     add("--tls-key", metavar="FILE", help="the certificate's private key (PEM)")
     add("--tls-client-ca", metavar="FILE", help="accept only clients certified by this (PEM)")
+    _add_limits_and_log(parser)
 
 
-def _add_log_level(parser: argparse.ArgumentParser) -> None:
+def _add_limits_and_log(parser: argparse.ArgumentParser) -> None:
+    """What all protocols have."""
+    parser.add_argument(
+        "--limit",
+        action="append",
+        type=_limit,
+        default=[],
+        metavar="NAME=N",
+        help="raise or lower a limit on what is read and written: "
+        + ", ".join(field.name for field in dataclasses.fields(Limits))
+        + "; may be given more than once",
+    )
     parser.add_argument(
         "--log-level",
         default="INFO",
         choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
         help="what is logged, to standard error (default: %(default)s)",
     )
+    parser.set_defaults(run=_serve, parser=parser)
 
 
-def _begin(given: argparse.Namespace) -> functools.partial[None]:
-    """Set up the log and the path; return the former."""
-    set_up_log = functools.partial(
-        logging.basicConfig,
-        level=given.log_level,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    set_up_log()
+def _serve(given: argparse.Namespace) -> int:
+    """Make a server, see that what it serves can be made, and serve until a signal."""
+    _set_up_log(given.log_level)
     # As `python -m` does: agents are usually a file in the directory that one works in.
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.insert(0, os.getcwd())
-    return set_up_log
-
-
-def _check_tls(given: argparse.Namespace) -> None:
     if (given.tls_key or given.tls_client_ca) and not given.tls_cert:
         given.parser.error("--tls-key and --tls-client-ca need --tls-cert")
+    with _in_one_line():
+        server: BackgroundServer = given.make(given)
+        server.check()
+        server.serve_forever()
+    return 0
+
+
+def _set_up_log(level: str) -> None:
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+@contextlib.contextmanager
+def _in_one_line() -> Iterator[None]:
+    """Make a `_Failed` of whatever is wrong with what shall be served."""
+    try:
+        yield
+    except (RlwireError, OSError):
+        raise
+    except Exception as error:
+        logger.debug("where it failed", exc_info=True)
+        text = " ".join(str(error).split())
+        raise _Failed(f"{type(error).__name__}: {text}") from error
 
 
 def _given(given: argparse.Namespace, *names: str) -> dict[str, Any]:
@@ -513,212 +502,182 @@ def _given(given: argparse.Namespace, *names: str) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(given, name)) is not None}
 
 
-def _serve_rlx(given: argparse.Namespace) -> int:
+def _limits(given: argparse.Namespace) -> dict[str, Any]:
+    """Return ``limits``, if any were given."""
+    chosen = dict(given.limit)
+    for option, name in (("max_message", "received"), ("max_datagram", "datagram")):
+        if getattr(given, option, None) is not None:
+            chosen[name] = getattr(given, option)
+    return {"limits": Limits(**chosen)} if chosen else {}
+
+
+def _tls(given: argparse.Namespace) -> dict[str, Any]:
+    """Return ``tls``, what makes a context, if a certificate was given."""
+    from rlwire.transports import tls
+
+    if not given.tls_cert:
+        return {}
+    files = (given.tls_cert, given.tls_key, given.tls_client_ca)
+    return {"tls": functools.partial(tls.server_context, *files)}
+
+
+def _secret(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read().strip()
+
+
+def _make_rlx(given: argparse.Namespace) -> RLXServer:
     from rlwire.adapters.relaax import RLXServer
-    from rlwire.transports import tls
 
-    set_up_log = _begin(given)
-    _check_tls(given)
-    options = _given(given, "max_connections", "idle_timeout")
-    if given.tls_cert:
-        options["tls"] = functools.partial(
-            tls.server_context, given.tls_cert, given.tls_key, given.tls_client_ca
-        )
-    metrics = _metrics(given.parser, given.metrics or ["logging"])
-    try:
-        server = RLXServer(
-            given.agent,
-            given.address,
-            parameter_server=given.parameter_server,
-            metrics=metrics,
-            workers=given.workers,
-            worker_initializer=set_up_log,
-            **options,
-        )
-    except (TypeError, ValueError, ImportError, AttributeError) as error:
-        # The agent cannot be found or is none, or the address is none.
-        logger.debug("where it failed", exc_info=True)
-        given.parser.error(f"{type(error).__name__}: {error}")
-    server.serve_forever()
-    return 0
+    return RLXServer(
+        given.agent,
+        given.address,
+        parameter_server=given.parameter_server,
+        metrics=_metrics(given.metrics or [("logging", "")]),
+        workers=given.workers,
+        worker_initializer=functools.partial(_set_up_log, given.log_level),
+        **_given(given, "max_connections", "idle_timeout"),
+        **_limits(given),
+        **_tls(given),
+    )
 
 
-def _serve_rlx_proxy(given: argparse.Namespace) -> int:
+def _make_rlx_proxy(given: argparse.Namespace) -> RLXProxy:
     from rlwire.adapters.relaax import RLXProxy
-    from rlwire.transports import tls
     from rlwire.transports.sockets import Timeouts
 
-    _begin(given)
-    _check_tls(given)
     options = _given(
         given, "origins", "arrays", "max_connections", "max_sids", "max_pending", "max_message"
     )
     if given.idle_timeout is not None:
         options["timeouts"] = Timeouts(idle=given.idle_timeout)
-    if given.tls_cert:
-        options["tls"] = tls.server_context(given.tls_cert, given.tls_key, given.tls_client_ca)
-    try:
-        proxy = RLXProxy(given.rlx, given.address, **options)
-    except ValueError as error:
-        given.parser.error(str(error))
-    proxy.serve_forever()
-    return 0
+    limits = Limits(**dict(given.limit))  # of RLX messages; those of pages have --max-message
+    return RLXProxy(given.rlx, given.address, limits=limits, **options, **_tls(given))
 
 
-def _serve_dm_env_rpc(given: argparse.Namespace) -> int:
+def _make_dm_env_rpc(given: argparse.Namespace) -> DmEnvRpcServer:
     from rlwire.adapters.dm_env_rpc import DmEnvRpcServer, EnvironmentWorlds, Names
     from rlwire.adapters.dm_env_rpc.drivers import is_world
     from rlwire.adapters.loading import load_environment
-    from rlwire.limits import Limits
     from rlwire.transports.grpc_options import ServerTLS
     from rlwire.transports.sockets import Timeouts
 
-    _begin(given)
-    _check_tls(given)
     options = _given(given, "max_connections", "max_worlds")
     if given.idle_timeout is not None:
         options["timeouts"] = Timeouts(idle=given.idle_timeout)
-    if given.max_message is not None:
-        options["limits"] = Limits(received=given.max_message)
     if given.tls_cert:
         options["tls"] = ServerTLS(given.tls_cert, given.tls_key, given.tls_client_ca)
     if given.token_file is not None:
-        with open(given.token_file, encoding="ascii") as file:
-            options["token"] = file.read().strip()
-    try:
-        worlds = load_environment(given.environment)
-        if not is_world(worlds):
-            worlds = EnvironmentWorlds(
-                worlds,
-                agents=given.agents,
-                accepts=given.accept,
-                names=Names(reward=given.reward or None, discount=given.discount or None),
-            )
-        elif given.accept:
-            raise ValueError("--accept: a class of worlds looks at all settings itself")
-        server = DmEnvRpcServer(
-            worlds, given.address, workers=given.workers, keep_abandoned=False, **options
+        options["token"] = _secret(given.token_file)
+    worlds = load_environment(given.environment)
+    if not is_world(worlds):
+        worlds = EnvironmentWorlds(
+            worlds,
+            agents=given.agents,
+            accepts=given.accept,
+            names=Names(reward=given.reward or None, discount=given.discount or None),
         )
-    except MissingExtra:
-        raise
-    except (TypeError, ValueError, ImportError, AttributeError) as error:
-        logger.debug("where it failed", exc_info=True)
-        given.parser.error(f"{type(error).__name__}: {error}")
-    server.serve_forever()
-    return 0
+    elif given.accept:
+        raise ValueError("--accept: a class of worlds looks at all settings itself")
+    return DmEnvRpcServer(
+        worlds,
+        given.address,
+        workers=given.workers,
+        keep_abandoned=False,
+        **options,
+        **_limits(given),
+    )
 
 
-def _serve_perlert(given: argparse.Namespace) -> int:
+def _make_perlert(given: argparse.Namespace) -> PerlertServer:
     from rlwire.adapters.perlert import PerlertServer, ServerSettings, load_key
-    from rlwire.limits import Limits
 
-    _begin(given)
     names = ("name", "instances", "players", "rate", "decimals", "workers", "seed", "rollout_port")
     options = _given(given, *names)
-    try:
-        if given.frames is not None:
-            options["settings"] = ServerSettings(frames_per_second=given.frames)
-        if given.max_datagram is not None:
-            options["limits"] = Limits(datagram=given.max_datagram)
-        if given.key_file is not None:
-            options["cipher"] = load_key(given.key_file)
-        server = PerlertServer(
-            given.environment, given.address, make_with=dict(given.set), **options
-        )
-    except MissingExtra:
-        raise
-    except (TypeError, ValueError, ImportError, AttributeError) as error:
-        logger.debug("where it failed", exc_info=True)
-        given.parser.error(f"{type(error).__name__}: {error}")
-    server.serve_forever()
-    return 0
+    if given.frames is not None:
+        options["settings"] = ServerSettings(frames_per_second=given.frames)
+    if given.key_file is not None:
+        options["cipher"] = load_key(given.key_file)
+    return PerlertServer(
+        given.environment, given.address, make_with=dict(given.set), **options, **_limits(given)
+    )
 
 
-def _serve_rewarder(given: argparse.Namespace) -> int:
+def _make_rewarder(given: argparse.Namespace) -> EnvironmentRewarder:
     from rlwire.adapters.rewarder.environments import EnvironmentRewarder
-    from rlwire.transports import tls
 
-    _begin(given)
-    _check_tls(given)
     options = _given(given, "max_connections", "idle_timeout", "env_id", "seed")
     if given.password_file is not None:
-        with open(given.password_file, encoding="utf-8") as file:
-            options["password"] = file.read().strip()
+        options["password"] = _secret(given.password_file)
     elif given.password_env is not None:
         if given.password_env not in os.environ:
-            given.parser.error(f"--password-env: there is no variable {given.password_env}")
+            raise _Failed(f"--password-env: there is no variable {given.password_env}")
         options["password"] = os.environ[given.password_env]
     if not options.get("password", "openai"):
-        given.parser.error("the password is empty")
-    if given.tls_cert:
-        options["tls"] = functools.partial(
-            tls.server_context, given.tls_cert, given.tls_key, given.tls_client_ca
-        )
-    try:
-        server = EnvironmentRewarder(
-            given.environment,
-            given.address,
-            fps=given.fps,
-            lockstep=given.lockstep,
-            origins=given.origin,
-            **options,
-        )
-    except MissingExtra:
-        raise
-    except (TypeError, ValueError, ImportError, AttributeError) as error:
-        logger.debug("where it failed", exc_info=True)
-        given.parser.error(f"{type(error).__name__}: {error}")
-    server.serve_forever()
-    return 0
+        raise _Failed("the password is empty")
+    return EnvironmentRewarder(
+        given.environment,
+        given.address,
+        fps=given.fps,
+        lockstep=given.lockstep,
+        origins=given.origins or (),
+        **options,
+        **_limits(given),
+        **_tls(given),
+    )
 
 
-def _serve_openpi(given: argparse.Namespace) -> int:
+def _make_openpi(given: argparse.Namespace) -> PolicyServer:
     import inspect
     from pkgutil import resolve_name
 
     from rlwire.adapters.openpi import PolicyServer
-    from rlwire.limits import Limits
-    from rlwire.transports import tls
 
-    _begin(given)
-    _check_tls(given)
     options = _given(given, "workers", "arrays", "tracebacks", "max_connections", "idle_timeout")
-    if given.max_message is not None:
-        options["limits"] = Limits(received=given.max_message)
     if given.api_key_file is not None:
-        with open(given.api_key_file, encoding="utf-8") as file:
-            options["api_key"] = file.read().strip()
-    if given.tls_cert:
-        options["tls"] = functools.partial(
-            tls.server_context, given.tls_cert, given.tls_key, given.tls_client_ca
-        )
-    try:
-        if ":" not in given.policy:
-            raise ValueError(f"expected module:policy, not {given.policy!r}")
-        policy = resolve_name(given.policy)
-        if inspect.isclass(policy):
-            policy = policy()
-        server = PolicyServer(policy, given.address, **options)
-    except (TypeError, ValueError, ImportError, AttributeError) as error:
-        logger.debug("where it failed", exc_info=True)
-        given.parser.error(f"{type(error).__name__}: {error}")
-    server.serve_forever()
-    return 0
+        options["api_key"] = _secret(given.api_key_file)
+    if ":" not in given.policy:
+        raise ValueError(f"expected module:policy, not {given.policy!r}")
+    policy = resolve_name(given.policy)
+    if inspect.isclass(policy):
+        policy = policy()
+    return PolicyServer(policy, given.address, **options, **_limits(given), **_tls(given))
 
 
-def _metrics(parser: argparse.ArgumentParser, kinds: list[str]) -> Metrics:
+def _metrics(kinds: list[tuple[str, str]]) -> Metrics:
     from rlwire.adapters.relaax import LoggingMetrics, MultiMetrics, TensorBoardMetrics
 
-    sinks: list[Metrics] = []
-    for kind in kinds:
-        name, _, directory = kind.partition(":")
-        if kind == "logging":
-            sinks.append(LoggingMetrics())
-        elif name == "tensorboard" and directory:
-            sinks.append(TensorBoardMetrics(directory))
-        else:
-            parser.error(f"--metrics: expected logging or tensorboard:DIR, not {kind!r}")
+    sinks: list[Metrics] = [
+        TensorBoardMetrics(directory) if directory else LoggingMetrics() for _, directory in kinds
+    ]
     return sinks[0] if len(sinks) == 1 else MultiMetrics(sinks)
+
+
+def _metric(text: str) -> tuple[str, str]:
+    name, _, directory = text.partition(":")
+    if text != "logging" and not (name == "tensorboard" and directory):
+        raise argparse.ArgumentTypeError(f"expected logging or tensorboard:DIR, not {text!r}")
+    return name, directory
+
+
+def _address(text: str) -> str:
+    from rlwire.transports.address import parse
+
+    try:
+        parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _limit(text: str) -> tuple[str, int]:
+    name, _, value = text.partition("=")
+    names = [field.name for field in dataclasses.fields(Limits)]
+    if name not in names or not value.isdecimal():
+        raise argparse.ArgumentTypeError(
+            f"expected NAME=NUMBER with one of {', '.join(names)}, not {text!r}"
+        )
+    return name, int(value)
 
 
 def _workers(text: str) -> str | int:

@@ -72,6 +72,17 @@ class Serving:
         return self.process.returncode
 
 
+def check_refusal(capsys, returned, status, text):
+    """One line that says why; the usage with it only if the arguments are wrong."""
+    said = capsys.readouterr().err
+    assert text in said
+    assert returned == status
+    assert ("usage:" in said) == (status == 2)
+    if status == 1:
+        lines = [line for line in said.splitlines() if line.startswith("rlwire: ")]
+        assert len(lines) == 1 == len(said.splitlines())
+
+
 @pytest.mark.parametrize(
     ("workers", "number"),
     [("threads", signal.SIGTERM), ("asyncio", signal.SIGINT), ("2", signal.SIGTERM)],
@@ -170,17 +181,16 @@ def test_what_no_proxy_can_do(folder, monkeypatch, capsys, arguments, status, te
         returned = main(["serve", "rlx-proxy", *arguments])
     except SystemExit as left:
         returned = left.code
-    assert returned == status
-    assert text in capsys.readouterr().err
+    check_refusal(capsys, returned, status, text)
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "text"),
     [
-        (["no_such_module_at_all:Agent"], 2, "no_such_module_at_all"),
-        (["types:NoSuchName"], 2, "NoSuchName"),
-        (["types:SimpleNamespace"], 2, "has no method init, update, reset"),
-        (["my_agents"], 2, "module:name"),
+        (["no_such_module_at_all:Agent"], 1, "no_such_module_at_all"),
+        (["types:NoSuchName"], 1, "NoSuchName"),
+        (["types:SimpleNamespace"], 1, "has no method init, update, reset"),
+        (["my_agents"], 1, "module:name"),
         (["my_agents:Agent", "--address", "nowhere"], 2, "not an address"),
         (["my_agents:Agent", "--workers", "fibers"], 2, "threads, asyncio or a number"),
         (["my_agents:Agent", "--workers", "0"], 2, "positive"),
@@ -198,13 +208,14 @@ def test_what_cannot_be_served(folder, monkeypatch, capsys, arguments, status, t
         returned = main(["serve", "rlx", *arguments])
     except SystemExit as left:
         returned = left.code
-    assert returned == status
-    assert text in capsys.readouterr().err
+    check_refusal(capsys, returned, status, text)
 
 
 WORLDS = """
 import dm_env, numpy as np
 from dm_env import specs
+from rlwire.adapters.dm_env_rpc import Refusal
+from rlwire.sessions.dm_env_rpc import Code
 
 class Counter(dm_env.Environment):
     def __init__(self, start=0, step=1, config=None):
@@ -223,7 +234,7 @@ class Counter(dm_env.Environment):
 
 class World:
     def __init__(self, settings):
-        raise ValueError("this world is mine")
+        raise Refusal(Code.PERMISSION_DENIED, "this world is mine")
     def join(self, settings):
         pass
     def reset(self, settings):
@@ -313,21 +324,24 @@ class TestServeDmEnvRpc:
             pytest.raises(StatusError, match="this world is mine"),
         ):
             client.create_world()
+        assert "no world can be made before a client asks for one: this world is mine" in (
+            serving.log
+        )
 
     @pytest.mark.parametrize(
         ("arguments", "status", "text"),
         [
-            (["no_such_module_at_all:Env"], 2, "no_such_module_at_all"),
-            (["types:NoSuchName"], 2, "NoSuchName"),
-            (["sys:version"], 2, "expected an environment"),
-            (["my_worlds"], 2, "module:environment"),
-            (["gym:NoSuch-v7"], 2, "NoSuch"),
+            (["no_such_module_at_all:Env"], 1, "no_such_module_at_all"),
+            (["types:NoSuchName"], 1, "NoSuchName"),
+            (["sys:version"], 1, "expected an environment"),
+            (["my_worlds"], 1, "module:environment"),
+            (["gym:NoSuch-v7"], 1, "NoSuch"),
             (["my_worlds:Counter", "--address", "nowhere"], 2, "not an address"),
             (["my_worlds:Counter", "--workers", "2"], 2, "invalid choice"),
             (["my_worlds:Counter", "--agents", "0"], 2, "positive"),
-            (["my_worlds:Counter", "--accept", "end"], 2, "has no argument 'end'; it has start"),
-            (["gym:CartPole-v1", "--accept", "colour"], 2, "it has max_episode_steps, "),
-            (["my_worlds:World", "--accept", "start"], 2, "looks at all settings itself"),
+            (["my_worlds:Counter", "--accept", "end"], 1, "has no argument 'end'; it has start"),
+            (["gym:CartPole-v1", "--accept", "colour"], 1, "it has max_episode_steps, "),
+            (["my_worlds:World", "--accept", "start"], 1, "looks at all settings itself"),
             (["my_worlds:Counter", "--max-message", "0"], 2, "positive"),
             (["my_worlds:Counter", "--tls-key", "key.pem"], 2, "--tls-cert"),
             (["my_worlds:Counter", "--tls-cert", "no-such-file.pem"], 1, "no-such-file.pem"),
@@ -342,8 +356,7 @@ class TestServeDmEnvRpc:
             returned = main(["serve", "dm_env_rpc", *arguments])
         except SystemExit as left:
             returned = left.code
-        assert returned == status
-        assert text in capsys.readouterr().err
+        check_refusal(capsys, returned, status, text)
 
     def test_without_grpc(self, folder, monkeypatch, capsys):
         monkeypatch.syspath_prepend(str(folder))
@@ -446,27 +459,27 @@ class TestServePerlert:
     @pytest.mark.parametrize(
         ("arguments", "status", "text"),
         [
-            (["no_such_module_at_all:Floor"], 2, "no_such_module_at_all"),
-            (["my_floors:NoSuchName"], 2, "NoSuchName"),
-            (["sys:version"], 2, "is no environment"),
-            (["my_floors"], 2, "module:environment"),
-            (["gym:NoSuch-v7"], 2, "NoSuch"),
+            (["no_such_module_at_all:Floor"], 1, "no_such_module_at_all"),
+            (["my_floors:NoSuchName"], 1, "NoSuchName"),
+            (["sys:version"], 1, "is no environment"),
+            (["my_floors"], 1, "module:environment"),
+            (["gym:NoSuch-v7"], 1, "NoSuch"),
             (["my_floors:Floor", "--address", "nowhere"], 2, "not an address"),
-            (["my_floors:Floor", "--address", "unix:/tmp/x"], 2, "needs UDP"),
+            (["my_floors:Floor", "--address", "unix:/tmp/x"], 1, "needs UDP"),
             (["my_floors:Floor", "--rate", "0"], 2, "positive"),
             (["my_floors:Floor", "--frames", "0"], 2, "positive"),
             (["my_floors:Floor", "--instances", "0"], 2, "positive"),
-            (["my_floors:Floor", "--players", "2"], 2, "players"),
-            (["my_floors:Floor", "--workers", "-1"], 2, "workers"),
-            (["my_floors:Floor", "--name", "a:b"], 2, "a:b"),
+            (["my_floors:Floor", "--players", "2"], 1, "players"),
+            (["my_floors:Floor", "--workers", "-1"], 1, "workers"),
+            (["my_floors:Floor", "--name", "a:b"], 1, "a:b"),
             (["my_floors:Floor", "--set", "tilt"], 2, "NAME=VALUE"),
-            (["my_floors:Floor", "--set", "colour=red"], 2, "colour"),
-            (["my_floors:floor", "--set", "tilt=1"], 2, "this one is made"),
-            (["my_floors:floor", "--instances", "2"], 2, "one environment for 2"),
-            (["my_floors:Floor", "--max-datagram", "70000"], 2, "65507"),
-            (["my_floors:Floor", "--key-file", "my_floors.py"], 2, "holds no key"),
+            (["my_floors:Floor", "--set", "colour=red"], 1, "colour"),
+            (["my_floors:floor", "--set", "tilt=1"], 1, "this one is made"),
+            (["my_floors:floor", "--instances", "2"], 1, "one environment for 2"),
+            (["my_floors:Floor", "--max-datagram", "70000"], 1, "65507"),
+            (["my_floors:Floor", "--key-file", "my_floors.py"], 1, "holds no key"),
             (["my_floors:Floor", "--key-file", "no-such-file"], 1, "no-such-file"),
-            (["my_floors:Floor", "--rollout-port", "99999"], 2, "99999"),
+            (["my_floors:Floor", "--rollout-port", "99999"], 1, "99999"),
         ],
     )
     def test_what_cannot_be_served(self, folder, monkeypatch, capsys, arguments, status, text):
@@ -476,8 +489,7 @@ class TestServePerlert:
             returned = main(["serve", "perlert", *arguments])
         except SystemExit as left:
             returned = left.code
-        assert returned == status
-        assert text in capsys.readouterr().err
+        check_refusal(capsys, returned, status, text)
 
     def test_a_port_that_is_taken(self, folder, monkeypatch, capsys):
         monkeypatch.syspath_prepend(str(folder))
@@ -548,11 +560,11 @@ class TestServeOpenpi:
     @pytest.mark.parametrize(
         ("arguments", "status", "text"),
         [
-            (["no_such_module_at_all:Policy"], 2, "no_such_module_at_all"),
-            (["my_policies:NoSuch"], 2, "NoSuch"),
-            (["my_policies"], 2, "module:policy"),
-            (["my_policies:POLICIES"], 2, "POLICIES"),
-            (["sys:path"], 2, "a policy has a method infer"),
+            (["no_such_module_at_all:Policy"], 1, "no_such_module_at_all"),
+            (["my_policies:NoSuch"], 1, "NoSuch"),
+            (["my_policies"], 1, "module:policy"),
+            (["my_policies:POLICIES"], 1, "POLICIES"),
+            (["sys:path"], 1, "a policy has a method infer"),
             (["my_policies:Policy", "--address", "nowhere"], 2, "not an address"),
             (["my_policies:Policy", "--workers", "-1"], 2, "0 or a positive"),
             (["my_policies:Policy", "--tls-key", "key.pem"], 2, "--tls-cert"),
@@ -567,8 +579,7 @@ class TestServeOpenpi:
             returned = main(["serve", "openpi", *arguments])
         except SystemExit as left:
             returned = left.code
-        assert returned == status
-        assert text in capsys.readouterr().err
+        check_refusal(capsys, returned, status, text)
 
 
 def test_version():
@@ -623,3 +634,137 @@ class TestBench:
             main(["--help"])
         assert left.value.code == 0
         assert "bench" in capsys.readouterr().out
+
+
+MISFITS = """
+import gymnasium, numpy as np
+from gymnasium import spaces
+
+made = []
+
+class Misfit(gymnasium.Env):
+    observation_space = spaces.Box(-1.0, 1.0, (2,))
+    action_space = spaces.Discrete(2)
+    def __init__(self):
+        made.append(self)
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+    def close(self):
+        made.remove(self)
+
+class Raising(Misfit):
+    def __init__(self):
+        raise RuntimeError("no\\ncamera")
+
+class Unresettable(Misfit):
+    def reset(self, *, seed=None, options=None):
+        raise RuntimeError("no\\ncamera")
+
+class Sequences(Misfit):
+    action_space = spaces.Sequence(spaces.Discrete(2))
+
+class World:
+    def __init__(self, settings):
+        raise RuntimeError("no\\ncamera")
+    join = reset = close = None
+
+class Agent:
+    def __init__(self, parameter_server):
+        made.append(self)
+    def init(self, exploit=False):
+        return True
+    update = reset = init
+    def close(self):
+        made.remove(self)
+
+class RaisingAgent(Agent):
+    def __init__(self, parameter_server):
+        raise RuntimeError("no\\ncamera")
+
+class HalfAgent:
+    pass
+
+def half_agent(parameter_server):
+    return HalfAgent()
+
+class RaisingPolicy:
+    def __init__(self):
+        raise RuntimeError("no\\ncamera")
+"""
+
+
+class TestWhatIsServedIsMadeFirst:
+    """Nothing listens before the environment or the agent is known to be one."""
+
+    @pytest.fixture(autouse=True)
+    def folder(self, tmp_path, monkeypatch, caplog):
+        (tmp_path / "misfits.py").write_text(MISFITS)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        caplog.set_level("INFO")
+        yield tmp_path
+        sys.modules.pop("misfits", None)
+
+    @pytest.mark.parametrize(
+        ("arguments", "text"),
+        [
+            (["rlx", "misfits:RaisingAgent"], "RuntimeError: no camera"),
+            (["rlx", "misfits:RaisingAgent", "--workers", "asyncio"], "RuntimeError: no camera"),
+            (["rlx", "misfits:RaisingAgent", "--workers", "1"], "RuntimeError: no camera"),
+            (["rlx", "misfits:half_agent"], "HalfAgent has no method init"),
+            (["dm_env_rpc", "misfits:Raising"], "RuntimeError: no camera"),
+            (["dm_env_rpc", "misfits:Sequences"], "Sequence"),
+            (["dm_env_rpc", "misfits:World"], "RuntimeError: no camera"),
+            (["dm_env_rpc", "misfits:World", "--workers", "asyncio"], "RuntimeError"),
+            (["perlert", "misfits:Raising"], "RuntimeError: no camera"),
+            (["perlert", "misfits:Sequences"], "Sequence"),
+            (["rewarder", "misfits:Raising"], "RuntimeError: no camera"),
+            (["rewarder", "misfits:Unresettable"], "RuntimeError: no camera"),
+            (["rewarder", "misfits:Sequences"], "Sequence"),
+            (["openpi", "misfits:RaisingPolicy"], "RuntimeError: no camera"),
+        ],
+    )
+    def test_what_cannot_be_made(self, capsys, caplog, arguments, text):
+        returned = main(["serve", *arguments, "--address", "127.0.0.1:0"])
+        check_refusal(capsys, returned, 1, text)
+        assert "listening" not in caplog.text
+        assert "serving" not in caplog.text
+        assert sys.modules["misfits"].made == []
+
+    @pytest.mark.parametrize(
+        ("protocol", "what"),
+        [
+            ("rlx", "Agent"),
+            ("dm_env_rpc", "Misfit"),
+            ("perlert", "Misfit"),
+            ("rewarder", "Misfit"),
+        ],
+    )
+    def test_what_was_made_is_closed(self, capsys, protocol, what):
+        kind = socket.SOCK_DGRAM if protocol == "perlert" else socket.SOCK_STREAM
+        with socket.socket(socket.AF_INET, kind) as sock:
+            sock.bind(("127.0.0.1", 0))
+            if protocol != "perlert":
+                sock.listen()
+            address = f"127.0.0.1:{sock.getsockname()[1]}"
+            returned = main(["serve", protocol, f"misfits:{what}", "--address", address])
+        check_refusal(capsys, returned, 1, address)
+        assert sys.modules["misfits"].made == []
+
+    def test_an_agent_that_was_made_is_the_first_connections(self):
+        from rlwire.adapters.relaax import RLXServer
+
+        with contextlib.suppress(KeyError):
+            del sys.modules["misfits"]
+        server = RLXServer("misfits:Agent", "127.0.0.1:0")
+        server.check()
+        made = sys.modules["misfits"].made
+        first = made[0]
+        with server:
+            with AgentProxy(str(server.address)) as agent:
+                agent.init()
+                assert made == [first]
+            assert server.address
+        assert made == []

@@ -14,6 +14,9 @@ from rlwire.errors import MissingExtra
 
 __all__ = ["load_environment"]
 
+# Namespaces whose module has another name.
+_REGISTERED_BY = {"ALE": "ale_py"}
+
 
 def load_environment(name: str) -> Any:
     """Return what makes the environment; its signature says which arguments that takes.
@@ -51,7 +54,7 @@ def _of_gymnasium(name: str) -> Any:
     try:
         spec = gymnasium.spec(identifier)
     except gymnasium.error.Error as error:
-        raise ValueError(str(error)) from None
+        raise ValueError(str(error) + _hint(module, identifier)) from None
 
     def make(**settings: Any) -> Any:
         return gymnasium.make(identifier, **settings)
@@ -68,3 +71,14 @@ def _of_gymnasium(name: str) -> Any:
             [inspect.Parameter(name, keyword, default=None) for name in names]
         )
     return make
+
+
+def _hint(module: str, identifier: str) -> str:
+    """Say what is missing: packages register their environments when they are imported."""
+    if module:
+        return f" Importing {module} has registered nothing of that name."
+    namespace = identifier.partition("/")[0]
+    if namespace in _REGISTERED_BY:
+        of = _REGISTERED_BY[namespace]
+        return f" Those of {namespace} are registered by the module {of}: gym:{of}:{identifier}"
+    return f" If a package registers it, name its module first: gym:MODULE:{identifier}"

@@ -63,6 +63,16 @@ class BackgroundServer(ABC):
         """Where the server listens; while it runs, with the port that the system chose."""
         return self._where if self._running is None else self._running.address
 
+    def check(self) -> None:
+        """Make what each client would be given, so that what is wrong with it raises here and now.
+
+        `rlwire serve` calls it before it listens. What was made is for the first client, or closed.
+
+        Raises:
+            Exception: whatever making it raises.
+        """
+        return
+
     def start(self: _Self) -> _Self:
         """Listen, and serve in the background.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 
@@ -67,3 +68,19 @@ def test_without_gymnasium(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(MissingExtra, match=r"rlwire\[gym\]"):
         load_environment("gym:CartPole-v1")
+
+
+def test_an_environment_that_another_module_registers_is_hinted_at() -> None:
+    with pytest.raises(ValueError, match="module ale_py: gym:ale_py:ALE/NoSuchGame-v5"):
+        load_environment("gym:ALE/NoSuchGame-v5")
+    with pytest.raises(ValueError, match="gym:MODULE:NoSuch-v7"):
+        load_environment("gym:NoSuch-v7")
+    with pytest.raises(ValueError, match="Importing json has registered nothing"):
+        load_environment("gym:json:NoSuch-v7")
+
+
+def test_the_hint_works() -> None:
+    pytest.importorskip("ale_py")
+    make = load_environment("gym:ale_py:ALE/Pong-v5")
+    with contextlib.closing(make()) as environment:
+        assert environment.action_space.n == 6

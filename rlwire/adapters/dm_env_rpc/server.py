@@ -20,6 +20,7 @@ from rlwire.adapters.dm_env_rpc.properties import (
     Properties,
     PropertyService,
 )
+from rlwire.adapters.dm_env_rpc.protocols import Refusal
 from rlwire.adapters.dm_env_rpc.worlds import Extension, Host, World, WorldFactory, Worlds
 from rlwire.adapters.serving import BackgroundServer, LoopThread, Running
 from rlwire.codecs.dm_env_rpc import Settings
@@ -158,6 +159,20 @@ class DmEnvRpcServer(BackgroundServer):
     def worlds(self) -> Worlds:
         """The worlds that exist; more can be added."""
         return self._worlds
+
+    def check(self) -> None:
+        """Make a world without settings, and close it.
+
+        A `Refusal` is no error: it says that clients must give settings.
+        """
+        if self._make_world is None:
+            return
+        try:
+            world = self._make_world({})
+        except Refusal as refusal:
+            logger.info("no world can be made before a client asks for one: %s", refusal.message)
+        else:
+            world.close()
 
     def _run(self) -> Running:
         if self._workers == "asyncio":

@@ -7,10 +7,12 @@ here touches a socket or knows whether threads, an event loop or processes carry
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import logging
 import traceback
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -100,16 +102,44 @@ class AgentFactory:
         self.metrics = StepMetrics(metrics, step) if callable(step) else metrics
         self._agent = agent
         self._arguments, self._keywords = _arguments(agent, parameter_server, self.metrics)
+        self._spare: deque[Any] = deque()
+
+    def prepare(self) -> None:
+        """Make an agent now, for the next connection; errors as of `make`."""
+        self._spare.append(self._make())
 
     def make(self) -> Any:
-        """Make one agent.
+        """Make one agent, or return the one that was made before.
 
         Raises:
             TypeError: it lacks init, update or reset.
         """
+        with contextlib.suppress(IndexError):
+            return self._spare.pop()
+        return self._make()
+
+    def close(self) -> None:
+        """Close the agent that no connection has come for."""
+        while self._spare:
+            close_agent(self._spare.pop(), "nobody came")
+
+    def _make(self) -> Any:
         agent = self._agent(*self._arguments, **self._keywords)
         _check_agent(agent, type(agent).__name__)
         return agent
+
+
+def close_agent(agent: Any, peer: object) -> None:
+    """Call an agent's `close` or `disconnected`, if it has one; errors are logged."""
+    for name in ("close", "disconnected"):
+        hook = getattr(agent, name, None)
+        if callable(hook):
+            try:
+                hook()
+            except BaseException as error:
+                logger.error("%s: agent's %s(): %s", peer, name, describe(error))
+                logger.debug("%s: traceback of the hook", peer, exc_info=error)
+            return
 
 
 class AgentHost:
@@ -170,15 +200,7 @@ class AgentHost:
     def close(self) -> None:
         """Tell the agent that its connection has ended, by its `close` or `disconnected` method."""
         agent, self._agent = self._agent, None
-        for name in ("close", "disconnected"):
-            hook = getattr(agent, name, None)
-            if callable(hook):
-                try:
-                    hook()
-                except BaseException as error:
-                    logger.error("%s: agent's %s(): %s", self._peer, name, describe(error))
-                    logger.debug("%s: traceback of the hook", self._peer, exc_info=error)
-                return
+        close_agent(agent, self._peer)
 
     def _made(self) -> Any:
         if self._agent is None:

@@ -86,10 +86,11 @@ class RLXProxy(BackgroundServer):
         rlx_address: of the RLX server. It need not be there before a page asks for an agent.
         address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
             0 the system chooses one.
-        origins: the pages that may connect, such as ``"http://localhost:8000"``; ``"null"`` for
-            pages from files, ``"*"`` for all. By default no browser's page may, since any page
-            could reach a server on its reader's own machine. Programs that are no browsers need
-            not be named.
+        origins: the pages that may connect, such as ``"http://localhost:8000"``; ``"*"`` for
+            all; ``"null"`` for pages from files, which keeps out as little as ``"*"``, because any
+            site can give a page that origin by a sandboxed frame. By default no browser's page
+            may, since any page could reach a server on its reader's own machine. Programs that are
+            no browsers need not be named.
         check: called with each handshake's request, for permissions; see
             `rlwire.sessions.websocket.basic_authorization`.
         arrays: what the lists of numbers in a state become: ``"lists"``, as with RELAAX's own

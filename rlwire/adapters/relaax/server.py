@@ -129,6 +129,7 @@ class RLXServer(BackgroundServer):
         super().__init__(parse(address))
         self._workers = workers
         self._loop_factory = loop_factory
+        self._factory: AgentFactory | None = None
         self._service = _Service(
             agent=agent,
             parameter_server=parameter_server,
@@ -145,19 +146,38 @@ class RLXServer(BackgroundServer):
             initializer=worker_initializer,
         )
 
+    def check(self) -> None:
+        """Make an agent, which is the first connection's; with worker processes it is closed."""
+        factory = self._service.factory()
+        factory.prepare()
+        if isinstance(self._workers, int):
+            factory.close()
+        else:
+            self._factory = factory
+
     def _run(self) -> Running:
         if isinstance(self._workers, int):
             return _Processes(self._where, self._service, self._workers)
-        if self._workers == "asyncio":
-            return LoopThread(
-                lambda: self._service.on_a_loop(self._where), self._loop_factory, "an agent"
-            )
-        return _Threads(self._where, self._service)
+        factory = self._factory = self._factory or self._service.factory()
+        try:
+            if self._workers == "asyncio":
+                return LoopThread(
+                    lambda: self._service.on_a_loop(self._where, factory),
+                    self._loop_factory,
+                    "an agent",
+                )
+            return _Threads(self._where, self._service, factory)
+        except BaseException:
+            factory.close()
+            raise
 
     def _details(self) -> str:
         return f"workers: {self._workers}"
 
     def _after_stop(self) -> None:
+        factory, self._factory = self._factory, None
+        if factory is not None:
+            factory.close()
         self._service.metrics.close()
 
 
@@ -183,8 +203,7 @@ class _Service:
     def ssl_context(self) -> ssl.SSLContext | None:
         return self.tls() if callable(self.tls) else self.tls
 
-    def threaded(self, listener: AddressLike | socket.socket) -> tcp.Server:
-        factory = self.factory()
+    def threaded(self, listener: AddressLike | socket.socket, factory: AgentFactory) -> tcp.Server:
         return tcp.Server(
             listener,
             self.session,
@@ -194,8 +213,7 @@ class _Service:
             max_connections=self.max_connections,
         )
 
-    def on_a_loop(self, listener: AddressLike) -> tcp_asyncio.AsyncServer:
-        factory = self.factory()
+    def on_a_loop(self, listener: AddressLike, factory: AgentFactory) -> tcp_asyncio.AsyncServer:
         return tcp_asyncio.AsyncServer(
             listener,
             self.session,
@@ -262,8 +280,8 @@ class _Responder:
 
 
 class _Threads:
-    def __init__(self, where: Address, service: _Service) -> None:
-        self._server = service.threaded(where).start()
+    def __init__(self, where: Address, service: _Service, factory: AgentFactory) -> None:
+        self._server = service.threaded(where, factory).start()
         self.address = self._server.address
 
     def stop(self, grace: float) -> None:
@@ -297,7 +315,7 @@ def _work(listener: socket.socket, stop: threading.Event, service: _Service) -> 
     if service.initializer is not None:
         service.initializer()
     try:
-        with service.threaded(listener):
+        with service.threaded(listener, service.factory()):
             stop.wait()
     finally:
         service.metrics.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -80,15 +81,27 @@ class EnvironmentRewarder(RewarderServer):
         self._action: Any = None
 
     def _run(self) -> Running:
-        running = super()._run()
         self._ending.clear()
-        self._player = threading.Thread(target=self._play, name="rlwire environment", daemon=True)
+        # In the thread that will step it, since some of what draws wants one thread for all.
+        begun: Future[None] = Future()
+        self._player = threading.Thread(
+            target=self._play, args=(begun,), name="rlwire environment", daemon=True
+        )
         self._player.start()
-        return running
+        try:
+            begun.result()
+            return super()._run()
+        except BaseException:
+            self._end_player()
+            raise
 
     def _after_stop(self) -> None:
         self._ending.set()
         super()._after_stop()
+        self._end_player()
+
+    def _end_player(self) -> None:
+        self._ending.set()
         player, self._player = self._player, None
         if player is not None and player is not threading.current_thread():
             player.join(5.0)
@@ -97,9 +110,11 @@ class EnvironmentRewarder(RewarderServer):
             elif self._mine:
                 self._environment.close()
 
-    def _play(self) -> None:
+    def _play(self, begun: Future[None]) -> None:
         try:
+            _default(self._environment.action_space)
             self._begin(None)
+            begun.set_result(None)
             pacer = Pacer(self._runtime.status.fps or 60.0, sleep=self._ending.wait)
             while not self._ending.is_set():
                 if not self.clients:
@@ -124,7 +139,10 @@ class EnvironmentRewarder(RewarderServer):
                         self._step()
                 if not self._lockstep:
                     self._step()
-        except Exception:
+        except BaseException as error:
+            if not begun.done():
+                begun.set_exception(error)
+                return
             if self._ending.is_set():
                 return
             logger.exception("the environment failed, the server stops")
@@ -234,6 +252,8 @@ def _default(space: Any) -> Any:
     """Return the action before the first one: zeros, or what is nearest to them."""
     if hasattr(space, "n") and not getattr(space, "shape", None):
         return int(getattr(space, "start", 0))
+    if space.shape is None or space.dtype is None:
+        raise TypeError(f"an action comes as a number or a list of numbers, of {space} it cannot")
     action = np.zeros(space.shape, space.dtype)
     if hasattr(space, "low"):
         action = np.clip(action, space.low, space.high).astype(space.dtype)

@@ -256,14 +256,14 @@ def test_an_environment_that_fails_stops_the_server(caplog: pytest.LogCaptureFix
 @pytest.mark.parametrize(
     ("arguments", "status", "text"),
     [
-        (["no_such_module_at_all:Env"], 2, "no_such_module_at_all"),
-        (["sys:version"], 2, "environment of Gymnasium is needed"),
-        (["gym:NoSuch-v7"], 2, "NoSuch"),
+        (["no_such_module_at_all:Env"], 1, "no_such_module_at_all"),
+        (["sys:version"], 1, "environment of Gymnasium is needed"),
+        (["gym:NoSuch-v7"], 1, "NoSuch"),
         (["gym:CartPole-v1", "--address", "nowhere"], 2, "not an address"),
         (["gym:CartPole-v1", "--fps", "0"], 2, "positive"),
         (["gym:CartPole-v1", "--password", "x"], 2, "ambiguous"),
         (["gym:CartPole-v1", "--password-file", "no-such-file"], 1, "no-such-file"),
-        (["gym:CartPole-v1", "--password-env", "NO_SUCH_NAME"], 2, "NO_SUCH_NAME"),
+        (["gym:CartPole-v1", "--password-env", "NO_SUCH_NAME"], 1, "NO_SUCH_NAME"),
         (["gym:CartPole-v1", "--tls-key", "key.pem"], 2, "--tls-cert"),
         (["gym:CartPole-v1", "--tls-cert", "no-such.pem"], 1, "no-such.pem"),
     ],
@@ -282,4 +282,6 @@ def test_what_cannot_be_served(
     except SystemExit as left:
         returned = left.code
     assert returned == status
-    assert text in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert text in said
+    assert ("usage:" in said) == (status == 2)
