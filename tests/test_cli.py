@@ -189,7 +189,7 @@ def test_what_no_proxy_can_do(folder, monkeypatch, capsys, arguments, status, te
     [
         (["no_such_module_at_all:Agent"], 1, "no_such_module_at_all"),
         (["types:NoSuchName"], 1, "NoSuchName"),
-        (["types:SimpleNamespace"], 1, "has no method init, update, reset"),
+        (["types:SimpleNamespace"], 1, "has no method init, update"),
         (["my_agents"], 1, "module:name"),
         (["my_agents:Agent", "--address", "nowhere"], 2, "not an address"),
         (["my_agents:Agent", "--workers", "fibers"], 2, "threads, asyncio or a number"),

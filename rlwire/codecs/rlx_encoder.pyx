@@ -262,12 +262,13 @@ cdef int _put_tuple(Encoder self, Output *out, tuple value, uint32_t depth,
     return 0
 
 
-cdef int _put_scalar(Output *out, object value, const Step *path) except -1:
+cdef int _put_scalar(Encoder self, Output *out, object value, const Step *path) except -1:
     """A NumPy scalar."""
     if isinstance(value, _np_bool):
         return _checked(rlw_rlx_put_boolean(&out.writer, bool(value)))
     if isinstance(value, _np_integer) and not isinstance(value, _np_timedelta):
-        if value.itemsize == 4 and isinstance(value, _np_unsigned):
+        # Type 9 is of the README's table alone: a peer that runs RELAAX's program dies of it.
+        if self._readme and value.itemsize == 4 and isinstance(value, _np_unsigned):
             return _checked(rlw_rlx_put_uint4(&out.writer, <uint32_t> int(value)))
         return _put_int(out, int(value), path, value.itemsize == 8)
     if isinstance(value, _np_floating):
@@ -300,7 +301,7 @@ cdef int _put_other(Encoder self, Output *out, object value, uint32_t depth,
     if isinstance(value, np.ndarray):
         return _put_array(self, out, np.asarray(value), path)
     if isinstance(value, _np_generic) and not isinstance(value, _np_bytes):
-        return _put_scalar(out, value, path)
+        return _put_scalar(self, out, value, path)
     if value is NONE:
         return _checked(rlw_rlx_put_type(&out.writer, RLW_RLX_NONE))
     image = _as_image(value, path)
@@ -350,8 +351,9 @@ cdef class Encoder:
 
     Args:
         framed: put RLX's netstring around each message, as it stands on a byte stream.
-        dialect: ``"relaax"`` as the program speaks; ``"readme"`` leaves out the dtype string of
-            arrays, as the README's table does.
+        dialect: ``"relaax"`` as the program speaks; ``"readme"`` as the README's table does, which
+            leaves out the dtype string of arrays and has TYPE_UINT4, as which ``numpy.uint32``
+            then goes.
         limits: maxima; `rlwire.limits.DEFAULT` when None.
     """
 

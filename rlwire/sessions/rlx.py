@@ -167,6 +167,14 @@ class _Session:
     def _break(self) -> None:
         self._node = _CLOSED
 
+    def _is_whole(self, frame: Buffer) -> bool:
+        """Whether a frame that was refused is a netstring, so that only what is in it is wrong."""
+        try:
+            size = rlx.frame_size(frame, 0, len(frame), self._received)
+        except RlwireError:
+            return False
+        return 0 < size == len(frame) and frame[-1] == ord(",")
+
 
 # `receive` and `receive_whole` repeat some lines on both sides: after a process switch the
 # interpreter runs cold, and one call more for each message shows in a round trip.
@@ -200,15 +208,16 @@ class Client(_Session):
         """Take one frame and return the reply in it; an ``error`` reply is returned like others.
 
         Raises:
-            DecodeError, LimitExceeded: the bytes are wrong; the session is closed.
-            RemoteProtocolError: it does not answer the command; the session is closed.
+            DecodeError, LimitExceeded: the frame is wrong; the session is closed.
+            RemoteProtocolError: it does not answer the command, and the session is closed; or it
+                answers with what cannot be read, which is the cause, and the session is where an
+                error reply would have left it.
         """
         decode = self._decode
         try:
             reply = decode(message)
-        except RlwireError:
-            self._node = _CLOSED
-            raise
+        except RlwireError as error:
+            self._unreadable(error, self._is_whole(message))
         try:
             self._node = self._node.replies[reply["response"]]
         except (KeyError, TypeError):
@@ -224,9 +233,8 @@ class Client(_Session):
         decode = self._decode_whole
         try:
             reply = decode(buffer, size)
-        except RlwireError:
-            self._node = _CLOSED
-            raise
+        except RlwireError as error:
+            self._unreadable(error, True)
         if reply is None:
             return None
         try:
@@ -239,6 +247,14 @@ class Client(_Session):
         """Close the session; RLX has no words for a client that refuses."""
         self._node = _CLOSED
         return []
+
+    def _unreadable(self, error: RlwireError, whole: bool) -> NoReturn:
+        after = self._node.replies.get("error")
+        if whole and after is not None:
+            self._node = after
+            raise RemoteProtocolError(f"the server's answer cannot be read: {error}") from error
+        self._node = _CLOSED
+        raise error
 
     def _not_now(self, event: Message) -> NoReturn:
         raise LocalProtocolError(
@@ -255,8 +271,9 @@ class Client(_Session):
 class Server(_Session):
     """The agent's side: receives commands, sends replies.
 
-    A command out of turn changes nothing: `receive` raises an error whose text the peer should be
-    told, and one error reply may be sent for it.
+    A command out of turn changes nothing, nor does a message that cannot be read in a netstring
+    that can: `receive` raises an error whose text the peer should be told, and one error reply may
+    be sent for it.
     """
 
     __slots__ = ()
@@ -268,18 +285,18 @@ class Server(_Session):
         ``name``, ``y`` and ``x``: the older form without it is brought into this one.
 
         Raises:
-            DecodeError, LimitExceeded: the bytes are wrong; one error reply may still be sent.
-            RemoteProtocolError: the command is unknown, malformed or not allowed now. The state
-                is as before, unless the command came before the last one was answered: answers
-                carry no number, so the peer could not tell them apart, and after one error
-                reply the session is closed.
+            DecodeError, LimitExceeded: the frame is wrong, or what is in it while an answer is
+                owed; one error reply may still be sent.
+            RemoteProtocolError: the command is unknown, malformed, not allowed now or cannot be
+                read, with that error as the cause. The state is as before, unless the command came
+                before the last one was answered: answers carry no number, so the peer could not
+                tell them apart, and after one error reply the session is closed.
         """
         decode = self._decode
         try:
             command = decode(message)
-        except RlwireError:
-            self._break()
-            raise
+        except RlwireError as error:
+            self._unreadable(error, self._is_whole(message))
         try:
             node = self._node.commands[command["command"]]
         except (KeyError, TypeError):
@@ -298,9 +315,8 @@ class Server(_Session):
         decode = self._decode_whole
         try:
             command = decode(buffer, size)
-        except RlwireError:
-            self._break()
-            raise
+        except RlwireError as error:
+            self._unreadable(error, True)
         if command is None:
             return None
         try:
@@ -334,7 +350,8 @@ class Server(_Session):
     def refuse(self, error: RlwireError) -> Buffers:
         """Return the error reply that tells the peer about `error`.
 
-        After a command out of turn the session goes on, otherwise it is closed.
+        After `receive` has raised RemoteProtocolError, unless that came before an answer that was
+        owed, the session goes on; otherwise it is closed.
         """
         if self._node is _CLOSED:
             return []
@@ -349,6 +366,13 @@ class Server(_Session):
     def _break(self) -> None:
         if self._node is not _CLOSED:
             self._node = _BROKEN
+
+    def _unreadable(self, error: RlwireError, whole: bool) -> NoReturn:
+        if not whole or self._node.replies or self._node is _CLOSED:
+            self._break()
+            raise error
+        self._owed = True
+        raise RemoteProtocolError(f"the message cannot be read: {error}") from error
 
     def _unasked(self, event: Message) -> Buffers:
         """Allow one error reply to a command out of turn."""

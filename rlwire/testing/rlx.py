@@ -32,18 +32,23 @@ from rlwire.transports.address import AddressLike, parse
 
 __all__ = ["RLXServerConformance", "RawClient"]
 
-# Each is refused by any RLX server: the first three and the last break the netstring, the others
-# are well framed and hold no message.
+# After each of these it is not known where the next message begins.
 MALFORMED: dict[str, bytes] = {
     "length with a leading zero": b"05:hello,",
     "length with a sign": b"-5:hello,",
     "length that is no number": b"GET / HTTP/1.1\r\n\r\n",
     "length of a terabyte": b"1000000000000:",
+    "no comma after the message": b"4:\x01\x00\x00\x00;",
+}
+
+# Whole netstrings around what is no message.
+UNREADABLE: dict[str, bytes] = {
     "empty message": b"0:,",
     "message that ends inside its version": b"2:\x01\x00,",
     "key longer than the message": b"8:\x01\x00\x00\x00\xff\xff\xff\x7f,",
     "unknown type": b"10:\x01\x00\x00\x00\x01\x00\x00\x00k\xc8,",
-    "no comma after the message": b"4:\x01\x00\x00\x00;",
+    "array of a dtype that is none": b"30:\x01\x00\x00\x00\x01\x00\x00\x00k\x07"
+    b"\x06\x00\x00\x00object\x00\x00\x00\x00\x02\x00\x00\x00ab,",
 }
 
 
@@ -265,7 +270,7 @@ class RLXServerConformance:
             assert replies == ["ready", "action", "done", "action"]
 
     def test_malformed_bytes(self, address: AddressLike) -> None:
-        """Bytes that are not RLX end that connection, after at most one error; others go on."""
+        """Bytes that are no netstring end their connection, after at most one error."""
         with self.client(address, ready=True) as other:
             for name, data in MALFORMED.items():
                 with self.client(address, ready=True) as client:
@@ -276,6 +281,17 @@ class RLXServerConformance:
                         for reply in replies:
                             self.check_error(reply)
                 self.check_works(other)
+
+    def test_unreadable_messages(self, address: AddressLike) -> None:
+        """A whole netstring around no message is answered with an error; its connection goes on.
+
+        RELAAX's own server closes that connection without a word.
+        """
+        with self.client(address, ready=True) as client:
+            for data in UNREADABLE.values():
+                client.send_bytes(data)
+                self.check_error(client.receive())
+                self.check_works(client)
 
     def test_connections_have_their_own_state(self, address: AddressLike) -> None:
         """`init` on one connection does not initialise another."""

@@ -286,6 +286,30 @@ def test_a_bad_dtype(name: str) -> None:
             assert caught.value.path == "$.k"
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (b"object", "not a plain dtype: got 'object' - at"),
+        (b"f4\nforged", "got 'f4\\nforged' - at"),
+        (b"\xff\x1b[2J", r"got '\\xff\x1b[2J' - at"),
+        ("é".encode(), r"got '\xe9' - at"),
+        (b"", "got '' - at"),
+        (b"V" * 10**6, "got '" + "V" * 60 + "'... - at"),
+    ],
+)
+def test_a_bad_dtype_is_named(name: bytes, shown: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        rlx.decode(message(array(name, [1], 8, bytes(8))))
+    assert shown in str(caught.value)
+    assert caught.value.offset == at(5)
+    assert len(str(caught.value)) < 200
+
+
+def test_a_bad_mode_is_named() -> None:
+    with pytest.raises(DecodeError, match="unknown image mode: got 'XYZ' - at"):
+        rlx.decode(message(image(b"XYZ", 1, 1, 3, b"abc")))
+
+
 def test_a_dtype_of_another_kind_of_machine() -> None:
     name = {16: b"float96", 12: b"float128"}.get(np.dtype("g").itemsize, b"float128")
     size = int(name[5:]) // 8

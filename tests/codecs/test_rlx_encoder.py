@@ -112,8 +112,10 @@ SCALARS = [
     pytest.param(np.longlong(5), b"\x0a" + struct.pack("<q", 5), id="longlong"),
     pytest.param(np.uint8(255), b"\x02" + struct.pack("<i", 255), id="uint8"),
     pytest.param(np.uint16(65535), b"\x02" + struct.pack("<i", 65535), id="uint16"),
-    pytest.param(np.uint32(3), b"\x09" + struct.pack("<I", 3), id="uint32"),
-    pytest.param(np.uint32(2**32 - 1), b"\x09\xff\xff\xff\xff", id="uint32 most"),
+    pytest.param(np.uint32(3), b"\x02" + struct.pack("<i", 3), id="uint32"),
+    pytest.param(np.uint32(2**31 - 1), b"\x02" + struct.pack("<i", 2**31 - 1), id="uint32 int4"),
+    pytest.param(np.uint32(2**31), b"\x0a" + struct.pack("<q", 2**31), id="uint32 int64"),
+    pytest.param(np.uint32(2**32 - 1), b"\x0a" + struct.pack("<q", 2**32 - 1), id="uint32 most"),
     pytest.param(np.uint64(3), b"\x0a" + struct.pack("<q", 3), id="uint64"),
     pytest.param(np.uint64(2**63 - 1), b"\x0a" + struct.pack("<q", 2**63 - 1), id="uint64 most"),
     pytest.param(np.float16(0.5), b"\x04" + struct.pack("<d", 0.5), id="float16"),
@@ -570,6 +572,17 @@ def test_dimensions_of_more_than_32_bits() -> None:
 
 
 # --- dialect, threads ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [0, 3, 2**31, 2**32 - 1])
+def test_only_the_readme_dialect_has_uint4(number: int) -> None:
+    """RELAAX's program knows no type 9, and a peer that runs it closes without a word."""
+    message = {"": np.uint32(number)}
+    data = rlx.encode(message, dialect="readme")
+    assert data == struct.pack("<IIBI", 1, 0, 9, number)
+    for each in (data, rlx.encode(message)):
+        assert rlx.decode(each) == message
+    assert rlx.encode(message)[8] in (2, 10)
 
 
 def test_the_readme_dialect_leaves_out_the_dtype(oracle: ModuleType) -> None:

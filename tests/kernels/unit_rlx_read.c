@@ -176,9 +176,9 @@ static void arrays_that_lie(void) {
     FAILS("\7" F4 "\1\0\0\0\2\0\0\0\x09\0\0\0abcdefgh", RLW_BAD_SIZE, 20, 9, 8);
     FAILS("\7" F4 "\1\0\0\0\0\0\0\0\4\0\0\0abcd", RLW_BAD_SIZE, 20, 4, 0);
     FAILS("\7" F4 "\1\0\0\0\2\0\0\0\x08\0\0\0abcdefg", RLW_NEED_MORE, 24, 8, 7);
-    FAILS("\7\1\0\0\0O\1\0\0\0\1\0\0\0\x08\0\0\0abcdefgh", RLW_BAD_DTYPE, 5, 0, 0);
-    FAILS("\7\2\0\0\0V8\1\0\0\0\1\0\0\0\x08\0\0\0abcdefgh", RLW_BAD_DTYPE, 5, 0, 0);
-    FAILS("\7\7\0\0\0<f4,<f4\1\0\0\0\1\0\0\0\x08\0\0\0abcdefgh", RLW_BAD_DTYPE, 5, 0, 0);
+    FAILS("\7\1\0\0\0O\1\0\0\0\1\0\0\0\x08\0\0\0abcdefgh", RLW_BAD_DTYPE, 5, 1, 0);
+    FAILS("\7\2\0\0\0V8\1\0\0\0\1\0\0\0\x08\0\0\0abcdefgh", RLW_BAD_DTYPE, 5, 2, 0);
+    FAILS("\7\7\0\0\0<f4,<f4\1\0\0\0\1\0\0\0\x08\0\0\0abcdefgh", RLW_BAD_DTYPE, 5, 7, 0);
     FAILS("\7\0\0\0\0\1\0\0\0\1\0\0\0\x08\0\0\0abcdefgh", RLW_BAD_DTYPE, 5, 0, 0);
     FAILS("\7" F4 "\x21\0\0\0\1\0\0\0", RLW_OVER_DIMS, 12, 33, 32);
     FAILS("\7" F4 "\xff\xff\xff\xff\1\0\0\0", RLW_OVER_DIMS, 12, UINT32_MAX, 32);
@@ -238,8 +238,8 @@ static void images(void) {
     done(&t);
     FAILS("\6\3\0\0\0RGB\2\0\0\0\1\0\0\0\5\0\0\0abcdef", RLW_BAD_SIZE, 16, 5, 6);
     FAILS("\6\3\0\0\0RGB\2\0\0\0\1\0\0\0\6\0\0\0abcde", RLW_NEED_MORE, 20, 6, 5);
-    FAILS("\6\3\0\0\0XYZ\2\0\0\0\1\0\0\0\6\0\0\0abcdef", RLW_BAD_MODE, 5, 0, 0);
-    FAILS("\6\2\0\0\0L\0\2\0\0\0\1\0\0\0\2\0\0\0ab", RLW_BAD_MODE, 5, 0, 0);
+    FAILS("\6\3\0\0\0XYZ\2\0\0\0\1\0\0\0\6\0\0\0abcdef", RLW_BAD_MODE, 5, 3, 0);
+    FAILS("\6\2\0\0\0L\0\2\0\0\0\1\0\0\0\2\0\0\0ab", RLW_BAD_MODE, 5, 2, 0);
     FAILS("\6\1\0\0\0L\xff\xff\xff\xff\xff\xff\xff\xff\1\0\0\0a", RLW_OVER_PIXELS, 6,
           UINT64_C(18446744065119617025), 1 << 26);
     FAILS("\6\1\0\0\0L\1\0\0\4\1\0\0\0\1\0\0\0a", RLW_OVER_PIXELS, 6, (1 << 26) + 1, 1 << 26);

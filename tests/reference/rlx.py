@@ -115,14 +115,18 @@ _NAMES: dict[type, str] = {
 }
 
 
-def _name_of(value: Any) -> str:
+def _name_of(value: Any, dialect: str) -> str:
     """The type, by its name in `TYPES`, as which a value is sent."""
     if type(value) is int or (isinstance(value, int) and not isinstance(value, bool)):
         return "int4" if -(2**31) <= value < 2**31 else "int64"
     if isinstance(value, np.integer) and not isinstance(value, np.timedelta64):
         if value.dtype.itemsize == 8:
             return "int64"
-        return "uint4" if value.dtype == np.uint32 else "int4"
+        if value.dtype == np.uint32:
+            if dialect == "readme":
+                return "uint4"  # RELAAX's program does not know it
+            return "int4" if value < 2**31 else "int64"
+        return "int4"
     if isinstance(value, np.floating):
         return "double"
     if isinstance(value, Image.Image) or isinstance(getattr(value, "image", None), Image.Image):
@@ -141,7 +145,7 @@ class _Writer:
         self.dialect = dialect
 
     def value(self, value: Any) -> None:
-        name = _NAMES.get(type(value)) or _name_of(value)
+        name = _NAMES.get(type(value)) or _name_of(value, self.dialect)
         self.put("<B", TYPES[name])
         getattr(self, f"put_{name}")(value)
 

@@ -91,7 +91,7 @@ def server_in(state: State, **options: Any) -> Server:
         return server
     if state is State.BROKEN:
         with pytest.raises(DecodeError):
-            server.receive(b"1:x,")
+            server.receive(b"1:x;")
         return server
     for name in WAYS[state]:
         if name in ANSWERS:
@@ -241,7 +241,19 @@ def test_what_cannot_be_encoded_changes_nothing() -> None:
     assert server.send({"response": "error", "message": "the action cannot be sent"})
 
 
-BROKEN = [b"1:x,", b"4:\x01\x00\x00\x00;", b"8:\x01\0\0\0\xff\xff\xff\xff,", b"9:12345678,"]
+BROKEN = [b"", b"1:x;", b"4:\x01\x00\x00\x00;", b"4:\x01\0\0\0,,", b"01:x,", b"9:12345678,"]
+UNREADABLE = {
+    b"0:,": "4 bytes needed, 0 left",
+    b"1:x,": "4 bytes needed, 1 left",
+    b"8:\x01\0\0\0\xff\xff\xff\xff,": "4294967295 is over the limit string",
+    b"4:\2\0\0\0,": "got 2, expected 1",
+    b"20:\1\0\0\0\1\0\0\0k\7\6\0\0\0object,": "got 'object'",
+}
+ENTRANCES = {
+    "receive": lambda session, data: session.receive(data),
+    "receive_whole": lambda session, data: session.receive_whole(data, len(data)),
+    "receive of a view": lambda session, data: session.receive(memoryview(bytearray(data))),
+}
 
 
 @pytest.mark.parametrize("data", BROKEN)
@@ -261,6 +273,55 @@ def test_a_broken_message_closes_a_client(data: bytes) -> None:
     client = client_in(State.UPDATING)
     with pytest.raises((DecodeError, LimitExceeded)):
         client.receive(data)
+    assert client.closed
+
+
+@pytest.mark.parametrize(("data", "text"), UNREADABLE.items())
+@pytest.mark.parametrize("entrance", ENTRANCES)
+def test_an_unreadable_message_is_answered_and_the_server_goes_on(
+    data: bytes, text: str, entrance: str
+) -> None:
+    for state in (State.NEW, State.READY):
+        server = server_in(state)
+        for _ in range(2):
+            with pytest.raises(RemoteProtocolError, match="cannot be read: ") as caught:
+                ENTRANCES[entrance](server, data)
+            assert text in str(caught.value)
+            assert isinstance(caught.value.__cause__, (DecodeError, LimitExceeded))
+            reply = rlx.decode(joined(server.refuse(caught.value)), framed=True)
+            assert reply == {"response": "error", "message": str(caught.value)}
+        assert server.state is state
+        assert server.receive(frame(MESSAGES["init"])) == [MESSAGES["init"]]
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+def test_an_unreadable_message_before_an_answer_ends_a_server(entrance: str) -> None:
+    server = server_in(State.UPDATING)
+    with pytest.raises(DecodeError) as caught:
+        ENTRANCES[entrance](server, b"1:x,")
+    assert server.state is State.BROKEN
+    assert server.refuse(caught.value)
+    assert server.closed
+
+
+@pytest.mark.parametrize(("data", "text"), UNREADABLE.items())
+@pytest.mark.parametrize("entrance", ENTRANCES)
+def test_an_unreadable_answer_leaves_a_client_where_an_error_would(
+    data: bytes, text: str, entrance: str
+) -> None:
+    for state in (State.INITIALIZING, State.UPDATING, State.REPORTING_NEW):
+        client = client_in(state)
+        with pytest.raises(RemoteProtocolError, match="answer cannot be read: ") as caught:
+            ENTRANCES[entrance](client, data)
+        assert text in str(caught.value)
+        assert client.state is ALLOWED[state]["error"]
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+def test_an_unreadable_message_that_answers_nothing_closes_a_client(entrance: str) -> None:
+    client = client_in(State.READY)
+    with pytest.raises(DecodeError):
+        ENTRANCES[entrance](client, b"1:x,")
     assert client.closed
 
 

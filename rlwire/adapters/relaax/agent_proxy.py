@@ -38,9 +38,10 @@ class AgentProxyException(RlwireError):
 
     ``__cause__`` holds the error itself: `PeerError` when the server answered with an error (the
     connection then goes on), `EncodeError` or `LimitExceeded` for a value that cannot be sent
-    (nothing was sent, the connection goes on), `DeadlineExceeded`, `ConnectionClosed`,
-    `DecodeError` or `RemoteProtocolError` when the connection is lost, `LocalProtocolError` for a
-    command out of turn, or an `OSError` such as a failed connect.
+    (nothing was sent, the connection goes on), `DeadlineExceeded`, `ConnectionClosed` or
+    `DecodeError` when the connection is lost, `RemoteProtocolError` for an answer that cannot be
+    read (the connection goes on) or is none to the command (it is lost), `LocalProtocolError` for
+    a command out of turn, or an `OSError` such as a failed connect.
     """
 
 

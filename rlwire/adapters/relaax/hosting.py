@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import inspect
 import logging
+import reprlib
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -65,7 +66,7 @@ def resolve_agent(agent: Any) -> Callable[..., Any]:
     """Return the class or callable that `agent` is or, as ``"module:name"``, names.
 
     Raises:
-        TypeError: it cannot be called as an agent is, or is a class without init, update, reset.
+        TypeError: it cannot be called as an agent is, or is a class without init or update.
         ValueError, ImportError, AttributeError: as `load`.
     """
     found = load(agent) if isinstance(agent, str) else agent
@@ -112,7 +113,8 @@ class AgentFactory:
         """Make one agent, or return the one that was made before.
 
         Raises:
-            TypeError: it lacks init, update or reset.
+            TypeError: it lacks init or update. Without reset it is served, as RELAAX serves it
+                (three of RELAAX's own agents have none).
         """
         with contextlib.suppress(IndexError):
             return self._spare.pop()
@@ -152,13 +154,14 @@ class AgentHost:
         peer: who is at the other end, for the log.
     """
 
-    __slots__ = ("_agent", "_average", "_factory", "_handlers", "_peer", "failed")
+    __slots__ = ("_agent", "_average", "_factory", "_handlers", "_peer", "_told", "failed")
 
     def __init__(self, factory: AgentFactory, peer: object) -> None:
         self._factory = factory
         self._peer = peer
         self._agent: Any = None
         self._average = RewardAverage(self._report_average)
+        self._told = False
         self._handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "init": self._init,
             "reset": self._reset,
@@ -179,12 +182,14 @@ class AgentHost:
                 # The hot path: no further call but the agent's own. The session lets no update
                 # come before init, so there is an agent; RELAAX calls it by keyword.
                 get = message.get
-                reward = get("reward")
+                reward, terminal = get("reward"), get("terminal", False)
+                if type(reward) is str or type(reward) is list:
+                    reward = self._of_text("reward", reward)
+                if type(terminal) is str:
+                    terminal = self._of_text("terminal", terminal)
                 if reward is not None:
                     self._average.append(reward)
-                action = self._agent.update(
-                    reward=reward, state=get("state"), terminal=get("terminal", False)
-                )
+                action = self._agent.update(reward=reward, state=get("state"), terminal=terminal)
                 return {"response": "action", "data": action}
             return self._handlers[command](message)
         except BaseException as error:
@@ -218,7 +223,12 @@ class AgentHost:
         return self._refused("init", result)
 
     def _reset(self, message: dict[str, Any]) -> dict[str, Any]:
-        result = self._made().reset()
+        agent = self._made()
+        if not hasattr(agent, "reset"):
+            text = f"{FAILURES['reset']}: agent {type(agent).__name__} has no method reset"
+            logger.warning("%s: %s", self._peer, text)
+            return _error(text)
+        result = agent.reset()
         if result:
             return {"response": "done"}
         return self._refused("reset", result)
@@ -235,6 +245,40 @@ class AgentHost:
         for entry in entries:
             getattr(sink, entry["method"])(name=entry["name"], y=entry["y"], x=entry["x"])
         return {"response": "done"}
+
+    def _of_text(self, name: str, value: str | list[Any]) -> Any:
+        """Return the number or boolean that came as text, which is said once a connection.
+
+        RELAAX's client sends ``str(value)`` for what it has no type for, NumPy's scalars among
+        them; "False" would be true to an agent, and nothing can be added to "1.5".
+        """
+        plain: Any
+        if isinstance(value, str):
+            plain = _plain(value)
+            if name == "terminal" and plain is not value:
+                plain = bool(plain)
+        elif str in map(type, value):
+            plain = [_plain(item) if type(item) is str else item for item in value]
+        else:
+            return value
+        if not self._told:
+            self._told = True
+            # repr, because a text of a peer's might hold a line break.
+            given = (
+                "as it came, since it is no number"
+                if plain == value
+                else f"as {reprlib.repr(plain)}"
+            )
+            logger.warning(
+                "%s: a %s came as text, %s, as RELAAX's client sends NumPy's scalars; the agent "
+                "is given it %s. Send float(reward) and bool(terminal). This connection's further "
+                "ones are treated the same and not logged.",
+                self._peer,
+                name,
+                reprlib.repr(value),
+                given,
+            )
+        return plain
 
     def _refused(self, command: str, result: object) -> dict[str, Any]:
         text = f"{FAILURES[command]}: the agent's {command}() returned {result!r:.200}"
@@ -294,15 +338,23 @@ class RewardAverage:
             self._callback(average)
 
 
+def _plain(text: str) -> Any:
+    """Return the boolean or number that `text` is `str` of, or else the text."""
+    if text in ("True", "False"):
+        return text == "True"
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 def _error(message: str) -> dict[str, Any]:
     return {"response": "error", "message": message}
 
 
 def _check_agent(agent: Any, name: str) -> None:
     missing = [
-        method
-        for method in ("init", "update", "reset")
-        if not callable(getattr(agent, method, None))
+        method for method in ("init", "update") if not callable(getattr(agent, method, None))
     ]
     if missing:
         raise TypeError(f"agent {name} has no method {', '.join(missing)}")

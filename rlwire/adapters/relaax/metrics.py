@@ -38,11 +38,17 @@ logger = logging.getLogger(__name__)
 METHODS = ("scalar", "histogram")
 """What `update_metrics` may ask for. RELAAX calls any method that the peer names."""
 
+LARGEST = 9e19
+"""TensorBoard's bins, which grow from 1e-12, end a little above; tensorboardX fails beyond them."""
+
 
 class Metrics:
     """Takes measurements; a base for sinks.
 
-    A sink defines `scalar` and `histogram`. Calls may come from several threads at once.
+    A sink defines `scalar` and `histogram`, and `summary` if it can keep one. Calls may come from
+    several threads at once. Numbers may be NumPy's or ``str`` of them, as RELAAX's client sends
+    them; a histogram may be empty and hold NaN and infinities: a measurement that went wrong is no
+    reason to end the episode that it comes from.
     """
 
     def scalar(self, name: str, y: Any, x: Any = None) -> None:
@@ -52,6 +58,14 @@ class Metrics:
     def histogram(self, name: str, y: Any, x: Any = None) -> None:
         """Take many numbers `y` of the series `name` at step `x` (None: the sink counts)."""
         raise NotImplementedError
+
+    def summary(self, summary: Any, x: Any = None) -> None:
+        """Take a TensorFlow `Summary`, or its bytes, at step `x` (None: the sink counts).
+
+        For agents that have TensorFlow sum up; it does not travel in `update_metrics`. This base
+        drops it.
+        """
+        logger.debug("%s keeps no summaries: one is dropped", type(self).__name__)
 
     def update(self, metrics: Iterable[Mapping[str, Any]]) -> None:
         """Take a list of ``{'method', 'name', 'y', 'x'}``, as in an `update_metrics` command.
@@ -81,23 +95,37 @@ class LoggingMetrics(Metrics):
         self._log = logger if log is None else log
 
     def scalar(self, name: str, y: Any, x: Any = None) -> None:
-        """Log one number."""
+        """Log one number; a list or array of one element counts as one.
+
+        Raises:
+            ValueError: `y` is not one number, or `x` not one of 64 bits.
+        """
         # %r, because the name comes from a peer and might hold a line break.
-        self._log.info("metric %r at %s: %s", name, "-" if x is None else _short(x), _short(y))
+        self._log.info("metric %r at %s: %s", name, _shown(_step(name, x)), _number(name, y))
 
     def histogram(self, name: str, y: Any, x: Any = None) -> None:
-        """Log count, minimum, mean and maximum: an array would fill the log."""
-        if self._log.isEnabledFor(logging.INFO):
-            values = _numbers(name, y)
-            self._log.info(
-                "metric %r at %s: %d values, min %g, mean %g, max %g",
-                name,
-                "-" if x is None else _short(x),
-                values.size,
-                values.min(),
-                values.mean(),
-                values.max(),
-            )
+        """Log count, minimum, mean and maximum of what is finite: an array would fill the log.
+
+        Raises:
+            ValueError: `y` holds something that is no number.
+        """
+        values = _numbers(name, y)
+        step = _step(name, x)
+        finite = values[np.isfinite(values)]
+        others = values.size - finite.size
+        text = f"{values.size} values"
+        if finite.size:
+            with np.errstate(over="ignore"):
+                mean = finite.mean()
+            text += f", min {finite.min():g}, mean {mean:g}, max {finite.max():g}"
+        if others:
+            text += f", {others} not finite and left out"
+        self._log.info("metric %r at %s: %s", name, _shown(step), text)
+
+    def summary(self, summary: Any, x: Any = None) -> None:
+        """Log how many bytes it has."""
+        step = _step("summary", x)
+        self._log.info("metrics at %s: a summary of %d bytes", _shown(step), len(_packed(summary)))
 
 
 class TensorBoardMetrics(Metrics):
@@ -133,6 +161,7 @@ class TensorBoardMetrics(Metrics):
         self._lock = threading.Lock()
         self._counts: dict[str, int] = {}
         self._writer: Any = None
+        self._told = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -149,24 +178,73 @@ class TensorBoardMetrics(Metrics):
         """Write one number; a list or array of one element counts as one.
 
         Raises:
-            ValueError: `y` is not one number.
+            ValueError: `y` is not one number, or `x` not one of 64 bits.
         """
-        values = np.asarray(y)
-        if values.size != 1 or values.dtype.kind not in "buif":
-            raise ValueError(f"metric {name!r}: a scalar is one number, not {_short(y)}")
-        number = float(values.reshape(()))
+        number = _number(name, y)
         with self._lock:
             self._file().add_scalar(name, number, self._step(name, x))
 
     def histogram(self, name: str, y: Any, x: Any = None) -> None:
         """Write the distribution of the numbers in `y`.
 
+        NaN, infinities and what is beyond `LARGEST` are left out, which the log says once; a
+        histogram of nothing is a step without one.
+
         Raises:
-            ValueError: `y` is empty, or holds something that is not a finite number.
+            ValueError: `y` holds something that is no number, or `x` is not one of 64 bits.
         """
         values = _numbers(name, y)
+        with np.errstate(invalid="ignore"):
+            kept = values[np.abs(values) <= LARGEST]
         with self._lock:
-            self._file().add_histogram(name, values, self._step(name, x))
+            step = self._step(name, x)
+            if kept.size < values.size and not self._told:
+                self._told = True
+                logger.warning(
+                    "metric %r: %d of %d values of a histogram are NaN, infinite or beyond %g, "
+                    "and left out; further ones will be without a word",
+                    name,
+                    values.size - kept.size,
+                    values.size,
+                    LARGEST,
+                )
+            if kept.size:
+                self._file().add_histogram(name, kept, step)
+
+    def summary(self, summary: Any, x: Any = None) -> None:
+        """Write the scalars and histograms in a TensorFlow `Summary`; the log tells of others.
+
+        Raises:
+            ValueError: it is no `Summary`, nor the bytes of one.
+        """
+        data = _packed(summary)
+        summary_pb2 = importlib.import_module("tensorboardX.proto.summary_pb2")
+        parsed = summary_pb2.Summary()
+        try:
+            parsed.ParseFromString(data)
+        except Exception as error:  # protobuf's DecodeError, which is not tensorboardX's to name
+            raise ValueError(f"{_short(summary)} is no TensorFlow Summary: {error}") from error
+        with self._lock:
+            step = self._step("summary", x)
+            for value in parsed.value:
+                kind = value.WhichOneof("value")
+                if kind == "simple_value":
+                    self._file().add_scalar(value.tag, value.simple_value, step)
+                elif kind == "histo":
+                    histo = value.histo
+                    self._file().add_histogram_raw(
+                        value.tag,
+                        min=histo.min,
+                        max=histo.max,
+                        num=histo.num,
+                        sum=histo.sum,
+                        sum_squares=histo.sum_squares,
+                        bucket_limits=list(histo.bucket_limit),
+                        bucket_counts=list(histo.bucket),
+                        global_step=step,
+                    )
+                else:
+                    logger.debug("summary's %r dropped: it is a %s", value.tag, kind)
 
     def close(self) -> None:
         """Write the file out and close it; a later measurement opens a new one."""
@@ -188,8 +266,9 @@ class TensorBoardMetrics(Metrics):
         return self._writer
 
     def _step(self, name: str, x: Any) -> int:
-        if x is not None:
-            return int(x)
+        step = _step(name, x)
+        if step is not None:
+            return step
         count = self._counts.get(name, 0)
         if count == 0 and len(self._counts) >= self.max_names:
             raise LimitExceeded("max_names", self.max_names, len(self._counts) + 1)
@@ -212,6 +291,11 @@ class MultiMetrics(Metrics):
         """Hand many numbers on."""
         for sink in self._metrics:
             sink.histogram(name, y, x)
+
+    def summary(self, summary: Any, x: Any = None) -> None:
+        """Hand a summary on."""
+        for sink in self._metrics:
+            sink.summary(summary, x)
 
     def close(self) -> None:
         """Close every sink."""
@@ -246,6 +330,10 @@ class EnabledMetrics(Metrics):
         if self._enabled.get(name, self._default):
             self._metrics.histogram(name, y, x)
 
+    def summary(self, summary: Any, x: Any = None) -> None:
+        """Hand a summary on; it has no name to be disabled by."""
+        self._metrics.summary(summary, x)
+
     def close(self) -> None:
         """Close the sink behind."""
         self._metrics.close()
@@ -271,6 +359,10 @@ class StepMetrics(Metrics):
         """Hand many numbers on."""
         self._metrics.histogram(name, y, self._step() if x is None else x)
 
+    def summary(self, summary: Any, x: Any = None) -> None:
+        """Hand a summary on."""
+        self._metrics.summary(summary, self._step() if x is None else x)
+
     def close(self) -> None:
         """Close the sink behind."""
         self._metrics.close()
@@ -286,14 +378,50 @@ def _tensorboardx() -> Any:
         raise MissingExtra("tensorboardX", "metrics") from error
 
 
+def _number(name: str, y: Any) -> float:
+    values = np.asarray(y)
+    if values.size == 1 and values.dtype.kind in "buifU":
+        try:
+            return float(values.reshape(-1)[0])
+        except ValueError:  # a text that is none
+            pass
+    raise ValueError(f"metric {name!r}: a scalar is one number, not {_short(y)}")
+
+
 def _numbers(name: str, y: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     try:
-        values = np.asarray(y, dtype=np.float64).ravel()
+        values = np.asarray(y)
+        if values.dtype.kind not in "buifU":
+            raise ValueError(f"of dtype {values.dtype}")
+        return values.astype(np.float64).ravel()
     except (TypeError, ValueError) as error:
         raise ValueError(f"metric {name!r}: {_short(y)} is not an array of numbers") from error
-    if not values.size or not np.isfinite(values).all():
-        raise ValueError(f"metric {name!r}: a histogram needs at least one value, all finite")
-    return values
+
+
+def _step(name: str, x: Any) -> int | None:
+    """Return the step as event files hold it, 64 bits."""
+    if x is None:
+        return None
+    try:
+        step = int(x)
+    except (TypeError, ValueError, OverflowError):
+        step = 2**63
+    if not -(2**63) <= step < 2**63:
+        raise ValueError(f"metric {name!r}: x must be a number of 64 bits, not {_short(x)}")
+    return step
+
+
+def _packed(summary: Any) -> bytes:
+    if isinstance(summary, bytes):
+        return summary
+    serialize = getattr(summary, "SerializeToString", None)
+    if not callable(serialize):
+        raise ValueError(f"{_short(summary)} is no TensorFlow Summary and not the bytes of one")
+    return bytes(serialize())
+
+
+def _shown(step: int | None) -> str:
+    return "-" if step is None else str(step)
 
 
 def _short(value: Any) -> str:

@@ -35,6 +35,7 @@ from rlwire.errors import (
     EncodeError,
     LimitExceeded,
     LocalProtocolError,
+    RemoteProtocolError,
     RlwireError,
 )
 from rlwire.limits import DEFAULT, Limits
@@ -543,8 +544,11 @@ class _Environment:
             try:
                 reply = await connection.receive()
             except (RlwireError, OSError) as error:
-                await self._not_answered(connection, error)
-                continue
+                if not isinstance(error, RemoteProtocolError) or session.closed:
+                    await self._not_answered(connection, error)
+                    continue
+                self._service.counts.errors += 1
+                reply = _error(str(error))
             if self.over or self._failure:
                 return
             await self.say(reply)

@@ -150,7 +150,7 @@ static inline rlw_status rlw_rlx_read_array(rlw_rlx_reader *r, rlw_rlx_value *v)
         status = rlw_rlx_read_text(r, &v->as.array.name);
         if (status != RLW_OK) return status;
         if (!rlw_dtype_parse(v->as.array.name.data, v->as.array.name.size, &v->as.array.dtype))
-            return rlw_fail(&r->c, RLW_BAD_DTYPE, at + 4, 0, 0);
+            return rlw_fail(&r->c, RLW_BAD_DTYPE, at + 4, v->as.array.name.size, 0);
     }
     at = r->c.at;
     status = rlw_take_u32le(&r->c, &v->as.array.dims);
@@ -186,7 +186,8 @@ static inline rlw_status rlw_rlx_read_image(rlw_rlx_reader *r, rlw_rlx_value *v)
     rlw_status status = rlw_rlx_read_text(r, &v->as.image.name);
     if (status != RLW_OK) return status;
     v->as.image.mode = rlw_image_mode_find(v->as.image.name.data, v->as.image.name.size);
-    if (!v->as.image.mode) return rlw_fail(&r->c, RLW_BAD_MODE, at + 4, 0, 0);
+    if (!v->as.image.mode)
+        return rlw_fail(&r->c, RLW_BAD_MODE, at + 4, v->as.image.name.size, 0);
     at = r->c.at;
     if ((status = rlw_take_u32le(&r->c, &v->as.image.width)) != RLW_OK) return status;
     if ((status = rlw_take_u32le(&r->c, &v->as.image.height)) != RLW_OK) return status;

@@ -16,8 +16,8 @@ typedef enum rlw_status {
     RLW_BAD_COUNT,      /* got = items announced, allowed = what the bytes left can hold */
     RLW_BAD_BOOLEAN,    /* got = the byte */
     RLW_BAD_TEXT,       /* not UTF-8; got = index of the first bad byte in the text */
-    RLW_BAD_DTYPE,      /* not a plain dtype */
-    RLW_BAD_MODE,       /* not a mode of the image table */
+    RLW_BAD_DTYPE,      /* not a plain dtype; got: bytes of its text */
+    RLW_BAD_MODE,       /* not a mode of the image table; got: bytes of its text */
     RLW_BAD_SHAPE,      /* the product of the dimensions passes 2**63 */
     RLW_BAD_SIZE,       /* got = data bytes announced, allowed = what shape and dtype ask for */
     RLW_BAD_PREFIX,     /* a length prefix that is not digits without a leading zero; got = byte */

@@ -274,7 +274,7 @@ class TestErrors:
         [
             ({"response": "done"}, RemoteProtocolError, "done.*action"),
             ({"data": 1}, RemoteProtocolError, "response"),
-            (b"4:abcd,", DecodeError, None),
+            (b"4:abcd;", DecodeError, None),
             (b"04:abcd,", DecodeError, None),
             (b"99999999999:", LimitExceeded, "received"),
         ],
@@ -285,6 +285,15 @@ class TestErrors:
             self.expect(agent, cause, text)
             with pytest.raises(AgentProxyException, match="no connection"):
                 agent.update()
+
+    def test_an_answer_that_cannot_be_read(self):
+        action = {"response": "action", "data": 2}
+        wrong = b"20:\1\0\0\0\1\0\0\0k\7\6\0\0\0object,"
+        with Script(READY, wrong, action) as script, AgentProxy(script.address) as agent:
+            agent.init()
+            error = self.expect(agent, RemoteProtocolError, "got 'object'")
+            assert isinstance(error.__cause__.__cause__, DecodeError)
+            assert agent.update() == 2
 
     @pytest.mark.parametrize("last", [b"", b"100:"])
     def test_a_server_that_dies(self, last):
@@ -428,7 +437,8 @@ class TestAsync:
         [
             ({"response": "error", "message": "no"}, PeerError),
             ({"response": "done"}, RemoteProtocolError),
-            (b"4:abcd,", DecodeError),
+            (b"4:abcd,", RemoteProtocolError),
+            (b"4:abcd;", DecodeError),
             (b"", ConnectionClosed),
         ],
     )

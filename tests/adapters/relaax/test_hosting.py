@@ -154,13 +154,13 @@ class TestMaking:
             def init(self, exploit):
                 pass
 
-        with pytest.raises(TypeError, match="Half has no method update, reset"):
+        with pytest.raises(TypeError, match=r"Half has no method update$"):
             AgentFactory(Half, None, Recorder())
 
     def test_a_factory_whose_result_lacks_methods(self):
         reply = host_of(lambda ps: object()).answer(INIT)
         assert reply["response"] == "error"
-        assert "object has no method init, update, reset" in reply["message"]
+        assert "object has no method init, update" in reply["message"]
 
 
 class TestAnswers:
@@ -219,6 +219,26 @@ class TestAnswers:
         replies = {"init": host.answer(INIT), "reset": host.answer({"command": "reset"})}
         assert replies[command]["response"] == "error"
         assert replies[command]["message"].startswith(f"{text}: the agent's {command}() returned ")
+
+    def test_an_agent_without_reset_is_served(self):
+        class Three:
+            def __init__(self, parameter_server):
+                pass
+
+            def init(self, exploit=False):
+                return True
+
+            def update(self, reward, state, terminal):
+                return 3
+
+        host = host_of(Three)
+        assert host.answer(INIT) == {"response": "ready"}
+        assert host.answer({"command": "reset"}) == {
+            "response": "error",
+            "message": "can't reset agent: agent Three has no method reset",
+        }
+        assert not host.failed
+        assert host.answer(UPDATE) == {"response": "action", "data": 3}
 
     @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, GeneratorExit])
     @pytest.mark.parametrize(
@@ -284,6 +304,68 @@ class TestAnswers:
             host.close()
             host.close()
         assert seen == ["close", "disconnected"]
+
+
+class TestText:
+    """What RELAAX's client makes of NumPy's scalars: `str` of them."""
+
+    @pytest.mark.parametrize(
+        ("reward", "given"),
+        [
+            (str(np.float32(1.5)), 1.5),
+            (str(np.float16(-2)), -2.0),
+            (str(np.uint8(7)), 7.0),
+            (str(np.bool_(True)), True),
+            (["1.0", 2.0, "3"], [1.0, 2.0, 3.0]),
+            ([1.0, 2.0], [1.0, 2.0]),
+            ("much", "much"),
+            (1, 1),
+        ],
+    )
+    def test_rewards(self, reward, given):
+        host = host_of(Agent)
+        host.answer(INIT)
+        data = host.answer({**UPDATE, "reward": reward})["data"]
+        assert data == [given, [1.0], False]
+        assert type(data[0]) is type(given)
+
+    @pytest.mark.parametrize(
+        ("terminal", "given"),
+        [("False", False), ("True", True), ("0", False), ("1", True), ("1.0", True), ("no", "no")],
+    )
+    def test_terminals(self, terminal, given):
+        host = host_of(Agent)
+        host.answer(INIT)
+        assert host.answer({**UPDATE, "terminal": terminal})["data"] == [None, [1.0], given]
+
+    def test_such_rewards_count_in_the_average(self):
+        sink = Recorder()
+        host = host_of(Agent, metrics=sink)
+        host.answer(INIT)
+        for _ in range(100):
+            host.answer({**UPDATE, "reward": "0.5"})
+        assert sink.calls == [("scalar", "average_reward", 0.5, None)]
+
+    def test_it_is_said_once_a_connection(self, caplog):
+        factory = AgentFactory(Agent, None, Recorder())
+        for peer in ("first:1", "second:2"):
+            host = AgentHost(factory, peer)
+            host.answer(INIT)
+            for _ in range(3):
+                host.answer({**UPDATE, "reward": "1.5", "terminal": "False"})
+        told = [record.getMessage() for record in caplog.records]
+        assert [text.split(": ")[0] for text in told] == ["first:1", "second:2"]
+        assert "a reward came as text, '1.5'" in told[0]
+        assert "the agent is given it as 1.5" in told[0]
+
+    def test_what_is_no_number_is_said_too_without_breaking_the_log(self, caplog):
+        host = host_of(Agent)
+        host.answer(INIT)
+        host.answer({**UPDATE, "reward": "\nforged" + "x" * 10**6})
+        [record] = caplog.records
+        assert "it as it came, since it is no number" in record.getMessage()
+        assert "\n" not in record.getMessage()
+        assert len(record.getMessage()) < 500
 
 
 class TestMetrics:

@@ -36,6 +36,9 @@ class Recorder(Metrics):
     def histogram(self, name, y, x=None):
         self.calls.append(("histogram", name, y, x))
 
+    def summary(self, summary, x=None):
+        self.calls.append(("summary", summary, x))
+
     def close(self):
         self.closed += 1
 
@@ -110,6 +113,21 @@ def test_logging(caplog):
     ]
 
 
+def test_logging_what_is_not_finite(caplog):
+    caplog.set_level(logging.INFO, logger="rlwire")
+    sink = LoggingMetrics()
+    sink.histogram("h", [])
+    sink.histogram("h", [float("nan"), 1.0, float("inf"), 3.0], 1)
+    sink.histogram("h", [float("nan")], 2)
+    sink.summary(b"12345", 3)
+    assert [record.getMessage() for record in caplog.records] == [
+        "metric 'h' at -: 0 values",
+        "metric 'h' at 1: 4 values, min 1, mean 2, max 3, 2 not finite and left out",
+        "metric 'h' at 2: 1 values, 1 not finite and left out",
+        "metrics at 3: a summary of 5 bytes",
+    ]
+
+
 def test_logging_to_another_logger(caplog):
     caplog.set_level(logging.INFO)
     LoggingMetrics(logging.getLogger("mine")).scalar("loss", 0.5)
@@ -121,8 +139,14 @@ def test_multi():
     both = MultiMetrics([first, second])
     both.scalar("a", 1.0, 2)
     both.histogram("b", [1.0])
+    both.summary(b"s", 3)
     both.close()
-    assert first.calls == second.calls == [("scalar", "a", 1.0, 2), ("histogram", "b", [1.0], None)]
+    assert first.calls == second.calls
+    assert first.calls == [
+        ("scalar", "a", 1.0, 2),
+        ("histogram", "b", [1.0], None),
+        ("summary", b"s", 3),
+    ]
     assert first.closed == second.closed == 1
 
 
@@ -151,7 +175,93 @@ def test_step_fills_in_x():
     stepped.scalar("a", 1.0)
     stepped.scalar("a", 1.0, 0)
     stepped.histogram("b", [1.0])
-    assert [call[3] for call in sink.calls] == [42, 0, 42]
+    stepped.summary(b"s")
+    stepped.summary(b"s", 1)
+    assert [call[-1] for call in sink.calls] == [42, 0, 42, 42, 1]
+
+
+def test_a_filter_lets_summaries_pass():
+    sink = Recorder()
+    EnabledMetrics(sink, {}, default=False).summary(b"s", 1)
+    assert sink.calls == [("summary", b"s", 1)]
+
+
+def test_a_sink_that_keeps_no_summaries_drops_them():
+    class Two(Metrics):
+        pass
+
+    Two().summary(b"s")
+
+
+SINKS = [
+    LoggingMetrics,
+    pytest.param(lambda: TensorBoardMetrics("events"), id="TensorBoardMetrics"),
+]
+
+
+@pytest.fixture
+def _in_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("_in_a_folder")
+@pytest.mark.parametrize("make", SINKS)
+class TestWhatASinkTakes:
+    """The same of every sink, so that another one can be chosen without another look."""
+
+    @pytest.fixture
+    def sink(self, make):
+        if make is not LoggingMetrics:
+            pytest.importorskip("tensorboardX")
+        sink = make()
+        yield sink
+        sink.close()
+
+    @pytest.mark.parametrize(
+        "y",
+        [
+            [],
+            np.zeros((0, 3), np.float32),
+            [float("nan")],
+            [float("inf"), 1.0, float("-inf")],
+            np.array([np.nan, 2.0], np.float16),
+            [1e300, -1e300],
+            [1.7e308] * 10,
+            ["1.5", str(np.float32(2.5))],
+            3,
+            [True, False],
+        ],
+    )
+    def test_histograms(self, sink, y, caplog):
+        caplog.set_level(logging.INFO)
+        sink.histogram("a", y)
+        sink.histogram("a", y, np.int64(3))
+
+    @pytest.mark.parametrize("y", [1, True, "1.5", np.float32(2), [3.0], float("nan"), np.inf])
+    def test_scalars(self, sink, y, caplog):
+        caplog.set_level(logging.INFO)
+        sink.scalar("a", y)
+        sink.scalar("a", y, "7")
+
+    @pytest.mark.parametrize("y", [None, "text", [1.0, 2.0], object(), 1j])
+    def test_what_is_no_scalar(self, sink, y):
+        with pytest.raises(ValueError, match="'a': a scalar is one number"):
+            sink.scalar("a", y)
+
+    @pytest.mark.parametrize("y", [None, "text", [[1.0], [1.0, 2.0]], [1j], [None], object()])
+    def test_what_is_no_histogram(self, sink, y):
+        with pytest.raises(ValueError, match="metric 'a'"):
+            sink.histogram("a", y)
+
+    @pytest.mark.parametrize("x", ["x", [1], float("nan"), float("inf"), 2**63])
+    def test_what_is_no_step(self, sink, x):
+        for measure in (sink.scalar, sink.histogram):
+            with pytest.raises(ValueError, match="'a': x must be a number"):
+                measure("a", 1.0, x)
+
+    def test_what_is_no_summary(self, sink):
+        with pytest.raises(ValueError, match="no TensorFlow Summary"):
+            sink.summary({"loss": 1.0})
 
 
 def test_missing_extra_names_itself(monkeypatch):
@@ -209,19 +319,38 @@ class TestTensorBoard:
         sink.close()
         assert sorted(step for step, _ in read_events(tmp_path)["a"]) == list(range(80))
 
-    @pytest.mark.parametrize("y", [None, "text", [1.0, 2.0], object(), 1j])
-    def test_what_is_no_scalar(self, tmp_path, y):
+    def test_what_is_left_out_of_a_histogram(self, tmp_path, caplog):
         sink = TensorBoardMetrics(tmp_path)
-        with pytest.raises(ValueError, match="'a': a scalar is one number"):
-            sink.scalar("a", y)
+        sink.histogram("some", [1.0, float("nan"), 2.0, float("inf"), 1e30], 1)
+        sink.histogram("none", [float("nan")], 1)
+        sink.histogram("none", [], 2)
         sink.close()
+        assert read_events_with_tensorboardx(tmp_path) == {"some": [(1, 2.0)]}
+        [record] = caplog.records
+        assert "'some': 3 of 5 values" in record.getMessage()
 
-    @pytest.mark.parametrize("y", [None, "text", [], [float("nan")], [[1.0], [1.0, 2.0]]])
-    def test_what_is_no_histogram(self, tmp_path, y):
+    def test_summaries(self, tmp_path):
+        proto = importlib.import_module("tensorboardX.proto.summary_pb2")
+        histo = proto.HistogramProto(
+            min=0, max=2, num=3, sum=3, sum_squares=5, bucket_limit=[1, 2], bucket=[1, 2]
+        )
+        summary = proto.Summary(
+            value=[
+                proto.Summary.Value(tag="loss", simple_value=0.5),
+                proto.Summary.Value(tag="weights", histo=histo),
+                proto.Summary.Value(tag="frame", image=proto.Summary.Image(height=1, width=1)),
+            ]
+        )
         sink = TensorBoardMetrics(tmp_path)
-        with pytest.raises(ValueError, match="metric 'a'"):
-            sink.histogram("a", y)
+        sink.summary(summary.SerializeToString(), 7)
+        sink.summary(summary)
+        with pytest.raises(ValueError, match="no TensorFlow Summary"):
+            sink.summary(b"\xff\xff")
         sink.close()
+        assert read_events_with_tensorboardx(tmp_path) == {
+            "loss": [(7, 0.5), (0, 0.5)],
+            "weights": [(7, 3.0), (0, 3.0)],
+        }
 
     def test_a_peer_cannot_fill_the_memory_with_names(self, tmp_path):
         sink = TensorBoardMetrics(tmp_path, max_names=2)

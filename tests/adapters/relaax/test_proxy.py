@@ -737,6 +737,39 @@ class TestErrors:
                 assert proxy.statistics.pages == 1
             thread.join()
 
+    def test_an_answer_that_cannot_be_read(self, serve):
+        """It costs the command, not the environment: its agent is still the same."""
+        unreadable = b"20:\1\0\0\0\1\0\0\0k\7\6\0\0\0object,"
+        replies = [
+            rlx.encode({"response": "ready"}, framed=True),
+            unreadable,
+            rlx.encode({"response": "action", "data": 7}, framed=True),
+        ]
+        accepted = []
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+
+            def answer():
+                sock, _ = listener.accept()
+                accepted.append(sock)
+                with sock:
+                    for reply in replies:
+                        sock.recv(65536)
+                        sock.sendall(reply)
+                    sock.recv(65536)
+
+            thread = threading.Thread(target=answer)
+            thread.start()
+            proxy = serve(server=listener.getsockname())
+            with Page(proxy).init(0) as page:
+                text = page.error(0, command="update")
+                assert "answer cannot be read" in text
+                assert "got 'object'" in text
+                assert page.act(0, None) == 7
+                assert proxy.statistics.environments == 1
+                assert proxy.statistics.errors == 1
+            thread.join()
+        assert len(accepted) == 1
+
     def test_a_server_that_never_answers(self, serve):
         with tcp.Server(LOOPBACK, Server, lambda connection: RELEASE.wait(10)) as server:
             proxy = serve(server=server.address, rlx_timeouts=Timeouts(idle=0.2))

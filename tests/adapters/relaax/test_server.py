@@ -22,6 +22,7 @@ from rlwire.adapters.relaax import (
     RLXServer,
     TensorBoardMetrics,
 )
+from rlwire.codecs import netstring, rlx
 from rlwire.errors import PeerError
 from rlwire.limits import Limits
 from rlwire.testing.rlx import RawClient
@@ -253,6 +254,24 @@ class TestFailingAgents:
         second.disconnect()
 
 
+def test_an_agent_without_reset(serve, connect):
+    class Three:
+        def __init__(self, parameter_server):
+            pass
+
+        def init(self, exploit=False):
+            return True
+
+        def update(self, reward, state, terminal):
+            return 3
+
+    agent = connect(serve(Three))
+    assert agent.update() == 3
+    with pytest.raises(AgentProxyException, match="Three has no method reset"):
+        agent.reset()
+    assert agent.update() == 3
+
+
 class TestMetrics:
     """update_metrics, average_reward, and who gets them."""
 
@@ -272,6 +291,12 @@ class TestMetrics:
             ("histogram", "b", [1.0, 2.0], None),
             ("scalar", "c", 2.5, 4),
         ]
+
+    @pytest.mark.parametrize("y", [[], [float("nan"), 1.0], np.array([np.inf])])
+    def test_no_histogram_ends_an_episode(self, serve, connect, y):
+        agent = connect(serve())
+        agent.metrics.histogram("weights", y)
+        assert agent.update()[0] == 1
 
     def test_a_sink_that_fails_is_an_error_reply(self, serve, connect):
         class Full(Recorder):
@@ -369,6 +394,52 @@ class TestLimits:
         assert "received=1000" in str(caught.value) or "lost" in str(caught.value)
         assert small.update()[0] == 1
         wait_until(lambda: "received=1000" in caplog.text)
+
+
+class TestUnreadable:
+    """What no agent is asked about, because it cannot be read."""
+
+    def update(self, **changes):
+        return {"command": "update", "reward": None, "state": 1, "terminal": False, **changes}
+
+    def test_a_wrong_value_is_refused_and_the_agent_goes_on(self, serve, caplog):
+        good = rlx.encode(self.update(state=np.zeros(2, np.float32)))
+        objects = good.replace(b"\7\0\0\0float32", b"\6\0\0\0object")
+        assert objects != good
+        with RawClient(serve().address) as client:
+            assert client.ask({"command": "init"}) == {"response": "ready"}
+            assert client.ask(self.update())["data"][0] == 1
+            for padding in (0, 100_000):  # the ways of a small and of a large message
+                frame = netstring.encode(objects + rlx.encode({"p": bytes(padding)})[4:])
+                for _ in range(3):
+                    client.send_bytes(frame)
+                    reply = client.receive()
+                    assert reply["response"] == "error"
+                    assert reply["message"].startswith(
+                        "the message cannot be read: not a plain dtype: got 'object' - at byte "
+                    )
+                    assert reply["message"].endswith("$.state")
+            assert client.ask(self.update())["data"][0] == 2
+            client.send_bytes(frame + rlx.encode(self.update(), framed=True))  # both at once
+            assert client.receive()["response"] == "error"
+            assert client.receive()["data"][0] == 3
+        assert "got 'object'" in caplog.text
+
+    def test_a_limit_inside_a_message(self, serve):
+        with RawClient(serve(limits=Limits(depth=3)).address) as client:
+            assert client.ask({"command": "init"}) == {"response": "ready"}
+            reply = client.ask(self.update(state=[[[[1]]]]))
+            assert "4 is over the limit depth=3" in reply["message"]
+            assert client.ask(self.update())["data"][0] == 1
+
+    def test_a_netstring_that_is_none_ends_the_connection(self, serve):
+        frame = rlx.encode(self.update(), framed=True)
+        for data in (b"x" + frame, frame[:-1] + b";"):
+            with RawClient(serve().address) as client:
+                assert client.ask({"command": "init"}) == {"response": "ready"}
+                client.send_bytes(data)
+                [reply] = client.rest()
+                assert reply["response"] == "error"
 
 
 class TestRunning:
