@@ -90,7 +90,7 @@ _WANTED = {
 
 cdef str _quoted(const uint8_t *data, uint64_t size):
     """A text that a peer sent, on one line and cut."""
-    text = (<const char *> data)[:min(size, 60)].decode("utf-8", "backslashreplace")
+    text = (<const char *> data)[:min(size, <uint64_t> 60)].decode("utf-8", "backslashreplace")
     return ascii(text) + ("..." if size > 60 else "")
 
 
