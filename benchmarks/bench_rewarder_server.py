@@ -74,6 +74,8 @@ def serve(report: Callable[[Any], None], control: Connection, uvloop: bool) -> N
         "bench.Rewards-v0",
         "127.0.0.1:0",
         ping_interval=None,
+        max_connections=2 * max(CLIENTS),
+        max_connections_per_address=2 * max(CLIENTS),
         loop_factory=loop_factory,
     ) as server:
         report(str(server.address))

@@ -59,7 +59,14 @@ class Agent:
 
 def serve(report: Callable[[Any], None], workers: Workers) -> None:
     """Run in the server's process."""
-    server = RLXServer(Agent, "127.0.0.1:0", workers=workers, max_connections=4 * max(IDLE, *BUSY))
+    most = 4 * max(IDLE, *BUSY)
+    server = RLXServer(
+        Agent,
+        "127.0.0.1:0",
+        workers=workers,
+        max_connections=most,
+        max_connections_per_address=most,
+    )
     server.start()
     report(str(server.address))
     server.serve_forever()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import rlwire
 from rlwire.errors import RlwireError
 from rlwire.limits import Limits
+from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS
 
 if TYPE_CHECKING:
     from rlwire.adapters.dm_env_rpc import DmEnvRpcServer
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from rlwire.adapters.relaax import Metrics, RLXProxy, RLXServer
     from rlwire.adapters.rewarder.environments import EnvironmentRewarder
     from rlwire.adapters.serving import BackgroundServer
+    from rlwire.transports.sockets import Timeouts
 
 __all__ = ["main"]
 
@@ -428,7 +430,22 @@ def _add_common(
         type=_positive_int,
         default=None,
         metavar="N",
-        help="how many connections are served at once (by each process); further ones are refused",
+        help="how many connections are served at once (by each process); further ones are refused "
+        f"(default: {MAX_CONNECTIONS})",
+    )
+    add(
+        "--max-connections-per-address",
+        type=_positive_int,
+        default=None,
+        metavar="N",
+        help=f"how many of them from one address (default: {MAX_CONNECTIONS_PER_ADDRESS})",
+    )
+    add(
+        "--first-timeout",
+        type=_positive_float,
+        default=None,
+        metavar="SECONDS",
+        help="close a connection that has said nothing at all for so long",
     )
     add(
         "--max-message",
@@ -502,6 +519,20 @@ def _given(given: argparse.Namespace, *names: str) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(given, name)) is not None}
 
 
+def _capacity(given: argparse.Namespace, timeouts: Timeouts) -> dict[str, Any]:
+    """Return how many may connect, and the server's times with how long they may say nothing."""
+    options = _given(given, "max_connections", "max_connections_per_address")
+    if given.first_timeout is not None:
+        timeouts = dataclasses.replace(timeouts, first=given.first_timeout)
+    return {**options, "timeouts": timeouts}
+
+
+def _idle(given: argparse.Namespace) -> Timeouts:
+    from rlwire.transports.sockets import Timeouts
+
+    return Timeouts() if given.idle_timeout is None else Timeouts(idle=given.idle_timeout)
+
+
 def _limits(given: argparse.Namespace) -> dict[str, Any]:
     """Return ``limits``, if any were given."""
     chosen = dict(given.limit)
@@ -528,6 +559,7 @@ def _secret(path: str) -> str:
 
 def _make_rlx(given: argparse.Namespace) -> RLXServer:
     from rlwire.adapters.relaax import RLXServer
+    from rlwire.transports.sockets import Timeouts
 
     return RLXServer(
         given.agent,
@@ -536,7 +568,8 @@ def _make_rlx(given: argparse.Namespace) -> RLXServer:
         metrics=_metrics(given.metrics or [("logging", "")]),
         workers=given.workers,
         worker_initializer=functools.partial(_set_up_log, given.log_level),
-        **_given(given, "max_connections", "idle_timeout"),
+        **_given(given, "idle_timeout"),
+        **_capacity(given, Timeouts()),
         **_limits(given),
         **_tls(given),
     )
@@ -544,13 +577,9 @@ def _make_rlx(given: argparse.Namespace) -> RLXServer:
 
 def _make_rlx_proxy(given: argparse.Namespace) -> RLXProxy:
     from rlwire.adapters.relaax import RLXProxy
-    from rlwire.transports.sockets import Timeouts
 
-    options = _given(
-        given, "origins", "arrays", "max_connections", "max_sids", "max_pending", "max_message"
-    )
-    if given.idle_timeout is not None:
-        options["timeouts"] = Timeouts(idle=given.idle_timeout)
+    options = _given(given, "origins", "arrays", "max_sids", "max_pending", "max_message")
+    options |= _capacity(given, _idle(given))
     limits = Limits(**dict(given.limit))  # of RLX messages; those of pages have --max-message
     return RLXProxy(given.rlx, given.address, limits=limits, **options, **_tls(given))
 
@@ -560,11 +589,8 @@ def _make_dm_env_rpc(given: argparse.Namespace) -> DmEnvRpcServer:
     from rlwire.adapters.dm_env_rpc.drivers import is_world
     from rlwire.adapters.loading import load_environment
     from rlwire.transports.grpc_options import ServerTLS
-    from rlwire.transports.sockets import Timeouts
 
-    options = _given(given, "max_connections", "max_worlds")
-    if given.idle_timeout is not None:
-        options["timeouts"] = Timeouts(idle=given.idle_timeout)
+    options = _given(given, "max_worlds") | _capacity(given, _idle(given))
     if given.tls_cert:
         options["tls"] = ServerTLS(given.tls_cert, given.tls_key, given.tls_client_ca)
     if given.token_file is not None:
@@ -605,8 +631,9 @@ def _make_perlert(given: argparse.Namespace) -> PerlertServer:
 
 def _make_rewarder(given: argparse.Namespace) -> EnvironmentRewarder:
     from rlwire.adapters.rewarder.environments import EnvironmentRewarder
+    from rlwire.adapters.rewarder.server import TIMEOUTS
 
-    options = _given(given, "max_connections", "idle_timeout", "env_id", "seed")
+    options = _given(given, "idle_timeout", "env_id", "seed") | _capacity(given, TIMEOUTS)
     if given.password_file is not None:
         options["password"] = _secret(given.password_file)
     elif given.password_env is not None:
@@ -632,8 +659,10 @@ def _make_openpi(given: argparse.Namespace) -> PolicyServer:
     from pkgutil import resolve_name
 
     from rlwire.adapters.openpi import PolicyServer
+    from rlwire.transports.sockets import Timeouts
 
-    options = _given(given, "workers", "arrays", "tracebacks", "max_connections", "idle_timeout")
+    options = _given(given, "workers", "arrays", "tracebacks", "idle_timeout")
+    options |= _capacity(given, Timeouts())
     if given.api_key_file is not None:
         options["api_key"] = _secret(given.api_key_file)
     if ":" not in given.policy:

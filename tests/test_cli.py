@@ -91,6 +91,7 @@ def test_serve_rlx(folder, workers, number):
     with Serving(
         folder, "--address", "127.0.0.1:0", "--workers", workers, "--parameter-server",
         "my_agents:make", "--max-connections", "5", "--idle-timeout", "60",
+        "--max-connections-per-address", "4", "--first-timeout", "20",
     ) as serving:  # fmt: skip
         with AgentProxy(serving.address) as agent:
             agent.init()
@@ -141,7 +142,8 @@ def test_serve_rlx_proxy(folder):
             folder, "--rlx", server.address, "--address", "127.0.0.1:0", "--origin",
             "http://a.example", "--origin", "null", "--max-sids", "1", "--max-connections", "5",
             "--max-pending", "3", "--max-message", "1000", "--arrays", "float32",
-            "--idle-timeout", "60", what=("rlx-proxy",),
+            "--idle-timeout", "60", "--max-connections-per-address", "4", "--first-timeout", "20",
+            what=("rlx-proxy",),
         ) as proxy,
     ):  # fmt: skip
         for origin in (None, "http://a.example", "null"):
@@ -259,6 +261,7 @@ class TestServeDmEnvRpc:
         serving = Serving(
             folder, "--address", "127.0.0.1:0", "--workers", workers, "--agents", "2",
             "--max-connections", "5", "--max-worlds", "1", "--idle-timeout", "60",
+            "--max-connections-per-address", "4", "--first-timeout", "20",
             "--reward", "score", "--discount", "", "--max-message", "100000",
             "--accept", "start", "--accept", "step", what=("dm_env_rpc", "my_worlds:Counter"),
         )  # fmt: skip
@@ -548,6 +551,7 @@ class TestServeOpenpi:
                 folder, "--address", "127.0.0.1:0", "--workers", "0",
                 "--tracebacks", "--arrays", "msgpack_numpy", "--max-message", "100000",
                 "--max-connections", "2", "--idle-timeout", "60",
+                "--max-connections-per-address", "2", "--first-timeout", "20",
                 what=("openpi", f"my_policies:{name}"),
             ) as server:  # fmt: skip
                 with PolicyClient(server.address) as client:

@@ -64,6 +64,7 @@ class Connection:
         "_ending",
         "_events",
         "_expecting",
+        "_first",
         "_frame_size",
         "_fresh",
         "_idle",
@@ -72,6 +73,7 @@ class Connection:
         "_owner",
         "_owner_thread",
         "_parted",
+        "_phase",
         "_read",
         "_reader",
         "_recv_into",
@@ -121,6 +123,8 @@ class Connection:
         self._clean = False  # the peer said it too
         self._ending = False  # the whole side ends, not this connection only
         self._idle, self._read, self._write = timeouts.idle, timeouts.read, timeouts.write
+        self._first = timeouts.first_message
+        self._phase = "idle"  # or "first", as long as a server waits for a peer's first message
         self._tls = TLSSocket(sock) if isinstance(sock, ssl.SSLSocket) else None
         io: Any = self._tls or sock
         self._recv_into: Callable[..., int] = io.recv_into
@@ -168,7 +172,8 @@ class Connection:
     def handshake(self, seconds: float | None) -> None:
         """Take the connection over for this thread, and run the server's side of the handshakes.
 
-        They are TLS's, and the session's if it has one.
+        They are TLS's, and the session's if it has one. If not, the first message has to begin in
+        the time that `Timeouts.first` gives.
 
         Raises:
             DeadlineExceeded: it took more than `seconds`; after TLS's the connection is closed.
@@ -188,6 +193,9 @@ class Connection:
             except (OSError, ValueError) as error:  # ValueError: closed by another thread meanwhile
                 self._lost(error)
         self.open(None if until is None else max(until - monotonic(), 0.001))
+        if self._talker is None and self._first is not None:
+            self._phase = "first"
+            self._fresh = False
 
     def open(self, seconds: float | None) -> None:
         """Let a session that speaks by itself open the conversation; nothing to do for others.
@@ -483,7 +491,7 @@ class Connection:
 
     def _is_used_elsewhere(self) -> bool:
         """Return whether another thread that still runs owns the connection."""
-        owner = self._owner_thread and self._owner_thread()
+        owner = None if self._owner_thread is None else self._owner_thread()
         return owner is not None and owner is not threading.current_thread() and owner.is_alive()
 
     def _send_rest(self, buffers: Sequence[Buffer], sent: int) -> None:
@@ -608,7 +616,8 @@ class Connection:
         if talker is not None:
             self._talk()
         begun = reader.partial[0] > 0
-        limit = self._read if begun else self._idle
+        patience = self._idle if self._phase == "idle" else self._first
+        limit = self._read if begun else patience
         until = None if limit is None else monotonic() - waited + limit
         while not events:
             if self._ended:
@@ -637,6 +646,7 @@ class Connection:
                 until = None if self._read is None else monotonic() + self._read
             self._fill(until)
         event = events.popleft()
+        self._phase = "idle"
         if self._kernel_timeout != self._tick:
             self._set_receive_timeout(self._tick)
         self._settle()
@@ -684,7 +694,10 @@ class Connection:
     def _too_late(self) -> NoReturn:
         have, want = self._reader.partial
         if not have:
-            raise DeadlineExceeded(f"{self.peer}: no message began within idle={self._idle} s")
+            seconds = self._idle if self._phase == "idle" else self._first
+            raise DeadlineExceeded(
+                f"{self.peer}: no message began within {self._phase}={seconds} s"
+            )
         error = DeadlineExceeded(
             f"{self.peer}: {have} of {want or 'an unknown number of'} bytes of a message "
             f"came within read={self._read} s"

@@ -59,6 +59,7 @@ class AsyncConnection:
         "_ending",
         "_eof",
         "_events",
+        "_first",
         "_flushing",
         "_fresh",
         "_gone",
@@ -99,6 +100,7 @@ class AsyncConnection:
         timeouts: Timeouts,
         *,
         on_end: Callable[[AsyncConnection], None] | None = None,
+        accepted: bool = False,
     ) -> None:
         """Make the connection; it is none before it is given its stream.
 
@@ -107,6 +109,8 @@ class AsyncConnection:
             peer: the other end's name.
             timeouts: as for a blocking connection.
             on_end: called once, when the connection is gone.
+            accepted: whether it is a server's: the peer then has `Timeouts.first` for its first
+                message, unless the session's handshake was one.
         """
         self.session = session
         self.peer = peer
@@ -148,6 +152,7 @@ class AsyncConnection:
         self._deaf = False  # what still waits in the reader is not to be looked at
         self._broken = False
         self._gone = self._loop.create_future()
+        self._first = timeouts.first_message if accepted and self._talker is None else None
         # For the sweeper: the messages so far, and since when it has seen what.
         self._count = 0
         self._seen = ("", -1)
@@ -925,14 +930,16 @@ class AsyncConnection:
             phase, limit = "read", times.read
         else:
             phase, limit = "idle", times.idle
+            if not self._count and self._first is not None:
+                phase, limit = "first", self._first
         if self._seen != (phase, self._count):
             self._seen, self._seen_at = (phase, self._count), now
             return
         if limit is None or now - self._seen_at < limit or self._ended:
             return
-        if phase == "idle":
+        if phase in ("idle", "first"):
             self._expire(
-                DeadlineExceeded(f"{self.peer}: no message began within idle={limit} s"),
+                DeadlineExceeded(f"{self.peer}: no message began within {phase}={limit} s"),
                 close=self._responder is not None,
             )
         elif phase == "read":

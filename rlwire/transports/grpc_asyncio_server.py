@@ -17,6 +17,11 @@ from typing import Any
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
 from rlwire.limits import Limits
 from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.admission import (
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_ADDRESS,
+    Admission,
+)
 from rlwire.transports.grpc_asyncio import Alarm
 from rlwire.transports.grpc_options import Options, ServerTLS, caller_name, load, server_options
 from rlwire.transports.grpc_server import Gate, GrpcCaller
@@ -44,6 +49,7 @@ class AsyncGrpcServer:
         tls: see there.
         token: see there.
         max_connections: further streams are refused at once, with a line in the log.
+        max_connections_per_address: see there.
         options: see there.
 
     Raises:
@@ -65,14 +71,16 @@ class AsyncGrpcServer:
         timeouts: Timeouts | None = None,
         tls: ServerTLS | None = None,
         token: str | None = None,
-        max_connections: int = 1000,
+        max_connections: int = MAX_CONNECTIONS,
+        max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         options: Options = (),
     ) -> None:
         self._gate = Gate(
             parse(address), method, make_session, make_responder, limits=limits, max_sent=max_sent,
-            timeouts=timeouts, tls=tls, token=token, max_connections=max_connections,
+            timeouts=timeouts, tls=tls, token=token,
+            admission=Admission(max_connections, max_connections_per_address),
         )  # fmt: skip
-        self._options = server_options(self._gate.sizes, self._gate.timeouts.connect, options)
+        self._options = server_options(self._gate.sizes, self._gate.timeouts.handshake, options)
         self._server: Any = None
         self._streams: set[_Stream] = set()
         self._stopping = False

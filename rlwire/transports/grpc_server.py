@@ -19,6 +19,11 @@ from typing import Any
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, LimitExceeded, RlwireError
 from rlwire.limits import Limits
 from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.admission import (
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_ADDRESS,
+    Admission,
+)
 from rlwire.transports.grpc_client import Engine
 from rlwire.transports.grpc_options import (
     Options,
@@ -79,6 +84,9 @@ class GrpcServer:
         token: what clients must send as ``authorization: Bearer ...``; None for any client.
         max_connections: further streams are refused at once, with a line in the log. A stream
             costs a thread while it is open.
+        max_connections_per_address: the same for those from one address; see
+            `rlwire.transports.admission.Admission`. What is counted are streams: gRPC itself
+            keeps TCP connections, and closes those that have none.
         engine: ``"direct"`` waits for gRPC in each stream's thread, by what is private to grpcio;
             ``"public"`` does without; ``"auto"`` is the former where this grpcio has it.
         options: further channel arguments.
@@ -102,19 +110,21 @@ class GrpcServer:
         timeouts: Timeouts | None = None,
         tls: ServerTLS | None = None,
         token: str | None = None,
-        max_connections: int = 64,
+        max_connections: int = MAX_CONNECTIONS,
+        max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         engine: Engine = "auto",
         options: Options = (),
     ) -> None:
         self._gate = Gate(
             parse(address), method, make_session, make_responder, limits=limits, max_sent=max_sent,
-            timeouts=timeouts, tls=tls, token=token, max_connections=max_connections,
+            timeouts=timeouts, tls=tls, token=token,
+            admission=Admission(max_connections, max_connections_per_address),
         )  # fmt: skip
         kind = _listener_of(engine)
         gate = self._gate
         self._listener: Listener = kind(
             gate.method,
-            server_options(gate.sizes, gate.timeouts.connect, options),
+            server_options(gate.sizes, gate.timeouts.handshake, options),
             gate.timeouts,
             self._admit,
             max_connections,
@@ -235,7 +245,6 @@ class Gate:
         method: the method's name.
         sizes: how long messages may be.
         timeouts: the streams'.
-        open: how many streams are open.
     """
 
     def __init__(
@@ -250,24 +259,25 @@ class Gate:
         timeouts: Timeouts | None,
         tls: ServerTLS | None,
         token: str | None,
-        max_connections: int,
+        admission: Admission,
     ) -> None:
-        if max_connections < 1:
-            raise ValueError(f"max_connections must be at least 1, not {max_connections}")
         load()
         self.address = where
         self.method = check_method(method)
         self.sizes = Sizes.of(limits, max_sent)
         self.timeouts = timeouts or Timeouts()
-        self.open = 0
         self._make_session = make_session
         self._make_responder = make_responder
         self._credentials = None if tls is None else tls.credentials()
         self._authorization = None if token is None else authorization(token)
-        self._max_connections = max_connections
-        self._lock = threading.Lock()
+        self._admission = admission
         if token is not None and tls is None:
             warn_of_plain_token(where)
+
+    @property
+    def open(self) -> int:
+        """How many streams are open."""
+        return self._admission.count
 
     def listen(self, bind: Callable[[str, Any], int]) -> None:
         """Have `bind` listen, and learn the port.
@@ -304,18 +314,17 @@ class Gate:
         if self._authorization is not None and not authorized(self._authorization, metadata):
             logger.warning("%s: refused, its token is missing or wrong", peer)
             raise Refused(StreamStatus("UNAUTHENTICATED", "the token is missing or wrong"))
-        with self._lock:
-            if self.open >= self._max_connections:
-                error = LimitExceeded("max_connections", self._max_connections, self.open + 1)
-                logger.warning("%s: refused, %s", peer, error)
-                raise Refused(StreamStatus("RESOURCE_EXHAUSTED", str(error)))
-            self.open += 1
+        host = _host(peer)
+        try:
+            self._admission.enter(host)
+        except LimitExceeded as error:
+            logger.warning("%s: refused, %s", peer, error)
+            raise Refused(StreamStatus("RESOURCE_EXHAUSTED", str(error))) from None
         try:
             caller = GrpcCaller(self._make_session(), peer, metadata)
             responder = self._make_responder(caller)
         except BaseException:
-            with self._lock:
-                self.open -= 1
+            self._admission.leave(host)
             raise
         logger.debug("%s: connected", peer)
         return caller, responder
@@ -326,8 +335,7 @@ class Gate:
             responder.close()
         except Exception:
             logger.exception("%s: its responder failed to close", peer)
-        with self._lock:
-            self.open -= 1
+        self._admission.leave(_host(peer))
 
     def refuse(self, peer: str, session: Session, error: RlwireError) -> Sequence[bytes]:
         """Return what tells the peer that its message is not allowed: one message or none."""
@@ -392,6 +400,11 @@ class Gate:
         cause = error.__cause__ if isinstance(error, AnswerFailed) else error
         logger.error("%s: closed, its responder failed", peer, exc_info=cause)
         return StreamStatus("INTERNAL", "the server failed to answer")
+
+
+def _host(peer: str) -> str:
+    """Return the address in a peer's name, which `caller_name` gave it; empty if it has none."""
+    return "" if "#" in peer else peer.rpartition(":")[0].strip("[]")
 
 
 def _listener_of(engine: Engine) -> type[DirectListener | PublicListener]:

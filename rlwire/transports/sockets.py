@@ -33,6 +33,7 @@ __all__ = [
     "is_permanent",
     "listen",
     "local_address",
+    "peer_host",
     "peer_name",
     "prepare",
     "set_kernel_timeout",
@@ -60,6 +61,9 @@ class Timeouts:
         write: for the system to take a whole message.
         idle: for the next message to begin. A client waits so long for an answer, and an agent
             that loads or learns may be slow: an hour.
+        first: on a server only, for a new peer's first word: for its handshakes, where `connect`
+            is not less, and then, where the protocol has none of its own, for its first message
+            to begin. Whoever connects and says nothing costs the server as much as a client.
         spin: for the next bytes by asking again and again before sleeping, in blocking
             connections without TLS. Waking a sleeping thread costs more than a short exchange;
             50 to 200 microseconds of asking avoid it, and keep a core busy as long. Only for
@@ -70,12 +74,25 @@ class Timeouts:
     read: float | None = 60.0
     write: float | None = 60.0
     idle: float | None = 3600.0
+    first: float | None = 30.0
     spin: float | None = None
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value is not None and not value > 0:
                 raise ValueError(f"timeout {name} must be positive or None, not {value!r}")
+
+    @property
+    def first_message(self) -> float | None:
+        """Seconds that a server gives a new peer's first message; None if `idle` is all of it."""
+        if self.first is None or (self.idle is not None and self.idle <= self.first):
+            return None
+        return self.first
+
+    @property
+    def handshake(self) -> float | None:
+        """Seconds that a server gives each of a new peer's handshakes."""
+        return min((x for x in (self.connect, self.first) if x is not None), default=None)
 
 
 @dataclass(frozen=True)
@@ -247,6 +264,11 @@ def unlink(sock: socket.socket) -> None:
     if sock.family == getattr(socket, "AF_UNIX", None):
         with contextlib.suppress(OSError):
             os.unlink(sock.getsockname())
+
+
+def peer_host(sockaddr: Any) -> str:
+    """Return the numeric address that a peer comes from; empty for a unix socket's."""
+    return str(sockaddr[0]) if isinstance(sockaddr, tuple) else ""
 
 
 def peer_name(sock: socket.socket, sockaddr: Any) -> str:

@@ -53,7 +53,9 @@ class Sweeper:
 
     def add(self, connection: Swept, timeouts: Timeouts) -> None:
         """Watch a connection; the timer runs while there is one."""
-        times = [time for time in (timeouts.read, timeouts.write, timeouts.idle) if time]
+        times = [
+            time for time in (timeouts.first, timeouts.read, timeouts.write, timeouts.idle) if time
+        ]
         due = connection.session.next_deadline()
         if due is not None:
             times.append(due - self._now())

@@ -25,6 +25,11 @@ from rlwire.errors import (
     RemoteProtocolError,
 )
 from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.admission import (
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_ADDRESS,
+    Admission,
+)
 from rlwire.transports.connection import Connection
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.sockets import (
@@ -37,6 +42,7 @@ from rlwire.transports.sockets import (
     is_permanent,
     listen,
     local_address,
+    peer_host,
     peer_name,
     prepare,
     unlink,
@@ -163,6 +169,7 @@ class Server:
         timeouts: by default `Timeouts()`.
         tls: from `rlwire.transports.tls.server_context`; None for no encryption.
         max_connections: further ones are refused, with a line in the log.
+        max_connections_per_address: the same for those from one address; see `Admission`.
         backlog: connections that the system keeps until they are accepted.
 
     Raises:
@@ -177,16 +184,15 @@ class Server:
         *,
         timeouts: Timeouts | None = None,
         tls: ssl.SSLContext | None = None,
-        max_connections: int = 1000,
+        max_connections: int = MAX_CONNECTIONS,
+        max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         backlog: int = 128,
     ) -> None:
-        if max_connections < 1:
-            raise ValueError(f"max_connections must be at least 1, not {max_connections}")
         self._make_session = make_session
         self._handler = handler
         self._timeouts = timeouts or Timeouts()
         self._tls = tls
-        self._max_connections = max_connections
+        self._admission = Admission(max_connections, max_connections_per_address)
         self._listener, self._owns_listener = adopt(listener, backlog)
         self._address = local_address(self._listener)
         self._lock = threading.Lock()
@@ -314,9 +320,19 @@ class Server:
         peer = peer_name(sock, sockaddr)
         # Before 3.13 a socket may inherit that its listener does not block.
         sock.setblocking(True)
-        if len(self._open) >= self._max_connections:
-            self._turn_away(sock, peer)
+        host = peer_host(sockaddr)
+        try:
+            self._admission.enter(host)
+        except LimitExceeded as error:
+            self._turn_away(sock, peer, error)
             return
+        try:
+            self._begin(sock, peer, host)
+        except BaseException:
+            self._admission.leave(host)
+            raise
+
+    def _begin(self, sock: socket.socket, peer: str, host: str) -> None:
         try:
             prepare(sock)
             if self._tls is not None:
@@ -326,9 +342,10 @@ class Server:
             # Some systems refuse socket options once the peer has hung up.
             logger.debug("%s: gone before it was served: %s", peer, error)
             sock.close()
+            self._admission.leave(host)
             return
         thread = threading.Thread(
-            target=self._serve, args=(connection,), name=f"rlwire {peer}", daemon=True
+            target=self._serve, args=(connection, host), name=f"rlwire {peer}", daemon=True
         )
         with self._lock:
             self._open[thread] = connection
@@ -337,11 +354,11 @@ class Server:
         except RuntimeError as error:  # the system has no more threads for us
             with self._lock:
                 del self._open[thread]
+            self._admission.leave(host)
             logger.error("%s: closed, no thread for it: %s", peer, error)
             connection.close()
 
-    def _turn_away(self, sock: socket.socket, peer: str) -> None:
-        error = LimitExceeded("max_connections", self._max_connections, len(self._open) + 1)
+    def _turn_away(self, sock: socket.socket, peer: str, error: LimitExceeded) -> None:
         logger.warning("%s: refused, %s", peer, error)
         with sock:
             if self._tls is None:
@@ -349,10 +366,10 @@ class Server:
                 with contextlib.suppress(OSError):
                     sock.send(b"".join(self._make_session().refuse(error)))
 
-    def _serve(self, connection: Connection) -> None:
+    def _serve(self, connection: Connection, host: str) -> None:
         peer = connection.peer
         try:
-            connection.handshake(self._timeouts.connect)
+            connection.handshake(self._timeouts.handshake)
             logger.debug("%s: connected", peer)
             self._handler(connection)
             logger.debug("%s: closed after its handler ended", peer)
@@ -371,3 +388,4 @@ class Server:
             connection.close()
             with self._lock:
                 del self._open[threading.current_thread()]
+            self._admission.leave(host)

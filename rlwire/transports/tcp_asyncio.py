@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import socket
 import ssl
@@ -23,6 +24,11 @@ from rlwire.errors import (
     RemoteProtocolError,
 )
 from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.admission import (
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_ADDRESS,
+    Admission,
+)
 from rlwire.transports.connection_asyncio import AsyncConnection, Responder
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.sockets import (
@@ -34,6 +40,7 @@ from rlwire.transports.sockets import (
     connect_error,
     is_permanent,
     local_address,
+    peer_host,
     peer_name,
     prepare,
     unlink,
@@ -151,6 +158,7 @@ class AsyncServer:
         timeouts: by default `Timeouts()`.
         tls: from `rlwire.transports.tls.server_context`; None for no encryption.
         max_connections: further ones are refused, with a line in the log.
+        max_connections_per_address: the same for those from one address; see `Admission`.
         backlog: connections that the system keeps until they are accepted.
 
     Raises:
@@ -167,19 +175,18 @@ class AsyncServer:
         make_responder: Callable[[AsyncConnection], Responder] | None = None,
         timeouts: Timeouts | None = None,
         tls: ssl.SSLContext | None = None,
-        max_connections: int = 10_000,
+        max_connections: int = MAX_CONNECTIONS,
+        max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         backlog: int = 1024,
     ) -> None:
         if (handler is None) == (make_responder is None):
             raise TypeError("a server needs either handler or make_responder")
-        if max_connections < 1:
-            raise ValueError(f"max_connections must be at least 1, not {max_connections}")
         self._make_session = make_session
         self._handler = handler
         self._make_responder = make_responder
         self._timeouts = timeouts or Timeouts()
         self._tls = tls
-        self._max_connections = max_connections
+        self._admission = Admission(max_connections, max_connections_per_address)
         self._listener, self._owns_listener = adopt(listener, backlog)
         self._address = local_address(self._listener)
         self._open: dict[asyncio.Task[None], AsyncConnection | None] = {}
@@ -279,16 +286,21 @@ class AsyncServer:
                 await asyncio.sleep(delay)
                 continue
             failures = 0
-            peer = peer_name(sock, sockaddr)
-            if len(self._open) >= self._max_connections:
-                self._turn_away(sock, peer)
+            peer, host = peer_name(sock, sockaddr), peer_host(sockaddr)
+            try:
+                self._admission.enter(host)
+            except LimitExceeded as error:
+                self._turn_away(sock, peer, error)
                 continue
             task = loop.create_task(self._serve(sock, peer))
             self._open[task] = None
-            task.add_done_callback(self._open.pop)
+            task.add_done_callback(functools.partial(self._left, host))
 
-    def _turn_away(self, sock: socket.socket, peer: str) -> None:
-        error = LimitExceeded("max_connections", self._max_connections, len(self._open) + 1)
+    def _left(self, host: str, task: asyncio.Task[None]) -> None:
+        del self._open[task]
+        self._admission.leave(host)
+
+    def _turn_away(self, sock: socket.socket, peer: str, error: LimitExceeded) -> None:
         logger.warning("%s: refused, %s", peer, error)
         with sock:
             if self._tls is None:
@@ -314,7 +326,7 @@ class AsyncServer:
         assert task is not None
         self._open[task] = connection
         try:
-            await connection.open(self._timeouts.connect)
+            await connection.open(self._timeouts.handshake)
             Sweeper.of(loop).add(connection, self._timeouts)
             logger.debug("%s: connected", peer)
             if self._make_responder is not None:
@@ -343,8 +355,10 @@ class AsyncServer:
     async def _adopt(self, sock: socket.socket, peer: str) -> AsyncConnection:
         sock.setblocking(False)
         prepare(sock)
-        connection = AsyncConnection(self._make_session(), peer, self._timeouts)
-        await open_stream(connection, sock, tls=self._tls, handshake_timeout=self._timeouts.connect)
+        connection = AsyncConnection(self._make_session(), peer, self._timeouts, accepted=True)
+        await open_stream(
+            connection, sock, tls=self._tls, handshake_timeout=self._timeouts.handshake
+        )
         return connection
 
 

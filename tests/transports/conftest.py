@@ -118,6 +118,26 @@ def raw() -> Iterator[Callable[[Any], socket.socket]]:
 
 
 @pytest.fixture
+def from_address() -> Iterator[Callable[[str, Any], socket.socket]]:
+    """Connect a plain socket from one of loopback's addresses; all are closed after the test."""
+    opened = []
+
+    def connect(source: str, address: Any) -> socket.socket:
+        try:
+            sock = socket.create_connection(
+                (address.host, address.port), timeout=10, source_address=(source, 0)
+            )
+        except OSError as error:  # such as macOS, which has 127.0.0.1 only
+            pytest.skip(f"no connection from {source} here: {error}")
+        opened.append(sock)
+        return sock
+
+    yield connect
+    for sock in opened:
+        sock.close()
+
+
+@pytest.fixture
 def read_frame() -> Callable[[socket.socket], bytes]:
     """Read the body of one `Blobs` frame from a plain socket; b"" at the end of the stream."""
 

@@ -328,17 +328,20 @@ def test_a_token(serve: Any, dial: Any, log: Any) -> None:
     assert len(echo.Responder.all) == 1
 
 
-def test_one_connection_too_many(serve: Any, dial: Any, log: Any, eventually: Any) -> None:
-    server = serve(max_connections=2)
+@pytest.mark.parametrize("name", ["max_connections", "max_connections_per_address"])
+def test_one_connection_too_many(
+    serve: Any, dial: Any, log: Any, eventually: Any, name: str
+) -> None:
+    server = serve(**{name: 2})
     first, second = dial(server), dial(server)
     assert first.exchange(b"1") + second.exchange(b"2") == b"12"
     for _ in range(5):
         begun = time.monotonic()
         third = dial(server)
-        with pytest.raises(ConnectionClosed, match=r"RESOURCE_EXHAUSTED.*max_connections=2"):
+        with pytest.raises(ConnectionClosed, match=rf"RESOURCE_EXHAUSTED.*{name}=2"):
             third.exchange(b"3")
         assert time.monotonic() - begun < 2
-    assert "refused, 3 is over the limit max_connections=2" in log.text
+    assert f"refused, 3 is over the limit {name}=2" in log.text
     assert first.exchange(b"1") + second.exchange(b"2") == b"12"
     first.close()
     eventually(lambda: server.connections == 1)

@@ -49,7 +49,7 @@ class Watched:
 
 
 def times(seconds: float | None) -> Timeouts:
-    return Timeouts(connect=None, read=seconds, write=None, idle=None)
+    return Timeouts(connect=None, read=seconds, write=None, idle=None, first=None)
 
 
 async def eventually(condition: Callable[[], Any]) -> None:

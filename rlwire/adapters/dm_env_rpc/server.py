@@ -27,6 +27,11 @@ from rlwire.codecs.dm_env_rpc import Settings
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import dm_env_rpc
 from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.admission import (
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_ADDRESS,
+    capacity,
+)
 from rlwire.transports.grpc_asyncio_server import AsyncGrpcServer
 from rlwire.transports.grpc_client import Engine
 from rlwire.transports.grpc_options import Options, ServerTLS, load
@@ -63,6 +68,8 @@ class DmEnvRpcServer(BackgroundServer):
         allow_default: whether joining the name ``""`` without creating a world gives a connection
             a world of its own.
         max_connections: further ones are refused.
+        max_connections_per_address: the same for those from one address, of IPv6 from one network
+            of 64 bits; unix sockets have no such maximum.
         max_worlds: further ones are refused.
         keep_abandoned: False destroys a world once the connection that created it has ended and
             nobody is in it.
@@ -98,7 +105,8 @@ class DmEnvRpcServer(BackgroundServer):
         *,
         workers: Literal["threads", "asyncio"] = "threads",
         allow_default: bool = True,
-        max_connections: int = 1000,
+        max_connections: int = MAX_CONNECTIONS,
+        max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         max_worlds: int = 1000,
         keep_abandoned: bool = True,
         properties: Properties | None = None,
@@ -117,8 +125,6 @@ class DmEnvRpcServer(BackgroundServer):
         load()
         if workers not in ("threads", "asyncio"):
             raise ValueError(f"workers must be 'threads' or 'asyncio', not {workers!r}")
-        if max_connections < 1:
-            raise ValueError(f"max_connections must be at least 1, not {max_connections}")
         super().__init__(parse(address))
         self._workers = workers
         one = is_world(worlds) and not isinstance(worlds, type)
@@ -149,7 +155,7 @@ class DmEnvRpcServer(BackgroundServer):
             "timeouts": timeouts,
             "tls": tls,
             "token": token,
-            "max_connections": max_connections,
+            **capacity(max_connections, max_connections_per_address),
             "options": options,
         }
         self._engine: Engine = engine

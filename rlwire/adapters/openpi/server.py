@@ -28,6 +28,11 @@ from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import websocket
 from rlwire.sessions.openpi import Dialect, Failure, PolicySocket, Server
 from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.admission import (
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_ADDRESS,
+    capacity,
+)
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp_asyncio import AsyncConnection, AsyncServer
 
@@ -116,6 +121,8 @@ class PolicyServer(BackgroundServer):
         origins: the pages whose scripts may connect; see `rlwire.sessions.websocket.Server`.
         arrays: how arrays are written. Both dialects are read.
         max_connections: further ones are refused.
+        max_connections_per_address: the same for those from one address, of IPv6 from one network
+            of 64 bits; unix sockets have no such maximum.
         idle_timeout: seconds that a client may stay silent between observations before it is
             disconnected; None for no end. An hour by default.
         ping_interval: seconds of silence after which a client is asked whether it is still there.
@@ -148,7 +155,8 @@ class PolicyServer(BackgroundServer):
         check: websocket.Check | None = None,
         origins: Collection[str] = (),
         arrays: Dialect = "openpi",
-        max_connections: int = 1000,
+        max_connections: int = MAX_CONNECTIONS,
+        max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         idle_timeout: float | None = 3600.0,
         ping_interval: float | None = None,
         ping_timeout: float | None = 20.0,
@@ -158,14 +166,10 @@ class PolicyServer(BackgroundServer):
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
     ) -> None:
         super().__init__(parse(address))
-        for name, value, least in (
-            ("workers", workers, 0),
-            ("max_connections", max_connections, 1),
-        ):
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ValueError(f"{name} must be at least {least}, not {value!r}")
+        if not isinstance(workers, int) or isinstance(workers, bool) or workers < 0:
+            raise ValueError(f"workers must be at least 0, not {workers!r}")
         self._count = workers
-        self._max_connections = max_connections
+        self._capacity = capacity(max_connections, max_connections_per_address)
         self._timeouts = dataclasses.replace(timeouts or Timeouts(), idle=idle_timeout)
         self._tls = tls
         self._loop_factory = loop_factory
@@ -214,7 +218,7 @@ class PolicyServer(BackgroundServer):
             self._service.converse,
             timeouts=self._timeouts,
             tls=self._tls() if callable(self._tls) else self._tls,
-            max_connections=self._max_connections,
+            **self._capacity,
         )
 
 

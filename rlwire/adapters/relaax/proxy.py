@@ -42,6 +42,11 @@ from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import rlx, websocket
 from rlwire.sessions.rlx import TRANSITIONS, State
 from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.admission import (
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_ADDRESS,
+    capacity,
+)
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp_asyncio import AsyncConnection, AsyncServer, connect
 
@@ -97,6 +102,8 @@ class RLXProxy(BackgroundServer):
         arrays: what the lists of numbers in a state become: ``"lists"``, as with RELAAX's own
             proxy, or arrays of ``"float32"`` or ``"float64"``, which agents take in much faster.
         max_connections: WebSockets; further ones are refused.
+        max_connections_per_address: the same for those from one address, of IPv6 from one network
+            of 64 bits; unix sockets have no such maximum.
         max_sids: environments of one WebSocket; further ones are answered with an error.
         max_pending: commands of one environment that wait for their answers; with a further one
             the environment ends, and each of them is answered with an error.
@@ -127,7 +134,8 @@ class RLXProxy(BackgroundServer):
         origins: Collection[str] = (),
         check: websocket.Check | None = None,
         arrays: Arrays = "lists",
-        max_connections: int = 1000,
+        max_connections: int = MAX_CONNECTIONS,
+        max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         max_sids: int = 256,
         max_pending: int = 16,
         max_message: int = 4 * 2**20,
@@ -144,13 +152,12 @@ class RLXProxy(BackgroundServer):
         if arrays not in get_args(Arrays):
             raise ValueError(f"arrays must be one of {get_args(Arrays)}, not {arrays!r}")
         for name, value in (
-            ("max_connections", max_connections),
             ("max_sids", max_sids),
             ("max_pending", max_pending),
         ):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value!r}")
-        self._max_connections = max_connections
+        self._capacity = capacity(max_connections, max_connections_per_address)
         self._timeouts = timeouts or Timeouts()
         self._tls = tls
         self._loop_factory = loop_factory
@@ -201,7 +208,7 @@ class RLXProxy(BackgroundServer):
             lambda connection: _Page(connection, self._service).serve(),
             timeouts=self._timeouts,
             tls=self._tls() if callable(self._tls) else self._tls,
-            max_connections=self._max_connections,
+            **self._capacity,
         )
 
 

@@ -32,6 +32,11 @@ from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import rlx
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.admission import (
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_ADDRESS,
+    capacity,
+)
 from rlwire.transports.sockets import Timeouts, listen, local_address, unlink
 from rlwire.transports.workers import Workers
 
@@ -74,6 +79,8 @@ class RLXServer(BackgroundServer):
             What is sent to processes has to be picklable, and a program that starts them needs
             the usual ``if __name__ == "__main__":``.
         max_connections: further ones are refused, with a line in the log; counted in each process.
+        max_connections_per_address: the same for those from one address, of IPv6 from one network
+            of 64 bits; unix sockets have no such maximum.
         idle_timeout: seconds that a connection may stay silent between commands before it is
             closed, with a line in the log; None for no end. An hour by default.
         timeouts: the other times; its `idle` is not used.
@@ -101,7 +108,8 @@ class RLXServer(BackgroundServer):
         parameter_server: Any = None,
         metrics: Metrics | None = None,
         workers: Literal["threads", "asyncio"] | int = "threads",
-        max_connections: int = 1000,
+        max_connections: int = MAX_CONNECTIONS,
+        max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         idle_timeout: float | None = 3600.0,
         timeouts: Timeouts | None = None,
         tls: TLS = None,
@@ -116,8 +124,6 @@ class RLXServer(BackgroundServer):
             raise ValueError(
                 f"workers must be 'threads', 'asyncio' or a number of processes, not {workers!r}"
             )
-        if not _is_positive(max_connections):
-            raise ValueError(f"max_connections must be at least 1, not {max_connections!r}")
         if isinstance(workers, int) and isinstance(tls, ssl.SSLContext):
             raise TypeError(
                 "an SSL context cannot be sent to worker processes; give a callable that makes "
@@ -136,7 +142,7 @@ class RLXServer(BackgroundServer):
             metrics=LoggingMetrics() if metrics is None else metrics,
             timeouts=dataclasses.replace(timeouts or Timeouts(), idle=idle_timeout),
             tls=tls,
-            max_connections=max_connections,
+            capacity=capacity(max_connections, max_connections_per_address),
             session_options={
                 "limits": limits,
                 "dialect": dialect,
@@ -190,7 +196,7 @@ class _Service:
     metrics: Metrics
     timeouts: Timeouts
     tls: TLS
-    max_connections: int
+    capacity: dict[str, Any]
     session_options: dict[str, Any]
     initializer: Callable[[], None] | None
 
@@ -210,7 +216,7 @@ class _Service:
             lambda connection: _converse(connection, factory),
             timeouts=self.timeouts,
             tls=self.ssl_context(),
-            max_connections=self.max_connections,
+            **self.capacity,
         )
 
     def on_a_loop(self, listener: AddressLike, factory: AgentFactory) -> tcp_asyncio.AsyncServer:
@@ -220,7 +226,7 @@ class _Service:
             make_responder=lambda connection: _Responder(connection, factory),
             timeouts=self.timeouts,
             tls=self.ssl_context(),
-            max_connections=self.max_connections,
+            **self.capacity,
         )
 
 

@@ -35,9 +35,14 @@ from rlwire.limits import Limits
 from rlwire.sessions import websocket
 from rlwire.sessions.rewarder_server import Push, Runtime, ServerSettings
 from rlwire.transports.address import AddressLike, parse
+from rlwire.transports.admission import (
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_ADDRESS,
+    capacity,
+)
 from rlwire.transports.sockets import Timeouts
 
-__all__ = ["PORT", "ResetRequest", "RewarderServer"]
+__all__ = ["PORT", "TIMEOUTS", "ResetRequest", "RewarderServer"]
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +50,9 @@ PORT: Final = 15900
 """The rewarder's port in the document."""
 
 TLS: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
+
+TIMEOUTS: Final = Timeouts(idle=None, write=30.0)
+"""The times of connections by default: clients are pinged, so they may be silent."""
 
 _KNOWN = "openai"  # the document's password
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -107,6 +115,8 @@ class RewarderServer(BackgroundServer):
         idle_timeout: seconds without an active client after which the server stops; None for never.
         backlog: bytes that may wait for a client; one that does not read so much is closed.
         max_connections: further ones are refused.
+        max_connections_per_address: the same for those from one address, of IPv6 from one network
+            of 64 bits; unix sockets have no such maximum.
         origins: the pages whose scripts may connect; see `rlwire.sessions.websocket.Server`.
         ping_interval: seconds of silence after which a client is pinged; one that does not answer
             is gone. None for never.
@@ -138,7 +148,8 @@ class RewarderServer(BackgroundServer):
         on_action: Callable[[AgentAction], object] | None = None,
         idle_timeout: float | None = None,
         backlog: int = 1 << 20,
-        max_connections: int = 10_000,
+        max_connections: int = MAX_CONNECTIONS,
+        max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         origins: Collection[str] = (),
         ping_interval: float | None = 20.0,
         ping_timeout: float | None = 20.0,
@@ -178,8 +189,8 @@ class RewarderServer(BackgroundServer):
             "kind": "text",
         }
         self._listening: dict[str, Any] = {
-            "timeouts": timeouts or Timeouts(idle=None, write=30.0),
-            "max_connections": max_connections,
+            "timeouts": timeouts or TIMEOUTS,
+            **capacity(max_connections, max_connections_per_address),
         }
         websocket.Server(None, **self._speech)  # what is wrong with its arguments, it says now
         self._service: Service | None = None

@@ -1,0 +1,114 @@
+"""How many connections a server holds, in all and from one address: the maxima, and who counts.
+
+No sockets here: servers ask before they let a connection in. Each process counts its own.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import Counter
+from typing import Any
+
+from rlwire.errors import LimitExceeded
+
+__all__ = ["MAX_CONNECTIONS", "MAX_CONNECTIONS_PER_ADDRESS", "Admission", "capacity"]
+
+MAX_CONNECTIONS = 1000
+"""Every server's default. A thread each, which some servers take, is still bearable."""
+
+MAX_CONNECTIONS_PER_ADDRESS = 256
+"""Every server's default: as many environments as one large machine runs, and a quarter of all, so
+that one machine that opens connections and says nothing leaves room for the others."""
+
+
+def capacity(max_connections: int, max_connections_per_address: int) -> dict[str, Any]:
+    """Return both by name, for the arguments of a transport's server.
+
+    Raises:
+        ValueError: one of them is no positive number.
+    """
+    given = {
+        "max_connections": max_connections,
+        "max_connections_per_address": max_connections_per_address,
+    }
+    for name, value in given.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{name} must be at least 1, not {value!r}")
+    return given
+
+
+class Admission:
+    """Lets connections in, and counts them until they leave; from any thread.
+
+    An IPv6 address counts as its network of 64 bits, since that is what one host is given. Unix
+    sockets have no addresses, and the permissions of their files: of them only all are counted.
+
+    Args:
+        max_connections: in all.
+        max_connections_per_address: from one address.
+
+    Raises:
+        ValueError: one of them is no positive number.
+    """
+
+    def __init__(self, max_connections: int, max_connections_per_address: int) -> None:
+        capacity(max_connections, max_connections_per_address)
+        self._in_all = max_connections
+        self._per_address = max_connections_per_address
+        self._lock = threading.Lock()
+        self._open: Counter[str | bytes] = Counter()
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """How many are in."""
+        return self._count
+
+    def enter(self, host: str) -> None:
+        """Let one in; `leave` is then owed.
+
+        Args:
+            host: its numeric address, empty for a unix socket's.
+
+        Raises:
+            LimitExceeded: there are too many already.
+        """
+        network = _network(host)
+        with self._lock:
+            if self._count >= self._in_all:
+                raise _too_many("max_connections", self._in_all, self._count, "")
+            if network and self._open[network] >= self._per_address:
+                raise _too_many(
+                    "max_connections_per_address", self._per_address, self._open[network],
+                    f" for {host}",
+                )  # fmt: skip
+            self._count += 1
+            self._open[network] += 1
+
+    def leave(self, host: str) -> None:
+        """Take note that one of this host's has ended."""
+        network = _network(host)
+        with self._lock:
+            self._count -= 1
+            self._open[network] -= 1
+            if not self._open[network]:
+                del self._open[network]
+
+
+def _too_many(name: str, maximum: int, there: int, whose: str) -> LimitExceeded:
+    return LimitExceeded(
+        name, maximum, there + 1, advice=f"a limit of the server's{whose}, set where it is started"
+    )
+
+
+def _network(host: str) -> str | bytes:
+    if ":" not in host:
+        return host
+    try:
+        packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
+    except OSError:
+        return host
+    if packed.startswith(bytes(10) + b"\xff\xff"):  # an IPv4 client of a socket for both
+        return socket.inet_ntop(socket.AF_INET, packed[12:])
+    return packed[:8]

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import inspect
+import threading
+from typing import Any
+
+import pytest
+
+from rlwire.adapters.openpi import PolicyServer
+from rlwire.adapters.relaax import RLXProxy, RLXServer
+from rlwire.adapters.rewarder import RewarderServer
+from rlwire.errors import LimitExceeded
+from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports.admission import (
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_ADDRESS,
+    Admission,
+    capacity,
+)
+
+
+def test_in_all_and_from_one_address() -> None:
+    admission = Admission(4, 2)
+    admission.enter("192.0.2.1")
+    admission.enter("192.0.2.1")
+    with pytest.raises(LimitExceeded, match=r"max_connections_per_address=2.*192\.0\.2\.1"):
+        admission.enter("192.0.2.1")
+    admission.enter("192.0.2.2")
+    admission.enter("")
+    with pytest.raises(LimitExceeded, match=r"5 is over the limit max_connections=4"):
+        admission.enter("192.0.2.3")
+    assert admission.count == 4
+    admission.leave("192.0.2.1")
+    admission.enter("192.0.2.1")
+    for host in ("192.0.2.1", "192.0.2.1", "192.0.2.2", ""):
+        admission.leave(host)
+    assert admission.count == 0
+    assert not admission._open, "nothing is kept of those who left"
+
+
+def test_unix_sockets_count_in_all_only() -> None:
+    admission = Admission(5, 1)
+    for _ in range(5):
+        admission.enter("")
+    with pytest.raises(LimitExceeded, match="max_connections=5"):
+        admission.enter("")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("2001:db8::1", "2001:db8::ffff:1", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("::ffff:192.0.2.1", "192.0.2.1", True),
+        ("::ffff:192.0.2.1", "::ffff:192.0.2.2", False),
+        ("fe80::1%1", "fe80::2%2", True),
+        ("odd:address", "odd:address", True),
+        ("odd:address", "other:address", False),
+    ],
+)
+def test_whose_addresses_are_one(one: str, other: str, same: bool) -> None:
+    admission = Admission(5, 1)
+    admission.enter(one)
+    if same:
+        with pytest.raises(LimitExceeded):
+            admission.enter(other)
+    else:
+        admission.enter(other)
+
+
+def test_many_threads_count_right() -> None:
+    admission = Admission(1000, 1000)
+
+    def come_and_go() -> None:
+        for _ in range(500):
+            admission.enter("192.0.2.1")
+            admission.leave("192.0.2.1")
+
+    threads = [threading.Thread(target=come_and_go) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert admission.count == 0
+
+
+@pytest.mark.parametrize("wrong", [0, -1, True, 1.5, "5", None])
+def test_arguments_that_make_no_sense(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="max_connections must be at least 1"):
+        capacity(wrong, 1)
+    with pytest.raises(ValueError, match="max_connections_per_address must be at least 1"):
+        Admission(1, wrong)
+
+
+def test_all_servers_have_the_same_defaults() -> None:
+    servers: list[Any] = [
+        tcp.Server, tcp_asyncio.AsyncServer, RLXServer, RLXProxy, PolicyServer, RewarderServer,
+    ]  # fmt: skip
+    try:
+        from rlwire.adapters.dm_env_rpc import DmEnvRpcServer
+        from rlwire.transports.grpc_asyncio_server import AsyncGrpcServer
+        from rlwire.transports.grpc_server import GrpcServer
+    except ImportError:
+        pass
+    else:
+        servers += [DmEnvRpcServer, AsyncGrpcServer, GrpcServer]
+    for server in servers:
+        parameters = inspect.signature(server).parameters
+        assert parameters["max_connections"].default == MAX_CONNECTIONS, server
+        assert parameters["max_connections_per_address"].default == MAX_CONNECTIONS_PER_ADDRESS, (
+            server
+        )

@@ -1,0 +1,188 @@
+"""Many who connect and say nothing, or too many from one place: the others are served all the same.
+
+The servers are black boxes here: whatever serves behind the address, in threads or on a loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlwire.adapters.serving import LoopThread
+from rlwire.errors import ConnectionClosed
+from rlwire.sessions import websocket
+from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports.sockets import Timeouts
+from rlwire.transports.tls import client_context, server_context
+
+
+class Echo:
+    def __init__(self, connection: Any) -> None:
+        pass
+
+    def answer(self, event: Any) -> Any:
+        return bytes(event)
+
+    def failure(self, event: Any, error: Exception) -> Any:
+        raise error
+
+    def close(self) -> None:
+        pass
+
+
+async def echo_on_a_loop(connection: Any) -> None:
+    while True:
+        await connection.send(bytes(await connection.receive()))
+
+
+@pytest.fixture(params=["threads", "handler", "responder"])
+def serve(request: Any, echo: Any) -> Iterator[Callable[..., Any]]:
+    """Serve sessions made by the first argument; return what has an `address`."""
+    with contextlib.ExitStack() as stack:
+
+        def make(make_session: Callable[[], Any], **options: Any) -> Any:
+            where = "127.0.0.1:0"
+            if request.param == "threads":
+                return stack.enter_context(tcp.Server(where, make_session, echo, **options))
+            kind: dict[str, Any] = {"handler": echo_on_a_loop}
+            if request.param == "responder":
+                kind = {"make_responder": Echo}
+            thread = LoopThread(
+                lambda: tcp_asyncio.AsyncServer(where, make_session, **kind, **options),
+                None,
+                "an echo",
+            )
+            stack.callback(thread.stop, 2.0)
+            return thread
+
+        yield make
+
+
+def is_served(blobs: Any, address: Any, **options: Any) -> bool:
+    with tcp.connect(address, blobs(), **options) as connection:
+        try:
+            return bytes(connection.exchange(b"x")) == b"x"
+        except ConnectionClosed:
+            return False
+
+
+def test_one_address_shuts_nobody_else_out(
+    serve: Any, blobs: Any, from_address: Any, read_frame: Any, log: Any, eventually: Any
+) -> None:
+    server = serve(blobs, max_connections=10, max_connections_per_address=4)
+    silent = [from_address("127.0.0.2", server.address) for _ in range(30)]
+    for refused in silent[4:]:
+        assert b"5 is over the limit max_connections_per_address=4" in read_frame(refused)
+        assert read_frame(refused) == b""
+    assert is_served(blobs, server.address)
+    assert "max_connections_per_address=4: a limit of the server's for 127.0.0.2" in log.text
+    # Others have their own share, up to the maximum of all.
+    others = [from_address("127.0.0.3", server.address) for _ in range(4)]
+    assert is_served(blobs, server.address)
+    last = [from_address("127.0.0.4", server.address) for _ in range(3)]
+    assert b"11 is over the limit max_connections=10" in read_frame(last[2])
+    for sock in (*silent, *others, *last):
+        sock.close()
+    eventually(lambda: is_served(blobs, server.address))
+
+
+def test_a_silent_peer_has_a_shorter_time(
+    serve: Any, blobs: Any, raw: Any, read_frame: Any
+) -> None:
+    server = serve(blobs, timeouts=Timeouts(first=0.2))
+    with tcp.connect(server.address, blobs()) as talker:
+        assert talker.exchange(b"x") == b"x"
+        silent = raw(server.address)
+        assert b"no message began within first=0.2 s" in read_frame(silent)
+        assert read_frame(silent) == b""
+        # Who has said a word may be silent for longer.
+        assert talker.exchange(b"x") == b"x"
+
+
+def test_a_first_message_that_has_begun_has_the_time_of_all(
+    serve: Any, blobs: Any, raw: Any, read_frame: Any
+) -> None:
+    server = serve(blobs, timeouts=Timeouts(first=0.2))
+    begun, silent = raw(server.address), raw(server.address)
+    frame = blobs.frame(b"slow")
+    begun.sendall(frame[:7])
+    assert b"first=0.2" in read_frame(silent)
+    begun.sendall(frame[7:])
+    assert read_frame(begun) == b"slow"
+
+
+@pytest.mark.parametrize(
+    ("first", "idle", "text"), [(0.2, None, b"first=0.2"), (9, 0.2, b"idle=0.2")]
+)
+def test_the_shorter_of_the_two_times_counts(
+    serve: Any, blobs: Any, raw: Any, read_frame: Any, first: float, idle: float, text: bytes
+) -> None:
+    server = serve(blobs, timeouts=Timeouts(first=first, idle=idle))
+    assert b"no message began within " + text in read_frame(raw(server.address))
+
+
+def test_a_websocket_handshake_is_a_first_word(serve: Any, raw: Any) -> None:
+    server = serve(
+        lambda: websocket.Server(None, kind="binary"), timeouts=Timeouts(first=0.2, connect=30)
+    )
+    assert b"408 Request Timeout" in raw(server.address).recv(65536)
+
+
+@pytest.fixture(scope="module")
+def contexts(tmp_path_factory: Any) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    trustme = pytest.importorskip("trustme")
+    folder: Path = tmp_path_factory.mktemp("tls")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(folder / "s.pem")
+    return server_context(folder / "s.pem"), client_context(folder / "ca.pem")
+
+
+def test_neither_half_of_silence_lasts_with_tls(
+    serve: Any, blobs: Any, raw: Any, contexts: Any
+) -> None:
+    context, trusting = contexts
+    server = serve(blobs, timeouts=Timeouts(first=0.3, connect=30), tls=context)
+    with tcp.connect(server.address, blobs(), tls=trusting) as talker:
+        assert talker.exchange(b"x") == b"x"
+        with contextlib.suppress(ConnectionResetError):
+            assert raw(server.address).recv(100) == b"", "before the handshake"
+        with tcp.connect(server.address, blobs(), tls=trusting) as silent:
+            assert b"first=0.3" in bytes(silent.receive()), "behind it"
+            with pytest.raises(ConnectionClosed):
+                silent.receive()
+        assert talker.exchange(b"x") == b"x"
+
+
+def test_those_who_are_turned_away_by_tls_are_logged(
+    serve: Any, blobs: Any, from_address: Any, contexts: Any, log: Any
+) -> None:
+    context, trusting = contexts
+    server = serve(blobs, tls=context, max_connections_per_address=2)
+    silent = [from_address("127.0.0.2", server.address) for _ in range(5)]
+    for sock in silent[2:]:
+        with contextlib.suppress(ConnectionResetError):
+            assert sock.recv(100) == b""
+    assert is_served(blobs, server.address, tls=trusting)
+    assert log.text.count("max_connections_per_address=2") == 3
+
+
+def test_unix_sockets_have_the_maximum_of_all_only(
+    blobs: Any, echo: Any, raw: Any, read_frame: Any, tmp_path: Path
+) -> None:
+    if not hasattr(socket, "AF_UNIX"):
+        pytest.skip("no unix sockets here")
+    where = f"unix:{tmp_path / 's'}"
+    options = {"max_connections": 3, "max_connections_per_address": 1}
+    with tcp.Server(where, blobs, echo, **options) as server:  # type: ignore[arg-type]
+        for _ in range(3):
+            sock = raw(server.address)
+            sock.sendall(blobs.frame(b"x"))
+            assert read_frame(sock) == b"x"
+        assert b"max_connections=3" in read_frame(raw(server.address))
