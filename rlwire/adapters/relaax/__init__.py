@@ -3,6 +3,7 @@
 | RELAAX | here |
 |---|---|
 | `relaax.environment.agent_proxy` | `AgentProxy`, `AgentProxyException`; `AsyncAgentProxy` |
+| `relaax.environment.config` | `options` |
 | `relaax.environment.training` | `TrainingBase` |
 | `relaax.server.rlx_server` | `RLXServer` |
 | `relaax.server.wsproxy` | `RLXProxy` |
@@ -17,6 +18,7 @@ from rlwire.adapters.relaax.agent_proxy import (
     AgentProxyException,
     AsyncAgentProxy,
 )
+from rlwire.adapters.relaax.config import options
 from rlwire.adapters.relaax.message import RLXMessage, RLXMessageImage
 from rlwire.adapters.relaax.metrics import (
     EnabledMetrics,
@@ -46,4 +48,5 @@ __all__ = [
     "StepMetrics",
     "TensorBoardMetrics",
     "TrainingBase",
+    "options",
 ]

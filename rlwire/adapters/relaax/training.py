@@ -10,34 +10,35 @@ Differences from the original, all on purpose:
   program ends with success.
 - An episode that fails again and again against servers that can be reached is given up after
   `TrainingBase.retries` attempts in a row; the original repeats it for ever.
-- Settings come from arguments or from the command line, not from a YAML file.
+- Settings may come from arguments, too, instead of the command line and the file that it names
+  (`rlwire.adapters.relaax.config`).
+- Metrics are filtered as the file says if it has a section ``relaax-metrics-server``; the original
+  sends none if there is no such section.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import logging
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from rlwire.adapters.relaax.agent_proxy import AgentProxy, AgentProxyException
+from rlwire.adapters.relaax.config import Options
+from rlwire.adapters.relaax.config import options as settings
 from rlwire.errors import PeerError
 
 __all__ = ["TrainingBase"]
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_ADDRESS = "localhost:7001"  # RELAAX's own default for its RLX server
-
 
 class TrainingBase:
     """A base for training programs: define `episode`, call `run`.
 
-    With no address, the settings are read from the command line, as RELAAX does:
-    ``--rlx-server-address``, ``--exploit True|False``, ``--max-episodes``, ``--infinite-run``.
-    Other arguments on the command line are left to the program.
+    With no address, the settings are read from the command line and the file that it names, as
+    RELAAX does it (``--config app.yaml --exploit False --show-ui False``): see
+    `rlwire.adapters.relaax.options`. Other arguments on the command line are left to the program.
 
     Args:
         address: of the RLX server, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; or a
@@ -68,11 +69,13 @@ class TrainingBase:
         **options: Any,
     ) -> None:
         if address is None:
-            given = _command_line(None)
-            address = given.rlx_server_address.split(",")
-            max_episodes = given.max_episodes if max_episodes is None else max_episodes
-            infinite_run = given.infinite_run if infinite_run is None else infinite_run
-            exploit = given.exploit if exploit is None else exploit
+            address = [part.strip() for part in settings.rlx_server_address.split(",")]
+            if max_episodes is None:
+                max_episodes = settings.get("environment/max_episodes")
+            if infinite_run is None:
+                infinite_run = settings.get("environment/infinite_run")
+            exploit = settings.exploit if exploit is None else exploit
+            options = {**_metrics_filter(), **options}
         self.addresses: list[Any] = list(address) if isinstance(address, list) else [address]
         if not self.addresses:
             raise ValueError("expected at least one address of an RLX server, got an empty list")
@@ -156,47 +159,14 @@ class TrainingBase:
         self.addresses.append(self.addresses.pop(0))
 
 
-def _command_line(argv: Sequence[str] | None) -> argparse.Namespace:
-    # No abbreviations: "--max" may be an option of the user's own program.
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    add = parser.add_argument
-    add(
-        "--rlx-server-address",
-        default=DEFAULT_ADDRESS,
-        metavar="HOST:PORT[,...]",
-        help="RLX server, or several of them with commas between (default: %(default)s)",
-    )
-    add(
-        "--exploit",
-        type=_boolean,
-        default=False,
-        metavar="True|False",
-        help="ask the agent not to explore or learn (default: %(default)s)",
-    )
-    add(
-        "--max-episodes",
-        type=int,
-        default=1,
-        metavar="N",
-        help="how many episodes to run (default: %(default)s)",
-    )
-    add(
-        "--infinite-run",
-        type=_boolean,
-        nargs="?",
-        const=True,
-        default=False,
-        metavar="True|False",
-        help="go on after the last episode (default: %(default)s)",
-    )
-    return parser.parse_known_args(argv)[0]
-
-
-def _boolean(text: str) -> bool:
-    # The words that RELAAX's command line takes.
-    lower = text.lower()
-    if lower in ("yes", "true", "t", "y", "1"):
-        return True
-    if lower in ("no", "false", "f", "n", "0"):
-        return False
-    raise argparse.ArgumentTypeError(f"expected True or False, not {text!r}")
+def _metrics_filter() -> dict[str, Any]:
+    """Return which metrics the file lets through, as arguments of `AgentProxy`."""
+    section = settings.get("relaax_metrics_server")
+    if not isinstance(section, Options):
+        return {}
+    metrics = section.get("metrics")
+    names = metrics if isinstance(metrics, Options) else ()
+    return {
+        "enabled_metrics": {name: bool(metrics.get(name)) for name in names},
+        "enable_unknown_metrics": bool(section.get("enable_unknown_metrics", False)),
+    }
