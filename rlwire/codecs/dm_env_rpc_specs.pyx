@@ -296,7 +296,8 @@ cdef class SpecManager:
     def pack(self, tensors, *, check_bounds=False):
         """Return encoded Tensor messages by UID, of values by name.
 
-        Values are cast to the dtypes of the specs.
+        A value may be of another dtype than its spec if it stays what it is, as
+        `rlwire.codecs.casting.cast` says: an int for a float, not 1.5 for an integer.
 
         Args:
             tensors: some or all of the names, and anything that `encode_tensor` takes.

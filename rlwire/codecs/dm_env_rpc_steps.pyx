@@ -95,7 +95,7 @@ def encode_step_request(SpecManager manager not None, actions, requested=b"", *,
 
     Args:
         manager: of the actions.
-        actions: names and values, which are cast to the dtypes of the specs.
+        actions: names and values, as `SpecManager.pack` takes them.
         requested: the observations that the response shall have: what `SpecManager.request` of
             the observations' manager returned, or UIDs.
         check_bounds: refuse values that are out of the bounds of their specs.
@@ -172,7 +172,7 @@ def encode_step_response(SpecManager manager not None, state, observations, requ
     Args:
         manager: of the observations.
         state: an EnvironmentStateType.
-        observations: names and values, which are cast to the dtypes of the specs.
+        observations: names and values, as `SpecManager.pack` takes them.
         requested: the UIDs to send, each once, whatever else there is; None: all that are given.
         check_bounds: refuse values that are out of the bounds of their specs.
 

@@ -20,11 +20,13 @@ cdef struct Tensor:
     bint by_reference      # `data_size` bytes at `data` are what goes out, and are many
 
 
-# To bytes. `data_type`: a DataType's number, to which the value is cast, or 0 to detect it.
+# To bytes. `data_type`: a DataType's number, as which the value is sent if it stays what it is
+# (rlwire.codecs.casting), or 0 to detect it.
 # Each of these sets *out, so that release() is right after a failure too.
 cdef int measure(Tensor *out, object value, int data_type, bint try_compress,
                  uint32_t dims_limit) except -1
-# As measure(), with the dtype as the Python functions take it: None, a NumPy dtype, a DataType.
+# The same with the dtype as the Python functions take it: None, a NumPy dtype, a DataType; values
+# are cast to it as NumPy's unsafe casting does, which is the reference's.
 cdef int measure_as(Tensor *out, object value, object dtype, bint try_compress,
                     uint32_t dims_limit) except -1
 # A TensorSpec.Value: the elements in row-major order, no shape, field numbers 8 higher.

@@ -11,7 +11,8 @@ from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
-from libc.stdint cimport INT32_MAX, int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport (INT32_MAX, INT32_MIN, UINT32_MAX, int32_t, int64_t, uint8_t, uint32_t,
+                           uint64_t)
 from libc.string cimport memcmp, memcpy
 
 cimport numpy as cnp
@@ -24,6 +25,7 @@ from rlwire.kernels cimport *
 
 import numpy as np
 
+from rlwire.codecs.casting import cast
 from rlwire.codecs.dm_env_rpc_values import AnyMessage, ProtoArray
 from rlwire.errors import EncodeError, LimitExceeded
 from rlwire.limits import DEFAULT, Limits
@@ -240,6 +242,48 @@ cdef cnp.ndarray _converted(cnp.ndarray array, int kind, object dtype):
         ) from problem
 
 
+cdef bint _stays(cnp.ndarray array, int kind) noexcept:
+    """Whether numbers may become others, as far as that is quick to say; `cast` says the rest."""
+    cdef int64_t least = 0, most = 0
+    cdef const int64_t *numbers
+    cdef cnp.npy_intp i
+    if cnp.PyTypeNum_ISFLOAT(cnp.PyArray_TYPE(array)):
+        return kind == RLW_TENSOR_FLOAT or kind == RLW_TENSOR_DOUBLE
+    if not (cnp.PyTypeNum_ISSIGNED(cnp.PyArray_TYPE(array)) and cnp.PyArray_ITEMSIZE(array) == 8
+            and cnp.PyArray_ISCARRAY_RO(array)):
+        return False
+    numbers = <const int64_t *> cnp.PyArray_DATA(array)
+    for i in range(cnp.PyArray_SIZE(array)):
+        if numbers[i] < least:
+            least = numbers[i]
+        if numbers[i] > most:
+            most = numbers[i]
+    if kind == RLW_TENSOR_INT32:
+        return least >= INT32_MIN and most <= INT32_MAX
+    if kind == RLW_TENSOR_FLOAT:
+        return least >= -0x1000000 and most <= 0x1000000
+    if kind == RLW_TENSOR_DOUBLE:
+        return least >= -0x20000000000000 and most <= 0x20000000000000
+    if kind == RLW_TENSOR_INT8:
+        return least >= -128 and most <= 127
+    if kind == RLW_TENSOR_UINT8:
+        return least >= 0 and most <= 255
+    if kind == RLW_TENSOR_UINT32:
+        return least >= 0 and most <= UINT32_MAX
+    return kind == RLW_TENSOR_UINT64 and least >= 0
+
+
+cdef cnp.ndarray _exactly(cnp.ndarray array, int kind):
+    """The array with another dtype, whose elements are the same."""
+    if _stays(array, kind):
+        return _converted(array, kind, None)
+    if kind < RLW_TENSOR_STRING:
+        return cast(array, dtype_of_kind(kind), "the value")
+    if kind == RLW_TENSOR_STRING and array.dtype.kind == "S" or cnp.PyArray_SIZE(array) == 0:
+        return _converted(array, kind, None)
+    raise EncodeError(f"the value must be of {shown_kind(kind)}, not of {array.dtype}")
+
+
 cdef int _measure_objects(Tensor *out, cnp.ndarray array, int want, bint compress,
                           uint32_t dims_limit, bint flat) except -1:
     """An array of Python objects: strings if they are asked for, else messages."""
@@ -253,15 +297,16 @@ cdef int _measure_objects(Tensor *out, cnp.ndarray array, int want, bint compres
                 f"strings are asked for and not all elements are Python strings: one is of type "
                 f"{type(item).__qualname__}"
             )
-    return _measure_array(out, np.array(array, dtype=np.str_), 0, None, compress, dims_limit, flat)
+    return _measure_array(out, np.array(array, dtype=np.str_), 0, None, compress, dims_limit, flat,
+                          False)
 
 
 cdef int _measure_array(Tensor *out, cnp.ndarray array, int want, object dtype, bint compress,
-                        uint32_t dims_limit, bint flat) except -1:
+                        uint32_t dims_limit, bint flat, bint exact) except -1:
     cdef int i, dims = cnp.PyArray_NDIM(array)
     cdef int kind = kind_of(array.dtype)
     cdef size_t width = 0
-    if kind == RLW_TENSOR_PROTO:
+    if kind == RLW_TENSOR_PROTO and not (exact and 0 < want < RLW_TENSOR_STRING):
         return _measure_objects(out, array, want, compress, dims_limit, flat)
     if kind == 0 and want == 0:
         raise EncodeError(f"dm_env_rpc has no data type for dtype {array.dtype}")
@@ -271,7 +316,7 @@ cdef int _measure_array(Tensor *out, cnp.ndarray array, int want, object dtype, 
     if cnp.PyArray_SIZE(array) > MOST:
         raise LimitExceeded("message", MOST, cnp.PyArray_SIZE(array))
     if want != kind and want != 0 or dtype is not None and want == RLW_TENSOR_STRING:
-        array = _converted(array, want, dtype)
+        array = _exactly(array, want) if exact else _converted(array, want, dtype)
         kind = want
         if kind == RLW_TENSOR_PROTO:
             return _measure_objects(out, array, want, compress, dims_limit, flat)
@@ -313,29 +358,41 @@ cdef int _measure_int(Tensor *out, object value, int want) except -1:
     cdef int overflow = 0
     cdef long long number = PyLong_AsLongLongAndOverflow(value, &overflow)
     cdef int32_t number32
+    cdef float float32
+    cdef double float64
     if overflow:
         return 0
-    if want == 0 or want == RLW_TENSOR_INT64:
+    if want == 0 or want == RLW_TENSOR_INT64 or want == RLW_TENSOR_UINT64 and number >= 0:
         memcpy(out.room, &number, 8)
-        _measure_room(out, RLW_TENSOR_INT64)
-        return 1
-    if want == RLW_TENSOR_INT32 and -INT32_MAX <= number <= INT32_MAX:
+    elif (want == RLW_TENSOR_INT32 and -INT32_MAX <= number <= INT32_MAX
+          or want == RLW_TENSOR_UINT32 and 0 <= number <= INT32_MAX):
         number32 = <int32_t> number
         memcpy(out.room, &number32, 4)
-        _measure_room(out, RLW_TENSOR_INT32)
-        return 1
-    return 0
+    elif (want == RLW_TENSOR_INT8 and -127 <= number <= 127
+          or want == RLW_TENSOR_UINT8 and 0 <= number <= 255):
+        out.room[0] = <uint8_t> number
+    elif want == RLW_TENSOR_FLOAT and -0x1000000 <= number <= 0x1000000:
+        float32 = <float> number
+        memcpy(out.room, &float32, 4)
+    elif want == RLW_TENSOR_DOUBLE and -0x20000000000000 <= number <= 0x20000000000000:
+        float64 = <double> number
+        memcpy(out.room, &float64, 8)
+    else:
+        return 0
+    _measure_room(out, want or RLW_TENSOR_INT64)
+    return 1
 
 
 cdef int _measure(Tensor *out, object value, int want, object dtype, bint compress,
-                  uint32_t dims_limit) except -1:
+                  uint32_t dims_limit, bint exact) except -1:
     cdef double number
     cdef float number32
     cdef cnp.dtype descr
     cdef int kind
     out.owner = NULL
     if cnp.PyArray_CheckExact(value):
-        return _measure_array(out, <cnp.ndarray> value, want, dtype, compress, dims_limit, False)
+        return _measure_array(out, <cnp.ndarray> value, want, dtype, compress, dims_limit, False,
+                              exact)
     if isinstance(value, _np_generic):
         descr = cnp.PyArray_DescrFromScalar(value)
         kind = kind_of(descr)
@@ -363,7 +420,7 @@ cdef int _measure(Tensor *out, object value, int want, object dtype, bint compre
             return _measure_text(out, <str> value)
     elif isinstance(value, ProtoArray):
         return _measure_proto_array(out, value, compress, dims_limit, False)
-    return _measure_array(out, _as_array(value), want, dtype, compress, dims_limit, False)
+    return _measure_array(out, _as_array(value), want, dtype, compress, dims_limit, False, exact)
 
 
 cdef int measure(Tensor *out, object value, int data_type, bint try_compress,
@@ -371,7 +428,7 @@ cdef int measure(Tensor *out, object value, int data_type, bint try_compress,
     out.owner = NULL
     if not 0 <= data_type < KINDS:
         raise EncodeError(f"dm_env_rpc has no data type {data_type}")
-    return _measure(out, value, data_type, None, try_compress, dims_limit)
+    return _measure(out, value, data_type, None, try_compress, dims_limit, True)
 
 
 cdef int measure_as(Tensor *out, object value, object dtype, bint try_compress,
@@ -379,11 +436,11 @@ cdef int measure_as(Tensor *out, object value, object dtype, bint try_compress,
     cdef int want
     out.owner = NULL
     if dtype is None:
-        return _measure(out, value, 0, None, try_compress, dims_limit)
+        return _measure(out, value, 0, None, try_compress, dims_limit, False)
     want = data_type_of(dtype)
     if want == RLW_TENSOR_STRING and not isinstance(dtype, int):
-        return _measure(out, value, want, np.dtype(dtype), try_compress, dims_limit)
-    return _measure(out, value, want, None, try_compress, dims_limit)
+        return _measure(out, value, want, np.dtype(dtype), try_compress, dims_limit, False)
+    return _measure(out, value, want, None, try_compress, dims_limit, False)
 
 
 cdef int measure_flat(Tensor *out, object value, int data_type) except -1:
@@ -393,7 +450,7 @@ cdef int measure_flat(Tensor *out, object value, int data_type) except -1:
     if isinstance(value, ProtoArray):
         _measure_proto_array(out, value, False, 32, True)
     else:
-        _measure_array(out, _as_array(value), data_type, None, False, 64, True)
+        _measure_array(out, _as_array(value), data_type, None, False, 64, True, False)
     if out.kind > RLW_TENSOR_UINT64:
         raise EncodeError(f"a bound cannot be of type {shown_kind(out.kind)}: expected numbers")
     return _finish(out, out.kind + RLW_TENSOR_VALUE_OFFSET, 0)

@@ -153,9 +153,9 @@ NOT_PACKED: list[tuple[str, dict[str, Any], str, str]] = [
     ("dimensions of a scalar", {"text": ["a"]}, r"has shape \(1,\), its spec says \(\)", "$.text"),
     ("variable", {"rows": np.ones((1, 2, 3), np.int32)}, "has shape", "$.rows"),
     ("what is not variable", {"rows": np.ones((2, 2), np.int32)}, "has shape", "$.rows"),
-    ("type", {"foo": "hello"}, "cannot become int32", "$.foo"),
+    ("type", {"foo": "hello"}, "must be of int32, not of <U5", "$.foo"),
     ("jagged", {"rows": [[1], [2, 3]]}, "inhomogeneous", "$.rows"),
-    ("objects", {"foo": [object()] * 3}, "type object is not", "$.foo"),
+    ("objects", {"foo": [object()] * 3}, "must be of int32, not of object", "$.foo"),
 ]
 
 
@@ -309,9 +309,71 @@ def test_one_side_that_is_not_stated_is_not_checked() -> None:
 
 def test_a_value_is_checked_as_it_is_sent() -> None:
     manager = d.SpecManager({1: d.make_spec("x", (), np.int32, 0, 5)})
-    assert manager.pack({"x": 5.9}, check_bounds=True) == manager.pack({"x": 5})
-    with pytest.raises(EncodeError, match="6 is above max 5"):
-        manager.pack({"x": 6.1}, check_bounds=True)
+    assert manager.pack({"x": True}, check_bounds=True) == manager.pack({"x": 1})
+    for six in (6, np.uint64(6), np.array(6, ">i2")):
+        with pytest.raises(EncodeError, match="6 is above max 5"):
+            manager.pack({"x": six}, check_bounds=True)
+
+
+WHOLE = [1, np.int8(1), np.uint64(1), np.array(1, ">i2"), True, np.True_]
+FRACTIONS = [1.5, np.float32(1), np.array(1.0)]
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, *(np.dtype(kind) for kind in "bBiIqQfd")], ids=str)
+def test_numbers_that_stay_what_they_are(dtype: Any) -> None:
+    manager = d.SpecManager(
+        {1: d.make_spec("x", (), dtype), 2: d.make_spec("rows", (-1, 2), dtype)}
+    )
+    one = manager.pack({"x": np.ones((), dtype)})
+    for value in WHOLE:
+        assert manager.pack({"x": value}) == one, value
+        rows = manager.pack({"rows": [[value, value]]})
+        assert manager.unpack(rows)["rows"].tolist() == [[1, 1]]
+    for value in [0.9, *FRACTIONS]:
+        if np.dtype(dtype).kind == "f":
+            assert manager.unpack(manager.pack({"x": value}))["x"] == np.dtype(dtype).type(value)
+            continue
+        for name, given in (("x", value), ("rows", [[value, 1]])):
+            with pytest.raises(EncodeError, match=f"must be of {np.dtype(dtype)}, not of float"):
+                manager.pack({name: given})
+    for value in ("1", b"1", 1j, None, [1, [2]], 2**64, np.datetime64("2020-01-01")):
+        with pytest.raises(EncodeError):
+            manager.pack({"x": value})
+    assert manager.unpack(manager.pack({"rows": np.empty((0, 2))}))["rows"].dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(kind) for kind in "bBiIqQfd"], ids=str)
+def test_python_ints_at_the_ends_of_a_dtype(dtype: np.dtype[Any]) -> None:
+    """Those that take the short way and those that do not."""
+    manager = d.SpecManager({1: d.make_spec("x", (), dtype)})
+    float_bits = {"f": 24, "d": 53}.get(dtype.char)
+    for bits in range(65):
+        for number in (
+            2**bits - 1,
+            2**bits,
+            2**bits + 1,
+            -(2**bits) + 1,
+            -(2**bits),
+            -(2**bits) - 1,
+        ):
+            if float_bits:
+                exact = -(2**63) <= number < 2**64 and int(dtype.type(number)) == number
+            else:
+                exact = np.iinfo(dtype).min <= number <= np.iinfo(dtype).max
+            if exact:
+                assert int(manager.unpack(manager.pack({"x": number}))["x"]) == number
+            else:
+                with pytest.raises(EncodeError, match=r"does not fit|not of object"):
+                    manager.pack({"x": number})
+
+
+def test_text_is_text() -> None:
+    manager = d.SpecManager({1: d.make_spec("x", (-1,), str)})
+    assert manager.unpack(manager.pack({"x": []}))["x"].shape == (0,)
+    assert manager.pack({"x": [b"a"]}) == manager.pack({"x": ["a"]})
+    for value in ([1], [1.5], [True]):
+        with pytest.raises(EncodeError, match="must be of string, not of"):
+            manager.pack({"x": value})
 
 
 def test_views_that_are_not_aligned() -> None:

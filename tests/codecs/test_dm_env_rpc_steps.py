@@ -133,14 +133,21 @@ def test_steps_in_pieces() -> None:
     assert decoded[0]["arm.goal"].tolist() == [1, 2]
 
 
-def test_values_of_other_types_are_cast() -> None:
-    wire = d.encode_step_request(ACTOR, {"move": 3.7, "arm.goal": [1, 2]})
+def test_values_of_other_types() -> None:
+    wire = d.encode_step_request(ACTOR, {"move": np.uint8(3), "arm.goal": [1, 2]})
     assert wire == d.encode_step_request(
         ACTOR, {"move": np.int32(3), "arm.goal": np.array([1, 2], np.float32)}
     )
     assert d.encode_step_request(ACTOR, MappingProxyType({"move": 3})) == d.encode_step_request(
         ACTOR, {"move": 3}
     )
+    for move in (3.0, 3.7, "3", [3.5]):
+        with pytest.raises(
+            EncodeError, match=r"must be of int32, not of .* at \$.step.actions.move"
+        ):
+            d.encode_step_request(ACTOR, {"move": move})
+    with pytest.raises(EncodeError, match=r"must be of uint8, not of float64"):
+        d.encode_step_response(OBSERVER, RUNNING, {"pixels": np.ones((2, 2, 3))})
 
 
 def test_only_what_is_requested_and_each_once() -> None:
@@ -177,7 +184,7 @@ def test_a_hundred_thousand_times_the_same_request() -> None:
 NOT_REQUESTED: list[tuple[str, dict[str, Any], Any, str, str]] = [
     ("unknown action", {"jump": 1}, b"", "there is no 'jump'; known are: 1 .move.", "actions"),
     ("shape", {"move": [1]}, b"", r"has shape \(1,\), its spec says \(\)", "actions.move"),
-    ("dtype", {"move": "left"}, b"", "cannot become int32", "actions.move"),
+    ("dtype", {"move": "left"}, b"", "must be of int32, not of <U4", "actions.move"),
     ("negative UID", {}, [1, -1], "-1 is no UID", ""),
     ("UID of 65 bits", {}, [2**64], "is no UID", ""),
     ("foreign bytes", {}, b"\x0a\x01\x05", "must be from SpecManager.request", ""),

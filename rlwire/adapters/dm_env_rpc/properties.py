@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from rlwire.adapters.dm_env_rpc.protocols import Refusal, World
-from rlwire.adapters.dm_env_rpc.spaces import convert
 from rlwire.adapters.dm_env_rpc.status import StatusError
+from rlwire.codecs.casting import cast
 from rlwire.codecs.dm_env_rpc import (
     PROPERTY_REQUEST_URL,
     AnyMessage,
@@ -322,7 +322,7 @@ def _fit(entry: _Entry, value: Any) -> Any:
         if array.dtype.kind != "U":
             raise EncodeError(f"the value of {_shown(spec.name)} must be text, not {array.dtype}")
         return array if spec.shape else str(array.item())
-    array = convert(array, numpy_dtype(spec.dtype), spec.name)
+    array = cast(array, numpy_dtype(spec.dtype), f"the value of {_shown(spec.name)}")
     return array if spec.shape else array[()]
 
 

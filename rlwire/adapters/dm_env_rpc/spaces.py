@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlwire.codecs.casting import cast
 from rlwire.codecs.dm_env_rpc import DataType, TensorSpec, bounds, make_spec, unflatten
 from rlwire.errors import EncodeError, MissingExtra
 
-__all__ = ["Leaf", "Structure", "convert", "of_dm_env_spec", "of_gymnasium_space"]
+__all__ = ["Leaf", "Structure", "of_dm_env_spec", "of_gymnasium_space"]
 
 _WIRE: dict[tuple[str, int], np.dtype[Any]] = {
     ("b", 1): np.dtype(np.bool_),
@@ -180,25 +180,6 @@ def _full(spec: TensorSpec, number: float) -> Any:
 # ---- numbers and text ---------------------------------------------------------------------------
 
 
-def convert(value: Any, dtype: np.dtype[Any], name: str) -> NDArray[Any]:
-    """Return a value as an array of `dtype`, where that changes no more than the precision.
-
-    Raises:
-        EncodeError: it would change more; the text calls the value by its name.
-    """
-    try:
-        array = np.asarray(value)
-    except ValueError as error:  # such as a jagged list
-        raise EncodeError(f"{name!r} is no array: {error}") from None
-    if array.dtype.kind in "iu" and dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        if array.size and not (info.min <= int(array.min()) and int(array.max()) <= info.max):
-            raise EncodeError(f"{name!r} has a value that does not fit {dtype}")
-    elif array.dtype.kind not in "biuf" or not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise EncodeError(f"{name!r} must be of {dtype}, not of {array.dtype}")
-    return array.astype(dtype, copy=False)
-
-
 def _number_to_wire(name: str, wire: np.dtype[Any]) -> Convert:
     scalar = wire.type
     floating = wire.kind == "f"
@@ -209,7 +190,7 @@ def _number_to_wire(name: str, wire: np.dtype[Any]) -> Convert:
             return value
         if floating and kind is float:  # as most rewards are
             return scalar(value)
-        return convert(value, wire, name)
+        return cast(value, wire, repr(name))
 
     return to_wire
 
@@ -229,12 +210,15 @@ def _number_leaf(
     if wire is None:
         raise EncodeError(f"{name!r} is of {native}, which no payload of dm_env_rpc can carry")
     spec = make_spec(name, shape, wire, _bound(low, shape, wire), _bound(high, shape, wire))
-    if scalar and not shape:
+    lone = scalar and not shape
+    if lone and wire == native:
         return Leaf(spec, _number_to_wire(name, wire), native.type)
 
     def to_native(value: Any) -> Any:
+        if wire != native:
+            value = cast(value, native, repr(name))
         # A copy of its own: what came off the wire may be a view that cannot be written to.
-        return np.array(value, dtype=native)
+        return native.type(value) if lone else np.array(value, dtype=native)
 
     return Leaf(spec, _number_to_wire(name, wire), to_native)
 

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.codecs import perlert
+from rlwire.codecs.casting import cast
 from rlwire.errors import DecodeError, EncodeError, MissingExtra
 from rlwire.limits import DEFAULT, Limits
 
@@ -243,25 +244,11 @@ class _Array:
 
     def prepare(self, value: Any) -> NDArray[Any]:
         if not (type(value) is np.ndarray and value.dtype == self._wire):
-            value = self._convert(value)
+            value = cast(value, self._wire, self._what)
         if value.shape != self._shape:
             raise EncodeError(f"{self._what} must have shape {self._shape}, not {value.shape}")
         array: NDArray[Any] = value
         return array
-
-    def _convert(self, value: Any) -> NDArray[Any]:
-        try:
-            array = np.asarray(value)
-        except ValueError as error:  # such as a jagged list
-            raise EncodeError(f"{self._what} is no array: {error}") from None
-        with np.errstate(all="ignore"):
-            wanted = array.astype(self._wire) if array.dtype.kind in "biuf" else None
-        exact = array.dtype.kind in "biu" and self._wire.kind in "iu"
-        if wanted is None or not (
-            (wanted == array).all() if exact else np.can_cast(array.dtype, self._wire, "same_kind")
-        ):
-            raise EncodeError(f"{self._what} must be of {self._dtype}, not of {array.dtype}")
-        return wanted
 
     def read(self, text: str | bytes) -> NDArray[Any]:
         array = perlert.text_to_array(text, self._wire, shape=self._shape)
@@ -289,7 +276,7 @@ class _Integer:
     def prepare(self, value: Any) -> str:
         if isinstance(value, np.ndarray) and value.shape == ():
             value = value[()]
-        if not isinstance(value, (int, np.integer)):
+        if not isinstance(value, (int, np.integer, np.bool_)):
             raise EncodeError(f"{self._what} must be an integer, not {value!r}")
         return str(int(value))
 

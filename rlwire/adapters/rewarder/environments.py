@@ -16,6 +16,7 @@ import numpy as np
 from rlwire.adapters.loading import load_environment
 from rlwire.adapters.rewarder.server import PORT, ResetRequest, RewarderServer
 from rlwire.adapters.serving import Running
+from rlwire.codecs.casting import cast
 from rlwire.codecs.rewarder import AgentAction
 from rlwire.errors import EncodeError
 from rlwire.transports.address import AddressLike
@@ -271,10 +272,7 @@ def _action(space: Any, value: Any) -> Any:
             raise TypeError(f"a whole number is needed, not {value!r:.40}")
         action: Any = value
     else:
-        given = np.asarray(value)
-        if given.dtype.kind not in "iufb":
-            raise TypeError("numbers are needed")
-        action = given.astype(space.dtype).reshape(space.shape)
+        action = cast(value, space.dtype, "it").reshape(space.shape)
     if not space.contains(action):
         raise ValueError(f"{value!r:.80} is not in {space}")
     return action

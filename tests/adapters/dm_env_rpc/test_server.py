@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from typing import Any
 
 import dm_env
 import grpc
@@ -30,10 +31,11 @@ from rlwire.codecs.dm_env_rpc import (
     AnyMessage,
     EnvironmentStateType,
     Step,
+    StepRequest,
     StepResult,
     make_spec,
 )
-from rlwire.errors import ConnectionClosed, LimitExceeded
+from rlwire.errors import ConnectionClosed, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 from rlwire.sessions.dm_env_rpc import Code
 from rlwire.transports.grpc_options import ClientTLS, ServerTLS
@@ -414,6 +416,97 @@ def test_gymnasium(workers) -> None:
         assert result.observations["discount"] == 1.0
         with pytest.raises(StatusError, match="colour"):
             client.reset({"colour": "red"})
+
+
+class Kinds(gymnasium.Env):
+    """Remembers its actions, of several dtypes; int16 and float16 travel as wider ones."""
+
+    observation_space = gymnasium.spaces.Discrete(1)
+    action_space = gymnasium.spaces.Dict(
+        turn=gymnasium.spaces.Discrete(3),
+        steer=gymnasium.spaces.Box(-1, 1, (2,), np.float32),
+        gear=gymnasium.spaces.Box(-(2**15), 2**15 - 1, (), np.int16),
+    )
+
+    def __init__(self) -> None:
+        self.actions: list[Any] = []
+
+    def reset(self, *, seed=None, options=None):
+        return 0, {}
+
+    def step(self, action):
+        self.actions.append(action)
+        return 0, 0.0, False, False, {}
+
+
+OTHER_KINDS: list[dict[str, Any]] = [
+    {"turn": 1.5},
+    {"turn": 0.9},
+    {"turn": 1.0},
+    {"turn": np.float32(1)},
+    {"turn": "1"},
+    {"turn": b"1"},
+    {"turn": None},
+    {"steer": ["0", "1"]},
+    {"steer": [2**24 + 1, 0]},
+    {"gear": 2.5},
+]
+
+
+def test_actions_of_another_kind(workers) -> None:
+    """Refused by the client before anything is sent, and by the server that is sent them."""
+    environment = Kinds()
+    plain = {"turn": 1, "steer": [0.5, 0.0], "gear": 3}
+    with (
+        serve_environment(environment, "127.0.0.1:0", workers=workers) as server,
+        Client(server.address) as client,
+    ):
+        specs = client.join_world()
+        uids = {spec.name: uid for uid, spec in specs.actions.items()}
+        client.step()
+        for wrong in OTHER_KINDS:
+            (name,) = wrong
+            with pytest.raises(EncodeError, match=rf"must be of |does not fit .*\.{name}$"):
+                client.step(plain | wrong)
+        native = {"turn": np.int64, "steer": np.float32, "gear": np.int32}
+        sent = {uids[name]: native[name](value) for name, value in plain.items()}
+        for name, value in (
+            ("turn", 1.5),
+            ("turn", np.float64(1)),
+            ("turn", np.int32(1)),
+            ("turn", "1"),
+            ("turn", True),
+            ("steer", np.array([1, 0])),
+            ("steer", np.array([0.5, 0.0])),
+            ("gear", 2.5),
+        ):
+            with pytest.raises(StatusError, match=f"'{name}' is of dtype .*, its spec says "):
+                client.request(StepRequest({**sent, uids[name]: value}))
+        assert environment.actions == []
+        # The same number in another dtype is no other kind.
+        for turn in (1, True, np.uint8(1), np.array(1, ">i2")):
+            client.step({"turn": turn, "steer": [1, 0], "gear": np.int64(-5)})
+            assert environment.action_space.contains(environment.actions[-1])
+            assert environment.actions.pop()["turn"] == 1
+
+
+def test_an_action_that_does_not_fit_the_environment(workers) -> None:
+    """What is wider on the wire may have numbers that the space has not."""
+    environment = Kinds()
+    with (
+        serve_environment(
+            environment, "127.0.0.1:0", workers=workers, check_bounds=False
+        ) as server,
+        Client(server.address) as client,
+    ):
+        client.join_world()
+        client.step()
+        with pytest.raises(
+            StatusError, match="'gear' has a value that does not fit int16"
+        ) as error:
+            client.step({"turn": 1, "steer": [0, 0], "gear": 2**16 + 3})
+        assert error.value.code == Code.INVALID_ARGUMENT
+    assert environment.actions == []
 
 
 def test_what_a_client_may_choose(workers, tmp_path) -> None:

@@ -313,7 +313,7 @@ def test_spaces_that_cannot_be_carried(given) -> None:
         (space(gym.Box(0, 9, (2,))), ["a", "b"], "must be of float32"),
         (space(gym.Box(0, 9, (2,))), [[1], [1, 2]], "is no array"),
         (space(gym.Text(3)), 5, "must be text, not int"),
-        (dm(specs.Array((), bool)), 1, "must be of bool"),
+        (dm(specs.Array((), bool)), 2, "does not fit bool"),
         (dm({"a": specs.Array((), bool)}), [True], "the observation must be a mapping, not a list"),
         (dm({"a": specs.Array((), bool)}), {"b": True}, "the observation has no entry 'a'"),
         (dm({"a": [specs.Array((), bool)]}), {"a": []}, "observation.a must have 1 items, not 0"),

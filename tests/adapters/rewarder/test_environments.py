@@ -187,7 +187,7 @@ def test_wrong_actions_and_resets_are_refused() -> None:
         assert client.env_id == "Pendulum-v1"
         client.reset("Pendulum-v1")
         for action, text in (
-            ([("Action", "up")], "numbers"),
+            ([("Action", "up")], "must be of float32"),
             ([("Action", [3.0])], "not in"),
             ([("Action", [1.0, 1.0])], "reshape"),
             ([("KeyEvent", 97, True)], "an action is an event"),

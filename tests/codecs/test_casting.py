@@ -1,0 +1,85 @@
+"""Numbers of another dtype: what stays what it is, and what does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire.codecs.casting import cast
+from rlwire.errors import EncodeError
+
+INTEGERS = [np.dtype(kind) for kind in "bBhHiIqQ"]
+FLOATS = [np.dtype(kind) for kind in "efd"]
+BOOL = np.dtype(bool)
+
+
+def tried(value: Any, dtype: np.dtype[Any]) -> Any:
+    try:
+        return cast(value, dtype, "it")
+    except EncodeError:
+        return None
+
+
+@pytest.mark.parametrize("source", INTEGERS, ids=str)
+def test_integers(source: np.dtype[Any]) -> None:
+    """As Python's integers, which have no end, compare."""
+    info = np.iinfo(source)
+    near = {sign * 2**bits + by for bits in range(65) for sign in (1, -1) for by in (-1, 0, 1)}
+    numbers = [number for number in sorted(near) if info.min <= number <= info.max]
+    for dtype in (*INTEGERS, *FLOATS, BOOL):
+        for number in numbers:
+            array = np.array([1, number], source)
+            with np.errstate(over="ignore"):
+                wanted = array.astype(dtype)
+            found = tried(array, dtype)
+            if np.isfinite(wanted[1]) and int(wanted[1]) == number:
+                assert found is not None, (dtype, number)
+                assert (found.dtype, found.tolist()) == (dtype, wanted.tolist())
+            else:
+                assert found is None, (dtype, number)
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS, BOOL], ids=str)
+def test_booleans(dtype: np.dtype[Any]) -> None:
+    for value in (True, np.True_, [False, True]):
+        found = cast(value, dtype, "it")
+        assert found.dtype == dtype
+        assert found.tolist() == np.asarray(value).tolist()
+
+
+def test_floats() -> None:
+    for dtype in FLOATS:
+        assert cast([0.1, np.nan, -np.inf], dtype, "it").dtype == dtype
+    with pytest.warns(RuntimeWarning, match="overflow"):  # NumPy's own: no matter of kinds
+        assert cast(1e300, np.dtype(np.float32), "it") == np.inf
+    for dtype in (*INTEGERS, BOOL):
+        for value in (0.9, 1.0, np.float16(1), [1, 2.5], np.nan):
+            with pytest.raises(EncodeError, match=f"^it must be of {dtype}, not of float"):
+                cast(value, dtype, "it")
+
+
+@pytest.mark.parametrize(
+    "value", ["1", b"1", 1j, None, {}, 2**64, -(2**63) - 1, np.datetime64(1, "s")], ids=repr
+)
+def test_what_is_no_number(value: object) -> None:
+    for dtype in (*INTEGERS, *FLOATS, BOOL):
+        with pytest.raises(EncodeError, match=r"^it must be of"):
+            cast(value, dtype, "it")
+
+
+def test_what_is_no_array() -> None:
+    with pytest.raises(EncodeError, match=r"^it is no array: "):
+        cast([[1], [1, 2]], BOOL, "it")
+
+
+def test_nothing_becomes_anything() -> None:
+    for dtype in (*INTEGERS, *FLOATS, BOOL):
+        for value in ([], np.empty((0, 2), np.float32)):
+            assert cast(value, dtype, "it").dtype == dtype
+
+
+def test_what_fits_already_is_not_copied() -> None:
+    array = np.arange(3)
+    assert cast(array, array.dtype, "it") is array
