@@ -3,6 +3,9 @@
 Switches (environment variables):
     RLWIRE_DEBUG=1     bounds checks on, optimisation off, live blocks counted
     RLWIRE_SANITIZE=1  AddressSanitizer and UndefinedBehaviorSanitizer
+    RLWIRE_OPTIMIZE=N  0, 1, 2 or 3, the default: -O3 takes three times as long to compile as -O0
+    RLWIRE_C=FOLDER    the C that an earlier build of these very sources left (build/cython, or
+                       build/cython-debug for RLWIRE_DEBUG=1), taken as it is
 """
 
 import os
@@ -17,6 +20,8 @@ from setuptools.command.build_ext import build_ext
 
 DEBUG = os.environ.get("RLWIRE_DEBUG") == "1"
 SANITIZE = os.environ.get("RLWIRE_SANITIZE") == "1"
+OPTIMIZE = "0" if DEBUG else os.environ.get("RLWIRE_OPTIMIZE", "3")
+C_FOLDER = os.environ.get("RLWIRE_C", "")
 
 DIRECTIVES = {
     "language_level": 3,
@@ -87,10 +92,10 @@ NUMBERS = "rlwire/include/rlwire/numbers.cpp"
 link_args = []
 if sys.platform == "win32":
     c_standard, cxx_standard = ["/std:c11"], ["/std:c++17", "/EHsc"]
-    compile_args = ["/Od" if DEBUG else "/O2"]
+    compile_args = ["/Od" if OPTIMIZE == "0" else "/O2"]
 else:
     c_standard, cxx_standard = ["-std=c11"], ["-std=c++17"]
-    compile_args = ["-O0" if DEBUG else "-O3", "-Wall", "-Wno-unused-function"]
+    compile_args = [f"-O{OPTIMIZE}", "-Wall", "-Wno-unused-function"]
     compile_args += ["-g", "-UNDEBUG"] if DEBUG else ["-g0"]
     if SANITIZE:
         compile_args += ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g"]
@@ -106,15 +111,12 @@ class BuildCython(build_ext):
 
     def build_extensions(self):
         """Compile all modules."""
-        Options.warning_errors = True
         self.parallel = self.parallel or os.cpu_count()
-        generated = cythonize(
-            self.extensions,
-            build_dir="build/cython-debug" if DEBUG else "build/cython",
-            compiler_directives=DIRECTIVES,
-        )
-        for extension, with_c in zip(self.extensions, generated, strict=True):
-            extension.sources = with_c.sources
+        if C_FOLDER:
+            for extension in self.extensions:
+                extension.sources = [f"{C_FOLDER}/{extension.name.replace('.', '/')}.c"]
+        else:
+            self.make_c()
         # One C++ file for all, with flags of its own; what it goes into is linked as C++.
         numbers = self.compiler.compile(
             [NUMBERS],
@@ -126,6 +128,17 @@ class BuildCython(build_ext):
                 extension.extra_objects = numbers
                 extension.language = "c++"
         super().build_extensions()
+
+    def make_c(self):
+        """Put the C of each extension in place of its Cython."""
+        Options.warning_errors = True
+        generated = cythonize(
+            self.extensions,
+            build_dir="build/cython-debug" if DEBUG else "build/cython",
+            compiler_directives=DIRECTIVES,
+        )
+        for extension, with_c in zip(self.extensions, generated, strict=True):
+            extension.sources = with_c.sources
 
 
 setup(

@@ -1,12 +1,16 @@
-"""What all tests share: the slow oracle, a strict comparison, and the count of live blocks."""
+"""What all tests share: how they are run, the slow oracle, a strict comparison, live blocks."""
 
 from __future__ import annotations
 
 import gc
 import importlib.util
+import inspect
+import itertools
+import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,28 +33,105 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("rlwire")
 
 
-@pytest.fixture(autouse=True)
-def no_leaked_blocks(
-    request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
-) -> Iterator[None]:
-    """In a debug build: whatever a test received into is freed when it ends."""
-    before = buffers.live_blocks()
-    yield
-    if not buffers.DEBUG:
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Run all tests on all cores; those that were chosen by path, in this process."""
+    if not config.pluginmanager.hasplugin("xdist") or hasattr(config, "workerinput"):
         return
-    # pytest keeps what is logged, and an error among it the frames that it came through.
-    logged = request.config.pluginmanager.get_plugin("logging-plugin")
-    deadline = time.monotonic() + 2.0  # a connection's thread may still be on its way out
-    while buffers.live_blocks() > before and time.monotonic() < deadline:
-        for records in (
-            caplog.get_records("call"),
-            logged.caplog_handler.records,
-            logged.report_handler.records,
-        ):
-            records.clear()
-        gc.collect()
-        time.sleep(0.01)
-    assert buffers.live_blocks() <= before, "blocks outlive the test"
+    if config.option.numprocesses is None:
+        config.option.numprocesses = 0 if config.option.file_or_dir else "auto"
+    if config.option.dist == "no":
+        config.option.dist = "worksteal"
+
+
+Case = tuple[str, dict[str, Any]]  # what it is called in a message, arguments
+
+
+class Cases(list[Case]):
+    """What a test with the mark `each` is called with, one after the other."""
+
+
+def names_of(names: str | Sequence[str]) -> list[str]:
+    """Split what `parametrize` takes as names of arguments."""
+    return names.replace(" ", "").split(",") if isinstance(names, str) else list(names)
+
+
+def cases_of(names: str | Sequence[str], values: Iterable[Any], ids: Any = None) -> Iterator[Case]:
+    """Yield the cases that `parametrize` would make of these arguments."""
+    split = names_of(names)
+    for number, value in enumerate(values):
+        case = ids[number] if isinstance(ids, Sequence) else None
+        if isinstance(value, type(pytest.param())):
+            assert not value.marks, "a case has no marks of its own"
+            case, value = value.id or case, value.values
+        elif len(split) == 1:
+            value = (value,)
+        if case is None:
+            case = "-".join(str((ids or repr)(part)) for part in value)
+        yield case, dict(zip(split, value, strict=True))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`@pytest.mark.each` takes what `parametrize` does, but makes one test of all."""
+    marks = list(metafunc.definition.iter_markers("each"))
+    if marks:
+        names = [name for mark in marks for name in names_of(mark.args[0])]
+        cases = Cases()
+        for parts in itertools.product(*[cases_of(*mark.args, **mark.kwargs) for mark in marks]):
+            arguments = {name: value for _, part in parts for name, value in part.items()}
+            cases.append((", ".join(case for case, _ in parts), arguments))
+        metafunc.parametrize(names, [pytest.param(*[cases] * len(names), id="each")])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Call a test with the mark `each` for each of its cases; all that fail are told at the end."""
+    if not pyfuncitem.get_closest_marker("each"):
+        return None
+    wanted = inspect.signature(pyfuncitem.obj).parameters
+    given = {name: pyfuncitem.funcargs[name] for name in wanted}
+    cases = next(value for value in given.values() if isinstance(value, Cases))
+    failed = []
+    for case, arguments in cases:
+        try:
+            pyfuncitem.obj(**given | arguments)
+        except (Exception, pytest.fail.Exception) as error:
+            error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+            failed.append(f"--- {case}\n{''.join(traceback.format_exception(error))}")
+    if failed:
+        pytest.fail("\n".join([f"{len(failed)} of {len(cases)} failed", *failed]), pytrace=False)
+    return True
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what the settings in pyproject.toml leave out."""
+    left_out = re.fullmatch(r"not \((.*)\)", terminalreporter.config.option.markexpr)
+    for name in left_out[1].split(" or ") if left_out else ():
+        terminalreporter.write_line(f"left out: tests marked {name!r}; they run with -m {name}")
+
+
+if buffers.DEBUG:
+
+    @pytest.fixture(autouse=True)
+    def no_leaked_blocks(
+        request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+    ) -> Iterator[None]:
+        """Whatever a test received into is freed when it ends."""
+        before = buffers.live_blocks()
+        yield
+        # pytest keeps what is logged, and an error among it the frames that it came through.
+        logged = request.config.pluginmanager.get_plugin("logging-plugin")
+        deadline = time.monotonic() + 2.0  # a connection's thread may still be on its way out
+        while buffers.live_blocks() > before and time.monotonic() < deadline:
+            for records in (
+                caplog.get_records("call"),
+                logged.caplog_handler.records,
+                logged.report_handler.records,
+            ):
+                records.clear()
+            gc.collect()
+            time.sleep(0.01)
+        assert buffers.live_blocks() <= before, "blocks outlive the test"
 
 
 @pytest.fixture(scope="session")

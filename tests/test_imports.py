@@ -98,7 +98,7 @@ def sources() -> list[tuple[Path, Path]]:
     return found
 
 
-@pytest.mark.parametrize(
+@pytest.mark.each(
     ("path", "root"),
     [pytest.param(path, root, id=str(path.relative_to(root))) for path, root in sources()],
 )

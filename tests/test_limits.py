@@ -31,8 +31,8 @@ def test_nothing_is_unlimited_by_default() -> None:
     assert DEFAULT.received <= DEFAULT.message
 
 
-@pytest.mark.parametrize("name", FIELDS)
-@pytest.mark.parametrize("value", [0, -1, 1.5, "5", None, True])
+@pytest.mark.each("name", FIELDS)
+@pytest.mark.each("value", [0, -1, 1.5, "5", None, True])
 def test_a_limit_is_a_positive_int(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"limit {name} must be a positive int"):
         Limits(**{name: value})

@@ -100,7 +100,7 @@ def same(one: Any, other: Any) -> None:
         assert one == other
 
 
-@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.each("name", VALUES)
 def test_the_same_bytes_and_the_same_values(name: str) -> None:
     value = VALUES[name]
     packed = theirs.packb(value)
@@ -108,7 +108,7 @@ def test_the_same_bytes_and_the_same_values(name: str) -> None:
     same(ours.unpackb(packed), theirs.unpackb(packed))
 
 
-@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.each("name", VALUES)
 def test_the_hooks_do_the_same(name: str) -> None:
     value = VALUES[name]
     packed = msgpack.packb(value, default=theirs.encode)
@@ -196,8 +196,8 @@ UNPACKED = [
 ]
 
 
-@pytest.mark.parametrize("packed", UNPACKED)
-@pytest.mark.parametrize(
+@pytest.mark.each("packed", UNPACKED)
+@pytest.mark.each(
     "options",
     [
         {},

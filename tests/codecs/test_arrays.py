@@ -75,7 +75,7 @@ LAYOUTS: dict[str, Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "order"), ORDERED)
+@pytest.mark.each(("name", "order"), ORDERED)
 def test_dtypes_orders_and_layouts(
     name: str, order: str, oracle: ModuleType, same: Callable[[Any, Any], bool]
 ) -> None:
@@ -98,7 +98,7 @@ def test_dtypes_orders_and_layouts(
             assert got.flags.c_contiguous
 
 
-@pytest.mark.parametrize(("name", "order"), ORDERED)
+@pytest.mark.each(("name", "order"), ORDERED)
 def test_the_dtype_is_named_as_numpy_names_it(name: str, order: str) -> None:
     dtype = np.dtype(name).newbyteorder(order)  # type: ignore[call-overload]
     expected = str(dtype).encode()

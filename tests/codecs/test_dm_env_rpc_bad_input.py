@@ -322,7 +322,7 @@ BAD_RESPONSES: list[tuple[str, bytes, str, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
+@pytest.mark.each(
     ("decode", "data", "words", "offset", "path"),
     [pytest.param(d.decode_request, *row[1:], id=row[0]) for row in BAD_REQUESTS]
     + [pytest.param(d.decode_response, *row[1:], id=row[0]) for row in BAD_RESPONSES],

@@ -80,7 +80,7 @@ def test_signalling_nans_stay_as_they_are(same: Same) -> None:
     assert scalar.tobytes() == value[:1].tobytes()
 
 
-@pytest.mark.parametrize("value", ARRAYS + SCALARS, ids=lambda v: f"{v.dtype}{v.shape}")
+@pytest.mark.each("value", ARRAYS + SCALARS, ids=lambda v: f"{v.dtype}{v.shape}")
 def test_both_ways_as_protobuf(same: Same, value: Any) -> None:
     wire = tensors.encode_tensor(value)
     assert wire == reference(value)
@@ -134,8 +134,8 @@ VALUES: list[Any] = [300, -1, 1.0, True, [1, 2], [], np.arange(6, dtype=">i2").r
 VALUES += [np.float32(3), np.array(7), 2**31, 2**40, np.float64(1e300), [[]], 0.1]
 
 
-@pytest.mark.parametrize("request_", REQUESTS, ids=str)
-@pytest.mark.parametrize("value", VALUES, ids=str)
+@pytest.mark.each("request_", REQUESTS, ids=str)
+@pytest.mark.each("value", VALUES, ids=str)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy's cast
 def test_a_data_type_that_is_asked_for(request_: Any, value: Any) -> None:
     assert tensors.encode_tensor(value, request_) == reference(value, request_)
@@ -677,7 +677,7 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize("value", ARRAYS + SCALARS, ids=lambda v: f"{v.dtype}{v.shape}")
+@pytest.mark.each("value", ARRAYS + SCALARS, ids=lambda v: f"{v.dtype}{v.shape}")
 def test_payloads(same: Same, value: Any) -> None:
     kind = tensors.data_type(value.dtype)
     payload = getattr(tensor_utils.pack_tensor(value), FIELDS[kind])

@@ -190,7 +190,7 @@ WRONG: dict[str, tuple[bytes, int, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.each("name", WRONG)
 def test_wrong_bytes_are_told_where(name: str) -> None:
     wire, offset, words = WRONG[name]
     for copy in (True, False):
@@ -206,9 +206,7 @@ def test_wrong_bytes_are_told_where(name: str) -> None:
 STRICTER = ("wire type", "without a payload", "elements", "negative", "overflows")
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in WRONG if "group" not in name and "65 bits" not in name]
-)
+@pytest.mark.each("name", [name for name in WRONG if "group" not in name and "65 bits" not in name])
 def test_protobuf_refuses_it_too(name: str) -> None:
     wire, _, words = WRONG[name]
     if any(word in words for word in STRICTER):
@@ -229,7 +227,7 @@ WHOLE = [
 ]
 
 
-@pytest.mark.parametrize("wire", WHOLE, ids=lambda wire: wire.hex()[:24])
+@pytest.mark.each("wire", WHOLE, ids=lambda wire: wire.hex()[:24])
 def test_cut_off_at_every_byte(wire: bytes) -> None:
     for size in range(len(wire)):
         buffer = bytearray(wire[:size])

@@ -239,8 +239,8 @@ def test_all_halves_come_back() -> None:
     assert decode(encode(halves), arrays={"": np.float16}).tobytes() == halves.tobytes()
 
 
-@pytest.mark.parametrize("rows", [1, 2, 31, 32, 33, 64, 65, 100])
-@pytest.mark.parametrize("columns", [1, 3, 31, 32, 33, 64, 65, 200])
+@pytest.mark.each("rows", [1, 2, 31, 32, 33, 64, 65, 100])
+@pytest.mark.each("columns", [1, 3, 31, 32, 33, 64, 65, 200])
 def test_rows_of_all_lengths(rows: int, columns: int) -> None:
     array = np.arange(rows * columns, dtype=np.float32).reshape(rows, columns) / 7
     assert json.loads(encode(array)) == json.loads(

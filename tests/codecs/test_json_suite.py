@@ -349,12 +349,12 @@ IMPLEMENTATION = {
 }
 
 
-@pytest.mark.parametrize("name", YES)
+@pytest.mark.each("name", YES)
 def test_what_every_parser_takes(name: str) -> None:
     assert decode(YES[name]) == json.loads(YES[name])
 
 
-@pytest.mark.parametrize("name", NO)
+@pytest.mark.each("name", NO)
 def test_what_no_parser_takes(name: str) -> None:
     with pytest.raises((DecodeError, LimitExceeded)) as caught:
         decode(NO[name])
@@ -371,7 +371,7 @@ def test_what_is_left_to_parsers(name: str) -> None:
         assert decode(text) == expected
 
 
-@pytest.mark.parametrize("name", [*YES, *NO])
+@pytest.mark.each("name", [*YES, *NO])
 def test_asking_for_arrays_changes_nothing_else(name: str) -> None:
     text = {**YES, **NO}[name]
     if name in NO:
@@ -381,7 +381,7 @@ def test_asking_for_arrays_changes_nothing_else(name: str) -> None:
         assert encode(decode(text, arrays="all")) == encode(decode(text))
 
 
-@pytest.mark.parametrize("name", [*YES, *NO])
+@pytest.mark.each("name", [*YES, *NO])
 def test_of_every_prefix_there_is_an_answer(name: str) -> None:
     text = {**YES, **NO}[name][:200]
     for size in range(len(text)):

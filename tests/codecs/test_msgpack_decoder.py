@@ -31,7 +31,7 @@ VALUES: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:30])
+@pytest.mark.each("value", VALUES, ids=lambda value: repr(value)[:30])
 def test_what_the_original_reads(value: Any, same: Callable[[Any, Any], bool]) -> None:
     data = original.packb(value)
     assert same(msgpack.decode(data), original.unpackb(data))

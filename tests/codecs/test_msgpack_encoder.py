@@ -46,7 +46,7 @@ VALUES: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:30])
+@pytest.mark.each("value", VALUES, ids=lambda value: repr(value)[:30])
 def test_the_bytes_are_those_of_the_original(value: Any) -> None:
     expected = original.packb(value)
     assert msgpack.encode(value) == expected

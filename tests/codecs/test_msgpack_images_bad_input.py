@@ -289,7 +289,7 @@ BAD: list[tuple[str, bytes, str, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("data", "words", "offset"), [pytest.param(*c[1:], id=c[0]) for c in BAD])
+@pytest.mark.each(("data", "words", "offset"), [pytest.param(*c[1:], id=c[0]) for c in BAD])
 def test_bad_data(data: bytes, words: str, offset: int) -> None:
     with pytest.raises(DecodeError) as caught:
         images.decode(data, reference=BEFORE)

@@ -252,10 +252,10 @@ BAD_DTYPES = [
 ]
 
 
-@pytest.mark.parametrize(
+@pytest.mark.each(
     ("data", "words", "offset", "path"), [pytest.param(*case, id=name) for name, *case in BAD]
 )
-@pytest.mark.parametrize("framed", [False, True])
+@pytest.mark.each("framed", [False, True])
 def test_a_bad_message(data: bytes, words: str, offset: int, path: str, framed: bool) -> None:
     if framed:
         prefix = b"%d:" % len(data)
@@ -275,7 +275,7 @@ def test_a_bad_message(data: bytes, words: str, offset: int, path: str, framed: 
     assert f"byte {offset}" in str(first)
 
 
-@pytest.mark.parametrize("name", BAD_DTYPES)
+@pytest.mark.each("name", BAD_DTYPES)
 def test_a_bad_dtype(name: str) -> None:
     for size in (0, 1, 8):
         data = message(array(name.encode(), [size], size * 8, bytes(size * 8)))

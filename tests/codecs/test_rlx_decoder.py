@@ -58,8 +58,8 @@ def test_copy_gives_arrays_of_their_own(size: int) -> None:
     assert np.array_equal(decoded["a"], floats(size))
 
 
-@pytest.mark.parametrize("size", [0, 3, 511, 512, 5000])
-@pytest.mark.parametrize("shift", range(9))
+@pytest.mark.each("size", [0, 3, 511, 512, 5000])
+@pytest.mark.each("shift", range(9))
 def test_without_copy_every_array_is_a_view(size: int, shift: int) -> None:
     data = rlx.encode({"a": floats(size), "b": [floats(2)]})
     block, part = in_block(data, shift)
@@ -75,8 +75,8 @@ def test_without_copy_every_array_is_a_view(size: int, shift: int) -> None:
     assert np.array_equal(decoded["a"], floats(size))
 
 
-@pytest.mark.parametrize("size", [0, 1, 511, 512, 513, 5000])
-@pytest.mark.parametrize("shift", range(8))
+@pytest.mark.each("size", [0, 1, 511, 512, 513, 5000])
+@pytest.mark.each("shift", range(8))
 def test_copy_none_makes_views_of_what_is_large_and_aligned(size: int, shift: int) -> None:
     data = rlx.encode({"a": floats(size)})
     _block, part = in_block(data, shift)
@@ -316,9 +316,9 @@ def picture(mode: str, width: int, height: int) -> Image.Image:
     return Image.frombytes(mode, (width, height), data)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("width", "height"), [(5, 3), (1, 1), (16, 2), (0, 0), (0, 3), (4, 0)])
-@pytest.mark.parametrize("images", ["array", "float32", "pil"])
+@pytest.mark.each("mode", MODES)
+@pytest.mark.each(("width", "height"), [(5, 3), (1, 1), (16, 2), (0, 0), (0, 3), (4, 0)])
+@pytest.mark.each("images", ["array", "float32", "pil"])
 def test_images(
     mode: str,
     width: int,

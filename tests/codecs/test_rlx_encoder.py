@@ -186,8 +186,8 @@ def test_numpy_scalars(value: Any, expected: bytes) -> None:
     assert encoded({"k": [value]}) == b"\x0b\x01\0\0\0\x01\0\0\0k\x08\x01\0\0\0" + expected
 
 
-@pytest.mark.parametrize(("value", "words"), REFUSED)
-@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.each(("value", "words"), REFUSED)
+@pytest.mark.each("nested", [False, True])
 def test_what_rlx_cannot_carry(value: Any, words: str, nested: bool) -> None:
     message = {"state": [0, {"x": (value,)}]} if nested else {"state": value}
     with pytest.raises(EncodeError, match=words) as caught:

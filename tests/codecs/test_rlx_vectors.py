@@ -22,7 +22,7 @@ CASES = [
     pytest.param(case["message"], bytes.fromhex(case["wire"]), id=case["name"])
     for case in VECTORS["cases"]
 ]
-every_case = pytest.mark.parametrize(("tagged", "wire"), CASES)
+every_case = pytest.mark.each(("tagged", "wire"), CASES)
 
 SCALED = {"L", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV"}
 
@@ -124,7 +124,7 @@ def test_the_oracle_agrees(
 
 
 @every_case
-@pytest.mark.parametrize("images", ["array", "float32", "pil"])
+@pytest.mark.each("images", ["array", "float32", "pil"])
 def test_decodes_to_the_value(
     tagged: list[Any],
     wire: bytes,

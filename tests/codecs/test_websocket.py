@@ -361,9 +361,9 @@ def test_everything_is_listed() -> None:
     assert all(hasattr(websocket, name) for name in websocket.__all__)
 
 
-@pytest.mark.parametrize("client", [True, False])
-@pytest.mark.parametrize("kind", ["any", "binary", "text"])
-@pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536, 16_384, 16_385])
+@pytest.mark.each("client", [True, False])
+@pytest.mark.each("kind", ["any", "binary", "text"])
+@pytest.mark.each("size", [0, 1, 125, 126, 65_535, 65_536, 16_384, 16_385])
 def test_bytes_are_written_as_any_buffer(client: bool, kind: Any, size: int) -> None:
     """Small bytes and ASCII texts have a way of their own."""
     near, far = websocket.Framer(client, kind), websocket.Framer(not client, kind)

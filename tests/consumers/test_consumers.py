@@ -30,7 +30,7 @@ INCLUDE = Path(rlwire.get_include())
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-pedantic", "-Werror"]
 STEPS = 1000
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.consumers, pytest.mark.timeout(300)]
 
 
 def find_compiler(variable: str, names: Sequence[str]) -> list[str]:

@@ -24,9 +24,9 @@ INCLUDE = Path(rlwire.get_include())
 HEADERS = sorted(path.name for path in (INCLUDE / "rlwire").glob("*.h"))
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-pedantic", "-Werror"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-MESSAGES = 20_000  # run_sanitized takes a million
+MESSAGES = int(os.environ.get("MESSAGES", "20_000"))  # run_sanitized by itself takes a million
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.kernels, pytest.mark.timeout(300)]
 
 
 def find_compiler(variable: str, names: Sequence[str]) -> list[str]:

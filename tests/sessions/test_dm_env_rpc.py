@@ -218,8 +218,8 @@ def test_the_requests_are_those_of_the_reference() -> None:
     assert set(REQUESTS) == {field.name for field in payload.fields}
 
 
-@pytest.mark.parametrize("state", OPEN)
-@pytest.mark.parametrize("request_", EVENTS)
+@pytest.mark.each("state", OPEN)
+@pytest.mark.each("request_", EVENTS)
 def test_every_cell_of_the_server(state: State, request_: str) -> None:
     message = encode_request(EVENTS[request_])
     allowed = ALLOWED[state].get(request_)
@@ -258,8 +258,8 @@ def test_every_cell_of_the_server(state: State, request_: str) -> None:
             assert server.state is state
 
 
-@pytest.mark.parametrize("state", OPEN)
-@pytest.mark.parametrize("request_", EVENTS)
+@pytest.mark.each("state", OPEN)
+@pytest.mark.each("request_", EVENTS)
 def test_every_cell_of_the_client(state: State, request_: str) -> None:
     event = EVENTS[request_]
     following = {

@@ -209,8 +209,8 @@ def test_it_is_a_datagram_session() -> None:
 # -- the table -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("state", State)
+@pytest.mark.each("call", CALLS)
+@pytest.mark.each("state", State)
 def test_the_table_says_what_may_be_called(state: State, call: str) -> None:
     player = MAKERS[state]()
     assert player.state is state

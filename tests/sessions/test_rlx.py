@@ -111,7 +111,7 @@ def test_the_table_is_what_it_should_be() -> None:
     assert flat == TRANSITIONS
 
 
-@pytest.mark.parametrize(("state", "name"), PLAIN)
+@pytest.mark.each(("state", "name"), PLAIN)
 def test_client_every_state_and_message(state: State, name: str) -> None:
     client = client_in(state)
     after = ALLOWED[state].get(name)
@@ -132,7 +132,7 @@ def test_client_every_state_and_message(state: State, name: str) -> None:
         assert client.state is after
 
 
-@pytest.mark.parametrize(("state", "name"), ALL)
+@pytest.mark.each(("state", "name"), ALL)
 def test_server_every_state_and_message(state: State, name: str) -> None:
     server = server_in(state)
     after = ALLOWED[state].get(name)

@@ -214,8 +214,8 @@ def test_3_reserved_bits(side: str, rsv: int, step: int) -> None:
 # 4: opcodes.
 
 
-@pytest.mark.parametrize("opcode", [3, 4, 5, 6, 7, 11, 12, 13, 14, 15])
-@pytest.mark.parametrize("payload", [b"", b"reserved opcode payload"])
+@pytest.mark.each("opcode", [3, 4, 5, 6, 7, 11, 12, 13, 14, 15])
+@pytest.mark.each("payload", [b"", b"reserved opcode payload"])
 def test_4_opcodes(side: str, opcode: int, payload: bytes, step: int) -> None:
     expect_failure(side, [Frame(opcode, payload)], 1002, step=step)
     hello = Frame(TEXT, b"Hello, world!")
@@ -396,7 +396,7 @@ UTF8: list[tuple[bytes, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("payload", "good"), UTF8, ids=lambda value: str(value)[:40])
+@pytest.mark.each(("payload", "good"), UTF8, ids=lambda value: str(value)[:40])
 def test_6_5_to_6_22_sequences(side: str, payload: bytes, good: bool) -> None:
     assert good == (payload.decode("utf-8", "replace").encode() == payload)
     for size in (1, 2, 3, 100):

@@ -194,9 +194,9 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("ways", list(itertools.product(WAYS, repeat=2)), ids="-".join)
-@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
-@pytest.mark.parametrize("inside", [True, False], ids=["joined", "outside"])
+@pytest.mark.each("ways", list(itertools.product(WAYS, repeat=2)), ids="-".join)
+@pytest.mark.each("order", [(1, 2), (2, 1)])
+@pytest.mark.each("inside", [True, False], ids=["joined", "outside"])
 def test_three_joined_in_every_order(
     ways: tuple[str, str], order: tuple[int, int], inside: bool
 ) -> None:

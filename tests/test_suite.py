@@ -1,0 +1,109 @@
+"""How this suite is run: what is left out and named, on how many cores, many cases in one test."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CASES = """
+import pytest
+
+SEEN = []
+
+@pytest.mark.each("b", [0, 1], ids=["zero", "one"])
+@pytest.mark.each(("x", "y"), [(1, 1), (2, 3), pytest.param(4, 4, id="four")])
+@pytest.mark.parametrize("more", ["", "z"])
+def test_sums(x, y, b, more):
+    SEEN.append((x, y, b, more))
+    assert x + b == y
+
+def test_all_were_tried():
+    assert sorted(SEEN) == [
+        (x, y, b, more) for x, y in ((1, 1), (2, 3), (4, 4)) for b in (0, 1) for more in ("", "z")
+    ]
+
+@pytest.mark.each("value", [1, 2])
+def test_fixtures(value, tmp_path):
+    with pytest.raises(ValueError):
+        assert tmp_path.is_dir()
+
+class TestOfAClass:
+    @pytest.mark.each("value", range(3))
+    def test_method(self, value):
+        assert value < 3
+
+@pytest.mark.kernels
+def test_kernels():
+    assert False
+
+@pytest.mark.long
+def test_long():
+    pass
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Callable[..., tuple[int, str]]:
+    """Run pytest with this project's settings over CASES; gives its status and what it says."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_cases.py").write_text(CASES)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "tests")
+
+    def run(*arguments: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
+            cwd=tmp_path,
+            env={name: value for name, value in os.environ.items() if "PYTEST" not in name},
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        return done.returncode, done.stdout
+
+    return run
+
+
+LEFT_OUT = [
+    f"left out: tests marked '{name}'; they run with -m {name}"
+    for name in ("kernels", "consumers", "long")
+]
+
+
+def test_all_of_it_on_all_cores(suite: Callable[..., tuple[int, str]]) -> None:
+    pytest.importorskip("xdist")
+    status, said = suite()
+    assert re.search(r"^\d+ workers? \[", said, re.M)
+    assert set(LEFT_OUT) <= set(said.splitlines())
+    assert (status, said.count("\n2 of 2 failed\n")) == (1, 1)
+
+
+def test_some_of_it_in_one_process(suite: Callable[..., tuple[int, str]]) -> None:
+    """And of the cases in one test each is tried, and those that fail are named."""
+    status, said = suite("tests/test_cases.py")
+    assert status == 1
+    assert not re.search(r"^\d+ workers? \[", said, re.M)
+    assert set(LEFT_OUT) <= set(said.splitlines())
+    assert re.search(r"^=+ 3 failed, 2 passed, 2 deselected", said, re.M)
+    assert said.count("\n3 of 6 failed\n") == 2
+    assert said.count("\n2 of 2 failed\n") == 1
+    assert set(re.findall(r"^--- (.*)$", said, re.M)) == {
+        "2-3, zero", "1-1, one", "four, one", "1", "2"
+    }  # fmt: skip
+    assert "assert (2 + 0) == 3" in said
+    assert "DID NOT RAISE ValueError" in said
+
+
+def test_what_is_left_out_runs_when_asked_for(suite: Callable[..., tuple[int, str]]) -> None:
+    """And without pytest-xdist, too."""
+    status, said = suite("-p", "no:xdist", "-m", "long")
+    assert re.search(r"^=+ 1 passed, 6 deselected in", said, re.M)
+    assert (status, "left out" in said) == (0, False)
