@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 _NOTHING = object()
 _LAST_WORDS = 1.0  # seconds for a refused peer to take in what it is told
+_JUNK = bytearray(65536)  # what nobody looks at any more, of any connection
 
 
 class AsyncConnection:
@@ -853,7 +854,7 @@ class AsyncConnection:
             return
         # Closing over bytes that were not read would reset the connection, and the peer might
         # never see our last message: read for a moment what still comes.
-        self._junk = bytearray(65536)
+        self._junk = _JUNK
         stream.write_eof()
         self._pause_reading(False)
         self._loop.call_later(_LAST_WORDS, stream.abort)
@@ -890,7 +891,7 @@ class AsyncConnection:
         if talker.hangs_up:
             self._hang_up()
             return
-        self._junk = bytearray(65536)
+        self._junk = _JUNK
         self._pause_reading(False)
         self._loop.call_later(_LAST_WORDS, self._stream.abort)
 

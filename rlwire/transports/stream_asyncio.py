@@ -122,6 +122,10 @@ class SocketStream:
     ) -> None:
         self._loop = loop
         self._sock = sock
+        # Given the socket, asyncio makes a text of it, in two system calls, for an exception that
+        # nobody sees, whenever it has no reader or writer of it yet. The number is ours until
+        # `_stop`; then it may be another's.
+        self._file = sock.fileno()
         self._owner = owner
         self.readable = owner.on_readable
         self.recv_into: Callable[[bytearray | memoryview], int] = sock.recv_into
@@ -131,7 +135,7 @@ class SocketStream:
         self._sendmsg = getattr(sock, "sendmsg", None)
         self._last = b""  # words that are still to be sent
         self._listening = self._eof = self._closing = self._gone = False
-        self._eof_due = False
+        self._eof_due = self._has_writer = False
         self.listen(True)
         owner.on_stream(self)
 
@@ -146,9 +150,9 @@ class SocketStream:
             return
         self._listening = wanted
         if wanted:
-            self._loop.add_reader(self._sock, self.readable)
+            self._loop.add_reader(self._file, self.readable)
         else:
-            self._loop.remove_reader(self._sock)
+            self._loop.remove_reader(self._file)
 
     def end_of_input(self) -> None:
         """See `Stream.end_of_input`."""
@@ -178,19 +182,14 @@ class SocketStream:
 
     def await_writable(self, wanted: bool) -> None:
         """See `Stream.await_writable`."""
-        if self._gone:
-            return
-        if wanted:
-            self._loop.add_writer(self._sock, self._owner.on_writable)
-        else:
-            self._loop.remove_writer(self._sock)
+        if not self._gone:
+            self._call_when_writable(self._owner.on_writable if wanted else None)
 
     def write_last(self, data: bytes) -> None:
         """See `Stream.write_last`."""
         if self._closing:
             return
         self._last += data
-        self._loop.add_writer(self._sock, self._go_on)
         self._go_on()
 
     def write_eof(self) -> bool:
@@ -226,8 +225,9 @@ class SocketStream:
             self._stop(error)
             return
         if self._last:
+            self._call_when_writable(self._go_on)
             return
-        self._loop.remove_writer(self._sock)
+        self._call_when_writable(None)
         if self._eof_due:
             self._eof_due = False
             with contextlib.suppress(OSError):  # the peer was faster
@@ -235,13 +235,20 @@ class SocketStream:
         if self._closing:
             self._stop(None)
 
+    def _call_when_writable(self, call: Callable[[], None] | None) -> None:
+        if call is not None:
+            self._loop.add_writer(self._file, call)
+        elif self._has_writer:
+            self._loop.remove_writer(self._file)
+        self._has_writer = call is not None
+
     def _stop(self, error: OSError | None) -> None:
         if self._gone:
             return
         self.listen(False)
         self._closing = self._gone = True
         self._last = b""
-        self._loop.remove_writer(self._sock)
+        self._call_when_writable(None)
         self._sock.close()
         # Not now: whoever called is in the middle of something.
         self._loop.call_soon(self._end, error)

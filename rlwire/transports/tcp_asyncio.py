@@ -291,10 +291,12 @@ class AsyncServer:
                 self._admission.enter(host)
             except LimitExceeded as error:
                 self._turn_away(sock, peer, error)
+                await asyncio.sleep(0)
                 continue
             task = loop.create_task(self._serve(sock, peer))
             self._open[task] = None
             task.add_done_callback(functools.partial(self._left, host))
+            await asyncio.sleep(0)
 
     def _left(self, host: str, task: asyncio.Task[None]) -> None:
         del self._open[task]

@@ -686,6 +686,42 @@ def test_connections_over_the_limit_are_refused(run: Run, blobs: Any, kind: Any,
     assert "refused, 2 is over the limit" in log.text
 
 
+@pytest.mark.parametrize("admitted", [True, False])
+def test_a_storm_of_connections_leaves_room_between(
+    run: Run, blobs: Any, kind: Any, admitted: bool
+) -> None:
+    """What is counted is how many of the storm are taken in between two answers to a client."""
+    came: list[int] = [0]
+
+    def make_session() -> Any:
+        came[0] += 1
+        return blobs()
+
+    async def main() -> None:
+        storm = 200
+        options = {"max_connections": 2 * storm if admitted else 1}
+        async with (
+            AsyncServer("127.0.0.1:0", make_session, **options, **kind) as server,
+            await tcp_asyncio.connect(server.address, blobs()) as good,
+        ):
+            assert await good.exchange(b"x") == b"x"
+            with contextlib.ExitStack() as stack:
+                # The loop does not run meanwhile: all wait in the listener's queue.
+                for _ in range(storm):
+                    where = (server.address.host, server.address.port)
+                    sock = stack.enter_context(socket.create_connection(where, timeout=10))
+                    sock.sendall(b"\xff garbage")
+                between = []
+                while came[0] <= storm and len(between) < 20 * storm:
+                    before = came[0]
+                    assert await good.exchange(b"x") == b"x"
+                    between.append(came[0] - before)
+                assert sum(between) >= storm, "the storm is over"
+                assert max(between) <= 8, between
+
+    run(main())
+
+
 def test_accept_errors_are_survived(run: Run, blobs: Any, kind: Any, log: Any) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
