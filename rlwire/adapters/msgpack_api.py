@@ -22,10 +22,10 @@ __all__ = [
     "Hook",
     "PackError",
     "Packer",
-    "copying",
     "decoder",
     "encode",
     "encoder",
+    "steady",
     "unpacking",
 ]
 
@@ -65,8 +65,11 @@ _ENCODERS: dict[Dialect, msgpack.Encoder] = {
 }
 
 
-def decoder(options: dict[str, Any], copy: bool | None) -> msgpack.Decoder:
-    """Return what decodes with `unpackb`'s options.
+def decoder(options: dict[str, Any]) -> msgpack.Decoder:
+    """Return what decodes with `unpackb`'s options what `steady` gives.
+
+    All arrays are read-only, as those of both libraries are, whether they are views of the
+    message or too small or misaligned for that.
 
     Raises:
         TypeError: an option is unknown, or a hook cannot be called.
@@ -74,15 +77,14 @@ def decoder(options: dict[str, Any], copy: bool | None) -> msgpack.Decoder:
     """
     theirs = sys.modules.get("msgpack")
     if options:
-        return msgpack.Decoder(copy=copy, **unpacking(options))
-    found = _DECODERS.get((copy, theirs))
+        return msgpack.Decoder(copy=None, **unpacking(options))
+    found = _DECODERS.get(theirs)
     if found is None:
-        found = msgpack.Decoder(copy=copy, **unpacking({}))
-        _DECODERS[copy, theirs] = found
+        found = _DECODERS[theirs] = msgpack.Decoder(copy=None, **unpacking({}))
     return found
 
 
-_DECODERS: dict[tuple[bool | None, Any], msgpack.Decoder] = {}
+_DECODERS: dict[Any, msgpack.Decoder] = {}
 _TIMESTAMPS = {0: "timestamp", 1: "float", 2: "int", 3: "datetime"}
 
 
@@ -115,13 +117,16 @@ def _leave_to_default(options: dict[str, Any], name: str, value: Any) -> None:
         del options[name]
 
 
-def copying(packed: Any) -> bool | None:
-    """Return how arrays in a message are to be copied.
+def steady(packed: Any) -> bytes:
+    """Return a message as bytes, which do not change, so that arrays may be views of them.
 
-    Bytes do not change, so large arrays may be views of them, where they are aligned. Of anything
-    else the msgpack package makes a copy.
+    Raises:
+        TypeError: it has no buffer.
     """
-    return None if type(packed) is bytes else True
+    if type(packed) is bytes:
+        return packed
+    with memoryview(packed) as view:
+        return view.tobytes()
 
 
 def encode(encoder: msgpack.Encoder, obj: Any) -> bytes:

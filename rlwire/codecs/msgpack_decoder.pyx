@@ -276,6 +276,8 @@ cdef cnp.ndarray _array(Decoder self, Input *input, const rlw_msgpack_marked *m)
         return view_array(descr, <int> m.dims, shape, item.data, input.writable, _owner(input))
     array = new_array(descr, <int> m.dims, shape)
     memcpy(cnp.PyArray_DATA(array), item.data, size)
+    if input.copy == COPY_AS_NEEDED and not input.writable:
+        cnp.PyArray_CLEARFLAGS(array, cnp.NPY_ARRAY_WRITEABLE)  # as the views are
     return array
 
 
@@ -524,7 +526,7 @@ cdef class Decoder:
         copy: True: every array is owned, writable, aligned and row-major. False: every array is a
             view of the buffer, which it keeps alive (``.base``), writable if the buffer is,
             aligned if it happens to be. None: arrays of 4 KiB and more that are aligned become
-            views, others are copied.
+            views, others are copied; all are writable if the buffer is, else none.
         ext_hook: called with the code and the bytes of an extension; without it, an `ExtType`, but
             for a compressed image (`rlwire.codecs.msgpack_images`), which is then refused.
         use_list: False: arrays as tuples.

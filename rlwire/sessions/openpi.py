@@ -49,13 +49,15 @@ class Failure(NamedTuple):
 class _Session:
     """What both sides share."""
 
-    __slots__ = ("_decode", "_encode_parts", "closed")
+    __slots__ = ("_copy", "_decode", "_encode_parts", "closed")
 
     def __init__(self, arrays: Dialect, limits: Limits | None) -> None:
         limits = DEFAULT if limits is None else limits
         # Both dialects are read, whichever is written; only bytes mark an array, as openpi has it.
-        # None: views of the message where numbers are aligned there.
+        # None: views of the message where numbers are aligned there; of bytes, which are small
+        # messages, nobody could write to these.
         self._decode = msgpack.Decoder(arrays="bytes", copy=None, limits=limits).decode
+        self._copy = msgpack.Decoder(arrays="bytes", limits=limits).decode
         self._encode_parts = msgpack.Encoder(arrays=arrays, limits=limits).encode_parts
         self.closed = False
 
@@ -64,7 +66,7 @@ class _Session:
         return None
 
     def _map(self, message: Buffer, what: str) -> dict[str, Any]:
-        value = self._decode(message)
+        value = (self._copy if type(message) is bytes else self._decode)(message)
         if type(value) is not dict:
             self._break(f"{what} is a map of names to values, not a {type(value).__name__}")
         return value

@@ -288,6 +288,65 @@ def test_large_arrays_are_views_of_bytes() -> None:
     assert not found.flags.writeable
 
 
+READ_ONLY = {
+    "large": np.ones((84, 84, 4), np.uint8),
+    "large and misaligned": [[b"x" * n, np.arange(1000.0)] for n in range(8)],
+    "small": np.arange(3.0),
+    "no dimensions": np.array(1.5),
+    "empty": np.zeros((0, 3), np.float32),
+    "strings": np.array(["a", "bc"]),
+    "bytes": np.array([b"a", b"bc"]),
+    "structured": np.zeros(2, [("a", "<i4"), ("b", "<f8", (2,))]),
+    "other order": np.arange(3, dtype=">i4"),
+    "in a list in a map": {"deep": [{"x": np.arange(2)}, np.arange(5000)]},
+}
+
+
+def arrays_in(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [array for item in value for array in arrays_in(item)]
+    return [value] if isinstance(value, np.ndarray) else []
+
+
+@pytest.mark.parametrize("value", READ_ONLY.values(), ids=READ_ONLY)
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+@pytest.mark.parametrize(
+    "options", [{}, {"raw": False, "use_list": True}], ids=["plain", "options"]
+)
+def test_every_array_is_read_only_as_the_original_s_are(
+    value: Any, kind: Any, options: Any
+) -> None:
+    packed = kind(theirs.packb(value))
+    for unpack in (ours.unpackb, theirs.unpackb):
+        found = arrays_in(unpack(packed, **options))
+        assert len(found) == len(arrays_in(value))
+        for array in found:
+            assert not array.flags.writeable
+            assert array.flags.aligned
+            with pytest.raises(ValueError, match="read-only"):
+                array[...] = array
+    found = arrays_in(ours.unpack(io.BytesIO(packed)))
+    assert not any(array.flags.writeable for array in found)
+
+
+def test_scalars_are_values() -> None:
+    for scalar in (np.float32(1.5), np.int64(3), np.bool_(True)):
+        for unpack in (ours.unpackb, theirs.unpackb):
+            found = unpack(theirs.packb(scalar))
+            assert found == scalar
+            assert type(found) is type(scalar)
+
+
+def test_every_array_of_an_unpacker_is_writable() -> None:
+    stream = ours.Unpacker()
+    stream.feed(b"".join(map(ours.packb, READ_ONLY.values())))
+    found = arrays_in(list(stream))
+    assert len(found) == len(arrays_in(READ_ONLY))
+    assert all(array.flags.writeable for array in found)
+
+
 # -- streams -----------------------------------------------------------------------------------
 
 

@@ -149,6 +149,23 @@ def test_observations_and_actions(policy: Policy, workers: int, arrays: Any) -> 
         assert server.statistics == PolicyStatistics(clients=1, actions=5, failures=0)
 
 
+@pytest.mark.parametrize("numbers", [3, 500, 5000, 100_000])
+def test_all_arrays_are_writable_at_both_ends(numbers: int) -> None:
+    writable = []
+
+    def infer(obs: dict[str, Any]) -> dict[str, Any]:
+        writable.extend(array.flags.writeable for array in obs.values())
+        return {"small": np.zeros(3), "large": np.zeros(numbers)}
+
+    with (
+        PolicyServer(infer, LOOPBACK) as server,
+        PolicyClient(str(server.address)) as client,
+    ):
+        action = client.infer({"small": np.arange(3), "large": np.arange(float(numbers))})
+    writable += [action["small"].flags.writeable, action["large"].flags.writeable]
+    assert writable == [True] * 4
+
+
 def test_a_function_is_a_policy_too() -> None:
     def add_one(obs: dict[str, Any]) -> dict[str, Any]:
         return {"actions": obs["x"] + 1}

@@ -498,6 +498,15 @@ def test_copy_none_makes_views_of_what_is_large_and_aligned() -> None:
         del found, memory
 
 
+@pytest.mark.parametrize("make", [bytes, bytearray])
+@pytest.mark.parametrize("copy", [True, False, None])
+def test_all_arrays_are_writable_or_none(make: Callable[[bytes], Any], copy: bool | None) -> None:
+    value = {**BIG, "scalar": np.array(1.0), "text": np.array(["a"]), "s": np.zeros(2, "i4,f8")}
+    found = msgpack.decode(make(msgpack.encode(value)), copy=copy)
+    writable = copy is True or make is bytearray
+    assert [array.flags.writeable for array in found.values()] == [writable] * len(value)
+
+
 def test_a_view_of_a_block_keeps_it() -> None:
     data = msgpack.encode(BIG)
     block = Block(len(data))

@@ -7,8 +7,9 @@
     packed = msgpack_numpy.packb({"image": frame})
     frame = msgpack_numpy.unpackb(packed)["image"]
 
-The bytes are the same, and so are the signatures. Arrays are to be taken as read-only, as with the
-original: large ones may be views of the message, which then stays in memory as long as they do.
+The bytes are the same, and so are the signatures. All arrays that `unpackb` and `unpack` return are
+read-only, as with the original, so that no copy need be made of them: large ones may be views of
+the message, which then stays in memory as long as they do. All of an `Unpacker` are writable.
 Neither msgpack-numpy nor msgpack need be installed; where the program has imported msgpack,
 extensions and timestamps are its classes.
 

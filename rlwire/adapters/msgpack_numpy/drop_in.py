@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from rlwire.adapters import msgpack_streams
-from rlwire.adapters.msgpack_api import Hook, copying, decoder, encoder
+from rlwire.adapters.msgpack_api import Hook, decoder, encoder, steady
 from rlwire.adapters.msgpack_numpy import packing
 from rlwire.errors import RlwireError
 
@@ -143,7 +143,7 @@ class _Installed:
         unpack_slowly = self._original["_unpackb"]
         decodes = (decode, self._original["decode"])
         pack_quickly = encoder("msgpack_numpy", {}).encode
-        unpack_quickly = decoder({}, copying(b"")).decode
+        unpack_quickly = decoder({}).decode
 
         def packb(o: Any, **kwargs: Any) -> Any:
             try:
@@ -163,7 +163,7 @@ class _Installed:
             try:
                 if not kwargs and type(packed) is bytes:
                     return unpack_quickly(packed)
-                return decoder(kwargs, copying(packed)).decode(packed)
+                return decoder(kwargs).decode(steady(packed))
             except (RlwireError, BufferError) as error:
                 refused = error
             hook = functools.partial(decode, chain=kwargs.get("object_hook"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlwire.adapters.msgpack_api import Packer, copying, decoder, encode, encoder
+from rlwire.adapters.msgpack_api import Packer, decoder, encode, encoder, steady
 from rlwire.adapters.msgpack_streams import Unpacker
 
 __all__ = [
@@ -49,7 +49,7 @@ def unpackb(packed: Any, **kwargs: Any) -> Any:
         DecodeError: the bytes are not a value, or there are more.
         LimitExceeded: it is too deep, or longer than a maximum in `kwargs`.
     """
-    return decoder(kwargs, copying(packed)).decode(packed)
+    return decoder(kwargs).decode(steady(packed))
 
 
 def pack(o: Any, stream: Any, **kwargs: Any) -> None:

@@ -7,9 +7,9 @@
 | `openpi.serving.websocket_policy_server` | `PolicyServer`, `serve_policy` |
 
 Either end may be openpi's own. A program that uses openpi-client as it is calls
-``rlwire.install("openpi_client")``, and its messages are packed by rlwire's codec. Arrays that
-`unpackb` returns are to be taken as read-only, as with the original: large ones may be views of the
-message. Neither openpi-client nor msgpack need be installed.
+``rlwire.install("openpi_client")``, and its messages are packed by rlwire's codec. All arrays that
+`unpackb` returns are read-only, as with the original: large ones may be views of the message. All
+of an `Unpacker` are writable. Neither openpi-client nor msgpack need be installed.
 """
 
 from __future__ import annotations

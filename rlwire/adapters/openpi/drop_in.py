@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from rlwire.adapters import msgpack_streams
-from rlwire.adapters.msgpack_api import copying, decoder, encoder
+from rlwire.adapters.msgpack_api import decoder, encoder, steady
 from rlwire.adapters.openpi import packing
 from rlwire.errors import RlwireError
 
@@ -96,7 +96,7 @@ def _parts(own: dict[str, Any]) -> dict[str, Any]:
     unpacker_class: Any = own["Unpacker"].func
     pack_array = own["packb"].keywords["default"]
     pack_quickly = encoder("openpi", {}).encode
-    unpack_quickly = decoder({}, copying(b"")).decode
+    unpack_quickly = decoder({}).decode
 
     def packb(*args: Any, **kwargs: Any) -> Any:
         if len(args) == 1:
@@ -116,7 +116,7 @@ def _parts(own: dict[str, Any]) -> dict[str, Any]:
             try:
                 if not kwargs and type(args[0]) is bytes:
                     return unpack_quickly(args[0])
-                return decoder(kwargs, copying(args[0])).decode(args[0])
+                return decoder(kwargs).decode(steady(args[0]))
             except (RlwireError, BufferError) as error:
                 refused = error
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from rlwire.adapters import msgpack_api, msgpack_streams
-from rlwire.adapters.msgpack_api import Dialect, copying, decoder, encode, encoder
+from rlwire.adapters.msgpack_api import Dialect, decoder, encode, encoder, steady
 
 __all__ = ["Packer", "Unpacker", "packb", "unpackb"]
 
@@ -48,4 +48,4 @@ def unpackb(packed: Any, **kwargs: Any) -> Any:
         DecodeError: the bytes are not a value, or there are more.
         LimitExceeded: it is too deep, or longer than a maximum in `kwargs`.
     """
-    return decoder(kwargs, copying(packed)).decode(packed)
+    return decoder(kwargs).decode(steady(packed))
