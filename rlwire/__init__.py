@@ -8,10 +8,33 @@ imported until it is used.
 from __future__ import annotations
 
 import os
+import sys
+from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 __all__ = ["__version__", "get_include", "install", "uninstall"]
+
+
+def _with_compiled_modules(sources: str) -> str:
+    """Return where the package is: here, or where it is installed.
+
+    Python that is started in a checkout imports this file from there, and a regular install leaves
+    no compiled modules in it. All other modules are then those of the installed package.
+    """
+    folders = [sources, *(os.path.join(folder, "rlwire") for folder in sys.path)]
+    found = PathFinder.find_spec("rlwire.buffers", folders)
+    if found is None or found.origin is None:
+        raise ImportError(
+            f"the rlwire in {os.path.dirname(sources)} has no compiled modules, and no other is "
+            "installed: run `pip install .` there, or Python elsewhere",
+            name="rlwire",
+            path=sources,
+        )
+    return os.path.dirname(os.path.abspath(found.origin))
+
+
+__path__ = [_with_compiled_modules(os.path.dirname(os.path.abspath(__file__)))]
 
 try:
     __version__ = version("rlwire")

@@ -1,0 +1,82 @@
+"""`python` in a checkout in which nothing is built, as after the README's commands."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rlwire
+
+INSTALLED = Path(rlwire.__path__[0])
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources without the compiled modules."""
+    folder = tmp_path_factory.mktemp("checkout")
+    not_built = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
+    shutil.copytree(INSTALLED, folder / "rlwire", ignore=not_built)
+    return folder
+
+
+def python(checkout: Path, *arguments: str, path: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": path}
+    environment.pop("PYTHONSAFEPATH", None)
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=checkout,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder as site-packages is after a regular install, however rlwire is installed here."""
+    (tmp_path / "rlwire").symlink_to(INSTALLED, target_is_directory=True)
+    return tmp_path
+
+
+def test_the_installed_modules_are_used(checkout: Path, site: Path) -> None:
+    done = python(
+        checkout,
+        "-c",
+        "import rlwire, rlwire.cli\n"
+        "from rlwire.codecs import rlx\n"
+        "assert rlx.decode(rlx.encode({'command': 'reset'})) == {'command': 'reset'}\n"
+        "print(rlwire.__file__, rlwire.cli.__file__, rlwire.get_include(), sep='\\n')\n",
+        path=str(site),
+    )
+    assert done.returncode == 0, done.stderr
+    front, cli, include = map(Path, done.stdout.splitlines())
+    assert front.parent == checkout / "rlwire"
+    assert cli == site / "rlwire" / "cli.py"
+    assert include == site / "rlwire" / "include"
+
+
+def test_the_command_as_a_module(checkout: Path, site: Path) -> None:
+    done = python(checkout, "-m", "rlwire", "--version", path=str(site))
+    assert done.stdout.startswith("rlwire "), done.stderr
+
+
+def test_without_compiled_modules_one_line_says_what_to_do(checkout: Path) -> None:
+    # Without site-packages, so that none is installed.
+    done = python(checkout, "-S", "-c", "import rlwire")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: the rlwire in {checkout} has no compiled modules")
+    assert last.endswith("run `pip install .` there, or Python elsewhere")
+
+
+def test_what_is_built_in_place_comes_first(site: Path, tmp_path: Path) -> None:
+    built = tmp_path / "built"
+    built.mkdir()
+    (built / "rlwire").symlink_to(INSTALLED, target_is_directory=True)
+    done = python(built, "-c", "import rlwire.cli; print(rlwire.cli.__file__)", path=str(site))
+    assert done.stdout.strip() == str(built / "rlwire" / "cli.py"), done.stderr
