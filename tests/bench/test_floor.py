@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from rlwire.bench import floor as floor_module
 from rlwire.bench.floor import Floor
 from rlwire.bench.processes import BenchError
 
@@ -52,7 +53,9 @@ def test_requests_must_have_one_size() -> None:
 
 
 @pytest.mark.parametrize("datagrams", [False, True])
-def test_a_dead_echo_is_named(datagrams: bool) -> None:
+def test_a_dead_echo_is_named(datagrams: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What was sent to a process that ended before it read it is answered by nobody.
+    monkeypatch.setattr(floor_module, "READ_SECONDS", 0.5)
     with Floor([b"12345"], 1, datagrams=datagrams) as floor:
         floor.exchange(0)
         os.kill(floor.server_pid, signal.SIGTERM)

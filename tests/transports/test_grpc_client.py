@@ -434,8 +434,9 @@ def test_no_reply_in_time(serve: Any, dial: Any) -> None:
     assert connection.exchange(b"x") == b"x"
     begun = time.monotonic()
     with pytest.raises(DeadlineExceeded, match=r"no message came within idle=0\.3 s"):
-        connection.exchange(b"sleep 2")
-    assert 0.29 < time.monotonic() - begun < 1.2
+        connection.exchange(b"stuck")
+    assert time.monotonic() - begun > 0.29
+    echo.Responder.go_on.set()
     assert connection.closed
     with pytest.raises(ConnectionClosed):
         connection.send(b"x")
@@ -443,7 +444,7 @@ def test_no_reply_in_time(serve: Any, dial: Any) -> None:
 
 def test_a_time_limit_is_for_each_wait(serve: Any, dial: Any) -> None:
     connection = dial(serve(), timeouts=Timeouts(idle=0.4))
-    for _ in range(4):
+    for _ in range(2):
         assert connection.exchange(b"sleep 0.15") == b"sleep 0.15"
         time.sleep(0.1)
     time.sleep(0.5)
@@ -899,11 +900,12 @@ print("bye")
 def test_messages_are_freed(serve: Any, dial: Any, size: int) -> None:
     connection = dial(serve())
     body = b"x" * size
+    rounds = 50 if size < 1000 else 5
 
     def work() -> int:
-        for _ in range(300):
+        for _ in range(6 * rounds):
             connection.exchange(body)
-        for _ in range(50):
+        for _ in range(rounds):
             for _ in range(6):
                 connection.send(body)
             for _ in range(6):
@@ -912,7 +914,7 @@ def test_messages_are_freed(serve: Any, dial: Any, size: int) -> None:
         return memory()
 
     # The allocators take a while to have enough; what is not freed grows for ever, by 120 KB or
-    # 120 MB each time.
+    # 12 MB each time.
     sizes = [work()]
     while len(sizes) < 30:
         sizes.append(work())

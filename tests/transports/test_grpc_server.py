@@ -235,11 +235,11 @@ def test_stop_cancels_the_rest(make: Any, dial: Any) -> None:
     connection.exchange(b"x")
     other.exchange(b"x")
     connection.send(b"future never")
-    other.send(b"sleep 1.5")
+    other.send(b"sleep 0.5")
     time.sleep(0.1)
     begun = time.monotonic()
     server.stop(grace=4)
-    assert 1.4 < time.monotonic() - begun < 3.9
+    assert 0.3 < time.monotonic() - begun < 3.9
     with pytest.raises(ConnectionClosed):
         connection.receive()
 

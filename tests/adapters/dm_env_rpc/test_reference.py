@@ -291,35 +291,43 @@ def play(environment: Any, voyage: Any, episodes: int, first: int) -> int:
     return steps
 
 
-def test_their_client_plays_a_thousand_episodes_with_our_server(our_server, voyage) -> None:
+many_episodes = pytest.mark.parametrize(
+    "episodes", [50, pytest.param(1000, marks=pytest.mark.long)]
+)
+
+
+@many_episodes
+def test_their_client_plays_with_our_server(our_server, voyage, episodes) -> None:
     with grpc.insecure_channel(our_server) as channel:
         environment, name = dm_env_adaptor.create_and_join_world(
             connection.Connection(channel), {"first": 11}, {}
         )
-        assert play(environment, voyage, 1000, 11) > 6000
+        assert play(environment, voyage, episodes, 11) > 6 * episodes
         environment.close()
         with connection.Connection(channel) as second:
             second.send(dm_env_rpc_pb2.DestroyWorldRequest(world_name=name))
 
 
-def test_our_environment_plays_a_thousand_episodes_with_their_server(
-    reference_server, voyage
-) -> None:
+@many_episodes
+def test_our_environment_plays_with_their_server(reference_server, voyage, episodes) -> None:
     with RemoteEnvironment.connect(reference_server, {"first": 11}) as environment:
-        assert play(environment, voyage, 1000, 11) > 6000
+        assert play(environment, voyage, episodes, 11) > 6 * episodes
 
 
-def test_our_environment_plays_with_our_server(our_server, voyage) -> None:
+@many_episodes
+def test_our_environment_plays_with_our_server(our_server, voyage, episodes) -> None:
     with RemoteEnvironment.connect(our_server, {"first": 3}) as environment:
-        assert play(environment, voyage, 300, 3) > 1500
+        assert play(environment, voyage, episodes, 3) > 5 * episodes
 
 
-def test_our_async_client_plays_with_their_server(reference_server, voyage) -> None:
-    asyncio.run(play_with_coroutines(reference_server, voyage, 200))
+@many_episodes
+def test_our_async_client_plays_with_their_server(reference_server, voyage, episodes) -> None:
+    asyncio.run(play_with_coroutines(reference_server, voyage, episodes))
 
 
-def test_our_async_client_plays_with_our_server(our_server, voyage) -> None:
-    asyncio.run(play_with_coroutines(our_server, voyage, 200))
+@many_episodes
+def test_our_async_client_plays_with_our_server(our_server, voyage, episodes) -> None:
+    asyncio.run(play_with_coroutines(our_server, voyage, episodes))
 
 
 async def play_with_coroutines(address: str, voyage: Any, episodes: int) -> None:

@@ -1,6 +1,6 @@
 """Mutated, random and forged datagrams to a live lobby and a live run, by the thousand.
 
-`RLWIRE_SOAK=1 pytest tests/adapters/perlert/test_hostile.py` sends a million of them: most straight
+`pytest -m long tests/adapters/perlert/test_hostile.py` sends a million of them: most straight
 into the session, where addresses can be forged and time is simulated, the others through real
 sockets. Each test prints how many it were and what became of them (``-s``).
 """
@@ -20,6 +20,7 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,13 +40,10 @@ from rlwire.sessions.perlert_server import Left, Registered, ServerSession
 from rlwire.transports import udp
 from rlwire.transports.datagram_cipher import OVERHEAD
 
-SOAK = os.environ.get("RLWIRE_SOAK", "") not in ("", "0")
-FORGED = 800_000 if SOAK else 100_000
-SENT = {
-    "plain": 100_000 if SOAK else 10_000,
-    "no key": 50_000 if SOAK else 5_000,
-    "insiders": 50_000 if SOAK else 10_000,
-}
+
+def soak(*values: Any) -> Any:
+    """Arguments of a test that takes minutes."""
+    return pytest.param(*values, marks=[pytest.mark.long, pytest.mark.timeout(600)])
 
 
 # --- what is sent
@@ -229,9 +227,9 @@ def traced() -> Iterator[Callable[[], int]]:
     tracemalloc.stop()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.parametrize("forged", [100_000, soak(800_000)])
 def test_a_flood_from_forged_addresses(
-    traced: Callable[[], int], caplog: pytest.LogCaptureFixture
+    forged: int, traced: Callable[[], int], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nothing raises, strangers get lobby information only and little of it, memory is flat."""
     caplog.set_level(logging.INFO, "rlwire")
@@ -241,7 +239,7 @@ def test_a_flood_from_forged_addresses(
     make, say, ports = forger.make, world.say, ("lobby", "rollout")
     crowd = [(f"10.0.0.{n % 40}", 1000 + n) for n in range(300)]
     held = 0
-    for number in range(FORGED):
+    for number in range(forged):
         chance = draw.random()
         if chance < 0.1:  # an address that was never seen
             peer = (f"172.16.{draw.randrange(256)}.{draw.randrange(256)}", draw.randrange(65536))
@@ -253,9 +251,9 @@ def test_a_flood_from_forged_addresses(
         if number % 256 == 0:  # some 7,700 datagrams a second
             world.now += 1 / 30
             world.tick(draw)
-        if number == FORGED // 3:
+        if number == forged // 3:
             traced()
-        elif number == FORGED * 5 // 12:
+        elif number == forged * 5 // 12:
             held = traced()
     grown = traced() - held
     assert grown < 100_000  # some of it is what the test itself remembers
@@ -278,7 +276,7 @@ def test_a_flood_from_forged_addresses(
     assert not [record for record in caplog.records if record.exc_info or record.levelno > 30]
     # One line for each reason and minute.
     assert len(caplog.records) <= len(REASONS) * (1 + world.now / settings.log_interval)
-    print(f"\n{FORGED:,} forged, {world.now:.0f} simulated s, memory +{grown:,} bytes: {dropped}")
+    print(f"\n{forged:,} forged, {world.now:.0f} simulated s, memory +{grown:,} bytes: {dropped}")
 
 
 # --- through real sockets
@@ -497,14 +495,22 @@ def resident() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("how", ["plain", "no key", "insiders"])
-def test_a_flood_through_sockets(how: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("how", "total"),
+    [
+        ("plain", 10_000),
+        ("no key", 5_000),
+        ("insiders", 10_000),
+        soak("plain", 100_000),
+        soak("no key", 50_000),
+        soak("insiders", 50_000),
+    ],
+)
+def test_a_flood_through_sockets(how: str, total: int, caplog: pytest.LogCaptureFixture) -> None:
     """Those who play are not disturbed, strangers are told next to nothing, all is counted."""
     if how != "plain":
         pytest.importorskip("cryptography", reason="ciphers come with the extra 'crypto'")
     caplog.set_level(logging.INFO, "rlwire")
-    total = SENT[how]
     with ExitStack() as stack:
         siege = Siege(how, stack)
         siege.fire(total // 3)

@@ -299,10 +299,11 @@ def test_a_newcomer_for_whom_too_much_waits(
 
 def test_rewards_of_many_threads(serving: Serving, join: Join, wait_for: WaitFor) -> None:
     """What each of them pushes comes in its order, and none is lost."""
-    server = serving()
-    observer = join(server, observer=True)
-    wait_for(lambda: server.clients == 1)
     threads, each = 4, 500
+    server = serving()
+    # As many as there are: this thread may not run before all of them came.
+    observer = join(server, observer=True, settings=ClientSettings(texts=threads * each))
+    wait_for(lambda: server.clients == 1)
 
     def push(which: int) -> None:
         for number in range(each):
