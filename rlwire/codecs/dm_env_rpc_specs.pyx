@@ -18,6 +18,7 @@ from rlwire.codecs.dm_env_rpc_wire cimport *
 from rlwire.kernels cimport *
 
 import operator
+from collections import Counter
 from types import MappingProxyType
 
 import numpy as np
@@ -200,8 +201,8 @@ cdef class SpecManager:
         self.specs_by_uid = MappingProxyType(by_uid)
         self.specs_by_name = MappingProxyType({spec.name: spec for spec in by_uid.values()})
         if len(self.specs_by_name) != len(by_uid):
-            names = [spec.name for spec in by_uid.values()]
-            twice = sorted({name for name in names if names.count(name) > 1})
+            names = Counter([spec.name for spec in by_uid.values()])
+            twice = sorted([name for name, count in names.items() if count > 1])
             raise EncodeError(f"the specs have duplicate names: {', '.join(map(repr, twice))}")
         self._name_to_uid = {spec.name: uid for uid, spec in by_uid.items()}
         self._uid_to_name = {uid: spec.name for uid, spec in by_uid.items()}

@@ -140,11 +140,9 @@ cdef object _array(JsonReader *r, _Place place, const rlw_json_value *v):
         return read_json_array(r, place.dtype if place.dtype is not None else _DTYPES[v.kind])
     inside = r.json
     undo_json(r, v)
-    try:
-        return _any_array(r) if place.dtype is None else read_json_array(r, place.dtype)
-    except DecodeError:
-        if not r.ragged or r.json.c.fault.status != RLW_BAD_RAGGED:
-            raise
+    array = _any_array(r) if place.dtype is None else read_json_array(r, place.dtype)
+    if array is not None:
+        return array
     r.json = inside
     return json_value(r, v)
 

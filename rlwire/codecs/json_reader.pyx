@@ -387,7 +387,8 @@ cdef cnp.ndarray read_json_numbers(JsonReader *r):
 cdef cnp.ndarray read_json_array(JsonReader *r, cnp.dtype descr):
     """The nested list of numbers, or booleans, that comes next, as an array of a given dtype.
 
-    A number alone is an array without dimensions.
+    A number alone is an array without dimensions. None where lists of different lengths or depths
+    may stay lists, and do; what was read is then to be undone.
 
     Raises:
         DecodeError: it is none, or a number does not fit the dtype.
@@ -403,13 +404,20 @@ cdef cnp.ndarray read_json_array(JsonReader *r, cnp.dtype descr):
     if r.json.c.at < r.json.c.end and r.json.c.at[0] != c"[":
         shape.dims, shape.count = 0, 1
     elif rlw_json_measure(&r.json, r.dims, kind == RLW_BOOL, &shape) != RLW_OK:
-        json_wrong(r)
+        return _unless_ragged(r)
     given = <rlw_number> kind
     _measured(r, &shape, rlw_number_size(given))
     array = _new_array(descr, &shape)
     if rlw_json_fill(&r.json, &shape, RLW_JSON_GIVEN, &given, cnp.PyArray_DATA(array)) != RLW_OK:
-        json_wrong(r)
+        return _unless_ragged(r)
     return array
+
+
+cdef cnp.ndarray _unless_ragged(JsonReader *r):
+    """None for lists that may stay lists. No error is made for them: its path costs a reading."""
+    if not r.ragged or r.json.c.fault.status != RLW_BAD_RAGGED:
+        json_wrong(r)
+    return None
 
 
 # --- buffers

@@ -29,6 +29,11 @@ _CHUNKS = 65_536
 _SEGMENTS = 1024
 """The most segments before a JPEG file's first scan, for the same reason."""
 
+_PIECE = 16_384
+"""Bytes of a PNG file's rows that are inflated at once: zlib copies what it did not come to."""
+_INFLATED = 65_536
+"""Bytes that are had of them at once, and thrown away."""
+
 # PNG, 11.3: those that say something about colours or the sender, uncompressed.
 _HARMLESS = {b"gAMA", b"cHRM", b"sRGB", b"sBIT", b"bKGD", b"hIST", b"pHYs", b"tIME", b"tEXt"}
 _COLOUR_TYPES = {1: 0, 3: 2, 4: 6}
@@ -143,13 +148,14 @@ def _check_rows(data: bytes, size: int, base: int) -> None:
     while spot < len(data):
         end = spot + 8 + int.from_bytes(data[spot : spot + 4], "big")
         if data[spot + 4 : spot + 8] == b"IDAT":
-            rest = data[spot + 8 : end]
-            while rest and not inflater.eof and found < size:
-                try:
-                    found += len(inflater.decompress(rest, 65_536))
-                except zlib.error as problem:
-                    _bad(f"the PNG file's rows are broken: {problem}", base + spot)
-                rest = inflater.unconsumed_tail
+            for first in range(spot + 8, end, _PIECE):
+                rest = data[first : min(first + _PIECE, end)]
+                while rest and not inflater.eof and found < size:
+                    try:
+                        found += len(inflater.decompress(rest, _INFLATED))
+                    except zlib.error as problem:
+                        _bad(f"the PNG file's rows are broken: {problem}", base + spot)
+                    rest = inflater.unconsumed_tail
         spot = end + 4
     if found < size:
         _bad(f"the PNG file has {found} bytes of rows, it takes {size}", base)

@@ -224,7 +224,9 @@ def accept_of(key: str) -> str:
     return base64.b64encode(hashlib.sha1(key.encode() + _GUID).digest()).decode()
 
 
-def head_size(buffer: Buffer, start: int, end: int, limit: int, begins: bytes) -> int:
+def head_size(
+    buffer: Buffer, start: int, end: int, limit: int, begins: bytes, known: int = 0
+) -> int:
     """Return the size of the HTTP head that begins at `start`, with its empty line; 0 if unknown.
 
     Args:
@@ -233,18 +235,22 @@ def head_size(buffer: Buffer, start: int, end: int, limit: int, begins: bytes) -
         end: where the bytes that have arrived end.
         limit: the longest head, in bytes.
         begins: what every such head begins with; anything else is refused at its first byte.
+        known: bytes of it that were looked at before, so that a head that comes byte by byte is
+            not read anew with each.
 
     Raises:
         DecodeError: it begins otherwise.
         LimitExceeded: it is longer than the limit ``header``.
     """
     have = end - start
-    head = bytes(memoryview(buffer)[start : min(end, start + limit)])
-    if head[: len(begins)] != begins[: len(head)]:
+    view = memoryview(buffer)[start : min(end, start + limit)]
+    first = bytes(view[: len(begins)])
+    if first != begins[: len(first)]:
         raise DecodeError(f"no HTTP message: it does not begin with {begins!r}", offset=start)
-    found = head.find(_END)
+    known = max(0, known - len(_END) + 1)
+    found = bytes(view[known:]).find(_END)
     if found >= 0:
-        return found + len(_END)
+        return known + found + len(_END)
     if have >= limit:
         raise LimitExceeded("header", limit, have + 1, offset=start)
     return 0

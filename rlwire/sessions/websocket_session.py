@@ -92,6 +92,7 @@ class Session:
         "_inner_send",
         "_inner_tick",
         "_kind",
+        "_known",
         "_leave",
         "_message",
         "_message_timeout",
@@ -135,6 +136,7 @@ class Session:
         self._client = client
         self._kind = kind
         self._header = limits.header
+        self._known = 0  # bytes of the head that were looked at
         self._received = min(limits.received, limits.message)
         self._take = framer.take
         self._frame = framer.frame
@@ -232,7 +234,8 @@ class Session:
         """
         try:
             if self._state is _CONNECTING:
-                return handshake.head_size(buffer, start, end, self._header, self._begins)
+                known, self._known = self._known, end - start
+                return handshake.head_size(buffer, start, end, self._header, self._begins, known)
             room = self._received - self._assembly.size if self._assembly.count else None
             return self._frame_size(buffer, start, end, room)
         except RlwireError as error:

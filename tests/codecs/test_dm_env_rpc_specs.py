@@ -77,6 +77,24 @@ def test_it_goes_when_nobody_holds_it() -> None:
     assert gone() is None
 
 
+def test_names_are_compared_a_few_times_each() -> None:
+    compared = 0
+
+    class Name(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    specs = {i: d.make_spec(Name(f"name{i // 2}"), (), "f4") for i in range(400)}
+    with pytest.raises(EncodeError, match="duplicate names: 'name0', 'name1'"):
+        d.SpecManager(specs)
+    assert compared < 10 * len(specs)
+
+
 NO_MANAGER: list[tuple[str, Any, str]] = [
     (
         "one name twice",

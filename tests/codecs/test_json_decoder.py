@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rlwire.codecs import _glue, json_reader
 from rlwire.codecs.json import Decoder, decode
 from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits
@@ -447,6 +448,30 @@ def test_ragged_lists(text: str, kept: Any) -> None:
     assert decode(text, arrays={"": None}, ragged="lists") == json.loads(text)
     with pytest.raises(DecodeError, match="a value"):  # no numbers at all
         decode('[1,"a"]', arrays={"": None}, ragged="lists")
+
+
+@pytest.mark.parametrize("dtype", [None, "f4"])
+@pytest.mark.parametrize("ragged", ["[1,[2]]", "[[1,2],[3]]", "[[1],[2],[[3]]]"])
+def test_lists_that_may_be_ragged_make_no_errors(
+    monkeypatch: pytest.MonkeyPatch, ragged: str, dtype: Any
+) -> None:
+    """An error has a path, for which the text is read again: once for each list is quadratic."""
+    made = []
+
+    class Counted(DecodeError):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            made.append(options)
+            super().__init__(*arguments, **options)
+
+    for module in (_glue, json_reader):
+        monkeypatch.setattr(module, "DecodeError", Counted)
+    text = f"[{','.join([ragged] * 100)}]"
+    assert decode(text, arrays={"*": dtype}, ragged="lists") == [json.loads(ragged)] * 100
+    assert decode(text, arrays="all", ragged="lists")
+    assert made == []
+    with pytest.raises(DecodeError, match="make no array"):
+        decode(text, arrays={"*": dtype})
+    assert len(made) == 1
 
 
 @given(VALUES)

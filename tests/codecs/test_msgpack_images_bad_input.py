@@ -417,6 +417,32 @@ def mutated(rng: random.Random, data: bytes) -> bytes:
     return bytes(new)
 
 
+def test_rows_in_one_chunk_are_handed_to_zlib_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it does not come to it copies: over and over, if all is there from the beginning."""
+    given_to_zlib = 0
+
+    class Inflater:
+        def __init__(self) -> None:
+            self.inflater = zlib_decompressobj()
+            self.eof = False
+
+        def decompress(self, data: bytes, most: int) -> bytes:
+            nonlocal given_to_zlib
+            given_to_zlib += len(data)
+            made = self.inflater.decompress(data, most)
+            self.eof, self.unconsumed_tail = self.inflater.eof, self.inflater.unconsumed_tail
+            return made
+
+    zlib_decompressobj = zlib.decompressobj
+    rows = zlib.compress(bytes(1024 * 1025), 0)  # as long as what is in it
+    size = (1024).to_bytes(4, "big")
+    png = GOOD_PNG[:8] + chunk(b"IHDR", size + size + b"\x08" + bytes(4))
+    png += chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    monkeypatch.setattr("zlib.decompressobj", Inflater)
+    assert not images.decode(head(PNG, (1024, 1024)) + png).any()
+    assert len(rows) <= given_to_zlib < 2 * len(rows)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_mutations(seed: int) -> None:
     rng = random.Random(seed)

@@ -190,6 +190,12 @@ def test_a_head_has_a_size_and_a_limit() -> None:
         assert head_size(wire, 0, end, 8192, b"GET ") == 0
     assert head_size(b"xx" + wire + b"more", 2, len(wire) + 6, 8192, b"GET ") == len(wire)
     assert head_size(wire, 0, len(wire), len(wire), b"GET ") == len(wire)
+    # What is known is not read again, but for what may be the beginning of the end.
+    for known in range(len(wire)):
+        assert head_size(wire, 0, len(wire), 8192, b"GET ", known) == len(wire)
+    changed = wire[:20] + b"\r\n\r\n" + wire[20:]
+    assert head_size(changed, 0, len(changed), 8192, b"GET ") == 24
+    assert head_size(changed, 0, len(changed), 8192, b"GET ", 24) == len(changed)
     with pytest.raises(LimitExceeded, match="header"):
         head_size(wire, 0, len(wire), len(wire) - 1, b"GET ")
     with pytest.raises(LimitExceeded, match="header"):

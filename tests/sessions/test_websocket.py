@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlwire.codecs import websocket as frames
+from rlwire.codecs import websocket_handshake as handshake
 from rlwire.codecs.websocket_handshake import (
     Request,
     basic_header,
@@ -27,7 +29,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import Limits
-from rlwire.sessions import websocket
+from rlwire.sessions import websocket, websocket_session
 from rlwire.sessions.websocket import (
     Client,
     Closed,
@@ -511,6 +513,24 @@ def test_codes_of_leaving() -> None:
         assert isinstance(caught.value, ConnectionClosed)
     with pytest.raises(EncodeError):
         server.leave(1006)
+
+
+def test_a_head_that_comes_byte_by_byte_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    new: list[int] = []
+
+    def head_size(buffer: Any, start: int, end: int, limit: int, begins: bytes, known: int) -> int:
+        new.append(end - start - known)
+        return handshake.head_size(buffer, start, end, limit, begins, known)
+
+    monkeypatch.setattr(websocket_session, "handshake", SimpleNamespace(head_size=head_size))
+    (head,) = Client(Messages(), URL).outgoing()
+    reader = FrameReader(Server(Messages()))
+    for at in range(len(head)):
+        reader.writable()[:1] = head[at : at + 1]
+        reader.advance(1)
+        frame = reader.frame()
+    assert bytes(frame or b"") == head
+    assert new == [1] * len(head)
 
 
 def test_the_end_of_the_stream() -> None:

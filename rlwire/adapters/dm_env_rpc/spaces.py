@@ -15,6 +15,7 @@ Not here: environments.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -132,8 +133,8 @@ class Structure:
         self.specs = [leaf.spec for leaf in self.leaves]
         self.names = [spec.name for spec in self.specs]
         if len(set(self.names)) != len(self.names):
-            twice = sorted({name for name in self.names if self.names.count(name) > 1})
-            raise EncodeError(f"two tensors of the {what} would be called {twice[0]!r}")
+            twice = min(name for name, count in Counter(self.names).items() if count > 1)
+            raise EncodeError(f"two tensors of the {what} would be called {twice!r}")
         unflatten(dict.fromkeys(self.names))  # refuses "a" next to "a.b", which nobody can rebuild
 
     def flatten(self, value: Any) -> dict[str, Any]:
