@@ -580,8 +580,9 @@ def _make_rlx_proxy(given: argparse.Namespace) -> RLXProxy:
 
     options = _given(given, "origins", "arrays", "max_sids", "max_pending", "max_message")
     options |= _capacity(given, _idle(given))
-    limits = Limits(**dict(given.limit))  # of RLX messages; those of pages have --max-message
-    return RLXProxy(given.rlx, given.address, limits=limits, **options, **_tls(given))
+    if given.limit:
+        options["limits"] = Limits(**dict(given.limit))
+    return RLXProxy(given.rlx, given.address, **options, **_tls(given))
 
 
 def _make_dm_env_rpc(given: argparse.Namespace) -> DmEnvRpcServer:

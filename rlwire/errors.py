@@ -13,12 +13,16 @@
     ├── ConnectionClosed     (ConnectionError)  the peer or the network ended the connection
     └── MissingExtra         (ImportError)      an optional dependency is not installed
 
+What a peer wrote gets into their texts, and these into logs: each is one line of printable
+characters, and not too long (`shown`, `quoted`).
+
 Not here: what the operating system reports (`OSError` stays what it is) and wrong
 argument types (`TypeError`).
 """
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +37,13 @@ __all__ = [
     "PeerError",
     "RemoteProtocolError",
     "RlwireError",
+    "for_peer",
+    "quoted",
+    "shown",
 ]
+
+_PATH = 200  # characters
+_TEXT = 2000
 
 # Errors travel between worker processes; what pickle does by default forgets keyword arguments.
 _Rebuilt = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -43,8 +53,50 @@ def _rebuild(kind: Callable[..., Any], arguments: tuple[Any, ...], keywords: dic
     return kind(*arguments, **keywords)
 
 
+def shown(text: str, most: int = _PATH) -> str:
+    """Return a text as it may stand in an error or a log: on one line, printable, not too long.
+
+    What cannot be printed is escaped, as `repr` does it. Of a longer text the beginning is
+    returned, and how long it is; no more than that is looked at.
+    """
+    mark = ""
+    total = len(text)
+    if total > most:
+        mark = f"... ({total} characters)"
+        text = text[: max(0, most - len(mark))]
+    if not text.isprintable():
+        # Each on its own: repr() of all would escape backslashes and quotes as well.
+        text = "".join([c if c.isprintable() else repr(c)[1:-1] for c in text])
+        if len(text) + len(mark) > most:
+            mark = mark or f"... ({total} characters)"
+            text = text[: max(0, most - len(mark))]
+    return text + mark
+
+
+_brief = reprlib.Repr()
+_brief.maxother = _brief.maxstring = _brief.maxlong = 100
+
+
+def quoted(value: object, most: int = 100) -> str:
+    """Return a value as `repr` writes it, cut as by `shown`; a text or bytes before that."""
+    if isinstance(value, (str, bytes)):
+        total = len(value)
+        if total <= most:
+            return shown(repr(value), 10 * most)
+        kind = "bytes" if isinstance(value, bytes) else "characters"
+        return shown(repr(value[:most]), 10 * most) + f"... ({total} {kind})"
+    try:
+        text = _brief.repr(value)
+    except Exception:  # such as an int of more digits than Python prints
+        return f"<{type(value).__qualname__}>"
+    return shown(text, most)
+
+
 class RlwireError(Exception):
     """Base of all exceptions that rlwire raises on purpose."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*[shown(arg, _TEXT) if isinstance(arg, str) else arg for arg in args])
 
 
 class EncodeError(RlwireError, ValueError):
@@ -56,6 +108,7 @@ class EncodeError(RlwireError, ValueError):
     """
 
     def __init__(self, reason: str, *, path: str = "") -> None:
+        reason, path = shown(reason, _TEXT), shown(path)
         super().__init__(f"{reason} - at {path}" if path else reason)
         self.reason = reason
         self.path = path
@@ -73,6 +126,7 @@ class DecodeError(RlwireError, ValueError):
     """
 
     def __init__(self, reason: str, *, offset: int = 0, path: str = "") -> None:
+        reason, path = shown(reason, _TEXT), shown(path)
         where = f"byte {offset}" + (f", {path}" if path else "")
         super().__init__(f"{reason} - at {where}")
         self.reason = reason
@@ -81,6 +135,18 @@ class DecodeError(RlwireError, ValueError):
 
     def __reduce__(self) -> _Rebuilt:
         return _rebuild, (type(self), (self.reason,), {"offset": self.offset, "path": self.path})
+
+
+# The fields of `rlwire.limits.Limits`, and those that cannot be raised beyond some value.
+_LIMITS = frozenset(
+    [
+        *("message", "received", "depth", "items", "dims", "string", "pixels", "expanded"),
+        *("datagram", "header"),
+    ]
+)
+_CEILINGS = {"depth": 500, "dims": 32}
+_DATAGRAM = 65_507  # bytes, what UDP over IPv4 carries
+_SEAL = 64  # and more than a cipher takes of them
 
 
 class LimitExceeded(RlwireError, ValueError):
@@ -92,7 +158,8 @@ class LimitExceeded(RlwireError, ValueError):
         size: what was asked for.
         offset: index of the length field in the buffer, or None when encoding.
         path: where in the message, as in `DecodeError`.
-        advice: what the caller can do about it, if there is something to say.
+        advice: what the caller can do about it, beside raising the limit.
+        whose: who has the limit, such as ``"the server"``; empty for this side.
     """
 
     def __init__(
@@ -104,23 +171,61 @@ class LimitExceeded(RlwireError, ValueError):
         offset: int | None = None,
         path: str = "",
         advice: str = "",
+        whose: str = "",
     ) -> None:
+        path = shown(path)
         where = "" if offset is None else f" - at byte {offset}"
         if path:
             where += (", " if where else " - at ") + path
-        tail = f": {advice}" if advice else ""
-        super().__init__(f"{size} is over the limit {limit}={maximum}{where}{tail}")
+        text = f"{size} is over the limit {limit}={maximum}"
+        text += f" of {whose}" if whose else ""
+        way = _way(limit, maximum, size, "raise it there" if whose else "raise this side's limit")
+        if whose:  # who has the limit hears it cut, and knows where
+            text += (f": {way}" if way else "") + where + (f": {advice}" if advice else "")
+        else:
+            text += where + "".join(f": {words}" for words in (advice, way) if words)
+        super().__init__(text)
         self.limit = limit
         self.maximum = maximum
         self.size = size
         self.offset = offset
         self.path = path
         self.advice = advice
+        self.whose = whose
 
     def __reduce__(self) -> _Rebuilt:
         arguments = (self.limit, self.maximum, self.size)
-        keywords = {"offset": self.offset, "path": self.path, "advice": self.advice}
-        return _rebuild, (type(self), arguments, keywords)
+        names = ("offset", "path", "advice", "whose")
+        return _rebuild, (type(self), arguments, {name: getattr(self, name) for name in names})
+
+
+def _way(limit: str, maximum: int, size: int, raise_it: str) -> str:
+    """Return how to raise a limit, empty if that is not for the user to do."""
+    if limit == "datagram":
+        if max(size, maximum + _SEAL) > _DATAGRAM:
+            return (
+                f"no datagram holds more than {_DATAGRAM} bytes: scale or crop the observation, "
+                "round it (--decimals), or serve it over a stream, such as dm_env_rpc or RLX"
+            )
+        return (
+            "send less (fewer decimals, a smaller observation), or raise it at both ends, with "
+            f"limits=Limits(datagram=N) and --max-datagram N, up to {_DATAGRAM}"
+        )
+    if limit in _LIMITS and maximum < _CEILINGS.get(limit, 2**31 - 1):
+        return f"{raise_it}: limits=Limits({limit}=N), --limit {limit}=N"
+    if limit in ("max_sent", "backlog"):
+        return f"{raise_it}: {limit}=N"
+    if limit.startswith("max_") and limit != "max_buffer_size":
+        return f"{raise_it}: {limit}=N, --{limit.replace('_', '-')} N"
+    return ""
+
+
+def for_peer(error: BaseException, side: str) -> str:
+    """Return an error's text for the peer of `side`, such as ``"the server"``, which met it."""
+    if isinstance(error, LimitExceeded) and not error.whose:
+        function, (kind, arguments, keywords) = error.__reduce__()
+        return str(function(kind, arguments, {**keywords, "whose": side}))
+    return str(error)
 
 
 class LocalProtocolError(RlwireError):
@@ -132,7 +237,18 @@ class RemoteProtocolError(RlwireError):
 
 
 class PeerError(RlwireError):
-    """The peer answered with its protocol's error message, which is this exception's text."""
+    """The peer answered with its protocol's error message.
+
+    Attributes:
+        text: the message as it came; the exception's own text is cut and escaped.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __reduce__(self) -> _Rebuilt:
+        return _rebuild, (type(self), (self.text,), {})
 
 
 class DeadlineExceeded(RlwireError, TimeoutError):

@@ -7,7 +7,17 @@ import pickle
 import pytest
 
 from rlwire import errors
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded, MissingExtra, RlwireError
+from rlwire.errors import (
+    DecodeError,
+    EncodeError,
+    LimitExceeded,
+    MissingExtra,
+    RlwireError,
+    for_peer,
+    quoted,
+    shown,
+)
+from rlwire.limits import Limits
 
 BASES = {
     "EncodeError": ValueError,
@@ -28,7 +38,8 @@ def test_the_tree_is_the_one_of_the_docstring() -> None:
         for name, kind in vars(errors).items()
         if inspect.isclass(kind) and issubclass(kind, Exception)
     }
-    assert set(classes) == set(errors.__all__) == {"RlwireError", *BASES}
+    functions = {"quoted", "shown", "for_peer"}
+    assert set(classes) == set(errors.__all__) - functions == {"RlwireError", *BASES}
     for name, base in BASES.items():
         assert issubclass(classes[name], RlwireError)
         assert issubclass(classes[name], base)
@@ -40,6 +51,9 @@ def test_the_tree_is_the_one_of_the_docstring() -> None:
             assert classes[name].__bases__ == (RlwireError,)
 
 
+RAISE = ": raise this side's limit: limits=Limits(depth=N), --limit depth=N"
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [
@@ -47,16 +61,22 @@ def test_the_tree_is_the_one_of_the_docstring() -> None:
         (EncodeError("no type", path="$.a[3]"), "no type - at $.a[3]"),
         (DecodeError("bad byte", offset=7), "bad byte - at byte 7"),
         (DecodeError("bad byte", offset=7, path="$.a"), "bad byte - at byte 7, $.a"),
-        (LimitExceeded("depth", 64, 65), "65 is over the limit depth=64"),
-        (LimitExceeded("depth", 64, 65, path="$.a"), "65 is over the limit depth=64 - at $.a"),
-        (LimitExceeded("depth", 64, 65, offset=0), "65 is over the limit depth=64 - at byte 0"),
+        (LimitExceeded("depth", 64, 65), "65 is over the limit depth=64" + RAISE),
+        (
+            LimitExceeded("depth", 64, 65, path="$.a"),
+            "65 is over the limit depth=64 - at $.a" + RAISE,
+        ),
+        (
+            LimitExceeded("depth", 64, 65, offset=0),
+            "65 is over the limit depth=64 - at byte 0" + RAISE,
+        ),
         (
             LimitExceeded("depth", 64, 65, offset=9, path="$.a"),
-            "65 is over the limit depth=64 - at byte 9, $.a",
+            "65 is over the limit depth=64 - at byte 9, $.a" + RAISE,
         ),
         (
             LimitExceeded("depth", 64, 65, offset=9, advice="nest less"),
-            "65 is over the limit depth=64 - at byte 9: nest less",
+            "65 is over the limit depth=64 - at byte 9: nest less" + RAISE,
         ),
         (
             MissingExtra("ale_py", "bench"),
@@ -89,6 +109,9 @@ def test_attributes() -> None:
         LimitExceeded("items", 5, 6, offset=1, path="$"),
         LimitExceeded("items", 5, 6),
         LimitExceeded("items", 5, 6, advice="send fewer"),
+        LimitExceeded("items", 5, 6, path="$.\n", whose="the server"),
+        DecodeError("\n" * 5000, path="\x1b" * 5000),
+        errors.PeerError("\n" * 5000),
         MissingExtra("rich", "bench"),
         errors.PeerError("text"),
         errors.ConnectionClosed("text"),
@@ -100,3 +123,78 @@ def test_an_error_can_be_sent_to_another_process(error: RlwireError) -> None:
         assert type(twin) is type(error)
         assert str(twin) == str(error)
         assert vars(twin) == vars(error)
+
+
+BAD = "a\nb\x1b[31m\u2028\u202e\ud800é\\'"
+
+
+def test_what_a_peer_wrote_is_one_line_of_printable_characters() -> None:
+    assert shown(BAD) == "a\\nb\\x1b[31m\\u2028\\u202e\\ud800é\\'"
+    for kind in (EncodeError, DecodeError):
+        for error in (kind(BAD), kind("why", path="$." + BAD)):
+            assert str(error).isprintable()
+            assert error.reason.isprintable()
+            assert error.path.isprintable()
+    for name in BASES:
+        if name != "LimitExceeded" and name != "MissingExtra":
+            assert str(getattr(errors, name)(BAD)).isprintable()
+    assert str(LimitExceeded("items", 1, 2, path=BAD, advice=BAD)).isprintable()
+    assert quoted(BAD).isprintable()
+    assert quoted({BAD: [BAD]}).isprintable()
+
+
+@pytest.mark.parametrize("character", ["a", "\n", "\U000e0001"])
+def test_the_length_of_what_a_peer_wrote_is_bounded(character: str) -> None:
+    long = character * 1_000_000
+    assert len(shown(long)) <= 200
+    assert shown(long).endswith("... (1000000 characters)")
+    assert shown(shown(long)) == shown(long)
+    assert len(DecodeError("why", path=long).path) <= 200
+    assert len(str(DecodeError(long))) < 2100
+    assert len(str(RlwireError(long))) <= 2000
+    assert len(quoted(long)) < 1100
+    assert quoted(long).endswith("... (1000000 characters)")
+    assert len(quoted([long] * 1000)) <= 100
+    assert shown("a" * 200) == "a" * 200
+
+
+def test_a_peers_error_keeps_its_text() -> None:
+    text = "Traceback:\n  " + "x" * 5000
+    error = errors.PeerError(text)
+    assert error.text == text
+    assert str(error).isprintable()
+
+
+def test_whose_limit_it_was_and_how_to_raise_it() -> None:
+    for name, value in vars(Limits()).items():
+        if name == "datagram":
+            continue
+        error = LimitExceeded(name, min(value, 31), value + 1, offset=3)
+        way = f": limits=Limits({name}=N), --limit {name}=N"
+        assert str(error).endswith(f"raise this side's limit{way}")
+        theirs = for_peer(error, "the server")
+        assert f"{name}={error.maximum} of the server: raise it there{way}" in theirs
+        # So much of it goes into a WebSocket's close frame.
+        assert (
+            way in for_peer(LimitExceeded(name, value, value + 1), "the server")[:123] or value < 99
+        )
+    for name in ("max_connections", "max_pending"):
+        option = name.replace("_", "-")
+        assert str(LimitExceeded(name, 5, 6)).endswith(f"limit: {name}=N, --{option} N")
+    assert for_peer(DecodeError("why"), "the server") == str(DecodeError("why"))
+    # Where nothing can be raised, nobody is told to.
+    for error in (LimitExceeded("dims", 32, 33), LimitExceeded("fragments", 131072, 131073)):
+        assert "raise" not in str(error)
+
+
+def test_the_advice_for_a_datagram_can_be_followed() -> None:
+    assert "limits=Limits(datagram=N) and --max-datagram N" in str(
+        LimitExceeded("datagram", 1200, 65_507)
+    )
+    for error in (
+        LimitExceeded("datagram", 1200, 65_508),
+        LimitExceeded("datagram", 65_507, 65_508),
+        LimitExceeded("datagram", 65_479, 65_490),  # the rest is a cipher's
+    ):
+        assert "raise" not in str(error)
+        assert "no datagram holds more than 65507 bytes: scale or crop" in str(error)

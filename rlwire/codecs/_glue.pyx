@@ -12,7 +12,7 @@ from libc.string cimport memcpy
 
 from rlwire.kernels cimport *
 
-from rlwire.errors import DecodeError, LimitExceeded
+from rlwire.errors import DecodeError, LimitExceeded, quoted, shown
 
 cdef extern from *:
     """
@@ -151,7 +151,12 @@ cdef str path_of(const Step *step):
     """`$.state[3]` for a chain of steps, the innermost given."""
     parts = []
     while step != NULL:
-        parts.append(f"[{step.index}]" if step.key == NULL else f".{<object> step.key}")
+        if step.key == NULL:
+            parts.append(f"[{step.index}]")
+        elif isinstance(<object> step.key, str):
+            parts.append("." + shown(<object> step.key, 100))
+        else:
+            parts.append(f"[{quoted(<object> step.key)}]")
         step = step.parent
     return "$" + "".join(reversed(parts))
 

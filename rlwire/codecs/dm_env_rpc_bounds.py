@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from rlwire.codecs.dm_env_rpc_values import DataType, TensorSpec
-from rlwire.errors import EncodeError
+from rlwire.errors import EncodeError, quoted
 
 __all__ = ["Bounds", "bounds", "check_bounds", "make_spec"]
 
@@ -58,7 +58,7 @@ def _data_type(dtype: DTypeLike | DataType) -> DataType:
 
 
 def _shown(spec: TensorSpec) -> str:
-    return f"the spec {spec.name!r}"
+    return f"the spec {quoted(spec.name)}"
 
 
 def _type_name(dtype: int) -> str:
@@ -138,7 +138,7 @@ def check_bounds(spec: TensorSpec, value: Any) -> None:
     low, high = bounds(spec)
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
-        raise EncodeError(f"{spec.name!r} has bounds, but the value is not made of numbers")
+        raise EncodeError(f"{quoted(spec.name)} has bounds, but the value is not made of numbers")
     if spec.min is not None:
         _check_side(spec, array, low, "min")
     if spec.max is not None:
@@ -148,7 +148,8 @@ def check_bounds(spec: TensorSpec, value: Any) -> None:
 def _check_side(spec: TensorSpec, array: np.ndarray[Any, Any], bound: Any, which: str) -> None:
     if np.ndim(bound) and array.shape != np.shape(bound):
         raise EncodeError(
-            f"{spec.name!r} has shape {array.shape}, the {which} of its spec {np.shape(bound)}"
+            f"{quoted(spec.name)} has shape {array.shape}, the {which} of its spec "
+            f"{np.shape(bound)}"
         )
     inside = np.asarray(array >= bound if which == "min" else array <= bound)
     if inside.all():
@@ -157,11 +158,9 @@ def _check_side(spec: TensorSpec, array: np.ndarray[Any, Any], bound: Any, which
     where = f" at index {list(index)}" if index else ""
     side = "below" if which == "min" else "above"
     limit = np.broadcast_to(bound, array.shape)[index]
+    said = f"not a number, so outside {which}" if np.isnan(array[index]) else f"{side} {which}"
     raise EncodeError(
-        f"{spec.name!r} is out of bounds{where}: {array[index]} is not a number, so outside "
-        f"{which} {limit}"
-        if np.isnan(array[index])
-        else f"{spec.name!r} is out of bounds{where}: {array[index]} is {side} {which} {limit}"
+        f"{quoted(spec.name)} is out of bounds{where}: {array[index]} is {said} {limit}"
     )
 
 

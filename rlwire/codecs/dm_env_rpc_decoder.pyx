@@ -14,7 +14,7 @@ import math
 
 from rlwire.codecs import dm_env_rpc_messages as messages
 from rlwire.codecs import dm_env_rpc_values as values
-from rlwire.errors import DecodeError, LimitExceeded
+from rlwire.errors import DecodeError, LimitExceeded, quoted
 
 __all__ = [
     "decode_property_request",
@@ -318,7 +318,7 @@ cdef object _decode(_Choice choice, object buffer, object copy, object broadcast
 cdef int _check_type(object extension, str url) except -1:
     # What stands before the last slash is no part of the type's name.
     if extension.type_url.rpartition("/")[2] != url.rpartition("/")[2]:
-        raise DecodeError(f"expected a message of type {url}, not {extension.type_url!r}")
+        raise DecodeError(f"expected a message of type {url}, not {quoted(extension.type_url)}")
     return 0
 
 

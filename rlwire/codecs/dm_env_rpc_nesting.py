@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rlwire.errors import EncodeError, LimitExceeded
+from rlwire.errors import EncodeError, LimitExceeded, quoted
 from rlwire.limits import DEFAULT, Limits
 
 __all__ = ["flatten", "is_within", "unflatten"]
@@ -36,17 +36,17 @@ def _flatten(
 ) -> None:
     for key, value in nested.items():
         if not isinstance(key, str):
-            raise EncodeError(f"a key must be str, not {type(key).__qualname__} ({key!r})")
+            raise EncodeError(f"a key must be str, not {type(key).__qualname__} ({quoted(key)})")
         if strict and separator in key:
             raise EncodeError(
-                f"the key {key!r} contains {separator!r}, which separates keys: flattened, it "
-                f"could not be told from nested ones"
+                f"the key {quoted(key)} contains {separator!r}, which separates keys: flattened, "
+                f"it could not be told from nested ones"
             )
         name = prefix + key
         if isinstance(value, Mapping) and value:
             _flatten(value, separator, strict, name + separator, flat)
         elif name in flat:
-            raise EncodeError(f"two values would be called {name!r}")
+            raise EncodeError(f"two values would be called {quoted(name)}")
         else:
             flat[name] = value
 
@@ -79,10 +79,12 @@ def unflatten(
         for key in outer:
             inner = branch.setdefault(key, _Branch())
             if type(inner) is not _Branch:
-                raise EncodeError(f"{name!r} needs {key!r} to hold values, but it is one itself")
+                raise EncodeError(
+                    f"{quoted(name)} needs {quoted(key)} to hold values, but it is one itself"
+                )
             branch = inner
         if last in branch:
-            raise EncodeError(f"{name!r} is a value, but other names begin with it")
+            raise EncodeError(f"{quoted(name)} is a value, but other names begin with it")
         branch[last] = value
     return _plain(root)
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from rlwire.codecs.dm_env_rpc_bounds import bounds, check_bounds
 from rlwire.codecs.dm_env_rpc_values import TensorSpec
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, quoted
 from rlwire.limits import DEFAULT, Limits
 
 cnp.import_array()
@@ -94,7 +94,7 @@ cdef class _Slot:
         cdef Py_ssize_t i
         shape = tuple(map(operator.index, spec.shape))
         if sum([size < 0 for size in shape]) > 1:
-            raise EncodeError(f"{spec.name!r} has more than one variable dimension: {shape}")
+            raise EncodeError(f"{quoted(spec.name)} has more than one variable dimension: {shape}")
         if <Py_ssize_t> len(shape) > limits.dims:
             raise LimitExceeded("dims", limits.dims, len(shape), path=f"$.{spec.name}")
         self.uid = uid
@@ -155,7 +155,7 @@ cdef str _out_of_bounds(_Slot slot, object value):
         check_bounds(slot.spec, np.asarray(value).astype(dtype_of_kind(slot.kind)))
     except EncodeError as problem:
         return problem.reason
-    return f"{slot.name!r} is out of bounds"
+    return f"{quoted(slot.name)} is out of bounds"
 
 
 cdef str _shape_text(int dims, const int64_t *shape):
@@ -397,7 +397,7 @@ cdef class SpecManager:
         cdef Entry *entry
         cdef const Tensor *tensor
         if slot.kind == 0:
-            raise EncodeError(f"the spec of {slot.name!r} has no data type that a tensor can have",
+            raise EncodeError(f"the spec of {quoted(slot.name)} has no data type that a tensor can have",
                               path=path_of(path))
         entry = add_tensor(draft, value, slot.kind, maxima, path)
         entry.key = slot.key
@@ -405,12 +405,12 @@ cdef class SpecManager:
         tensor = &entry.tensor
         if tensor.kind != slot.kind:
             raise EncodeError(
-                f"{slot.name!r} is of dtype {shown_kind(tensor.kind)}, its spec says "
+                f"{quoted(slot.name)} is of dtype {shown_kind(tensor.kind)}, its spec says "
                 f"{shown_kind(slot.kind)}", path=path_of(path),
             )
         if not slot.fits(tensor.dims, tensor.shape):
             raise EncodeError(
-                f"{slot.name!r} has shape {_shape_text(tensor.dims, tensor.shape)}, its spec says "
+                f"{quoted(slot.name)} has shape {_shape_text(tensor.dims, tensor.shape)}, its spec says "
                 f"{_shape_text(slot.dims, slot.shape)}", path=path_of(path),
             )
         if check and slot.is_outside(
@@ -426,12 +426,12 @@ cdef class SpecManager:
             look(&tensor, data, size, input.start, &input.tensors, "")
             if <int> tensor.kind != slot.kind:
                 raise DecodeError(
-                    f"{slot.name!r} is of dtype {shown_kind(tensor.kind)}, its spec says "
+                    f"{quoted(slot.name)} is of dtype {shown_kind(tensor.kind)}, its spec says "
                     f"{shown_kind(slot.kind)}", offset=at - input.start,
                 )
             if not slot.fits(tensor.dims, tensor.shape):
                 raise DecodeError(
-                    f"{slot.name!r} has shape {_shape_text(tensor.dims, tensor.shape)}, its spec "
+                    f"{quoted(slot.name)} has shape {_shape_text(tensor.dims, tensor.shape)}, its spec "
                     f"says {_shape_text(slot.dims, slot.shape)}", offset=at - input.start,
                 )
             count_protos(input, &tensor, at, NULL)

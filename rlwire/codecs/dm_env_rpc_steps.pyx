@@ -19,7 +19,7 @@ from rlwire.kernels cimport *
 
 import operator
 
-from rlwire.errors import DecodeError, EncodeError
+from rlwire.errors import DecodeError, EncodeError, quoted
 
 __all__ = [
     "decode_step_request",
@@ -151,7 +151,7 @@ cdef int _add_requested(SpecManager manager, Draft *draft, object observations, 
         try:
             value = observations[slot.name]
         except KeyError:
-            raise EncodeError(f"the observation {slot.name!r}, UID {slot.uid}, was requested and "
+            raise EncodeError(f"the observation {quoted(slot.name)}, UID {slot.uid}, was requested and "
                               f"is not there", path=path_of(group)) from None
         step.name = <void *> slot.name
         manager.add(draft, slot, value, maxima, check, &step)

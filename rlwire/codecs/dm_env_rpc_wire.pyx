@@ -22,7 +22,7 @@ from rlwire.codecs.dm_env_rpc_tensors cimport (Tensor, TensorOptions, fill_optio
 from rlwire.kernels cimport *
 
 from rlwire.codecs.dm_env_rpc_values import EnvironmentStateType
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, shown
 from rlwire.limits import DEFAULT, Limits
 
 cdef enum:
@@ -32,7 +32,10 @@ cdef str path_of(const Step *step):
     """`$.step.actions[3]` for a chain of steps, the innermost given."""
     parts = []
     while step != NULL:
-        parts.append(f"[{step.index}]" if step.name == NULL else f".{<object> step.name}")
+        if step.name == NULL:
+            parts.append(f"[{step.index}]")
+        else:
+            parts.append("." + shown(str(<object> step.name), 100))
         step = step.parent
     return "$" + "".join(reversed(parts))
 

@@ -18,7 +18,7 @@ from rlwire.codecs._arrays cimport new_array, number_kind
 from rlwire.codecs._glue cimport key_of, raise_fault, text_of
 from rlwire.kernels cimport *
 
-from rlwire.errors import DecodeError, LimitExceeded
+from rlwire.errors import DecodeError, LimitExceeded, quoted, shown
 from rlwire.limits import DEFAULT, Limits
 
 cnp.import_array()
@@ -125,6 +125,10 @@ cdef int begin_json(JsonReader *r, const uint8_t *data, size_t size, limits) exc
 # --- errors
 
 
+cdef enum:
+    NAME_SHOWN = 400  # bytes of a name in a path
+
+
 cdef str _path(const uint8_t *data, size_t size, size_t offset):
     """`$.state[3]`, where in a message a byte stands: found by reading it again up to there."""
     cdef rlw_json_limits unlimited
@@ -154,10 +158,12 @@ cdef str _path(const uint8_t *data, size_t size, size_t offset):
         if step is None:
             if rlw_json_name(&r, &name) != RLW_OK or <size_t> (r.c.at - data) > offset:
                 break
-            step = json_text(&name)
+            # Of a long one only the beginning: a copy of all of it would cost what it weighs.
+            step = json_text(&name) if name.size <= NAME_SHOWN else (
+                (<bytes> name.data[:NAME_SHOWN]).decode("utf-8", "replace") + "...")
         steps.append(step)
-    shown = [f"[{step}]" if type(step) is int else f".{step:.100}" for step in steps]
-    return "$" + "".join(shown)
+    parts = [f"[{step}]" if type(step) is int else "." + shown(step, 100) for step in steps]
+    return "$" + "".join(parts)
 
 
 cdef int json_wrong(JsonReader *r) except -1:
@@ -238,7 +244,7 @@ cdef int put_member(JsonReader *r, dict members, str key, object value,
         return 0
     PyDict_SetItem(members, key, value)
     if rlw_dict_size(members) == count and r.repeated == REFUSE_REPEATED:
-        json_wrong_at(r, name.data - 1, f"the name {key!r:.100} stands twice")
+        json_wrong_at(r, name.data - 1, f"the name {quoted(key)} stands twice")
     return 0
 
 

@@ -14,7 +14,7 @@ from rlwire.kernels cimport rlw_dtype, rlw_dtype_parse, rlw_text
 
 import numpy as np
 
-from rlwire.errors import EncodeError, MissingExtra
+from rlwire.errors import EncodeError, MissingExtra, quoted
 
 cnp.import_array()
 
@@ -152,7 +152,7 @@ cdef cnp.dtype _plain(str text):
         if len(data) <= 12:
             descr = np.dtype((np.void, int(data[2:])))
     if descr is None:
-        raise ValueError(f"{text!r:.100} is not a plain dtype")
+        raise ValueError(f"{quoted(text)} is not a plain dtype")
     return descr
 
 

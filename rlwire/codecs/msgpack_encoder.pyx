@@ -8,11 +8,11 @@ from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t, uint32_t
 
 from rlwire.codecs._output cimport *
-from rlwire.codecs.msgpack_options cimport check_hook, checked_limits, fill_limits, shown
+from rlwire.codecs.msgpack_options cimport check_hook, checked_limits, fill_limits
 from rlwire.codecs.msgpack_writer cimport *
 from rlwire.kernels cimport *
 
-from rlwire.errors import EncodeError, LimitExceeded
+from rlwire.errors import EncodeError, LimitExceeded, quoted
 
 __all__ = ["Encoder", "encode", "encode_into", "encode_parts"]
 
@@ -162,7 +162,7 @@ cdef bytes _header(object count, bint is_map):
     cdef rlw_writer writer
     cdef uint8_t room[16]
     if not 0 <= count <= 0xFFFFFFFF:
-        raise EncodeError(f"msgpack counts in 32 bits, not to {shown(count)}")
+        raise EncodeError(f"msgpack counts in 32 bits, not to {quoted(count)}")
     rlw_writer_init(&writer, room, sizeof(room))
     if is_map:
         rlw_msgpack_put_map_head(&writer, <uint32_t> count)

@@ -13,6 +13,5 @@ cdef object checked_limits(limits)
 cdef void fill_limits(rlw_msgpack_limits *out, limits) except *
 cdef object check_hook(str name, hook)
 cdef str path_of(const Step *step)
-cdef str shown(object value)
 cdef str path_to(const uint8_t *data, size_t size, const uint8_t *at)
 cdef str short_text(const rlw_msgpack_value *v)

@@ -5,6 +5,7 @@ from libc.stdint cimport uint8_t, uint64_t
 from rlwire.kernels cimport *
 
 from rlwire.limits import DEFAULT, Limits
+from rlwire.errors import quoted, shown
 
 
 cdef object checked_limits(limits):
@@ -39,20 +40,11 @@ cdef str path_of(const Step *step):
         if step.key == NULL:
             parts.append(f"[{step.index}]")
         elif isinstance(<object> step.key, str):
-            parts.append(f".{<object> step.key:.100}")
+            parts.append("." + shown(<object> step.key, 100))
         else:
-            parts.append(f"[{shown(<object> step.key)}]")
+            parts.append(f"[{quoted(<object> step.key)}]")
         step = step.parent
     return "$" + "".join(reversed(parts))
-
-
-cdef str shown(object value):
-    """A value for an error text."""
-    try:
-        text = repr(value)
-    except Exception:  # such as an int of more digits than Python prints
-        return f"<{type(value).__qualname__}>"
-    return text if len(text) <= 100 else text[:97] + "..."
 
 
 # --- where in a message that is read

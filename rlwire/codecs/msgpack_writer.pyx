@@ -18,7 +18,7 @@ from libc.string cimport memcpy
 from rlwire.codecs._arrays cimport contiguous, foreign_array
 from rlwire.codecs._output cimport Output, refer
 from rlwire.codecs.msgpack_arrays cimport structured_fields, wire_name
-from rlwire.codecs.msgpack_options cimport Step, path_of, shown
+from rlwire.codecs.msgpack_options cimport Step, path_of
 from rlwire.kernels cimport *
 
 import datetime as _datetime
@@ -27,7 +27,7 @@ import sys
 import numpy as np
 
 from rlwire.codecs.msgpack_values import ExtType, Timestamp
-from rlwire.errors import EncodeError, LimitExceeded
+from rlwire.errors import EncodeError, LimitExceeded, quoted
 
 cnp.import_array()
 
@@ -438,7 +438,7 @@ cdef int _put_big(const Options *o, Output *out, object value, uint32_t depth,
     """An int that does not fit 64 bits."""
     if o.default_hook != NULL:
         return _put_default(o, out, value, depth, path)
-    raise EncodeError(f"{shown(value)} does not fit 64 bits", path=path_of(path))
+    raise EncodeError(f"{quoted(value)} does not fit 64 bits", path=path_of(path))
 
 
 cdef int _put_node(const Options *o, Output *out, PyObject *value, uint32_t depth,
@@ -574,7 +574,7 @@ cdef bint _is_a(object value, object ours, str name) except -1:
 cdef int _put_timestamp(Output *out, object seconds, object nanoseconds,
                         const Step *path) except -1:
     if not -2**63 <= seconds < 2**63 or not 0 <= nanoseconds < 10**9:
-        raise EncodeError(f"a timestamp of {shown(seconds)} s and {shown(nanoseconds)} ns",
+        raise EncodeError(f"a timestamp of {quoted(seconds)} s and {quoted(nanoseconds)} ns",
                           path=path_of(path))
     return _checked(rlw_msgpack_put_timestamp(&out.writer, <int64_t> seconds,
                                               <uint32_t> nanoseconds))

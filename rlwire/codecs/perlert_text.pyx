@@ -22,7 +22,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, quoted
 from rlwire.limits import DEFAULT, Limits
 
 cnp.import_array()
@@ -83,18 +83,14 @@ cdef int fill_style(Style *out, decimals, bint trim=True) except -1:
 
 
 cdef object too_long(uint64_t size, uint64_t most):
-    return LimitExceeded(
-        "datagram", most, size,
-        advice="round numbers to fewer decimals, send a smaller observation, or raise the limit, "
-               "on both ends, up to 65507",
-    )
+    return LimitExceeded("datagram", most, size)
 
 
 cdef int refuse(str field, rlw_perlert_text text, size_t at) except -1:
     """Raise for the byte at `at`, which the field must not have."""
-    shown = (<bytes> text.data[:text.size]).decode("utf-8", "replace")
+    given = (<bytes> text.data[:text.size]).decode("utf-8", "replace")
     raise EncodeError(
-        f"{field} must not contain {_SHOWN[text.data[at]]}: {shown!r:.100}", path=field
+        f"{field} must not contain {_SHOWN[text.data[at]]}: {quoted(given)}", path=field
     )
 
 
@@ -568,7 +564,7 @@ def text_to_mapping(text, *, limits=DEFAULT):
                     raise DecodeError("an empty name", offset=at - source.data)
                 key = key_of(at, colon - at)
                 if key in mapping:
-                    raise DecodeError(f"the name {key!r:.100} twice", offset=at - source.data)
+                    raise DecodeError(f"the name {quoted(key)} twice", offset=at - source.data)
                 mapping[key] = parts = []
                 at = colon + 1
             elif parts is None:

@@ -9,6 +9,7 @@ from rlwire.codecs.rewarder_values cimport *
 from rlwire.kernels cimport *
 
 from rlwire.limits import DEFAULT
+from rlwire.errors import quoted
 
 __all__ = ["decode"]
 
@@ -125,7 +126,7 @@ cdef unsigned _field_of(const rlw_json_text *name, field_function find) noexcept
 
 
 cdef int _twice(JsonReader *r, const rlw_json_text *name) except -1:
-    return json_wrong_at(r, name.data - 1, f"the name {json_text(name)!r:.100} stands twice")
+    return json_wrong_at(r, name.data - 1, f"the name {quoted(json_text(name))} stands twice")
 
 
 cdef int _add(JsonReader *r, dict fields, const rlw_json_text *name) except -1:

@@ -9,6 +9,7 @@ cimport cython
 from types import MappingProxyType
 
 import numpy as np
+from rlwire.errors import quoted
 
 __all__ = [
     "AgentAction",
@@ -133,7 +134,7 @@ cdef tuple _action(object value):
     for event in value:
         if isinstance(event, str) or not len(event) or not isinstance(event[0], str):
             raise TypeError(f"an event must begin with its name, as ('KeyEvent', 97, True), not "
-                            f"be {event!r:.100}")
+                            f"be {quoted(event)}")
         events.append(tuple(event))
     return tuple(events)
 

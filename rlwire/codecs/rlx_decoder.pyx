@@ -24,7 +24,7 @@ from rlwire.kernels cimport *
 
 import numpy as np
 
-from rlwire.errors import DecodeError, LimitExceeded
+from rlwire.errors import DecodeError, LimitExceeded, quoted
 from rlwire.limits import DEFAULT
 
 cnp.import_array()
@@ -187,7 +187,7 @@ cdef int _entry(Input *input, dict entries, uint32_t depth, const Step *path) ex
     PyDict_SetItem(entries, key, _value(input, depth, &step))
     if PyDict_Size(entries) == before:
         raise DecodeError(
-            f"the key {key!r} stands twice", offset=at - input.start, path=path_of(path)
+            f"the key {quoted(key)} stands twice", offset=at - input.start, path=path_of(path)
         )
     return 0
 

@@ -24,7 +24,7 @@ import sys
 
 import numpy as np
 
-from rlwire.errors import EncodeError, LimitExceeded
+from rlwire.errors import EncodeError, LimitExceeded, quoted
 
 cnp.import_array()
 
@@ -170,20 +170,11 @@ cdef int _put_image(Encoder self, Output *out, object image, const Step *path) e
     return _put_bytes(out, PyBytes_AS_STRING(data), len(data), data)
 
 
-cdef str _shown(object value):
-    """A value for an error text."""
-    try:
-        text = repr(value)
-    except Exception:  # such as an int of more digits than Python prints
-        return f"<{type(value).__qualname__}>"
-    return text if len(text) <= 100 else text[:97] + "..."
-
-
 cdef int _put_int(Output *out, object value, const Step *path, bint wide) except -1:
     cdef int overflow = 0
     cdef long long number = PyLong_AsLongLongAndOverflow(value, &overflow)
     if overflow:
-        raise EncodeError(f"{_shown(value)} does not fit TYPE_INT64", path=path_of(path))
+        raise EncodeError(f"{quoted(value)} does not fit TYPE_INT64", path=path_of(path))
     if wide or number > INT32_MAX or number < INT32_MIN:
         return _checked(rlw_rlx_put_int64(&out.writer, number))
     return _checked(rlw_rlx_put_int4(&out.writer, <int32_t> number))
@@ -212,7 +203,7 @@ cdef int _put_entries(Encoder self, Output *out, dict entries, uint32_t depth,
         key, value = <object> key_pointer, <object> value_pointer
         if not isinstance(key, str):
             raise EncodeError(
-                f"a key must be str, not {type(key).__qualname__} ({_shown(key)})",
+                f"a key must be str, not {type(key).__qualname__} ({quoted(key)})",
                 path=path_of(parent),
             )
         step.key = <void *> key

@@ -53,6 +53,9 @@ from rlwire.errors import (
     LocalProtocolError,
     RemoteProtocolError,
     RlwireError,
+    for_peer,
+    quoted,
+    shown,
 )
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.dm_env_rpc_states import (
@@ -532,7 +535,7 @@ class Server(_Session):
         if kind == "destroy_world" and world == self._world:
             self._reject(
                 Code.FAILED_PRECONDITION,
-                f"destroy_world: this connection is joined to {world[:100]!r}; leave_world first",
+                f"destroy_world: this connection is joined to {quoted(world)}; leave_world first",
             )
         self._asked = (kind, world)
         return [request]
@@ -617,11 +620,8 @@ def _code_of(error: RlwireError) -> Code:
 
 
 def _text(error: RlwireError) -> str:
-    """Return an error's text, fit to be sent: not too long, and with a UTF-8 form."""
-    text = str(error)
-    if len(text) > _TEXT:
-        text = text[:_TEXT] + "..."
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    """Return an error's text, fit to be sent."""
+    return shown(for_peer(error, "the server"), _TEXT)
 
 
 def _some(items: Iterable[object]) -> str:

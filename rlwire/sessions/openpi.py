@@ -23,6 +23,7 @@ from rlwire.errors import (
     LocalProtocolError,
     RemoteProtocolError,
     RlwireError,
+    for_peer,
 )
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import websocket
@@ -134,7 +135,7 @@ class Server(_Session):
     def refuse(self, error: RlwireError) -> str:
         """Return the text that tells the client what was wrong, and be closed."""
         self.closed = True
-        return f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {for_peer(error, 'the server')}"
 
 
 class Client(_Session):

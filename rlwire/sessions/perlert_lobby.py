@@ -182,8 +182,7 @@ class Lobby:
                 limit,
                 size,
                 path=f"the lobby information of {self._name}:{self._number} with empty tags",
-                advice="use fewer slots or shorter keys, kinds and tags, or raise the limit, up to "
-                "65507, at the price of datagrams that travel in pieces",
+                advice="use fewer slots or shorter keys, kinds and tags",
             )
         return limit - size
 

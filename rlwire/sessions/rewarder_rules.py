@@ -25,7 +25,7 @@ from rlwire.codecs.rewarder import (
     ReplyError,
     UnknownMessage,
 )
-from rlwire.errors import RemoteProtocolError
+from rlwire.errors import RemoteProtocolError, quoted
 
 __all__ = [
     "CLIENT_HEARS",
@@ -185,7 +185,7 @@ def episode_key(episode_id: str | None, method: str) -> EpisodeKey:
     if len(episode_id) > 127 or _EPISODE.fullmatch(episode_id) is None:
         raise RemoteProtocolError(
             f"{method} with an episode_id that is not up to 8 numbers of up to 15 digits with dots "
-            f"between them: {episode_id!r:.80}"
+            f"between them: {quoted(episode_id)}"
         )
     numbers = [int(number) for number in episode_id.split(".")]
     while numbers and not numbers[-1]:
@@ -204,7 +204,7 @@ def following_episode(episode_id: str, past: str | None = None) -> str:
         newest = past
     head, dot, last = newest.rpartition(".")
     if int(last) >= _MOST:
-        raise RemoteProtocolError(f"there is no episode_id after {newest!r}")
+        raise RemoteProtocolError(f"there is no episode_id after {quoted(newest)}")
     return f"{head}{dot}{int(last) + 1}"
 
 

@@ -49,7 +49,7 @@ from rlwire.codecs.rewarder import (
     encode,
 )
 from rlwire.codecs.websocket_handshake import basic_credentials, same_secret
-from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError
+from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError, for_peer
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.rewarder_push import Push
 from rlwire.sessions.rewarder_rules import (
@@ -593,9 +593,8 @@ class ServerSession:
         if self._closing is not None:
             return []
         self._opening = False
-        text = str(error)[:_TEXT].encode("utf-8", "backslashreplace").decode("utf-8")
         self._out.clear()
-        self._close(text)
+        self._close(for_peer(error, "the server")[:_TEXT])
         said = [part for message in self._out for part in message]
         self._out.clear()
         return said

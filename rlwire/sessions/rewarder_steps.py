@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from rlwire.errors import RemoteProtocolError
+from rlwire.errors import RemoteProtocolError, quoted
 from rlwire.sessions.rewarder_rules import ClientSettings, EpisodeKey
 
 __all__ = ["Episode", "Episodes", "Step", "merged", "size_of"]
@@ -155,7 +155,8 @@ class Episode:
             total = math.inf
         if not -math.inf < total < math.inf:
             raise RemoteProtocolError(
-                f"v0.env.reward must be a finite number, also when added up: {reward!r:.40} is not"
+                "v0.env.reward must be a finite number, also when added up: "
+                f"{quoted(reward)} is not"
             )
         self.reward = total
         self.count += 1

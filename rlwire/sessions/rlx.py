@@ -15,6 +15,8 @@ from rlwire.errors import (
     LocalProtocolError,
     RemoteProtocolError,
     RlwireError,
+    for_peer,
+    quoted,
 )
 from rlwire.limits import DEFAULT, Limits
 
@@ -355,7 +357,7 @@ class Server(_Session):
         """
         if self._node is _CLOSED:
             return []
-        text = str(error)[:_TEXT].encode("utf-8", "backslashreplace").decode("utf-8")
+        text = for_peer(error, "the server")[:_TEXT]
         buffers = self._encode({"response": "error", "message": text})
         if isinstance(error, RemoteProtocolError) and self._owed:
             self._owed = False
@@ -436,7 +438,7 @@ def _called(message: Any, kind: str) -> str:
     value = message[kind]
     if not isinstance(value, str):
         return f"{kind} of type {type(value).__name__}"
-    return f"{kind} {value[:60]!r}"
+    return f"{kind} {quoted(value)}"
 
 
 def _allowed(node: _Node, verb: str) -> str:

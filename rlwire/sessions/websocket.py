@@ -19,7 +19,14 @@ from typing import Any, NoReturn, TypeAlias
 
 from rlwire.codecs import websocket_handshake as handshake
 from rlwire.codecs.websocket_handshake import Request, Response
-from rlwire.errors import DeadlineExceeded, LimitExceeded, RemoteProtocolError, RlwireError
+from rlwire.errors import (
+    DeadlineExceeded,
+    LimitExceeded,
+    RemoteProtocolError,
+    RlwireError,
+    for_peer,
+    quoted,
+)
 from rlwire.limits import Limits
 from rlwire.sessions.websocket_assembly import FRAGMENTS, Kind
 from rlwire.sessions.websocket_closing import Closed
@@ -185,7 +192,9 @@ class Server(Session):
         self.request = request = handshake.read_request(head)
         origin = request.origin
         if origin is not None and "*" not in self._origins and origin not in self._origins:
-            self._turn_down(Refusal(403, "this page may not connect"), f"its origin is {origin!r}")
+            self._turn_down(
+                Refusal(403, "this page may not connect"), f"its origin is {quoted(origin)}"
+            )
         refusal = None if self._check is None else self._check(request)
         if refusal is not None:
             self._turn_down(refusal, f"{refusal.status} {refusal.text}")
@@ -211,7 +220,7 @@ class Server(Session):
                 status = 408
             elif isinstance(error, LimitExceeded):
                 status = 431 if error.limit.startswith("header") else 503
-            refusal = Refusal(status, str(error))
+            refusal = Refusal(status, for_peer(error, "the server"))
         self._outgoing = [
             handshake.write_response(refusal.status, headers=refusal.headers, text=refusal.text)
         ]

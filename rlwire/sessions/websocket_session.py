@@ -21,6 +21,7 @@ from rlwire.errors import (
     LocalProtocolError,
     RemoteProtocolError,
     RlwireError,
+    for_peer,
 )
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.websocket_assembly import Assembly, Kind
@@ -366,7 +367,7 @@ class Session:
         said = [*self.outgoing(), *self._refused_by_inner(error)]
         if isinstance(error, RemoteProtocolError) and not self.inner.closed:
             return said
-        self._close(code_of(error), str(error))
+        self._close(code_of(error), self._told(error))
         return [*said, *self.outgoing()]
 
     def leave(self, code: int = 1000, reason: str = "") -> None:
@@ -472,7 +473,7 @@ class Session:
         """After the inner session did not take a message."""
         if isinstance(error, RemoteProtocolError) and not self.inner.closed:
             return
-        self._code, self._leave = code_of(error), str(error)
+        self._code, self._leave = code_of(error), self._told(error)
         if self._client:
             self._close(self._code, self._leave)
 
@@ -482,9 +483,12 @@ class Session:
             self._stand(_CLOSED)
             self._fail_handshake(error)
         elif self._state is _OPEN:
-            self._close(code_of_fault(error), str(error))
+            self._close(code_of_fault(error), self._told(error))
         else:
             self._end()
+
+    def _told(self, error: RlwireError) -> str:
+        return for_peer(error, "the client" if self._client else "the server")
 
     def _fail_handshake(self, error: RlwireError) -> None:
         """Put what the peer is told into `outgoing`."""

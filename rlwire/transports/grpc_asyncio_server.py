@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from types import SimpleNamespace, TracebackType
 from typing import Any
 
-from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
+from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError, for_peer
 from rlwire.limits import Limits
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.admission import (
@@ -220,7 +220,7 @@ class AsyncGrpcServer:
                     for refusal in gate.refuse(stream.peer, session, error):
                         await stream.send(refusal)
                     if session.closed:
-                        return StreamStatus("INVALID_ARGUMENT", str(error))
+                        return StreamStatus("INVALID_ARGUMENT", for_peer(error, "the server"))
                     continue
                 message = None
                 for event in events:

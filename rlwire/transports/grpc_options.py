@@ -330,10 +330,11 @@ def stream_failure(peer: str, status: StreamStatus) -> RlwireError:
         name = "received" if match[1] == "Received" else "max_sent"
         # Older versions of gRPC do not say which side it was.
         if "SERVER" in status.details:
-            whose = f"the server {peer}"
+            whose, path = f"the server {peer}", ""
         else:
-            whose = f"a message {'of' if 'CLIENT' in status.details else 'from or to'} {peer}"
-        return LimitExceeded(name, int(match[3]), int(match[2]), path=whose)
+            whose = ""
+            path = f"a message {'of' if 'CLIENT' in status.details else 'from or to'} {peer}"
+        return LimitExceeded(name, int(match[3]), int(match[2]), path=path, whose=whose)
     if status.code == "OK":
         return ConnectionClosed(f"the connection to {peer} is closed by the peer")
     return ConnectionClosed(f"the connection to {peer} is lost: {status}")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from rlwire.errors import ConnectionClosed, DeadlineExceeded, LimitExceeded, RlwireError
+from rlwire.errors import ConnectionClosed, DeadlineExceeded, LimitExceeded, RlwireError, for_peer
 from rlwire.limits import Limits
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.admission import (
@@ -213,7 +213,7 @@ class GrpcServer:
                 except RlwireError as error:
                     yield from self._gate.refuse(peer, session, error)
                     if session.closed:
-                        return StreamStatus("INVALID_ARGUMENT", str(error))
+                        return StreamStatus("INVALID_ARGUMENT", for_peer(error, "the server"))
                     continue
                 message = None
                 for number, event in enumerate(events):
@@ -319,7 +319,9 @@ class Gate:
             self._admission.enter(host)
         except LimitExceeded as error:
             logger.warning("%s: refused, %s", peer, error)
-            raise Refused(StreamStatus("RESOURCE_EXHAUSTED", str(error))) from None
+            raise Refused(
+                StreamStatus("RESOURCE_EXHAUSTED", for_peer(error, "the server"))
+            ) from None
         try:
             caller = GrpcCaller(self._make_session(), peer, metadata)
             responder = self._make_responder(caller)

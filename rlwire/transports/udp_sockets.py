@@ -364,13 +364,7 @@ class DatagramSocket:
 
 
 def _over_limit(limit: int, size: int) -> LimitExceeded:
-    return LimitExceeded(
-        "datagram",
-        limit,
-        size,
-        advice="send less (fewer decimals, a smaller observation), or raise the limit at both "
-        f"ends, up to {LONGEST}",
-    )
+    return LimitExceeded("datagram", limit, size)
 
 
 def bind(

@@ -99,7 +99,7 @@ def test_what_is_no_buffer() -> None:
         ("[1", 2, "$", "the message ends"),
         ("", 0, "$", "the message ends"),
         ("[99999999999999999999]", 1, "$[0]", "more than 64 bits"),
-        ('{"' + "k" * 300 + '":x}', 304, "$." + "k" * 100, "a value"),
+        ('{"' + "k" * 300 + '":x}', 304, "$." + "k" * 80 + "... (300 characters)", "a value"),
     ],
 )
 def test_errors_say_where(text: str, offset: int, path: str, reason: str) -> None:

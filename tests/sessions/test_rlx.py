@@ -15,6 +15,7 @@ from rlwire.errors import (
     LimitExceeded,
     LocalProtocolError,
     RemoteProtocolError,
+    for_peer,
 )
 from rlwire.limits import Limits
 from rlwire.sessions.rlx import ANSWERS, TRANSITIONS, Client, Server, State
@@ -376,7 +377,7 @@ def test_refuse_answers_out_of_turn_and_goes_on() -> None:
 def test_refuse_is_a_servers_last_word(state: State, error: Any) -> None:
     server = server_in(state)
     reply = rlx.decode(joined(server.refuse(error)), framed=True)
-    assert reply == {"response": "error", "message": str(error)}
+    assert reply == {"response": "error", "message": for_peer(error, "the server")}
     assert server.closed
     assert server.refuse(error) == []
 

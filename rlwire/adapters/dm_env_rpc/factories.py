@@ -18,7 +18,7 @@ import numpy as np
 
 from rlwire.adapters.dm_env_rpc.protocols import Refusal
 from rlwire.codecs.dm_env_rpc import Settings, is_within, unflatten
-from rlwire.errors import EncodeError, LimitExceeded
+from rlwire.errors import EncodeError, LimitExceeded, quoted
 from rlwire.sessions.dm_env_rpc import Code
 
 __all__ = ["MakeEnvironment", "Maker", "Start"]
@@ -153,7 +153,7 @@ def _first(name: str) -> str:
 
 
 def _settings(names: list[str]) -> str:
-    listed = ", ".join(repr(name)[:80] for name in names[:10])
+    listed = ", ".join(quoted(name) for name in names[:10])
     return f"setting{'' if len(names) == 1 else 's'} {listed}"
 
 

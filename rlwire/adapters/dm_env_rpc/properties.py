@@ -42,7 +42,7 @@ from rlwire.codecs.dm_env_rpc import (
     make_spec,
     numpy_dtype,
 )
-from rlwire.errors import EncodeError, RemoteProtocolError
+from rlwire.errors import EncodeError, RemoteProtocolError, quoted
 from rlwire.sessions.dm_env_rpc import Code
 
 __all__ = [
@@ -300,7 +300,7 @@ def _no_property(key: str, layers: list[Properties]) -> Refusal:
 
 
 def _shown(key: str) -> str:
-    return f"property {key[:200]!r}"
+    return f"property {quoted(key, 200)}"
 
 
 def _fit(entry: _Entry, value: Any) -> Any:

@@ -17,7 +17,7 @@ from rlwire.codecs.dm_env_rpc_values import (
     Status,
     StepResult,
 )
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, for_peer
 from rlwire.sessions.dm_env_rpc_states import Code
 
 __all__ = [
@@ -141,7 +141,7 @@ def status_of(what: str, error: BaseException) -> Status:
     code = next((code for kind, code in _CODES if isinstance(error, kind)), Code.INTERNAL)
     text = "".join(traceback.format_exception_only(type(error), error)).strip()
     if code == Code.INVALID_ARGUMENT:
-        text = str(error) or text
+        text = for_peer(error, "the server") or text
     return Status(code, _fit(f"{what}: {text}"))
 
 

@@ -43,6 +43,7 @@ from rlwire.codecs.dm_env_rpc_values import (
     Status,
     Step,
 )
+from rlwire.errors import quoted
 from rlwire.sessions.dm_env_rpc_states import Code
 
 __all__ = [
@@ -188,7 +189,7 @@ class Worlds:
         if room is None:
             raise Refusal(
                 Code.NOT_FOUND,
-                f"there is no world {name[:100]!r}; create_world returns the name of a new one",
+                f"there is no world {quoted(name)}; create_world returns the name of a new one",
             )
         return room
 
@@ -404,7 +405,7 @@ class Host:
         if extension is None:
             known = ", ".join(sorted(self._extensions)) or "none"
             raise Refusal(
-                Code.UNIMPLEMENTED, f"{request.type_url[:200]!r} is not known here; known: {known}"
+                Code.UNIMPLEMENTED, f"{quoted(request.type_url)} is not known here; known: {known}"
             )
         member = self._member
         if member is None:

@@ -15,6 +15,8 @@ import traceback as tracebacks
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
+from rlwire.errors import LimitExceeded, for_peer
+
 __all__ = ["Infer", "Workers", "describe", "resolve_policy", "timed"]
 
 Infer: TypeAlias = Callable[[dict[str, Any]], Any]
@@ -43,6 +45,8 @@ def describe(error: BaseException, *, traceback: bool = False) -> str:
     """Return the type and text of an exception, or its traceback, to be sent to a client."""
     if traceback:
         return "".join(tracebacks.format_exception(error))[-_TRACEBACK:]
+    if isinstance(error, LimitExceeded):
+        return f"LimitExceeded: {for_peer(error, 'the server')}"
     text = "".join(tracebacks.format_exception_only(type(error), error)).strip()
     return text if len(text) <= _TEXT else text[:_TEXT] + "..."
 

@@ -20,7 +20,13 @@ import numpy as np
 
 from rlwire.codecs import perlert
 from rlwire.codecs.perlert import AgentSlot
-from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError, PeerError
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    LocalProtocolError,
+    PeerError,
+    quoted,
+)
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.perlert_client import (
     ClientSession,
@@ -218,7 +224,7 @@ class ClientBase:
                 answer = yield from self._ask_for(each, timeout)
                 if isinstance(answer, RegisteredAs):
                     return answer.key
-                error = PeerError(f"{self}: the slot {each!r} is taken by {answer.tag!r}")
+                error = PeerError(f"{self}: the slot {each!r} is taken by {quoted(answer.tag)}")
             assert error is not None
             left = until - monotonic()
             if left <= 0:
@@ -251,7 +257,7 @@ class ClientBase:
         def there() -> object:
             if isinstance(self._answer, SlotTaken):
                 raise PeerError(
-                    f"{self}: the slot {self._answer.key!r} went to {self._answer.tag!r}"
+                    f"{self}: the slot {self._answer.key!r} went to {quoted(self._answer.tag)}"
                 )
             return self._started
 

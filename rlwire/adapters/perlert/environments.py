@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rlwire.adapters.loading import load_environment
 from rlwire.adapters.perlert.spaces import SpaceText
-from rlwire.errors import DecodeError, EncodeError
+from rlwire.errors import DecodeError, EncodeError, quoted
 from rlwire.limits import DEFAULT, Limits
 
 __all__ = [
@@ -156,7 +156,7 @@ class _Agent:
             return named
         action = self.action.from_text(text)
         if not self._contains(action):
-            raise DecodeError(f"{text[:40]!r} is not in the action space {self.action.space}")
+            raise DecodeError(f"{quoted(text)} is not in the action space {self.action.space}")
         return action
 
     def default(self) -> Any:

@@ -21,6 +21,7 @@ from rlwire.errors import (
     LocalProtocolError,
     MissingExtra,
     PeerError,
+    quoted,
 )
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.perlert_client import ClientSettings, Frame, State
@@ -316,7 +317,7 @@ def _end(done: bool, extra: Any) -> tuple[bool, bool]:
 
 def _number(reward: float | str) -> float:
     if isinstance(reward, str):
-        raise DecodeError(f"the reward is no number but {reward[:40]!r}")
+        raise DecodeError(f"the reward is no number but {quoted(reward)}")
     return float(reward)
 
 

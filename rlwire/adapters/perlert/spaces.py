@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from rlwire.codecs import perlert
 from rlwire.codecs.casting import cast
-from rlwire.errors import DecodeError, EncodeError, MissingExtra
+from rlwire.errors import DecodeError, EncodeError, MissingExtra, quoted
 from rlwire.limits import DEFAULT, Limits
 
 __all__ = ["SpaceText"]
@@ -283,7 +283,7 @@ class _Integer:
     def read(self, text: str | bytes) -> Any:
         found = _INTEGER(text.decode("utf-8", "replace") if isinstance(text, bytes) else text)
         if found is None:
-            raise DecodeError(f"{self._what} must be an integer, not {text[:40]!r}")
+            raise DecodeError(f"{self._what} must be an integer, not {quoted(text)}")
         try:
             return self._space.dtype.type(int(found[0]))
         except OverflowError:

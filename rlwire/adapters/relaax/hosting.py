@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from rlwire.adapters.relaax.metrics import METHODS, Metrics, StepMetrics
+from rlwire.errors import LimitExceeded, for_peer, quoted
 
 __all__ = ["AgentFactory", "AgentHost", "RewardAverage", "describe", "load", "resolve_agent"]
 
@@ -55,6 +56,8 @@ def load(path: str) -> Any:
 
 def describe(error: BaseException) -> str:
     """Return the type and text of an exception, fit to be sent to a peer."""
+    if isinstance(error, LimitExceeded):
+        return f"LimitExceeded: {for_peer(error, 'the server')}"
     text = "".join(traceback.format_exception_only(type(error), error)).strip()
     if len(text) > _TEXT_MAX:
         text = text[:_TEXT_MAX] + "..."
@@ -238,7 +241,7 @@ class AgentHost:
         for entry in entries:  # all are looked at first: a command counts whole or not at all
             if entry["method"] not in METHODS:
                 raise ValueError(
-                    f"a metric's method must be one of {METHODS}, not {entry['method']!r:.100}"
+                    f"a metric's method must be one of {METHODS}, not {quoted(entry['method'])}"
                 )
         self._made()
         sink = self._sink()
@@ -281,7 +284,7 @@ class AgentHost:
         return plain
 
     def _refused(self, command: str, result: object) -> dict[str, Any]:
-        text = f"{FAILURES[command]}: the agent's {command}() returned {result!r:.200}"
+        text = f"{FAILURES[command]}: the agent's {command}() returned {quoted(result)}"
         logger.warning("%s: %s", self._peer, text)
         return _error(text)
 

@@ -12,6 +12,7 @@ sends without a limit. Here each command is answered, and what waits is bounded.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import ssl
 from collections import deque
@@ -37,6 +38,8 @@ from rlwire.errors import (
     LocalProtocolError,
     RemoteProtocolError,
     RlwireError,
+    for_peer,
+    quoted,
 )
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import rlx, websocket
@@ -55,6 +58,7 @@ __all__ = ["ProxyStatistics", "RLXProxy"]
 logger = logging.getLogger(__name__)
 
 _TEXT = 1000  # characters of an error's text that a page is told
+_MESSAGE = 4 * 2**20  # bytes of a text, unless limits are given
 _WAITING = 16  # times max_message: what one page's commands may take while they wait
 
 
@@ -107,8 +111,9 @@ class RLXProxy(BackgroundServer):
         max_sids: environments of one WebSocket; further ones are answered with an error.
         max_pending: commands of one environment that wait for their answers; with a further one
             the environment ends, and each of them is answered with an error.
-        max_message: bytes of one text from a page. 4 MiB: an Atari stack takes a quarter of one.
-            As Python objects a text can take 20 times as much.
+        max_message: bytes of one text from a page; by default what `limits` says is received, or
+            4 MiB where there are none: an Atari stack takes a quarter of one. As Python objects a
+            text can take 20 times as much.
         ping_interval: seconds of silence after which a page is asked whether it is still there;
             browsers answer by themselves. None for never.
         ping_timeout: seconds that it has to answer.
@@ -117,7 +122,7 @@ class RLXProxy(BackgroundServer):
             at most twice that long.
         tls: an SSL context for ``wss://``, or a callable that makes one.
         rlx_tls: an SSL context for an RLX server with TLS.
-        limits: maxima for RLX messages.
+        limits: maxima for RLX messages and for texts.
         loop_factory: makes the event loop, such as ``uvloop.new_event_loop``.
 
     Raises:
@@ -138,14 +143,14 @@ class RLXProxy(BackgroundServer):
         max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         max_sids: int = 256,
         max_pending: int = 16,
-        max_message: int = 4 * 2**20,
+        max_message: int | None = None,
         ping_interval: float | None = 30.0,
         ping_timeout: float | None = 30.0,
         timeouts: Timeouts | None = None,
         rlx_timeouts: Timeouts | None = None,
         tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None,
         rlx_tls: ssl.SSLContext | None = None,
-        limits: Limits = DEFAULT,
+        limits: Limits | None = None,
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
     ) -> None:
         super().__init__(parse(address))
@@ -157,6 +162,10 @@ class RLXProxy(BackgroundServer):
         ):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value!r}")
+        if max_message is None:
+            max_message = _MESSAGE if limits is None else limits.received
+        limits = limits or DEFAULT
+        texts = self._texts = dataclasses.replace(limits, received=max_message)
         self._capacity = capacity(max_connections, max_connections_per_address)
         self._timeouts = timeouts or Timeouts()
         self._tls = tls
@@ -165,7 +174,7 @@ class RLXProxy(BackgroundServer):
             "kind": "text",
             "origins": origins,
             "check": check,
-            "limits": Limits(received=max_message),
+            "limits": texts,
             "ping_interval": ping_interval,
             "ping_timeout": ping_timeout,
         }
@@ -199,7 +208,7 @@ class RLXProxy(BackgroundServer):
         )
 
     def _make_session(self) -> websocket.Server:
-        return websocket.Server(lambda request: Conversation(), **self._session_options)
+        return websocket.Server(lambda request: Conversation(self._texts), **self._session_options)
 
     def _make_server(self) -> AsyncServer:
         return AsyncServer(
@@ -323,12 +332,12 @@ class _Page:
         if environment is None:
             if not (isinstance(command, str) and (State.NEW, command) in TRANSITIONS):
                 await self._refuse(
-                    sid, f"the first command of a sid is 'init', not {command!r:.60}"
+                    sid, f"the first command of a sid is 'init', not {quoted(command)}"
                 )
                 return
             if len(self._tasks) >= self.service.max_sids:
                 error = LimitExceeded("max_sids", self.service.max_sids, len(self._tasks) + 1)
-                await self._refuse(sid, str(error))
+                await self._refuse(sid, for_peer(error, "the proxy"))
                 return
             environment = self._begin(sid)
         refused = environment.take(message, size)
@@ -394,7 +403,9 @@ class _Page:
         try:
             await self.connection.send(Reply(sid, message))
         except (EncodeError, LimitExceeded) as error:
-            await self._send_error(sid, f"the server's answer cannot be passed on: {error}")
+            await self._send_error(
+                sid, f"the server's answer cannot be passed on: {for_peer(error, 'the proxy')}"
+            )
         except RlwireError as error:
             # The page is gone or going, which `serve` finds out.
             logger.debug("%s: sid %r: not answered: %s", self.connection.peer, sid, error)
@@ -442,7 +453,8 @@ class _Environment:
         commands.append((message, size))
         page.waiting += size
         if len(commands) > service.max_pending:
-            self.fail(f"{LimitExceeded('max_pending', service.max_pending, len(commands))}")
+            error = LimitExceeded("max_pending", service.max_pending, len(commands))
+            self.fail(for_peer(error, "the proxy"))
         elif page.waiting > service.max_waiting:
             self.fail(f"the commands that wait take {page.waiting} bytes, too many")
         elif len(commands) == 1 and self._rlx is not None:
@@ -536,7 +548,7 @@ class _Environment:
         except (EncodeError, LimitExceeded, LocalProtocolError, RecursionError) as error:
             # Nothing was sent, all else is as before.
             self._service.counts.errors += 1
-            return _error(str(error))
+            return _error(for_peer(error, "the proxy"))
         self._asked_at = self._loop.time()
         return None
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlwire.codecs import json
 from rlwire.errors import EncodeError, RemoteProtocolError, RlwireError
-from rlwire.limits import DEFAULT
+from rlwire.limits import DEFAULT, Limits
 
 __all__ = [
     "SID",
@@ -68,12 +68,16 @@ class Conversation:
 
     A text that does not say which sid it is about ends the conversation: nobody could be told.
 
+    Args:
+        limits: maxima for texts.
+
     Attributes:
         closed: whether it is over.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = DEFAULT) -> None:
         self.closed = False
+        self._limits = limits
 
     def receive(self, message: Buffer) -> list[Request]:
         """Return the request in a text.
@@ -83,7 +87,7 @@ class Conversation:
             RemoteProtocolError: it is no object with a sid.
         """
         # Any integer is read, so that one which RLX cannot say is an error of its sid alone.
-        value = json.decode(message, big_integers=True)
+        value = json.decode(message, big_integers=True, limits=self._limits)
         if type(value) is not dict:
             raise self._refused(f"this is {_name(value)}")
         sid = value.pop("sid", None)
@@ -101,9 +105,9 @@ class Conversation:
         """Return the text of a reply.
 
         Raises:
-            EncodeError: JSON cannot say it.
+            EncodeError, LimitExceeded: JSON cannot say it.
         """
-        return json.encode({"sid": event.sid, **event.message})
+        return json.encode({"sid": event.sid, **event.message}, limits=self._limits)
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
         """Return nothing: the reason in the close frame says it."""

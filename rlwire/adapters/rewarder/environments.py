@@ -18,7 +18,7 @@ from rlwire.adapters.rewarder.server import PORT, ResetRequest, RewarderServer
 from rlwire.adapters.serving import Running
 from rlwire.codecs.casting import cast
 from rlwire.codecs.rewarder import AgentAction
-from rlwire.errors import EncodeError
+from rlwire.errors import EncodeError, quoted
 from rlwire.transports.address import AddressLike
 from rlwire.transports.pacing import Pacer
 
@@ -269,10 +269,10 @@ def _action(space: Any, value: Any) -> Any:
     """
     if hasattr(space, "n") and not getattr(space, "shape", None):
         if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"a whole number is needed, not {value!r:.40}")
+            raise TypeError(f"a whole number is needed, not {quoted(value)}")
         action: Any = value
     else:
         action = cast(value, space.dtype, "it").reshape(space.shape)
     if not space.contains(action):
-        raise ValueError(f"{value!r:.80} is not in {space}")
+        raise ValueError(f"{quoted(value)} is not in {space}")
     return action
