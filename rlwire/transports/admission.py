@@ -77,12 +77,15 @@ class Admission:
         network = _network(host)
         with self._lock:
             if self._count >= self._in_all:
-                raise _too_many("max_connections", self._in_all, self._count, "")
-            if network and self._open[network] >= self._per_address:
-                raise _too_many(
-                    "max_connections_per_address", self._per_address, self._open[network],
-                    f" for {host}",
-                )  # fmt: skip
+                raise LimitExceeded("max_connections", self._in_all, self._count + 1)
+            there = self._open[network]
+            if network and there >= self._per_address:
+                raise LimitExceeded(
+                    "max_connections_per_address",
+                    self._per_address,
+                    there + 1,
+                    path=f"address {host}",
+                )
             self._count += 1
             self._open[network] += 1
 
@@ -94,12 +97,6 @@ class Admission:
             self._open[network] -= 1
             if not self._open[network]:
                 del self._open[network]
-
-
-def _too_many(name: str, maximum: int, there: int, whose: str) -> LimitExceeded:
-    return LimitExceeded(
-        name, maximum, there + 1, advice=f"a limit of the server's{whose}, set where it is started"
-    )
 
 
 def _network(host: str) -> str | bytes:

@@ -81,7 +81,7 @@ def test_one_address_shuts_nobody_else_out(
         assert b"5 is over the limit max_connections_per_address=4" in read_frame(refused)
         assert read_frame(refused) == b""
     assert is_served(blobs, server.address)
-    assert "max_connections_per_address=4: a limit of the server's for 127.0.0.2" in log.text
+    assert "max_connections_per_address=4 - at address 127.0.0.2" in log.text
     # Others have their own share, up to the maximum of all.
     others = [from_address("127.0.0.3", server.address) for _ in range(4)]
     assert is_served(blobs, server.address)
