@@ -30,6 +30,7 @@ from rlwire.errors import (
     RemoteProtocolError,
     RlwireError,
 )
+from rlwire.transports.forking import PARENTS, not_ours, of_this_process
 from rlwire.transports.framing import FrameReader
 from rlwire.transports.interface import Buffer, StreamSession, TalkingSession
 from rlwire.transports.sockets import WAITED, Timeouts, set_kernel_timeout, spinning
@@ -140,6 +141,7 @@ class Connection:
         self._kernel_timeout = self._tick
         self._set_receive_timeout(self._tick)
         self._set_send_timeout(self._write and self._write / 2)
+        of_this_process(self)
 
     def __enter__(self) -> Connection:
         return self
@@ -375,6 +377,8 @@ class Connection:
         If that was the session's last message the connection is closed. Failures to send are
         only logged.
         """
+        if self._owner == PARENTS:
+            return
         try:
             buffers = self.session.refuse(error)
             if buffers:
@@ -399,6 +403,8 @@ class Connection:
         self._closed = True
         self._ended = self._ended or "closed on this side"
         self._fresh = self._expecting = False
+        if self._owner == PARENTS:
+            return
         if self._is_used_elsewhere():
             self._shutdown(socket.SHUT_RDWR)
             return
@@ -406,6 +412,12 @@ class Connection:
             self._part(self._talker)
         if self._tls is not None:
             self._tls.say_goodbye()
+        self._sock.close()
+
+    def disown(self) -> None:
+        """See `Forked.disown`."""
+        self._owner = PARENTS
+        # Not SSLSocket's: nothing is said. It closes the number of this process only.
         self._sock.close()
 
     def stop_receiving(self) -> None:
@@ -481,6 +493,8 @@ class Connection:
         return self._receive_slowly(0.0)
 
     def _claim(self) -> None:
+        if self._owner == PARENTS:
+            raise not_ours(self.peer)
         if self._owner != 0:
             raise LocalProtocolError(
                 f"the connection to {self.peer} belongs to the thread that first used it "

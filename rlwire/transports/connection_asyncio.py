@@ -25,6 +25,7 @@ from rlwire.errors import (
     RemoteProtocolError,
     RlwireError,
 )
+from rlwire.transports.forking import not_ours, of_this_process
 from rlwire.transports.framing import FrameReader
 from rlwire.transports.interface import Buffer, Responder, StreamSession, TalkingSession
 from rlwire.transports.sockets import Timeouts
@@ -36,6 +37,7 @@ __all__ = ["AsyncConnection", "Responder"]
 logger = logging.getLogger(__name__)
 
 _NOTHING = object()
+_PARENTS = "the parent process's"  # why a child can receive nothing
 _LAST_WORDS = 1.0  # seconds for a refused peer to take in what it is told
 _JUNK = bytearray(65536)  # what nobody looks at any more, of any connection
 
@@ -158,6 +160,7 @@ class AsyncConnection:
         self._count = 0
         self._seen = ("", -1)
         self._seen_at = 0.0
+        of_this_process(self)
 
     async def __aenter__(self) -> AsyncConnection:
         return self
@@ -302,13 +305,16 @@ class AsyncConnection:
     async def exchange(self, event: Any) -> Any:
         """Send one event and return the next: `send` and `receive` in one call, for clients.
 
+        A task that is cancelled while it waits for the answer closes the connection, unless the
+        answer has come already, which is dropped: the next exchange would take it for its own.
+
         Raises:
             What `send` and `receive` raise.
         """
         send = self._stream_send
         if send is None or not self._fresh or self._receiver is not None:
             await self.send(event)
-            return await self.receive()
+            return await self._receive_answer()
         session_send = self._session_send
         buffers = session_send(event)
         data = buffers[0]
@@ -320,7 +326,7 @@ class AsyncConnection:
             pass  # the slow way finds out what it is
         if sent != len(data) or len(buffers) != 1:
             await self._finish(buffers, sent)
-            return await self.receive()
+            return await self._receive_answer()
         if self._read_paused and self._talking is None:
             self._pause_reading(False)
         receiver = self._receiver = self._turn
@@ -328,7 +334,7 @@ class AsyncConnection:
         try:
             return await receiver
         except asyncio.CancelledError:
-            self._keep_late(receiver)
+            self._give_up_answer(receiver.take_late())
             raise
         finally:
             self._receiver = None
@@ -374,6 +380,21 @@ class AsyncConnection:
         self.close()
         if self._stream is not None:
             self._stream.abort()
+
+    def disown(self) -> None:
+        """See `Forked.disown`."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.disown()
+        self._ended = _PARENTS
+        self._deaf = self._parting = True
+        self._fresh = self._eof = self._sending = False
+        self._stream_send = self._responder = self._answer = None
+        # The loop's tasks, which wait for these, are the parent's.
+        self._receiver = self._writable = None
+        self._events.clear()
+        if not self._gone.done():
+            self._gone.set_result(None)
 
     async def wait_closed(self) -> None:
         """Wait until the connection is gone."""
@@ -572,6 +593,23 @@ class AsyncConnection:
         if event is not None and event is not _NOTHING:
             self._events.appendleft(event)
             self._fresh = False
+
+    async def _receive_answer(self) -> Any:
+        """Receive, for an exchange."""
+        try:
+            return await self.receive()
+        except asyncio.CancelledError:
+            # `receive` waits only while there is no event, and keeps one that comes too late.
+            self._give_up_answer(self._events.popleft() if self._events else None)
+            raise
+
+    def _give_up_answer(self, late: Any) -> None:
+        """Drop the answer to an exchange that was cancelled, or close before it can come."""
+        if late is None or late is _NOTHING:
+            self._ended = self._ended or "closed on this side: an exchange was cancelled"
+            self.close()
+        else:
+            self._settle()
 
     def _failed_whole(self, error: RlwireError) -> None:
         """Tell who is concerned that `receive_whole` raised `error`."""
@@ -903,7 +941,9 @@ class AsyncConnection:
 
     # Ends and times.
 
-    def _end(self) -> ConnectionClosed:
+    def _end(self) -> ConnectionClosed | LocalProtocolError:
+        if self._ended is _PARENTS:
+            return not_ours(self.peer)
         return ConnectionClosed(f"the connection to {self.peer} is {self._ended}")
 
     def _wake(self) -> None:

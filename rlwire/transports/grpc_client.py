@@ -24,6 +24,7 @@ from rlwire.errors import (
 )
 from rlwire.limits import Limits
 from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.forking import PARENTS, not_ours, of_this_process
 from rlwire.transports.grpc_client_streams import (
     ClientStream,
     DirectStream,
@@ -49,6 +50,8 @@ from rlwire.transports.sockets import Backoff, Timeouts, connect_error, is_perma
 __all__ = ["BACKLOG", "Backoff", "ClientTLS", "Engine", "GrpcConnection", "Timeouts", "connect"]
 
 logger = logging.getLogger(__name__)
+
+_parents: list[Any] = []  # after a fork, the parent's streams, which are never freed
 
 Engine: TypeAlias = Literal["auto", "direct", "public"]
 BACKLOG = 64 * 1024 * 1024
@@ -93,6 +96,7 @@ class GrpcConnection:
         self._events: deque[Any] = deque()
         self._session_send = session.send
         self._session_receive = session.receive
+        of_this_process(self)
 
     def __enter__(self) -> GrpcConnection:
         return self
@@ -223,11 +227,21 @@ class GrpcConnection:
 
         `close` is still to be called.
         """
-        self._stream.cancel()
+        if self._owner != PARENTS:
+            self._stream.cancel()
+
+    def disown(self) -> None:
+        """See `Forked.disown`."""
+        self._owner = PARENTS
+        self._closed = True
+        # Freeing it would shut the socket; gRPC's own threads are gone.
+        _parents.append(self._stream)
 
     def close(self) -> None:
         """End the stream and free it: in order if no reply is outstanding, else at once."""
         self._closed = True
+        if self._owner == PARENTS:
+            return
         self._events.clear()
         self._stream.close()
 
@@ -264,6 +278,8 @@ class GrpcConnection:
             self.close()
 
     def _claim(self) -> None:
+        if self._owner == PARENTS:
+            raise not_ours(self.peer)
         if self._owner != 0:
             raise LocalProtocolError(
                 f"the connection to {self.peer} belongs to the thread that first used it "

@@ -107,6 +107,12 @@ class Stream(Protocol):
     def abort(self) -> None:
         """Close at once; `on_lost` follows, later."""
 
+    def disown(self) -> None:
+        """Close the socket's number of this process only, and tell neither the loop nor the owner.
+
+        The loop, down to what it polls with, is the parent process's too.
+        """
+
 
 class SocketStream:
     """A non-blocking socket and the loop's readers and writers.
@@ -214,6 +220,12 @@ class SocketStream:
         """See `Stream.abort`."""
         self._stop(None)
 
+    def disown(self) -> None:
+        """See `Stream.disown`."""
+        self._closing = self._gone = True
+        self._last = b""
+        self._sock.close()
+
     def _go_on(self) -> None:
         """Send more of the last words; then do what waits for them."""
         try:
@@ -265,8 +277,9 @@ class TransportStream(asyncio.BufferedProtocol):
 
     send: None = None
 
-    def __init__(self, owner: StreamOwner, *, half_closes: bool) -> None:
+    def __init__(self, owner: StreamOwner, sock: socket.socket, *, half_closes: bool) -> None:
         self._owner = owner
+        self._sock = sock  # the transport's
         self.readable = owner.on_readable
         self._transport: asyncio.Transport
         self._count = 0
@@ -339,6 +352,10 @@ class TransportStream(asyncio.BufferedProtocol):
         """See `Stream.abort`."""
         self._transport.abort()
 
+    def disown(self) -> None:
+        """See `Stream.disown`; the transport is left as it is."""
+        self._sock.close()
+
     # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
@@ -400,7 +417,7 @@ async def open_stream(
             return
 
     def make() -> TransportStream:
-        return TransportStream(owner, half_closes=tls is None)
+        return TransportStream(owner, sock, half_closes=tls is None)
 
     if tls is None or server_hostname is None:
         await loop.connect_accepted_socket(

@@ -31,6 +31,7 @@ from rlwire.transports.admission import (
     Admission,
 )
 from rlwire.transports.connection import Connection
+from rlwire.transports.forking import of_this_process
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.sockets import (
     Backoff,
@@ -201,6 +202,7 @@ class Server:
         self._stopped = threading.Event()
         self._acceptor: threading.Thread | None = None
         self._wake, self._waker = socket.socketpair()
+        of_this_process(self)
 
     def __enter__(self) -> Server:
         return self if self._acceptor is not None else self.start()
@@ -273,6 +275,18 @@ class Server:
         self._wake.close()
         self._waker.close()
         self._stopped.set()
+
+    def disown(self) -> None:
+        """See `Forked.disown`; one that has not started may start in the child."""
+        if self._acceptor is None:
+            return
+        self._lock = threading.Lock()
+        self._open.clear()
+        self._stopping.set()
+        self._stopped.set()
+        for sock in (self._wake, self._waker, self._listener):
+            if sock is not self._listener or self._owns_listener:
+                sock.close()
 
     def _snapshot(self) -> list[tuple[threading.Thread, Connection]]:
         with self._lock:

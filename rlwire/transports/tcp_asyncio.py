@@ -30,6 +30,7 @@ from rlwire.transports.admission import (
     Admission,
 )
 from rlwire.transports.connection_asyncio import AsyncConnection, Responder
+from rlwire.transports.forking import of_this_process
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.sockets import (
     Backoff,
@@ -192,6 +193,7 @@ class AsyncServer:
         self._open: dict[asyncio.Task[None], AsyncConnection | None] = {}
         self._acceptor: asyncio.Task[None] | None = None
         self._stopped: asyncio.Event | None = None
+        of_this_process(self)
 
     async def __aenter__(self) -> AsyncServer:
         return self if self._acceptor is not None else await self.start()
@@ -266,6 +268,15 @@ class AsyncServer:
         if self._stopped is not None:
             self._stopped.set()
 
+    def disown(self) -> None:
+        """See `Forked.disown`; one that has not started may start in the child."""
+        if self._acceptor is None:
+            return
+        self._acceptor = None
+        self._open.clear()
+        if self._owns_listener:
+            self._listener.close()
+
     async def _join(self, seconds: float) -> None:
         tasks = [task for task in self._open if task is not asyncio.current_task()]
         if tasks:
@@ -320,6 +331,7 @@ class AsyncServer:
                 "%s: gone before it was served: %s", peer, str(error) or type(error).__name__,
             )  # fmt: skip
             sock.close()
+            error.__traceback__ = None
             return
         except BaseException:
             sock.close()

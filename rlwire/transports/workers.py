@@ -23,6 +23,8 @@ from time import monotonic
 from types import FrameType, TracebackType
 from typing import Any, TypeAlias
 
+from rlwire.transports.forking import of_this_process
+
 __all__ = ["Target", "Workers"]
 
 logger = logging.getLogger(__name__)
@@ -65,6 +67,7 @@ class Workers:
         self._stopped = threading.Event()
         self._monitor: threading.Thread | None = None
         self._wake, self._waker = multiprocessing.Pipe(duplex=False)
+        of_this_process(self)
 
     def __enter__(self) -> Workers:
         return self.start()
@@ -129,6 +132,18 @@ class Workers:
         self._wake.close()
         self._waker.close()
         self._stopped.set()
+
+    def disown(self) -> None:
+        """See `Forked.disown`: the workers stop when the parent alone has gone."""
+        if self._monitor is None:
+            return
+        atexit.unregister(self.stop)
+        self._stopping.set()
+        self._stopped.set()
+        self._wake.close()
+        self._waker.close()
+        for slot in self._slots:
+            slot.ask_to_stop()  # its pipe closes only when the parent, too, closes it
 
     def _launch(self, slot: _Slot) -> None:
         context = multiprocessing.get_context("spawn")

@@ -328,6 +328,30 @@ def test_a_token(serve: Any, dial: Any, log: Any) -> None:
     assert len(echo.Responder.all) == 1
 
 
+@pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="nothing forks here")
+def test_a_connection_of_a_parent_process_is_not_used(serve: Any, dial: Any) -> None:
+    """gRPC is not one to fork under a test, so what follows a fork is called by hand."""
+    server = serve()
+    connection = dial(server)
+    assert connection.exchange(b"1") == b"1"
+    stream, owner = connection._stream, connection._owner
+    connection.disown()
+    for call in (
+        lambda: connection.send(b"2"),
+        connection.receive,
+        lambda: connection.exchange(b"2"),
+    ):
+        with pytest.raises(LocalProtocolError, match="is the parent process's, from before a fork"):
+            call()
+    connection.cancel()
+    connection.close()
+    assert connection.closed
+    # As it is in the parent, which saw none of it.
+    connection._owner, connection._closed = owner, False
+    assert stream.status is None
+    assert connection.exchange(b"3") == b"3"
+
+
 @pytest.mark.parametrize("name", ["max_connections", "max_connections_per_address"])
 def test_one_connection_too_many(
     serve: Any, dial: Any, log: Any, eventually: Any, name: str

@@ -632,6 +632,49 @@ def test_a_cancelled_receive_loses_nothing(run: Run, blobs: Any) -> None:
     run(main())
 
 
+@pytest.mark.parametrize("sent", [b"small", [b"in", b"parts"]])
+def test_an_exchange_that_is_cancelled_leaves_its_answer_to_nobody(
+    run: Run, blobs: Any, sent: Any
+) -> None:
+    async def main() -> None:
+        with sockets.listen("127.0.0.1:0") as listener:
+            connection = await tcp_asyncio.connect(sockets.local_address(listener), blobs())
+            peer, _ = listener.accept()
+            with peer:
+                # The answer has come, and the task is cancelled before it can go on.
+                peer.settimeout(10)
+                # asyncio's transports read when they like, not when a test does.
+                for _ in range(2 if isinstance(connection._stream, SocketStream) else 0):
+                    exchange = asyncio.create_task(connection.exchange(sent))
+                    await asyncio.sleep(0)
+                    assert peer.recv(1000)
+                    peer.sendall(blobs.frame(b"previous"))
+                    connection.on_readable()
+                    exchange.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await exchange
+                    exchange = asyncio.create_task(connection.exchange(sent))
+                    await asyncio.sleep(0)
+                    assert peer.recv(1000)
+                    peer.sendall(blobs.frame(b"own"))
+                    assert await exchange == b"own"
+                # It has not come; nobody could tell it from the next one.
+                exchange = asyncio.create_task(connection.exchange(sent))
+                await asyncio.sleep(0)
+                exchange.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await exchange
+                with contextlib.suppress(OSError):
+                    peer.sendall(blobs.frame(b"previous"))
+                assert connection.closed
+                for call in (connection.exchange(sent), connection.receive()):
+                    with pytest.raises(ConnectionClosed, match="an exchange was cancelled"):
+                        await call
+            await connection.wait_closed()
+
+    run(main())
+
+
 def test_a_cancelled_send_closes(run: Run, blobs: Any) -> None:
     async def main() -> None:
         with sockets.listen("127.0.0.1:0") as listener:

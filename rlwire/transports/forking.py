@@ -1,0 +1,61 @@
+"""After a fork the child has its parent's connections too. They stay the parent's.
+
+What the child would say on one, a farewell among it, the peer would take for its parent's words,
+and while the child holds the descriptor the peer does not see that the parent has closed it. So
+the child lets go of all of them at once, and using one there is an error that says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Protocol
+from weakref import WeakSet
+
+from rlwire.errors import LocalProtocolError
+
+__all__ = ["PARENTS", "Forked", "not_ours", "of_this_process"]
+
+PARENTS = -1
+"""Instead of a thread's ident: the owner of what belongs to the process that this one came from."""
+
+
+class Forked(Protocol):
+    """What must not be used on both sides of a fork."""
+
+    def disown(self) -> None:
+        """In the child: let go of what the parent has, without a word to anybody else.
+
+        The only thread that is left calls it, whatever the others were doing.
+        """
+
+
+logger = logging.getLogger(__name__)
+
+_all: WeakSet[Forked] = WeakSet()
+
+
+def of_this_process(thing: Forked) -> None:
+    """Have `disown` called if this process forks and `thing` is still there."""
+    _all.add(thing)
+
+
+def not_ours(peer: str) -> LocalProtocolError:
+    """Return the error for using a parent's connection."""
+    return LocalProtocolError(
+        f"the connection to {peer} is the parent process's, from before a fork; "
+        "connect in the process that talks"
+    )
+
+
+def _disown_all() -> None:
+    for thing in list(_all):
+        try:
+            thing.disown()
+        except Exception:
+            logger.exception("%r could not be let go of after a fork", thing)
+    _all.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown_all)

@@ -1,0 +1,299 @@
+"""A child process has its parent's connections, and neither uses them nor ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import pickle
+import signal
+import ssl
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlwire.errors import ConnectionClosed, LocalProtocolError
+from rlwire.sessions import websocket
+from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports.tls import client_context, server_context
+from rlwire.transports.workers import Workers
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+
+
+def in_a_child(work: Callable[[], Any]) -> Any:
+    """Return what `work` returned in a forked process, which ends without tidying up."""
+    come, go = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # there are other threads, we know
+        child = os.fork()
+    if not child:
+        signal.alarm(20)
+        with contextlib.suppress(BaseException):
+            try:
+                result = work()
+            except BaseException as error:
+                result = repr(error)
+            os.write(go, pickle.dumps(result))
+        os._exit(0)
+    os.close(go)
+    with open(come, "rb") as pipe:
+        data = pipe.read()
+    os.waitpid(child, 0)
+    assert data, "the child died or hung"
+    return pickle.loads(data)
+
+
+@contextlib.contextmanager
+def a_child_that_waits() -> Iterator[None]:
+    """A forked process that does nothing, and has what its parent had."""
+    come, go = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if not child:
+        os.close(go)
+        signal.alarm(30)
+        os.read(come, 1)
+        os._exit(0)
+    os.close(come)
+    try:
+        yield
+    finally:
+        os.close(go)
+        os.waitpid(child, 0)
+
+
+@pytest.fixture(scope="module")
+def contexts(tmp_path_factory: Any) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    trustme = pytest.importorskip("trustme")
+    folder: Path = tmp_path_factory.mktemp("tls")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(folder / "s.pem")
+    return server_context(folder / "s.pem"), client_context(folder / "ca.pem")
+
+
+class Way:
+    """A server of one kind of connection, and how a client's is made."""
+
+    def __init__(self, server: tcp.Server, make_session: Any, options: dict[str, Any]) -> None:
+        self.server = server
+        self.make_session = make_session
+        self.options = options
+
+    def connect(self) -> tcp.Connection:
+        return tcp.connect(self.server.address, self.make_session(), **self.options)
+
+    async def connect_async(self) -> tcp_asyncio.AsyncConnection:
+        return await tcp_asyncio.connect(self.server.address, self.make_session(), **self.options)
+
+
+@pytest.fixture(params=["plain", "TLS", "WebSocket"])
+def way(request: Any, blobs: Any, echo: Any, contexts: Any) -> Iterator[Way]:
+    theirs, ours = blobs, blobs
+    options: list[dict[str, Any]] = [{}, {}]
+    if request.param == "TLS":
+        options = [{"tls": contexts[0]}, {"tls": contexts[1]}]
+    if request.param == "WebSocket":
+
+        def ours() -> Any:
+            return websocket.Client(websocket.Messages(), "ws://127.0.0.1/")
+
+        def theirs() -> Any:
+            return websocket.Server(websocket.Messages())
+
+    with tcp.Server("127.0.0.1:0", theirs, echo, **options[0]) as server:
+        yield Way(server, ours, options[1])
+
+
+def what_raises(*calls: Callable[[], Any]) -> list[str]:
+    texts = []
+    for call in calls:
+        try:
+            call()
+            texts.append("nothing was raised")
+        except LocalProtocolError as error:
+            texts.append(str(error))
+    return texts
+
+
+def test_blocking(way: Way) -> None:
+    with way.connect() as connection:
+        assert connection.exchange(b"1") == b"1"
+
+        def child() -> list[str]:
+            texts = what_raises(
+                lambda: connection.send(b"child"),
+                connection.receive,
+                lambda: connection.exchange(b"child"),
+            )
+            connection.stop_receiving()
+            connection.refuse(ConnectionClosed("the child"))
+            connection.close()
+            connection.close()
+            return [*texts, str(connection.fileno()), *what_raises(connection.receive)]
+
+        texts = in_a_child(child)
+        assert texts.pop(3) == "-1"
+        assert len(texts) == 4
+        for text in texts:
+            assert "is the parent process's, from before a fork; connect in the process" in text
+        for _ in range(3):
+            assert connection.exchange(b"parent") == b"parent"
+
+
+def test_one_that_the_child_just_loses(way: Way) -> None:
+    connection = way.connect()
+    kept = [connection]
+    del connection
+
+    def child() -> int:
+        kept.clear()
+        return gc.collect()
+
+    in_a_child(child)
+    assert kept[0].exchange(b"parent") == b"parent"
+    kept[0].close()
+
+
+def test_a_child_does_not_keep_a_connection_open(way: Way, eventually: Any) -> None:
+    connection = way.connect()
+    assert connection.exchange(b"1") == b"1"
+    with a_child_that_waits():
+        connection.close()
+        eventually(lambda: way.server.connections == 0)
+
+
+def test_a_child_connects_by_itself(way: Way) -> None:
+    with way.connect() as connection:
+        assert connection.exchange(b"1") == b"1"
+
+        def child() -> bytes:
+            connection.close()
+            with way.connect() as own:
+                return bytes(own.exchange(b"child"))
+
+        assert in_a_child(child) == b"child"
+        assert connection.exchange(b"2") == b"2"
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def loop(request: Any) -> Iterator[asyncio.AbstractEventLoop]:
+    if request.param == "uvloop":
+        loop = pytest.importorskip("uvloop").new_event_loop()
+    else:
+        loop = asyncio.new_event_loop()
+    yield loop
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+
+
+def test_asyncio(way: Way, loop: asyncio.AbstractEventLoop) -> None:
+    connection = loop.run_until_complete(way.connect_async())
+    assert loop.run_until_complete(connection.exchange(b"1")) == b"1"
+
+    def child() -> list[str]:
+        own = asyncio.new_event_loop()
+        texts = what_raises(
+            lambda: own.run_until_complete(connection.send(b"child")),
+            lambda: own.run_until_complete(connection.receive()),
+            lambda: own.run_until_complete(connection.exchange(b"child")),
+            lambda: connection.post(b"child"),
+        )
+        connection.close()
+        connection.abort()
+        own.run_until_complete(connection.wait_closed())
+        return [*texts, *what_raises(lambda: own.run_until_complete(connection.exchange(b"c")))]
+
+    texts = in_a_child(child)
+    assert len(texts) == 5
+    for text in texts:
+        assert "is the parent process's, from before a fork" in text
+    for _ in range(3):
+        assert loop.run_until_complete(connection.exchange(b"parent")) == b"parent"
+    connection.close()
+    loop.run_until_complete(connection.wait_closed())
+
+
+@pytest.mark.parametrize("way", ["plain", "WebSocket"], indirect=True)
+def test_a_child_does_not_keep_an_asyncio_connection_open(
+    way: Way, loop: asyncio.AbstractEventLoop, eventually: Any
+) -> None:
+    connection = loop.run_until_complete(way.connect_async())
+    assert loop.run_until_complete(connection.exchange(b"1")) == b"1"
+    with a_child_that_waits():
+        connection.close()
+        loop.run_until_complete(connection.wait_closed())
+        eventually(lambda: way.server.connections == 0)
+
+
+def test_a_server_is_not_stopped_by_a_child(way: Way) -> None:
+    with way.connect() as connection:
+        assert connection.exchange(b"1") == b"1"
+        in_a_child(way.server.stop)
+        assert connection.exchange(b"2") == b"2"
+        with way.connect() as another:
+            assert another.exchange(b"3") == b"3"
+
+
+def test_a_unix_socket_s_file_is_the_parent_s(blobs: Any, echo: Any, tmp_path: Path) -> None:
+    with tcp.Server(f"unix:{tmp_path / 's'}", blobs, echo) as server:
+        in_a_child(server.stop)
+        with tcp.connect(server.address, blobs()) as connection:
+            assert connection.exchange(b"1") == b"1"
+
+
+def test_a_server_that_has_not_started_may_start_in_a_child(blobs: Any, echo: Any) -> None:
+    server = tcp.Server("127.0.0.1:0", blobs, echo)
+
+    def child() -> bytes:
+        with server.start(), tcp.connect(server.address, blobs()) as connection:
+            return bytes(connection.exchange(b"child"))
+
+    assert in_a_child(child) == b"child"
+    server.stop()
+
+
+def test_an_asyncio_server_is_not_stopped_by_a_child(
+    loop: asyncio.AbstractEventLoop, blobs: Any
+) -> None:
+    async def echo(connection: tcp_asyncio.AsyncConnection) -> None:
+        while True:
+            await connection.send(bytes(await connection.receive()))
+
+    async def begin() -> tuple[tcp_asyncio.AsyncServer, tcp_asyncio.AsyncConnection]:
+        server = await tcp_asyncio.serve("127.0.0.1:0", blobs, echo)
+        connection = await tcp_asyncio.connect(server.address, blobs())
+        assert await connection.exchange(b"1") == b"1"
+        return server, connection
+
+    async def go_on() -> None:
+        assert await connection.exchange(b"2") == b"2"
+        async with await tcp_asyncio.connect(server.address, blobs()) as another:
+            assert await another.exchange(b"3") == b"3"
+        connection.close()
+        await server.stop()
+
+    server, connection = loop.run_until_complete(begin())
+    in_a_child(lambda: asyncio.new_event_loop().run_until_complete(server.stop()))
+    loop.run_until_complete(go_on())
+
+
+def pause(listener: Any, stop: Any) -> None:
+    """Run in a worker."""
+    stop.wait()
+
+
+def test_workers_are_not_stopped_by_a_child() -> None:
+    listener = tcp.listen("127.0.0.1:0")
+    with listener, Workers(pause, 1, listener) as workers:
+        pids = workers.pids
+        in_a_child(workers.stop)
+        assert not workers.wait(0)
+        assert workers.pids == pids
+        assert not workers._wake.poll(), "the thread that watches them was not woken"
