@@ -51,7 +51,9 @@ def test_named_tests_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "count"), [("README.md", 6), ("docs/protocols/rewarder.md", 1)], ids=str
+    ("page", "count"),
+    [("README.md", 6), ("docs/protocols/rewarder.md", 1), ("docs/protocols/rlx.md", 1)],
+    ids=str,
 )
 def test_examples_run(page: str, count: int, tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.S)

@@ -186,12 +186,12 @@ class AgentHost:
                 # come before init, so there is an agent; RELAAX calls it by keyword.
                 get = message.get
                 reward, terminal = get("reward"), get("terminal", False)
-                if type(reward) is str or type(reward) is list:
-                    reward = self._of_text("reward", reward)
-                if type(terminal) is str:
-                    terminal = self._of_text("terminal", terminal)
                 if reward is not None:
+                    if type(reward) is not float:
+                        reward = self._of_text("reward", reward)
                     self._average.append(reward)
+                if terminal is not False and terminal is not True:
+                    terminal = self._of_text("terminal", terminal)
                 action = self._agent.update(reward=reward, state=get("state"), terminal=terminal)
                 return {"response": "action", "data": action}
             return self._handlers[command](message)
@@ -249,8 +249,10 @@ class AgentHost:
             getattr(sink, entry["method"])(name=entry["name"], y=entry["y"], x=entry["x"])
         return {"response": "done"}
 
-    def _of_text(self, name: str, value: str | list[Any]) -> Any:
+    def _of_text(self, name: str, value: Any) -> Any:
         """Return the number or boolean that came as text, which is said once a connection.
+
+        What came as anything else is returned as it is.
 
         RELAAX's client sends ``str(value)`` for what it has no type for, NumPy's scalars among
         them; "False" would be true to an agent, and nothing can be added to "1.5".
@@ -260,7 +262,7 @@ class AgentHost:
             plain = _plain(value)
             if name == "terminal" and plain is not value:
                 plain = bool(plain)
-        elif str in map(type, value):
+        elif type(value) is list and str in map(type, value):
             plain = [_plain(item) if type(item) is str else item for item in value]
         else:
             return value
