@@ -374,6 +374,7 @@ static inline rlw_status rlw_rlx_put_int4(rlw_writer *w, int32_t value) {
     return rlw_rlx_put_u32_as(w, RLW_RLX_INT4, (uint32_t)value);
 }
 
+/* Only for peers that follow RELAAX's README: its own program knows no UINT4 and hangs up. */
 static inline rlw_status rlw_rlx_put_uint4(rlw_writer *w, uint32_t value) {
     return rlw_rlx_put_u32_as(w, RLW_RLX_UINT4, value);
 }

@@ -453,6 +453,17 @@ class TestAsync:
         with Script(READY, answer) as script:
             asyncio.run(talk(script.address))
 
+    def test_an_answer_that_cannot_be_read(self):
+        async def talk(address):
+            async with AsyncAgentProxy(address) as agent:
+                await agent.init()
+                with pytest.raises(AgentProxyException, match="answer cannot be read"):
+                    await agent.update()
+                assert await agent.update() == 2
+
+        with Script(READY, b"4:abcd,", {"response": "action", "data": 2}) as script:
+            asyncio.run(talk(script.address))
+
     def test_two_tasks_cannot_ask_at_once(self):
         async def talk(script):
             async with AsyncAgentProxy(script.address) as agent:
