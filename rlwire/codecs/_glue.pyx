@@ -88,12 +88,6 @@ _WANTED = {
 }
 
 
-cdef str _quoted(const uint8_t *data, uint64_t size):
-    """A text that a peer sent, on one line and cut."""
-    text = (<const char *> data)[:min(size, <uint64_t> 60)].decode("utf-8", "backslashreplace")
-    return ascii(text) + ("..." if size > 60 else "")
-
-
 cdef str _detail(const rlw_fault *fault):
     """The numbers of a fault, in words."""
     got, allowed = fault.got, fault.allowed
@@ -102,7 +96,8 @@ cdef str _detail(const rlw_fault *fault):
     if fault.status == RLW_BAD_VERSION:
         return f": got {got}, expected {allowed}"
     if fault.status in (RLW_BAD_DTYPE, RLW_BAD_MODE):
-        return f": got {_quoted(fault.at, got)}"
+        text = (<const char *> fault.at)[:fault.got].decode("utf-8", "backslashreplace")
+        return f": got {quoted(text)}"
     if fault.status in (RLW_BAD_TYPE, RLW_BAD_BOOLEAN, RLW_BAD_PREFIX, RLW_BAD_END,
                         RLW_BAD_CHARACTER):
         return f": got byte {got:#04x}"

@@ -12,6 +12,7 @@ from typing import Any, Literal, NoReturn
 
 from rlwire.codecs import rlx
 from rlwire.errors import (
+    LimitExceeded,
     LocalProtocolError,
     RemoteProtocolError,
     RlwireError,
@@ -68,6 +69,7 @@ TRANSITIONS: dict[tuple[State, str], State] = {
 """What may be said in which state, and the state after it."""
 
 _TEXT = 1000  # characters of an error's text that a peer is told
+_UNREADABLE = "the message cannot be read: "
 
 
 class _Node:
@@ -357,7 +359,10 @@ class Server(_Session):
         """
         if self._node is _CLOSED:
             return []
-        text = for_peer(error, "the server")[:_TEXT]
+        text = for_peer(error, "the server")
+        if self._owed and isinstance(error.__cause__, LimitExceeded):
+            text = _UNREADABLE + for_peer(error.__cause__, "the server")
+        text = text[:_TEXT]
         buffers = self._encode({"response": "error", "message": text})
         if isinstance(error, RemoteProtocolError) and self._owed:
             self._owed = False
@@ -374,7 +379,7 @@ class Server(_Session):
             self._break()
             raise error
         self._owed = True
-        raise RemoteProtocolError(f"the message cannot be read: {error}") from error
+        raise RemoteProtocolError(f"{_UNREADABLE}{error}") from error
 
     def _unasked(self, event: Message) -> Buffers:
         """Allow one error reply to a command out of turn."""

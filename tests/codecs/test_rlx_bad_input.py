@@ -292,9 +292,9 @@ def test_a_bad_dtype(name: str) -> None:
         (b"object", "not a plain dtype: got 'object' - at"),
         (b"f4\nforged", "got 'f4\\nforged' - at"),
         (b"\xff\x1b[2J", r"got '\\xff\x1b[2J' - at"),
-        ("é".encode(), r"got '\xe9' - at"),
+        ("é".encode(), "got 'é' - at"),
         (b"", "got '' - at"),
-        (b"V" * 10**6, "got '" + "V" * 60 + "'... - at"),
+        (b"V" * 10**6, "got '" + "V" * 100 + "'... (1000000 characters) - at"),
     ],
 )
 def test_a_bad_dtype_is_named(name: bytes, shown: str) -> None:
@@ -302,7 +302,7 @@ def test_a_bad_dtype_is_named(name: bytes, shown: str) -> None:
         rlx.decode(message(array(name, [1], 8, bytes(8))))
     assert shown in str(caught.value)
     assert caught.value.offset == at(5)
-    assert len(str(caught.value)) < 200
+    assert len(str(caught.value)) < 250
 
 
 def test_a_bad_mode_is_named() -> None:

@@ -22,12 +22,11 @@ import argparse
 import logging
 import os
 import re
-import reprlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rlwire.errors import MissingExtra
+from rlwire.errors import MissingExtra, quoted
 
 __all__ = ["EnvironmentOptions", "Options", "options"]
 
@@ -112,9 +111,7 @@ class EnvironmentOptions(Options):
         self._values, unknown = _settings(arguments)
         self._read, self._given = arguments, argv is not None
         if unknown:
-            logger.warning(
-                "not understood and left to this program: %s", reprlib.repr(" ".join(unknown))
-            )
+            logger.warning("not understood and left to this program: %s", quoted(" ".join(unknown)))
         return self
 
     def _known(self) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import contextlib
 import importlib
 import inspect
 import logging
-import reprlib
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -186,9 +185,8 @@ class AgentHost:
                 # come before init, so there is an agent; RELAAX calls it by keyword.
                 get = message.get
                 reward, terminal = get("reward"), get("terminal", False)
-                if reward is not None:
-                    if type(reward) is not float:
-                        reward = self._of_text("reward", reward)
+                if reward is not None and self._average.append(reward):
+                    reward = self._of_text("reward", reward)
                     self._average.append(reward)
                 if terminal is not False and terminal is not True:
                     terminal = self._of_text("terminal", terminal)
@@ -268,19 +266,15 @@ class AgentHost:
             return value
         if not self._told:
             self._told = True
-            # repr, because a text of a peer's might hold a line break.
-            given = (
-                "as it came, since it is no number"
-                if plain == value
-                else f"as {reprlib.repr(plain)}"
-            )
+            known = plain != value
+            given = f"as {quoted(plain)}" if known else "as it came, since it is no number"
             logger.warning(
                 "%s: a %s came as text, %s, as RELAAX's client sends NumPy's scalars; the agent "
                 "is given it %s. Send float(reward) and bool(terminal). This connection's further "
                 "ones are treated the same and not logged.",
                 self._peer,
                 name,
-                reprlib.repr(value),
+                quoted(value),
                 given,
             )
         return plain
@@ -309,9 +303,9 @@ class AgentHost:
 class RewardAverage:
     """Calls back with the average of each `n` rewards, then starts again.
 
-    A reward that is a list or an array (RLX: TYPE_LIST of TYPE_DOUBLE, such as one for each of
-    several players) counts as that many rewards. What is not a number is left out: a reward is
-    the agent's business, and only the average is lost.
+    A reward that is a list of numbers or an array (RLX: TYPE_LIST of TYPE_DOUBLE, such as one for
+    each of several players) counts as that many rewards. What is not a number is left out: a
+    reward is the agent's business, and only the average is lost.
     """
 
     __slots__ = ("_callback", "_count", "_n", "_sum")
@@ -322,18 +316,20 @@ class RewardAverage:
         self._count = 0
         self._sum = 0.0
 
-    def append(self, reward: Any) -> None:
-        """Add one reward, or several."""
+    def append(self, reward: Any) -> bool:
+        """Add one reward, or several; or return True: there is a text among them, none is added."""
         if type(reward) is float:
             self._sum += reward
             self._count += 1
         else:
-            try:
-                values = np.asarray(reward)
-            except ValueError:  # lists of unequal lengths
-                return
+            if isinstance(reward, (str, list)):
+                # Before NumPy sees it, which gives each text of a list the size of the longest.
+                kinds = {type(reward)} if isinstance(reward, str) else set(map(type, reward))
+                if not kinds <= {int, float, bool}:
+                    return str in kinds
+            values = np.asarray(reward)
             if values.dtype.kind not in "buif":
-                return
+                return False
             self._sum += float(values.sum())
             self._count += values.size
         if self._count >= self._n:
@@ -341,6 +337,7 @@ class RewardAverage:
             self._sum = 0.0
             self._count = 0
             self._callback(average)
+        return False
 
 
 def _plain(text: str) -> Any:

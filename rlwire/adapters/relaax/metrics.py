@@ -14,14 +14,13 @@ import importlib
 import itertools
 import logging
 import os
-import reprlib
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from rlwire.errors import LimitExceeded, MissingExtra
+from rlwire.errors import LimitExceeded, MissingExtra, quoted
 
 __all__ = [
     "METHODS",
@@ -223,7 +222,7 @@ class TensorBoardMetrics(Metrics):
         try:
             parsed.ParseFromString(data)
         except Exception as error:  # protobuf's DecodeError, which is not tensorboardX's to name
-            raise ValueError(f"{_short(summary)} is no TensorFlow Summary: {error}") from error
+            raise ValueError(f"{quoted(summary)} is no TensorFlow Summary: {error}") from error
         with self._lock:
             step = self._step("summary", x)
             for value in parsed.value:
@@ -379,23 +378,29 @@ def _tensorboardx() -> Any:
 
 
 def _number(name: str, y: Any) -> float:
-    values = np.asarray(y)
-    if values.size == 1 and values.dtype.kind in "buifU":
-        try:
-            return float(values.reshape(-1)[0])
-        except ValueError:  # a text that is none
-            pass
-    raise ValueError(f"metric {name!r}: a scalar is one number, not {_short(y)}")
+    try:
+        values = _floats(y)
+    except (TypeError, ValueError, OverflowError):
+        values = np.empty(0)
+    if values.size != 1:
+        raise ValueError(f"metric {name!r}: a scalar is one number, not {quoted(y)}")
+    return float(values[0])
 
 
 def _numbers(name: str, y: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     try:
-        values = np.asarray(y)
-        if values.dtype.kind not in "buifU":
-            raise ValueError(f"of dtype {values.dtype}")
-        return values.astype(np.float64).ravel()
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"metric {name!r}: {_short(y)} is not an array of numbers") from error
+        return _floats(y)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"metric {name!r}: {quoted(y)} is not an array of numbers") from error
+
+
+def _floats(y: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    kind = getattr(getattr(y, "dtype", None), "kind", "f")
+    if y is None or kind not in "buifU":
+        raise ValueError("no numbers")
+    # Not without a dtype: each text of a list would get the size of the longest. None becomes NaN,
+    # which is what JSON makes of NaN.
+    return np.asarray(y, dtype=np.float64).ravel()
 
 
 def _step(name: str, x: Any) -> int | None:
@@ -407,7 +412,7 @@ def _step(name: str, x: Any) -> int | None:
     except (TypeError, ValueError, OverflowError):
         step = 2**63
     if not -(2**63) <= step < 2**63:
-        raise ValueError(f"metric {name!r}: x must be a number of 64 bits, not {_short(x)}")
+        raise ValueError(f"metric {name!r}: x must be a number of 64 bits, not {quoted(x)}")
     return step
 
 
@@ -416,14 +421,9 @@ def _packed(summary: Any) -> bytes:
         return summary
     serialize = getattr(summary, "SerializeToString", None)
     if not callable(serialize):
-        raise ValueError(f"{_short(summary)} is no TensorFlow Summary and not the bytes of one")
+        raise ValueError(f"{quoted(summary)} is no TensorFlow Summary and not the bytes of one")
     return bytes(serialize())
 
 
 def _shown(step: int | None) -> str:
     return "-" if step is None else str(step)
-
-
-def _short(value: Any) -> str:
-    # reprlib, because the value comes from a peer and might be a list of a million items.
-    return reprlib.repr(value)

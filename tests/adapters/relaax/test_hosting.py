@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import tracemalloc
 import types
 
 import numpy as np
@@ -455,6 +456,19 @@ def test_reward_average(rewards, averages):
     for reward in rewards:
         average.append(reward)
     assert seen == averages
+
+
+def test_texts_take_no_more_memory_than_they_have():
+    texts = ["1" * 100_000] + ["1"] * 200  # as an array of texts 80 MB
+    tracemalloc.start()
+    try:
+        for reward in (texts, [texts]):
+            host = host_of(Agent)
+            host.answer(INIT)
+            assert host.answer({**UPDATE, "reward": reward})["response"] == "action"
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_describe_is_fit_to_be_sent():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import pickle
 import struct
 import sys
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -230,6 +232,7 @@ class TestWhatASinkTakes:
             ["1.5", str(np.float32(2.5))],
             3,
             [True, False],
+            [1.0, None],
         ],
     )
     def test_histograms(self, sink, y, caplog):
@@ -248,7 +251,9 @@ class TestWhatASinkTakes:
         with pytest.raises(ValueError, match="'a': a scalar is one number"):
             sink.scalar("a", y)
 
-    @pytest.mark.parametrize("y", [None, "text", [[1.0], [1.0, 2.0]], [1j], [None], object()])
+    @pytest.mark.parametrize(
+        "y", [None, "text", [[1.0], [1.0, 2.0]], [1j], np.array([1j]), object()]
+    )
     def test_what_is_no_histogram(self, sink, y):
         with pytest.raises(ValueError, match="metric 'a'"):
             sink.histogram("a", y)
@@ -258,6 +263,17 @@ class TestWhatASinkTakes:
         for measure in (sink.scalar, sink.histogram):
             with pytest.raises(ValueError, match="'a': x must be a number"):
                 measure("a", 1.0, x)
+
+    def test_texts_take_no_more_memory_than_they_have(self, sink):
+        texts = ["1" * 100_000] + ["1"] * 200  # as an array of texts 80 MB
+        tracemalloc.start()
+        try:
+            for measure in (sink.scalar, sink.histogram):
+                with contextlib.suppress(ValueError):
+                    measure("a", texts)
+            assert tracemalloc.get_traced_memory()[1] < 5_000_000
+        finally:
+            tracemalloc.stop()
 
     def test_what_is_no_summary(self, sink):
         with pytest.raises(ValueError, match="no TensorFlow Summary"):

@@ -429,7 +429,9 @@ class TestUnreadable:
         with RawClient(serve(limits=Limits(depth=3)).address) as client:
             assert client.ask({"command": "init"}) == {"response": "ready"}
             reply = client.ask(self.update(state=[[[[1]]]]))
-            assert "4 is over the limit depth=3" in reply["message"]
+            assert reply["message"].startswith(
+                "the message cannot be read: 4 is over the limit depth=3 of the server"
+            )
             assert client.ask(self.update())["data"][0] == 1
 
     def test_a_netstring_that_is_none_ends_the_connection(self, serve):
