@@ -9,6 +9,7 @@ import argparse
 import json
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from rlwire.bench import plot, report
@@ -61,19 +62,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="keep client and server on the same core, where the kernel's wake-ups cost least and "
         "differences show best, or on one each (default: %(default)s)",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write the results as JSON; - is standard output, and the tables go to standard error",
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the results")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the bench as `args` say and write the table to standard output.
+    """Run the bench as `args` say and write the tables to standard output.
+
+    With ``--json -`` only the JSON goes there, and the tables to standard error.
 
     Returns:
         0, or 130 after Ctrl-C.
 
     Raises:
-        BenchError: a server died or something came back changed; what was measured before that
-            has been shown.
+        BenchError: there is nothing to measure, a server died, or something came back changed;
+            what was measured before that has been shown.
         MissingExtra: Gymnasium, ale-py, rich or matplotlib is needed and not installed, or what
             a protocol needs that was asked for.
     """
@@ -81,6 +89,8 @@ def run(args: argparse.Namespace) -> int:
     left_out: list[LeftOut] = []
     if args.plot is not None:
         plot.require()
+    json_to_stdout = args.json == Path("-")
+    tables = sys.stderr if json_to_stdout else sys.stdout
     for path in (args.json, args.plot):
         if path is not None and not path.absolute().parent.is_dir():
             raise BenchError(f"{path} cannot be written: there is no directory {path.parent}")
@@ -94,14 +104,18 @@ def run(args: argparse.Namespace) -> int:
         return INTERRUPTED
     except BaseException:
         if results:
-            report.show(_outcome(args.pin, math.nan, results, left_out), sys.stdout)
+            report.show(_outcome(args.pin, math.nan, results, left_out), tables)
         raise
     finally:
         pin(before if cores.client else None)
     outcome = _outcome(args.pin, seconds, results, left_out)
-    report.show(outcome, sys.stdout)
+    report.show(outcome, tables)
     if args.json is not None:
-        args.json.write_text(json.dumps(report.as_json(outcome), indent=2) + "\n", "utf-8")
+        text = json.dumps(report.as_json(outcome), indent=2) + "\n"
+        if json_to_stdout:
+            sys.stdout.write(text)
+        else:
+            args.json.write_text(text, "utf-8")
     if args.plot is not None:
         plot.save(outcome, args.plot)
     return 0
@@ -126,7 +140,9 @@ def _measure(
                     left_out.append(row)
                 else:
                     rows.append(row)
-        seconds = args.seconds or min(ROW_SECONDS, RUN_SECONDS / max(1, len(rows)))
+        if not rows:
+            raise BenchError(_nothing(providers, left_out))
+        seconds = args.seconds or min(ROW_SECONDS, RUN_SECONDS / len(rows))
         for number, row in enumerate(rows):
             label = f"{row.protocol}, {row.payload.name}"
 
@@ -135,6 +151,19 @@ def _measure(
 
             results.append(measure(row, seconds, cores, part))
     return seconds
+
+
+def _nothing(providers: Sequence[Provider], left_out: Sequence[LeftOut]) -> str:
+    """Why no row is left, and what could be asked for."""
+    reasons = [
+        f"{each.protocol} cannot carry {each.payload.name}: {each.reason}" for each in left_out
+    ]
+    if not providers:
+        reasons = ["no protocol can run here"]
+    return (
+        f"there is nothing to measure: {'; '.join(reasons)}; "
+        f"--protocol may be {', '.join(sorted(PROVIDERS))}, --payload {', '.join(PAYLOADS)}"
+    )
 
 
 def _providers(asked: list[str] | None) -> list[Provider]:

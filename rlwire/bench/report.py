@@ -1,4 +1,4 @@
-"""Shows results: a table for people, in colour on a terminal, and JSON for programs.
+"""Shows results: tables for people, and JSON for programs.
 
 The JSON is described by `as_json`. The chart is in `rlwire.bench.plot`.
 """
@@ -6,19 +6,22 @@ The JSON is described by `as_json`. The chart is in `rlwire.bench.plot`.
 from __future__ import annotations
 
 import contextlib
-import io
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
 from rlwire.bench.provider import LeftOut
-from rlwire.bench.runner import Result
+from rlwire.bench.runner import TURN, Result
 from rlwire.errors import MissingExtra
 
-__all__ = ["SCHEMA", "Run", "as_json", "plain_table", "progress", "show"]
+__all__ = ["SCHEMA", "Run", "as_json", "microseconds", "plain_table", "progress", "show"]
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the JSON; it changes when a field changes its meaning or goes away."""
+
+WIDTH = 80
+"""Columns that a report keeps to, unless numbers need more."""
 
 Tick = Callable[[str, float], None]
 """Called with what is being measured and the share that is done of the whole run."""
@@ -36,37 +39,36 @@ class Run:
     left_out: Sequence[LeftOut] = ()
 
 
-_COLUMNS = (
-    "protocol",
-    "payload",
-    "request B",
-    "reply B",
-    "encode us",
-    "decode us",
-    "round trip p50 us",
-    "p99 us",
-    "raw echo p50 us",
-    "overhead",
-)
+_CODEC = ("protocol", "payload", "request B", "reply B", "encode us", "decode us")
+_TRIP = ("protocol", "payload", "p50 us", "p99 us", "echo us", "overhead", "quartiles")
 
 
-def _cells(result: Result) -> tuple[str, ...]:
+def _codec_cells(result: Result) -> tuple[str, ...]:
     return (
         result.protocol,
-        result.title,
+        result.payload,
         f"{result.request_bytes:,}",
         f"{result.reply_bytes:,}",
-        _microseconds(result.encode.p50),
-        _microseconds(result.decode.p50),
-        _microseconds(result.round_trip.p50),
-        _microseconds(result.round_trip.p99),
-        _microseconds(result.echo.p50),
-        f"{result.overhead:.2f}x",
+        microseconds(result.encode.p50),
+        microseconds(result.decode.p50),
     )
 
 
-def _microseconds(value: float) -> str:
-    return f"{value:,.2f}" if value < 10 else f"{value:,.1f}"
+def _trip_cells(result: Result) -> tuple[str, ...]:
+    return (
+        result.protocol,
+        result.payload,
+        microseconds(result.round_trip.p50),
+        microseconds(result.round_trip.p99),
+        microseconds(result.echo.p50),
+        f"{result.overhead.p50:.2f}x",
+        f"{result.overhead.p25:.2f} - {result.overhead.p75:.2f}",
+    )
+
+
+def microseconds(value: float) -> str:
+    """A time for people, to about four digits."""
+    return f"{value:,.2f}" if value < 10 else f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
 
 
 def _environment(run: Run) -> list[str]:
@@ -85,14 +87,24 @@ def _environment(run: Run) -> list[str]:
 
 def _notes(run: Run) -> list[str]:
     checked = sum(result.checked for result in run.results)
+    turns = [result.overhead.count for result in run.results]
+    titles = {result.payload: result.title for result in run.results}
     return [
+        *(f"{name}: {title}" for name, title in titles.items()),
         f"{checked:,} round trips, each read back from the server and equal to what was sent.",
         "Bytes are those on the wire with framing; encode and decode are of the message with the "
-        "observation; overhead is p50 over the p50 of a raw socket exchange of as many bytes, "
-        "measured in turn.",
+        "observation; echo is the p50 of a raw socket exchange of as many bytes.",
+        f"Overhead is round trip over echo. Both took turns, {_range(turns)} of {TURN} "
+        "exchanges each, and each turn has a ratio, of its two medians: the overhead is the median "
+        "of the turns, and a quarter of them lies below and above the quartiles.",
         *(f"{each.protocol} cannot carry {each.payload.title}: {each.reason}"
           for each in run.left_out),
     ]  # fmt: skip
+
+
+def _range(counts: Sequence[int]) -> str:
+    least, most = min(counts, default=0), max(counts, default=0)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
@@ -112,46 +124,43 @@ def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int
 
 
 def show(run: Run, stream: TextIO) -> None:
-    """Write the table: with rich on a terminal, as plain aligned text elsewhere."""
-    if stream.isatty():
-        _show_rich(run, stream)
-        return
-    out = io.StringIO()
+    """Write two tables and notes, in 80 columns; the terminal's own width is not asked for.
+
+    Numbers are never cut: where they need more, the lines are longer.
+    """
+    write = _styled(stream) if stream.isatty() else lambda text, style: stream.write(f"{text}\n")
     for line in _environment(run):
-        out.write(f"{line}\n")
-    out.write("\n")
-    out.write(plain_table(_COLUMNS, [_cells(result) for result in run.results], left=2))
-    out.write("\n\n")
+        write(_wrapped(line), "dim")
+    for title, columns, cells in (
+        ("Codec: one message", _CODEC, _codec_cells),
+        ("Round trip: one step over a loopback connection", _TRIP, _trip_cells),
+    ):
+        write(f"\n{title}\n", "bold")
+        write(plain_table(columns, [cells(result) for result in run.results], left=2), "")
+    write("", "")
     for line in _notes(run):
-        out.write(f"{line}\n")
-    stream.write(out.getvalue())
+        write(_wrapped(line), "dim")
 
 
-def _show_rich(run: Run, stream: TextIO) -> None:
-    console_module, table_module = _rich()
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _styled(stream: TextIO) -> Callable[[str, str], object]:
+    console_module, text_module = _rich()
     console = console_module.Console(file=stream, highlight=False)
-    table = table_module.Table(caption_justify="left", header_style="bold")
-    for i, column in enumerate(_COLUMNS):
-        style = "bold" if column == "overhead" else None
-        table.add_column(column, justify="left" if i < 2 else "right", style=style)
-    for result in run.results:
-        table.add_row(*_cells(result))
-    for line in _environment(run):
-        console.print(line, style="dim", markup=False)
-    console.print(table)
-    for line in _notes(run):
-        console.print(line, style="dim", markup=False)
+    return lambda text, style: console.print(text_module.Text(text, style), soft_wrap=True)
 
 
 def _rich() -> tuple[Any, Any]:
     try:
         import rich.console
-        import rich.table
+        import rich.text
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "rich":
             raise
         raise MissingExtra("rich", "bench") from None
-    return rich.console, rich.table
+    return rich.console, rich.text
 
 
 @contextlib.contextmanager
@@ -160,7 +169,7 @@ def progress(stream: TextIO) -> Iterator[Tick]:
     if not stream.isatty():
         yield lambda what, done: None
         return
-    console_module, _tables = _rich()
+    console_module, _text = _rich()
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     # No refreshing thread: it would run inside the measured round trips.
@@ -191,9 +200,10 @@ def as_json(run: Run) -> dict[str, Any]:
 
     ``schema`` (int), ``versions`` (name to version), ``machine`` (system, processor, cores),
     ``pin``, ``seconds`` (for each row), and ``rows``: a list of objects with ``protocol``,
-    ``payload``, ``title``, ``request_bytes``, ``reply_bytes``, ``checked``, ``overhead``, and
-    ``encode``, ``decode``, ``round_trip``, ``echo``, each ``{"p50", "p99", "count"}`` in
-    microseconds. ``left_out``: a list of objects with ``protocol``, ``payload``, ``reason``.
+    ``payload``, ``title``, ``request_bytes``, ``reply_bytes``, ``checked``; ``encode``, ``decode``,
+    ``round_trip``, ``echo``, each ``{"p50", "p99", "count"}`` in microseconds; and ``overhead``,
+    ``{"p50", "p25", "p75", "count"}`` of the ratios of round trip to echo, turn by turn.
+    ``left_out``: a list of objects with ``protocol``, ``payload``, ``reason``.
     """
     return {
         "schema": SCHEMA,
@@ -212,7 +222,7 @@ def as_json(run: Run) -> dict[str, Any]:
                 "decode": result.decode.as_dict(),
                 "round_trip": result.round_trip.as_dict(),
                 "echo": result.echo.as_dict(),
-                "overhead": result.overhead,
+                "overhead": result.overhead.as_dict(),
                 "checked": result.checked,
             }
             for result in run.results

@@ -16,13 +16,15 @@ from typing import Any, Protocol
 
 from rlwire.bench.floor import Floor
 from rlwire.bench.provider import Cores, Row
-from rlwire.bench.stats import Spread, ratio, spread
+from rlwire.bench.stats import Ratio, Spread, ratios, spread
 
 __all__ = ["Result", "measure"]
 
 BLOCK = 32  # round trips between two turns, a few milliseconds
 LEAD_IN = 2  # at the start of a block, untimed: the other server has just had the caches
+TURN = BLOCK - LEAD_IN  # of them are timed
 WARM_UP = 3  # blocks of each, thrown away
+TURNS = 5  # of each at least, however short the time: their ratios have quartiles
 CODEC_SHARE = 0.15  # of the time, for encode and as much for decode
 BATCH_NS = 100_000  # codec calls are timed in batches of at least this long
 
@@ -50,6 +52,7 @@ class Result:
         decode: one call.
         round_trip: request out, reply in.
         echo: the same for a raw exchange of as many bytes.
+        overhead: `round_trip` over `echo`, turn by turn.
         checked: round trips, timed or not, whose content was read back and found equal.
     """
 
@@ -62,12 +65,8 @@ class Result:
     decode: Spread
     round_trip: Spread
     echo: Spread
+    overhead: Ratio
     checked: int
-
-    @property
-    def overhead(self) -> float:
-        """Median round trip over median raw echo."""
-        return ratio(self.round_trip.p50, self.echo.p50)
 
 
 def measure(row: Row, seconds: float, cores: Cores, progress: Progress) -> Result:
@@ -107,6 +106,7 @@ def measure(row: Row, seconds: float, cores: Cores, progress: Progress) -> Resul
         decode=spread(decode),
         round_trip=spread(round_trip),
         echo=spread(echo),
+        overhead=ratios(round_trip, echo, TURN),
         checked=checked,
     )
 
@@ -147,7 +147,7 @@ def _take_turns(
         index += BLOCK
         turn += 1
         done = (perf_counter() - begin) / seconds
-        if kept and done >= 1.0:
+        if turn >= WARM_UP + TURNS and done >= 1.0:
             return times[0], times[1], index
         progress(min(done, 1.0))
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-__all__ = ["Spread", "percentile", "ratio", "spread"]
+__all__ = ["Ratio", "Spread", "percentile", "ratios", "spread"]
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -26,11 +26,6 @@ def percentile(values: Sequence[float], percent: float) -> float:
     below = math.floor(rank)
     above = min(below + 1, len(ordered) - 1)
     return ordered[below] + (ordered[above] - ordered[below]) * (rank - below)
-
-
-def ratio(value: float, reference: float) -> float:
-    """How many times `reference` goes into `value`; NaN when there is nothing to compare with."""
-    return value / reference if reference > 0 else math.nan
 
 
 @dataclass(frozen=True)
@@ -52,4 +47,47 @@ def spread(nanoseconds: Sequence[float]) -> Spread:
         p50=percentile(nanoseconds, 50.0) / 1000.0,
         p99=percentile(nanoseconds, 99.0) / 1000.0,
         count=len(nanoseconds),
+    )
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as long one thing takes as another, found again and again, in turn.
+
+    Attributes:
+        p50: the median of the repetitions.
+        p25: their lower quartile: a quarter of them found less.
+        p75: their upper quartile.
+        count: how many repetitions there were.
+    """
+
+    p50: float
+    p25: float
+    p75: float
+    count: int
+
+    def as_dict(self) -> dict[str, float]:
+        """The fields by name."""
+        return asdict(self)
+
+
+def ratios(values: Sequence[float], references: Sequence[float], size: int) -> Ratio:
+    """What `values` are to `references`, repetition by repetition.
+
+    Args:
+        values: times of one thing, `size` of them in each repetition.
+        references: as many times of the other, taken in turn with those.
+        size: each repetition's ratio is that of the two medians of so many.
+    """
+    if len(values) != len(references):
+        raise ValueError(f"{len(values)} values and {len(references)} references are no pairs")
+    found = [
+        percentile(values[at : at + size], 50.0) / percentile(references[at : at + size], 50.0)
+        for at in range(0, len(values), size)
+    ]
+    return Ratio(
+        p50=percentile(found, 50.0),
+        p25=percentile(found, 25.0),
+        p75=percentile(found, 75.0),
+        count=len(found),
     )

@@ -15,6 +15,7 @@ import pytest
 
 from rlwire.bench import command
 from rlwire.bench.processes import BenchError
+from rlwire.bench.runner import TURN
 from rlwire.errors import MissingExtra
 
 RLWIRE = [sys.executable, "-m", "rlwire", "bench"]
@@ -60,7 +61,6 @@ def test_a_real_run(tmp_path: Path) -> None:
         ("perlert", "pong-stack"),
     ]
     assert "perlert cannot carry Pong-v5 210x160x3 uint8: 100,800 numbers" in done.stdout
-    table = done.stdout.partition("\n\n")[2].partition("\n\n")[0]
     arrays = {"cartpole": 4 * 4, "pong": 210 * 160 * 3, "pong-stack": 84 * 84 * 4 * 4}
     for row in read["rows"]:
         # The state, and around it command, names, dtype, reward and framing; or the two scalars,
@@ -72,11 +72,15 @@ def test_a_real_run(tmp_path: Path) -> None:
         assert 0 < row["encode"]["p50"] <= row["encode"]["p99"]
         assert 0 < row["decode"]["p50"] <= row["decode"]["p99"]
         assert 0 < row["echo"]["p50"] <= row["echo"]["p99"]
-        assert row["overhead"] == pytest.approx(row["round_trip"]["p50"] / row["echo"]["p50"])
+        overhead = row["overhead"]
+        assert 0 < overhead["p25"] <= overhead["p50"] <= overhead["p75"]
+        assert overhead["count"] * TURN == row["round_trip"]["count"]
         assert row["checked"] >= row["round_trip"]["count"] > 0
-        lines = [line for line in table.splitlines() if row["title"] in line]
-        (line,) = [line for line in lines if line.split()[0] == row["protocol"]]
-        assert f"{row['request_bytes']:,}" in line
+        name = [row["protocol"], row["payload"]]
+        codec, trip = [line for line in done.stdout.splitlines() if line.split()[:2] == name]
+        assert f"{row['request_bytes']:,}" in codec
+        assert f"{overhead['p25']:.2f} - {overhead['p75']:.2f}" in trip
+    assert max(map(len, done.stdout.splitlines())) <= 80
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -174,6 +178,38 @@ def _record_small(name: str):
     from rlwire.bench.payloads import record
 
     return record(name, 2)
+
+
+def test_json_to_standard_output_stands_there_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("gymnasium", reason="gymnasium comes with the extra 'bench'")
+    monkeypatch.setattr(command, "record", _record_small)
+    monkeypatch.chdir(tmp_path)
+    words = ("--protocol", "rlx", "--payload", "cartpole", "--seconds", "0.01", "--json", "-")
+    assert command.run(arguments(*words)) == 0
+    out, err = capsys.readouterr()
+    (row,) = json.loads(out)["rows"]
+    assert (row["protocol"], row["payload"]) == ("rlx", "cartpole")
+    assert f"{row['overhead']['p50']:.2f}x" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_selection_of_nothing_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("ale_py", reason="ale-py comes with the extra 'bench'")
+    monkeypatch.setattr(command, "record", _record_small)
+    from rlwire.cli import main
+
+    assert main(["bench", "--protocol", "perlert", "--payload", "pong"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("rlwire: there is nothing to measure: perlert cannot carry pong: ")
+    assert err.endswith(
+        "--protocol may be dm_env_rpc, openpi, perlert, rewarder, rlx, "
+        "--payload cartpole, pong, pong-stack\n"
+    )
 
 
 def test_an_output_that_cannot_be_written_is_refused_first(tmp_path: Path) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
+import re
 
 import pytest
 
-from rlwire.bench.payloads import Payload
+from rlwire.bench.payloads import PAYLOADS, Payload
 from rlwire.bench.provider import LeftOut
+from rlwire.bench.providers import PROVIDERS
 from rlwire.bench.report import SCHEMA, Run, as_json, plain_table, progress, show
 from rlwire.bench.runner import Result
-from rlwire.bench.stats import Spread
+from rlwire.bench.stats import Ratio, Spread
 
 
 def result(payload: str = "cartpole", title: str = "CartPole-v1 4 float32") -> Result:
@@ -25,7 +28,25 @@ def result(payload: str = "cartpole", title: str = "CartPole-v1 4 float32") -> R
         decode=Spread(0.25, 0.3, 50),
         round_trip=Spread(60.0, 90.06, 1000),
         echo=Spread(50.0, 80.0, 1000),
+        overhead=Ratio(1.2, 1.14, 1.312, 40),
         checked=1096,
+    )
+
+
+def slow(protocol: str, payload: str, title: str) -> Result:
+    """The longest numbers that a run has had, and longer."""
+    return Result(
+        protocol=protocol,
+        payload=payload,
+        title=title,
+        request_bytes=11_429_244,
+        reply_bytes=11_429_244,
+        encode=Spread(123_456.7, 223_456.7, 5),
+        decode=Spread(123_456.7, 223_456.7, 5),
+        round_trip=Spread(1_234_567.8, 2_234_567.8, 30),
+        echo=Spread(123_456.7, 2_234_567.8, 30),
+        overhead=Ratio(123.45, 99.87, 234.56, 1),
+        checked=128,
     )
 
 
@@ -36,7 +57,7 @@ def run() -> Run:
         machine={"system": "Linux 6", "processor": "a fast one", "cores": 2},
         pin="one-core",
         seconds=4.0,
-        results=[result(), result("pong", "Pong-v5 210x160x3 uint8")],
+        results=[result(), result("pong-stack", "Pong-v5 stack 84x84x4 float32")],
         left_out=[LeftOut("perlert", Payload("doom", "Doom 9x9", []), "it is too dark")],
     )
 
@@ -62,14 +83,44 @@ def test_piped_report_is_plain_and_complete(run: Run) -> None:
     lines = stream.getvalue().splitlines()
     assert lines[0] == "CPython 3.11.7, rlwire 0.1.0"
     assert lines[1] == "Linux 6, a fast one, 2 cores, both processes on one core"
-    (row,) = [line for line in lines if "CartPole" in line]
-    assert row.split("  ")[0] == "rlx"
-    assert row.split()[4:] == ["1,234", "40", "0.13", "0.25", "60.0", "90.1", "50.0", "1.20x"]
+    codec, trip = [line.split() for line in lines if line.startswith("rlx") and "cartpole" in line]
+    assert codec == ["rlx", "cartpole", "1,234", "40", "0.13", "0.25"]
+    assert trip == ["rlx", "cartpole", "60.0", "90.1", "50.0", "1.20x", "1.14", "-", "1.31"]
+    assert "cartpole: CartPole-v1 4 float32" in lines
     assert any(line.startswith("2,192 round trips") for line in lines)
+    assert "took turns, 40 of 30 exchanges each" in " ".join(lines)
     assert lines[-1] == "perlert cannot carry Doom 9x9: it is too dark"
     assert "\x1b" not in stream.getvalue()
-    head, rule = lines[3], lines[4]
-    assert len(row) == len(head) == len(rule)
+    for at, line in enumerate(lines):
+        if line.startswith("-----"):
+            assert len(lines[at - 1]) == len(line) == len(lines[at + 1])
+
+
+WIDEST = [
+    "11,429,244", "123,457", "1,234,568", "2,234,568", "123.45x", "99.87 - 234.56"
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "pipe"])
+def test_80_columns_hold_all_numbers(
+    run: Run, terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if terminal:
+        pytest.importorskip("rich", reason="rich comes with the extra 'bench'")
+    names = [(protocol, payload) for protocol in PROVIDERS for payload in PAYLOADS]
+    results = [slow(*name, "Pong-v5 stack 84x84x4 float32") for name in names]
+    for columns in ("80", "40"):
+        monkeypatch.setenv("COLUMNS", columns)
+        stream = Terminal() if terminal else io.StringIO()
+        show(dataclasses.replace(run, results=results), stream)
+        lines = re.sub("\x1b\\[[0-9;]*m", "", stream.getvalue()).splitlines()
+        assert max(map(len, lines)) <= 80
+        assert not any("…" in line for line in lines)
+        for name in names:
+            rows = [line for line in lines if line.split()[:2] == list(name)]
+            assert len(rows) == 2
+            for number in WIDEST:
+                assert number in " ".join(rows)
 
 
 def test_terminal_report_has_the_same_numbers(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,12 +129,13 @@ def test_terminal_report_has_the_same_numbers(run: Run, monkeypatch: pytest.Monk
     stream = Terminal()
     show(run, stream)
     for text in (
-        "Pong-v5 210x160x3 uint8",
+        "Pong-v5 stack 84x84x4 float32",
         "1,234",
         "0.13",
         "60.0",
         "90.1",
         "1.20x",
+        "1.14 - 1.31",
         "2,192",
         "dark",
     ):
@@ -126,6 +178,6 @@ def test_json(run: Run) -> None:
         "decode": {"p50": 0.25, "p99": 0.3, "count": 50},
         "round_trip": {"p50": 60.0, "p99": 90.06, "count": 1000},
         "echo": {"p50": 50.0, "p99": 80.0, "count": 1000},
-        "overhead": 1.2,
+        "overhead": {"p50": 1.2, "p25": 1.14, "p75": 1.312, "count": 40},
         "checked": 1096,
     }
