@@ -34,7 +34,9 @@ def _with_compiled_modules(sources: str) -> str:
     return os.path.dirname(os.path.abspath(found.origin))
 
 
-__path__ = [_with_compiled_modules(os.path.dirname(os.path.abspath(__file__)))]
+_here = os.path.dirname(os.path.abspath(__file__))
+if os.path.exists(os.path.join(_here, "buffers.pyx")):  # which no wheel has
+    __path__ = [_with_compiled_modules(_here)]
 
 try:
     __version__ = version("rlwire")

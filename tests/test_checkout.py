@@ -12,6 +12,7 @@ import pytest
 
 import rlwire
 
+ROOT = Path(__file__).parents[1]
 INSTALLED = Path(rlwire.__path__[0])
 
 
@@ -20,7 +21,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sources without the compiled modules."""
     folder = tmp_path_factory.mktemp("checkout")
     not_built = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
-    shutil.copytree(INSTALLED, folder / "rlwire", ignore=not_built)
+    shutil.copytree(ROOT / "rlwire", folder / "rlwire", ignore=not_built)
     return folder
 
 

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.consumers, pytest.mark.timeout(300)]
 def checkout(tmp_path: Path) -> Path:
     folder = tmp_path / "checkout"
     not_built = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
-    shutil.copytree(INSTALLED, folder / "rlwire", ignore=not_built)
+    shutil.copytree(ROOT / "rlwire", folder / "rlwire", ignore=not_built)
     shutil.copytree(ROOT / "tests" / "consumers", folder / "tests" / "consumers", ignore=not_built)
     return folder
 
