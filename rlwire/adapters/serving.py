@@ -17,6 +17,7 @@ from typing import ClassVar, Protocol, TypeVar
 
 from rlwire.adapters.stopping import Stopping, stop_signals
 from rlwire.transports.address import Address
+from rlwire.transports.sockets import warn_if_exposed
 
 __all__ = ["AsyncServing", "BackgroundServer", "LoopThread", "Running"]
 
@@ -37,15 +38,22 @@ class Running(Protocol):
 
 
 class BackgroundServer(ABC):
-    """Base of servers: ``with``, `start`, `stop`, `wait` and `serve_forever`."""
+    """Base of servers: ``with``, `start`, `stop`, `wait` and `serve_forever`.
+
+    One that has neither TLS nor a secret, so has not set `_guarded`, warns if others than this
+    machine can reach it.
+    """
 
     protocol: ClassVar[str]
+    guards: ClassVar[str] = "TLS"
+    """What can be given to the server so that not everybody may speak to it, for a log."""
 
     def __init__(self, where: Address) -> None:
         self._where = where
         self._running: Running | None = None
         self._stopping: Stopping | None = None
         self._stopped = threading.Event()
+        self._guarded = False
 
     def __enter__(self: _Self) -> _Self:
         return self if self._running is not None else self.start()
@@ -85,6 +93,8 @@ class BackgroundServer(ABC):
         self._stopped.clear()
         self._running = self._run()
         logger.info("serving %s on %s, %s", self.protocol, self.address, self._details())
+        if not self._guarded:
+            warn_if_exposed(self.address, self.guards)
         return self
 
     def stop(self, grace: float = 5.0) -> None:

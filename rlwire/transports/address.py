@@ -5,6 +5,7 @@ No sockets are opened here; `Address.resolve` may ask the system's resolver.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 import sys
@@ -49,6 +50,17 @@ class Address:
         if self.path:
             return f"unix:{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it; False for names other than localhost."""
+        if self.path or self.host == "localhost":
+            return True
+        try:
+            number = ipaddress.ip_address(self.host.partition("%")[0])
+        except ValueError:
+            return False
+        return bool((getattr(number, "ipv4_mapped", None) or number).is_loopback)
 
     def resolve(self, *, listen: bool = False, datagram: bool = False) -> list[tuple[int, Any]]:
         """Return (family, socket address) pairs in the order to try them.

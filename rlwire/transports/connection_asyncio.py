@@ -28,6 +28,7 @@ from rlwire.errors import (
 from rlwire.transports.forking import not_ours, of_this_process
 from rlwire.transports.framing import FrameReader
 from rlwire.transports.interface import Buffer, Responder, StreamSession, TalkingSession
+from rlwire.transports.seldom_log import Log
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.stream_asyncio import Stream, behind
 from rlwire.transports.turn import Turn
@@ -50,6 +51,7 @@ class AsyncConnection:
     Attributes:
         session: the session that speaks over it.
         peer: the other end's name, for logs.
+        log: where a served connection's errors are written; a server gives its own.
     """
 
     __slots__ = (
@@ -92,6 +94,7 @@ class AsyncConnection:
         "_timeouts",
         "_turn",
         "_writable",
+        "log",
         "peer",
         "session",
     )
@@ -117,6 +120,7 @@ class AsyncConnection:
         """
         self.session = session
         self.peer = peer
+        self.log: Log = logger
         self._timeouts = timeouts
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
@@ -518,14 +522,14 @@ class AsyncConnection:
         responder, self._responder = self._responder, None
         self._answer = None
         if responder is not None:
-            logger.log(
+            self.log.log(
                 logging.WARNING if self._broken else logging.DEBUG,
                 "the connection to %s is %s", self.peer, self._ended,
             )  # fmt: skip
             try:
                 responder.close()
             except Exception:
-                logger.exception("%s: its responder failed to close", self.peer)
+                self.log.exception("%s: its responder failed to close", self.peer)
         if self._on_end is not None:
             self._on_end(self)
 
@@ -618,7 +622,7 @@ class AsyncConnection:
         if self._responder is not None:
             if isinstance(error, ConnectionClosed):
                 return
-            logger.warning("%s: it sent what is not allowed: %s", self.peer, error)
+            self.log.warning("%s: it sent what is not allowed: %s", self.peer, error)
             self.refuse(error)
             self._respond()
         elif self._receiver is not None and self._receiver.waiting:
@@ -707,7 +711,7 @@ class AsyncConnection:
             except ConnectionClosed:
                 return  # connection_lost reports it
             except RlwireError as error:
-                logger.warning("%s: it sent what is not allowed: %s", self.peer, error)
+                self.log.warning("%s: it sent what is not allowed: %s", self.peer, error)
                 self.refuse(error)
                 continue
             if event is _NOTHING:
@@ -743,10 +747,10 @@ class AsyncConnection:
         except ConnectionClosed:
             return  # connection_lost reports it
         except RlwireError as failure:
-            logger.warning("%s: it sent what is not allowed: %s", self.peer, failure)
+            self.log.warning("%s: it sent what is not allowed: %s", self.peer, failure)
             self.refuse(failure)
         except Exception:
-            logger.exception("%s: closed, its responder failed", self.peer)
+            self.log.exception("%s: closed, its responder failed", self.peer)
             self.close()
 
     def _reply_rest(self, buffers: Sequence[Buffer], sent: int) -> None:
@@ -765,7 +769,7 @@ class AsyncConnection:
     def _flushed(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or task.exception() is not None:
             if not task.cancelled() and isinstance(task.exception(), DeadlineExceeded):
-                logger.warning("closed, too slow: %s", task.exception())
+                self.log.warning("closed, too slow: %s", task.exception())
             return
         self._pause_reading(False)
         self._respond()
@@ -1000,7 +1004,7 @@ class AsyncConnection:
         """After the session's own time for the peer is over."""
         assert self._talker is not None
         if self._responder is not None:
-            logger.warning("%s: closed: %s", self.peer, error)
+            self.log.warning("%s: closed: %s", self.peer, error)
         if self._receiver is not None and self._receiver.waiting:
             self._receiver.set_exception(error)
         if self.session.closed:
@@ -1009,7 +1013,7 @@ class AsyncConnection:
     def _expire(self, error: DeadlineExceeded, *, close: bool) -> None:
         self._seen = ("", -1)
         if self._responder is not None:
-            logger.warning("closed, too slow: %s", error)
+            self.log.warning("closed, too slow: %s", error)
             self.refuse(error)
             return
         if self._receiver is not None and self._receiver.waiting:

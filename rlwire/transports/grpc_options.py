@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import hmac
-import ipaddress
 import itertools
 import logging
 import os
@@ -36,7 +35,6 @@ __all__ = [
     "channel_options",
     "check_method",
     "connect_failure",
-    "is_loopback",
     "load",
     "one_message",
     "server_options",
@@ -196,7 +194,7 @@ def channel_options(
         ("grpc.http2.max_pings_without_data", 0),
         *_message_options(sizes),
     ]
-    if where.path or is_loopback(where):
+    if where.loopback:
         options.append(("grpc.enable_http_proxy", 0))
     if server_hostname is not None:
         options.append(("grpc.ssl_target_name_override", server_hostname))
@@ -236,16 +234,6 @@ def target(where: Address) -> str:
     return str(where) if where.path else f"dns:///{where}"
 
 
-def is_loopback(where: Address) -> bool:
-    """Return whether an address cannot be reached from another machine."""
-    if where.path or where.host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(where.host).is_loopback
-    except ValueError:
-        return False
-
-
 def check_method(method: str) -> bytes:
     """Return a method's name as it travels, ``/package.Service/Method``.
 
@@ -282,7 +270,7 @@ def authorized(expected: tuple[str, str], metadata: Metadata) -> bool:
 
 def warn_of_plain_token(where: Address) -> None:
     """Put a line in the log if a token would cross a network readable by anybody."""
-    if not is_loopback(where):
+    if not where.loopback:
         logger.warning("%s: the token goes over the network without TLS", where)
 
 

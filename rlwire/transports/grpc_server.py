@@ -42,6 +42,7 @@ from rlwire.transports.grpc_server_direct import DirectListener, direct_missing
 from rlwire.transports.grpc_server_public import PublicListener
 from rlwire.transports.grpc_server_streams import Listener, Refused, ServerStream, Serving
 from rlwire.transports.interface import Responder, Session, StreamStatus
+from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.sockets import Timeouts, listen, unlink
 
 __all__ = ["GrpcCaller", "GrpcServer", "ServerTLS", "Timeouts"]
@@ -271,6 +272,7 @@ class Gate:
         self._credentials = None if tls is None else tls.credentials()
         self._authorization = None if token is None else authorization(token)
         self._admission = admission
+        self._log = SeldomLog(logger)
         if token is not None and tls is None:
             warn_of_plain_token(where)
 
@@ -312,13 +314,13 @@ class Gate:
             Refused: its token is wrong, or there are too many.
         """
         if self._authorization is not None and not authorized(self._authorization, metadata):
-            logger.warning("%s: refused, its token is missing or wrong", peer)
+            self._log.warning("%s: refused, its token is missing or wrong", peer)
             raise Refused(StreamStatus("UNAUTHENTICATED", "the token is missing or wrong"))
         host = _host(peer)
         try:
             self._admission.enter(host)
         except LimitExceeded as error:
-            logger.warning("%s: refused, %s", peer, error)
+            self._log.warning("%s: refused, %s", peer, error)
             raise Refused(
                 StreamStatus("RESOURCE_EXHAUSTED", for_peer(error, "the server"))
             ) from None
@@ -336,12 +338,12 @@ class Gate:
         try:
             responder.close()
         except Exception:
-            logger.exception("%s: its responder failed to close", peer)
+            self._log.exception("%s: its responder failed to close", peer)
         self._admission.leave(_host(peer))
 
     def refuse(self, peer: str, session: Session, error: RlwireError) -> Sequence[bytes]:
         """Return what tells the peer that its message is not allowed: one message or none."""
-        logger.warning("%s: it sent what is not allowed: %s", peer, error)
+        self._log.warning("%s: it sent what is not allowed: %s", peer, error)
         buffers = session.refuse(error)
         return [one_message(buffers)] if buffers else []
 
@@ -387,20 +389,20 @@ class Gate:
             logger.debug("%s: %s", peer, error)
             return error.status
         if isinstance(error, DeadlineExceeded):
-            logger.warning("closed, too slow: %s", error)
+            self._log.warning("closed, too slow: %s", error)
             return StreamStatus("DEADLINE_EXCEEDED", str(error))
         if isinstance(error, ConnectionClosed):
             # gRPC tells a server no more than that.
-            logger.warning(
+            self._log.warning(
                 "%s: it cancelled, was lost, or sent a message over the limit received=%d",
                 peer, self.sizes.received,
             )  # fmt: skip
             return StreamStatus("CANCELLED")
         if isinstance(error, LimitExceeded) and error.limit == "max_sent":
-            logger.error("%s: closed, the answer is too long: %s", peer, error)
+            self._log.error("%s: closed, the answer is too long: %s", peer, error)
             return StreamStatus("RESOURCE_EXHAUSTED", too_long(error))
         cause = error.__cause__ if isinstance(error, AnswerFailed) else error
-        logger.error("%s: closed, its responder failed", peer, exc_info=cause)
+        self._log.error("%s: closed, its responder failed", peer, exc_info=cause)
         return StreamStatus("INTERNAL", "the server failed to answer")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import random
 import socket
@@ -39,7 +40,10 @@ __all__ = [
     "set_kernel_timeout",
     "spinning",
     "unlink",
+    "warn_if_exposed",
 ]
+
+logger = logging.getLogger(__name__)
 
 
 WAITED = TimeoutError if sys.platform == "win32" else BlockingIOError
@@ -309,3 +313,18 @@ def accept_delay(error: OSError, failures: int) -> float | None:
     if error.errno in _OUT_OF_RESOURCES:
         return float(min(0.05 * 2 ** min(failures, 10), 1.0))
     return 0.0
+
+
+def warn_if_exposed(where: Address, guards: str) -> None:
+    """Warn of a server that has neither TLS nor a secret, if other machines can reach it.
+
+    Args:
+        where: it listens.
+        guards: what can be given to it, such as ``"TLS or a token"``.
+    """
+    if not where.loopback:
+        logger.warning(
+            "%s can be reached from other machines, with neither encryption nor a secret: anyone "
+            "there may speak to it, and anyone on the way can read and change what is said; give "
+            "it %s, or use a VPN or an address such as 127.0.0.1", where, guards,
+        )  # fmt: skip

@@ -33,6 +33,7 @@ from rlwire.transports.admission import (
 from rlwire.transports.connection import Connection
 from rlwire.transports.forking import of_this_process
 from rlwire.transports.interface import StreamSession
+from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.sockets import (
     Backoff,
     Timeouts,
@@ -194,6 +195,7 @@ class Server:
         self._timeouts = timeouts or Timeouts()
         self._tls = tls
         self._admission = Admission(max_connections, max_connections_per_address)
+        self._log = SeldomLog(logger)
         self._listener, self._owns_listener = adopt(listener, backlog)
         self._address = local_address(self._listener)
         self._lock = threading.Lock()
@@ -274,6 +276,7 @@ class Server:
                 )  # fmt: skip
         self._wake.close()
         self._waker.close()
+        self._log.flush()
         self._stopped.set()
 
     def disown(self) -> None:
@@ -320,14 +323,14 @@ class Server:
                         logger.error("%s: cannot accept any more: %s", self._address, error)
                         return
                     failures += 1
-                    logger.warning("%s: cannot accept a connection: %s", self._address, error)
+                    self._log.warning("%s: cannot accept a connection: %s", self._address, error)
                     self._stopping.wait(delay)
                     continue
                 failures = 0
                 try:
                     self._admit(sock, sockaddr)
                 except Exception:
-                    logger.exception("%s: a new connection failed", self._address)
+                    self._log.exception("%s: a new connection failed", self._address)
                     sock.close()
 
     def _admit(self, sock: socket.socket, sockaddr: Any) -> None:
@@ -354,7 +357,7 @@ class Server:
             connection = Connection(sock, self._make_session(), peer, self._timeouts)
         except OSError as error:
             # Some systems refuse socket options once the peer has hung up.
-            logger.debug("%s: gone before it was served: %s", peer, error)
+            self._log.debug("%s: gone before it was served: %s", peer, error)
             sock.close()
             self._admission.leave(host)
             return
@@ -369,11 +372,11 @@ class Server:
             with self._lock:
                 del self._open[thread]
             self._admission.leave(host)
-            logger.error("%s: closed, no thread for it: %s", peer, error)
+            self._log.error("%s: closed, no thread for it: %s", peer, error)
             connection.close()
 
     def _turn_away(self, sock: socket.socket, peer: str, error: LimitExceeded) -> None:
-        logger.warning("%s: refused, %s", peer, error)
+        self._log.warning("%s: refused, %s", peer, error)
         with sock:
             if self._tls is None:
                 sock.setblocking(False)
@@ -388,16 +391,16 @@ class Server:
             self._handler(connection)
             logger.debug("%s: closed after its handler ended", peer)
         except (DecodeError, LimitExceeded, RemoteProtocolError) as error:
-            logger.warning("%s: closed, it sent what is not allowed: %s", peer, error)
+            self._log.warning("%s: closed, it sent what is not allowed: %s", peer, error)
             connection.refuse(error)
         except DeadlineExceeded as error:
-            logger.warning("closed, too slow: %s", error)
+            self._log.warning("closed, too slow: %s", error)
             connection.refuse(error)
         except ConnectionClosed as error:
             # A clean end between two messages is how a client leaves.
-            logger.log(logging.WARNING if connection.broken else logging.DEBUG, "%s", error)
+            self._log.log(logging.WARNING if connection.broken else logging.DEBUG, "%s", error)
         except Exception:
-            logger.exception("%s: closed, its handler failed", peer)
+            self._log.exception("%s: closed, its handler failed", peer)
         finally:
             connection.close()
             with self._lock:

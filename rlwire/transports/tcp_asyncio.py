@@ -32,6 +32,7 @@ from rlwire.transports.admission import (
 from rlwire.transports.connection_asyncio import AsyncConnection, Responder
 from rlwire.transports.forking import of_this_process
 from rlwire.transports.interface import StreamSession
+from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.sockets import (
     Backoff,
     Timeouts,
@@ -188,6 +189,7 @@ class AsyncServer:
         self._timeouts = timeouts or Timeouts()
         self._tls = tls
         self._admission = Admission(max_connections, max_connections_per_address)
+        self._log = SeldomLog(logger)
         self._listener, self._owns_listener = adopt(listener, backlog)
         self._address = local_address(self._listener)
         self._open: dict[asyncio.Task[None], AsyncConnection | None] = {}
@@ -265,6 +267,7 @@ class AsyncServer:
                     "%s: its handler did not end within %.1f s and is left behind",
                     connection.peer, grace,
                 )  # fmt: skip
+        self._log.flush()
         if self._stopped is not None:
             self._stopped.set()
 
@@ -293,7 +296,7 @@ class AsyncServer:
                     logger.error("%s: cannot accept any more: %s", self._address, error)
                     return
                 failures += 1
-                logger.warning("%s: cannot accept a connection: %s", self._address, error)
+                self._log.warning("%s: cannot accept a connection: %s", self._address, error)
                 await asyncio.sleep(delay)
                 continue
             failures = 0
@@ -314,7 +317,7 @@ class AsyncServer:
         self._admission.leave(host)
 
     def _turn_away(self, sock: socket.socket, peer: str, error: LimitExceeded) -> None:
-        logger.warning("%s: refused, %s", peer, error)
+        self._log.warning("%s: refused, %s", peer, error)
         with sock:
             if self._tls is None:
                 with contextlib.suppress(OSError):
@@ -326,7 +329,7 @@ class AsyncServer:
         except (OSError, asyncio.TimeoutError) as error:
             # It hung up before TLS, which is no fault (some systems then refuse socket options); or
             # TLS failed.
-            logger.log(
+            self._log.log(
                 logging.DEBUG if isinstance(error, ConnectionError) else logging.WARNING,
                 "%s: gone before it was served: %s", peer, str(error) or type(error).__name__,
             )  # fmt: skip
@@ -351,16 +354,16 @@ class AsyncServer:
                 await self._handler(connection)
                 logger.debug("%s: closed after its handler ended", peer)
         except (DecodeError, LimitExceeded, RemoteProtocolError) as error:
-            logger.warning("%s: closed, it sent what is not allowed: %s", peer, error)
+            self._log.warning("%s: closed, it sent what is not allowed: %s", peer, error)
             connection.refuse(error)
         except DeadlineExceeded as error:
-            logger.warning("closed, too slow: %s", error)
+            self._log.warning("closed, too slow: %s", error)
             connection.refuse(error)
         except ConnectionClosed as error:
             # A clean end between two messages is how a client leaves.
-            logger.log(logging.WARNING if connection.broken else logging.DEBUG, "%s", error)
+            self._log.log(logging.WARNING if connection.broken else logging.DEBUG, "%s", error)
         except Exception:
-            logger.exception("%s: closed, its handler failed", peer)
+            self._log.exception("%s: closed, its handler failed", peer)
         finally:
             connection.close_soon()
             await connection.wait_closed()

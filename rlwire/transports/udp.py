@@ -107,11 +107,13 @@ class DatagramConnection:
         """Return the socket's counts, `DatagramSocket.statistics`."""
         return self.sock.statistics()
 
-    def wait(self, timeout: float | None = None) -> list[Any]:
+    def wait(self, timeout: float | None = None, *, refusals: bool = False) -> list[Any]:
         """Send, receive and repeat as the session says, until there are events.
 
         Args:
             timeout: seconds; 0 only takes what is there, None waits for ever.
+            refusals: whether to end the wait, without events, when a peer's system says that nobody
+                listens at its port (`DatagramSocket.refusals`), as far as the system tells.
 
         Returns:
             The events, empty if the time ran out before there were any.
@@ -127,13 +129,14 @@ class DatagramConnection:
         now = monotonic()
         until = _NEVER if timeout is None else now + timeout
         events: list[Any] = []
+        refused = sock.refusals
         while True:
             deadline = session.next_deadline()
             if deadline is not None and deadline <= now:
                 events += session.advance(now)
                 deadline = session.next_deadline()
             sock.send_batch(session.datagrams())
-            if events:
+            if events or (refusals and sock.refusals > refused):
                 return events
             if session.closed:
                 raise ConnectionClosed(f"{self._name()}: the session is over")

@@ -28,7 +28,8 @@ from typing import Any
 from rlwire.errors import ConnectionClosed, LocalProtocolError
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.interface import DatagramSession, Peer
-from rlwire.transports.udp_sockets import DatagramSocket, SeldomLog, bind, dial
+from rlwire.transports.seldom_log import SeldomLog
+from rlwire.transports.udp_sockets import DatagramSocket, bind, dial
 
 __all__ = ["DatagramEndpoint", "connect", "serve"]
 
@@ -90,7 +91,8 @@ class DatagramEndpoint:
         self._timer_at = float("inf")
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
-        self._log = SeldomLog(logger)
+        self._refused: int | None = None  # while a waiting task wants to know of further ones
+        self._log = SeldomLog(logger, lines=1)
 
     async def __aenter__(self) -> DatagramEndpoint:
         return self if self._loop is not None else await self.start()
@@ -178,13 +180,15 @@ class DatagramEndpoint:
         except Exception:
             self._failed("asking for its deadline")
 
-    async def wait(self, timeout: float | None = None) -> list[Any]:
+    async def wait(self, timeout: float | None = None, *, refusals: bool = False) -> list[Any]:
         """Return the events that came since the last call, waiting for some. For one task.
 
         What the session has to send goes out first.
 
         Args:
             timeout: seconds; None waits for ever.
+            refusals: whether to end the wait, without events, when a peer's system says that nobody
+                listens at its port (`DatagramSocket.refusals`), as far as the system tells.
 
         Returns:
             The events, empty if the time ran out before there were any.
@@ -194,19 +198,25 @@ class DatagramEndpoint:
                 and its last events were returned before.
             LocalProtocolError: another task waits already.
         """
+        refused = self.sock.refusals
         self.flush()
-        if not self._events and not self._closed:
+        if (
+            not self._events
+            and not self._closed
+            and not (refusals and self.sock.refusals > refused)
+        ):
             if self._waiter is not None:
                 raise LocalProtocolError(f"{self.address}: another task waits for its events")
             assert self._loop is not None
             self._waiter = self._loop.create_future()
+            self._refused = self.sock.refusals if refusals else None
             handle = (
                 None if timeout is None else self._loop.call_later(timeout, self._wake_waiter)
             )  # fmt: skip
             try:
                 await self._waiter
             finally:
-                self._waiter = None
+                self._waiter = self._refused = None
                 if handle is not None:
                     handle.cancel()
         events = list(self._events)
@@ -270,6 +280,8 @@ class DatagramEndpoint:
             except Exception:
                 self._failed("its events")
         self.flush()
+        if self._refused is not None and self.sock.refusals > self._refused:
+            self._wake_waiter()
 
     def _set_timer(self, deadline: float) -> None:
         # A timer that is too early is left: it finds nothing to do, and is set anew.
@@ -291,7 +303,7 @@ class DatagramEndpoint:
 
     def _failed(self, what: str) -> None:
         self.failures += 1
-        self._log(logging.ERROR, f"%s: {what} failed", self.address, trace=True)
+        self._log.exception(f"%s: {what} failed", self.address)
 
 
 class _Receiver(asyncio.DatagramProtocol):

@@ -23,7 +23,6 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from time import monotonic
 from types import TracebackType
 from typing import Any, Literal, TypeAlias
 
@@ -32,14 +31,14 @@ from rlwire.transports import udp_linux
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.datagram_cipher import DatagramCipher
 from rlwire.transports.interface import Buffer, Peer
-from rlwire.transports.sockets import local_address
+from rlwire.transports.seldom_log import SeldomLog
+from rlwire.transports.sockets import local_address, warn_if_exposed
 
 __all__ = [
     "LONGEST",
     "SERVER_BUFFER",
     "DatagramCounters",
     "DatagramSocket",
-    "SeldomLog",
     "bind",
     "dial",
 ]
@@ -71,42 +70,11 @@ def _numbers(*names: str) -> frozenset[int]:
 _NO_ROOM = _numbers("EAGAIN", "EWOULDBLOCK", "ENOBUFS", "ENOMEM", "WSAEWOULDBLOCK", "WSAENOBUFS")
 _TOO_LONG = _numbers("EMSGSIZE", "WSAEMSGSIZE")
 _CLOSED = _numbers("EBADF", "ENOTSOCK", "WSAENOTSOCK")
+_REFUSED = _numbers("ECONNREFUSED", "ECONNRESET", "WSAECONNREFUSED", "WSAECONNRESET")
 _UNREACHABLE = _numbers(
     "ECONNREFUSED", "ECONNRESET", "EHOSTUNREACH", "ENETUNREACH", "EHOSTDOWN", "ENETDOWN",
     "WSAECONNREFUSED", "WSAECONNRESET", "WSAENETRESET", "WSAEHOSTUNREACH", "WSAENETUNREACH",
 )  # fmt: skip
-
-
-class SeldomLog:
-    """Logs what may happen thousands of times a second, each text once in `interval` seconds.
-
-    Args:
-        log: where to.
-        interval: seconds without a further line of the same text.
-    """
-
-    def __init__(self, log: logging.Logger, interval: float = 10.0) -> None:
-        self._log = log
-        self._interval = interval
-        self._last: dict[str, tuple[float, int]] = {}
-
-    def __call__(self, level: int, text: str, *arguments: Any, trace: bool = False) -> None:
-        """Log a line, or count it; the next one says how many were left out.
-
-        Args:
-            level: as for `logging.log`.
-            text: the format, a constant.
-            arguments: for the format.
-            trace: whether to add the traceback of the exception at hand.
-        """
-        now = monotonic()
-        last, left_out = self._last.get(text, (-self._interval, 0))
-        if now - last < self._interval:
-            self._last[text] = last, left_out + 1
-            return
-        self._last[text] = now, 0
-        more = f" (and {left_out} times in the last {now - last:.0f} s)" if left_out else ""
-        self._log.log(level, text + "%s", *arguments, more, exc_info=trace)
 
 
 @dataclass
@@ -178,8 +146,9 @@ class DatagramSocket:
         self.counters = DatagramCounters()
         self.refusal: tuple[Peer, OSError] | None = None
         self._wire_limit = limit + overhead
-        self._log = SeldomLog(logger)
+        self._log = SeldomLog(logger, lines=1)
         self._hears_refusals = False
+        self._refusals = 0
         sock.setblocking(False)
         self._sock = sock
         self._recvfrom: Callable[[int], tuple[bytes, Any]] = sock.recvfrom
@@ -312,7 +281,7 @@ class DatagramSocket:
 
     def _too_long(self, peer: Peer) -> None:
         self.counters.truncated += 1
-        self._log(
+        self._log.log(
             logging.DEBUG, "%s: dropped a datagram of %s over the limit of %d bytes",
             self.address, peer, self.limit,
         )  # fmt: skip
@@ -328,7 +297,7 @@ class DatagramSocket:
             self._unreached(None, error)
         else:
             self.counters.errors += 1
-            self._log(logging.WARNING, "%s: cannot receive: %s", self.address, error)
+            self._log.log(logging.WARNING, "%s: cannot receive: %s", self.address, error)
 
     def _send_failed(self, error: OSError, data: bytes, peer: Peer) -> None:
         if error.errno in _CLOSED:
@@ -344,7 +313,7 @@ class DatagramSocket:
             self._unreached(peer, error)
         else:
             self.counters.errors += 1
-            self._log(
+            self._log.log(
                 logging.WARNING, "%s: cannot send %d bytes to %s: %s",
                 self.address, len(data), peer, error,
             )  # fmt: skip
@@ -355,12 +324,18 @@ class DatagramSocket:
             self._unreached(peer, error)
         return bool(refusals)
 
+    @property
+    def refusals(self) -> int:
+        """How often a peer's system has said that nobody listens at its port."""
+        return self._refusals
+
     def _unreached(self, peer: Peer, error: OSError) -> None:
         self.counters.unreachable += 1
         self.refusal = peer, error
+        self._refusals += error.errno in _REFUSED
         level = logging.INFO if self.role == "client" else logging.DEBUG
         who = "a peer" if peer is None else peer
-        self._log(level, "%s: %s is not reached: %s", self.address, who, error.strerror)
+        self._log.log(level, "%s: %s is not reached: %s", self.address, who, error.strerror)
 
 
 def _over_limit(limit: int, size: int) -> LimitExceeded:
@@ -400,12 +375,8 @@ def bind(
     except BaseException:
         sock.close()
         raise
-    if cipher is None and not _is_loopback(made.address.host):
-        logger.warning(
-            "%s can be reached from other machines, and its datagrams are neither enciphered nor "
-            "authenticated: anyone on the way can read them and speak for others; give both ends "
-            "a cipher or use a VPN", made.address,
-        )  # fmt: skip
+    if cipher is None:
+        warn_if_exposed(made.address, "a cipher at both ends")
     return made
 
 
@@ -443,7 +414,7 @@ def dial(
             raise ValueError(f"{where} and {parse(address)} are not of one kind, IPv4 or IPv6")
     else:
         six = family == socket.AF_INET6
-        if _is_loopback(remote[0]):
+        if Address(remote[0]).loopback:
             where = Address("::1" if six else "127.0.0.1")
         else:
             where = Address("::" if six else "0.0.0.0")
@@ -490,9 +461,3 @@ def _set_buffer(sock: socket.socket, option: int, size: int | None, maximum: str
             "%s: the system keeps %d bytes of datagrams, not %d; under load some will be lost "
             "(on Linux: sysctl net.core.%s)", local_address(sock), granted, size, maximum,
         )  # fmt: skip
-
-
-def _is_loopback(host: str) -> bool:
-    address = ipaddress.ip_address(host.partition("%")[0])
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)

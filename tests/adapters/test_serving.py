@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import signal
+import ssl
 import threading
+from typing import Any
 
 import pytest
 
@@ -118,3 +121,79 @@ def test_a_loop_of_ones_own():
     assert thread.loop is made[0]
     thread.stop(1.0)
     assert made[0].is_closed()
+
+
+class TestWhatOthersCanReach:
+    """A server with neither TLS nor a secret that listens beyond this machine says so."""
+
+    @pytest.fixture(params=["rlx", "proxy", "rewarder", "openpi", "dm_env_rpc", "perlert"])
+    def make(self, request: pytest.FixtureRequest) -> Any:
+        """Make a server at an address, with what guards it or without."""
+        if request.param == "rlx":
+            from rlwire.adapters.relaax import RLXServer
+
+            return lambda where, guarded: RLXServer(
+                _Agent, where, tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if guarded else None
+            )
+        if request.param == "proxy":
+            from rlwire.adapters.relaax import RLXProxy
+
+            return lambda where, guarded: RLXProxy(
+                "127.0.0.1:1", where, check=(lambda request: None) if guarded else None
+            )
+        if request.param == "rewarder":
+            from rlwire.adapters.rewarder import RewarderServer
+
+            return lambda where, guarded: RewarderServer(
+                "a", where, password="its own" if guarded else "openai"
+            )
+        if request.param == "openpi":
+            from rlwire.adapters.openpi import PolicyServer
+
+            return lambda where, guarded: PolicyServer(
+                lambda observation: {}, where, api_key="its own" if guarded else None
+            )
+        if request.param == "dm_env_rpc":
+            pytest.importorskip("grpc")
+            from rlwire.adapters.dm_env_rpc import DmEnvRpcServer
+
+            return lambda where, guarded: DmEnvRpcServer(
+                lambda settings: None, where, token="sesame" if guarded else None
+            )
+        gymnasium = pytest.importorskip("gymnasium")
+        from rlwire.adapters.perlert import PerlertServer
+
+        if importlib.util.find_spec("cryptography") is None:
+            pytest.skip("no cryptography")
+        return lambda where, guarded: PerlertServer(
+            gymnasium.make("CartPole-v1"), where, cipher=bytes(32) if guarded else None
+        )
+
+    WORDS = "can be reached from other machines, with neither encryption nor a secret"
+
+    def test_it_warns(self, make: Any, caplog: pytest.LogCaptureFixture) -> None:
+        with make("0.0.0.0:0", False):
+            pass
+        assert self.WORDS in caplog.text
+
+    @pytest.mark.parametrize(("where", "guarded"), [("127.0.0.1:0", False), ("0.0.0.0:0", True)])
+    def test_it_does_not(
+        self, make: Any, caplog: pytest.LogCaptureFixture, where: str, guarded: bool
+    ) -> None:
+        with make(where, guarded):
+            pass
+        assert self.WORDS not in caplog.text
+
+
+class _Agent:
+    def __init__(self, parameter_server: object) -> None:
+        pass
+
+    def init(self, exploit: bool = False) -> bool:
+        return True
+
+    def update(self, reward: object, state: object, terminal: bool) -> int:
+        return 0
+
+    def reset(self) -> bool:
+        return True

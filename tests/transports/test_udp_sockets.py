@@ -17,7 +17,7 @@ from rlwire.errors import LimitExceeded
 from rlwire.transports import udp_sockets
 from rlwire.transports.address import parse
 from rlwire.transports.datagram_cipher import DatagramCipher
-from rlwire.transports.udp_sockets import DatagramSocket, SeldomLog, bind, dial
+from rlwire.transports.udp_sockets import DatagramSocket, bind, dial
 
 LINUX = sys.platform.startswith("linux")
 KEY = bytes(32)
@@ -437,34 +437,6 @@ class TestNobodyThere:
             server.send(b"x", gone)
         assert server.receive_batch() == []
         assert (server.counters.sent, server.counters.unreachable) == (5, 0)
-
-
-class TestSeldomLog:
-    def test_a_flood_is_a_line(
-        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        now = [5.0]
-        monkeypatch.setattr(udp_sockets, "monotonic", lambda: now[0])
-        log = SeldomLog(logging.getLogger("seldom"), interval=10.0)
-        for number in range(1000):
-            now[0] += 0.001
-            log(logging.WARNING, "it was %d", number)
-            log(logging.WARNING, "another")
-        assert [record.message for record in caplog.records] == ["it was 0", "another"]
-        now[0] += 10
-        log(logging.WARNING, "it was %d", -1)
-        assert caplog.records[-1].message == "it was -1 (and 999 times in the last 11 s)"
-        now[0] += 10
-        log(logging.WARNING, "it was %d", -2)
-        assert caplog.records[-1].message == "it was -2"
-
-    def test_with_a_traceback(self, caplog: pytest.LogCaptureFixture) -> None:
-        log = SeldomLog(logging.getLogger("seldom"))
-        try:
-            raise ZeroDivisionError
-        except ZeroDivisionError:
-            log(logging.ERROR, "failed", trace=True)
-        assert "Traceback" in caplog.text
 
 
 def test_repr_and_addresses() -> None:

@@ -19,6 +19,7 @@ from rlwire.codecs.dm_env_rpc_values import (
 )
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, for_peer
 from rlwire.sessions.dm_env_rpc_states import Code
+from rlwire.transports.seldom_log import Log
 
 __all__ = [
     "AgentEnvironment",
@@ -29,8 +30,6 @@ __all__ = [
     "report",
     "status_of",
 ]
-
-logger = logging.getLogger(__name__)
 
 _TEXT = 2000  # characters of an exception's text that a peer is told
 
@@ -152,11 +151,11 @@ def _fit(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def report(peer: object, what: str, error: BaseException) -> Status:
+def report(log: Log, peer: object, what: str, error: BaseException) -> Status:
     """Log an exception and return its `status_of`."""
     status = status_of(what, error)
     level = logging.ERROR if status.code == Code.INTERNAL else logging.WARNING
-    logger.log(level, "%s: %s", peer, status.message)
+    log.log(level, "%s: %s", peer, status.message)
     if not isinstance(error, Refusal):
-        logger.debug("%s: traceback of the error", peer, exc_info=error)
+        log.debug("%s: traceback of the error", peer, exc_info=error)
     return status

@@ -34,6 +34,7 @@ from rlwire.codecs.dm_env_rpc_values import (
     StepResult,
 )
 from rlwire.sessions.dm_env_rpc_states import Code
+from rlwire.transports.seldom_log import Log
 
 __all__ = ["Answer", "Member", "Reply", "Room"]
 
@@ -129,7 +130,7 @@ class Member:
             self._agent.close()
         except BaseException as error:
             # It has left nevertheless: there is nothing to go back to.
-            report(self.peer, "the agent's close()", error)
+            report(self.room.log, self.peer, "the agent's close()", error)
 
     def _check(self) -> None:
         if self._left:
@@ -170,9 +171,11 @@ class Room:
         name: of the world.
         world: the user's.
         fleeting: whether the world is to vanish when nobody is joined.
+        log: for what goes wrong in it.
     """
 
-    def __init__(self, name: str, world: World, fleeting: bool) -> None:
+    def __init__(self, name: str, world: World, fleeting: bool, log: Log = logger) -> None:
+        self.log = log
         self.name = name
         self.world = world
         self.parallel = bool(getattr(world, "parallel_agents", False))
@@ -336,7 +339,7 @@ class Room:
             with self.turn:
                 self.world.close()
         except BaseException as error:
-            report(self, "the world's close()", error)
+            report(self.log, self, "the world's close()", error)
 
     def __str__(self) -> str:
         return f"world {self.name!r}" if self.name else "the world without a name"
@@ -373,7 +376,7 @@ class Room:
         try:
             reply: Reply = self._play(held.member, held.event)
         except BaseException as error:
-            reply = report(held.member.peer, "step", error)
+            reply = report(self.log, held.member.peer, "step", error)
         held.future.set_result(reply)
 
     def _reset(
@@ -384,7 +387,7 @@ class Room:
             with self.turn:
                 self.world.reset(reset.settings)
         except BaseException as error:
-            reply = report(reset.peer, "reset_world", error)
+            reply = report(self.log, reset.peer, "reset_world", error)
             # The callers' sequences go on; the others have been told that theirs are over.
             members = [member for member in members if member not in callers]
         for member in members:
@@ -394,7 +397,9 @@ class Room:
                 with self.lock:
                     left = member not in self.members
                 if not left:
-                    reply = report(reset.peer, f"reset_world, the agent of {member.peer}", error)
+                    reply = report(
+                        self.log, reset.peer, f"reset_world, the agent of {member.peer}", error
+                    )
             with self.lock:
                 member.running = False
         return reply

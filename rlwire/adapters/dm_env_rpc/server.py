@@ -97,6 +97,7 @@ class DmEnvRpcServer(BackgroundServer):
     """
 
     protocol = "dm_env_rpc"
+    guards = "TLS or a token"
 
     def __init__(
         self,
@@ -158,6 +159,7 @@ class DmEnvRpcServer(BackgroundServer):
             **capacity(max_connections, max_connections_per_address),
             "options": options,
         }
+        self._guarded = tls is not None or token is not None
         self._engine: Engine = engine
         self._loop_factory = loop_factory
 

@@ -45,6 +45,7 @@ from rlwire.codecs.dm_env_rpc_values import (
 )
 from rlwire.errors import quoted
 from rlwire.sessions.dm_env_rpc_states import Code
+from rlwire.transports.seldom_log import SeldomLog
 
 __all__ = [
     "AgentEnvironment",
@@ -85,6 +86,7 @@ class Worlds:
     ) -> None:
         if max_worlds < 1:
             raise ValueError(f"max_worlds must be at least 1, not {max_worlds}")
+        self.log = SeldomLog(logger)
         self._factory = factory
         self._allow_default = allow_default
         self._max_worlds = max_worlds
@@ -117,7 +119,7 @@ class Worlds:
         with self._lock:
             if name in self._rooms:
                 raise ValueError(f"there is a world {name!r} already")
-            self._rooms[name] = Room(name, world, fleeting=False)
+            self._rooms[name] = Room(name, world, fleeting=False, log=self.log)
 
     def create(self, settings: Settings) -> str:
         """Make a world and return its name, which no other has had.
@@ -214,7 +216,7 @@ class Worlds:
         with self._lock:
             self._making -= 1
             closed = self._closed
-            room = Room(self._next_name() if named else "", world, fleeting=not named)
+            room = Room(self._next_name() if named else "", world, fleeting=not named, log=self.log)
             if not closed and named:
                 self._rooms[room.name] = room
             elif not closed:
@@ -324,7 +326,7 @@ class Host:
                 raise Refusal(Code.UNIMPLEMENTED, "worlds do not know this request")
             return handler(event)
         except BaseException as error:
-            return report(self._peer, _called(event), error)
+            return report(self._worlds.log, self._peer, _called(event), error)
 
     def failure(self, event: Request | Step, error: BaseException) -> Status:
         """Return what the peer is told instead of an answer that could not be sent.
@@ -337,7 +339,7 @@ class Host:
             member.room.undo(member)
         elif member is not None and isinstance(event, JoinWorldRequest):
             self._depart()
-        return report(self._peer, _called(event), error)
+        return report(self._worlds.log, self._peer, _called(event), error)
 
     def close(self) -> None:
         """The connection has ended: leave the world."""

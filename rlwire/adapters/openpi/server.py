@@ -33,6 +33,7 @@ from rlwire.transports.admission import (
     MAX_CONNECTIONS_PER_ADDRESS,
     capacity,
 )
+from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp_asyncio import AsyncConnection, AsyncServer
 
@@ -141,6 +142,7 @@ class PolicyServer(BackgroundServer):
     """
 
     protocol: ClassVar[str] = "openpi"
+    guards: ClassVar[str] = "TLS or an API key"
 
     def __init__(
         self,
@@ -172,6 +174,7 @@ class PolicyServer(BackgroundServer):
         self._capacity = capacity(max_connections, max_connections_per_address)
         self._timeouts = dataclasses.replace(timeouts or Timeouts(), idle=idle_timeout)
         self._tls = tls
+        self._guarded = not (tls is None and api_key is None and check is None)
         self._loop_factory = loop_factory
         self._speech: dict[str, Any] = {"arrays": arrays, "limits": limits}
         self._socket: dict[str, Any] = {
@@ -282,6 +285,7 @@ class _Service:
         self.timing = timing
         self.tracebacks = tracebacks
         self.workers: Workers | None = None
+        self.log = SeldomLog(logger)
         self.clients = self.actions = self.failures = 0
 
     async def converse(self, connection: AsyncConnection) -> None:
@@ -357,7 +361,7 @@ class _Conversation:
         except (asyncio.CancelledError, _Gone):
             raise
         except BaseException as error:  # SystemExit as well: a policy does not end the server
-            logger.exception("%s: the policy failed", self._connection.peer)
+            service.log.exception("%s: the policy failed", self._connection.peer)
             return Failure(describe(error, traceback=service.tracebacks))
         finally:
             self._thinking = False
@@ -403,7 +407,9 @@ class _Conversation:
                 return True
             except (EncodeError, LimitExceeded) as error:
                 service.actions -= 1
-                logger.error("%s: the policy's action cannot be sent: %s", connection.peer, error)
+                service.log.error(
+                    "%s: the policy's action cannot be sent: %s", connection.peer, error
+                )
                 reply = Failure(describe(error))
             except BaseException:
                 service.actions -= 1

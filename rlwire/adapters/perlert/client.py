@@ -43,6 +43,7 @@ from rlwire.sessions.perlert_client import (
 from rlwire.transports import udp
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.datagram_cipher import DatagramCipher
+from rlwire.transports.udp_sockets import DatagramSocket
 
 __all__ = ["Client", "ClientBase", "describe"]
 
@@ -110,6 +111,7 @@ class ClientBase:
         self.tag = f"rlwire-{secrets.token_hex(4)}" if tag is None else tag
         self._settings = settings or ClientSettings()
         self._limits = limits or DEFAULT
+        self._refused: int | None = None
         self._options: dict[str, Any] = {
             "limit": self._limits.datagram,
             "cipher": DatagramCipher(cipher, "client") if isinstance(cipher, bytes) else cipher,
@@ -149,6 +151,7 @@ class ClientBase:
         return self._open_session
 
     def _make_session(self, server: Any) -> ClientSession:
+        self._refused = None  # refusals when the server was heard last; None if it was not
         self._open_session = ClientSession(
             self._name,
             self._number,
@@ -168,6 +171,8 @@ class ClientBase:
     # ---- events ----
 
     def _take(self, events: list[Any]) -> None:
+        if events:
+            self._refused = self._socket().refusals
         for event in events:
             if isinstance(event, Frame):
                 self._frames.append(event)
@@ -191,10 +196,12 @@ class ClientBase:
 
         Raises:
             DeadlineExceeded: it did not come in time, or the session gave up.
+            ConnectionClosed: the server was there, and its system says that it is no more.
         """
         deadline = None if timeout is None else monotonic() + timeout
         while not there():
             self._raise_given_up()
+            self._raise_refused()
             left = None if deadline is None else deadline - monotonic()
             if left is not None and left <= 0:
                 raise DeadlineExceeded(f"{self}: {what()} within {timeout:g} s")
@@ -308,6 +315,18 @@ class ClientBase:
         if gave_up is not None:
             self._told = True
             raise DeadlineExceeded(f"{self}: {gave_up.what}: {gave_up.reason}")
+
+    def _raise_refused(self) -> None:
+        """Raise if the server has gone: not if it has never been heard, since it may yet come."""
+        sock = self._socket()
+        if self._refused is not None and sock.refusals > self._refused:
+            self._refused = None
+            assert sock.refusal is not None
+            reason = sock.refusal[1].strerror
+            raise ConnectionClosed(f"{self}: the server is no longer there: {reason}")
+
+    def _socket(self) -> DatagramSocket:
+        raise NotImplementedError
 
     def _act(self, action: Any) -> None:
         if isinstance(action, (list, tuple, np.ndarray)):
@@ -481,12 +500,15 @@ class Client(ClientBase):
         socket = {} if connection is None else connection.statistics()
         return {**socket, **self._session.statistics()}
 
+    def _socket(self) -> DatagramSocket:
+        return self._opened().sock
+
     def _drive(self, steps: Waits[_T]) -> _T:
         connection = self._opened()
         try:
             timeout = next(steps)
             while True:
-                self._take(connection.wait(timeout))
+                self._take(connection.wait(timeout, refusals=self._refused is not None))
                 timeout = next(steps)
         except StopIteration as end:
             value: _T = end.value

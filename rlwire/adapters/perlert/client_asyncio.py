@@ -11,6 +11,7 @@ from rlwire.codecs.perlert import AgentSlot
 from rlwire.errors import ConnectionClosed
 from rlwire.sessions.perlert_client import Frame
 from rlwire.transports import udp_asyncio
+from rlwire.transports.udp_sockets import DatagramSocket
 
 __all__ = ["AsyncClient"]
 
@@ -106,11 +107,15 @@ class AsyncClient(ClientBase):
         counts = {} if endpoint is None else endpoint.statistics()
         return {**counts, **self._session.statistics()}
 
+    def _socket(self) -> DatagramSocket:
+        return self._opened().sock
+
     async def _drive(self, steps: Waits[_T]) -> _T:
         try:
             timeout = next(steps)
             while True:
-                self._take(await self._opened().wait(timeout))
+                heard = self._refused is not None
+                self._take(await self._opened().wait(timeout, refusals=heard))
                 timeout = next(steps)
         except StopIteration as end:
             value: _T = end.value

@@ -106,6 +106,7 @@ class PerlertServer(BackgroundServer):
         super().__init__(where)
         self._rollout = Address(where.host, rollout_port)
         self._workers = workers
+        self._guarded = True  # its sockets warn
         self._limits = limits or DEFAULT
         self._settings = settings or ServerSettings()
         self._cipher = DatagramCipher(cipher, "server") if isinstance(cipher, bytes) else cipher

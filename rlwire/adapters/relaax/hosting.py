@@ -20,6 +20,7 @@ import numpy as np
 
 from rlwire.adapters.relaax.metrics import METHODS, Metrics, StepMetrics
 from rlwire.errors import LimitExceeded, for_peer, quoted
+from rlwire.transports.seldom_log import SeldomLog
 
 __all__ = ["AgentFactory", "AgentHost", "RewardAverage", "describe", "load", "resolve_agent"]
 
@@ -106,6 +107,7 @@ class AgentFactory:
         self._agent = agent
         self._arguments, self._keywords = _arguments(agent, parameter_server, self.metrics)
         self._spare: deque[Any] = deque()
+        self.log = SeldomLog(logger)
 
     def prepare(self) -> None:
         """Make an agent now, for the next connection; errors as of `make`."""
@@ -125,7 +127,8 @@ class AgentFactory:
     def close(self) -> None:
         """Close the agent that no connection has come for."""
         while self._spare:
-            close_agent(self._spare.pop(), "nobody came")
+            close_agent(self._spare.pop(), "nobody came", self.log)
+        self.log.flush()
 
     def _make(self) -> Any:
         agent = self._agent(*self._arguments, **self._keywords)
@@ -133,7 +136,7 @@ class AgentFactory:
         return agent
 
 
-def close_agent(agent: Any, peer: object) -> None:
+def close_agent(agent: Any, peer: object, log: SeldomLog) -> None:
     """Call an agent's `close` or `disconnected`, if it has one; errors are logged."""
     for name in ("close", "disconnected"):
         hook = getattr(agent, name, None)
@@ -141,8 +144,8 @@ def close_agent(agent: Any, peer: object) -> None:
             try:
                 hook()
             except BaseException as error:
-                logger.error("%s: agent's %s(): %s", peer, name, describe(error))
-                logger.debug("%s: traceback of the hook", peer, exc_info=error)
+                log.error("%s: agent's %s(): %s", peer, name, describe(error))
+                log.debug("%s: traceback of the hook", peer, exc_info=error)
             return
 
 
@@ -199,14 +202,14 @@ class AgentHost:
     def failure(self, command: str, error: BaseException) -> dict[str, Any]:
         """Log what an agent raised and return the error reply."""
         text = describe(error)
-        logger.error("%s: %s: %s", self._peer, FAILURES[command], text)
-        logger.debug("%s: traceback of the agent's error", self._peer, exc_info=error)
+        self._factory.log.error("%s: %s: %s", self._peer, FAILURES[command], text)
+        self._factory.log.debug("%s: traceback of the agent's error", self._peer, exc_info=error)
         return _error(f"{FAILURES[command]}: {text}")
 
     def close(self) -> None:
         """Tell the agent that its connection has ended, by its `close` or `disconnected` method."""
         agent, self._agent = self._agent, None
-        close_agent(agent, self._peer)
+        close_agent(agent, self._peer, self._factory.log)
 
     def _made(self) -> Any:
         if self._agent is None:
@@ -227,7 +230,7 @@ class AgentHost:
         agent = self._made()
         if not hasattr(agent, "reset"):
             text = f"{FAILURES['reset']}: agent {type(agent).__name__} has no method reset"
-            logger.warning("%s: %s", self._peer, text)
+            self._factory.log.warning("%s: %s", self._peer, text)
             return _error(text)
         result = agent.reset()
         if result:
@@ -268,7 +271,7 @@ class AgentHost:
             self._told = True
             known = plain != value
             given = f"as {quoted(plain)}" if known else "as it came, since it is no number"
-            logger.warning(
+            self._factory.log.warning(
                 "%s: a %s came as text, %s, as RELAAX's client sends NumPy's scalars; the agent "
                 "is given it %s. Send float(reward) and bool(terminal). This connection's further "
                 "ones are treated the same and not logged.",
@@ -281,7 +284,7 @@ class AgentHost:
 
     def _refused(self, command: str, result: object) -> dict[str, Any]:
         text = f"{FAILURES[command]}: the agent's {command}() returned {quoted(result)}"
-        logger.warning("%s: %s", self._peer, text)
+        self._factory.log.warning("%s: %s", self._peer, text)
         return _error(text)
 
     def _sink(self) -> Any:
@@ -297,7 +300,7 @@ class AgentHost:
             self._sink().scalar("average_reward", value)
         except Exception:
             # A full disk under the metrics is no reason to stop the training.
-            logger.warning("%s: can't report average_reward", self._peer, exc_info=True)
+            self._factory.log.warning("%s: can't report average_reward", self._peer, exc_info=True)
 
 
 class RewardAverage:

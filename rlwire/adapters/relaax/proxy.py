@@ -50,6 +50,7 @@ from rlwire.transports.admission import (
     MAX_CONNECTIONS_PER_ADDRESS,
     capacity,
 )
+from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp_asyncio import AsyncConnection, AsyncServer, connect
 
@@ -130,6 +131,7 @@ class RLXProxy(BackgroundServer):
     """
 
     protocol: ClassVar[str] = "rlx-proxy"
+    guards: ClassVar[str] = "TLS or a check"
 
     def __init__(
         self,
@@ -169,6 +171,7 @@ class RLXProxy(BackgroundServer):
         self._capacity = capacity(max_connections, max_connections_per_address)
         self._timeouts = timeouts or Timeouts()
         self._tls = tls
+        self._guarded = tls is not None or check is not None
         self._loop_factory = loop_factory
         self._session_options: dict[str, Any] = {
             "kind": "text",
@@ -253,6 +256,7 @@ class _Service:
         self.max_pending = max_pending
         self.max_waiting = max_waiting
         self.counts = _Counts()
+        self.log = SeldomLog(logger)
 
     async def connect(self) -> AsyncConnection:
         return await connect(
@@ -395,7 +399,7 @@ class _Page:
                 await self._send_error(environment.sid, text)
 
     async def _refuse(self, sid: Sid, text: str) -> None:
-        logger.debug("%s: sid %r: refused, %s", self.connection.peer, sid, text)
+        self.service.log.debug("%s: sid %r: refused, %s", self.connection.peer, sid, text)
         async with self._speaking:
             await self._send_error(sid, text)
 
@@ -487,7 +491,9 @@ class _Environment:
         """End, and tell the page why."""
         if not self._failure:
             self._failure = text
-            logger.warning("%s: sid %r ends: %s", self._page.connection.peer, self.sid, text)
+            self._service.log.warning(
+                "%s: sid %r ends: %s", self._page.connection.peer, self.sid, text
+            )
         self._interrupt()
 
     def _interrupt(self) -> None:
@@ -510,7 +516,7 @@ class _Environment:
             if self._rlx is not None:
                 await self._listen(self._rlx)
         except Exception:
-            logger.exception("%s: sid %r failed", self._page.connection.peer, self.sid)
+            self._service.log.exception("%s: sid %r failed", self._page.connection.peer, self.sid)
             self._failure = self._failure or "the proxy failed"
         try:
             await self._page.say_failed(self, self._failure)

@@ -135,6 +135,7 @@ class RLXServer(BackgroundServer):
         super().__init__(parse(address))
         self._workers = workers
         self._loop_factory = loop_factory
+        self._guarded = tls is not None
         self._factory: AgentFactory | None = None
         self._service = _Service(
             agent=agent,
@@ -248,7 +249,7 @@ def _converse(connection: tcp.Connection, factory: AgentFactory) -> None:
             try:
                 connection.serve(answer)
             except RemoteProtocolError as error:
-                logger.warning("%s: command refused: %s", connection.peer, error)
+                factory.log.warning("%s: command refused: %s", connection.peer, error)
                 connection.refuse(error)
                 if connection.closed:
                     return

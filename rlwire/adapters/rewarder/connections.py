@@ -34,6 +34,7 @@ from rlwire.errors import (
 from rlwire.sessions import websocket
 from rlwire.sessions.rewarder_server import Push, Runtime, ServerSession, Who
 from rlwire.transports.address import Address
+from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.tcp_asyncio import AsyncConnection, AsyncServer
 
 __all__ = ["Client", "Listener", "Service"]
@@ -127,6 +128,7 @@ class Service:
     ) -> None:
         self.address = where
         self.clients: tuple[Client, ...] = ()
+        self.log = SeldomLog(logger)
         self._told = listener
         self._runtime = runtime
         self._backlog = backlog
@@ -199,7 +201,7 @@ class Service:
         missed = self._newcomers.pop(session).pushes
         if session.closed:
             told.count("refused")
-            logger.warning("%s: refused: %s", client.peer, session.closing)
+            self.log.warning("%s: refused: %s", client.peer, session.closing)
         else:
             self.clients = (*self.clients, client)
             logger.info("%s: an %s", client.peer, "observer" if _observes(session) else "agent")
@@ -215,7 +217,7 @@ class Service:
             self.clients = tuple(other for other in self.clients if other is not client)
             if session.closing is not None and before != len(self.clients) and not self._stopping:
                 told.count("refused")
-                logger.warning("%s: closed: %s", client.peer, session.closing)
+                self.log.warning("%s: closed: %s", client.peer, session.closing)
             if session.refused:
                 told.count("messages_refused", session.refused)
             session.release()
@@ -304,13 +306,13 @@ class Service:
                 if not one.post(what):
                     slow = [*(slow or []), one]
             except (EncodeError, LimitExceeded) as error:
-                logger.error("%s: cannot be told: %s", one.peer, error)
+                self.log.error("%s: cannot be told: %s", one.peer, error)
         for one in slow or ():
             self._drop(one)
 
     def _drop(self, client: Client) -> None:
         self._told.count("slow")
-        logger.warning("%s: closed, %d bytes wait for it", client.peer, self._backlog)
+        self.log.warning("%s: closed, %d bytes wait for it", client.peer, self._backlog)
         self.clients = tuple(other for other in self.clients if other is not client)
         client.connection.abort()
 

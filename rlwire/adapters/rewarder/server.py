@@ -55,7 +55,6 @@ TIMEOUTS: Final = Timeouts(idle=None, write=30.0)
 """The times of connections by default: clients are pinged, so they may be silent."""
 
 _KNOWN = "openai"  # the document's password
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _ACTIONS = 1024  # that wait for `actions`; the oldest are dropped
 _RESETS = 64  # that wait for `next_reset`; the oldest are refused
 _TEXT = 1000  # characters of an error that a client is told
@@ -135,6 +134,7 @@ class RewarderServer(BackgroundServer):
     """
 
     protocol = "rewarder"
+    guards = "TLS or a password of its own"
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class RewarderServer(BackgroundServer):
             settings=settings,
             limits=limits,
         )
-        self._open = password in (None, _KNOWN)
+        self._guarded = tls is not None or password not in (None, _KNOWN)
         self._on_reset = on_reset
         self._on_action = on_action
         self._idle_timeout = idle_timeout
@@ -426,8 +426,6 @@ class RewarderServer(BackgroundServer):
                 self.refuse(request, f"{type(error).__name__}: {error}")
 
     def _run(self) -> Running:
-        if self._open and self._where.host not in _LOOPBACK and not self._where.path:
-            logger.warning("%s: without a password of its own it is open to all", self._where)
         tls = self._tls() if callable(self._tls) else self._tls
         service = Service(
             self, self._where, self._runtime, self._backlog, self._speech,

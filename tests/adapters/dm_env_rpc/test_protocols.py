@@ -52,8 +52,8 @@ def test_a_text_is_fit_to_be_sent() -> None:
 
 def test_the_log_has_the_peer_and_the_severity(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "rlwire")
-    report("10.0.0.7:5", "step", KeyError("pos"))
-    report("10.0.0.7:5", "step", Refusal(Code.NOT_FOUND, "no world"))
+    report(logging.getLogger("rlwire"), "10.0.0.7:5", "step", KeyError("pos"))
+    report(logging.getLogger("rlwire"), "10.0.0.7:5", "step", Refusal(Code.NOT_FOUND, "no world"))
     levels = [(record.levelname, record.getMessage()) for record in caplog.records]
     assert levels == [
         ("ERROR", "10.0.0.7:5: step: KeyError: 'pos'"),

@@ -1,0 +1,108 @@
+"""`SeldomLog`: a logger for what peers can cause as often as they like.
+
+Each server has one, so that its lines about peers, of which every refusal is one, come at a
+bounded rate, and what a peer wrote stands in them as one short line.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+from rlwire.errors import shown
+
+__all__ = ["Log", "SeldomLog"]
+
+_ARGUMENT = 1000  # characters
+
+
+class SeldomLog:
+    """Writes at most so many lines of one format in so many seconds, and counts the others.
+
+    The first line after them says how many were left out, and so does `flush`. From any thread.
+
+    Args:
+        log: where to.
+        interval: seconds.
+        lines: of one format, in these seconds.
+        clock: tells the time in seconds.
+    """
+
+    def __init__(
+        self,
+        log: logging.Logger,
+        interval: float = 10.0,
+        lines: int = 20,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._log = log
+        self._interval = interval
+        self._lines = lines
+        self._clock = clock
+        self._lock = threading.Lock()
+        # By format: when its interval began, lines in it, and lines left out.
+        self._formats: dict[str, list[float]] = {}
+
+    def log(self, level: int, text: str, *arguments: Any, exc_info: Any = None) -> None:
+        """Log a line, or count it.
+
+        Args:
+            level: as for `logging.log`.
+            text: the format, a constant.
+            arguments: for the format.
+            exc_info: as for `logging.log`.
+        """
+        if not self._log.isEnabledFor(level):
+            return
+        now = self._clock()
+        with self._lock:
+            of = self._formats.setdefault(text, [now, 0, 0])
+            begun, count, left_out = of
+            if now - begun >= self._interval:
+                of[:] = [now, 1, 0]
+            elif count < self._lines:
+                of[1] += 1
+            else:
+                of[2] += 1
+                return
+        more = f" (and {left_out:.0f} times in the last {now - begun:.0f} s)" if left_out else ""
+        said = [
+            shown(str(one), _ARGUMENT) if isinstance(one, (str, BaseException)) else one
+            for one in arguments
+        ]
+        self._log.log(level, text + "%s", *said, more, exc_info=exc_info, stacklevel=3)
+
+    def flush(self) -> None:
+        """Say how many lines were left out since the last ones."""
+        with self._lock:
+            left_out = sum(of[2] for of in self._formats.values())
+            self._formats.clear()
+        if left_out:
+            self._log.warning("%d lines about peers were left out", left_out)
+
+    def debug(self, text: str, *arguments: Any, exc_info: Any = None) -> None:
+        """As `log`, with this level, as a logger does it; so are the others."""
+        self.log(logging.DEBUG, text, *arguments, exc_info=exc_info)
+
+    def info(self, text: str, *arguments: Any, exc_info: Any = None) -> None:
+        """See `debug`."""
+        self.log(logging.INFO, text, *arguments, exc_info=exc_info)
+
+    def warning(self, text: str, *arguments: Any, exc_info: Any = None) -> None:
+        """See `debug`."""
+        self.log(logging.WARNING, text, *arguments, exc_info=exc_info)
+
+    def error(self, text: str, *arguments: Any, exc_info: Any = None) -> None:
+        """See `debug`."""
+        self.log(logging.ERROR, text, *arguments, exc_info=exc_info)
+
+    def exception(self, text: str, *arguments: Any, exc_info: Any = True) -> None:
+        """See `debug`; with the traceback of the exception at hand."""
+        self.log(logging.ERROR, text, *arguments, exc_info=exc_info)
+
+
+Log = logging.Logger | SeldomLog
+"""What a connection may log to."""

@@ -1,0 +1,239 @@
+"""A server whose process is killed is reported as soon as the system knows, not after a timeout.
+
+All times that a client could wait for are far longer than a test may take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlwire.transports.sockets import Timeouts
+
+LONG = 3000.0
+FOREVER = Timeouts(connect=LONG, read=LONG, write=LONG, idle=LONG)
+
+SERVED = """
+import gymnasium, numpy as np
+
+class Agent:
+    def __init__(self, parameter_server):
+        pass
+    def init(self, exploit=False):
+        return True
+    def update(self, reward, state, terminal):
+        return 0
+    def reset(self):
+        return True
+
+class Policy:
+    def infer(self, observation):
+        return {}
+
+class Room(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+"""
+
+
+class Served:
+    """A server in a process of its own."""
+
+    def __init__(self, folder: Path, protocol: str, what: str, *arguments: str) -> None:
+        (folder / "served.py").write_text(SERVED)
+        command = [sys.executable, "-m", "rlwire", "serve", protocol, f"served:{what}"]
+        command += ["--address", "127.0.0.1:0", *arguments]
+        self.process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr is not None
+        log = ""
+        for line in self.process.stderr:
+            log += line
+            if found := re.search(r"serving \S+ on (\S+), ", line):
+                self.address = found[1]
+                return
+        raise AssertionError(log)
+
+    def kill(self) -> None:
+        if self.process.returncode is None:
+            self.process.kill()
+            self.process.communicate()
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Any]:
+    with contextlib.ExitStack() as stack:
+
+        def start(*arguments: str) -> Served:
+            served = Served(tmp_path, *arguments)
+            stack.callback(served.kill)
+            return served
+
+        yield start
+
+
+def test_rlx(serve: Any) -> None:
+    from rlwire.adapters.relaax import AgentProxy, AgentProxyException
+
+    server = serve("rlx", "Agent")
+    with AgentProxy(server.address, timeouts=FOREVER) as agent:
+        agent.init()
+        agent.update(state=1)
+        server.kill()
+        with pytest.raises((ConnectionError, AgentProxyException)):
+            agent.update(state=2)
+
+
+def test_rlx_asyncio(serve: Any) -> None:
+    from rlwire.sessions import rlx
+    from rlwire.transports import tcp_asyncio
+    from rlwire.transports.address import parse
+
+    server = serve("rlx", "Agent")
+
+    async def talk() -> None:
+        where = parse(server.address)
+        connection = await tcp_asyncio.connect(where, rlx.Client(), timeouts=FOREVER)
+        await connection.exchange({"command": "init", "exploit": False})
+        waiting = asyncio.create_task(connection.receive())
+        await asyncio.sleep(0)
+        await asyncio.to_thread(server.kill)
+        with pytest.raises(ConnectionError):
+            await waiting
+        connection.close()
+        await connection.wait_closed()
+
+    asyncio.run(talk())
+
+
+def test_openpi(serve: Any) -> None:
+    from rlwire.adapters.openpi import PolicyClient
+
+    server = serve("openpi", "Policy")
+    with PolicyClient(server.address, timeouts=FOREVER) as policy:
+        policy.infer({})
+        server.kill()
+        with pytest.raises(ConnectionError):
+            policy.infer({})
+
+
+def test_rewarder(serve: Any) -> None:
+    from rlwire.adapters.rewarder import RewarderClient
+
+    server = serve("rewarder", "Room", "--lockstep")
+    with RewarderClient(server.address) as client:
+        client.reset()
+        server.kill()
+        with pytest.raises(ConnectionError):  # noqa: PT012
+            while True:
+                client.step(LONG)
+
+
+def test_rewarder_asyncio(serve: Any) -> None:
+    from rlwire.adapters.rewarder import AsyncRewarderClient
+
+    server = serve("rewarder", "Room", "--lockstep")
+
+    async def talk() -> None:
+        async with AsyncRewarderClient(server.address) as client:
+            await client.reset()
+            await asyncio.to_thread(server.kill)
+            with pytest.raises(ConnectionError):  # noqa: PT012
+                while True:
+                    await client.step(LONG)
+
+    asyncio.run(talk())
+
+
+def test_dm_env_rpc(serve: Any) -> None:
+    pytest.importorskip("grpc")
+    from rlwire.adapters.dm_env_rpc import Client
+
+    server = serve("dm_env_rpc", "Room")
+    with Client(server.address, timeouts=FOREVER) as client:
+        client.join_world(client.create_world())
+        client.step()
+        server.kill()
+        with pytest.raises(ConnectionError):
+            client.step({"action": 0})
+
+
+def test_dm_env_rpc_asyncio(serve: Any) -> None:
+    pytest.importorskip("grpc")
+    from rlwire.adapters.dm_env_rpc import AsyncClient
+
+    server = serve("dm_env_rpc", "Room")
+
+    async def talk() -> None:
+        async with AsyncClient(server.address, timeouts=FOREVER) as client:
+            await client.join_world(await client.create_world())
+            await client.step()
+            await asyncio.to_thread(server.kill)
+            with pytest.raises(ConnectionError):
+                await client.step({"action": 0})
+
+    asyncio.run(talk())
+
+
+linux = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="other systems do not tell an unconnected socket"
+)
+
+
+@linux
+@pytest.mark.parametrize("playing", [False, True])
+def test_perlert(serve: Any, playing: bool) -> None:
+    from rlwire.adapters.perlert import Client
+
+    server = serve("perlert", "Room")
+    with Client(server.address, "Room") as client:
+        client.register()
+        if playing:
+            client.ready()
+            client.wait_start(LONG)
+            client.frame(LONG)
+        server.kill()
+        with pytest.raises(ConnectionError, match="no longer there: Connection refused"):  # noqa: PT012
+            while True:
+                if playing:
+                    client.act(1)
+                    client.frame(LONG)
+                else:
+                    client.lobby(LONG)
+
+
+@linux
+@pytest.mark.parametrize("playing", [False, True])
+def test_perlert_asyncio(serve: Any, playing: bool) -> None:
+    from rlwire.adapters.perlert import AsyncClient
+
+    server = serve("perlert", "Room")
+
+    async def talk() -> None:
+        async with AsyncClient(server.address, "Room") as client:
+            await client.register()
+            if playing:
+                client.ready()
+                await client.wait_start(LONG)
+                await client.frame(LONG)
+            await asyncio.to_thread(server.kill)
+            with pytest.raises(ConnectionError, match="no longer there: Connection refused"):  # noqa: PT012
+                while True:
+                    if playing:
+                        client.act(1)
+                        await client.frame(LONG)
+                    else:
+                        await client.lobby(LONG)
+
+    asyncio.run(talk())

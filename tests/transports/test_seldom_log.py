@@ -1,0 +1,118 @@
+"""What peers can cause comes into the log at a bounded rate, on one line each."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+
+import pytest
+
+from rlwire.sessions import rlx
+from rlwire.transports import tcp
+from rlwire.transports.seldom_log import SeldomLog
+
+
+class Clock:
+    now = 5.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def texts(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_a_flood_is_a_few_lines_and_a_count(caplog: pytest.LogCaptureFixture, clock: Clock) -> None:
+    log = SeldomLog(logging.getLogger("seldom"), 10.0, 2, clock)
+    for number in range(1000):
+        clock.now += 0.001
+        log.warning("it was %d", number)
+        log.error("another")
+    assert texts(caplog) == ["it was 0", "another", "it was 1", "another"]
+    clock.now += 10
+    log.warning("it was %d", -1)
+    assert texts(caplog)[-1] == "it was -1 (and 998 times in the last 11 s)"
+    clock.now += 10
+    log.warning("it was %d", -2)
+    assert texts(caplog)[-1] == "it was -2"
+
+
+def test_the_last_ones_are_counted_at_the_end(
+    caplog: pytest.LogCaptureFixture, clock: Clock
+) -> None:
+    log = SeldomLog(logging.getLogger("seldom"), 10.0, 1, clock)
+    for _ in range(5):
+        log.warning("refused")
+    log.flush()
+    log.flush()
+    assert texts(caplog) == ["refused", "4 lines about peers were left out"]
+
+
+def test_what_is_not_logged_is_not_counted(caplog: pytest.LogCaptureFixture, clock: Clock) -> None:
+    caplog.set_level(logging.INFO, "seldom")
+    log = SeldomLog(logging.getLogger("seldom"), 10.0, 1, clock)
+    for _ in range(5):
+        log.debug("quiet")
+    log.flush()
+    assert texts(caplog) == []
+
+
+def test_arguments_are_one_line_and_cut(caplog: pytest.LogCaptureFixture) -> None:
+    log = SeldomLog(logging.getLogger("seldom"))
+    log.warning("%s: %s", "a\nb\x1b[2J", ValueError("c\n" * 1_000_000))
+    (text,) = texts(caplog)
+    assert text.isprintable()
+    assert text.startswith("a\\nb\\x1b[2J: c\\nc\\n")
+    assert len(text) < 1100
+
+
+def test_with_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    log = SeldomLog(logging.getLogger("seldom"))
+    try:
+        raise ZeroDivisionError
+    except ZeroDivisionError:
+        log.exception("failed")
+    assert "Traceback" in caplog.text
+
+
+def test_many_threads_write_no_more(caplog: pytest.LogCaptureFixture, clock: Clock) -> None:
+    log = SeldomLog(logging.getLogger("seldom"), 10.0, 3, clock)
+    threads = [
+        threading.Thread(target=lambda: [log.warning("refused") for _ in range(100)])
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    log.flush()
+    assert texts(caplog) == ["refused"] * 3 + ["797 lines about peers were left out"]
+
+
+def test_a_server_refuses_many_in_a_few_lines(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of 60 peers sends a forged line as its command's key."""
+    key = "a\n2026-01-01 INFO all is well"
+    wrong = rlx.rlx.encode({key: 1}, framed=True)[:-1] + b"?"
+    server = tcp.Server("127.0.0.1:0", rlx.Server, lambda connection: connection.receive())
+    # All of it in one interval, however slow the machine is.
+    monkeypatch.setattr(server, "_log", SeldomLog(tcp.logger, clock=lambda: 0.0))
+    with server:
+        for _ in range(60):
+            with socket.create_connection((server.address.host, server.address.port)) as peer:
+                peer.settimeout(20)
+                peer.sendall(wrong)
+                while peer.recv(4096):
+                    pass
+    refusals = [text for text in texts(caplog) if "not allowed" in text]
+    assert len(refusals) == 20
+    assert all(text.isprintable() for text in texts(caplog))
+    assert "40 lines about peers were left out" in texts(caplog)
