@@ -149,7 +149,7 @@ def test_the_same_for_any_value(value: Any) -> None:
     same(stream.unpack(), theirs.unpackb(packed))
 
 
-@pytest.mark.parametrize(
+@pytest.mark.each(
     "options",
     [
         {"use_single_float": True},

@@ -348,7 +348,7 @@ def test_protobuf_messages_go_in_an_any() -> None:
 # --- what cannot be sent ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@pytest.mark.each(
     ("value", "words"),
     [
         ([[1, 2], [3]], "did not give an array"),
