@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from rlwire.adapters.relaax.metrics import METHODS, Metrics, StepMetrics
+from rlwire.adapters.relaax.metrics import LONGEST_NAME, METHODS, Metrics, StepMetrics
 from rlwire.errors import LimitExceeded, for_peer, quoted
 from rlwire.transports.seldom_log import SeldomLog
 
@@ -244,6 +244,11 @@ class AgentHost:
                 raise ValueError(
                     f"a metric's method must be one of {METHODS}, not {quoted(entry['method'])}"
                 )
+            if len(entry["name"]) > LONGEST_NAME:
+                raise ValueError(
+                    f"a metric's name has at most {LONGEST_NAME} characters, "
+                    f"not {len(entry['name'])}"
+                )
         self._made()
         sink = self._sink()
         for entry in entries:
@@ -251,12 +256,10 @@ class AgentHost:
         return {"response": "done"}
 
     def _of_text(self, name: str, value: Any) -> Any:
-        """Return the number or boolean that came as text, which is said once a connection.
+        """Return the number or boolean that came as text, anything else as it is.
 
-        What came as anything else is returned as it is.
-
-        RELAAX's client sends ``str(value)`` for what it has no type for, NumPy's scalars among
-        them; "False" would be true to an agent, and nothing can be added to "1.5".
+        That is said once a connection. RELAAX's client sends ``str(value)`` for what it has no
+        type for, NumPy's scalars among them; "False" would be true to an agent, and nothing can be added to "1.5".
         """
         plain: Any
         if isinstance(value, str):

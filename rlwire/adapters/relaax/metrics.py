@@ -37,6 +37,9 @@ logger = logging.getLogger(__name__)
 METHODS = ("scalar", "histogram")
 """What `update_metrics` may ask for. RELAAX calls any method that the peer names."""
 
+LONGEST_NAME = 1000
+"""Characters of a name that a peer may give to a series, which a sink may keep for good."""
+
 LARGEST = 9e19
 """TensorBoard's bins, which grow from 1e-12, end a little above; tensorboardX fails beyond them."""
 
@@ -99,8 +102,10 @@ class LoggingMetrics(Metrics):
         Raises:
             ValueError: `y` is not one number, or `x` not one of 64 bits.
         """
-        # %r, because the name comes from a peer and might hold a line break.
-        self._log.info("metric %r at %s: %s", name, _shown(_step(name, x)), _number(name, y))
+        # quoted, because the name comes from a peer and might hold a line break, or a million.
+        self._log.info(
+            "metric %s at %s: %s", quoted(name), _shown(_step(name, x)), _number(name, y)
+        )
 
     def histogram(self, name: str, y: Any, x: Any = None) -> None:
         """Log count, minimum, mean and maximum of what is finite: an array would fill the log.
@@ -119,7 +124,7 @@ class LoggingMetrics(Metrics):
             text += f", min {finite.min():g}, mean {mean:g}, max {finite.max():g}"
         if others:
             text += f", {others} not finite and left out"
-        self._log.info("metric %r at %s: %s", name, _shown(step), text)
+        self._log.info("metric %s at %s: %s", quoted(name), _shown(step), text)
 
     def summary(self, summary: Any, x: Any = None) -> None:
         """Log how many bytes it has."""
@@ -200,9 +205,9 @@ class TensorBoardMetrics(Metrics):
             if kept.size < values.size and not self._told:
                 self._told = True
                 logger.warning(
-                    "metric %r: %d of %d values of a histogram are NaN, infinite or beyond %g, "
+                    "metric %s: %d of %d values of a histogram are NaN, infinite or beyond %g, "
                     "and left out; further ones will be without a word",
-                    name,
+                    quoted(name),
                     values.size - kept.size,
                     values.size,
                     LARGEST,
@@ -243,7 +248,7 @@ class TensorBoardMetrics(Metrics):
                         global_step=step,
                     )
                 else:
-                    logger.debug("summary's %r dropped: it is a %s", value.tag, kind)
+                    logger.debug("summary's %s dropped: it is a %s", quoted(value.tag), kind)
 
     def close(self) -> None:
         """Write the file out and close it; a later measurement opens a new one."""
@@ -383,7 +388,7 @@ def _number(name: str, y: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         values = np.empty(0)
     if values.size != 1:
-        raise ValueError(f"metric {name!r}: a scalar is one number, not {quoted(y)}")
+        raise ValueError(f"metric {quoted(name)}: a scalar is one number, not {quoted(y)}")
     return float(values[0])
 
 
@@ -391,7 +396,9 @@ def _numbers(name: str, y: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     try:
         return _floats(y)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"metric {name!r}: {quoted(y)} is not an array of numbers") from error
+        raise ValueError(
+            f"metric {quoted(name)}: {quoted(y)} is not an array of numbers"
+        ) from error
 
 
 def _floats(y: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -412,7 +419,7 @@ def _step(name: str, x: Any) -> int | None:
     except (TypeError, ValueError, OverflowError):
         step = 2**63
     if not -(2**63) <= step < 2**63:
-        raise ValueError(f"metric {name!r}: x must be a number of 64 bits, not {quoted(x)}")
+        raise ValueError(f"metric {quoted(name)}: x must be a number of 64 bits, not {quoted(x)}")
     return step
 
 

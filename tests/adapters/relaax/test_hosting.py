@@ -410,6 +410,14 @@ class TestMetrics:
         assert reply["message"].startswith("can't update metrics: ValueError: a metric's method")
         assert sink.calls == []
 
+    def test_names_of_any_length_are_not_kept(self):
+        sink = Recorder()
+        host = host_of(Agent, metrics=sink)
+        assert host.answer(metrics_command(entry("n" * 1000)))["response"] == "done"
+        reply = host.answer(metrics_command(entry(), entry("n" * 1001)))
+        assert "a metric's name has at most 1000 characters, not 1001" in reply["message"]
+        assert len(sink.calls) == 1
+
     def test_steps_of_the_parameter_server(self):
         sink = Recorder()
         server = types.SimpleNamespace(n_step=lambda: 77)

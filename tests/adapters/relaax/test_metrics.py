@@ -115,6 +115,18 @@ def test_logging(caplog):
     ]
 
 
+def test_a_long_name_is_no_long_line(caplog):
+    caplog.set_level(logging.INFO, logger="rlwire")
+    sink = LoggingMetrics()
+    sink.scalar("n" * 10**6, 1.0)
+    sink.histogram("n" * 10**6, [1.0])
+    with pytest.raises(ValueError, match="1000000 characters") as caught:
+        sink.scalar("n" * 10**6, "text")
+    texts = [record.getMessage() for record in caplog.records] + [str(caught.value)]
+    assert max(map(len, texts)) < 300
+    assert len(texts) == 3
+
+
 def test_logging_what_is_not_finite(caplog):
     caplog.set_level(logging.INFO, logger="rlwire")
     sink = LoggingMetrics()
