@@ -202,6 +202,7 @@ def _add_dm_env_rpc(parser: argparse.ArgumentParser) -> None:
         help="how many agents may join one world, each with an environment of its own "
         "(default: %(default)s)",
     )
+    _add_set(parser)
     add(
         "--accept",
         action="append",
@@ -309,15 +310,7 @@ def _add_perlert(parser: argparse.ArgumentParser) -> None:
         "digits or 32 bytes, which agents need as well",
     )
     add("--seed", type=int, default=None, help="from which the seeds of all runs are made")
-    add(
-        "--set",
-        action="append",
-        type=_setting,
-        default=[],
-        metavar="NAME=VALUE",
-        help="keyword argument for what makes environments, in JSON or as plain text; may be "
-        "given more than once",
-    )
+    _add_set(parser)
     _add_limits_and_log(parser)
     parser.set_defaults(make=_make_perlert, tls_cert=None, tls_key=None, tls_client_ca=None)
 
@@ -461,6 +454,18 @@ def _add_common(
     _add_limits_and_log(parser)
 
 
+def _add_set(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set",
+        action="append",
+        type=_setting,
+        default=[],
+        metavar="NAME=VALUE",
+        help="keyword argument for what makes environments, in JSON or as plain text; may be "
+        "given more than once",
+    )
+
+
 def _add_limits_and_log(parser: argparse.ArgumentParser) -> None:
     """What all protocols have."""
     parser.add_argument(
@@ -587,7 +592,7 @@ def _make_rlx_proxy(given: argparse.Namespace) -> RLXProxy:
 
 def _make_dm_env_rpc(given: argparse.Namespace) -> DmEnvRpcServer:
     from rlwire.adapters.dm_env_rpc import DmEnvRpcServer, EnvironmentWorlds, Names
-    from rlwire.adapters.dm_env_rpc.drivers import is_world
+    from rlwire.adapters.dm_env_rpc.drivers import is_environment, is_world
     from rlwire.adapters.loading import load_environment
     from rlwire.transports.grpc_options import ServerTLS
 
@@ -598,14 +603,18 @@ def _make_dm_env_rpc(given: argparse.Namespace) -> DmEnvRpcServer:
         options["token"] = _secret(given.token_file)
     worlds = load_environment(given.environment)
     if not is_world(worlds):
+        if given.set:
+            if is_environment(worlds) and not isinstance(worlds, type):
+                raise ValueError("--set is for what makes environments; this one is made")
+            worlds = functools.partial(worlds, **dict(given.set))
         worlds = EnvironmentWorlds(
             worlds,
             agents=given.agents,
             accepts=given.accept,
             names=Names(reward=given.reward or None, discount=given.discount or None),
         )
-    elif given.accept:
-        raise ValueError("--accept: a class of worlds looks at all settings itself")
+    elif given.accept or given.set:
+        raise ValueError("--accept, --set: a class of worlds looks at all settings itself")
     return DmEnvRpcServer(
         worlds,
         given.address,

@@ -220,8 +220,9 @@ from rlwire.adapters.dm_env_rpc import Refusal
 from rlwire.sessions.dm_env_rpc import Code
 
 class Counter(dm_env.Environment):
-    def __init__(self, start=0, step=1, config=None):
+    def __init__(self, start=0, step=1, config=None, unit=1):
         self.start = start
+        self.unit = unit
         self.config = config and open(config)
     def observation_spec(self):
         return specs.Array((), np.int64, "count")
@@ -231,8 +232,12 @@ class Counter(dm_env.Environment):
         self.count = self.start
         return dm_env.restart(np.int64(self.count))
     def step(self, action):
-        self.count += int(action)
+        self.count += self.unit * int(action)
         return dm_env.transition(1.0, np.int64(self.count))
+
+class Sized(Counter):
+    def __init__(self, size):
+        super().__init__(size)
 
 class World:
     def __init__(self, settings):
@@ -263,7 +268,8 @@ class TestServeDmEnvRpc:
             "--max-connections", "5", "--max-worlds", "1", "--idle-timeout", "60",
             "--max-connections-per-address", "4", "--first-timeout", "20",
             "--reward", "score", "--discount", "", "--max-message", "100000",
-            "--accept", "start", "--accept", "step", what=("dm_env_rpc", "my_worlds:Counter"),
+            "--accept", "start", "--accept", "step", "--set", "unit=2", "--set", "start=4",
+            what=("dm_env_rpc", "my_worlds:Counter"),
         )  # fmt: skip
         with serving, Client(serving.address) as one, Client(serving.address) as two:
             with pytest.raises(
@@ -276,7 +282,7 @@ class TestServeDmEnvRpc:
             for client in (one, two):
                 client.join_world(name)
                 client.step()
-            assert one.step({"add": 2}).observations == {"count": 7, "score": 1.0}
+            assert one.step({"add": 2}).observations == {"count": 9, "score": 1.0}
             with pytest.raises(StatusError, match="above max 2"):
                 one.step({"add": 3})
             assert serving.stop(number) == 0
@@ -343,6 +349,8 @@ class TestServeDmEnvRpc:
             (["my_worlds:Counter", "--workers", "2"], 2, "invalid choice"),
             (["my_worlds:Counter", "--agents", "0"], 2, "positive"),
             (["my_worlds:Counter", "--accept", "end"], 1, "has no argument 'end'; it has start"),
+            (["my_worlds:Sized"], 1, "Sized needs 'size', which clients may not give: list it in"),
+            (["my_worlds:Sized", "--set", "width=3"], 1, "'width'"),
             (["gym:CartPole-v1", "--accept", "colour"], 1, "it has max_episode_steps, "),
             (["my_worlds:World", "--accept", "start"], 1, "looks at all settings itself"),
             (["my_worlds:Counter", "--max-message", "0"], 2, "positive"),

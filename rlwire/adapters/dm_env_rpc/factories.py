@@ -73,7 +73,8 @@ class Maker:
         return name in self._required or (self._open and name not in _RESET_SETTINGS)
 
     def _check_arguments(self, listed: list[str]) -> None:
-        maker = getattr(self.make, "__name__", None) or type(self.make).__name__
+        make = getattr(self.make, "func", self.make)  # of functools.partial
+        maker = getattr(make, "__name__", type(make).__name__)
         firsts = set(map(_first, listed))
         for name in listed:
             if not self._has_argument(_first(name)) and _first(name) not in _RESET_SETTINGS:
@@ -86,7 +87,7 @@ class Maker:
         if missing:
             raise TypeError(
                 f"{maker} needs {', '.join(map(repr, missing))}, which clients may not give: list "
-                f"it in accepts, or set it here, as functools.partial does"
+                f"it in accepts (--accept), or set it here (functools.partial, --set)"
             )
 
     def check(self, settings: Settings, gymnasium: bool | None) -> None:
