@@ -259,7 +259,8 @@ class AgentHost:
         """Return the number or boolean that came as text, anything else as it is.
 
         That is said once a connection. RELAAX's client sends ``str(value)`` for what it has no
-        type for, NumPy's scalars among them; "False" would be true to an agent, and nothing can be added to "1.5".
+        type for, NumPy's scalars among them; "False" would be true to an agent, and nothing can be
+        added to "1.5".
         """
         plain: Any
         if isinstance(value, str):
