@@ -26,11 +26,15 @@ from rlwire import buffers
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes is the machine's affair; pytest-timeout sees what hangs.
+# How long an example takes is the machine's affair; pytest-timeout sees what hangs. The examples are
+# the same each time; --hypothesis-profile=search looks for others.
 hypothesis.settings.register_profile(
-    "rlwire", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "search", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
-hypothesis.settings.load_profile("rlwire")
+hypothesis.settings.register_profile(
+    "same", hypothesis.settings.get_profile("search"), derandomize=True
+)
+hypothesis.settings.load_profile("same")
 
 
 @pytest.hookimpl(tryfirst=True)
