@@ -26,8 +26,8 @@ from rlwire import buffers
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes is the machine's affair; pytest-timeout sees what hangs. The examples are
-# the same each time; --hypothesis-profile=search looks for others.
+# How long an example takes is the machine's affair; pytest-timeout sees what hangs. The examples
+# are the same each time; --hypothesis-profile=search looks for others.
 hypothesis.settings.register_profile(
     "search", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
