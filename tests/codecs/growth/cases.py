@@ -1,0 +1,73 @@
+"""What the cases of this folder are made with; `run.py` runs them.
+
+A case is a function of n that makes an input, among the worst that we know of, and returns what is
+to be measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rlwire.errors import RlwireError
+from rlwire.limits import Limits
+from rlwire.transports.framing import FrameReader
+
+Work = Callable[[], object]
+
+WIDE = Limits(datagram=65_507)
+
+CASES: dict[str, tuple[Callable[[int], Work], int]] = {}
+"""By name: what makes one, and the smallest n."""
+
+
+def case(n: int) -> Callable[[Callable[[int], Work]], Callable[[int], Work]]:
+    """Add a case, whose smallest size is `n`."""
+
+    def add(make: Callable[[int], Work]) -> Callable[[int], Work]:
+        CASES[make.__name__] = (make, n)
+        return make
+
+    return add
+
+
+def refused(work: Work) -> Work:
+    """What is measured ends with an error that is ours."""
+
+    def try_it() -> None:
+        try:
+            work()
+        except RlwireError:
+            return
+        raise AssertionError("nothing was wrong")
+
+    return try_it
+
+
+def names(n: int) -> list[str]:
+    return [f"name{i}" for i in range(n)]
+
+
+def nested(depth: int, leaf: Any, wrap: Callable[[Any], Any]) -> Any:
+    value = leaf
+    for _ in range(depth):
+        value = wrap(value)
+    return value
+
+
+def fed(session: Any, data: bytes, piece: int) -> Work:
+    """All frames of a stream that comes in pieces."""
+    reader = FrameReader(session)
+
+    def feed() -> None:
+        at = 0
+        while at < len(data):
+            room = reader.writable()
+            count = min(piece, len(room), len(data) - at)
+            room[:count] = data[at : at + count]
+            reader.advance(count)
+            at += count
+            while (frame := reader.frame()) is not None:
+                session.receive(frame)
+
+    return feed

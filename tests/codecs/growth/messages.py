@@ -1,0 +1,348 @@
+"""Messages: the rewarder, PERLERT, dm_env_rpc."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from cases import CASES, WIDE, Work, case, names, refused
+
+from rlwire.codecs import dm_env_rpc, perlert, rewarder
+from rlwire.errors import RlwireError
+from rlwire.sessions import rewarder_client
+
+# --- Universe's rewarder
+
+
+def _rewarder_cases() -> None:
+    messages: dict[str, Callable[[int], Any]] = {
+        "infos": lambda n: rewarder.EnvReward(1, False, dict.fromkeys(names(n), 1)),
+        "observation": lambda n: rewarder.EnvObservation([[i, i] for i in range(n)]),
+        "ragged_observation": lambda n: rewarder.EnvObservation([[1], [2, 3]] * n),
+        "events": lambda n: rewarder.AgentAction([("KeyEvent", 97, True)] * n),
+        "text": lambda n: rewarder.EnvText('\n"é' * n),
+        "headers": lambda n: rewarder.EnvText("x", extra_headers=dict.fromkeys(names(n), 1)),
+        "fields": lambda n: rewarder.EnvText("x", extra_body=dict.fromkeys(names(n), 1)),
+        "others": lambda n: rewarder.EnvText("x", extra=dict.fromkeys(names(n), 1)),
+        "unknown": lambda n: rewarder.UnknownMessage("v1.x", [{"a": [1]}] * n),
+    }
+    for name, make in messages.items():
+
+        def decode(n: int, make: Any = make) -> Work:
+            data = rewarder.encode(make(n))
+            return lambda: rewarder.decode(data)
+
+        def backwards(n: int, make: Any = make) -> Work:
+            told = json.loads(rewarder.encode(make(n)))
+            data = json.dumps(dict(reversed(told.items()))).encode()
+            return lambda: rewarder.decode(data)
+
+        def wrong(n: int, make: Any = make) -> Work:
+            data = rewarder.encode(make(n))[:-1] + b"!"
+            return refused(lambda: rewarder.decode(data))
+
+        def encode(n: int, make: Any = make) -> Work:
+            message = make(n)
+            return lambda: rewarder.encode(message)
+
+        for kind in (decode, backwards, wrong, encode):
+            CASES[f"rewarder_{kind.__name__}_{name}"] = (kind, 250)
+
+
+_rewarder_cases()
+
+
+@case(100)
+def rewarder_steps(n: int) -> Work:
+    """Many rewards, texts and infos between two steps, and replies."""
+    session = rewarder_client.ClientSession(clock=lambda: 0.0, wall=lambda: 0.0, attach=True)
+    number = iter(range(100_000))
+    made: list[rewarder.Message] = [
+        rewarder.EnvDescribe("x", "running", 60, episode_id="1", message_id=next(number))
+    ]
+    for i in range(n):
+        info = {f"name{i % 2000}": 1, "stats.a": 1}
+        headers: Any = {"episode_id": "1"}
+        made += [
+            rewarder.EnvReward(1, False, info, message_id=next(number), **headers),
+            rewarder.EnvText("x" * 10, message_id=next(number), **headers),
+            rewarder.EnvObservation([1.5, i], message_id=next(number), **headers),
+        ]
+    data = [rewarder.encode(one) for one in made]
+
+    def receive() -> None:
+        for one in data:
+            session.receive(one)
+        session.peek()
+        session.take()
+
+    return receive
+
+
+# --- PERLERT
+
+
+def _perlert_cases() -> None:
+    arrays: dict[str, Callable[[int], Any]] = {
+        "flat": lambda n: np.arange(n) * 1.5,
+        "rows": lambda n: np.zeros((n, 2), np.float32),
+        "integers": lambda n: np.arange(n),
+        "words": lambda n: np.zeros(n, bool),
+    }
+    for name, make in arrays.items():
+
+        def read(n: int, make: Any = make) -> Work:
+            text, dtype = perlert.array_to_text(make(n)), make(1).dtype
+            return lambda: perlert.text_to_array(text, dtype)
+
+        def wrong(n: int, make: Any = make) -> Work:
+            text, dtype = perlert.array_to_text(make(n))[:-1] + "!]", make(1).dtype
+            return refused(lambda: perlert.text_to_array(text, dtype))
+
+        def write(n: int, make: Any = make) -> Work:
+            array = make(n)
+            return lambda: perlert.array_to_text(array)
+
+        for kind in (read, wrong, write):
+            CASES[f"perlert_{kind.__name__}_{name}"] = (kind, 250)
+
+
+_perlert_cases()
+
+
+@case(100)
+def perlert_mapping(n: int) -> Work:
+    mapping = {name: np.zeros(2, np.float32) for name in names(n)}
+    text = perlert.mapping_to_text(mapping)
+    return lambda: (perlert.text_to_mapping(text), perlert.mapping_to_text(mapping))
+
+
+@case(250)
+def perlert_value(n: int) -> Work:
+    texts = ["[" * n, "[1," * n, "1" * n, "{'a':" * n, "x" * n, "[1, 2] " * n]
+
+    def read() -> None:
+        for text in texts:
+            with suppress(RlwireError):
+                perlert.text_to_value(text)
+
+    return read
+
+
+@case(100)
+def perlert_slots(n: int) -> Work:
+    slots = [perlert.AgentSlot(f"{i:x}", True, "x", "y", False) for i in range(n)]
+    message = perlert.LobbyInformation("x", 1, slots)
+    data = perlert.encode(message, limits=WIDE)
+    return lambda: (
+        perlert.decode_server_message(data, limits=WIDE),
+        perlert.encode(message, limits=WIDE),
+    )
+
+
+@case(500)
+def perlert_step(n: int) -> Work:
+    message = perlert.RolloutStep("x", 1, 2, 3, np.zeros(n, np.uint8), 1.5, False, "a")
+    data = perlert.encode(message, limits=WIDE)
+    return lambda: (
+        perlert.decode_server_message(data, limits=WIDE),
+        perlert.encode(message, limits=WIDE),
+    )
+
+
+@case(500)
+def perlert_separators(n: int) -> Work:
+    texts = [b"A;" * n, b";" * n, b"A" * n, b"R;1;" + b"x," * n, b"\xff" * n]
+
+    def read() -> None:
+        for text in texts:
+            for decode in (perlert.decode_client_message, perlert.decode_server_message):
+                with suppress(RlwireError):
+                    decode(text, limits=WIDE)
+            perlert.peek_header(text)
+
+    return read
+
+
+# --- dm_env_rpc
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def field(number: int, content: bytes | int) -> bytes:
+    if isinstance(content, int):
+        return varint(number << 3) + varint(content)
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+SPEC = dm_env_rpc.TensorSpec("a", (2,), dm_env_rpc.DataType.FLOAT, np.float32(0), np.float32(1))
+
+
+def specs(n: int) -> dict[int, dm_env_rpc.TensorSpec]:
+    return {
+        i: dm_env_rpc.TensorSpec(name, (2,), dm_env_rpc.DataType.FLOAT)
+        for i, name in enumerate(names(n))
+    }
+
+
+def _dm_env_rpc_cases() -> None:
+    requests: dict[str, Callable[[int], Any]] = {
+        "settings": lambda n: dm_env_rpc.CreateWorldRequest(dict.fromkeys(names(n), 1)),
+        "texts": lambda n: dm_env_rpc.CreateWorldRequest({"a": np.array(["xy"] * n)}),
+        "actions": lambda n: dm_env_rpc.StepRequest(dict.fromkeys(range(n), np.float32(1)), []),
+        "uids": lambda n: dm_env_rpc.StepRequest({}, list(range(n))),
+        "tensor": lambda n: dm_env_rpc.StepRequest({1: np.arange(n)}, []),
+        "bytes": lambda n: dm_env_rpc.StepRequest({1: np.zeros(n * 8, np.uint8)}, []),
+    }
+    responses: dict[str, Callable[[int], Any]] = {
+        "observations": lambda n: dm_env_rpc.StepResponse(
+            dm_env_rpc.EnvironmentStateType.RUNNING, dict.fromkeys(range(n), np.zeros(2))
+        ),
+        "specs": lambda n: dm_env_rpc.JoinWorldResponse(
+            dm_env_rpc.ActionObservationSpecs(specs(n), dict.fromkeys(range(n), SPEC))
+        ),
+    }
+    for group, decoder, encoder, parts in (
+        (
+            requests,
+            dm_env_rpc.decode_request,
+            dm_env_rpc.encode_request,
+            dm_env_rpc.encode_request_parts,
+        ),
+        (
+            responses,
+            dm_env_rpc.decode_response,
+            dm_env_rpc.encode_response,
+            dm_env_rpc.encode_response_parts,
+        ),
+    ):
+        for name, make in group.items():
+
+            def decode(n: int, make: Any = make, a: Any = decoder, b: Any = encoder) -> Work:
+                data = b(make(n))
+                return lambda: a(data)
+
+            def wrong(n: int, make: Any = make, a: Any = decoder, b: Any = encoder) -> Work:
+                data = b(make(n))[:-1]
+                return refused(lambda: a(data))
+
+            def encode(n: int, make: Any = make, b: Any = encoder, c: Any = parts) -> Work:
+                message = make(n)
+                return lambda: (b(message), c(message))
+
+            for kind in (decode, wrong, encode):
+                CASES[f"dm_env_rpc_{kind.__name__}_{name}"] = (kind, 150)
+
+
+_dm_env_rpc_cases()
+
+STEP = 3  # of a request's and a response's members
+
+
+@case(250)
+def dm_env_rpc_pieces(n: int) -> Work:
+    """One sub-message in many pieces, each of an action in many pieces of its tensor."""
+    tensor = field(2, field(1, field(1, b"\0\0\0\0"))) * n + field(2, field(15, n))
+    entry = field(1, field(1, 1) + tensor)
+    data = field(STEP, entry) + field(STEP, field(2, 1)) * n
+    return lambda: dm_env_rpc.decode_request(data)
+
+
+@case(250)
+def dm_env_rpc_members_in_turn(n: int) -> Work:
+    data = (field(STEP, field(2, 1)) + field(4, b"")) * n
+    return lambda: dm_env_rpc.decode_request(data)
+
+
+@case(250)
+def dm_env_rpc_members_in_pieces_in_turn(n: int) -> Work:
+    data = (field(STEP, field(2, 1)) * 2 + field(4, b"") * 2) * n
+    return lambda: dm_env_rpc.decode_request(data)
+
+
+@case(250)
+def dm_env_rpc_unpacked_numbers(n: int) -> Work:
+    numbers = field(4, field(1, 3) * n) + field(15, n)
+    data = field(STEP, field(1, field(1, 1) + field(2, numbers)))
+    return lambda: dm_env_rpc.decode_request(data)
+
+
+@case(250)
+def dm_env_rpc_unknown_fields(n: int) -> Work:
+    data = field(100, b"x") * n + field(STEP, field(99, 1) * n)
+    return lambda: dm_env_rpc.decode_request(data)
+
+
+@case(250)
+def dm_env_rpc_one_key_again(n: int) -> Work:
+    data = field(STEP, field(1, field(1, 1) + field(2, field(1, field(1, b"\0" * 4)))) * n)
+    return lambda: dm_env_rpc.decode_request(data)
+
+
+@case(150)
+def dm_env_rpc_shape(n: int) -> Work:
+    spec = field(2, varint(1) * n) + field(1, b"x") * n
+    entry = field(1, field(1, 1) + field(2, spec))
+    data = field(2, field(1, entry))
+
+    def read() -> None:
+        with suppress(RlwireError):
+            dm_env_rpc.decode_response(data)
+
+    return read
+
+
+@case(150)
+def dm_env_rpc_manager(n: int) -> Work:
+    given = specs(n)
+    values = {name: np.zeros(2, np.float32) for name in names(n)}
+
+    def use() -> None:
+        manager = dm_env_rpc.SpecManager(given)
+        packed = manager.pack(values)
+        manager.unpack(packed)
+        manager.request(names(n))
+
+    return use
+
+
+@case(150)
+def dm_env_rpc_names_twice(n: int) -> Work:
+    given = {**specs(n), n: SPEC, n + 1: SPEC}
+    return refused(lambda: dm_env_rpc.SpecManager(given))
+
+
+@case(150)
+def dm_env_rpc_steps(n: int) -> Work:
+    manager = dm_env_rpc.SpecManager(specs(n))
+    values = {name: np.zeros(2, np.float32) for name in names(n)}
+    uids = list(range(n))
+    state = dm_env_rpc.EnvironmentStateType.RUNNING
+
+    def step() -> None:
+        asked = dm_env_rpc.encode_step_request(manager, values, manager.request(names(n)))
+        dm_env_rpc.decode_step_request(manager, asked)
+        told = dm_env_rpc.encode_step_response(manager, state, values, uids)
+        dm_env_rpc.decode_step_response(manager, told)
+
+    return step
+
+
+@case(150)
+def dm_env_rpc_nesting(n: int) -> Work:
+    flat = {f"{i % 7}.b.{i}": 1 for i in range(n)}
+    long = {"a" * n + ".b": 1}
+    return lambda: (
+        dm_env_rpc.flatten(dm_env_rpc.unflatten(flat)),
+        dm_env_rpc.unflatten(long),
+    )

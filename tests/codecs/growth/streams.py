@@ -1,0 +1,224 @@
+"""Bytes that come in pieces: netstrings, WebSocket, MessagePack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cases import Work, case, fed, nested, refused
+
+from rlwire.codecs import msgpack, netstring, rlx
+from rlwire.codecs.websocket import Framer
+from rlwire.errors import RlwireError
+from rlwire.limits import Limits
+from rlwire.sessions import websocket
+from rlwire.transports.framing import FrameReader
+
+# --- streams: bytes as they come
+
+
+class Bytes:
+    """A stream session that only counts."""
+
+    def __init__(self) -> None:
+        self.frames = 0
+
+    def receive(self, frame: Any) -> list[Any]:
+        self.frames += 1
+        return []
+
+    def data_offset(self, buffer: Any, start: int, end: int) -> int:
+        return 0
+
+
+class Netstrings(Bytes):
+    def frame_size(self, buffer: Any, start: int, end: int) -> int:
+        return rlx.frame_size(buffer, start, end, 1 << 30)
+
+
+@case(1000)
+def netstrings_small(n: int) -> Work:
+    return fed(Netstrings(), netstring.encode(b"x") * n, 4096)
+
+
+@case(250)
+def netstrings_byte_by_byte(n: int) -> Work:
+    return fed(Netstrings(), netstring.encode(b"xxx") * n, 1)
+
+
+@case(1000)
+def netstring_long_byte_by_byte(n: int) -> Work:
+    return fed(Netstrings(), netstring.encode(b"x" * n), 1)
+
+
+@case(500)
+def netstrings_before_they_are_taken(n: int) -> Work:
+    """As TLS may deliver: bytes come while whole frames wait."""
+    reader = FrameReader(Netstrings())  # type: ignore[arg-type]
+    data = netstring.encode(b"x" * 10)
+
+    def feed() -> None:
+        waiting = b""
+        for _ in range(n):
+            waiting += data
+            room = reader.writable()
+            count = min(len(room), len(waiting))
+            room[:count] = waiting[:count]
+            reader.advance(count)
+            waiting = waiting[count:]
+        while reader.frame() is not None:
+            pass
+
+    return feed
+
+
+# --- WebSocket
+
+
+def shaken(limits: Limits | None = None, kind: Any = "any") -> Any:
+    client = websocket.Client(websocket.Messages(), "ws://a/")
+    server = websocket.Server(websocket.Messages(), limits=limits, kind=kind)
+    for said in client.outgoing():
+        server.receive(said)
+    return server
+
+
+FRAMER = Framer(True)
+
+
+@case(250)
+def websocket_fragments(n: int) -> Work:
+    data = FRAMER.frame(2, b"x", fin=False) + FRAMER.frame(0, b"x", fin=False) * n
+    return fed(shaken(Limits(items=1 << 24)), data + FRAMER.frame(0, b"x"), 4096)
+
+
+@case(250)
+def websocket_text_fragments(n: int) -> Work:
+    data = FRAMER.frame(1, b"x", fin=False) + FRAMER.frame(0, "é".encode()[:1], fin=False)
+    piece = FRAMER.frame(0, "é".encode()[1:] + "é".encode()[:1], fin=False)
+    return fed(shaken(), data + piece * n + FRAMER.frame(0, "é".encode()[1:]), 4096)
+
+
+@case(250)
+def websocket_pings_between_fragments(n: int) -> Work:
+    data = FRAMER.frame(2, b"x", fin=False) + (FRAMER.frame(9, b"x")) * n
+    return fed(shaken(), data + FRAMER.frame(0, b"x"), 4096)
+
+
+@case(500)
+def websocket_small(n: int) -> Work:
+    return fed(shaken(), FRAMER.frame(2, b"x") * n, 4096)
+
+
+@case(500)
+def websocket_byte_by_byte(n: int) -> Work:
+    return fed(shaken(), FRAMER.frame(2, b"x" * n), 1)
+
+
+@case(250)
+def websocket_handshake_byte_by_byte(n: int) -> Work:
+    line = b"X-Y: " + b"z" * n + b"\r\n"
+    head = (
+        b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    )
+    server = websocket.Server(websocket.Messages(), limits=Limits(header=1 << 20))
+    return fed(server, head + line + b"\r\n", 1)
+
+
+@case(100)
+def websocket_handshake_lines(n: int) -> Work:
+    head = (
+        b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    )
+    head += b"a:b\r\n" * n + b"\r\n"
+    server = websocket.Server(websocket.Messages(), limits=Limits(header=1 << 20))
+    return refused(fed(server, head, 4096))
+
+
+@case(100)
+def websocket_handshake_list(n: int) -> Work:
+    head = (
+        b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: "
+        + b"a," * n
+        + b"Upgrade\r\nSec-WebSocket-Protocol: "
+        + b",".join(b"p%d" % i for i in range(n))
+        + b"\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+    session = websocket.Server(
+        websocket.Messages(), protocols=("x",), limits=Limits(header=1 << 20)
+    )
+    return fed(session, head, 4096)
+
+
+# --- MessagePack
+
+
+def unpacked(data: bytes, piece: int, **options: Any) -> Work:
+    unpacker = msgpack.Unpacker(**options)
+
+    def feed() -> None:
+        for at in range(0, len(data), piece):
+            unpacker.feed(data[at : at + piece])
+            for _ in unpacker:
+                pass
+
+    return feed
+
+
+@case(500)
+def unpacker_byte_by_byte(n: int) -> Work:
+    return unpacked(msgpack.encode(["x"] * n), 1)
+
+
+@case(500)
+def unpacker_long_binary_byte_by_byte(n: int) -> Work:
+    return unpacked(msgpack.encode(b"x" * n), 1, copy=None)
+
+
+@case(500)
+def unpacker_nested_byte_by_byte(n: int) -> Work:
+    value = [nested(50, 1, lambda value: {"a": value}) for _ in range(n // 50)]
+    return unpacked(msgpack.encode(value), 1)
+
+
+@case(1000)
+def unpacker_small(n: int) -> Work:
+    return unpacked(msgpack.encode(1) * n, 4096)
+
+
+@case(1000)
+def unpacker_small_at_once(n: int) -> Work:
+    return unpacked(msgpack.encode("xy") * n, 1 << 30, copy=False)
+
+
+@case(500)
+def unpacker_one_each(n: int) -> Work:
+    """As much comes as is taken, while more waits."""
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(msgpack.encode("x" * 10) * n)
+    data = msgpack.encode("x" * 10)
+
+    def feed() -> None:
+        for _ in range(n):
+            unpacker.feed(data)
+            next(unpacker)
+
+    return feed
+
+
+@case(250)
+def unpacker_wrong_values(n: int) -> Work:
+    data = b"\xa1\xff" * n
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(data)
+
+    def feed() -> None:
+        for _ in range(n):
+            try:
+                next(unpacker)
+            except RlwireError:
+                continue
+            raise AssertionError
+
+    return feed

@@ -1,0 +1,212 @@
+"""Values: RLX, MessagePack with images, JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from cases import CASES, Work, case, names, nested, refused
+
+from rlwire.codecs import json as rlwire_json
+from rlwire.codecs import msgpack, msgpack_images, rlx
+
+# --- RLX
+
+
+RLX_VALUES: dict[str, Callable[[int], Any]] = {
+    "integers": lambda n: list(range(n)),
+    "names": lambda n: dict.fromkeys(names(n), 1),
+    "texts": lambda n: ["x" * 20] * n,
+    "long_text": lambda n: "é" * n * 4,
+    "nested": lambda n: [nested(50, 1, lambda value: [value]) for _ in range(n // 50)],
+    "arrays": lambda n: [np.zeros(1, np.float32)] * n,
+    "empty": lambda n: [[], {}] * n,
+    "numbers": lambda n: [1.5, 2**40, True, None] * n,
+}
+
+
+def _rlx_cases() -> None:
+    for name, make in RLX_VALUES.items():
+
+        def decode(n: int, make: Any = make) -> Work:
+            data = rlx.encode({"a": make(n)})
+            return lambda: rlx.decode(data)
+
+        def encode(n: int, make: Any = make) -> Work:
+            value = {"a": make(n)}
+            return lambda: rlx.encode(value)
+
+        def parts(n: int, make: Any = make) -> Work:
+            value = {"a": make(n)}
+            return lambda: rlx.encode_parts(value)
+
+        def wrong(n: int, make: Any = make) -> Work:
+            data = rlx.encode({"a": [make(n), 1]}, framed=False)[:-5] + b"\xff" * 5
+            return refused(lambda: rlx.decode(data, framed=False))
+
+        def unwritable(n: int, make: Any = make) -> Work:
+            value = {"a": [make(n), object()]}
+            return refused(lambda: rlx.encode(value))
+
+        for kind in (decode, encode, parts, wrong, unwritable):
+            CASES[f"rlx_{kind.__name__}_{name}"] = (kind, 250)
+
+
+_rlx_cases()
+
+# --- MessagePack
+
+
+def _msgpack_cases() -> None:
+    values: dict[str, Callable[[int], Any]] = {
+        **RLX_VALUES,
+        "binary": lambda n: [b"x" * 8] * n,
+        "scalars": lambda n: [np.float32(1)] * n,
+        "marks": lambda n: [{b"nd": False, b"x": {b"nd": 1, b"y": {b"z": 1, b"a": 2}}}] * n,
+        "half_marks": lambda n: [
+            nested(40, 1, lambda value: {b"nd": value, b"type": 1, b"x": 3}) for _ in range(n // 40)
+        ],
+        "ends_with_marks": lambda n: [
+            nested(40, 1, lambda value: {b"x": value, b"nd": 1}) for _ in range(n // 40)
+        ],
+        "structured": lambda n: np.zeros(1, [(f"f{i}", "f4") for i in range(min(n, 4000))]),
+        "structured_each": lambda n: [np.zeros(1, [("a", "f4"), ("b", "u1")])] * n,
+        "times": lambda n: [msgpack.Timestamp(1, 2)] * n,
+        "complex": lambda n: [1 + 2j] * n,
+    }
+    for name, make in values.items():
+
+        def decode(n: int, make: Any = make) -> Work:
+            data = msgpack.encode(make(n))
+            return lambda: msgpack.decode(data)
+
+        def encode(n: int, make: Any = make) -> Work:
+            value = make(n)
+            return lambda: msgpack.encode(value)
+
+        def parts(n: int, make: Any = make) -> Work:
+            value = make(n)
+            return lambda: msgpack.encode_parts(value)
+
+        def wrong(n: int, make: Any = make) -> Work:
+            data = msgpack.encode([make(n), 1])[:-1] + b"\xc1"
+            return refused(lambda: msgpack.decode(data))
+
+        def unwritable(n: int, make: Any = make) -> Work:
+            value = [make(n), object()]
+            return refused(lambda: msgpack.encode(value))
+
+        kinds = [decode, encode, parts, wrong, unwritable]
+        for kind in kinds:
+            CASES[f"msgpack_{kind.__name__}_{name}"] = (kind, 250)
+
+
+_msgpack_cases()
+
+
+@case(8)
+def images(n: int) -> Work:
+    frames = [np.full((32, 32), i, np.uint8) for i in range(n)]
+    hook = msgpack_images.ArrayHook("png")
+    data = [msgpack.encode(frame, array_hook=hook) for frame in frames]
+    take = msgpack_images.ImageHook()
+    return lambda: [msgpack.decode(one, ext_hook=take) for one in data]
+
+
+@case(32)
+def image_png(n: int) -> Work:
+    data = msgpack_images.encode(np.zeros((n, 64), np.uint8), "png")
+    return lambda: msgpack_images.decode(data[1])
+
+
+# --- JSON
+
+
+def _json_cases() -> None:
+    texts: dict[str, tuple[Callable[[int], Any], dict[str, Any]]] = {
+        "integers": (lambda n: list(range(n)), {}),
+        "names": (lambda n: dict.fromkeys(names(n), 1), {}),
+        "escapes": (lambda n: ['\n\t"é\U0001f600' * 4] * n, {}),
+        "long_text": (lambda n: '\n"é' * n, {}),
+        "nested": (lambda n: [nested(50, 1, lambda v: {"a": v}) for _ in range(n // 50)], {}),
+        "numbers": (lambda n: [1.5, -1e300, True, None] * n, {}),
+        "array": (lambda n: [[i, i] for i in range(n)], {"arrays": "all"}),
+        "array_with_a_word": (lambda n: [[[i] for i in range(n)], [["x"]]], {"arrays": "all"}),
+        "ragged": (
+            lambda n: [[[1], [2, 3]]] * n,
+            {"arrays": "all", "ragged": "lists"},
+        ),
+        "ragged_at_the_end": (
+            lambda n: nested(30, [[1, 2]] * n + [[1]], lambda v: [v]),
+            {"arrays": "all", "ragged": "lists"},
+        ),
+        "ragged_at_a_path": (
+            lambda n: [[1, [2]]] * n,
+            {"arrays": {"*": None}, "ragged": "lists"},
+        ),
+        "ragged_at_a_path_of_a_dtype": (
+            lambda n: [[[1], [2, 3]]] * n,
+            {"arrays": {"*": "f4"}, "ragged": "lists"},
+        ),
+        "ragged_by_name": (
+            lambda n: {name: [1, [2]] for name in names(n)},
+            {"arrays": {"*": None}, "ragged": "lists"},
+        ),
+        "zeros": (lambda n: [0] * n + [2**63, 0.5], {"arrays": "all"}),
+    }
+    for name, (make, options) in texts.items():
+
+        def decode(n: int, make: Any = make, options: Any = options) -> Work:
+            data = json.dumps(make(n)).encode()
+            decoder = rlwire_json.Decoder(**options)
+            return lambda: decoder.decode(data)
+
+        def wrong(n: int, make: Any = make, options: Any = options) -> Work:
+            data = json.dumps(make(n)).encode()[:-1] + b"!"
+            decoder = rlwire_json.Decoder(**options)
+            return refused(lambda: decoder.decode(data))
+
+        def encode(n: int, make: Any = make) -> Work:
+            value = make(n)
+            return lambda: rlwire_json.encode(value)
+
+        def unwritable(n: int, make: Any = make) -> Work:
+            value = [make(n), object()]
+            return refused(lambda: rlwire_json.encode(value))
+
+        kinds = [decode, wrong]
+        if not options:
+            kinds += [encode, unwritable]
+        for kind in kinds:
+            CASES[f"json_{kind.__name__}_{name}"] = (kind, 250)
+
+
+_json_cases()
+
+
+@case(4)
+def json_big_integers(n: int) -> Work:
+    data = json.dumps([10**4000] * n).encode()
+    decoder = rlwire_json.Decoder(big_integers=True)
+    return lambda: decoder.decode(data)
+
+
+@case(250)
+def json_members_again(n: int) -> Work:
+    data = b'{"a":1' + b',"a":2' * n + b"}"
+    first, last = (rlwire_json.Decoder(repeated=which) for which in ("first", "last"))
+    return lambda: (first.decode(data), last.decode(data))
+
+
+@case(250)
+def json_encode_arrays(n: int) -> Work:
+    value = [np.zeros((n, 2), np.float32), np.arange(n), np.ones((2, n), bool).T]
+    return lambda: rlwire_json.encode(value)
+
+
+@case(250)
+def json_encode_small_arrays(n: int) -> Work:
+    value = [np.zeros(1, np.float32)] * n
+    return lambda: rlwire_json.encode(value)

@@ -1,0 +1,77 @@
+"""The cost of each codec's worst inputs, in instructions: it grows no faster than they do.
+
+The inputs are in `growth/`. Counts are the same from run to run, whatever else the machine does;
+times are not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RUN = Path(__file__).parent / "growth" / "run.py"
+PARTS = 2  # processes, since each takes a while to begin
+
+# From 2n to 4n costs twice as much more as from n to 2n, and with n log n, n being 100, 2.3 times;
+# with n squared, 4 times.
+MOST = 2.6
+# Memory grows in steps, which shows where a case costs next to nothing.
+SLACK = 50_000
+
+pytestmark = pytest.mark.growth
+
+
+def names() -> list[str]:
+    done = subprocess.run(
+        [sys.executable, RUN, "--list"], capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+def counted(chosen: list[str], folder: Path) -> list[int]:
+    """Return the instructions of each case: of its smallest size twice, then of 2n and 4n."""
+    subprocess.run(
+        [
+            "valgrind",
+            "--tool=callgrind",
+            "--callgrind-out-file=out",
+            "--dump-before=getsid",
+            sys.executable,
+            RUN,
+            "--count",
+            *chosen,
+        ],
+        cwd=folder,
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    totals = []
+    for number in range(2, 4 * len(chosen) + 2):  # the first is of all before the first call
+        found = re.search(r"^totals: (\d+)$", (folder / f"out.{number}").read_text(), re.MULTILINE)
+        assert found is not None
+        totals.append(int(found[1]))
+    return totals
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_growth(part: int, tmp_path: Path) -> None:
+    if shutil.which("valgrind") is None:
+        pytest.skip("valgrind counts the instructions, and is not installed")
+    chosen = [*[name for name in names() if name != "control"][part::PARTS], "control"]
+    totals = counted(chosen, tmp_path)
+    grown = {}
+    for at, name in enumerate(chosen):
+        _, small, middle, large = totals[4 * at : 4 * at + 4]
+        print(f"{name:40} {small:11} {middle:11} {large:11}")
+        if large - middle > MOST * (middle - small) + SLACK:
+            grown[name] = (small, middle, large)
+    assert list(grown) == ["control"], grown
