@@ -141,7 +141,7 @@ class DecodeError(RlwireError, ValueError):
 _LIMITS = frozenset(
     [
         *("message", "received", "depth", "items", "dims", "string", "pixels", "expanded"),
-        *("datagram", "header"),
+        *("datagram", "header", "keys"),
     ]
 )
 _CEILINGS = {"depth": 500, "dims": 32}

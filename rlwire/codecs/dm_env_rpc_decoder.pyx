@@ -128,6 +128,8 @@ cdef int _read_entry(_Field field, Input *input, const rlw_field *entry, dict en
     step.name = NULL
     step.index = 0
     count_item(input, entry.at, path)
+    if not named:
+        count_key(input, entry.at, path)
     rlw_cursor_init(&c, entry.data, entry.size)
     while c.at < c.end:
         if rlw_take_field(&c, &f) != RLW_OK:
@@ -169,7 +171,7 @@ cdef object _single(_Field field, Input *input, const Span *span, uint32_t numbe
         return _content(field, input, span.data, span.size, shape, path)
     joined = join(input, &inner, span, number, end, path)
     content = _content(field, &inner, inner.start, PyBytes_GET_SIZE(joined), shape, path)
-    input.items = inner.items
+    input.items, input.keys = inner.items, inner.keys
     return content
 
 

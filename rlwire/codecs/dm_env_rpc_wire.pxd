@@ -76,6 +76,8 @@ cdef struct Input:
     int64_t fixed         # the offset to report for bytes that were joined; -1: as it is
     uint64_t most_items
     uint64_t items
+    uint64_t most_keys
+    uint64_t keys         # of maps, that are numbers
     TensorOptions tensors
 
 # The occurrences of a singular sub-message.
@@ -92,6 +94,7 @@ cdef void close_buffer(Py_buffer *view) noexcept
 cdef int fault(const Input *input, const rlw_fault *problem, const Step *path) except -1
 cdef int expect(const Input *input, const rlw_field *f, uint32_t wire, const Step *path) except -1
 cdef int count_item(Input *input, const uint8_t *at, const Step *path) except -1
+cdef int count_key(Input *input, const uint8_t *at, const Step *path) except -1
 # Counts the messages of a tensor of messages, each of which becomes an object. `path` may be NULL.
 cdef int count_protos(Input *input, const rlw_tensor *tensor, const uint8_t *at,
                       const Step *path) except -1

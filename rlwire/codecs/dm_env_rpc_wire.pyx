@@ -237,6 +237,7 @@ cdef list parts_of(const Draft *draft):
 
 cdef Input _DEFAULT_INPUT
 _DEFAULT_INPUT.most_items = DEFAULT.items
+_DEFAULT_INPUT.most_keys = DEFAULT.keys
 fill_options(&_DEFAULT_INPUT.tensors, True, "full", None)
 
 
@@ -245,7 +246,8 @@ cdef int fill_input(Input *out, object copy, object broadcast, object limits) ex
         out[0] = _DEFAULT_INPUT
         return 0
     fill_options(&out.tensors, copy, broadcast, limits)
-    out.most_items = (DEFAULT if limits is None else limits).items
+    limits = DEFAULT if limits is None else limits
+    out.most_items, out.most_keys = limits.items, limits.keys
     return 0
 
 
@@ -262,7 +264,7 @@ cdef int open_buffer(Input *input, object buffer, Py_buffer *view, size_t *size)
         input.writable = not view.readonly
     input.source = <PyObject *> buffer
     input.fixed = -1
-    input.items = 0
+    input.items = input.keys = 0
     if size[0] > input.tensors.message:
         PyBuffer_Release(view)
         raise LimitExceeded("message", input.tensors.message, size[0], offset=0)
@@ -309,6 +311,14 @@ cdef int count_item(Input *input, const uint8_t *at, const Step *path) except -1
     input.items += 1
     if input.items > input.most_items:
         raise LimitExceeded("items", input.most_items, input.items, offset=offset_of(input, at),
+                            path=path_of(path))
+    return 0
+
+
+cdef int count_key(Input *input, const uint8_t *at, const Step *path) except -1:
+    input.keys += 1
+    if input.keys > input.most_keys:
+        raise LimitExceeded("keys", input.most_keys, input.keys, offset=offset_of(input, at),
                             path=path_of(path))
     return 0
 

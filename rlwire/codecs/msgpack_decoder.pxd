@@ -15,6 +15,7 @@ cdef class Decoder:
     cdef rlw_msgpack_limits _limits
     cdef readonly object limits
     cdef uint64_t _message
+    cdef uint64_t _keys
     cdef CopyMode _copy
     cdef Timestamps _timestamps
     cdef object _timestamp  # what was given

@@ -117,6 +117,7 @@ cdef struct Input:
     const uint8_t *first  # of the value in it
     PyObject *source      # what the caller handed in, borrowed
     PyObject *owner       # what views keep alive; NULL until the first is made, owned then
+    uint64_t keys         # that are neither strings nor bytes
     bint writable
     CopyMode copy
 
@@ -371,6 +372,10 @@ cdef object _other_key(Decoder self, Input *input, const rlw_msgpack_value *v, u
         return v.data[:v.size]
     if self._strict_map_key:
         raise _error(input, "a key is neither a string nor bytes, and strict_map_key=True", v.at)
+    input.keys += 1
+    if input.keys > self._keys:
+        raise LimitExceeded("keys", self._keys, input.keys, offset=v.at - input.start,
+                            path=_path(input, v.at))
     if v.kind == RLW_MSGPACK_ARRAY:
         if depth >= self._limits.depth:
             raise _too_deep(self, input, v, depth)
@@ -534,7 +539,7 @@ cdef class Decoder:
         timestamp: what a timestamp becomes: ``"timestamp"``, ``"float"`` (seconds), ``"int"``
             (nanoseconds), ``"datetime"`` (UTC), or a function of seconds and nanoseconds.
         strict_map_key: a key must be a string or bytes. False takes any that has a hash, arrays as
-            tuples; a hostile peer can choose numbers that collide.
+            tuples; a hostile peer can choose numbers that collide, so `limits.keys` counts them.
         object_hook: called with each dictionary; its result stands in the dictionary's place.
         object_pairs_hook: called with each map as a list of pairs, instead of `object_hook`.
         list_hook: called with each list or tuple.
@@ -557,6 +562,7 @@ cdef class Decoder:
         self._limits.map = _length("max_map_len", max_map_len, self._limits.map)
         self._limits.ext = _length("max_ext_len", max_ext_len, self._limits.ext)
         self._message = limits.message
+        self._keys = limits.keys
         if copy not in _COPY:
             raise ValueError(f"copy must be True, False or None, not {copy!r}")
         self._copy = _COPY[copy]
@@ -633,6 +639,7 @@ cdef class Decoder:
         input.first = data + first
         input.source = <PyObject *> owner
         input.owner = NULL
+        input.keys = 0
         input.writable = writable
         input.copy = self._copy
         try:

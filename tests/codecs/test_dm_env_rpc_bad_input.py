@@ -692,3 +692,23 @@ def test_deep_groups_are_refused_not_followed() -> None:
     assert d.decode_request(inside) is None
     with pytest.raises(LimitExceeded, match="depth=100"):
         d.decode_request(b"\x9b\x06" * 101 + b"\x9c\x06" * 101)
+
+
+def test_keys_that_are_numbers_are_counted() -> None:
+    """Numbers can be chosen to collide in a dictionary; names cannot."""
+    few = Limits(keys=3)
+    one = np.float32(1)
+    data = d.encode_request(d.StepRequest(dict.fromkeys(range(3), one), [1, 2, 3, 4]))
+    assert len(d.decode_request(data, limits=few).actions) == 3  # type: ignore[union-attr]
+    names = d.encode_request(d.CreateWorldRequest({name: one for name in "abcdef"}))
+    d.decode_request(names, limits=few)
+    # In each of its pieces, and again for one that comes twice.
+    for wrong in (data + data, data + names + data):
+        with pytest.raises(LimitExceeded, match="keys=3") as caught:
+            d.decode_request(wrong, limits=few)
+        assert (caught.value.size, caught.value.path) == (4, "$.step.actions")
+    specs = d.ActionObservationSpecs({1: SPECS.actions[1]}, {i: SPECS.actions[1] for i in range(3)})
+    response = d.encode_response(d.JoinWorldResponse(specs))
+    with pytest.raises(LimitExceeded, match="keys=3"):
+        d.decode_response(response, limits=few)
+    d.decode_response(response, limits=Limits(keys=4))

@@ -110,6 +110,20 @@ def test_a_lie_costs_no_memory(name: str) -> None:
     assert peak < 16 * 2**20  # 2**20 items at most, of 8 bytes each
 
 
+def test_keys_that_are_no_texts_are_counted() -> None:
+    """Numbers can be chosen to collide in a dictionary; those of a tuple count, too."""
+    few = Limits(keys=4)
+    data = msgpack.encode([{1: 2, "a": 3, b"b": 4}, {(2, 3): 5}])
+    assert msgpack.decode(data, strict_map_key=False, limits=few) == [
+        {1: 2, "a": 3, b"b": 4},
+        {(2, 3): 5},
+    ]
+    data = msgpack.encode([{1: 2}, {2: 3, 3: 4}, {None: 5, 1.5: 6}])
+    with pytest.raises(LimitExceeded, match="keys=4") as caught:
+        msgpack.decode(data, strict_map_key=False, limits=few)
+    assert (caught.value.size, caught.value.path) == (5, "$[2]")
+
+
 def test_more_than_a_million_items() -> None:
     data = b"\xdd" + struct.pack(">I", 2**20 + 1) + bytes(2**20 + 1)
     with pytest.raises(LimitExceeded, match="items") as caught:
