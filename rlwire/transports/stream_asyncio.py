@@ -1,25 +1,38 @@
 """The bytes below an asyncio connection: a socket of our own, or one of asyncio's transports.
 
 A `SocketStream` asks the loop only when its socket can be read or written, and calls the socket
-itself: asyncio's transports put five Python calls between the loop and what they feed. TLS needs
-one of those all the same, as does a loop without readers (Windows' proactors); a `TransportStream`
-makes it look like such a socket.
+itself: asyncio's transports put five Python calls between the loop and what they feed. A
+`TLSStream` is one that encrypts, without the 256 KiB that asyncio's TLS takes for each connection,
+even for handshakes that never end. A loop without readers (Windows' proactors) needs asyncio's
+transports all the same; a `TransportStream` makes one look like such a socket.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from rlwire.transports.interface import Buffer
 
-__all__ = ["SocketStream", "Stream", "StreamOwner", "TransportStream", "behind", "open_stream"]
+__all__ = [
+    "SocketStream",
+    "Stream",
+    "StreamOwner",
+    "TLSStream",
+    "TransportStream",
+    "behind",
+    "open_stream",
+]
 
+_RECORD = 16384  # bytes, the longest record of TLS
+_AT_ONCE = 4 * _RECORD  # bytes that are encrypted or received before the other is done
+_GOODBYE = 1.0  # seconds for the peer to say goodbye too
 _IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
 
 
@@ -134,8 +147,9 @@ class SocketStream:
         self._file = sock.fileno()
         self._owner = owner
         self.readable = owner.on_readable
-        self.recv_into: Callable[[bytearray | memoryview], int] = sock.recv_into
-        self.send: Callable[[Buffer], int] | None = sock.send
+        self.recv_into: Callable[[bytearray | memoryview], int]
+        self.send: Callable[[Buffer], int] | None
+        self.recv_into, self.send = self._calls()
         self._send = sock.send
         # Windows has no sendmsg.
         self._sendmsg = getattr(sock, "sendmsg", None)
@@ -144,6 +158,11 @@ class SocketStream:
         self._eof_due = self._has_writer = False
         self.listen(True)
         owner.on_stream(self)
+
+    def _calls(
+        self,
+    ) -> tuple[Callable[[bytearray | memoryview], int], Callable[[Buffer], int] | None]:
+        return self._sock.recv_into, self._sock.send
 
     @property
     def closing(self) -> bool:
@@ -245,7 +264,11 @@ class SocketStream:
             with contextlib.suppress(OSError):  # the peer was faster
                 self._sock.shutdown(socket.SHUT_WR)
         if self._closing:
-            self._stop(None)
+            self._finish()
+
+    def _finish(self) -> None:
+        """End what was closed, now that the last words are gone."""
+        self._stop(None)
 
     def _call_when_writable(self, call: Callable[[], None] | None) -> None:
         if call is not None:
@@ -268,8 +291,207 @@ class SocketStream:
     def _end(self, error: OSError | None) -> None:
         owner = self._owner
         # Stream and owner point at each other; only so are they freed as soon as nobody needs them.
-        del self._owner, self.readable
+        del self._owner, self.readable, self.recv_into
         owner.on_lost(error)
+
+
+class TLSPipe:
+    """TLS between two buffers, for a socket that others read and write."""
+
+    def __init__(self, context: ssl.SSLContext, server_hostname: str | None) -> None:
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(
+            self.incoming,
+            self.outgoing,
+            server_side=server_hostname is None,
+            server_hostname=server_hostname or None,
+        )
+
+    async def shake_hands(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
+        """Run TLS's handshake.
+
+        Raises:
+            OSError: it failed; `ssl.SSLError` is one.
+        """
+        while True:
+            try:
+                self.tls.do_handshake()
+                done = True
+            except ssl.SSLWantReadError:
+                done = False
+            except ssl.SSLError:
+                with contextlib.suppress(OSError):  # the peer is told why
+                    await loop.sock_sendall(sock, self.outgoing.read())
+                raise
+            if self.outgoing.pending:
+                await loop.sock_sendall(sock, self.outgoing.read())
+            if done:
+                return
+            data = await loop.sock_recv(sock, _RECORD)
+            if not data:
+                raise ConnectionResetError(errno.ECONNRESET, "closed inside TLS's handshake")
+            self.incoming.write(data)
+
+
+class TLSStream(SocketStream):
+    """A socket that encrypts; its handshake is over."""
+
+    half_closes = False
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        owner: StreamOwner,
+        pipe: TLSPipe,
+    ) -> None:
+        self._tls, self._incoming, self._outgoing = pipe.tls, pipe.incoming, pipe.outgoing
+        self._ciphered = b""  # what is to be sent, before any last words
+        self._ringing = self._over = self._draining = False
+        self._patience: asyncio.TimerHandle | None = None
+        super().__init__(loop, sock, owner)
+
+    def listen(self, wanted: bool) -> None:
+        """See `Stream.listen`."""
+        super().listen(wanted)
+        self._ring_again()
+
+    def end_of_input(self) -> None:
+        """See `Stream.end_of_input`; who has said goodbye takes no more either."""
+        self.listen(False)
+        self._eof = True
+        self._owner.on_eof()
+        self.close()
+
+    def fail(self, error: OSError) -> None:
+        """See `Stream.fail`; the peer is told if it was TLS that failed."""
+        with contextlib.suppress(OSError):
+            self._send_ciphered()
+        self._stop(error)
+
+    def write(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        """See `Stream.write`; while all is encrypted, but not sent, an empty buffer is left."""
+        # Small parts share a record; TLS copies what it encrypts in any case.
+        rest: list[Buffer]
+        rest = list(buffers) if sum(map(len, buffers)) > _RECORD else [b"".join(buffers)]
+        while self._send_ciphered():
+            rest = behind(rest, 0)
+            if not rest:
+                return []
+            rest = behind(rest, self._tls.write(memoryview(rest[0])[:_AT_ONCE]))
+        empty: list[Buffer] = [b""]
+        return rest or empty
+
+    rewrite = write
+
+    def write_last(self, data: bytes) -> None:
+        """See `Stream.write_last`."""
+        if self._closing:
+            return
+        while data:
+            data = data[self._tls.write(data) :]
+        ciphered, self._ciphered = self._ciphered + self._outgoing.read(), b""
+        super().write_last(ciphered)
+
+    def write_eof(self) -> bool:
+        """Do nothing: in TLS there is only a goodbye."""
+        return False
+
+    def close(self) -> None:
+        """See `Stream.close`: with TLS's goodbye, and a moment for the peer's.
+
+        Closing over bytes that were not read would reset the connection, last words and all.
+        """
+        if self._closing:
+            return
+        with contextlib.suppress(ssl.SSLError):  # it would read the peer's goodbye too
+            self._tls.unwrap()
+        self.write_last(b"")
+        if self._gone:
+            return
+        self.listen(False)
+        self._closing = True
+        self._eof_due = not self._eof
+        self._patience = self._loop.call_later(_GOODBYE, self.abort)
+        if not self._last:
+            self._go_on()
+
+    def _calls(self) -> tuple[Callable[[bytearray | memoryview], int], None]:
+        return self._decrypt_into, None
+
+    def _decrypt_into(self, buffer: bytearray | memoryview) -> int:
+        tls, space, have = self._tls, memoryview(buffer), 0
+        got: Any  # the number of bytes, whatever type checkers are told
+        while have < len(space):
+            try:
+                got = tls.read(len(space) - have, space[have:])
+            except ssl.SSLWantReadError:
+                if self._outgoing.pending:  # such as an answer to new keys
+                    self._send_ciphered()
+                if have:
+                    break
+                data = self._sock.recv(_AT_ONCE)
+                if not data:
+                    return 0  # without a goodbye, as many leave
+                self._incoming.write(data)
+                continue
+            except ssl.SSLZeroReturnError:
+                got = 0
+            if not got:
+                self._over = True
+                break
+            have += got
+        self._ring_again()
+        return have
+
+    def _ring_again(self) -> None:
+        """Have `readable` called although the socket may have nothing: TLS has."""
+        if self._ringing or not self._listening:
+            return
+        if self._over or self._incoming.pending or self._tls.pending():
+            self._ringing = True
+            self._loop.call_soon(self._ring)
+
+    def _ring(self) -> None:
+        self._ringing = False
+        if self._listening:
+            self.readable()
+
+    def _send_ciphered(self) -> bool:
+        """Send what is encrypted; returns whether that was all."""
+        if self._outgoing.pending:
+            self._ciphered += self._outgoing.read()
+        if self._ciphered:
+            try:
+                self._ciphered = self._ciphered[self._send(self._ciphered) :]
+            except BlockingIOError:
+                return False
+        return not self._ciphered
+
+    def _finish(self) -> None:
+        if self._eof:
+            self._stop(None)
+        elif not self._draining:
+            self._draining = True
+            self._loop.add_reader(self._file, self._drain)
+
+    def _drain(self) -> None:
+        """Read what nobody looks at any more, until the peer hangs up."""
+        try:
+            if self._sock.recv(_AT_ONCE):
+                return
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            pass
+        self._stop(None)
+
+    def _stop(self, error: OSError | None) -> None:
+        if self._draining and not self._gone:
+            self._loop.remove_reader(self._file)
+        if self._patience is not None:
+            self._patience.cancel()
+        super()._stop(error)
 
 
 class TransportStream(asyncio.BufferedProtocol):
@@ -405,16 +627,24 @@ async def open_stream(
         sock: belongs to the stream from now on, unless an error is raised.
         tls: what to encrypt with; None for no encryption.
         server_hostname: the name to find in the server's certificate; None on a server.
-        handshake_timeout: seconds for TLS's handshake on a server.
+        handshake_timeout: seconds for TLS's handshake, None for no limit.
 
     Raises:
         OSError: TLS failed; `ssl.SSLError` is one.
     """
     loop = asyncio.get_running_loop()
-    if tls is None:
-        with contextlib.suppress(NotImplementedError):
+    with contextlib.suppress(NotImplementedError):
+        if tls is None:
             SocketStream(loop, sock, owner)
             return
+        loop.remove_reader(sock.fileno())  # before the handshake: is there such a thing?
+        pipe = TLSPipe(tls, server_hostname)
+        try:
+            await asyncio.wait_for(pipe.shake_hands(loop, sock), handshake_timeout)
+        except asyncio.TimeoutError:
+            raise TimeoutError(f"no TLS handshake within connect={handshake_timeout} s") from None
+        TLSStream(loop, sock, owner, pipe)
+        return
 
     def make() -> TransportStream:
         return TransportStream(owner, sock, half_closes=tls is None)

@@ -334,7 +334,10 @@ class AsyncServer:
                 "%s: gone before it was served: %s", peer, str(error) or type(error).__name__,
             )  # fmt: skip
             sock.close()
-            error.__traceback__ = None
+            # Its frames hold it, and all of the handshake, until a full garbage collection.
+            cause: BaseException | None = error
+            while cause is not None:
+                cause.__traceback__, cause = None, cause.__context__
             return
         except BaseException:
             sock.close()

@@ -94,7 +94,10 @@ class Turn:
         error = self._error
         if error is not None:
             self._error = None
-            raise error
+            try:
+                raise error
+            finally:
+                error = None  # its traceback has this frame, and would keep it and what waited
         result, self._result = self._result, None
         return result
 

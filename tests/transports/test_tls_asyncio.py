@@ -1,0 +1,343 @@
+"""TLS on event loops, against Python's own blocking TLS sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import socket
+import ssl
+import struct
+import time
+import tracemalloc
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from rlwire.errors import ConnectionClosed, DeadlineExceeded
+from rlwire.transports import stream_asyncio, tcp_asyncio
+from rlwire.transports.sockets import Timeouts
+from rlwire.transports.tcp_asyncio import AsyncConnection, AsyncServer
+from rlwire.transports.tls import client_context, server_context
+
+HEADER = 20
+Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
+
+
+@pytest.fixture(scope="module")
+def contexts(tmp_path_factory: Any) -> Contexts:
+    folder: Path = tmp_path_factory.mktemp("tls")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(folder / "s.pem")
+    return server_context(folder / "s.pem"), client_context(folder / "ca.pem")
+
+
+@pytest.fixture(params=["asyncio", "uvloop", "no readers"])
+def run(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], Any]]:
+    """Run a coroutine on a new loop of each kind; proactors have no readers."""
+    if request.param == "no readers":
+
+        def fail(*_: Any) -> Any:
+            raise NotImplementedError
+
+        monkeypatch.setattr(stream_asyncio, "TLSPipe", fail)
+    if request.param == "uvloop":
+        loop = pytest.importorskip("uvloop").new_event_loop()
+    else:
+        loop = asyncio.new_event_loop()
+    failures: list[Any] = []
+    loop.set_exception_handler(lambda _, context: failures.append(context))
+
+    def run(main: Coroutine[Any, Any, Any]) -> Any:
+        return loop.run_until_complete(asyncio.wait_for(main, 20))
+
+    yield run
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+    assert not failures
+
+
+class Echo:
+    def __init__(self, connection: AsyncConnection) -> None:
+        pass
+
+    def answer(self, event: Any) -> Any:
+        return bytes(event)
+
+    def failure(self, event: Any, error: Exception) -> Any:
+        raise error
+
+    def close(self) -> None:
+        pass
+
+
+async def echo(connection: AsyncConnection) -> None:
+    while True:
+        await connection.send(bytes(await connection.receive()))
+
+
+@pytest.fixture(params=["handler", "responder"])
+def kind(request: Any) -> dict[str, Any]:
+    return {"handler": echo} if request.param == "handler" else {"make_responder": Echo}
+
+
+async def eventually(condition: Callable[[], Any]) -> None:
+    until = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < until
+        await asyncio.sleep(0.005)
+
+
+async def in_a_thread(work: Callable[..., Any], *arguments: Any) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(None, work, *arguments)
+
+
+def dial(server: AsyncServer, context: ssl.SSLContext) -> ssl.SSLSocket:
+    where = (server.address.host, server.address.port)
+    sock = socket.create_connection(where, timeout=10)
+    return context.wrap_socket(sock, server_hostname="127.0.0.1")
+
+
+def exactly(sock: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        more = sock.recv(count - len(data))
+        assert more, "the stream ended early"
+        data += more
+    return data
+
+
+def read_frame(sock: socket.socket) -> bytes:
+    header = exactly(sock, HEADER)
+    return exactly(sock, int.from_bytes(header[:4], "big") - HEADER)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_however_the_stream_is_cut(
+    run: Any, blobs: Any, kind: Any, contexts: Contexts, version: ssl.TLSVersion
+) -> None:
+    theirs, ours = contexts
+    bodies = [b"one", b"", bytes(5_000), b"four", os.urandom(300_000), *[b"small"] * 200]
+    stream = b"".join(map(blobs.frame, bodies))
+
+    def client(server: AsyncServer) -> None:
+        ours.maximum_version = version
+        with dial(server, ours) as sock:
+            assert sock.version() == version.name.replace("_", ".")
+            for byte in blobs.frame(b"slowly"):
+                sock.sendall(bytes([byte]))  # a record each
+            assert read_frame(sock) == b"slowly"
+            sock.sendall(stream)
+            assert [read_frame(sock) for _ in bodies] == bodies
+            for cut in range(0, 3 * len(stream) // 4, 16_383):
+                sock.sendall(stream[cut : cut + 16_383])
+            sock.sendall(stream[cut + 16_383 :])
+            assert [read_frame(sock) for _ in bodies] == bodies
+
+    async def main() -> None:
+        async with AsyncServer("127.0.0.1:0", blobs, tls=theirs, **kind) as server:
+            try:
+                await in_a_thread(client, server)
+            finally:
+                ours.maximum_version = ssl.TLSVersion.MAXIMUM_SUPPORTED
+            await eventually(lambda: server.connections == 0)
+
+    run(main())
+
+
+def test_large_messages_both_ways_at_once(run: Any, blobs: Any, contexts: Contexts) -> None:
+    theirs, ours = contexts
+    body = os.urandom(3_000_000)
+
+    async def both(connection: AsyncConnection) -> None:
+        async def send() -> None:
+            for _ in range(5):
+                await connection.send([b"head", memoryview(body)])
+
+        sending = asyncio.create_task(send())
+        for _ in range(5):
+            assert await connection.receive() == b"head" + body
+        await sending
+
+    async def handler(connection: AsyncConnection) -> None:
+        await both(connection)
+        with pytest.raises(ConnectionClosed):
+            await connection.receive()
+
+    async def main() -> None:
+        async with (
+            AsyncServer("127.0.0.1:0", blobs, handler, tls=theirs) as server,
+            await tcp_asyncio.connect(server.address, blobs(), tls=ours) as connection,
+        ):
+            await both(connection)
+
+    run(main())
+
+
+def test_a_goodbye_is_answered(run: Any, blobs: Any, kind: Any, contexts: Contexts) -> None:
+    theirs, ours = contexts
+
+    def client(server: AsyncServer) -> None:
+        with dial(server, ours) as sock:
+            sock.sendall(blobs.frame(b"last"))
+            assert read_frame(sock) == b"last"
+            sock.unwrap().close()  # raises unless the server says goodbye too
+
+    async def main() -> None:
+        async with AsyncServer("127.0.0.1:0", blobs, tls=theirs, **kind) as server:
+            await in_a_thread(client, server)
+            await eventually(lambda: server.connections == 0)
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", ["closes", "resets"])
+def test_a_peer_that_leaves_without_a_goodbye(
+    run: Any, blobs: Any, kind: Any, contexts: Contexts, how: str, log: Any
+) -> None:
+    theirs, ours = contexts
+
+    def client(server: AsyncServer) -> None:
+        with dial(server, ours) as sock:
+            sock.sendall(blobs.frame(b"x"))
+            assert read_frame(sock) == b"x"
+            if how == "resets":
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    async def main() -> None:
+        async with AsyncServer("127.0.0.1:0", blobs, tls=theirs, **kind) as server:
+            await in_a_thread(client, server)
+            await eventually(lambda: server.connections == 0)
+
+    run(main())
+    assert "Traceback" not in log.text
+
+
+def test_a_refused_peer_that_still_writes_sees_why(
+    run: Any, blobs: Any, kind: Any, contexts: Contexts
+) -> None:
+    theirs, ours = contexts
+
+    def client(server: AsyncServer) -> None:
+        with dial(server, ours) as sock:
+            sock.sendall(b"\xff" * 100)
+            with contextlib.suppress(OSError):
+                sock.sendall(bytes(100_000))
+            assert read_frame(sock) == b"refused: no frame begins with ff - at byte 0"
+
+    async def main() -> None:
+        async with AsyncServer("127.0.0.1:0", blobs, tls=theirs, **kind) as server:
+            await in_a_thread(client, server)
+            await eventually(lambda: server.connections == 0)
+
+    run(main())
+
+
+def test_bytes_that_are_no_tls(run: Any, blobs: Any, kind: Any, contexts: Contexts) -> None:
+    theirs, ours = contexts
+
+    def client(server: AsyncServer) -> None:
+        with dial(server, ours) as sock:
+            sock.sendall(blobs.frame(b"x"))
+            assert read_frame(sock) == b"x"
+            socket.socket.send(sock, b"no record of TLS's begins like this")
+            with contextlib.suppress(OSError):
+                while sock.recv(100):
+                    pass
+
+    async def main() -> None:
+        async with AsyncServer("127.0.0.1:0", blobs, tls=theirs, **kind) as server:
+            await in_a_thread(client, server)
+            await eventually(lambda: server.connections == 0)
+            async with await tcp_asyncio.connect(server.address, blobs(), tls=ours) as good:
+                assert await good.exchange(b"x") == b"x"
+
+    run(main())
+
+
+def test_a_peer_that_does_not_read_is_closed(
+    run: Any, blobs: Any, contexts: Contexts, request: Any
+) -> None:
+    if "no readers" in request.node.name:
+        pytest.skip("asyncio's own TLS keeps all that the peer does not take")
+    theirs, ours = contexts
+    caught: list[Exception] = []
+
+    async def handler(connection: AsyncConnection) -> None:
+        try:
+            await connection.send(bytes(50_000_000))
+        except DeadlineExceeded as error:
+            caught.append(error)
+
+    async def main() -> None:
+        times = Timeouts(write=0.2)
+        async with AsyncServer("127.0.0.1:0", blobs, handler, tls=theirs, timeouts=times) as server:
+            with await in_a_thread(dial, server, ours):
+                await eventually(lambda: caught)
+            await eventually(lambda: server.connections == 0)
+        assert "did not take a message within write=0.2 s" in str(caught[0])
+
+    run(main())
+
+
+def client_hello() -> bytes:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1").do_handshake()
+    return outgoing.read()
+
+
+@pytest.mark.parametrize("said", ["nothing", "half a word", "hello", "all"])
+def test_handshakes_take_little_and_leave_nothing(
+    run: Any, blobs: Any, kind: Any, contexts: Contexts, said: str, request: Any, caplog: Any
+) -> None:
+    """What Python allocates is counted; asyncio's own TLS takes 256 KiB for each."""
+    caplog.set_level(logging.CRITICAL, logger="rlwire")  # pytest keeps records, with their errors
+    count = 30
+    hello = client_hello()
+    words = {"nothing": b"", "half a word": hello[:40], "hello": hello}.get(said)
+    sizes: list[int] = []
+
+    async def main() -> None:
+        async with AsyncServer("127.0.0.1:0", blobs, tls=contexts[0], **kind) as server:
+
+            async def half(sizes: list[int]) -> None:
+                with contextlib.ExitStack() as stack:
+                    for _ in range(count):
+                        if words is None:
+                            tls = stack.enter_context(await in_a_thread(dial, server, contexts[1]))
+                            tls.sendall(blobs.frame(b"x"))
+                            continue
+                        where = (server.address.host, server.address.port)
+                        sock = stack.enter_context(socket.create_connection(where, timeout=10))
+                        sock.sendall(words)
+                    await eventually(lambda: server.connections == count)
+                    await asyncio.sleep(0.02)
+                    sizes.append(tracemalloc.get_traced_memory()[0])
+                await eventually(lambda: server.connections == 0)
+                sizes.append(tracemalloc.get_traced_memory()[0])
+
+            await half([])  # what is made once
+            sizes.append(tracemalloc.get_traced_memory()[0])
+            await half(sizes)
+
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        run(main())
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    before, meanwhile, after = sizes
+    if words is not None or "no readers" not in request.node.name:
+        assert after - before < count * 2_000, "nothing waits for the garbage collector"
+    if "no readers" not in request.node.name:
+        assert meanwhile - before < count * 40_000
