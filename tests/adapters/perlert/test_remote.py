@@ -81,12 +81,15 @@ def test_episodes(worlds, serving, remote, truncate):
 def test_the_world_does_not_wait(worlds, serving, remote):
     """An agent that thinks for long gets the newest observation, and all rewards."""
     walks = []
-    server = serving(lambda: walks.append(worlds.Walk(length=60)) or walks[0])
+    server = serving(lambda: walks.append(worlds.Walk(length=10_000)) or walks[0])
     env = remote(server, "Walk", like=walks[0])
-    env.reset()
-    time.sleep(0.1)  # twenty steps
+    _, info = env.reset()
+    begun = info["step"]
+    deadline = time.monotonic() + 30
+    while len(walks[0].actions) < begun + 20 and time.monotonic() < deadline:
+        time.sleep(0.001)
     observation, reward, *_, info = env.step(0)
-    assert info["step"] >= 15
+    assert info["step"] >= begun + 15
     assert info["skipped"] >= 14
     assert observation[1] == info["step"]
     assert reward == sum(np.cumsum([action - 1 for action in walks[0].actions[: info["step"]]]))
