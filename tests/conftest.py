@@ -84,6 +84,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         for parts in itertools.product(*[cases_of(*mark.args, **mark.kwargs) for mark in marks]):
             arguments = {name: value for _, part in parts for name, value in part.items()}
             cases.append((", ".join(case for case, _ in parts), arguments))
+        assert cases, f"{metafunc.definition.nodeid} has no cases"
         metafunc.parametrize(names, [pytest.param(*[cases] * len(names), id="each")])
 
 
