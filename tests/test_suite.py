@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+SETTINGS = (ROOT / "pyproject.toml").read_text("utf-8")
 CASES = """
 import pytest
 
@@ -72,10 +73,8 @@ def suite(tmp_path: Path) -> Callable[..., tuple[int, str]]:
     return run
 
 
-LEFT_OUT = [
-    f"left out: tests marked '{name}'; they run with -m {name}"
-    for name in ("kernels", "consumers", "long")
-]
+MARKS = re.findall(r"\w+", re.findall(r'"not \((.*)\)"', SETTINGS)[0].replace(" or ", " "))
+LEFT_OUT = [f"left out: tests marked '{name}'; they run with -m {name}" for name in MARKS]
 
 
 def test_all_of_it_on_all_cores(suite: Callable[..., tuple[int, str]]) -> None:
@@ -100,6 +99,12 @@ def test_some_of_it_in_one_process(suite: Callable[..., tuple[int, str]]) -> Non
     }  # fmt: skip
     assert "assert (2 + 0) == 3" in said
     assert "DID NOT RAISE ValueError" in said
+
+
+def test_a_lane_of_ci_has_each_of_them() -> None:
+    lanes = (ROOT / ".ci" / "run").read_text("utf-8")
+    assert [name for name in MARKS if f"suite -m {name}" not in lanes] == []
+    assert {"kernels", "consumers", "long"} <= set(MARKS)
 
 
 def test_what_is_left_out_runs_when_asked_for(suite: Callable[..., tuple[int, str]]) -> None:
