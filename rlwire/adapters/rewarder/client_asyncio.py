@@ -318,6 +318,8 @@ class AsyncRewarderClient:
     async def step(self, timeout: float | None = None) -> Step:
         """Return what has come since the last step, and wait for something if nothing has.
 
+        Something is a reward, a text, an observation, the episode's end, or another `env_state`.
+
         Args:
             timeout: seconds to wait; then the step is empty. None waits for ever, 0 not at all.
 
