@@ -120,6 +120,37 @@ cdef struct Input:
     uint64_t keys         # that are neither strings nor bytes
     bint writable
     CopyMode copy
+    uint32_t containers   # that have begun
+
+
+# --- other threads
+
+cdef enum:
+    REST_ITEMS = 1024       # of one container, between two rests; powers of two
+    REST_CONTAINERS = 256
+    LARGE = 1 << 20         # bytes that are copied without the GIL
+
+
+cdef int _rest() except -1:
+    """Let other threads run: a message of a million values takes a tenth of a second."""
+    with nogil:
+        pass
+    return 0
+
+
+cdef inline int _begin(Input *input) except -1:
+    """Count one more container."""
+    input.containers += 1
+    return _rest() if input.containers & (REST_CONTAINERS - 1) == 0 else 0
+
+
+cdef int _copy(uint8_t *to, const uint8_t *data, size_t size) except -1:
+    if size < LARGE:
+        memcpy(to, data, size)
+    else:
+        with nogil:
+            memcpy(to, data, size)
+    return 0
 
 
 # --- errors
@@ -169,7 +200,7 @@ cdef PyObject *_other_text(Decoder self, Input *input, const rlw_msgpack_value *
 
 cdef inline PyObject *_text(Decoder self, Input *input, const rlw_msgpack_value *v) except NULL:
     if self._raw:
-        return PyBytes_FromStringAndSize(<const char *> v.data, <Py_ssize_t> v.size)
+        return _bytes(v)
     if rlw_is_ascii(v.data, v.size):
         return rlw_new_ascii(v.data, v.size)
     return _other_text(self, input, v)
@@ -276,7 +307,7 @@ cdef cnp.ndarray _array(Decoder self, Input *input, const rlw_msgpack_marked *m)
     if wants_view(input.copy, descr, item.data, size):
         return view_array(descr, <int> m.dims, shape, item.data, input.writable, _owner(input))
     array = new_array(descr, <int> m.dims, shape)
-    memcpy(cnp.PyArray_DATA(array), item.data, size)
+    _copy(<uint8_t *> cnp.PyArray_DATA(array), item.data, size)
     if input.copy == COPY_AS_NEEDED and not input.writable:
         cnp.PyArray_CLEARFLAGS(array, cnp.NPY_ARRAY_WRITEABLE)  # as the views are
     return array
@@ -348,8 +379,11 @@ cdef PyObject *_list(Decoder self, Input *input, const rlw_msgpack_value *v,
     # The kernel has compared the count with the bytes left.
     cdef Py_ssize_t i, count = <Py_ssize_t> v.size
     cdef list items = PyList_New(count)
+    _begin(input)
     for i in range(count):
         PyList_SET_ITEM(items, i, _value(self, input, depth))
+        if i & (REST_ITEMS - 1) == REST_ITEMS - 1:
+            _rest()
     if self.list_hook is not None:
         return rlw_give(self.list_hook(items))
     return rlw_give(items)
@@ -359,8 +393,11 @@ cdef PyObject *_tuple(Decoder self, Input *input, const rlw_msgpack_value *v,
                       uint32_t depth) except NULL:
     cdef Py_ssize_t i, count = <Py_ssize_t> v.size
     cdef tuple items = PyTuple_New(count)
+    _begin(input)
     for i in range(count):
         PyTuple_SET_ITEM(items, i, _value(self, input, depth))
+        if i & (REST_ITEMS - 1) == REST_ITEMS - 1:
+            _rest()
     if self.list_hook is not None:
         return rlw_give(self.list_hook(items))
     return rlw_give(items)
@@ -428,6 +465,7 @@ cdef PyObject *_map(Decoder self, Input *input, const rlw_msgpack_value *v,
     # Looked for at the first key that is a mark, and once: see rlw_msgpack_read_marked().
     cdef bint may_be_marked = self._arrays and 2 <= left <= 8
     cdef dict entries
+    _begin(input)
     if may_be_marked and first[0] == BINARY:  # as both packages begin
         found = _marked(self, input, v, depth, first, items)
         if found is not None:
@@ -446,6 +484,8 @@ cdef PyObject *_map(Decoder self, Input *input, const rlw_msgpack_value *v,
         name = _key(self, input, &key, depth)
         value = rlw_own(_value(self, input, depth))
         PyDict_SetItem(entries, name, value)
+        if left & (REST_ITEMS - 1) == REST_ITEMS - 1:
+            _rest()
     if self.object_hook is not None:
         return rlw_give(self.object_hook(entries))
     return rlw_give(entries)
@@ -459,6 +499,7 @@ cdef PyObject *_pairs(Decoder self, Input *input, const rlw_msgpack_value *v,
     cdef rlw_msgpack_value key
     cdef bint may_be_marked = self._arrays and 2 <= left <= 8
     pairs = []
+    _begin(input)
     while left > 0:
         left -= 1
         if rlw_msgpack_read(&input.reader, &key) != RLW_OK:
@@ -470,7 +511,17 @@ cdef PyObject *_pairs(Decoder self, Input *input, const rlw_msgpack_value *v,
                 return rlw_give(found)
         name = _key(self, input, &key, depth)
         pairs.append((name, rlw_own(_value(self, input, depth))))
+        if left & (REST_ITEMS - 1) == REST_ITEMS - 1:
+            _rest()
     return rlw_give(self.object_pairs_hook(pairs))
+
+
+cdef inline PyObject *_bytes(const rlw_msgpack_value *v) except NULL:
+    if v.size < LARGE:
+        return PyBytes_FromStringAndSize(<const char *> v.data, <Py_ssize_t> v.size)
+    data = rlw_own(PyBytes_FromStringAndSize(NULL, <Py_ssize_t> v.size))
+    _copy(<uint8_t *> PyBytes_AS_STRING(data), v.data, <size_t> v.size)
+    return rlw_give(data)
 
 
 cdef PyObject *_made(Decoder self, Input *input, const rlw_msgpack_value *v,
@@ -642,6 +693,7 @@ cdef class Decoder:
         input.keys = 0
         input.writable = writable
         input.copy = self._copy
+        input.containers = 0
         try:
             value = rlw_own(_value(self, &input, 0))
             if end != NULL:

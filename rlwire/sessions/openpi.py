@@ -13,7 +13,7 @@ Source: openpi-client 0.1.2, and the policy server of the openpi repository.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 from rlwire.codecs import msgpack
@@ -28,7 +28,16 @@ from rlwire.errors import (
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import websocket
 
-__all__ = ["HEALTH", "Client", "Dialect", "Failure", "HealthCheck", "PolicySocket", "Server"]
+__all__ = [
+    "HEALTH",
+    "Client",
+    "Dialect",
+    "Failure",
+    "HealthCheck",
+    "PolicySocket",
+    "Server",
+    "Undecoded",
+]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Dialect: TypeAlias = Literal["openpi", "msgpack_numpy"]
@@ -45,6 +54,30 @@ class Failure(NamedTuple):
     """
 
     text: str
+
+
+class Undecoded:
+    """An observation whose message is large, for who decodes it in another thread.
+
+    Args:
+        message: the bytes.
+        decode: makes the observation of them.
+    """
+
+    __slots__ = ("_decode", "_message")
+
+    def __init__(self, message: Buffer, decode: Callable[[Buffer], dict[str, Any]]) -> None:
+        self._message = message
+        self._decode = decode
+
+    def decode(self) -> dict[str, Any]:
+        """Return the observation.
+
+        Raises:
+            DecodeError, LimitExceeded, RemoteProtocolError: as `Server.receive`; the session is to
+                be told with `refuse`.
+        """
+        return self._decode(self._message)
 
 
 class _Session:
@@ -86,20 +119,28 @@ class Server(_Session):
     Args:
         arrays: how arrays are written; both dialects are read.
         limits: maxima for what is read and written.
+        large: bytes from which on a message becomes an `Undecoded`; None for never.
 
     Attributes:
         closed: whether the conversation is over.
         pending: observations that have no answer yet.
     """
 
-    __slots__ = ("_greeted", "pending")
+    __slots__ = ("_greeted", "_large", "pending")
 
-    def __init__(self, *, arrays: Dialect = "openpi", limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        arrays: Dialect = "openpi",
+        limits: Limits | None = None,
+        large: int | None = None,
+    ) -> None:
         super().__init__(arrays, limits)
+        self._large = large
         self._greeted = False
         self.pending = 0
 
-    def receive(self, message: Buffer | str) -> list[dict[str, Any]]:
+    def receive(self, message: Buffer | str) -> list[dict[str, Any] | Undecoded]:
         """Return the observation in a message.
 
         Raises:
@@ -108,9 +149,15 @@ class Server(_Session):
         """
         if isinstance(message, str):
             self._break("an observation is a binary message, this is a text")
-        observation = self._map(message, "an observation")
+        if self._large is not None and len(message) >= self._large:
+            self.pending += 1
+            return [Undecoded(message, self._observation)]
+        observation = self._observation(message)
         self.pending += 1
         return [observation]
+
+    def _observation(self, message: Buffer) -> dict[str, Any]:
+        return self._map(message, "an observation")
 
     def send(self, event: Mapping[str, Any] | Failure) -> list[Any] | str:
         """Return the message: what the policy says about itself, an action or a failure.

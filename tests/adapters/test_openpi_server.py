@@ -36,8 +36,8 @@ from rlwire.errors import (
     RemoteProtocolError,
 )
 from rlwire.limits import Limits
-from rlwire.sessions.openpi import Client
-from rlwire.sessions.websocket import Closed, Refusal, Refused
+from rlwire.sessions.openpi import Client, Undecoded
+from rlwire.sessions.websocket import Closed, Messages, Refusal, Refused
 from rlwire.transports.sockets import Backoff, Timeouts
 
 LOOPBACK = "127.0.0.1:0"
@@ -745,3 +745,84 @@ def test_openpis_server(original: int) -> None:
         with pytest.raises(PeerError, match="no such prompt"):
             client.infer({"prompt": "raise"})
         assert "seen" in client.infer({})
+
+
+def large_of_values(count: int = 200_000) -> dict[str, Any]:
+    """An observation of a megabyte, all of it small values."""
+    return {"values": [0.5] * count}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_large_observation_is_decoded_beside_the_loop_and_the_policy(
+    policy: Policy, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode = Undecoded.decode
+    decoding, go_on = threading.Event(), threading.Event()
+
+    def held(undecoded: Undecoded) -> dict[str, Any]:
+        decoding.set()
+        assert go_on.wait(60)
+        return decode(undecoded)
+
+    monkeypatch.setattr(Undecoded, "decode", held)
+    with PolicyServer(lambda seen: {"count": len(seen["values"])}, LOOPBACK, workers=workers) as on:
+        answers: list[int] = []
+
+        def ask() -> None:
+            with client_of(on, timeouts=Timeouts(idle=60)) as large:
+                answers.append(large.infer(large_of_values())["count"])
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        try:
+            assert decoding.wait(60)
+            with client_of(on, timeouts=Timeouts(idle=60)) as small:
+                for number in range(20):
+                    assert small.infer({"values": [1] * number})["count"] == number
+            assert not answers
+        finally:
+            go_on.set()
+            asking.join(60)
+        assert answers == [200_000]
+
+
+def test_a_large_message_that_is_wrong_is_refused_as_a_small_one(
+    server: PolicyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = []
+    for count in (1, 1_000_000):
+        connection = connect(f"ws://{server.address}", Messages())
+        connection.receive()
+        connection.send(msgpack.encode([1] * count))
+        said.append(connection.receive())
+        with pytest.raises(Closed) as caught:
+            connection.receive()
+        said.append(caught.value.code)
+        connection.close()
+    assert said[0] == "RemoteProtocolError: an observation is a map of names to values, not a list"
+    assert said[:2] == said[2:]
+    with client_of(server) as client:
+        client.infer(observation())
+    assert "Traceback" not in caplog.text
+
+
+def test_a_client_that_leaves_while_its_large_observation_is_decoded(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoding, go_on = threading.Event(), threading.Event()
+
+    def held(undecoded: Undecoded) -> dict[str, Any]:
+        decoding.set()
+        assert go_on.wait(60)
+        return {}
+
+    monkeypatch.setattr(Undecoded, "decode", held)
+    with PolicyServer(policy, LOOPBACK) as on:
+        connection = connect(f"ws://{on.address}", Messages())
+        connection.receive()
+        connection.send(msgpack.encode(large_of_values()))
+        assert decoding.wait(60)
+        connection.close()
+        wait_for(lambda: on.statistics.clients == 0, 60)
+        go_on.set()
+        assert on.statistics.actions == 0

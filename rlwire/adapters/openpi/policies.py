@@ -19,7 +19,7 @@ from rlwire.errors import LimitExceeded, for_peer
 
 __all__ = ["Infer", "Workers", "describe", "resolve_policy", "timed"]
 
-Infer: TypeAlias = Callable[[dict[str, Any]], Any]
+Infer: TypeAlias = Callable[[Any], Any]
 
 _TEXT = 2000  # characters of an error that a client is told
 _TRACEBACK = 20_000
@@ -58,17 +58,17 @@ class _Job(NamedTuple):
 
 
 class Workers:
-    """Threads that call a policy, in the order in which they are asked to.
+    """Threads that call a policy, or decode for one, in the order in which they are asked to.
 
     Not `concurrent.futures`: its threads keep a program from ending while one of them is stuck, as
     a call into an accelerator can be.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, what: str = "policy") -> None:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._count = count
         for number in range(count):
-            threading.Thread(target=self._work, name=f"rlwire policy {number}", daemon=True).start()
+            threading.Thread(target=self._work, name=f"rlwire {what} {number}", daemon=True).start()
 
     def submit(self, call: Infer, argument: Any) -> asyncio.Future[tuple[Any, float]]:
         """Have ``call(argument)`` called; the future gets its result and the seconds it took.

@@ -26,7 +26,7 @@ from rlwire.codecs.websocket_handshake import Request, same_secret
 from rlwire.errors import DeadlineExceeded, EncodeError, LimitExceeded, RlwireError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import websocket
-from rlwire.sessions.openpi import Dialect, Failure, PolicySocket, Server
+from rlwire.sessions.openpi import Dialect, Failure, PolicySocket, Server, Undecoded
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.admission import (
     MAX_CONNECTIONS,
@@ -45,6 +45,10 @@ PORT = 8000
 """Where openpi's server listens."""
 
 TLS: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
+
+_LARGE = 512 * 1024
+"""Bytes of an observation that is decoded in a thread of its own. Values without arrays take up to
+0.1 s for so much, in which no other client is heard."""
 
 _INTERNAL = 1011  # the close code that the original gives after an error (RFC 6455, 7.4.1)
 
@@ -176,7 +180,7 @@ class PolicyServer(BackgroundServer):
         self._tls = tls
         self._guarded = not (tls is None and api_key is None and check is None)
         self._loop_factory = loop_factory
-        self._speech: dict[str, Any] = {"arrays": arrays, "limits": limits}
+        self._speech: dict[str, Any] = {"arrays": arrays, "limits": limits, "large": _LARGE}
         self._socket: dict[str, Any] = {
             "check": _all_of(None if api_key is None else api_key_check(api_key), check),
             "origins": origins,
@@ -253,6 +257,7 @@ class _Running:
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None,
     ) -> None:
         self._workers = service.workers = Workers(workers) if workers else None
+        self._decoders = service.decoders = Workers(1, "decoder")
         try:
             self._thread = LoopThread(make_server, loop_factory, "a policy")
         except BaseException:
@@ -270,6 +275,7 @@ class _Running:
             self._end_workers()
 
     def _end_workers(self) -> None:
+        self._decoders.stop()
         if self._workers is not None:
             self._workers.stop()
 
@@ -285,6 +291,7 @@ class _Service:
         self.timing = timing
         self.tracebacks = tracebacks
         self.workers: Workers | None = None
+        self.decoders: Workers | None = None
         self.log = SeldomLog(logger)
         self.clients = self.actions = self.failures = 0
 
@@ -299,6 +306,9 @@ class _Service:
             logger.info("%s: the client is gone", connection.peer)
 
 
+_Heard: TypeAlias = dict[str, Any] | Undecoded
+
+
 class _Conversation:
     """What is going on with one client."""
 
@@ -307,7 +317,7 @@ class _Conversation:
         self._connection = connection
         self._thinking = False
         self._took: float | None = None  # seconds of the exchange before
-        self._listening: asyncio.Task[dict[str, Any]] | None = None
+        self._listening: asyncio.Task[_Heard] | None = None
 
     async def run(self) -> None:
         """Greet, and answer one observation after another."""
@@ -320,6 +330,8 @@ class _Conversation:
                 # Listened to while the policy thinks: pings are answered, an end is noticed.
                 listening = self._listen()
                 try:
+                    if isinstance(observation, Undecoded):
+                        observation = await self._decoded(observation, listening)
                     reply = await self._answer(observation, listening)
                 except _Gone:
                     continue  # `listening` says why
@@ -335,21 +347,35 @@ class _Conversation:
             with contextlib.suppress(asyncio.CancelledError, RlwireError, OSError):
                 await listening
 
-    def _listen(self) -> asyncio.Task[dict[str, Any]]:
+    def _listen(self) -> asyncio.Task[_Heard]:
         return asyncio.get_running_loop().create_task(self._receive())
 
-    async def _receive(self) -> dict[str, Any]:
+    async def _receive(self) -> _Heard:
         connection = self._connection
         while True:
             try:
-                observation: dict[str, Any] = await connection.receive()
+                observation: _Heard = await connection.receive()
                 return observation
             except DeadlineExceeded:
                 if connection.closed or not self._thinking:
                     raise  # else the client is silent because it waits for us
 
+    async def _decoded(
+        self, observation: Undecoded, listening: asyncio.Task[_Heard]
+    ) -> dict[str, Any]:
+        """Decode a large observation where the policy and the other clients do not wait for it."""
+        decoders = self._service.decoders
+        assert decoders is not None
+        self._thinking = True
+        try:
+            thought = decoders.submit(Undecoded.decode, observation)
+            found: dict[str, Any] = (await self._result(thought, listening))[0]
+            return found
+        finally:
+            self._thinking = False
+
     async def _answer(
-        self, observation: dict[str, Any], listening: asyncio.Task[dict[str, Any]]
+        self, observation: dict[str, Any], listening: asyncio.Task[_Heard]
     ) -> dict[str, Any] | Failure:
         """Return the policy's action, or why there is none."""
         service = self._service
@@ -373,14 +399,19 @@ class _Conversation:
         return {**action, "server_timing": timing}
 
     async def _think(
-        self, observation: dict[str, Any], listening: asyncio.Task[dict[str, Any]]
+        self, observation: dict[str, Any], listening: asyncio.Task[_Heard]
     ) -> tuple[Any, float]:
         service = self._service
         if service.workers is None:
             return timed(service.infer, observation)
-        thought = service.workers.submit(service.infer, observation)
+        return await self._result(service.workers.submit(service.infer, observation), listening)
 
-        def heard(task: asyncio.Task[dict[str, Any]]) -> None:
+    async def _result(
+        self, thought: asyncio.Future[tuple[Any, float]], listening: asyncio.Task[_Heard]
+    ) -> tuple[Any, float]:
+        """Return what a thread gives, unless the client leaves before."""
+
+        def heard(task: asyncio.Task[_Heard]) -> None:
             if task.cancelled() or task.exception() is None:
                 return
             if self._connection.closed or self._connection.broken:
