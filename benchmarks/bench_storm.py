@@ -1,20 +1,26 @@
 """What does a storm of garbage connections do to a good client of an asyncio server?
 
 Server, storm and client are a process each. The storm comes from another of loopback's addresses:
-5,800 connections in 4 s, each sends a little garbage and is gone when 64 others have come. The
-client exchanges a small message each millisecond, before the storm and in it.
+5,800 connections in 4 s, in bursts of 145, each of which sends a little garbage and is gone when 64
+others have come. The client exchanges a small message each millisecond, before the storm and in it.
 
 `python benchmarks/bench_storm.py` prints the table: milliseconds of an exchange, with the caps on
-connections as they are by default, where most of the storm is turned away at once, and without.
+connections as they are by default, and without. A second table tells what clients that begin a TLS
+handshake and then say nothing do to a server's memory; it needs Linux. On a machine that is not
+quiet run it as `chrt -r 5 python ...` (root).
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import gc
 import logging
 import os
 import socket
+import ssl
 import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable
@@ -22,19 +28,24 @@ from statistics import median
 from typing import Any
 
 import pytest
+import trustme
+from bench_rlx_server import memory
 from pairs import TINY, print_head, print_table
 
 from rlwire.adapters.openpi import PolicyClient, PolicyServer
 from rlwire.adapters.relaax import AgentProxy, RLXServer
 from rlwire.bench.processes import ServerProcess
+from rlwire.transports.tls import server_context
 
 STORM = 60 if TINY else 5800  # connections
 SECONDS = 0.1 if TINY else 4.0
 PAUSE = 0.001  # seconds between two exchanges
+BURST = 145
 OPEN = 64  # connections of the storm that are open at once
 GARBAGE = b"\xff\x00garbage\r\n\r\n" * 4
 FREE = {"max_connections": 100_000, "max_connections_per_address": 100_000}
 SERVERS = ("rlx", "openpi")
+HALVES = 10 if TINY else 400  # handshakes that do not end
 
 
 class Agent:
@@ -75,7 +86,7 @@ def serve(report: Callable[[Any], None], kind: str, options: dict[str, Any]) -> 
 
 
 def storm(report: Callable[[Any], None], address: str) -> None:
-    """Run in the storm's process: wait a moment, then connect again and again, in even steps."""
+    """Run in the storm's process: wait a moment, then connect again and again."""
     host, _, port = address.rpartition(":")
     source = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
     report(None)
@@ -83,7 +94,8 @@ def storm(report: Callable[[Any], None], address: str) -> None:
     begun = time.monotonic()
     sockets: deque[socket.socket] = deque()
     for number in range(STORM):
-        time.sleep(max(0.0, begun + number * SECONDS / STORM - time.monotonic()))
+        due = begun + number // BURST * BURST * SECONDS / STORM
+        time.sleep(max(0.0, due - time.monotonic()))
         sock = socket.create_connection((host, int(port)), 20, source_address=(source, 0))
         try:
             sock.sendall(GARBAGE)
@@ -129,6 +141,41 @@ def measure(kind: str, options: dict[str, Any]) -> tuple[list[float], list[float
                 return quiet, exchanges(exchange, SECONDS)
 
 
+def client_hello() -> bytes:
+    """What a client says first."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(incoming, outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()
+
+
+def half_handshakes(rounds: int) -> list[float]:
+    """KiB of a server's process: at first, and in each round with clients and without."""
+    hello = client_hello()
+    with tempfile.NamedTemporaryFile(suffix=".pem") as file:
+        trustme.CA().issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(file.name)
+        options = {**FREE, "tls": functools.partial(server_context, file.name)}
+        with ServerProcess("rlx", serve, "rlx", options) as server:
+            host, _, port = server.address.rpartition(":")
+            found = [memory(server.pid)]
+            for _ in range(rounds):
+                with contextlib.ExitStack() as stack:
+                    for _ in range(HALVES):
+                        sock = stack.enter_context(socket.create_connection((host, int(port)), 20))
+                        sock.sendall(hello)
+                        sock.recv(1)  # its half is under way
+                    found.append(memory(server.pid))
+                time.sleep(SECONDS / 4)
+                found.append(memory(server.pid))
+    return found
+
+
+def test_half_handshakes() -> None:
+    """They are counted."""
+    assert len(half_handshakes(1)) == 3
+
+
 @pytest.mark.parametrize("kind", SERVERS)
 def test_storm(kind: str) -> None:
     """The client is served meanwhile."""
@@ -162,6 +209,11 @@ def main() -> None:
         ("server", "caps", "quiet", "storm", "times", "99 %", "worst"),
         rows,
     )
+
+    if sys.platform == "linux":
+        print(f"\nMiB of an RLX server's process, with {HALVES} half TLS handshakes and without")
+        cells = [f"{kib / 1024:.0f}" for kib in half_handshakes(3)]
+        print_table(("at first", *("with", "without") * 3), [cells])
 
 
 if __name__ == "__main__":

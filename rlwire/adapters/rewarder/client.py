@@ -23,6 +23,7 @@ from rlwire.errors import ConnectionClosed, LocalProtocolError
 from rlwire.sessions.rewarder_client import Step
 from rlwire.sessions.rewarder_latency import ClockEstimate, LatencySummary
 from rlwire.transports.address import Address
+from rlwire.transports.forking import not_ours, of_this_process
 
 __all__ = ["RewarderClient"]
 
@@ -88,6 +89,17 @@ class _Client(AsyncRewarderClient):
             self._waiting = False
 
 
+class _ParentsLock(SharedLock):
+    """In a child process: nobody gets it."""
+
+    def __init__(self, peer: str) -> None:
+        super().__init__()
+        self._peer = peer
+
+    def __enter__(self) -> None:
+        raise not_ours(self._peer)
+
+
 class RewarderClient:
     """An agent's, or an observer's, connection to a rewarder.
 
@@ -106,6 +118,7 @@ class RewarderClient:
         self._lock = SharedLock()  # of the client, and of its loop
         self._loop: SharedLoop | None = None
         self._thread: LoopThread | None = None
+        of_this_process(self)
 
     def __enter__(self) -> RewarderClient:
         return self if self._thread is not None else self.connect()
@@ -134,6 +147,12 @@ class RewarderClient:
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.stop(5.0)
+
+    def disown(self) -> None:
+        """See `rlwire.transports.forking.Forked`: the loop's thread is the parent's only."""
+        if self._thread is not None:
+            self._thread = self._loop = None
+            self._lock = _ParentsLock(self._client.url)
 
     def reset(
         self,
@@ -227,5 +246,7 @@ class RewarderClient:
         thread = self._thread
         if thread is None:
             question.close()
+            with self._lock:
+                pass
             raise ConnectionClosed(f"{self} is not connected: call connect(), or use `with`")
         return asyncio.run_coroutine_threadsafe(question, thread.loop).result()
