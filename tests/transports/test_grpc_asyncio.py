@@ -290,14 +290,12 @@ def test_a_responder_that_raises(run: Run, log: Any) -> None:
 def test_answers_may_be_futures(run: Run) -> None:
     async def main() -> None:
         async with serving() as server, await dial(server) as slow, await dial(server) as quick:
-            await slow.send(b"future 0.3")
-            begun = time.monotonic()
-            assert await quick.exchange(b"x") == b"x"
-            assert await quick.exchange(b"future now") == b"now"
-            assert time.monotonic() - begun < 0.25
+            await slow.send(b"future 0.1")
             assert await slow.receive() == b"later"
             await slow.send(b"future never")
             await eventually(lambda: any(r.future and not r.future.done() for r in responders()))
+            assert await quick.exchange(b"x") == b"x"
+            assert await quick.exchange(b"future now") == b"now"
             waiting = [r for r in responders() if r.future and not r.future.done()]
             await slow.close()
             await eventually(lambda: waiting[0].future.cancelled())
@@ -371,7 +369,7 @@ def test_no_reply_in_time(run: Run) -> None:
             begun = time.monotonic()
             with pytest.raises(DeadlineExceeded, match=r"no message came within idle=0\.3 s"):
                 await connection.exchange(b"future never")
-            assert 0.28 < time.monotonic() - begun < 1.2
+            assert time.monotonic() - begun > 0.28
             assert connection.closed
 
     run(main())
@@ -560,13 +558,13 @@ def test_stopping(run: Run, log: Any) -> None:
         idle, busy = await dial(server), await dial(server)
         await idle.exchange(b"x")
         await busy.exchange(b"x")
-        await busy.send(b"future 0.3")
-        await asyncio.sleep(0.1)
-        stopping = asyncio.create_task(server.stop(grace=4))
-        begun = time.monotonic()
+        await busy.send(b"future never")
+        await eventually(lambda: any(made.future for made in echo.Responder.all))
+        stopping = asyncio.create_task(server.stop(grace=60))
         with pytest.raises(ConnectionClosed, match="UNAVAILABLE: the server is stopping"):
             await idle.receive()
-        assert time.monotonic() - begun < 0.2
+        assert not stopping.done()
+        next(made.future for made in echo.Responder.all if made.future).set_result(b"later")
         assert await busy.receive() == b"later"
         with pytest.raises(ConnectionClosed):
             await busy.receive()
@@ -578,10 +576,12 @@ def test_stopping(run: Run, log: Any) -> None:
         async with serving() as server:
             connection = await dial(server)
             await connection.send(b"future never")
-            await asyncio.sleep(0.1)
+            await eventually(
+                lambda: any(r.future and not r.future.done() for r in echo.Responder.all)
+            )
             begun = time.monotonic()
             await server.stop(grace=0.6)
-            assert 0.25 < time.monotonic() - begun < 0.7
+            assert 0.25 < time.monotonic() - begun < 10
             with pytest.raises(ConnectionClosed):
                 await connection.receive()
         # One that never started.
@@ -664,7 +664,7 @@ def test_the_loop_is_not_held_up(run: Run) -> None:
             begun = time.monotonic()
             replies = await asyncio.gather(*(c.exchange(b"future 0.3") for c in connections))
             assert replies == [b"later"] * 10
-            assert time.monotonic() - begun < 1.5
+            assert time.monotonic() - begun < 2.9  # one after the other takes 3
             for connection in connections:
                 await connection.close()
 

@@ -92,9 +92,9 @@ def test_an_unknown_authority_is_refused_at_once(files: Files, serve: Any, blobs
     begun = time.monotonic()
     with pytest.raises(ssl.SSLCertVerificationError, match=r"1 attempt .*certificate verify"):
         tcp.connect(
-            server.address, blobs(), tls=client_context(), backoff=Backoff(attempts=5, first=1)
+            server.address, blobs(), tls=client_context(), backoff=Backoff(attempts=5, first=30)
         )
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < 15
 
 
 def test_another_hosts_certificate_is_refused(files: Files, serve: Any, blobs: Any) -> None:
