@@ -6,11 +6,13 @@ Switches (environment variables):
     RLWIRE_OPTIMIZE=N  0, 1, 2 or 3, the default: -O3 takes three times as long to compile as -O0
     RLWIRE_C=FOLDER    the C that an earlier build of these very sources left (build/cython, or
                        build/cython-debug for RLWIRE_DEBUG=1), taken as it is
+    RLWIRE_FUZZ=1      both, and what libFuzzer needs; Clang only, see tests/fuzz/run
 """
 
 import os
 import sys
 from glob import glob
+from pathlib import Path
 
 import numpy
 from Cython.Build import cythonize
@@ -22,6 +24,7 @@ DEBUG = os.environ.get("RLWIRE_DEBUG") == "1"
 SANITIZE = os.environ.get("RLWIRE_SANITIZE") == "1"
 OPTIMIZE = "0" if DEBUG else os.environ.get("RLWIRE_OPTIMIZE", "3")
 C_FOLDER = os.environ.get("RLWIRE_C", "")
+FUZZ = os.environ.get("RLWIRE_FUZZ") == "1"
 
 DIRECTIVES = {
     "language_level": 3,
@@ -100,10 +103,19 @@ else:
     if SANITIZE:
         compile_args += ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g"]
         link_args += ["-fsanitize=address,undefined"]
+    if FUZZ:  # linked to no runtime: it is preloaded
+        compile_args += ["-gline-tables-only", "-fno-omit-frame-pointer"]
+        compile_args += ["-fsanitize=fuzzer-no-link,address,undefined"]
+        compile_args += ["-fsanitize-trap=undefined", "-Wno-unneeded-internal-declaration"]
 
 macros = [("NPY_NO_DEPRECATED_API", "NPY_1_23_API_VERSION")]
 if DEBUG:
     macros.append(("RLWIRE_DEBUG", "1"))
+
+
+# Where a list comprehension has no memory to grow, Cython 3.3.1 gives its item back twice.
+ONCE_TOO_OFTEN = "int result = PyList_Append(list, x);\n    Py_DECREF(x);"
+ONCE = "int result = PyList_Append(list, x);\n    if (result == 0) Py_DECREF(x);"
 
 
 class BuildCython(build_ext):
@@ -139,6 +151,10 @@ class BuildCython(build_ext):
         )
         for extension, with_c in zip(self.extensions, generated, strict=True):
             extension.sources = with_c.sources
+            for name in with_c.sources:
+                text = Path(name).read_text("utf-8")
+                if ONCE_TOO_OFTEN in text:
+                    Path(name).write_text(text.replace(ONCE_TOO_OFTEN, ONCE), "utf-8")
 
 
 setup(

@@ -129,6 +129,8 @@ cdef object foreign_array(object value):
             return np.asarray(value)
         if hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)
+    except MemoryError:
+        raise
     except Exception as problem:
         raise EncodeError(
             f"{type(value).__qualname__} did not give an array: {problem}"

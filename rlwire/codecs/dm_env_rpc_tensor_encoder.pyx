@@ -224,6 +224,8 @@ cdef int _measure_proto_array(Tensor *out, object value, bint compress, uint32_t
 cdef cnp.ndarray _as_array(object value):
     try:
         return np.asarray(value)
+    except MemoryError:
+        raise
     except Exception as problem:  # such as rows of different lengths
         raise EncodeError(
             f"{type(value).__qualname__} did not give an array: {problem}"

@@ -130,6 +130,8 @@ cdef object _as_image(object value, const Step *path):
         return value
     try:
         value = getattr(value, "image", None)
+    except MemoryError:
+        raise
     except Exception as problem:
         raise EncodeError(
             f"{type(value).__qualname__} did not give its image: {problem}", path=path_of(path)
@@ -151,6 +153,8 @@ cdef int _put_image(Encoder self, Output *out, object image, const Step *path) e
         raise LimitExceeded("pixels", self._limits.pixels, width * height, path=path_of(path))
     try:
         data = image.tobytes()
+    except MemoryError:
+        raise
     except Exception as problem:  # such as a file that ends early, which Pillow reads only now
         raise EncodeError(
             f"{type(image).__qualname__} did not give its pixels: {problem}", path=path_of(path)

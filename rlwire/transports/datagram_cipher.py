@@ -21,8 +21,9 @@ tells when the datagram was sent, give or take the clocks. A receiver
    `clock_skew` seconds of its own clock (``stale``);
 3. drops what was not enciphered with this key by the other role (``key``): another secret, a
    changed byte, our own datagrams sent back to us;
-4. drops counters that it has seen, or that are older than the `window` newest of the sender
-   (``replay``). Nothing is remembered of a datagram that did not pass step 3.
+4. drops counters that it has seen, or that are older than the `window` newest of the sender, or
+   than `clock_skew` when the sender became known (``replay``). Nothing is remembered of a datagram
+   that did not pass step 3.
 
 The senders remembered are at most `senders`. One that was not heard for longest is forgotten for
 a new one, but only once all its datagrams are too old for step 2: nothing that was recorded before
@@ -191,7 +192,8 @@ class DatagramCipher:
         if known is None:
             if abs(count - present) > self._skew:
                 return "stale"
-            sender = _Sender(self._cipher(name, self._other).decrypt)
+            # Nothing older may follow: it may be of a sender that was known and forgotten.
+            sender = _Sender(self._cipher(name, self._other).decrypt, present - self._skew - 1)
         else:
             sender = known
             if not sender.is_new(count):
@@ -235,10 +237,10 @@ class _Sender:
 
     __slots__ = ("_floor", "_seen", "decrypt")
 
-    def __init__(self, decrypt: _Crypt) -> None:
+    def __init__(self, decrypt: _Crypt, floor: int) -> None:
         self.decrypt = decrypt
         self._seen = array("Q")
-        self._floor = -1
+        self._floor = floor  # the newest counter that is too old
 
     @property
     def newest(self) -> int:
@@ -260,7 +262,7 @@ class _Sender:
             seen.insert(bisect_left(seen, count), count)
         # Cutting off a quarter at a time is cheaper than one by one.
         if len(seen) >= window:
-            self._floor = seen[-window]
+            self._floor = max(self._floor, seen[-window])
             if len(seen) >= window + window // 4 + 1:
                 del seen[:-window]
 

@@ -343,6 +343,8 @@ class TestManySenders:
         assert server.dropped == {"full": 1, "replay": 1, "stale": 2}
         clock.now += 61
         assert server.open(clients[1].seal(b"back again")) == b"back again"
+        # It is known anew, with nothing remembered of before.
+        assert server.open(recorded[1]) is None
 
     def test_one_with_a_clock_far_ahead_is_not_in_the_way(self) -> None:
         clock = Clock()

@@ -1,0 +1,332 @@
+"""Fails every request for memory that an encoder or a decoder makes, one after the other.
+
+    python failing.py failing.so [CODEC ...]
+
+`test_failing_allocations.py` preloads it with failing.so. Each call of `CALLS` is repeated with its
+first request failing, then its second, until it passes without a failure; and then with all requests
+failing from there on. It must end in a MemoryError or in what it gives otherwise, leave no block
+behind, and no reference to what it was given. A line tells each call's count of requests.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
+
+import decoders
+import messages as m
+import numpy as np
+
+from rlwire import buffers
+from rlwire.codecs import (
+    dm_env_rpc,
+    json,
+    msgpack,
+    msgpack_images,
+    netstring,
+    perlert,
+    rewarder,
+    rlx,
+    websocket,
+    websocket_handshake,
+)
+from rlwire.limits import Limits
+
+Call = Callable[[], Any]
+Named = Iterator[tuple[str, Call, tuple[Any, ...]]]
+
+FEW, MANY = 3, 200  # failures of the same request: to suspect a leak, and to be sure
+MOST = 5_000
+
+
+def coded(name: str, value: Any, encode: Any, decode: Any, *modes: dict[str, Any]) -> Named:
+    """A value there and back."""
+    wire = encode(value)
+    writable = bytearray(wire)
+    yield f"{name} encode", lambda: encode(value), (value,)
+    for mode in modes or ({},):
+        words = "".join(f" {key}={item}" for key, item in mode.items())
+        yield f"{name} decode{words}", lambda mode=mode: decode(wire, **mode), (wire,)
+    if modes:
+        yield f"{name} decode writable", lambda: decode(writable, **modes[-1]), (writable,)
+
+
+def without_dates(values: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """NumPy gives back a reference too many when there is no memory for a dtype of dates."""
+    return [{key: value[key] for key in value if key != "when"} for value in values]
+
+
+VIEWS: tuple[dict[str, Any], ...] = ({"copy": True}, {"copy": None})
+
+
+def calls_rlx() -> Named:
+    room = bytearray(4096)
+    for number, message in enumerate(without_dates(m.RLX)):
+        name = f"message {number}"
+        modes = [{"images": images} for images in ("array", "float32", "pil")]
+        yield from coded(name, message, rlx.encode, rlx.decode, *modes, *VIEWS)
+        yield f"{name} into", lambda message=message: rlx.encode_into(message, room), (message,)
+        yield f"{name} parts", lambda message=message: rlx.encode_parts(message), (message,)
+    big = {"state": np.zeros((100, 100)), "next": [np.zeros(9000, np.uint8)] * 20}
+    yield from coded("large", big, rlx.encode, rlx.decode, *VIEWS)
+    yield "large parts", lambda: rlx.encode_parts(big), (big,)
+    wire = rlx.encode(m.RLX[0], framed=True)
+    decoder = rlx.Decoder(framed=True)
+    yield "whole", lambda: decoder.decode_whole(wire, len(wire)), (wire, decoder)
+
+
+def calls_msgpack() -> Named:
+    room = bytearray(4096)
+    for number, value in enumerate(m.MSGPACK):
+        name = f"message {number}"
+        encode = msgpack.Encoder(datetime=True).encode
+        modes = ({"arrays": "bytes"}, {"timestamp": "float"}, *VIEWS)
+        yield from coded(name, value, encode, msgpack.decode, *modes)
+        openpi = msgpack.Encoder(datetime=True, arrays="openpi")
+        yield from coded(f"{name} openpi", value, openpi.encode, msgpack.decode, *VIEWS)
+        yield f"{name} into", lambda v=value, e=openpi: e.encode_into(v, room), (value,)
+        yield f"{name} parts", lambda v=value, e=openpi: e.encode_parts(v), (value,)
+        yield f"{name} stream", lambda wire=encode(value): unpack(wire), ()
+    big = {"image": np.zeros((100, 100)), "next": [np.zeros(9000, np.uint8)] * 20}
+    yield from coded("large", big, msgpack.encode, msgpack.decode, *VIEWS)
+    yield "large parts", lambda: msgpack.encode_parts(big), (big,)
+
+
+def unpack(wire: bytes) -> list[Any]:
+    unpacker = msgpack.Unpacker(timestamp="int")
+    unpacker.feed(wire[:10])
+    unpacker.feed(wire[10:])
+    return list(unpacker)
+
+
+def calls_msgpack_images() -> Named:
+    for kind in ("raw", "png", "jpeg", "lz4", "zstd"):
+        image = np.tile(m.FRAME, (4, 4, 1))
+        wire = msgpack_images.encode(image, kind).data
+        yield f"{kind} encode", lambda i=image, k=kind: msgpack_images.encode(i, k), (image,)
+        yield f"{kind} decode", lambda wire=wire: msgpack_images.decode(wire), (wire,)
+
+
+def calls_json() -> Named:
+    room = bytearray(4096)
+    for number, value in enumerate(m.JSON):
+        modes = ({"arrays": "all"}, {"arrays": {"x.*": "f4"}}, {"big_integers": True})
+        encode = json.Encoder(big_integers=True)
+        yield from coded(f"text {number}", value, encode.encode, json.decode, *modes)
+        yield f"text {number} into", lambda v=value, e=encode: e.encode_into(v, room), (value,)
+    big = {"a": np.arange(5000.0)}
+    yield from coded("large", big, json.encode, json.decode, {"arrays": "all"})
+
+
+def calls_rewarder() -> Named:
+    room = bytearray(4096)
+    for message in m.REWARDER:
+        name = type(message).__name__
+        yield from coded(name, message, rewarder.encode, rewarder.decode)
+        yield f"{name} into", lambda v=message: rewarder.encode_into(v, room), (message,)
+
+
+def calls_perlert() -> Named:
+    raw = ({}, {"raw": True})
+    for message in m.PERLERT_CLIENT:
+        name = type(message).__name__
+        yield from coded(name, message, perlert.encode, perlert.decode_client_message, *raw)
+    for message in m.PERLERT_SERVER:
+        name = type(message).__name__
+        yield from coded(name, message, perlert.encode, perlert.decode_server_message, *raw)
+    wire = perlert.encode(m.PERLERT_SERVER[-1])
+    reader, writer = perlert.StepReader("env", 7), perlert.StepWriter("env", 7)
+    array = np.arange(5.0) / 3
+    many = np.arange(3000.0) / 3
+    yield "peek", lambda: perlert.peek_header(wire), (wire,)
+    yield "step read", lambda: reader.read(wire), (wire, reader)
+    yield "step write", lambda: writer.write(1, 2, array, 0.5, False, "a:1"), (array,)
+    for values in (array, many):
+        text = perlert.array_to_text(values)
+        yield "array to text", lambda v=values: perlert.array_to_text(v), (values,)
+        yield "text to array", lambda t=text: perlert.text_to_array(t), (text,)
+        yield "value to text", lambda v=values: perlert.value_to_text(v), (values,)
+    yield "text to value", lambda: perlert.text_to_value("1:2.5"), ()
+    yield "text to mapping", lambda: perlert.text_to_mapping("a:1,b:2.5"), ()
+
+
+def calls_dm_env_rpc() -> Named:
+    d = dm_env_rpc
+    ways = (*VIEWS, {"broadcast": "view"})
+    room = bytearray(4096)
+    for number, tensor in enumerate(m.TENSORS):
+        name = f"tensor {number}"
+        yield from coded(name, tensor, d.encode_tensor, d.decode_tensor, *ways)
+        yield f"{name} into", lambda t=tensor: d.encode_tensor_into(t, room), (tensor,)
+        yield f"{name} parts", lambda t=tensor: d.encode_tensor_parts(t), (tensor,)
+    for message in m.REQUESTS:
+        name = type(message).__name__
+        yield from coded(name, message, d.encode_request, d.decode_request, *ways)
+        yield f"{name} parts", lambda v=message: d.encode_request_parts(v), (message,)
+    for message in m.RESPONSES:
+        name = type(message).__name__
+        yield from coded(name, message, d.encode_response, d.decode_response, *ways)
+        yield f"{name} into", lambda v=message: d.encode_response_into(v, room), (message,)
+    for message in m.PROPERTY_REQUESTS:
+        name = type(message).__name__
+    for message in m.PROPERTY_RESPONSES:
+        name = type(message).__name__
+    actor, observer = decoders.ACTIONS, decoders.OBSERVATIONS
+    uids = list(decoders.OBSERVATIONS.uids())
+    asked = d.encode_step_request(actor, m.MOVES, uids)
+    told = d.encode_step_response(observer, 1, m.SIGHTS)
+    yield "ask", lambda: d.encode_step_request(actor, m.MOVES, uids), (m.MOVES, actor)
+    yield "tell", lambda: d.encode_step_response(observer, 1, m.SIGHTS), (m.SIGHTS, observer)
+    for copy in (True, None):
+        yield (
+            f"asked copy={copy}",
+            lambda copy=copy: d.decode_step_request(actor, asked, copy=copy, check_bounds=True),
+            (asked, actor),
+        )
+        yield (
+            f"told copy={copy}",
+            lambda copy=copy: d.decode_step_response(observer, told, copy=copy),
+            (told, observer),
+        )
+    yield "pack", lambda: observer.pack(m.SIGHTS), (m.SIGHTS, observer)
+    yield "specs", lambda: list(d.SpecManager(m.SPECS.actions).names()), (m.SPECS,)
+
+
+def sent_size(framer: websocket.Framer, message: Any) -> int:
+    """Of a message whose mask is another each time."""
+    return sum(len(part) for part in framer.message(message))
+
+
+def calls_websocket() -> Named:
+    w = websocket
+    server, client = w.Framer(False), w.Framer(True)
+    for name, sender, receiver in (("client", client, server), ("server", server, client)):
+        for message in (b"some bytes", "wörd", b"x" * 20_000):
+            sent = b"".join(bytes(part) for part in sender.message(message))
+            words = f"{name} {type(message).__name__} {len(message)}"
+            yield f"{words} send", lambda s=sender, v=message: sent_size(s, v), (message,)
+            yield f"{words} whole", lambda r=receiver, b=sent: r.whole(b, len(b)), (sent,)
+            yield f"{words} take", lambda r=receiver, b=sent: r.take(b), (sent,)
+            yield f"{words} size", lambda r=receiver, b=sent: r.frame_size(b, 0, len(b)), (sent,)
+    yield "close", lambda: w.decode_close(w.encode_close(1000, "bye")), ()
+    yield "mask", lambda: w.mask(b"abc", b"1234"), ()
+    ask = websocket_handshake.write_request(m.TARGET, m.WS_KEY, protocols=("rlx",))
+    told = websocket_handshake.write_response(101, key=m.WS_KEY)
+    yield "read request", lambda: list(websocket_handshake.read_request(ask).headers), (ask,)
+    yield "read response", lambda: list(websocket_handshake.read_response(told).headers), (told,)
+
+
+def calls_netstring() -> Named:
+    wire = netstring.encode(b"hello")
+    yield "encode", lambda: netstring.encode(b"hello"), ()
+    yield "decode", lambda: netstring.decode(wire), (wire,)
+
+
+def calls_refusals() -> Named:
+    """What is refused needs memory as well, for the error and its path."""
+
+    def refuse(decode: Any, wire: bytes, **options: Any) -> Call:
+        def refused() -> str:
+            try:
+                decode(wire, **options)
+            except ValueError as problem:
+                return str(problem)
+            raise AssertionError("it was taken")
+
+        return refused
+
+    few = Limits(items=2, string=2)
+    state = rlx.encode(without_dates(m.RLX)[1])
+    pairs: list[tuple[str, Any, bytes, dict[str, Any]]] = [
+        ("rlx", rlx.decode, state[:-2], {}),
+        ("rlx limits", rlx.decode, state, {"limits": few}),
+        ("msgpack", msgpack.decode, msgpack.encode(m.MSGPACK[1])[:-2], {}),
+        ("msgpack limits", msgpack.decode, msgpack.encode(m.MSGPACK[1]), {"limits": few}),
+        ("json", json.decode, json.encode(m.JSON[0])[:-2], {"arrays": "all"}),
+        ("json limits", json.decode, json.encode(m.JSON[0]), {"limits": few}),
+        ("rewarder", rewarder.decode, rewarder.encode(m.REWARDER[0])[:-2], {}),
+        ("perlert", perlert.decode_server_message, b"env:7;start:x", {}),
+        (
+            "dm_env_rpc",
+            dm_env_rpc.decode_response,
+            dm_env_rpc.encode_response(m.RESPONSES[1])[:-2],
+            {},
+        ),
+        ("netstring", netstring.decode, b"5x", {}),
+    ]
+    for name, decode, wire, options in pairs:
+        yield name, refuse(decode, wire, **options), (wire,)
+
+
+CALLS: dict[str, Callable[[], Named]] = {
+    name.removeprefix("calls_"): function
+    for name, function in list(globals().items())
+    if name.startswith("calls_")
+}
+
+
+def check(library: Any, name: str, call: Call, given: tuple[Any, ...]) -> int:
+    """Fail each request of one call; return how many there are."""
+    for _ in range(3):  # caches fill, modules that are imported late are imported
+        expected = decoders.bits(call())
+    counts = [sys.getrefcount(value) for value in given]
+
+    def fail() -> Any:
+        """What comes back, or None; never the error, which has its frames and what is in them."""
+        try:
+            return library.failing_call(call, n, every)
+        except MemoryError:
+            return None
+
+    def growth(times: int) -> int:
+        """Blocks that each of some failures leaves behind, whole ones: caches come and go."""
+        gc.collect()
+        before = library.failing_live()
+        for _ in range(times):
+            fail()
+        gc.collect()
+        return int(library.failing_live() - before) // times
+
+    for every in (0, 1):
+        for n in range(1, MOST):
+            result = fail()
+            if result is not None:
+                whole = library.failing_calls() < n
+                assert decoders.bits(result) == expected, f"{name}, request {n}: {result!r}"
+                if whole:
+                    break
+            grown = growth(FEW) and min(growth(MANY) for _ in range(3))
+            assert grown <= 0, f"{name}, request {n} of memory: {grown} blocks stay each time"
+        else:
+            raise AssertionError(f"{name} asks for memory more than {MOST} times")
+    result = None
+    now = [sys.getrefcount(value) for value in given]
+    assert now == counts, f"{name}: references {counts} became {now}"
+    return n - 1
+
+
+def main() -> None:
+    library = ctypes.PyDLL(sys.argv[1])
+    library.failing_call.argtypes = [ctypes.py_object, ctypes.c_long, ctypes.c_int]
+    library.failing_call.restype = ctypes.py_object
+    library.failing_calls.restype = library.failing_live.restype = ctypes.c_long
+    faulthandler.enable()
+    gc.disable()
+    gc.freeze()  # so that a collection looks at new objects only
+    for codec in sys.argv[2:] or CALLS:
+        before = buffers.live_blocks()
+        for name, call, given in CALLS[codec]():
+            print(f"{codec}: {name}", end=" ", flush=True)
+            print(check(library, f"{codec}: {name}", call, given), flush=True)
+        assert buffers.live_blocks() == before
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,447 @@
+"""Every decoder as a function of bytes that fails when the decoder does.
+
+A function of `DECODERS` decodes its bytes with options that the first byte names. Bytes that are wrong
+end in `DecodeError` or `LimitExceeded`, and nothing else may come out. Those that are right are
+read the same as a copy and as views, and what they say comes back when it is encoded and decoded
+once more. `tests/fuzz/run` looks for bytes that break this, and `test_corpus.py` replays the ones
+that were of interest.
+"""
+
+from __future__ import annotations
+
+import base64
+import json as standard_json
+import math
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from rlwire.codecs import (
+    dm_env_rpc,
+    json,
+    msgpack,
+    msgpack_images,
+    netstring,
+    perlert,
+    rewarder,
+    rlx,
+    websocket,
+    websocket_handshake,
+)
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.limits import Limits
+from rlwire.transports.datagram_cipher import OVERHEAD, DatagramCipher
+
+REFUSED = (DecodeError, LimitExceeded)
+
+# What a few bytes may take is bounded, and no input takes long.
+LIMITS = Limits(expanded=2**20, string=2**20, pixels=2**18, message=2**24, received=2**24)
+TIGHT = Limits(
+    depth=3, items=12, dims=2, string=8, pixels=12, expanded=48, message=512, received=96, header=512
+)
+
+
+def bits(value: Any) -> Any:
+    """The value with every bit of it, comparable; NaN equals itself."""
+    if isinstance(value, np.float64 | np.str_ | np.bytes_):  # msgpack has them as what they also are
+        value = value.item()
+    if isinstance(value, np.ndarray | np.generic):
+        return type(value).__name__, value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, Image.Image):
+        return value.mode, value.size, value.tobytes()
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else value.hex()
+    if isinstance(value, dict):
+        return "dict", [(bits(key), bits(item)) for key, item in value.items()]
+    if isinstance(value, list | tuple):
+        return type(value).__name__, [bits(item) for item in value]
+    if is_dataclass(value):
+        return type(value).__name__, [bits(getattr(value, field.name)) for field in fields(value)]
+    names = getattr(type(value), "__match_args__", ())
+    if isinstance(value, rewarder.Message):
+        names = (*names, "method", "extra", "extra_body", "extra_headers", "episode_id")
+        names += ("parent_message_id", "parent_runtime")
+    if names:
+        return type(value).__name__, [bits(getattr(value, name)) for name in names]
+    return type(value).__name__, value
+
+
+def same(one: Any, other: Any) -> None:
+    assert bits(one) == bits(other), (one, other)
+
+
+def attempt(decode: Callable[[], Any]) -> tuple[bool, Any]:
+    """Whether the bytes were right, and what they say or why not."""
+    try:
+        return True, decode()
+    except REFUSED as problem:
+        assert len(str(problem)) < 2000, str(problem)[:200]
+        return False, (type(problem), problem.offset)
+
+
+def agree(decode: Callable[[bool | None, Any], Any], data: bytes) -> tuple[bool, Any]:
+    """`attempt`, as a copy and as views, of memory that can be written to and that cannot."""
+    good, value = attempt(lambda: decode(True, data))
+    for copy, buffer in ((None, data), (None, bytearray(data))):
+        other = attempt(lambda copy=copy, buffer=buffer: decode(copy, buffer))
+        assert other[0] == good, (value, other)
+        same(other[1], value)
+    return good, value
+
+
+def take_options(data: bytes, *counts: int) -> tuple[list[int], bytes, Limits]:
+    """One number below each count, from the first byte; what is behind it; and limits."""
+    number = data[0] if data else 0
+    chosen = []
+    for count in counts:
+        number, option = divmod(number, count)
+        chosen.append(option)
+    return chosen, data[1:], TIGHT if number % 3 == 2 else LIMITS
+
+
+def feed_rlx(data: bytes) -> None:
+    (images, readme, framed), body, limits = take_options(data, 3, 2, 2)
+    options: dict[str, Any] = {"dialect": ("relaax", "readme")[readme], "framed": bool(framed)}
+    read: dict[str, Any] = {
+        "images": ("array", "float32", "pil")[images],
+        "limits": limits,
+        "dtype": np.uint8 if readme else None,  # the only one that encoding would take again
+    }
+    good, message = agree(lambda copy, b: rlx.decode(b, copy=copy, **read, **options), body)
+    for start in (0, len(body) // 2):
+        attempt(lambda: rlx.frame_size(body, start, len(body), limits.message))
+        assert 0 <= rlx.data_offset(body, start, len(body)) <= len(body)
+    if good:
+        wire = rlx.encode(message, **options)
+        same(rlx.decode(wire, **{**read, "limits": LIMITS}, **options), message)
+
+
+def feed_msgpack(data: bytes) -> None:
+    (arrays, raw, times, keys, pieces), body, limits = take_options(data, 3, 2, 4, 2, 2)
+    decoder: dict[str, Any] = {
+        "arrays": (True, False, "bytes")[arrays],
+        "raw": bool(raw),
+        "timestamp": ("timestamp", "float", "int", "datetime")[times],
+        "strict_map_key": bool(keys),
+        "limits": limits,
+    }
+    if pieces:
+        feed_unpacker(body, decoder)
+        return
+    good, value = agree(lambda copy, b: msgpack.decode(b, copy=copy, **decoder), body)
+    if good and arrays == 0:
+        wire = msgpack.encode(value, unicode_errors="strict", datetime=True)
+        same(msgpack.decode(wire, **{**decoder, "limits": LIMITS}), value)
+
+
+def feed_unpacker(body: bytes, options: dict[str, Any]) -> None:
+    """A stream gives the same values however it is cut."""
+    results = []
+    for size in (max(len(body), 1), 3):
+        unpacker = msgpack.Unpacker(max_buffer_size=2**16, **options)
+        values = []
+        try:
+            for start in range(0, len(body), size):
+                unpacker.feed(body[start : start + size])
+                values.extend(unpacker)
+        except REFUSED as problem:
+            assert len(str(problem)) < 2000
+        results.append(values)
+    same(*results)
+
+
+def feed_msgpack_images(data: bytes) -> None:
+    (hook, reference), body, limits = take_options(data, 2, 2)
+    if hook:
+        images = msgpack_images.ImageHook(limits=limits)
+        good, value = agree(
+            lambda copy, b: msgpack.decode(b, copy=copy, ext_hook=images, limits=limits), body
+        )
+        return
+    before = np.zeros((2, 3), np.uint16) if reference else None
+    good, array = attempt(lambda: msgpack_images.decode(body, limits=limits, reference=before))
+    if good:
+        assert array.nbytes <= limits.expanded
+        wire = msgpack_images.encode(array, "raw")
+        same(msgpack_images.decode(wire.data), array)
+
+
+def feed_json(data: bytes) -> None:
+    (arrays, ragged, repeated, nan, big), body, limits = take_options(data, 4, 2, 3, 3, 2)
+    options: dict[str, Any] = {
+        "arrays": (None, "all", {"a": None, "x.b": "f4", "c.*": "u1"}, {"": None})[arrays],
+        "ragged": ("refuse", "lists")[ragged],
+        "repeated": ("last", "first", "refuse")[repeated],
+        "nan": ("refuse", "null", "words")[nan],
+        "big_integers": bool(big),
+        "limits": limits,
+    }
+    good, value = attempt(lambda: json.decode(body, **options))
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        assert not good
+        return
+    as_text = attempt(lambda: json.decode(text, **options))
+    assert as_text[0] == good
+    if not good:
+        return
+    same(as_text[1], value)
+    if arrays == 0 and repeated == 0 and nan == 0:
+        same(standard_json.loads(text), value)
+    if nan != 1:
+        wire = json.encode(value, nan=options["nan"], big_integers=options["big_integers"])
+        if arrays == 0:
+            same(json.decode(wire, **{**options, "limits": LIMITS}), value)
+
+
+def feed_rewarder(data: bytes) -> None:
+    _, body, limits = take_options(data, 1)
+    good, message = attempt(lambda: rewarder.decode(body, limits=limits))
+    if not good:
+        return
+    try:
+        wire = rewarder.encode(message)
+    except EncodeError:  # what is kept of an unknown message may be no message of ours
+        return
+    same(rewarder.decode(wire), message)
+
+
+def feed_perlert(data: bytes) -> None:
+    (side, raw), body, limits = take_options(data, 3, 2)
+    attempt(lambda: perlert.peek_header(body))
+    if side == 2:
+        reader = perlert.StepReader("env", 7, limits=limits, raw=bool(raw))
+        good, step = attempt(lambda: reader.read(body))
+        whole = attempt(lambda: perlert.decode_server_message(body, limits=limits, raw=bool(raw)))
+        if good and step is not None:
+            assert whole[0], whole
+            found = whole[1]
+            assert (found.name, found.number) == ("env", 7)
+            names = ("timestamp", "step", "observation", "reward", "done", "extra")
+            same(step, tuple(getattr(found, name) for name in names))
+        for text in (body, body[len(body) // 2 :]):
+            attempt(lambda text=text: perlert.text_to_array(text, limits=limits))
+            attempt(lambda text=text: perlert.text_to_array(text, np.uint8, limits=limits))
+            attempt(lambda text=text: perlert.text_to_value(text))
+            attempt(lambda text=text: perlert.text_to_mapping(text, limits=limits))
+        return
+    decode = (perlert.decode_client_message, perlert.decode_server_message)[side]
+    good, message = attempt(lambda: decode(body, limits=limits, raw=bool(raw)))
+    if good:
+        wire = perlert.encode(message, limits=Limits(datagram=65_507))
+        same(decode(wire, limits=Limits(datagram=65_507), raw=bool(raw)), message)
+
+
+ACTIONS = dm_env_rpc.SpecManager(
+    {
+        1: dm_env_rpc.make_spec("move", (), np.int32, 0, 17),
+        7: dm_env_rpc.make_spec("arm.goal", (2,), "f4"),
+    },
+    limits=LIMITS,
+)
+OBSERVATIONS = dm_env_rpc.SpecManager(
+    {
+        1: dm_env_rpc.make_spec("pixels", (2, 2, 3), np.uint8),
+        2: dm_env_rpc.make_spec("reward", (), np.float32),
+        300: dm_env_rpc.make_spec("words", (-1,), str),
+        0: dm_env_rpc.make_spec("ids", (-1, 2), np.uint64),
+        2**64 - 1: dm_env_rpc.make_spec("done", (), bool),
+    },
+    limits=LIMITS,
+)
+
+
+def feed_dm_env_rpc(data: bytes) -> None:
+    (kind, broadcast, check), body, limits = take_options(data, 7, 2, 2)
+    options: dict[str, Any] = {"broadcast": ("full", "view")[broadcast]}
+    if kind in (4, 5):  # steps by name; the managers have the limits
+        decode_step = (dm_env_rpc.decode_step_request, dm_env_rpc.decode_step_response)[kind - 4]
+        manager = (ACTIONS, OBSERVATIONS)[kind - 4]
+        agree(
+            lambda copy, b: decode_step(
+                manager, b, copy=copy, check_bounds=bool(check), **options
+            ),
+            body,
+        )
+        return
+    if kind == 6:
+        dtype = (np.float32, np.int64, np.bool_, np.str_)[body[0] % 4 if body else 0]
+        agree(
+            lambda copy, b: dm_env_rpc.decode_payload(b[1:], dtype, copy=copy, limits=limits), body
+        )
+        return
+    encode: Callable[..., Any]
+    decode: Callable[..., Any]
+    if kind == 0:
+        decode, encode = dm_env_rpc.decode_request, dm_env_rpc.encode_request
+    elif kind == 1:
+        decode, encode = dm_env_rpc.decode_response, dm_env_rpc.encode_response
+    elif kind == 2:
+        decode, encode = dm_env_rpc.decode_tensor, dm_env_rpc.encode_tensor
+    else:
+        one = (
+            (
+                dm_env_rpc.decode_property_request,
+                dm_env_rpc.encode_property_request,
+                dm_env_rpc.PROPERTY_REQUEST_URL,
+            ),
+            (
+                dm_env_rpc.decode_property_response,
+                dm_env_rpc.encode_property_response,
+                dm_env_rpc.PROPERTY_RESPONSE_URL,
+            ),
+        )[check]
+
+        def decode(buffer: Any, **options: Any) -> Any:
+            return one[0](dm_env_rpc.AnyMessage(one[2], bytes(buffer)), **options)
+
+        def encode(message: Any) -> Any:
+            return one[1](message).value
+
+    good, message = agree(
+        lambda copy, b: decode(b, copy=copy, limits=limits, **options), body
+    )
+    if good and message is not None:
+        same(decode(encode(message), **options), message)
+
+
+def feed_websocket(data: bytes) -> None:
+    """A connection's bytes, as a framer is asked about them."""
+    (client, kind, short), body, limits = take_options(data, 2, 3, 2)
+    options = (bool(client), ("any", "binary", "text")[kind], limits)
+    framer, other = websocket.Framer(*options), websocket.Framer(not client, options[1], limits)
+    text, start = websocket.Text(), 0
+    try:
+        while start < len(body):
+            size = framer.frame_size(body, start, len(body), 40 if short else None)
+            offset = framer.data_offset(body, start, len(body))
+            if not size:
+                break
+            assert 0 < offset <= size
+            if size > len(body) - start:
+                break
+            frame = body[start : start + size]
+            whole = framer.whole(frame, size)
+            opcode, fin, payload = framer.take(frame)
+            same((opcode, fin, bytes(payload)), (*framer.take(bytearray(frame))[:2], bytes(payload)))
+            if opcode == websocket.CLOSE:
+                websocket.decode_close(payload)
+            elif opcode < 3 and kind == 2:
+                text.feed(payload)
+                if fin:
+                    text.end()
+            if whole is not None:
+                assert fin
+                assert (whole.encode() if isinstance(whole, str) else whole) == bytes(payload)
+            again = other.frame(opcode, payload, fin)
+            assert framer.take(again)[2] == bytes(payload)
+            start += size
+    except REFUSED:
+        pass
+
+
+def feed_handshake(data: bytes) -> None:
+    (side,), body, limits = take_options(data, 2)
+    begins = (b"GET ", b"HTTP/1.")[side]
+    good, size = attempt(
+        lambda: websocket_handshake.head_size(body, 0, len(body), limits.header, begins)
+    )
+    if good:
+        assert 0 <= size <= len(body)
+    read = (websocket_handshake.read_request, websocket_handshake.read_response)[side]
+    good, head = attempt(lambda: read(body))
+    if not good:
+        return
+    for name in ("Origin", "Authorization", "Cookie"):
+        attempt(lambda name=name: head.headers.get(name))
+    for name, value in head.headers:
+        assert not set(name + value) & set("\r\n\0")
+        websocket_handshake.basic_credentials(value)
+    if side == 0:
+        assert len(base64.b64decode(head.key)) == 16
+        assert isinstance(head.path, str)
+        wire = websocket_handshake.write_response(101, key=head.key)
+        assert websocket_handshake.read_response(wire).status == 101
+
+
+def feed_netstring(data: bytes) -> None:
+    _, body, limits = take_options(data, 1)
+    offset = 0
+    while True:
+        good, found = attempt(lambda: netstring.decode(body, offset, limit=limits.received))
+        if not good:
+            return
+        text, after = found
+        if text is None:
+            assert after > 0
+            return
+        assert netstring.encode(text) == body[offset:after]
+        offset = after
+
+
+KEY = bytes(range(32))
+NOW = 1_700_000_000.0
+
+
+def feed_cipher(data: bytes) -> None:
+    """Datagrams sent, changed, repeated and delayed, four bytes each; none is taken that must not be."""
+    clock = [NOW]
+    options: dict[str, Any] = {"clock_skew": 4.0, "window": 4, "senders": 2}
+    server = DatagramCipher(KEY, "server", clock=lambda: clock[0], **options)
+    clients = [DatagramCipher(KEY, "client", clock=lambda: clock[0], **options) for _ in range(3)]
+    strangers = [
+        DatagramCipher(KEY[::-1], "client", clock=lambda: clock[0], **options),
+        DatagramCipher(KEY, "server", clock=lambda: clock[0], **options),
+    ]
+    sent: list[tuple[bytes, bytes, bool]] = []  # datagram, message, whether it may be taken
+    taken: set[bytes] = set()
+    arrived = 0
+    server.open(data)
+    for at in range(0, min(len(data), 256) - 3, 4):
+        what, who, where, change = data[at : at + 4]
+        message = bytes((at % 256, who))
+        if what % 4 == 0 or not sent:
+            good = who % 5 < 3
+            sender = clients[who % 5] if good else strangers[who % 5 - 3]
+            sent.append((sender.seal(message), message, good))
+        if what % 4 == 1:
+            clock[0] += who / 16.0
+        datagram, message, good = sent[where % len(sent)]
+        if what % 4 == 2:
+            changed = bytearray(datagram)
+            changed[who % len(changed)] ^= change
+            good = good and not change
+            datagram = bytes(changed)
+        if what % 4 == 3:
+            datagram = datagram[: change % (len(datagram) + 1)]
+            good = good and len(datagram) >= OVERHEAD and datagram == sent[where % len(sent)][0]
+        opened = server.open(datagram, clock[0])
+        arrived += 1
+        if opened is not None:
+            assert good
+            assert opened == message
+            assert datagram not in taken
+            taken.add(datagram)
+    assert arrived + 1 == len(taken) + server.dropped.total()
+
+
+Feed = Callable[[bytes], None]
+
+DECODERS: dict[str, Feed] = {
+    "rlx": feed_rlx,
+    "msgpack": feed_msgpack,
+    "msgpack_images": feed_msgpack_images,
+    "json": feed_json,
+    "rewarder": feed_rewarder,
+    "perlert": feed_perlert,
+    "dm_env_rpc": feed_dm_env_rpc,
+    "websocket": feed_websocket,
+    "handshake": feed_handshake,
+    "netstring": feed_netstring,
+    "datagram_cipher": feed_cipher,
+}
+"""By the names of their folders in `corpus/`."""

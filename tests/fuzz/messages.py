@@ -1,0 +1,245 @@
+"""Messages of every codec, as values and as bytes, for what wants some of each kind."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from rlwire.codecs import (
+    dm_env_rpc,
+    json,
+    msgpack,
+    msgpack_images,
+    netstring,
+    perlert,
+    rewarder,
+    rlx,
+    websocket,
+    websocket_handshake,
+)
+
+FRAME = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
+DEPTH = np.arange(6, dtype=np.uint16).reshape(2, 3)
+
+RLX: list[dict[str, Any]] = [
+    {"command": "reset"},
+    {
+        "response": "state",
+        "state": [FRAME, {"a": None, "b": [1, -(2**40), 2**31, True, 1.5, "wörd"]}],
+        "reward": -1.0,
+        "terminal": False,
+        "when": np.array(["2020-01-01"], "M8[D]"),
+        "names": np.array(["a", "bc"]),
+    },
+    {"state": Image.new("L", (3, 2)), "bits": Image.new("1", (9, 2)), "rgb": Image.new("RGB", (1, 1))},
+    {"empty": [], "none": {}, "action": np.float32([[0.5], [1]]), "depth": DEPTH.astype(">u2")},
+]
+
+MSGPACK: list[Any] = [
+    {"a": [1, -1, 300, -(2**40), 2**63, 0.5, None, True, "x" * 40, b"yz"], "b": {"c": {}}},
+    {"image": FRAME, "scalar": np.float32(2), "wide": DEPTH, "words": np.array(["ab", "c"])},
+    [msgpack.ExtType(5, b"ext"), msgpack.Timestamp(1, 5), msgpack.Timestamp(2**40, 1), []],
+    {"when": datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)},
+]
+
+JSON: list[Any] = [
+    {"a": [1, 2.5, -3], "b": [[1, 2], [3, 4]], "x": {"b": [0.5]}, "c": {"d": [255, 0]}},
+    ["wörd", "\U0001f600 \\ \" \n", None, True, False, 1e300, 12345678901234567890, {}, []],
+    {"state": np.arange(6.0).reshape(2, 3), "n": np.int64(7), "f": np.float32(0.1)},
+]
+
+HEADERS: dict[str, Any] = {"sent_at": 1479493678.25, "message_id": 15}
+REWARDER: list[rewarder.Message] = [
+    rewarder.EnvDescribe("flashgames.A-v0", "running", 60, **HEADERS, episode_id="1.2"),
+    rewarder.EnvReward(-3.5, False, {"a": [1]}, **HEADERS, episode_id="1.2"),
+    rewarder.EnvText("words", **HEADERS),
+    rewarder.EnvObservation(np.array([0.5, 1.5]), **HEADERS),
+    rewarder.ReplyError("no such", **HEADERS, parent_message_id="26"),
+    rewarder.AgentAction([("KeyEvent", 97, True), ("PointerEvent", 1, 2, 0)], **HEADERS),
+    rewarder.EnvReset("flashgames.A-v0", seed=7, fps=30, **HEADERS),
+    rewarder.ControlPing(**HEADERS),
+    rewarder.UnknownMessage("v1.new", {"b": 1}, **HEADERS),
+]
+
+PERLERT_CLIENT: list[perlert.Message] = [
+    perlert.LobbyRequest("env", 7),
+    perlert.Register("env", 7, "key", "tag"),
+    perlert.Ready("env", 7, "key", True),
+    perlert.Action("env", 7, "0.5,1"),
+]
+PERLERT_SERVER: list[perlert.Message] = [
+    perlert.LobbyInformation(
+        "env",
+        7,
+        [
+            perlert.AgentSlot("key", False, "kind", "tag", True),
+            perlert.AgentSlot("other", True, "", "", False),
+        ],
+    ),
+    perlert.Registered("env", 7, "key"),
+    perlert.LobbyMessage("env", 7, "hello; there"),
+    perlert.Start("env", 7, 4000),
+    perlert.RolloutStep("env", 7, 1234, 5, "0.25,1,-3e-05", 1.5, False, "lives:3,score:2.5"),
+    perlert.RolloutStep("env", 7, 1235, 6, "a:1,b:2", "0.5:1", True),
+]
+
+SPECS = dm_env_rpc.ActionObservationSpecs(
+    {1: dm_env_rpc.make_spec("move", (), np.int32, 0, 17)},
+    {2: dm_env_rpc.make_spec("goal", (2,), "f4", -1, [1, 2])},
+)
+TENSORS: list[Any] = [
+    np.float32(1.5),
+    FRAME,
+    np.array([1, 300, -1], np.int64),
+    np.array([True, False]),
+    "word",
+    np.array([["a", "bc"]]),
+    np.array([1.5, 2.5]),
+    dm_env_rpc.AnyMessage("type.googleapis.com/x", b"abc"),
+    dm_env_rpc.ProtoArray((dm_env_rpc.AnyMessage("a", b"b"),) * 2, (2,)),
+    np.full((4, 5), 7, np.uint32),
+]
+REQUESTS: list[dm_env_rpc.Request] = [
+    dm_env_rpc.CreateWorldRequest({"seed": np.int64(3), "name": "x"}),
+    dm_env_rpc.JoinWorldRequest("world", {"a": np.float32(1)}),
+    dm_env_rpc.StepRequest({1: np.int32(3)}, [1, 2, 300]),
+    dm_env_rpc.ResetRequest({}),
+    dm_env_rpc.ResetWorldRequest("world", {}),
+    dm_env_rpc.LeaveWorldRequest(),
+    dm_env_rpc.DestroyWorldRequest("world"),
+    dm_env_rpc.AnyMessage("url", b"value"),
+]
+RESPONSES: list[dm_env_rpc.Response] = [
+    dm_env_rpc.CreateWorldResponse("world"),
+    dm_env_rpc.JoinWorldResponse(SPECS),
+    dm_env_rpc.StepResponse(
+        dm_env_rpc.EnvironmentStateType.RUNNING, {1: FRAME, 2: np.float32(1), 300: np.array(["a"])}
+    ),
+    dm_env_rpc.ResetResponse(SPECS),
+    dm_env_rpc.Status(3, "no", (dm_env_rpc.AnyMessage("url", b"value"),)),
+]
+PROPERTY_REQUESTS: list[dm_env_rpc.PropertyRequest] = [
+    dm_env_rpc.ReadPropertyRequest("key"),
+    dm_env_rpc.WritePropertyRequest("key", np.float32(1)),
+    dm_env_rpc.ListPropertyRequest("key"),
+]
+PROPERTY_RESPONSES: list[dm_env_rpc.PropertyResponse] = [
+    dm_env_rpc.ReadPropertyResponse(np.float32(1)),
+    dm_env_rpc.ListPropertyResponse(
+        (dm_env_rpc.PropertySpec(SPECS.actions[1], True, False, True, "what it is"),)
+    ),
+]
+MOVES: dict[str, Any] = {"move": np.int32(3), "arm.goal": np.array([1, 2], "f4")}
+SIGHTS: dict[str, Any] = {
+    "pixels": np.arange(12, dtype=np.uint8).reshape(2, 2, 3),
+    "reward": np.float32(0.5),
+    "words": np.array(["a", "bcd"]),
+    "ids": np.array([[1, 2**63]], np.uint64),
+    "done": np.bool_(True),
+}
+
+TARGET = websocket_handshake.parse_url("ws://user:word@example.org:1500/a?b=c")
+WS_KEY = "AAAAAAAAAAAAAAAAAAAAAA=="
+
+
+def framed(client: bool, *messages: Any) -> bytes:
+    """One WebSocket connection's bytes, as the other side of `client` writes them."""
+    framer = websocket.Framer(client)
+    whole = b"".join(bytes(part) for message in messages for part in framer.message(message))
+    parts = framer.frame(websocket.TEXT, b"ab", fin=False), framer.frame(0, b"c")
+    close = framer.frame(websocket.CLOSE, websocket.encode_close(1000, "bye"))
+    return b"".join((whole, framer.frame(websocket.PING, b"ping"), *parts, close))
+
+
+def with_options(numbers: range, *messages: Any) -> list[bytes]:
+    """Each message with each first byte that `decoders.take_options` is to see."""
+    return [bytes([number]) + bytes(message) for number in numbers for message in messages]
+
+
+def seeds(decoder: str) -> list[bytes]:
+    """What a search of `decoders.DECODERS` begins with."""
+    if decoder == "rlx":
+        plain = [rlx.encode(message) for message in RLX]
+        in_frames = [rlx.encode(message, framed=True) for message in RLX]
+        old = [rlx.encode({"action": FRAME.ravel()}, dialect="readme")]
+        return [
+            *with_options(range(3), *plain),
+            *with_options(range(6, 7), *in_frames),
+            *with_options(range(3, 4), *old),
+        ]
+    if decoder == "msgpack":
+        dialects: tuple[Any, ...] = ("msgpack_numpy", "openpi")
+        some = [msgpack.encode(m, arrays=a, datetime=True) for m in MSGPACK for a in dialects]
+        return [
+            *with_options(range(3), *some),
+            *with_options(range(48, 49), *some),
+        ]
+    if decoder == "msgpack_images":
+        kinds: tuple[Any, ...] = ("raw", "png", "jpeg", "lz4", "zstd")
+        found = [msgpack_images.encode(np.tile(FRAME, (4, 4, 1)), kind) for kind in kinds]
+        found += [msgpack_images.encode(DEPTH, kind) for kind in ("raw", "lz4", "zstd", "png")]
+        streams = [
+            msgpack_images.pack(
+                msgpack_images.Kind.ZSTD,
+                DEPTH,
+                place=msgpack_images.Place("camera", 2, 1),
+                reference=np.zeros_like(DEPTH),
+            )
+        ]
+        return [
+            *with_options(range(2, 3), *[ext.data for ext in found + streams]),
+            *with_options(range(1, 2), *[msgpack.encode({"image": ext}) for ext in found]),
+        ]
+    if decoder == "json":
+        texts = [json.encode(value) for value in JSON]
+        return with_options(range(0, 48, 5), *texts, b"[NaN, -Infinity, 1e999]")
+    if decoder == "rewarder":
+        return with_options(range(1), *[rewarder.encode(message) for message in REWARDER])
+    if decoder == "perlert":
+        from_server = [perlert.encode(message) for message in PERLERT_SERVER]
+        return [
+            *with_options(range(0, 6, 3), *[perlert.encode(message) for message in PERLERT_CLIENT]),
+            *with_options(range(1, 6, 3), *from_server),
+            *with_options(range(2, 3), *from_server, b"1,2.5,-3", b"a:1,b:2.5"),
+        ]
+    if decoder == "dm_env_rpc":
+        requests = [dm_env_rpc.encode_request(message) for message in REQUESTS]
+        responses = [dm_env_rpc.encode_response(message) for message in RESPONSES]
+        questions = [dm_env_rpc.encode_property_request(m).value for m in PROPERTY_REQUESTS]
+        answers = [dm_env_rpc.encode_property_response(m).value for m in PROPERTY_RESPONSES]
+        payload = dm_env_rpc.encode_payload(np.float32([1, 2]))
+        return [
+            *with_options(range(1), *requests),
+            *with_options(range(1, 2), *responses),
+            *with_options(range(2, 3), *[dm_env_rpc.encode_tensor(value) for value in TENSORS]),
+            *with_options(range(9, 10), dm_env_rpc.encode_tensor(TENSORS[-1], try_compress=True)),
+            *with_options(range(3, 4), *questions),
+            *with_options(range(17, 18), *answers),
+            *with_options(range(4, 5), requests[2]),
+            *with_options(range(5, 6), responses[2]),
+            *with_options(range(6, 7), b"\0" + payload),
+        ]
+    if decoder == "websocket":
+        return [
+            *with_options(range(0, 6, 2), framed(True, b"some bytes", "wörd")),
+            *with_options(range(1, 6, 2), framed(False, b"x" * 5000, "wörd")),
+        ]
+    if decoder == "handshake":
+        request = websocket_handshake.write_request(
+            TARGET, WS_KEY, protocols=("rlx", "b"), origin="http://example.org"
+        )
+        response = websocket_handshake.write_response(101, key=WS_KEY, protocol="rlx")
+        return [
+            *with_options(range(1), request),
+            *with_options(
+                range(1, 2), response, websocket_handshake.write_response(426, text="no")
+            ),
+        ]
+    if decoder == "netstring":
+        return with_options(range(1), netstring.encode(b"hello") + netstring.encode(b""))
+    if decoder == "datagram_cipher":
+        return [b"\0\0\0\0\1\20\0\0\2\3\0\5\0\1\0\0\3\0\1\50", b"\0\3\0\0\0\4\1\0" * 2, b"\0\0\0\0" * 3]
+    raise ValueError(decoder)

@@ -1,0 +1,54 @@
+"""What a search has found worth keeping is replayed, decoder by decoder."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+try:
+    import decoders
+    import messages
+finally:
+    sys.path.remove(str(HERE))
+
+pytest.importorskip("cryptography")
+
+
+@pytest.mark.parametrize("name", decoders.DECODERS)
+def test_replay(name: str) -> None:
+    feed = decoders.DECODERS[name]
+    files = sorted((HERE / "corpus" / name).iterdir())
+    assert files
+    for file in files:
+        print(file)  # pytest shows it for the one that fails
+        feed(file.read_bytes())
+    for seed in messages.seeds(name):
+        feed(seed)
+
+
+def test_the_corpus_is_small() -> None:
+    sizes = {file: file.stat().st_size for file in (HERE / "corpus").rglob("*") if file.is_file()}
+    assert sum(sizes.values()) < 500_000
+    assert {file.parent.name for file in sizes} == set(decoders.DECODERS)
+
+
+def test_a_wrong_decoder_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The functions fail for a decoder that raises, takes or returns what it must not."""
+    message = messages.seeds("json")[0]
+    decode = decoders.json.decode
+
+    def raises(*arguments: object, **options: object) -> object:
+        raise IndexError
+
+    def other(buffer: bytes | str, **options: object) -> object:
+        value = decode(buffer, **options)  # type: ignore[arg-type]
+        return value if isinstance(buffer, bytes) else [value]
+
+    for wrong, expected in ((raises, IndexError), (other, AssertionError)):
+        monkeypatch.setattr(decoders.json, "decode", wrong)
+        with pytest.raises(expected):
+            decoders.feed_json(message)
