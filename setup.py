@@ -36,6 +36,10 @@ DIRECTIVES = {
     "boundscheck": DEBUG,
     "wraparound": False,
     "initializedcheck": DEBUG,
+    # Caches of keys and dtypes, the free lists and the arenas rely on the lock; each module's
+    # variables are one set a process. See docs/architecture.md, "Interpreters".
+    "freethreading_compatible": False,
+    "subinterpreters_compatible": "no",
     "warn.unused": True,
     "warn.maybe_uninitialized": True,
 }

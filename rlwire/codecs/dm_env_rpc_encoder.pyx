@@ -5,6 +5,7 @@ written where they shall be.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_Items
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
@@ -153,7 +154,9 @@ cdef object _entries(object value, const Step *path):
     if type(value) is not dict and not (hasattr(value, "items") and hasattr(value, "keys")):
         raise EncodeError(f"expected a mapping, not {type(value).__qualname__}",
                           path=path_of(path))
-    return list(value.items())  # measuring runs foreign code, which may change the mapping
+    # A list, since measuring runs foreign code, which may change the mapping. Of a dict without
+    # its iterator, which CPython 3.11 cannot give back when there is no memory for it.
+    return PyDict_Items(value) if type(value) is dict else list(value.items())
 
 
 cdef int _put_tensor(rlw_writer *w, uint32_t number, object value, Maxima *maxima,

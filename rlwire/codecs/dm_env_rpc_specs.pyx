@@ -5,7 +5,7 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.buffer cimport Py_buffer
-from cpython.dict cimport PyDict_GetItemWithError
+from cpython.dict cimport PyDict_GetItemWithError, PyDict_Items
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -316,7 +316,8 @@ cdef class SpecManager:
         fill_maxima(&maxima, self._limits)
         step.parent = NULL
         step.index = 0
-        for name, value in list(tensors.items()):
+        for name, value in (PyDict_Items(tensors) if type(tensors) is dict
+                            else list(tensors.items())):
             slot = self.slot_of_name(name, NULL)
             step.name = <void *> slot.name
             open_draft(&draft, 0, 0)

@@ -123,7 +123,7 @@ _U64 = struct.Struct("<Q")
 _NAMES = ["?", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8"]
 _DTYPES = [np.dtype(name) for name in _NAMES]
 _WIRE_DTYPES = [dtype.newbyteorder("<") for dtype in _DTYPES]
-_NUMBERS = {dtype: number for number, dtype in enumerate(_DTYPES)}
+_NUMBERS = {dtype.str[1:]: number for number, dtype in enumerate(_DTYPES)}
 _WORDS = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
 
 # What a byte can stand for at the most: an LZ4 length byte for 255 (its block format), four bytes
@@ -271,7 +271,7 @@ def prepared(array: Any) -> Array:
         EncodeError: its dtype is none of those that the ext type has.
     """
     found = np.asarray(array)
-    number = _NUMBERS.get(found.dtype.newbyteorder("="))
+    number = _NUMBERS.get(found.dtype.str[1:])
     if number is None:
         raise EncodeError(
             f"images are arrays of bool, integers or float16 to float64, not of {found.dtype}"
@@ -325,7 +325,7 @@ def pack(
         if place.reference is not None:
             where += _U64.pack(place.reference)
             flags |= _DELTA
-    number = _NUMBERS[array.dtype.newbyteorder("=")]
+    number = _NUMBERS[array.dtype.str[1:]]
     head = _HEAD.pack(VERSION, kind, flags, number, array.ndim)
     shape = struct.pack(f"<{array.ndim}I", *array.shape)
     return ExtType(EXT_CODE, b"".join((head, shape, where, data)))

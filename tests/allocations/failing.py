@@ -6,6 +6,11 @@
 first request failing, then its second, until it passes without a failure; and then with all requests
 failing from there on. It must end in a MemoryError or in what it gives otherwise, leave no block
 behind, and no reference to what it was given. A line tells each call's count of requests.
+
+What is called is ours and compiled. Not ours, and therefore left out: dtypes of dates, of which NumPy
+gives back a reference too many; its reductions, which the bounds of specs go through, and which
+then end in a SystemError; Pillow's images in an encoder, on which it waits forever; calls of
+Python functions, whose arguments CPython 3.11 keeps when there is no memory for the call.
 """
 
 from __future__ import annotations
@@ -23,19 +28,18 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
 import decoders
 import messages as m
 import numpy as np
+from PIL import Image
 
 from rlwire import buffers
 from rlwire.codecs import (
     dm_env_rpc,
     json,
     msgpack,
-    msgpack_images,
     netstring,
     perlert,
     rewarder,
     rlx,
     websocket,
-    websocket_handshake,
 )
 from rlwire.limits import Limits
 
@@ -58,9 +62,13 @@ def coded(name: str, value: Any, encode: Any, decode: Any, *modes: dict[str, Any
         yield f"{name} decode writable", lambda: decode(writable, **modes[-1]), (writable,)
 
 
-def without_dates(values: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """NumPy gives back a reference too many when there is no memory for a dtype of dates."""
-    return [{key: value[key] for key in value if key != "when"} for value in values]
+def ours(message: dict[str, Any]) -> dict[str, Any]:
+    """Without what the module's text says is not."""
+    return {
+        key: value
+        for key, value in message.items()
+        if not isinstance(value, Image.Image) and getattr(value, "dtype", None) != "M8[D]"
+    }
 
 
 VIEWS: tuple[dict[str, Any], ...] = ({"copy": True}, {"copy": None})
@@ -68,10 +76,12 @@ VIEWS: tuple[dict[str, Any], ...] = ({"copy": True}, {"copy": None})
 
 def calls_rlx() -> Named:
     room = bytearray(4096)
-    for number, message in enumerate(without_dates(m.RLX)):
+    images = rlx.encode(m.RLX[2])
+    for kind in ("array", "float32"):
+        yield f"images {kind}", lambda kind=kind: rlx.decode(images, images=kind), (images,)
+    for number, message in enumerate(map(ours, m.RLX)):
         name = f"message {number}"
-        modes = [{"images": images} for images in ("array", "float32", "pil")]
-        yield from coded(name, message, rlx.encode, rlx.decode, *modes, *VIEWS)
+        yield from coded(name, message, rlx.encode, rlx.decode, *VIEWS)
         yield f"{name} into", lambda message=message: rlx.encode_into(message, room), (message,)
         yield f"{name} parts", lambda message=message: rlx.encode_parts(message), (message,)
     big = {"state": np.zeros((100, 100)), "next": [np.zeros(9000, np.uint8)] * 20}
@@ -104,14 +114,6 @@ def unpack(wire: bytes) -> list[Any]:
     unpacker.feed(wire[:10])
     unpacker.feed(wire[10:])
     return list(unpacker)
-
-
-def calls_msgpack_images() -> Named:
-    for kind in ("raw", "png", "jpeg", "lz4", "zstd"):
-        image = np.tile(m.FRAME, (4, 4, 1))
-        wire = msgpack_images.encode(image, kind).data
-        yield f"{kind} encode", lambda i=image, k=kind: msgpack_images.encode(i, k), (image,)
-        yield f"{kind} decode", lambda wire=wire: msgpack_images.decode(wire), (wire,)
 
 
 def calls_json() -> Named:
@@ -196,7 +198,6 @@ def calls_dm_env_rpc() -> Named:
             (told, observer),
         )
     yield "pack", lambda: observer.pack(m.SIGHTS), (m.SIGHTS, observer)
-    yield "specs", lambda: list(d.SpecManager(m.SPECS.actions).names()), (m.SPECS,)
 
 
 def sent_size(framer: websocket.Framer, message: Any) -> int:
@@ -217,10 +218,6 @@ def calls_websocket() -> Named:
             yield f"{words} size", lambda r=receiver, b=sent: r.frame_size(b, 0, len(b)), (sent,)
     yield "close", lambda: w.decode_close(w.encode_close(1000, "bye")), ()
     yield "mask", lambda: w.mask(b"abc", b"1234"), ()
-    ask = websocket_handshake.write_request(m.TARGET, m.WS_KEY, protocols=("rlx",))
-    told = websocket_handshake.write_response(101, key=m.WS_KEY)
-    yield "read request", lambda: list(websocket_handshake.read_request(ask).headers), (ask,)
-    yield "read response", lambda: list(websocket_handshake.read_response(told).headers), (told,)
 
 
 def calls_netstring() -> Named:
@@ -243,7 +240,7 @@ def calls_refusals() -> Named:
         return refused
 
     few = Limits(items=2, string=2)
-    state = rlx.encode(without_dates(m.RLX)[1])
+    state = rlx.encode(ours(m.RLX[1]))
     pairs: list[tuple[str, Any, bytes, dict[str, Any]]] = [
         ("rlx", rlx.decode, state[:-2], {}),
         ("rlx limits", rlx.decode, state, {"limits": few}),

@@ -1,10 +1,14 @@
+#!/usr/bin/env python3
 """libFuzzer over one of `decoders.DECODERS`, by way of Atheris; `run` starts it.
 
-    python search.py DECODER [libFuzzer's arguments]
+    DECODER=json search.py [libFuzzer's arguments]
+
+The name is no argument, since libFuzzer starts the program again with its arguments alone.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 import atheris
@@ -14,6 +18,5 @@ with atheris.instrument_imports(include=["rlwire"]):
     import decoders
 
 if __name__ == "__main__":
-    feed = decoders.DECODERS[sys.argv.pop(1)]
-    atheris.Setup(sys.argv, feed)
+    atheris.Setup(sys.argv, decoders.DECODERS[os.environ["DECODER"]])
     atheris.Fuzz()

@@ -59,6 +59,7 @@ static inline void rlw_unpack_bits(const uint8_t *bits, uint32_t width, uint32_t
                                    uint8_t *out) {
     size_t stride = ((size_t)width + 7) / 8;
     uint32_t x, y;
+    if (width == 0) return; /* of rows without pixels a few bytes can announce billions */
     for (y = 0; y < height; y++, bits += stride)
         for (x = 0; x < width; x++) *out++ = (uint8_t)(bits[x / 8] >> (7 - x % 8) & 1);
 }

@@ -1,0 +1,81 @@
+"""No memory, at each point where an encoder or decoder asks for some: `failing.py` tells how."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+CODECS = ["rlx", "msgpack", "json", "rewarder", "perlert", "dm_env_rpc", "websocket", "netstring"]
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="malloc is put in place of the linker's"),
+    pytest.mark.skipif(
+        "libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer has a malloc of its own"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """malloc and its family, to be preloaded."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    built = tmp_path_factory.mktemp("failing") / "failing.so"
+    command = [compiler, "-shared", "-fPIC", "-O1", "-fno-builtin", HERE / "failing.c", "-o", built]
+    subprocess.run([*command, "-ldl"], check=True)
+    return built
+
+
+def run(library: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "LD_PRELOAD": str(library), "PYTHONMALLOC": "malloc"}
+    return subprocess.run(
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True
+    )
+
+
+@pytest.mark.parametrize("codec", [*CODECS, "refusals"])
+def test_every_request_fails_once(library: Path, codec: str) -> None:
+    done = run(library, HERE / "failing.py", library, codec)
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3000:]
+    counts = [int(count) for count in re.findall(r" (\d+)$", done.stdout, re.MULTILINE)]
+    assert len(counts) == len(done.stdout.splitlines())
+    assert sum(counts) >= 5
+
+
+def test_a_leak_and_a_swallowed_failure_are_seen(library: Path) -> None:
+    program = """
+import sys
+sys.argv[1:2] = []
+sys.path.insert(0, {here!r})
+import failing
+
+kept = []
+
+def leaks():
+    part = bytearray(100)
+    kept.append(part)
+    bytes(bytearray(200))
+    kept.pop()
+
+def swallows():
+    try:
+        return len(bytearray(100))
+    except MemoryError:
+        return 0
+
+failing.CALLS = {{"wrong": lambda: iter([("call", {call}, ())])}}
+failing.main()
+"""
+    for call, said in (("leaks", "blocks stay each time"), ("swallows", "request 1: 0")):
+        text = program.format(here=str(HERE), call=call)
+        done = run(library, "-c", text, "unused", library, "wrong")
+        assert done.returncode == 1
+        assert said in done.stderr, done.stderr
