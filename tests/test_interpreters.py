@@ -43,9 +43,7 @@ def test_another_interpreter_is_refused_and_nothing_breaks(tmp_path: Path) -> No
     if compiler is None or sys.platform != "linux":
         pytest.skip("no C compiler")
     helper = tmp_path / "interpreter.so"
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", HERE / "interpreter.c", "-o", helper], check=True
-    )
+    subprocess.run([compiler, "-shared", "-fPIC", HERE / "interpreter.c", "-o", helper], check=True)
     path = [entry for entry in sys.path if entry]
     path.append(str(Path(rlwire.__file__).parents[1]))  # an editable install has a finder instead
     for module in ("rlwire.buffers", "rlwire.codecs.rlx"):

@@ -3,13 +3,13 @@
     python failing.py failing.so [CODEC ...]
 
 `test_failing_allocations.py` preloads it with failing.so. Each call of `CALLS` is repeated with its
-first request failing, then its second, until it passes without a failure; and then with all requests
-failing from there on. It must end in a MemoryError or in what it gives otherwise, leave no block
-behind, and no reference to what it was given. A line tells each call's count of requests.
+first request failing, then its second, until it passes without a failure; and then with all
+requests failing from there on. It must end in a MemoryError or in what it gives otherwise, leave no
+block behind, and no reference to what it was given. A line tells each call's count of requests.
 
-What is called is ours and compiled. Not ours, and therefore left out: dtypes of dates, of which NumPy
-gives back a reference too many; its reductions, which the bounds of specs go through, and which
-then end in a SystemError; Pillow's images in an encoder, on which it waits forever; calls of
+What is called is ours and compiled. Not ours, and therefore left out: dtypes of dates, of which
+NumPy gives back a reference too many; its reductions, which the bounds of specs go through, and
+which then end in a SystemError; Pillow's images in an encoder, on which it waits forever; calls of
 Python functions, whose arguments CPython 3.11 keeps when there is no memory for the call.
 """
 
@@ -99,11 +99,12 @@ def calls_msgpack() -> Named:
         encode = msgpack.Encoder(datetime=True).encode
         modes = ({"arrays": "bytes"}, {"timestamp": "float"}, *VIEWS)
         yield from coded(name, value, encode, msgpack.decode, *modes)
+        wire = encode(value)
         openpi = msgpack.Encoder(datetime=True, arrays="openpi")
         yield from coded(f"{name} openpi", value, openpi.encode, msgpack.decode, *VIEWS)
         yield f"{name} into", lambda v=value, e=openpi: e.encode_into(v, room), (value,)
         yield f"{name} parts", lambda v=value, e=openpi: e.encode_parts(v), (value,)
-        yield f"{name} stream", lambda wire=encode(value): unpack(wire), ()
+        yield f"{name} stream", lambda wire=wire: unpack(wire), ()
     big = {"image": np.zeros((100, 100)), "next": [np.zeros(9000, np.uint8)] * 20}
     yield from coded("large", big, msgpack.encode, msgpack.decode, *VIEWS)
     yield "large parts", lambda: msgpack.encode_parts(big), (big,)
@@ -275,31 +276,33 @@ def check(library: Any, name: str, call: Call, given: tuple[Any, ...]) -> int:
         expected = decoders.bits(call())
     counts = [sys.getrefcount(value) for value in given]
 
-    def fail() -> Any:
+    def fail(n: int, every: int) -> Any:
         """What comes back, or None; never the error, which has its frames and what is in them."""
         try:
             return library.failing_call(call, n, every)
         except MemoryError:
             return None
 
-    def growth(times: int) -> int:
+    def growth(times: int, n: int, every: int) -> int:
         """Blocks that each of some failures leaves behind, whole ones: caches come and go."""
         gc.collect()
         before = library.failing_live()
         for _ in range(times):
-            fail()
+            fail(n, every)
         gc.collect()
         return int(library.failing_live() - before) // times
 
     for every in (0, 1):
         for n in range(1, MOST):
-            result = fail()
+            result = fail(n, every)
             if result is not None:
                 whole = library.failing_calls() < n
                 assert decoders.bits(result) == expected, f"{name}, request {n}: {result!r}"
                 if whole:
                     break
-            grown = growth(FEW) and min(growth(MANY) for _ in range(3))
+            grown = growth(FEW, n, every)
+            if grown:
+                grown = min(growth(MANY, n, every) for _ in range(3))
             assert grown <= 0, f"{name}, request {n} of memory: {grown} blocks stay each time"
         else:
             raise AssertionError(f"{name} asks for memory more than {MOST} times")

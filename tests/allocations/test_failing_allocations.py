@@ -17,7 +17,8 @@ CODECS = ["rlx", "msgpack", "json", "rewarder", "perlert", "dm_env_rpc", "websoc
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="malloc is put in place of the linker's"),
     pytest.mark.skipif(
-        "libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer has a malloc of its own"
+        "libasan" in os.environ.get("LD_PRELOAD", ""),
+        reason="the sanitizer has a malloc of its own",
     ),
 ]
 

@@ -1,10 +1,10 @@
 """Every decoder as a function of bytes that fails when the decoder does.
 
-A function of `DECODERS` decodes its bytes with options that the first byte names. Bytes that are wrong
-end in `DecodeError` or `LimitExceeded`, and nothing else may come out. Those that are right are
-read the same as a copy and as views, and what they say comes back when it is encoded and decoded
-once more. `tests/fuzz/run` looks for bytes that break this, and `test_corpus.py` replays the ones
-that were of interest.
+A function of `DECODERS` decodes its bytes with options that the first byte names. Bytes that are
+wrong end in `DecodeError` or `LimitExceeded`, and nothing else may come out. Those that are right
+are read the same as a copy and as views, and what they say comes back when it is encoded and
+decoded once more. `tests/fuzz/run` looks for bytes that break this, and `test_corpus.py` replays
+the ones that were of interest.
 """
 
 from __future__ import annotations
@@ -40,13 +40,23 @@ REFUSED = (DecodeError, LimitExceeded)
 # What a few bytes may take is bounded, and no input takes long.
 LIMITS = Limits(expanded=2**20, string=2**20, pixels=2**18, message=2**24, received=2**24)
 TIGHT = Limits(
-    depth=3, items=12, dims=2, string=8, pixels=12, expanded=48, message=512, received=96, header=512
+    depth=3,
+    items=12,
+    dims=2,
+    string=8,
+    pixels=12,
+    expanded=48,
+    message=512,
+    received=96,
+    header=512,
 )
 
 
 def bits(value: Any) -> Any:
     """The value with every bit of it, comparable; NaN equals itself."""
-    if isinstance(value, np.float64 | np.str_ | np.bytes_):  # msgpack has them as what they also are
+    if isinstance(
+        value, np.float64 | np.str_ | np.bytes_
+    ):  # msgpack has them as what they also are
         value = value.item()
     if isinstance(value, np.ndarray | np.generic):
         return type(value).__name__, value.dtype.str, value.shape, value.tobytes()
@@ -73,13 +83,18 @@ def same(one: Any, other: Any) -> None:
     assert bits(one) == bits(other), (one, other)
 
 
+def refusal(problem: Any) -> Any:
+    """What views must refuse as well, in the same place; the text is for a person to read."""
+    assert len(str(problem)) < 2000, str(problem)[:200]
+    return type(problem), problem.offset
+
+
 def attempt(decode: Callable[[], Any]) -> tuple[bool, Any]:
     """Whether the bytes were right, and what they say or why not."""
     try:
         return True, decode()
     except REFUSED as problem:
-        assert len(str(problem)) < 2000, str(problem)[:200]
-        return False, (type(problem), problem.offset)
+        return False, refusal(problem)
 
 
 def agree(decode: Callable[[bool | None, Any], Any], data: bytes) -> tuple[bool, Any]:
@@ -112,7 +127,7 @@ def feed_rlx(data: bytes) -> None:
     }
     good, message = agree(lambda copy, b: rlx.decode(b, copy=copy, **read, **options), body)
     for start in (0, len(body) // 2):
-        attempt(lambda: rlx.frame_size(body, start, len(body), limits.message))
+        attempt(lambda at=start: rlx.frame_size(body, at, len(body), limits.message))
         assert 0 <= rlx.data_offset(body, start, len(body)) <= len(body)
     if good:
         wire = rlx.encode(message, **options)
@@ -148,7 +163,7 @@ def feed_unpacker(body: bytes, options: dict[str, Any]) -> None:
                 unpacker.feed(body[start : start + size])
                 values.extend(unpacker)
         except REFUSED as problem:
-            assert len(str(problem)) < 2000
+            refusal(problem)
         results.append(values)
     same(*results)
 
@@ -157,9 +172,7 @@ def feed_msgpack_images(data: bytes) -> None:
     (hook, reference), body, limits = take_options(data, 2, 2)
     if hook:
         images = msgpack_images.ImageHook(limits=limits)
-        good, value = agree(
-            lambda copy, b: msgpack.decode(b, copy=copy, ext_hook=images, limits=limits), body
-        )
+        agree(lambda copy, b: msgpack.decode(b, copy=copy, ext_hook=images, limits=limits), body)
         return
     before = np.zeros((2, 3), np.uint16) if reference else None
     good, array = attempt(lambda: msgpack_images.decode(body, limits=limits, reference=before))
@@ -262,9 +275,7 @@ def feed_dm_env_rpc(data: bytes) -> None:
         decode_step = (dm_env_rpc.decode_step_request, dm_env_rpc.decode_step_response)[kind - 4]
         manager = (ACTIONS, OBSERVATIONS)[kind - 4]
         agree(
-            lambda copy, b: decode_step(
-                manager, b, copy=copy, check_bounds=bool(check), **options
-            ),
+            lambda copy, b: decode_step(manager, b, copy=copy, check_bounds=bool(check), **options),
             body,
         )
         return
@@ -302,9 +313,7 @@ def feed_dm_env_rpc(data: bytes) -> None:
         def encode(message: Any) -> Any:
             return one[1](message).value
 
-    good, message = agree(
-        lambda copy, b: decode(b, copy=copy, limits=limits, **options), body
-    )
+    good, message = agree(lambda copy, b: decode(b, copy=copy, limits=limits, **options), body)
     if good and message is not None:
         same(decode(encode(message), **options), message)
 
@@ -327,7 +336,9 @@ def feed_websocket(data: bytes) -> None:
             frame = body[start : start + size]
             whole = framer.whole(frame, size)
             opcode, fin, payload = framer.take(frame)
-            same((opcode, fin, bytes(payload)), (*framer.take(bytearray(frame))[:2], bytes(payload)))
+            same(
+                (opcode, fin, bytes(payload)), (*framer.take(bytearray(frame))[:2], bytes(payload))
+            )
             if opcode == websocket.CLOSE:
                 websocket.decode_close(payload)
             elif opcode < 3 and kind == 2:
@@ -372,7 +383,7 @@ def feed_netstring(data: bytes) -> None:
     _, body, limits = take_options(data, 1)
     offset = 0
     while True:
-        good, found = attempt(lambda: netstring.decode(body, offset, limit=limits.received))
+        good, found = attempt(lambda at=offset: netstring.decode(body, at, limit=limits.received))
         if not good:
             return
         text, after = found
@@ -388,7 +399,7 @@ NOW = 1_700_000_000.0
 
 
 def feed_cipher(data: bytes) -> None:
-    """Datagrams sent, changed, repeated and delayed, four bytes each; none is taken that must not be."""
+    """Datagrams sent, changed, repeated and delayed, four bytes each; none is wrongly taken."""
     clock = [NOW]
     options: dict[str, Any] = {"clock_skew": 4.0, "window": 4, "senders": 2}
     server = DatagramCipher(KEY, "server", clock=lambda: clock[0], **options)

@@ -34,7 +34,11 @@ RLX: list[dict[str, Any]] = [
         "when": np.array(["2020-01-01"], "M8[D]"),
         "names": np.array(["a", "bc"]),
     },
-    {"state": Image.new("L", (3, 2)), "bits": Image.new("1", (9, 2)), "rgb": Image.new("RGB", (1, 1))},
+    {
+        "state": Image.new("L", (3, 2)),
+        "bits": Image.new("1", (9, 2)),
+        "rgb": Image.new("RGB", (1, 1)),
+    },
     {"empty": [], "none": {}, "action": np.float32([[0.5], [1]]), "depth": DEPTH.astype(">u2")},
 ]
 
@@ -47,7 +51,7 @@ MSGPACK: list[Any] = [
 
 JSON: list[Any] = [
     {"a": [1, 2.5, -3], "b": [[1, 2], [3, 4]], "x": {"b": [0.5]}, "c": {"d": [255, 0]}},
-    ["wörd", "\U0001f600 \\ \" \n", None, True, False, 1e300, 12345678901234567890, {}, []],
+    ["wörd", '\U0001f600 \\ " \n', None, True, False, 1e300, 12345678901234567890, {}, []],
     {"state": np.arange(6.0).reshape(2, 3), "n": np.int64(7), "f": np.float32(0.1)},
 ]
 
@@ -241,5 +245,9 @@ def seeds(decoder: str) -> list[bytes]:
     if decoder == "netstring":
         return with_options(range(1), netstring.encode(b"hello") + netstring.encode(b""))
     if decoder == "datagram_cipher":
-        return [b"\0\0\0\0\1\20\0\0\2\3\0\5\0\1\0\0\3\0\1\50", b"\0\3\0\0\0\4\1\0" * 2, b"\0\0\0\0" * 3]
+        return [
+            b"\0\0\0\0\1\20\0\0\2\3\0\5\0\1\0\0\3\0\1\50",
+            b"\0\3\0\0\0\4\1\0" * 2,
+            b"\0\0\0\0" * 3,
+        ]
     raise ValueError(decoder)
