@@ -14,6 +14,7 @@ import types
 import pytest
 
 import rlwire
+import rlwire.limits
 from rlwire.adapters.openpi import PolicyClient
 from rlwire.adapters.relaax import AgentProxy
 from rlwire.cli import main
@@ -780,3 +781,48 @@ class TestWhatIsServedIsMadeFirst:
                 assert made == [first]
             assert server.address
         assert made == []
+
+
+class TestLimits:
+    """Every server's limits can be raised where it is started, and a refused client is told how."""
+
+    @pytest.mark.parametrize(
+        "protocol", ["rlx", "rlx-proxy", "dm_env_rpc", "perlert", "rewarder", "openpi"]
+    )
+    def test_every_protocol_has_the_options(self, protocol, capsys):
+        with pytest.raises(SystemExit) as left:
+            main(["serve", protocol, "--help"])
+        assert left.value.code == 0
+        said = capsys.readouterr().out
+        assert "--limit NAME=N" in said
+        assert ("--max-datagram" if protocol == "perlert" else "--max-message BYTES") in said
+
+    @pytest.mark.parametrize("limit", ["bytes=5", "items", "items=-1", "items=many", "=5"])
+    def test_a_limit_that_is_none(self, limit, capsys):
+        with pytest.raises(SystemExit) as left:
+            main(["serve", "rlx", "my_agents:Agent", "--limit", limit])
+        assert left.value.code == 2
+        assert "expected NAME=NUMBER with one of message, received" in capsys.readouterr().err
+
+    def test_a_client_over_a_limit_is_told_whose_it_is(self, folder):
+        for given in (["--max-message", "1000"], ["--limit", "received=1000"]):
+            with Serving(folder, "--address", "127.0.0.1:0", *given) as server:
+                with AgentProxy(server.address) as agent:
+                    agent.init()
+                    with pytest.raises(Exception, match="received=1000 of the server: raise it "):
+                        agent.update(state="x" * 2000)
+                assert server.stop() == 0
+            assert (
+                "received=1000 - at byte 0: raise this side's limit: limits=Limits(" in server.log
+            )
+
+    def test_a_raised_limit_counts(self, folder):
+        with Serving(folder, "--address", "127.0.0.1:0", "--limit", "depth=100") as server:
+            deep = 0
+            for _ in range(80):
+                deep = [deep]
+            limits = rlwire.limits.Limits(depth=100)
+            with AgentProxy(server.address, limits=limits) as agent:
+                agent.init()
+                agent.update(state=deep)
+            assert server.stop() == 0

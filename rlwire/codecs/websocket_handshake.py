@@ -348,10 +348,15 @@ def write_request(
     return _write_head(f"GET {target.resource} HTTP/1.1", lines, further)
 
 
+_PHRASE = 200  # characters of a reason
+
+
 def write_response(
     status: int, *, key: str = "", protocol: str | None = None, headers: Pairs = (), text: str = ""
 ) -> bytes:
     """Return a response: 101 with the answer to `key`, or a refusal with `text` as its body.
+
+    A text that fits is the first line's reason as well, since that is what clients look at.
 
     Raises:
         EncodeError: a header that HTTP cannot carry, or one that this function writes.
@@ -374,7 +379,8 @@ def write_response(
         ]
         if status == 426:  # section 4.4
             lines += [("Upgrade", "websocket"), ("Sec-WebSocket-Version", _VERSION)]
-    phrase = HTTPStatus(status).phrase
+    fits = status >= 400 and len(text) <= _PHRASE and text.isascii() and text.isprintable()
+    phrase = text if text and fits else HTTPStatus(status).phrase
     return _write_head(f"HTTP/1.1 {status} {phrase}", lines, list(headers)) + body
 
 

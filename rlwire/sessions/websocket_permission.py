@@ -17,7 +17,7 @@ class Refused(PeerError):
 
     Attributes:
         status: HTTP's status, such as 401 or 403.
-        reason: the words behind it.
+        reason: the words behind it, the server's own or those of HTTP.
     """
 
     def __init__(self, status: int, reason: str = "") -> None:
@@ -66,6 +66,7 @@ def basic_authorization(check: Callable[[str, str], bool], realm: str = "rlwire"
         if given is not None and check(*given):
             return None
         challenge = f'Basic realm="{realm}", charset="UTF-8"'
-        return Refusal(401, "credentials needed", (("WWW-Authenticate", challenge),))
+        why = "credentials are needed" if given is None else "the credentials are wrong"
+        return Refusal(401, why, (("WWW-Authenticate", challenge),))
 
     return authorize

@@ -314,8 +314,10 @@ class Gate:
             Refused: its token is wrong, or there are too many.
         """
         if self._authorization is not None and not authorized(self._authorization, metadata):
-            self._log.warning("%s: refused, its token is missing or wrong", peer)
-            raise Refused(StreamStatus("UNAUTHENTICATED", "the token is missing or wrong"))
+            sent = any(key == self._authorization[0] for key, _ in metadata)
+            why = "the token is wrong" if sent else "a token is needed, and none was sent"
+            self._log.warning("%s: refused, %s", peer, why)
+            raise Refused(StreamStatus("UNAUTHENTICATED", why))
         host = _host(peer)
         try:
             self._admission.enter(host)

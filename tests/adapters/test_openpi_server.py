@@ -468,7 +468,9 @@ def test_an_api_key(policy: Policy) -> None:
             with pytest.raises(Refused) as caught:
                 client_of(server, api_key=wrong)
             assert caught.value.status == 401
-        with pytest.raises(Refused):
+            why = "the API key is wrong" if wrong else "an API key is needed, and none was sent"
+            assert str(caught.value) == f"the server refused the WebSocket: 401 {why}"
+        with pytest.raises(Refused, match="none was sent"):
             connect(f"ws://{server.address}", Client(), headers=[("Authorization", "s3cret")])
         with pytest.raises(Refused):
             connect(

@@ -81,9 +81,11 @@ def api_key_check(key: str) -> websocket.Check:
         scheme, _, given = (request.headers.get("Authorization") or "").partition(" ")
         # Always compared, so that the time does not tell which of the two is wrong.
         same = same_secret(given.strip(), key)
-        if scheme.lower() == "api-key" and same:
+        sent = scheme.lower() == "api-key"
+        if sent and same:
             return None
-        return websocket.Refusal(401, "an API key is needed", (("WWW-Authenticate", "Api-Key"),))
+        why = "the API key is wrong" if sent else "an API key is needed, and none was sent"
+        return websocket.Refusal(401, why, (("WWW-Authenticate", "Api-Key"),))
 
     return check
 
