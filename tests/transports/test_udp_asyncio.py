@@ -269,9 +269,8 @@ class TestFailures:
     ) -> None:
         async def main() -> None:
             async with serving() as (endpoint, session, plain):
-                plain.send(b"1 later 0.02")
-                await eventually(lambda: session.peers)
                 session.broken = True
+                plain.send(b"1 later 0.02")
                 await eventually(lambda: endpoint.failures >= 4)
                 session.broken = False
                 assert await plain.receive() == b"1 later 0.02"
