@@ -24,14 +24,18 @@ class Limits:
         depth: lists and dictionaries inside each other. 64: deeper than any observation, and
             far from the C stack's end.
         items: list items and dictionary entries in one message, counted over all levels. 2**20:
-            each costs up to some hundred bytes as a Python object, so a message of one-byte items
-            cannot take more than about a hundred times its size; numbers in bulk travel as arrays.
+            numbers in bulk travel as arrays. Each counts 256 bytes in `expanded`.
         dims: dimensions of one array. 32, which every NumPy can hold.
         string: bytes of one string. 16 MiB.
         pixels: width times height of one image. 2**26, a little under Pillow's own limit.
-        expanded: bytes of one array that is larger than its bytes on the wire: one element that
-            stands for all, short varints, strings padded to the longest. 256 MiB: four times
-            `received`, so that a few bytes cannot take a server's memory.
+        expanded: bytes that decoding one message may make beyond the bytes of the message, all
+            that it makes together and before any of it is made. Copies of its bytes are free; what
+            is larger than its bytes counts in full: an element that stands for a whole array,
+            short varints, numbers in text, strings padded to the longest or of wide characters,
+            images with what reading them takes. A list item or dictionary entry counts 256 bytes,
+            whatever it is: the most that a place in a dictionary, a key and a small object take
+            (an entry of an empty array with a key of its own takes up to 320, of which the message
+            pays some 30). 256 MiB: four times `received`, and what `items` come to.
         datagram: bytes in one UDP datagram. 1,200: what gets through every IPv6 network, and
             through tunnels, in one piece (RFC 9000, section 14, chooses the same). 65,507 is the
             most that UDP over IPv4 carries, in pieces of which not one may be lost.

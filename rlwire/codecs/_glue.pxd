@@ -1,7 +1,10 @@
 from cpython.object cimport PyObject
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from rlwire.kernels cimport rlw_fault, rlw_text
+
+cdef enum:
+    ITEM = 256  # bytes that a list item or a dictionary's entry counts, whatever it is: see Limits
 
 
 cdef struct Step:  # one step of a value's path, for error texts
@@ -10,9 +13,39 @@ cdef struct Step:  # one step of a value's path, for error texts
     Py_ssize_t index
 
 
+# What decoding one message may make beyond the bytes of the message: `Limits.expanded`. It lives on
+# the stack beside the reader. Copies of a message's bytes are free, anything larger than its bytes
+# is paid for in full, before it is made.
+cdef struct Budget:
+    uint64_t left
+    uint64_t most
+
+
+cdef inline void begin_budget(Budget *budget, uint64_t most) noexcept nogil:
+    budget.left = budget.most = most
+
+
+cdef inline bint afford(Budget *budget, uint64_t size) noexcept nogil:
+    """Pay for `size` bytes; False, and nothing paid: raise over_budget()."""
+    if size > budget.left:
+        return False
+    budget.left -= size
+    return True
+
+
+cdef inline bint afford_items(Budget *budget, uint64_t count) noexcept nogil:
+    """The same for list items or entries; no more than a message has bytes."""
+    return afford(budget, ITEM * count)
+
+
+cdef object over_budget(const Budget *budget, object size, int64_t offset, str path)
 cdef str path_of(const Step *step)
 cdef int raise_fault(const rlw_fault *fault, const uint8_t *start, str path,
                      str over_message=*) except -1
-cdef str text_of(const uint8_t *data, size_t size)
+# A str of UTF-8 bytes; UnicodeDecodeError when they are not. None when `budget`, which may be NULL,
+# does not last: over_budget(budget, wide_size(data, size), ...).
+cdef str text_of(const uint8_t *data, size_t size, Budget *budget)
+cdef str valid_text(const uint8_t *data, size_t size, Budget *budget)  # known to be UTF-8
+cdef uint64_t wide_size(const uint8_t *data, size_t size) noexcept
 cdef PyObject *known_key(const uint8_t *data, size_t size) noexcept
-cdef str key_of(const uint8_t *data, size_t size)
+cdef str key_of(const uint8_t *data, size_t size, Budget *budget)

@@ -1,4 +1,5 @@
-"""From C to Python: a kernel's fault becomes an exception, its text a str; paths for errors.
+"""From C to Python: a kernel's fault becomes an exception, its text a str; paths for errors; what
+a message may make.
 
 Shared by all codecs. Arrays are in `_arrays`.
 """
@@ -7,7 +8,7 @@ from cpython.mem cimport PyMem_Calloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from rlwire.kernels cimport *
@@ -62,7 +63,63 @@ cdef extern from *:
         }
         return a[0] == b[0] && a[size / 2] == b[size / 2] && a[size - 1] == b[size - 1];
     }
+
+    typedef struct rlw_wide { /* a str that UTF-8 makes */
+        size_t count;
+        unsigned width; /* bytes of a character */
+    } rlw_wide;
+
+    static rlw_wide rlw_measure_utf8(const uint8_t *p, size_t size) {
+        rlw_wide wide = {0, 1};
+        uint8_t most = 0;
+        size_t i;
+        for (i = 0; i < size; i++) {
+            wide.count += (p[i] & 0xC0) != 0x80;
+            most = p[i] > most ? p[i] : most;
+        }
+        if (most >= 0xC4) wide.width = most >= 0xF0 ? 4 : 2;
+        return wide;
+    }
+
+    /* UTF-8 that has been checked, and has more than ASCII. CPython's own decoder begins narrow and
+     * holds up to six times the bytes while it widens; this makes the str and nothing besides.
+     * Memory that another process shares may change meanwhile: no step trusts the one before. */
+    static PyObject *rlw_decode_utf8(const uint8_t *p, size_t size, rlw_wide wide) {
+        const uint8_t *end = p + size;
+        PyObject *text = PyUnicode_New((Py_ssize_t)wide.count, wide.width == 4   ? 0x10FFFF
+                                                               : wide.width == 2 ? 0xFFFF
+                                                                                 : 0xFF);
+        if (!text) return NULL;
+    #define RLW_FILL(type) do { \
+            type *to = (type *)PyUnicode_DATA(text), *last = to + wide.count; \
+            while (p < end && to < last) { \
+                uint32_t c = *p++; \
+                if (c >= 0xF0 && sizeof(type) == 4 && end - p >= 3) { \
+                    c = (c & 7) << 18 | (p[0] & 0x3Fu) << 12 | (p[1] & 0x3Fu) << 6 | (p[2] & 0x3Fu); \
+                    if (c > 0x10FFFF) c = 0xFFFD; \
+                    p += 3; \
+                } else if (c >= 0xE0 && sizeof(type) > 1 && end - p >= 2) { \
+                    c = (c & 15) << 12 | (p[0] & 0x3Fu) << 6 | (p[1] & 0x3Fu); \
+                    p += 2; \
+                } else if (c >= 0xC0 && p < end) { \
+                    c = (c & 31) << 6 | (*p++ & 0x3Fu); \
+                } \
+                *to++ = (type)c; \
+            } \
+            while (to < last) *to++ = 0; \
+        } while (0)
+        if (wide.width == 4) RLW_FILL(Py_UCS4);
+        else if (wide.width == 2) RLW_FILL(Py_UCS2);
+        else RLW_FILL(Py_UCS1);
+    #undef RLW_FILL
+        return text;
+    }
     """
+    ctypedef struct rlw_wide:
+        size_t count
+        unsigned width
+    rlw_wide rlw_measure_utf8(const uint8_t *p, size_t size) noexcept
+    str rlw_decode_utf8(const uint8_t *p, size_t size, rlw_wide wide)
     bint rlw_same_key(const uint8_t *a, const uint8_t *b, size_t size) noexcept
     uint32_t rlw_key_slot(const uint8_t *p, size_t size) noexcept
     bint RLW_KEY_CACHE
@@ -156,13 +213,41 @@ cdef str path_of(const Step *step):
     return "$" + "".join(reversed(parts))
 
 
-cdef str text_of(const uint8_t *data, size_t size):
-    """A str of UTF-8 bytes; UnicodeDecodeError when they are not."""
+cdef object over_budget(const Budget *budget, object size, int64_t offset, str path):
+    """What to raise when a message cannot afford `size` bytes more."""
+    return LimitExceeded("expanded", budget.most, budget.most - budget.left + size, offset=offset,
+                         path=path)
+
+
+cdef str text_of(const uint8_t *data, size_t size, Budget *budget):
+    cdef size_t bad
     if rlw_is_ascii(data, size):
         text = PyUnicode_New(<Py_ssize_t> size, 127)
         memcpy(<void *> rlw_ascii_data(text), data, size)
         return <str> text
-    return PyUnicode_DecodeUTF8(<const char *> data, <Py_ssize_t> size, "strict")
+    bad = rlw_utf8_check(data, size)
+    if bad != size:
+        try:  # a character: all that Python needs to say what is wrong
+            PyUnicode_DecodeUTF8(<const char *> data + bad, <Py_ssize_t> min(size - bad, <size_t> 4),
+                                 "strict")
+        except UnicodeDecodeError as problem:
+            problem.start += bad
+            problem.end += bad
+            raise
+    return valid_text(data, size, budget)
+
+
+cdef str valid_text(const uint8_t *data, size_t size, Budget *budget):
+    cdef rlw_wide wide = rlw_measure_utf8(data, size)
+    cdef uint64_t made = wide.count * wide.width
+    if made > size and budget != NULL and not afford(budget, made):
+        return None
+    return rlw_decode_utf8(data, size, wide)
+
+
+cdef uint64_t wide_size(const uint8_t *data, size_t size) noexcept:
+    cdef rlw_wide wide = rlw_measure_utf8(data, size)
+    return wide.count * wide.width
 
 
 # Keys repeat from message to message: a small direct-mapped table of the last ones seen. Only
@@ -186,13 +271,13 @@ cdef PyObject *known_key(const uint8_t *data, size_t size) noexcept:
     return NULL
 
 
-cdef str key_of(const uint8_t *data, size_t size):
+cdef str key_of(const uint8_t *data, size_t size, Budget *budget):
     """As text_of(); keys that came before are the same object."""
     cdef PyObject *known = known_key(data, size)
     cdef PyObject **slot
     if known != NULL:
         return <str> known
-    text = text_of(data, size)
+    text = text_of(data, size, budget)
     if RLW_KEY_CACHE and 0 < size <= KEY_LONGEST and _keys != NULL and rlw_is_ascii(data, size):
         slot = &_keys[rlw_key_slot(data, size)]
         known = slot[0]

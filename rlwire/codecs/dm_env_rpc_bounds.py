@@ -154,7 +154,7 @@ def _check_side(spec: TensorSpec, array: np.ndarray[Any, Any], bound: Any, which
     inside = np.asarray(array >= bound if which == "min" else array <= bound)
     if inside.all():
         return
-    index = tuple(map(int, np.argwhere(~inside)[0]))
+    index = tuple(map(int, np.unravel_index(inside.argmin(), inside.shape)))
     where = f" at index {list(index)}" if index else ""
     side = "below" if which == "min" else "above"
     limit = np.broadcast_to(bound, array.shape)[index]

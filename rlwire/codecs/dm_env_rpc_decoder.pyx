@@ -4,7 +4,7 @@ from cpython.buffer cimport Py_buffer
 from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
-from rlwire.codecs._glue cimport key_of
+from rlwire.codecs._glue cimport ITEM, afford, key_of, over_budget, wide_size
 from rlwire.codecs.dm_env_rpc_messages cimport *
 from rlwire.codecs.dm_env_rpc_tensors cimport look, read_flat, take
 from rlwire.codecs.dm_env_rpc_wire cimport *
@@ -36,12 +36,17 @@ cdef str _text(Input *input, const rlw_field *f, const Step *path):
     if f.size > input.tensors.string:
         raise LimitExceeded("string", input.tensors.string, f.size,
                             offset=offset_of(input, f.at), path=path_of(path))
+    cdef str text
     try:
-        return key_of(f.data, f.size)
+        text = key_of(f.data, f.size, &input.tensors.budget)
     except UnicodeDecodeError as problem:
         raise DecodeError(f"a string is not UTF-8: {problem.reason}",
                           offset=offset_of(input, f.data + <Py_ssize_t> problem.start),
                           path=path_of(path)) from None
+    if text is None:
+        raise over_budget(&input.tensors.budget, wide_size(f.data, f.size),
+                          offset_of(input, f.at), path_of(path))
+    return text
 
 
 cdef object _tensor(Input *input, const uint8_t *data, size_t size, const Step *path):
@@ -62,6 +67,7 @@ cdef object _bound(Input *input, const uint8_t *data, size_t size, tuple shape,
                    const Step *path):
     """A TensorSpec.Value: None, one scalar, an array of `shape`, or what it is, flat."""
     cdef int kind = 0
+    pay(input, ITEM, data, path)  # two arrays, one a view of the other
     try:
         flat = read_flat(data, size, input.start, &input.tensors, "", &kind)
     except (DecodeError, LimitExceeded) as problem:
@@ -171,7 +177,7 @@ cdef object _single(_Field field, Input *input, const Span *span, uint32_t numbe
         return _content(field, input, span.data, span.size, shape, path)
     joined = join(input, &inner, span, number, end, path)
     content = _content(field, &inner, inner.start, PyBytes_GET_SIZE(joined), shape, path)
-    input.items, input.keys = inner.items, inner.keys
+    take_over(input, &inner)
     return content
 
 

@@ -12,6 +12,7 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 cimport numpy as cnp
 
+from rlwire.codecs._glue cimport afford, over_budget
 from rlwire.codecs.dm_env_rpc_tensors cimport (Tensor, dtype_of_kind, look, measure, release,
                                                shown_kind, take, write)
 from rlwire.codecs.dm_env_rpc_wire cimport *
@@ -152,7 +153,7 @@ cdef class _Slot:
 cdef str _out_of_bounds(_Slot slot, object value):
     """Which element of `value` is out of bounds, in words."""
     try:
-        check_bounds(slot.spec, np.asarray(value).astype(dtype_of_kind(slot.kind)))
+        check_bounds(slot.spec, np.asarray(value).astype(dtype_of_kind(slot.kind), copy=False))
     except EncodeError as problem:
         return problem.reason
     return f"{quoted(slot.name)} is out of bounds"
@@ -438,14 +439,19 @@ cdef class SpecManager:
             count_protos(input, &tensor, at, NULL)
             value = take(&tensor, input.start, <object> input.source, input.writable,
                          &input.tensors, "")
-            if check and _value_is_outside(slot, value):
-                raise DecodeError(_out_of_bounds(slot, value), offset=at - input.start)
+            if check and _value_is_outside(slot, value, input, at):
+                # To find out which element takes a byte for each.
+                raise DecodeError(
+                    _out_of_bounds(slot, value)
+                    if afford(&input.tensors.budget, <uint64_t> np.size(value))
+                    else f"{slot.name!r} is out of bounds", offset=at - input.start,
+                )
             return value
         except (DecodeError, LimitExceeded) as problem:
             raise placed(problem, input, path) from None
 
 
-cdef bint _value_is_outside(_Slot slot, object value) except -1:
+cdef bint _value_is_outside(_Slot slot, object value, Input *input, const uint8_t *at) except -1:
     cdef uint8_t room[8]
     cdef cnp.ndarray array
     if slot.low is None and slot.high is None and slot.problem is None:
@@ -456,7 +462,11 @@ cdef bint _value_is_outside(_Slot slot, object value) except -1:
             return slot.is_outside(room, 1)
         array = value
         if not cnp.PyArray_ISCARRAY_RO(array):
+            # All elements may be the same memory, and are not in the copy.
+            if not afford(&input.tensors.budget, array.nbytes):
+                raise over_budget(&input.tensors.budget, array.nbytes, at - input.start, "")
             array = np.require(array, array.dtype.newbyteorder("="), ("C", "A"))
+            input.tensors.budget.left += array.nbytes
         return slot.is_outside(cnp.PyArray_DATA(array), cnp.PyArray_SIZE(array))
     except EncodeError as problem:
         raise DecodeError(problem.reason) from None

@@ -275,7 +275,7 @@ cdef int _take_entry(SpecManager manager, Input *input, const rlw_field *entry, 
         joined = join(input, &inner, &span, 2, c.end, &step)
         value = manager.take(slot, &inner, inner.start, PyBytes_GET_SIZE(joined), check,
                              inner.start, &step)
-        input.items = inner.items
+        take_over(input, &inner)
     PyDict_SetItem(out, slot.name, value)
     return 0
 

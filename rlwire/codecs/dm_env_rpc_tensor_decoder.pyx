@@ -13,9 +13,10 @@ from libc.string cimport memset
 
 cimport numpy as cnp
 
-from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, memory_owner, new_array,
-                                    view_array, wants_view)
-from rlwire.codecs._glue cimport raise_fault, text_of
+from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, CopyMode, memory_owner,
+                                    new_array, view_array, wants_view)
+from rlwire.codecs._glue cimport (ITEM, afford, begin_budget, over_budget, raise_fault, text_of,
+                                  wide_size)
 from rlwire.codecs.dm_env_rpc_dtypes cimport data_type_of, dtype_of_kind, wire_dtype_of_kind
 from rlwire.kernels cimport *
 
@@ -70,7 +71,7 @@ cdef int fill_options(TensorOptions *out, object copy, object broadcast, object 
     out.broadcast_view = broadcast == "view"
     out.message = limits.message
     out.items = limits.items
-    out.expanded = min(limits.expanded, 2**62)
+    begin_budget(&out.budget, min(limits.expanded, 2**62))
     out.string = min(limits.string, 2**62)
     out.dims = limits.dims
     return 0
@@ -99,14 +100,16 @@ cdef int _decode_numbers(const rlw_tensor *tensor, void *to, const uint8_t *star
     return 0
 
 
-cdef int _check_expanded(const rlw_tensor *tensor, uint64_t itemsize, const uint8_t *start,
-                         const TensorOptions *options, str path) except -1:
-    """An array must not be both larger than its bytes and larger than the limit."""
+cdef int _pay_for(const rlw_tensor *tensor, uint64_t itemsize, const uint8_t *start,
+                         TensorOptions *options, str path) except -1:
+    """An array that is larger than its bytes takes from what the message may make."""
     cdef uint64_t wire = tensor.end - tensor.at
-    if tensor.total <= options.expanded // itemsize or tensor.total <= wire // itemsize:
+    if tensor.total <= wire // itemsize:
         return 0
-    raise LimitExceeded("expanded", options.expanded, <object> tensor.total * itemsize,
-                        offset=tensor.at - start, path=path)
+    if tensor.total <= options.budget.left // itemsize:  # the product may wrap
+        afford(&options.budget, tensor.total * itemsize)
+        return 0
+    raise over_budget(&options.budget, <object> tensor.total * itemsize, tensor.at - start, path)
 
 
 cdef object _repeated(cnp.ndarray one, int dims, cnp.npy_intp *shape):
@@ -124,7 +127,7 @@ cdef object _repeated(cnp.ndarray one, int dims, cnp.npy_intp *shape):
 
 
 cdef object _expand(cnp.ndarray one, const rlw_tensor *tensor, cnp.npy_intp *shape,
-                    const uint8_t *start, const TensorOptions *options, str path):
+                    const uint8_t *start, TensorOptions *options, str path):
     """The array in which the single element `one` stands for all."""
     cdef cnp.ndarray array
     cdef uint64_t itemsize = cnp.PyArray_ITEMSIZE(one)
@@ -133,14 +136,14 @@ cdef object _expand(cnp.ndarray one, const rlw_tensor *tensor, cnp.npy_intp *sha
             raise DecodeError("the product of the dimensions overflows",
                               offset=tensor.at - start, path=path)
         return _repeated(one, <int> tensor.dims, shape)
-    _check_expanded(tensor, itemsize, start, options, path)
+    _pay_for(tensor, itemsize, start, options, path)
     array = new_array(one.dtype, <int> tensor.dims, shape)
     array[...] = one
     return array
 
 
 cdef object _numbers(const rlw_tensor *tensor, const uint8_t *start, object source, bint writable,
-                     const TensorOptions *options, str path):
+                     TensorOptions *options, str path):
     cdef uint64_t room = 0
     cdef cnp.npy_intp shape[32]
     cdef cnp.ndarray array
@@ -161,7 +164,7 @@ cdef object _numbers(const rlw_tensor *tensor, const uint8_t *start, object sour
                      and rlw_bools_are_plain(tensor.data, tensor.size))):
             return view_array(wire_dtype_of_kind(<int> tensor.kind), dims, shape, tensor.data,
                               writable, memory_owner(source, start))
-    _check_expanded(tensor, <uint64_t> descr.itemsize, start, options, path)
+    _pay_for(tensor, <uint64_t> descr.itemsize, start, options, path)
     array = new_array(descr, dims, shape)
     _decode_numbers(tensor, cnp.PyArray_DATA(array), start, path)
     return array
@@ -185,12 +188,21 @@ cdef int _check_text(const uint8_t *data, size_t size, const uint8_t *start,
     return 0
 
 
-cdef object _strings(const rlw_tensor *tensor, const uint8_t *start, const TensorOptions *options,
+cdef str _read_text(const uint8_t *data, size_t size, const uint8_t *start,
+                    TensorOptions *options, str path):
+    """The str of a text; UnicodeDecodeError where another process has changed it."""
+    cdef str text = text_of(data, size, &options.budget)
+    if text is None:
+        raise over_budget(&options.budget, wide_size(data, size), data - start, path)
+    return text
+
+
+cdef object _strings(const rlw_tensor *tensor, const uint8_t *start, TensorOptions *options,
                      str path):
     """A scalar, or an array as wide as the longest string, or with no character one wide."""
     cdef rlw_tensor_items items
     cdef const uint8_t *data = NULL
-    cdef size_t size = 0, width = 1, length
+    cdef size_t size = 0, width = 1, length = 0, made
     cdef uint64_t count = 0
     cdef cnp.npy_intp shape[32]
     cdef cnp.ndarray array
@@ -208,13 +220,19 @@ cdef object _strings(const rlw_tensor *tensor, const uint8_t *start, const Tenso
         if not rlw_tensor_next(&items, &data, &size):
             raise _changed(tensor, start, path)
         try:
-            return np.str_(text_of(data, size).rstrip("\0"))
+            # Two more of it: without the zeros at its end, and NumPy's.
+            made = 2 * size if length == size else 8 * length
+            if not afford(&options.budget, made):
+                raise over_budget(&options.budget, made, tensor.at - start, path)
+            return np.str_(_read_text(data, size, start, options, path).rstrip("\0"))
         except UnicodeDecodeError:
             raise _changed(tensor, start, path) from None
     if width > MOST_TEXT:
         raise LimitExceeded("string", MOST_TEXT, width, offset=tensor.at - start, path=path)
     if not single:
-        _check_expanded(tensor, 4 * width, start, options, path)
+        _pay_for(tensor, 4 * width, start, options, path)
+    elif 4 * width > <size_t> (tensor.end - tensor.at) and not afford(&options.budget, 4 * width):
+        raise over_budget(&options.budget, 4 * width, tensor.at - start, path)
     for i in range(dims):
         shape[i] = <cnp.npy_intp> tensor.shape[i]
     array = new_array(<cnp.dtype> rlw_text_descr(width), 0 if single else dims, shape)
@@ -231,7 +249,7 @@ cdef object _strings(const rlw_tensor *tensor, const uint8_t *start, const Tenso
 
 
 cdef object _messages(const rlw_tensor *tensor, const uint8_t *start,
-                      const TensorOptions *options, str path):
+                      TensorOptions *options, str path):
     """An AnyMessage, or a ProtoArray; one message that stands for all stays one."""
     cdef rlw_tensor_items items
     cdef rlw_cursor c
@@ -241,6 +259,8 @@ cdef object _messages(const rlw_tensor *tensor, const uint8_t *start,
     if tensor.count > options.items:
         raise LimitExceeded("items", options.items, tensor.count, offset=tensor.at - start,
                             path=path)
+    if not afford(&options.budget, ITEM * tensor.count):
+        raise over_budget(&options.budget, ITEM * tensor.count, tensor.at - start, path)
     found = []
     rlw_tensor_items_init(&items, tensor)
     while rlw_tensor_next(&items, &data, &size):
@@ -248,7 +268,7 @@ cdef object _messages(const rlw_tensor *tensor, const uint8_t *start,
         if rlw_any_read(&c, &any_) != RLW_OK:
             raise_fault(&c.fault, start, path)
         _check_text(any_.url, any_.url_size, start, options, path)
-        found.append(AnyMessage(text_of(any_.url, any_.url_size),
+        found.append(AnyMessage(_read_text(any_.url, any_.url_size, start, options, path),
                                 any_.value[:any_.value_size]))
     if <uint64_t> len(found) != tensor.count:
         raise _changed(tensor, start, path)
@@ -258,7 +278,7 @@ cdef object _messages(const rlw_tensor *tensor, const uint8_t *start,
 
 
 cdef object take(const rlw_tensor *tensor, const uint8_t *start, object source, bint writable,
-                 const TensorOptions *options, str path):
+                 TensorOptions *options, str path):
     if tensor.kind == RLW_TENSOR_STRING:
         return _strings(tensor, start, options, path)
     if tensor.kind == RLW_TENSOR_PROTO:
@@ -267,7 +287,7 @@ cdef object take(const rlw_tensor *tensor, const uint8_t *start, object source, 
 
 
 cdef object read(const uint8_t *data, size_t size, const uint8_t *start, object source,
-                 bint writable, const TensorOptions *options, str path):
+                 bint writable, TensorOptions *options, str path):
     cdef rlw_tensor tensor
     look(&tensor, data, size, start, options, path)
     return take(&tensor, start, source, writable, options, path)
@@ -281,11 +301,10 @@ cdef void _flatten(rlw_tensor *tensor) noexcept:
 
 
 cdef object read_flat(const uint8_t *data, size_t size, const uint8_t *start,
-                      const TensorOptions *options, str path, int *kind):
+                      TensorOptions *options, str path, int *kind):
     cdef rlw_tensor tensor
     cdef rlw_cursor c
-    cdef TensorOptions copied = options[0]
-    copied.copy = COPY_ALWAYS
+    cdef CopyMode copy = options.copy
     rlw_cursor_init(&c, data, size)
     if rlw_tensor_read_value(&c, &tensor) != RLW_OK:
         raise_fault(&c.fault, start, path)
@@ -293,11 +312,15 @@ cdef object read_flat(const uint8_t *data, size_t size, const uint8_t *start,
     if tensor.kind == RLW_TENSOR_NONE:
         return None
     _flatten(&tensor)
-    return take(&tensor, start, None, False, &copied, path)
+    options.copy = COPY_ALWAYS
+    try:
+        return take(&tensor, start, None, False, options, path)
+    finally:
+        options.copy = copy
 
 
 cdef object _decode(const uint8_t *data, size_t size, object source, bint writable,
-                    const TensorOptions *options, int kind):
+                    TensorOptions *options, int kind):
     cdef rlw_tensor tensor
     cdef rlw_cursor c
     if size > options.message:
@@ -311,7 +334,7 @@ cdef object _decode(const uint8_t *data, size_t size, object source, bint writab
     return take(&tensor, data, source, writable, options, "")
 
 
-cdef object _decode_buffer(object buffer, const TensorOptions *options, int kind):
+cdef object _decode_buffer(object buffer, TensorOptions *options, int kind):
     cdef Py_buffer view
     if PyBytes_CheckExact(buffer):
         return _decode(<const uint8_t *> PyBytes_AS_STRING(buffer), PyBytes_GET_SIZE(buffer),
@@ -348,9 +371,11 @@ def decode_tensor(buffer, *, copy=True, broadcast="full", limits=None):
     cdef TensorOptions options
     if limits is None and broadcast == "full":
         if copy is True:
-            return _decode_buffer(buffer, &_defaults, 0)
+            options = _defaults
+            return _decode_buffer(buffer, &options, 0)
         if copy is False:
-            return _decode_buffer(buffer, &_viewing, 0)
+            options = _viewing
+            return _decode_buffer(buffer, &options, 0)
     fill_options(&options, copy, broadcast, limits)
     return _decode_buffer(buffer, &options, 0)
 

@@ -93,6 +93,8 @@ cdef int open_buffer(Input *input, object buffer, Py_buffer *view, size_t *size)
 cdef void close_buffer(Py_buffer *view) noexcept
 cdef int fault(const Input *input, const rlw_fault *problem, const Step *path) except -1
 cdef int expect(const Input *input, const rlw_field *f, uint32_t wire, const Step *path) except -1
+# Pays for `size` bytes that will be made, beyond those of the message.
+cdef int pay(Input *input, uint64_t size, const uint8_t *at, const Step *path) except -1
 cdef int count_item(Input *input, const uint8_t *at, const Step *path) except -1
 cdef int count_key(Input *input, const uint8_t *at, const Step *path) except -1
 # Counts the messages of a tensor of messages, each of which becomes an object. `path` may be NULL.
@@ -101,8 +103,9 @@ cdef int count_protos(Input *input, const rlw_tensor *tensor, const uint8_t *at,
 cdef int64_t offset_of(const Input *input, const uint8_t *at) noexcept
 cdef void note(Span *span, const rlw_field *f) noexcept
 # Of several occurrences: what they say together, with `inner` set to it; `end`: where to stop.
-cdef bytes join(const Input *input, Input *inner, const Span *span, uint32_t number,
+cdef bytes join(Input *input, Input *inner, const Span *span, uint32_t number,
                 const uint8_t *end, const Step *path)
+cdef void take_over(Input *input, const Input *inner) noexcept  # what has been counted inside
 cdef int read_uids(Input *input, const rlw_field *f, list uids, const Step *path) except -1
 cdef object read_state(uint64_t value)
 cdef object placed(object problem, const Input *input, const Step *path)

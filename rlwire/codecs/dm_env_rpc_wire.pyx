@@ -16,7 +16,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from rlwire.buffers cimport span_view
-from rlwire.codecs._glue cimport raise_fault
+from rlwire.codecs._glue cimport ITEM, afford, over_budget, raise_fault
 from rlwire.codecs.dm_env_rpc_tensors cimport (Tensor, TensorOptions, fill_options, measure,
                                                release, write, write_head, write_tail)
 from rlwire.kernels cimport *
@@ -307,12 +307,18 @@ cdef int expect(const Input *input, const rlw_field *f, uint32_t wire, const Ste
     return fault(input, &problem, path)
 
 
+cdef int pay(Input *input, uint64_t size, const uint8_t *at, const Step *path) except -1:
+    if not afford(&input.tensors.budget, size):
+        raise over_budget(&input.tensors.budget, size, offset_of(input, at), path_of(path))
+    return 0
+
+
 cdef int count_item(Input *input, const uint8_t *at, const Step *path) except -1:
     input.items += 1
     if input.items > input.most_items:
         raise LimitExceeded("items", input.most_items, input.items, offset=offset_of(input, at),
                             path=path_of(path))
-    return 0
+    return pay(input, ITEM, at, path)
 
 
 cdef int count_key(Input *input, const uint8_t *at, const Step *path) except -1:
@@ -344,7 +350,7 @@ cdef void note(Span *span, const rlw_field *f) noexcept:
     span.count += 1
 
 
-cdef bytes join(const Input *input, Input *inner, const Span *span, uint32_t number,
+cdef bytes join(Input *input, Input *inner, const Span *span, uint32_t number,
                 const uint8_t *end, const Step *path):
     """What several occurrences of a sub-message say together: their bytes, one after the other.
 
@@ -354,6 +360,7 @@ cdef bytes join(const Input *input, Input *inner, const Span *span, uint32_t num
     cdef rlw_cursor c, piece
     cdef rlw_field f, ignored
     cdef uint8_t *to
+    pay(input, span.size, span.at, path)
     joined = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> span.size)
     to = <uint8_t *> PyBytes_AS_STRING(joined)
     f.data = NULL
@@ -374,6 +381,11 @@ cdef bytes join(const Input *input, Input *inner, const Span *span, uint32_t num
     inner.writable = False
     inner.fixed = offset_of(input, span.at)
     return joined
+
+
+cdef void take_over(Input *input, const Input *inner) noexcept:
+    input.items, input.keys = inner.items, inner.keys
+    input.tensors.budget = inner.tensors.budget
 
 
 cdef int read_uids(Input *input, const rlw_field *f, list uids, const Step *path) except -1:

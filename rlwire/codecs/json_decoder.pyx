@@ -4,11 +4,12 @@ Plain values come from `json_reader`. Here: paths that name arrays, options.
 """
 
 from cpython.buffer cimport PyBuffer_Release, Py_buffer
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint64_t
 
 cimport numpy as cnp
 
 from rlwire.codecs._arrays cimport number_kind
+from rlwire.codecs._glue cimport ITEM, afford
 from rlwire.codecs.json_reader cimport *
 from rlwire.codecs.json_writer cimport checked_limits, name_of_special, special_of
 from rlwire.kernels cimport *
@@ -132,6 +133,7 @@ cdef object _any_array(JsonReader *r):
 cdef object _array(JsonReader *r, _Place place, const rlw_json_value *v):
     """The numbers at a place that was named."""
     cdef rlw_json_reader inside
+    cdef uint64_t left = r.budget.left
     if v.kind == RLW_JSON_NULL and r.json.special != RLW_JSON_AS_NULL or (
             v.kind == RLW_JSON_STRING or v.kind == RLW_JSON_OBJECT):
         json_wrong_at(r, v.at, "no number, and no list of numbers, where one was to be")
@@ -144,6 +146,7 @@ cdef object _array(JsonReader *r, _Place place, const rlw_json_value *v):
     if array is not None:
         return array
     r.json = inside
+    r.budget.left = left  # that array is gone
     return json_value(r, v)
 
 
@@ -151,6 +154,8 @@ cdef list _list(JsonReader *r, _Place place):
     cdef list items = []
     cdef int more = 1
     while more:
+        if not afford(&r.budget, ITEM):
+            json_over(r, r.json.c.at, ITEM)
         items.append(_value(r, place))
         if rlw_json_next(&r.json, c"]", &more) != RLW_OK:
             json_wrong(r)
@@ -164,7 +169,9 @@ cdef dict _object(JsonReader *r, _Place place):
     while more:
         if rlw_json_name(&r.json, &name) != RLW_OK:
             json_wrong(r)
-        key = json_key(&name)
+        if not afford(&r.budget, ITEM):
+            json_over(r, r.json.c.at, ITEM)
+        key = json_key(r, &name)
         put_member(r, members, key, _value(r, place.at(key)), &name)
         if rlw_json_next(&r.json, c"}", &more) != RLW_OK:
             json_wrong(r)

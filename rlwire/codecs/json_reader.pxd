@@ -3,6 +3,7 @@ from libc.stdint cimport uint8_t, uint64_t
 
 cimport numpy as cnp
 
+from rlwire.codecs._glue cimport Budget
 from rlwire.kernels cimport rlw_json_reader, rlw_json_text, rlw_json_value
 
 
@@ -15,7 +16,7 @@ cdef enum Repeated:  # of members with the same name
 cdef struct JsonReader:
     rlw_json_reader json
     const uint8_t *start
-    uint64_t expanded
+    Budget budget
     unsigned dims
     bint big_integers
     Repeated repeated
@@ -26,8 +27,9 @@ cdef struct JsonReader:
 cdef int begin_json(JsonReader *r, const uint8_t *data, size_t size, limits) except -1
 cdef int json_wrong(JsonReader *r) except -1
 cdef int json_wrong_at(JsonReader *r, const uint8_t *at, str reason) except -1
-cdef str json_text(const rlw_json_text *text)
-cdef str json_key(const rlw_json_text *text)
+cdef int json_over(JsonReader *r, const uint8_t *at, size) except -1
+cdef str json_text(JsonReader *r, const rlw_json_text *text)
+cdef str json_key(JsonReader *r, const rlw_json_text *text)
 cdef object read_json(JsonReader *r)
 cdef object json_value(JsonReader *r, const rlw_json_value *v)
 cdef cnp.ndarray read_json_numbers(JsonReader *r)

@@ -15,7 +15,8 @@ from libc.string cimport memcpy
 cimport numpy as cnp
 
 from rlwire.codecs._arrays cimport new_array, number_kind
-from rlwire.codecs._glue cimport key_of, raise_fault, text_of
+from rlwire.codecs._glue cimport (Budget, ITEM, afford, begin_budget, key_of, over_budget,
+                                  raise_fault, text_of, valid_text, wide_size)
 from rlwire.kernels cimport *
 
 from rlwire.errors import DecodeError, LimitExceeded, quoted, shown
@@ -43,46 +44,10 @@ cdef extern from *:
     }
 
     #define rlw_take_reference(o) (Py_INCREF(o), (PyObject *)(o))
-
-    /* UTF-8 that has been checked, and has more than ASCII. */
-    static PyObject *rlw_decode_utf8(const uint8_t *p, Py_ssize_t size) {
-        const uint8_t *end = p + size;
-        Py_ssize_t count = 0, i;
-        uint8_t most = 0;
-        PyObject *text;
-        for (i = 0; i < size; i++) {
-            count += (p[i] & 0xC0) != 0x80;
-            most = p[i] > most ? p[i] : most;
-        }
-        text = PyUnicode_New(count, most >= 0xF0 ? 0x10FFFF : most >= 0xC4 ? 0xFFFF : 0xFF);
-        if (!text) return NULL;
-    #define RLW_FILL(type) do { \
-            type *to = (type *)PyUnicode_DATA(text); \
-            while (p < end) { \
-                uint32_t c = *p++; \
-                if (c >= 0xF0 && sizeof(type) == 4) { \
-                    c = (c & 7) << 18 | (p[0] & 0x3Fu) << 12 | (p[1] & 0x3Fu) << 6 | (p[2] & 0x3Fu); \
-                    p += 3; \
-                } else if (c >= 0xE0 && sizeof(type) > 1) { \
-                    c = (c & 15) << 12 | (p[0] & 0x3Fu) << 6 | (p[1] & 0x3Fu); \
-                    p += 2; \
-                } else if (c >= 0xC0) { \
-                    c = (c & 31) << 6 | (*p++ & 0x3Fu); \
-                } \
-                *to++ = (type)c; \
-            } \
-        } while (0)
-        if (most >= 0xF0) RLW_FILL(Py_UCS4);
-        else if (most >= 0xC4) RLW_FILL(Py_UCS2);
-        else RLW_FILL(Py_UCS1);
-    #undef RLW_FILL
-        return text;
-    }
     """
     Py_ssize_t rlw_dict_size(dict d) noexcept
     int rlw_list_append(list items, PyObject *item) except -1
     PyObject *rlw_take_reference(object o) noexcept
-    str rlw_decode_utf8(const uint8_t *p, Py_ssize_t size)
     object PyUnicode_New(Py_ssize_t size, Py_UCS4 most)
     uint8_t *PyUnicode_1BYTE_DATA(object text) noexcept
 
@@ -108,14 +73,15 @@ cdef int begin_json(JsonReader *r, const uint8_t *data, size_t size, limits) exc
     r.big_integers = r.numbers = r.ragged = False
     r.repeated = REFUSE_REPEATED
     if limits is None or limits is DEFAULT:
-        r.expanded = _DEFAULT_EXPANDED
+        begin_budget(&r.budget, _DEFAULT_EXPANDED)
         r.dims = _DEFAULT_DIMS
         rlw_json_reader_init(&r.json, data, size, &_DEFAULT_LIMITS)
     else:
         if not isinstance(limits, Limits):
             raise TypeError(f"limits must be a rlwire.limits.Limits, not {type(limits).__name__}")
         room.depth, room.items, room.string = limits.depth, limits.items, limits.string
-        message, r.expanded, r.dims = limits.message, limits.expanded, limits.dims
+        message, r.dims = limits.message, limits.dims
+        begin_budget(&r.budget, min(limits.expanded, 2**62))
         rlw_json_reader_init(&r.json, data, size, &room)
     if size > message:
         raise LimitExceeded("message", message, size, offset=0)
@@ -159,7 +125,7 @@ cdef str _path(const uint8_t *data, size_t size, size_t offset):
             if rlw_json_name(&r, &name) != RLW_OK or <size_t> (r.c.at - data) > offset:
                 break
             # Of a long one only the beginning: a copy of all of it would cost what it weighs.
-            step = json_text(&name) if name.size <= NAME_SHOWN else (
+            step = _text(&name, NULL) if name.size <= NAME_SHOWN else (
                 (<bytes> name.data[:NAME_SHOWN]).decode("utf-8", "replace") + "...")
         steps.append(step)
     parts = [f"[{step}]" if type(step) is int else "." + shown(step, 100) for step in steps]
@@ -179,41 +145,67 @@ cdef int json_wrong_at(JsonReader *r, const uint8_t *at, str reason) except -1:
                       path=_path(r.start, r.json.c.end - r.start, at - r.start))
 
 
+cdef int json_over(JsonReader *r, const uint8_t *at, size) except -1:
+    """Raise that `size` bytes more pass the limit of what the text may make."""
+    raise over_budget(&r.budget, size, at - r.start,
+                      _path(r.start, r.json.c.end - r.start, at - r.start))
+
+
 # --- values
 
 
-cdef str _unescaped(const rlw_json_text *text):
+cdef str _unescaped(const rlw_json_text *text, Budget *budget):
+    """None: the budget does not last."""
     cdef uint8_t stack[STACK]
     cdef uint8_t *room = stack
     cdef size_t size
     if text.size > STACK:
+        if budget != NULL and budget.left < text.size:  # until the str is made
+            return None
         room = <uint8_t *> PyMem_Malloc(text.size)
         if room == NULL:
             raise MemoryError()
     try:
         size = rlw_json_unescape(text, room)
-        return text_of(room, size)
+        return text_of(room, size, budget)
     finally:
         if room != stack:
             PyMem_Free(room)
 
 
-cdef str json_text(const rlw_json_text *text):
-    """The str of a text that the kernel has passed."""
+cdef str _text(const rlw_json_text *text, Budget *budget):
     if text.escaped:
-        return _unescaped(text)
+        return _unescaped(text, budget)
     if not text.ascii:
-        return rlw_decode_utf8(text.data, <Py_ssize_t> text.size)
+        return valid_text(text.data, text.size, budget)
     plain = PyUnicode_New(<Py_ssize_t> text.size, 127)
     memcpy(PyUnicode_1BYTE_DATA(plain), text.data, text.size)
     return <str> plain
 
 
-cdef str json_key(const rlw_json_text *text):
+cdef int _text_over(JsonReader *r, const rlw_json_text *text) except -1:
+    return json_over(r, text.data - 1, 4 * text.size if text.escaped
+                     else wide_size(text.data, text.size))
+
+
+cdef str json_text(JsonReader *r, const rlw_json_text *text):
+    """The str of a text that the kernel has passed."""
+    found = _text(text, &r.budget)
+    if found is None:
+        _text_over(r, text)
+    return found
+
+
+cdef str json_key(JsonReader *r, const rlw_json_text *text):
     """The same; one that came before is the same object, its hash already known."""
+    cdef str found
     if text.escaped:
-        return _unescaped(text)
-    return key_of(text.data, text.size)
+        found = _unescaped(text, &r.budget)
+    else:
+        found = key_of(text.data, text.size, &r.budget)
+    if found is None:
+        _text_over(r, text)
+    return found
 
 
 cdef object _big(JsonReader *r, const rlw_json_value *v):
@@ -228,6 +220,8 @@ cdef list _list(JsonReader *r):
     cdef list items = []
     cdef int more = 1
     while more:
+        if not afford(&r.budget, ITEM):
+            json_over(r, r.json.c.at, ITEM)
         item = read_json(r)
         rlw_list_append(items, rlw_take_reference(item))
         if rlw_json_next(&r.json, c"]", &more) != RLW_OK:
@@ -255,7 +249,9 @@ cdef dict _object(JsonReader *r):
     while more:
         if rlw_json_name(&r.json, &name) != RLW_OK:
             json_wrong(r)
-        key = json_key(&name)
+        if not afford(&r.budget, ITEM):
+            json_over(r, r.json.c.at, ITEM)
+        key = json_key(r, &name)
         put_member(r, members, key, read_json(r), &name)
         if rlw_json_next(&r.json, c"}", &more) != RLW_OK:
             json_wrong(r)
@@ -303,7 +299,7 @@ cdef object json_value(JsonReader *r, const rlw_json_value *v):
     if v.kind == RLW_JSON_REAL:
         return v.real
     if v.kind == RLW_JSON_STRING:
-        return json_text(&v.text)
+        return json_text(r, &v.text)
     if v.kind == RLW_JSON_INTEGER:
         return v.integer
     if v.kind == RLW_JSON_OBJECT:
@@ -333,13 +329,10 @@ cdef object read_json(JsonReader *r):
 
 
 cdef int _measured(JsonReader *r, const rlw_json_shape *shape, size_t itemsize) except -1:
-    """Check the size of an array that is about to be made."""
-    if shape.count > r.expanded // itemsize:
-        at = r.json.c.at - r.start
-        raise LimitExceeded(
-            "expanded", r.expanded, shape.count * itemsize, offset=at,
-            path=_path(r.start, r.json.c.end - r.start, at),
-        )
+    """Pay for an array that is about to be made."""
+    # No more numbers than the text has bytes: the product does not wrap.
+    if not afford(&r.budget, shape.count * itemsize):
+        json_over(r, r.json.c.at, shape.count * itemsize)
     return 0
 
 
@@ -382,11 +375,16 @@ cdef cnp.ndarray read_json_numbers(JsonReader *r):
         room = cnp.PyArray_DATA(array)
     if rlw_json_fill(&r.json, &shape, RLW_JSON_ANY, &kind, room) != RLW_OK:
         r.json.c.at = start
+        r.budget.left += 8 * shape.count
         return None
-    if array is not None and kind == RLW_FLOAT64:
-        return array
+    if array is not None:
+        if kind == RLW_FLOAT64:
+            return array
+        _measured(r, &shape, 8)  # for a moment there are two
     exact = _new_array(_dtype_of(kind), &shape)
     memcpy(cnp.PyArray_DATA(exact), room, 8 * shape.count)
+    if array is not None:
+        r.budget.left += 8 * shape.count
     return exact
 
 

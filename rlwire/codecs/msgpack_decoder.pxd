@@ -16,6 +16,7 @@ cdef class Decoder:
     cdef readonly object limits
     cdef uint64_t _message
     cdef uint64_t _keys
+    cdef uint64_t _expanded
     cdef CopyMode _copy
     cdef Timestamps _timestamps
     cdef object _timestamp  # what was given
@@ -28,6 +29,7 @@ cdef class Decoder:
     cdef bint _lenient      # unicode_errors is not "strict"
     cdef readonly str unicode_errors
     cdef readonly object ext_hook
+    cdef object _within  # the hook's own method, for what may still be made; or None
     cdef readonly object object_hook
     cdef readonly object object_pairs_hook
     cdef readonly object list_hook

@@ -17,7 +17,8 @@ cimport numpy as cnp
 
 from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, CopyMode, dtype_of,
                                     memory_owner, new_array, view_array, wants_view)
-from rlwire.codecs._glue cimport key_of, known_key, raise_fault
+from rlwire.codecs._glue cimport (Budget, ITEM, afford, afford_items, begin_budget, key_of,
+                                  known_key, over_budget, raise_fault, valid_text, wide_size)
 from rlwire.codecs.msgpack_arrays cimport named_dtype, structured_dtype
 from rlwire.codecs.msgpack_options cimport (check_hook, checked_limits, fill_limits, path_to,
                                             short_text)
@@ -113,6 +114,7 @@ cdef char _FOREIGN_ORDER = c">" if rlw_host_is_little() else c"<"
 # A message being decoded. Lives on the stack.
 cdef struct Input:
     rlw_msgpack_reader reader
+    Budget budget
     const uint8_t *start  # of the caller's buffer
     const uint8_t *first  # of the value in it
     PyObject *source      # what the caller handed in, borrowed
@@ -164,6 +166,10 @@ cdef object _error(Input *input, str reason, const uint8_t *at):
     return DecodeError(reason, offset=at - input.start, path=_path(input, at))
 
 
+cdef object _over(Input *input, object size, const uint8_t *at):
+    return over_budget(&input.budget, size, at - input.start, _path(input, at))
+
+
 cdef int _wrong(Decoder self, Input *input) except -1:
     """Raise what the kernel has found."""
     cdef const rlw_fault *fault = &input.reader.c.fault
@@ -187,15 +193,28 @@ cdef int _wrong(Decoder self, Input *input) except -1:
 
 cdef PyObject *_other_text(Decoder self, Input *input, const rlw_msgpack_value *v) except NULL:
     """One that is not ASCII."""
+    cdef size_t bad = rlw_utf8_check(v.data, v.size)
+    cdef str text
+    if bad == v.size:
+        text = valid_text(v.data, v.size, &input.budget)
+        if text is None:
+            raise _over(input, wide_size(v.data, v.size), v.at)
+        return rlw_give(text)
     try:
         if self._lenient:
+            # For a byte up to "\\xff", and each of these in up to four.
+            if not afford(&input.budget, 16 * v.size):
+                raise _over(input, 16 * v.size, v.at)
             return rlw_give(v.data[:v.size].decode("utf-8", self.unicode_errors))
-        return PyUnicode_DecodeUTF8(<const char *> v.data, <Py_ssize_t> v.size, NULL)
+        rlw_own(PyUnicode_DecodeUTF8(<const char *> v.data + bad,
+                                     min(<Py_ssize_t> (v.size - bad), 4), NULL))
     except UnicodeDecodeError as problem:
         raise DecodeError(
             f"a string is not UTF-8: {problem.reason}",
-            offset=(v.data - input.start) + problem.start, path=_path(input, v.at),
+            offset=(v.data - input.start) + (0 if self._lenient else bad) + problem.start,
+            path=_path(input, v.at),
         ) from None
+    raise _error(input, "the buffer changed while it was decoded", v.at)
 
 
 cdef inline PyObject *_text(Decoder self, Input *input, const rlw_msgpack_value *v) except NULL:
@@ -204,6 +223,21 @@ cdef inline PyObject *_text(Decoder self, Input *input, const rlw_msgpack_value 
     if rlw_is_ascii(v.data, v.size):
         return rlw_new_ascii(v.data, v.size)
     return _other_text(self, input, v)
+
+
+cdef object _hooked(Decoder self, Input *input, const rlw_msgpack_value *v, bytes data):
+    """What a hook makes that can be told how much that may be."""
+    cdef uint64_t left = input.budget.left
+    try:
+        found = self._within(v.code, data, left)
+    except LimitExceeded as problem:
+        if problem.limit != "expanded" or problem.maximum != left:
+            raise  # one of its own
+        raise _over(input, problem.size, v.at) from None
+    if isinstance(found, np.ndarray) and found.nbytes > <Py_ssize_t> v.size:
+        if not afford(&input.budget, found.nbytes):
+            raise _over(input, found.nbytes, v.at)
+    return found
 
 
 cdef object _ext(Decoder self, Input *input, const rlw_msgpack_value *v):
@@ -222,6 +256,8 @@ cdef object _ext(Decoder self, Input *input, const rlw_msgpack_value *v):
         data = v.data[:v.size]
         if self.ext_hook is None or self.ext_hook is ExtType:
             return tuple.__new__(ExtType, (v.code, data))  # it has nothing left to check
+        if self._within is not None:
+            return _hooked(self, input, v, data)
         return self.ext_hook(v.code, data)
     if not rlw_msgpack_timestamp(v.data, v.size, &seconds, &nanoseconds):
         rlw_fail(&input.reader.c, RLW_BAD_TIMESTAMP, v.at, v.size, 0)
@@ -318,7 +354,12 @@ cdef object _scalar(Decoder self, Input *input, const rlw_msgpack_marked *m):
     cdef const rlw_msgpack_value *item = &m.field[RLW_MSGPACK_FIELD_DATA]
     cdef cnp.dtype descr = _dtype(self, input, m)
     cdef cnp.ndarray array
+    cdef uint64_t size = descr.itemsize
+    cdef uint64_t needed
+    cdef bint is_text = descr.kind == c"U" or descr.kind == c"S"
     if m.mark == RLW_MSGPACK_ND_SCALAR:
+        if is_text and not afford(&input.budget, size):  # beside the array, as large as the data
+            raise _over(input, size, item.at)
         array = new_array(descr, 0, NULL)
         memcpy(cnp.PyArray_DATA(array), item.data, item.size)
         return array[()]
@@ -326,6 +367,14 @@ cdef object _scalar(Decoder self, Input *input, const rlw_msgpack_marked *m):
     # What openpi-client takes from an item(): no text becomes a number, and no object anything.
     if isinstance(value, str) if descr.kind == "U" else isinstance(value, bytes) \
             if descr.kind == "S" else type(value) in (bool, int, float):
+        # A scalar's dtype is as long as the scalar: any more would be made of nothing.
+        if is_text:
+            needed = max(len(value), 1) * (4 if descr.kind == c"U" else 1)
+            if size != needed:
+                raise _error(input, f"a scalar of dtype {descr} has {size} bytes, its value "
+                                    f"{needed}", item.at)
+            if not afford(&input.budget, 2 * size):  # an array, and the scalar of it
+                raise _over(input, 2 * size, item.at)
         try:
             return np.array(value, dtype=descr)[()]
         except (OverflowError, TypeError, ValueError) as problem:
@@ -378,7 +427,9 @@ cdef PyObject *_list(Decoder self, Input *input, const rlw_msgpack_value *v,
                      uint32_t depth) except NULL:
     # The kernel has compared the count with the bytes left.
     cdef Py_ssize_t i, count = <Py_ssize_t> v.size
-    cdef list items = PyList_New(count)
+    cdef list items
+    _pay_items(input, v)
+    items = PyList_New(count)
     _begin(input)
     for i in range(count):
         PyList_SET_ITEM(items, i, _value(self, input, depth))
@@ -392,7 +443,9 @@ cdef PyObject *_list(Decoder self, Input *input, const rlw_msgpack_value *v,
 cdef PyObject *_tuple(Decoder self, Input *input, const rlw_msgpack_value *v,
                       uint32_t depth) except NULL:
     cdef Py_ssize_t i, count = <Py_ssize_t> v.size
-    cdef tuple items = PyTuple_New(count)
+    cdef tuple items
+    _pay_items(input, v)
+    items = PyTuple_New(count)
     _begin(input)
     for i in range(count):
         PyTuple_SET_ITEM(items, i, _value(self, input, depth))
@@ -416,6 +469,7 @@ cdef object _other_key(Decoder self, Input *input, const rlw_msgpack_value *v, u
     if v.kind == RLW_MSGPACK_ARRAY:
         if depth >= self._limits.depth:
             raise _too_deep(self, input, v, depth)
+        _pay_items(input, v)
         items = []
         for _ in range(v.size):
             items.append(_any_key(self, input, depth + 1))
@@ -439,6 +493,13 @@ cdef object _any_key(Decoder self, Input *input, uint32_t depth):
     return _other_key(self, input, &v, depth)
 
 
+cdef inline int _pay_items(Input *input, const rlw_msgpack_value *v) except -1:
+    """For what stands in an array or a map; a map that is an array or a scalar is no dictionary."""
+    if not afford_items(&input.budget, v.size):
+        raise _over(input, ITEM * v.size, v.at)
+    return 0
+
+
 cdef object _too_deep(Decoder self, Input *input, const rlw_msgpack_value *v, uint32_t depth):
     return LimitExceeded("depth", self._limits.depth, depth + 1, offset=v.at - input.start,
                          path=_path(input, v.at))
@@ -453,7 +514,7 @@ cdef inline object _key(Decoder self, Input *input, const rlw_msgpack_value *v, 
         if known != NULL:
             return <object> known
         if rlw_is_ascii(v.data, v.size):
-            return key_of(v.data, v.size)
+            return key_of(v.data, v.size, &input.budget)
     return rlw_own(_text(self, input, v))
 
 
@@ -471,6 +532,7 @@ cdef PyObject *_map(Decoder self, Input *input, const rlw_msgpack_value *v,
         if found is not None:
             return rlw_give(found)
         may_be_marked = False
+    _pay_items(input, v)
     entries = rlw_new_dict(<Py_ssize_t> left)
     while left > 0:
         left -= 1
@@ -498,6 +560,7 @@ cdef PyObject *_pairs(Decoder self, Input *input, const rlw_msgpack_value *v,
     cdef const uint8_t *first = input.reader.c.at
     cdef rlw_msgpack_value key
     cdef bint may_be_marked = self._arrays and 2 <= left <= 8
+    _pay_items(input, v)
     pairs = []
     _begin(input)
     while left > 0:
@@ -584,7 +647,11 @@ cdef class Decoder:
             aligned if it happens to be. None: arrays of 4 KiB and more that are aligned become
             views, others are copied; all are writable if the buffer is, else none.
         ext_hook: called with the code and the bytes of an extension; without it, an `ExtType`, but
-            for a compressed image (`rlwire.codecs.msgpack_images`), which is then refused.
+            for a compressed image (`rlwire.codecs.msgpack_images`), which is then refused. What a
+            hook makes is not counted, unless it has a method ``within``, which is called instead
+            with a third argument: how many bytes of ``limits.expanded`` are left. It raises
+            LimitExceeded("expanded", left, size) rather than make more at a time; of an array
+            that it returns the bytes are counted.
         use_list: False: arrays as tuples.
         raw: strings as bytes, not checked for UTF-8.
         timestamp: what a timestamp becomes: ``"timestamp"``, ``"float"`` (seconds), ``"int"``
@@ -614,6 +681,7 @@ cdef class Decoder:
         self._limits.ext = _length("max_ext_len", max_ext_len, self._limits.ext)
         self._message = limits.message
         self._keys = limits.keys
+        self._expanded = min(limits.expanded, 2**62)
         if copy not in _COPY:
             raise ValueError(f"copy must be True, False or None, not {copy!r}")
         self._copy = _COPY[copy]
@@ -635,6 +703,7 @@ cdef class Decoder:
         self._raw = bool(raw)
         self._strict_map_key = bool(strict_map_key)
         self.ext_hook = check_hook("ext_hook", ext_hook)
+        self._within = check_hook("ext_hook.within", getattr(ext_hook, "within", None))
         self.object_hook = check_hook("object_hook", object_hook)
         self.object_pairs_hook = check_hook("object_pairs_hook", object_pairs_hook)
         self.list_hook = check_hook("list_hook", list_hook)
@@ -686,6 +755,7 @@ cdef class Decoder:
         if size - first > self._message and end == NULL:
             raise LimitExceeded("message", self._message, size - first, offset=first)
         rlw_msgpack_reader_init(&input.reader, data + first, size - first, &self._limits)
+        begin_budget(&input.budget, self._expanded)
         input.start = data
         input.first = data + first
         input.source = <PyObject *> owner

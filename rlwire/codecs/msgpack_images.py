@@ -126,6 +126,11 @@ _WIRE_DTYPES = [dtype.newbyteorder("<") for dtype in _DTYPES]
 _NUMBERS = {dtype.str[1:]: number for number, dtype in enumerate(_DTYPES)}
 _WORDS = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
 
+# What is there at once while an array is read, in times its bytes: what was decompressed, and what
+# is made of that; Pillow's own image, which has four bytes a pixel for RGB, and twice the bytes it
+# gives out, in pieces and joined; what libjpeg holds of an image that comes in several scans.
+_AT_ONCE = {Kind.RAW: 1, Kind.LZ4: 2, Kind.ZSTD: 2, Kind.PNG: 4, Kind.JPEG: 6}
+
 # What a byte can stand for at the most: an LZ4 length byte for 255 (its block format), four bytes
 # of a zstd block for 128 KiB (RFC 8878, 3.1.1.2.3), deflate for 1032 (RFC 1951). What claims
 # more is a lie, which is seen before there is memory for it.
@@ -152,19 +157,37 @@ def limits_of(limits: Limits | None) -> Limits:
 
 
 def check_sizes(
-    kind: Kind, shape: tuple[int, ...], itemsize: int, limits: Limits, offset: int | None
+    kind: Kind,
+    shape: tuple[int, ...],
+    itemsize: int,
+    limits: Limits,
+    offset: int | None,
+    *,
+    left: int | None = None,
+    kept: int = 0,
 ) -> None:
-    """Compare what an array takes with the limits."""
+    """Compare what reading an array makes with the limits.
+
+    Args:
+        kind: how it is compressed.
+        shape: its shape.
+        itemsize: bytes of an element.
+        limits: the maxima.
+        offset: of the shape, for errors; None when encoding.
+        left: what may be made, if that is less than `limits.expanded`.
+        kept: how often the array itself is there in the end, if that is more.
+    """
     if len(shape) > limits.dims:
         raise LimitExceeded("dims", limits.dims, len(shape), offset=offset)
-    # NumPy refuses an empty array whose other dimensions multiply to more than an address.
-    size = math.prod(filter(None, shape)) * itemsize
-    if size > limits.expanded:
-        raise LimitExceeded("expanded", limits.expanded, size, offset=offset)
     if kind in (Kind.PNG, Kind.JPEG):
         sizes = geometry(shape)
         if sizes is not None and sizes[0] * sizes[1] > limits.pixels:
             raise LimitExceeded("pixels", limits.pixels, sizes[0] * sizes[1], offset=offset)
+    # NumPy refuses an empty array whose other dimensions multiply to more than an address.
+    size = math.prod(filter(None, shape)) * itemsize * max(_AT_ONCE[kind], kept)
+    most = limits.expanded if left is None else min(limits.expanded, left)
+    if size > most:
+        raise LimitExceeded("expanded", most, size, offset=offset)
 
 
 # Compressors, by kind and level.
@@ -356,7 +379,8 @@ def encode(
             elements have more than one. Depth images gain much by it; frames with few different
             values, such as rendered ones scaled to float32, are better off without.
         limits: `dims`, `pixels` and `expanded` are compared, so that what a decoder with the same
-            limits would refuse is not sent.
+            limits would refuse is not sent: reading a PNG takes four times the array's bytes, a
+            JPEG six times, zstd and LZ4 twice.
 
     Raises:
         EncodeError: the kind cannot carry this dtype or shape.
@@ -379,8 +403,16 @@ def _part(data: memoryview, offset: int, size: int) -> memoryview:
     return data[offset : offset + size]
 
 
-def read_header(data: Buffer, *, limits: Limits | None = None) -> Header:
+def read_header(
+    data: Buffer, *, limits: Limits | None = None, left: int | None = None, kept: int = 0
+) -> Header:
     """What an ext type's data says about itself; nothing is decompressed.
+
+    Args:
+        data: of an ext type with `EXT_CODE`.
+        limits: as `decode`'s.
+        left: as `check_sizes`'s.
+        kept: as `check_sizes`'s.
 
     Raises:
         DecodeError: it is no header of this version.
@@ -406,7 +438,7 @@ def read_header(data: Buffer, *, limits: Limits | None = None) -> Header:
     if dims > limits.dims:
         raise LimitExceeded("dims", limits.dims, dims, offset=4)
     shape = struct.unpack(f"<{dims}I", _part(view, 5, 4 * dims))
-    check_sizes(kind, shape, dtype.itemsize, limits, 5)
+    check_sizes(kind, shape, dtype.itemsize, limits, 5, left=left, kept=kept * (flags & _STREAM))
     spot, place = 5 + 4 * dims, None
     if flags & _STREAM:
         length = _part(view, spot, 1)[0]
@@ -474,7 +506,8 @@ def decode(data: Buffer, *, limits: Limits | None = None, reference: Array | Non
 
     Args:
         data: of an ext type with `EXT_CODE`.
-        limits: `dims`, `pixels` and `expanded` are compared before anything is decompressed.
+        limits: `dims`, `pixels` and `expanded` are compared before anything is decompressed;
+            `expanded` with all that is there at once, see `encode`.
         reference: the frame that this one is the difference to, if it is one.
 
     Raises:
@@ -533,7 +566,7 @@ class ImageHook:
     """An ``ext_hook=`` that turns this ext type into arrays; threads may share it.
 
     Args:
-        limits: as `decode`'s.
+        limits: as `decode`'s, for each image; the decoder's own are for all that a message makes.
         otherwise: the hook for all other codes; None: they come back as ExtType.
     """
 
@@ -548,6 +581,10 @@ class ImageHook:
 
     def __call__(self, code: int, data: Any) -> Any:
         """The array, or what the other hook makes of another code."""
+        return self.within(code, data, self._limits.expanded)
+
+    def within(self, code: int, data: Any, left: int) -> Any:
+        """The same, making no more than `left` bytes at a time: how a decoder calls it."""
         if code != EXT_CODE:
             return self._otherwise(code, data)
-        return decode(data, limits=self._limits)
+        return owned(unpack(read_header(data, limits=self._limits, left=left), data))

@@ -26,17 +26,17 @@ cdef int _wrong(const rlw_cursor *c, const uint8_t *start, const rlw_perlert_mes
 
 
 cdef inline str _key(rlw_perlert_text text):
-    return key_of(text.data, text.size)
+    return key_of(text.data, text.size, NULL)
 
 
 cdef inline str _text(rlw_perlert_text text):
-    return text_of(text.data, text.size)
+    return text_of(text.data, text.size, NULL)
 
 
 cdef inline object _free_text(rlw_perlert_text text, bint raw):
     if raw:
         return PyBytes_FromStringAndSize(<const char *> text.data, <Py_ssize_t> text.size)
-    return text_of(text.data, text.size)
+    return text_of(text.data, text.size, NULL)
 
 
 cdef object _client_message(const uint8_t *data, size_t size, object limits, bint raw):

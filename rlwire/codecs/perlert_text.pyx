@@ -14,7 +14,8 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 cimport numpy as cnp
 
 from rlwire.codecs._arrays cimport contiguous, foreign_array, new_array, number_kind
-from rlwire.codecs._glue cimport key_of, raise_fault, text_of
+from rlwire.codecs._glue cimport (Budget, ITEM, afford, afford_items, begin_budget, key_of,
+                                  over_budget, raise_fault, text_of, wide_size)
 from rlwire.kernels cimport *
 
 import operator
@@ -68,6 +69,24 @@ cdef const rlw_perlert_limits *limits_of(rlw_perlert_limits *room, limits) excep
     room.datagram = limits.datagram
     room.items = limits.items
     return room
+
+
+cdef struct Source:  # text, and what keeps it alive
+    const uint8_t *data
+    size_t size
+    Py_buffer view
+    bint held
+
+
+cdef int _begin_text(const Source *source, size_t *count, Budget *budget, limits) except -1:
+    """Check a text's number of values, and what they are made of."""
+    cdef rlw_perlert_limits room
+    cdef const rlw_perlert_limits *most = limits_of(&room, limits)
+    count[0] = rlw_count_numbers(source.data, source.size)
+    if count[0] > most.items:
+        raise LimitExceeded("items", most.items, count[0], offset=0)
+    begin_budget(budget, min((DEFAULT if limits is None else limits).expanded, 2**62))
+    return 0
 
 
 cdef int fill_style(Style *out, decimals, bint trim=True) except -1:
@@ -279,7 +298,7 @@ cdef int put_field(rlw_writer *w, object value, const Style *style, unsigned ref
 
 
 cdef str _finish(rlw_writer *w):
-    return text_of(w.start, rlw_written(w))
+    return text_of(w.start, rlw_written(w), NULL)
 
 
 def array_to_text(array, *, decimals=None, trim=True):
@@ -358,13 +377,6 @@ def mapping_to_text(mapping, *, decimals=None):
 # --- from text
 
 
-cdef struct Source:  # text, and what keeps it alive
-    const uint8_t *data
-    size_t size
-    Py_buffer view
-    bint held
-
-
 cdef int _open(Source *source, object text) except -1:
     cdef Py_ssize_t size = 0
     source.held = False
@@ -397,7 +409,7 @@ def text_to_array(text, dtype=np.float64, *, shape=None, limits=DEFAULT):
         text: str, or UTF-8 in any buffer.
         dtype: bool, an integer or a float of 16, 32 or 64 bits.
         shape: of the array; one dimension when None.
-        limits: `rlwire.limits.Limits`; ``items`` counts.
+        limits: `rlwire.limits.Limits`; ``items`` and ``expanded`` count.
 
     Raises:
         DecodeError: not such numbers, out of the dtype's range, or not as many as `shape` asks for.
@@ -405,13 +417,12 @@ def text_to_array(text, dtype=np.float64, *, shape=None, limits=DEFAULT):
     """
     cdef Source source
     cdef rlw_cursor c
-    cdef rlw_perlert_limits room
-    cdef const rlw_perlert_limits *most = limits_of(&room, limits)
+    cdef Budget budget
     cdef cnp.dtype descr, native
     cdef bint swapped
     cdef cnp.npy_intp dims[1]
     cdef int kind
-    cdef size_t count
+    cdef size_t count = 0, size
     if dtype is np.float64:
         descr = cnp.PyArray_DescrFromType(cnp.NPY_DOUBLE)
     else:
@@ -423,9 +434,10 @@ def text_to_array(text, dtype=np.float64, *, shape=None, limits=DEFAULT):
                         f"not {descr}")
     _open(&source, text)
     try:
-        count = rlw_count_numbers(source.data, source.size)
-        if count > most.items:
-            raise LimitExceeded("items", most.items, count, offset=0)
+        _begin_text(&source, &count, &budget, limits)
+        size = count * <size_t> descr.itemsize * (2 if swapped else 1)
+        if not afford(&budget, size):
+            raise over_budget(&budget, size, 0, "")
         dims[0] = <cnp.npy_intp> count
         native = descr
         if swapped:
@@ -446,7 +458,7 @@ def text_to_array(text, dtype=np.float64, *, shape=None, limits=DEFAULT):
     return array
 
 
-cdef object _value(const uint8_t *data, size_t size):
+cdef object _value(const uint8_t *data, size_t size, Budget *budget, const uint8_t *start):
     """What a text without commas stands for."""
     cdef const uint8_t *end = data + size
     cdef rlw_decimal decimal
@@ -465,11 +477,15 @@ cdef object _value(const uint8_t *data, size_t size):
         return True
     if size == 5 and data[:5] == b"false":
         return False
-    return text_of(data, size)
+    text = text_of(data, size, budget)
+    if text is None:
+        raise over_budget(budget, wide_size(data, size), data - start, "")
+    return text
 
 
-cdef object _values(list parts):
+cdef object _values(list parts, Budget *budget):
     """One value as it is, several as an array."""
+    cdef size_t size
     if len(parts) == 1:
         return parts[0]
     kinds = {type(part) for part in parts}
@@ -479,22 +495,33 @@ cdef object _values(list parts):
         if float in kinds or (max(parts) >= 2**63 and min(parts) < 0):
             return np.array(parts, np.float64)
         return np.array(parts, np.int64 if max(parts) < 2**63 else np.uint64)
-    return np.array([part if isinstance(part, str) else value_to_text(part) for part in parts])
+    texts = [part if isinstance(part, str) else value_to_text(part) for part in parts]
+    size = 4 * len(texts) * max(map(len, texts))  # all are as long as the longest
+    if not afford(budget, size):
+        raise over_budget(budget, size, 0, "")
+    return np.array(texts)
 
 
-def text_to_value(text):
+def text_to_value(text, *, limits=DEFAULT):
     """Return what a text stands for: a bool, an int of up to 64 bits, a float, or itself.
 
     With commas it is an array: of int64, uint64, float64 or bool, else of str.
 
     Raises:
         DecodeError: not UTF-8.
+        LimitExceeded: more items than ``limits.items``, or they take more than
+            ``limits.expanded``: an array's strings are all as long as the longest.
     """
     cdef Source source
+    cdef Budget budget
+    cdef size_t count = 0
     _open(&source, text)
     try:
         _check_utf8(&source)
-        return _values(_split(source.data, source.data + source.size))
+        _begin_text(&source, &count, &budget, limits)
+        if not afford_items(&budget, count):
+            raise over_budget(&budget, ITEM * count, 0, "")
+        return _values(_split(&source, &budget), &budget)
     finally:
         _close(&source)
 
@@ -508,14 +535,16 @@ cdef int _check_utf8(const Source *source) except -1:
     return 0
 
 
-cdef list _split(const uint8_t *at, const uint8_t *end):
+cdef list _split(const Source *source, Budget *budget):
+    cdef const uint8_t *at = source.data
+    cdef const uint8_t *end = source.data + source.size
     cdef const uint8_t *comma
     parts = []
     while True:
         comma = at
         while comma < end and comma[0] != c",":
             comma += 1
-        parts.append(_value(at, comma - at))
+        parts.append(_value(at, comma - at, budget, source.data))
         if comma == end:
             return parts
         at = comma + 1
@@ -530,23 +559,22 @@ def text_to_mapping(text, *, limits=DEFAULT):
     Raises:
         DecodeError: no name where one must be, the same name twice, not UTF-8, or a colon,
             semicolon or equal sign in a value.
-        LimitExceeded: more items than ``limits.items``.
+        LimitExceeded: as `text_to_value`.
     """
     cdef Source source
-    cdef rlw_perlert_limits room
-    cdef const rlw_perlert_limits *most = limits_of(&room, limits)
+    cdef Budget budget
     cdef const uint8_t *at
     cdef const uint8_t *end
     cdef const uint8_t *stop
     cdef const uint8_t *colon
-    cdef size_t count
+    cdef size_t count = 0
     mapping = {}
     _open(&source, text)
     try:
         _check_utf8(&source)
-        count = rlw_count_numbers(source.data, source.size)
-        if count > most.items:
-            raise LimitExceeded("items", most.items, count, offset=0)
+        _begin_text(&source, &count, &budget, limits)
+        if not afford_items(&budget, count):
+            raise over_budget(&budget, ITEM * count, 0, "")
         at, end = source.data, source.data + source.size
         parts = None
         while at < end or parts is not None:
@@ -562,17 +590,19 @@ def text_to_mapping(text, *, limits=DEFAULT):
             if colon != NULL:
                 if colon == at:
                     raise DecodeError("an empty name", offset=at - source.data)
-                key = key_of(at, colon - at)
+                key = key_of(at, colon - at, &budget)
+                if key is None:
+                    raise over_budget(&budget, wide_size(at, colon - at), at - source.data, "")
                 if key in mapping:
                     raise DecodeError(f"the name {quoted(key)} twice", offset=at - source.data)
                 mapping[key] = parts = []
                 at = colon + 1
             elif parts is None:
                 raise DecodeError("a value without a name", offset=at - source.data)
-            parts.append(_value(at, stop - at))
+            parts.append(_value(at, stop - at, &budget, source.data))
             if stop == end:
                 break
             at = stop + 1
     finally:
         _close(&source)
-    return {key: _values(parts) for key, parts in mapping.items()}
+    return {key: _values(parts, &budget) for key, parts in mapping.items()}

@@ -4,6 +4,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint64_t
 
+from rlwire.codecs._glue cimport ITEM, afford
 from rlwire.codecs.json_reader cimport *
 from rlwire.codecs.rewarder_values cimport *
 from rlwire.kernels cimport *
@@ -126,12 +127,14 @@ cdef unsigned _field_of(const rlw_json_text *name, field_function find) noexcept
 
 
 cdef int _twice(JsonReader *r, const rlw_json_text *name) except -1:
-    return json_wrong_at(r, name.data - 1, f"the name {quoted(json_text(name))} stands twice")
+    return json_wrong_at(r, name.data - 1, f"the name {quoted(json_text(r, name))} stands twice")
 
 
 cdef int _add(JsonReader *r, dict fields, const rlw_json_text *name) except -1:
     """An unknown field, whose value comes next."""
-    key = json_key(name)
+    if not afford(&r.budget, ITEM):
+        json_over(r, name.data - 1, ITEM)
+    key = json_key(r, name)
     if key in fields:
         _twice(r, name)
     fields[key] = read_json(r)
@@ -169,7 +172,7 @@ cdef object _seconds(JsonReader *r, const rlw_json_value *v):
 cdef str _text(JsonReader *r, const rlw_json_value *v):
     if v.kind != RLW_JSON_STRING:
         json_wrong_at(r, v.at, "not a string")
-    return json_text(&v.text)
+    return json_text(r, &v.text)
 
 
 cdef str _name(JsonReader *r, const rlw_json_value *v):
@@ -178,14 +181,14 @@ cdef str _name(JsonReader *r, const rlw_json_value *v):
         return None
     if v.kind != RLW_JSON_STRING:
         json_wrong_at(r, v.at, "neither a string nor null")
-    return json_key(&v.text)
+    return json_key(r, &v.text)
 
 
 cdef object _id(JsonReader *r, const rlw_json_value *v):
     if v.kind == RLW_JSON_INTEGER:
         return v.integer
     if v.kind == RLW_JSON_STRING:
-        return json_text(&v.text)
+        return json_text(r, &v.text)
     if v.kind == RLW_JSON_NULL:
         return None
     if v.kind != RLW_JSON_NATURAL and v.kind != RLW_JSON_BIG:
@@ -216,6 +219,8 @@ cdef tuple _action(JsonReader *r):
     more = not v.empty
     while more:
         _read(r, &v)
+        if not afford(&r.budget, ITEM):
+            json_over(r, v.at, ITEM)
         event = json_value(r, &v)
         if type(event) is not list or not event or type((<list> event)[0]) is not str:
             json_wrong_at(r, v.at, "not an event, which is a list that begins with a name")
@@ -394,7 +399,7 @@ cdef Message _method(JsonReader *r, Kind *kind):
     m = _new(kind[0])
     m.made = True
     if kind[0] == KIND_UNKNOWN:
-        (<UnknownMessage> m).name = json_key(&v.text)
+        (<UnknownMessage> m).name = json_key(r, &v.text)
     return m
 
 

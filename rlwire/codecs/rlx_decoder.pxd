@@ -14,6 +14,7 @@ cdef enum Images:
 cdef class Decoder:
     cdef rlw_rlx_limits _limits
     cdef uint64_t _message
+    cdef uint64_t _expanded
     cdef uint64_t _received
     cdef CopyMode _copy
     cdef Images _images

@@ -18,7 +18,8 @@ cimport numpy as cnp
 from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, CopyMode, VIEW_LEAST,
                                     dtype_name, dtype_of, memory_owner, new_array, view_array,
                                     wants_view)
-from rlwire.codecs._glue cimport key_of, raise_fault, text_of
+from rlwire.codecs._glue cimport (Budget, ITEM, afford, afford_items, begin_budget, key_of,
+                                  over_budget, raise_fault, text_of, wide_size)
 from rlwire.codecs.rlx_options cimport Step, check_dialect, fill_limits, path_of
 from rlwire.kernels cimport *
 
@@ -41,6 +42,7 @@ cdef dict _COPY = {True: COPY_ALWAYS, False: COPY_NEVER, None: COPY_AS_NEEDED}
 # A message being decoded. Lives on the stack.
 cdef struct Input:
     rlw_rlx_reader reader
+    Budget budget
     const uint8_t *start  # of the caller's buffer
     PyObject *source      # what the caller handed in, borrowed
     PyObject *owner       # what views keep alive; NULL until the first is made, owned then
@@ -54,6 +56,10 @@ cdef int _raise(Input *input, const Step *path) except -1:
     return raise_fault(&input.reader.c.fault, input.start, path_of(path))
 
 
+cdef object _over(Input *input, uint64_t size, const uint8_t *at, const Step *path):
+    return over_budget(&input.budget, size, at - input.start, path_of(path))
+
+
 cdef object _bad_text(Input *input, const rlw_text *text, problem, const Step *path):
     return DecodeError(
         f"a string is not UTF-8: {problem.reason}",
@@ -63,12 +69,17 @@ cdef object _bad_text(Input *input, const rlw_text *text, problem, const Step *p
 
 
 cdef str _text(Input *input, const rlw_text *text, const Step *path):
+    cdef str found
     try:
-        if text.size <= 16:
-            return key_of(text.data, text.size)  # commands and responses repeat, as keys do
-        return text_of(text.data, text.size)
+        if text.size <= 16:  # commands and responses repeat, as keys do
+            found = key_of(text.data, text.size, &input.budget)
+        else:
+            found = text_of(text.data, text.size, &input.budget)
     except UnicodeDecodeError as problem:
         raise _bad_text(input, text, problem, path) from None
+    if found is None:
+        raise _over(input, wide_size(text.data, text.size), text.data, path)
+    return found
 
 
 cdef object _owner(Input *input):
@@ -125,7 +136,12 @@ cdef object _image(Input *input, const rlw_rlx_image *image, const Step *path):
     cdef cnp.npy_intp shape[3]
     cdef int dims = 3 if mode.channels > 1 else 2
     cdef cnp.ndarray array
+    cdef uint64_t made = <uint64_t> image.width * image.height
     if input.images == IMAGES_PIL:
+        # Pillow has pixels of 1, 2 or 4 bytes. `data` is a copy of the message's bytes.
+        made *= 4 if mode.channels > 1 or mode.itemsize > 2 else max(mode.itemsize, 1)
+        if not afford(&input.budget, made):
+            raise _over(input, made, image.data, path)
         from PIL import Image
 
         data = image.data[:image.size]
@@ -141,11 +157,16 @@ cdef object _image(Input *input, const rlw_rlx_image *image, const Step *path):
             ) from problem
     shape[0], shape[1], shape[2] = image.height, image.width, mode.channels
     if mode.itemsize == 0:
+        if not afford(&input.budget, made):
+            raise _over(input, made, image.data, path)
         array = new_array(cnp.PyArray_DescrFromType(cnp.NPY_BOOL), dims, shape)
         rlw_unpack_bits(image.data, image.width, image.height,
                         <uint8_t *> cnp.PyArray_DATA(array))
         return array
     if input.images == IMAGES_FLOAT32 and mode.scaled:
+        made = 4 * image.size
+        if not afford(&input.budget, made):
+            raise _over(input, made, image.data, path)
         array = new_array(cnp.PyArray_DescrFromType(cnp.NPY_FLOAT32), dims, shape)
         rlw_unit_floats(image.data, image.size, <float *> cnp.PyArray_DATA(array))
         return array
@@ -178,9 +199,11 @@ cdef int _entry(Input *input, dict entries, uint32_t depth, const Step *path) ex
     if rlw_rlx_read_text(&input.reader, &key_text) != RLW_OK:
         return _raise(input, path)
     try:
-        key = key_of(key_text.data, key_text.size)
+        key = key_of(key_text.data, key_text.size, &input.budget)
     except UnicodeDecodeError as problem:
         raise _bad_text(input, &key_text, problem, path) from None
+    if key is None:
+        raise _over(input, wide_size(key_text.data, key_text.size), key_text.data, path)
     step.parent = path
     step.key = <void *> key
     step.index = 0
@@ -221,6 +244,8 @@ cdef object _value(Input *input, uint32_t depth, const Step *path):
         if depth >= input.reader.limits.depth:
             raise LimitExceeded("depth", input.reader.limits.depth, depth + 1,
                                 offset=value.at - input.start, path=path_of(path))
+        if not afford_items(&input.budget, value.as_.count):
+            raise _over(input, ITEM * <uint64_t> value.as_.count, value.at, path)
         if value.type == RLW_RLX_LIST:
             return _list(input, value.as_.count, depth + 1, path)
         return _dict(input, value.as_.count, depth + 1, path)
@@ -235,6 +260,8 @@ cdef dict _message(Input *input):
     while c.at < c.end:
         if rlw_rlx_count(&input.reader, c.at, 1) != RLW_OK:
             _raise(input, NULL)
+        if not afford(&input.budget, ITEM):
+            raise _over(input, ITEM, c.at, NULL)
         _entry(input, entries, 0, NULL)
     return entries
 
@@ -261,6 +288,7 @@ cdef class Decoder:
                  limits=None):
         fill_limits(&self._limits, limits, &self._message)
         self._received = (DEFAULT if limits is None else limits).received
+        self._expanded = min((DEFAULT if limits is None else limits).expanded, 2**62)
         if images not in _IMAGES:
             raise ValueError(f"images must be 'array', 'float32' or 'pil', not {images!r}")
         if copy not in _COPY:
@@ -349,6 +377,7 @@ cdef class Decoder:
         if self._readme:
             input.reader.readme = 1
             input.reader.dtype = self._readme_dtype
+        begin_budget(&input.budget, self._expanded)
         input.start = start
         input.source = <PyObject *> owner
         input.owner = NULL

@@ -13,12 +13,14 @@ cdef class Framer:
     cdef bint _binary
     cdef uint64_t _received
     cdef uint64_t _message
+    cdef uint64_t _expanded
     cdef uint8_t _keys[256]  # masks that are not used yet
     cdef unsigned _keys_left
 
     cpdef Py_ssize_t frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end,
                                 object room=*) except -1
     cpdef object whole(self, object buffer, Py_ssize_t size)
+    cpdef str text(self, object payload)
     cpdef tuple take(self, object frame)
     cpdef list message(self, object message)
     cpdef bytes frame(self, unsigned opcode, object payload=*, bint fin=*)

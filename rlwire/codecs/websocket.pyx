@@ -12,7 +12,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy
 
-from rlwire.codecs._glue cimport raise_fault, text_of
+from rlwire.codecs._glue cimport (Budget, begin_budget, over_budget, raise_fault, text_of,
+                                  wide_size)
 from rlwire.kernels cimport *
 
 cdef extern from "Python.h":
@@ -57,7 +58,7 @@ cdef class Framer:
         client: whether this is the client's end, whose frames are masked (section 5.3).
         kind: what messages are: ``"text"`` and ``"binary"`` are handed out as bytes; with
             ``"any"`` a text is a str.
-        limits: `received` bounds a frame, `message` what is sent.
+        limits: `received` bounds a frame, `message` what is sent, `expanded` a str.
 
     Attributes:
         listening: whether `whole` and `events` find anything; true at first.
@@ -75,6 +76,7 @@ cdef class Framer:
         self._binary = kind != "text"
         self._received = min(limits.received, limits.message)
         self._message = limits.message
+        self._expanded = min(limits.expanded, 2**62)
         self._keys_left = 0
         self.listening = True
         self.heard = False
@@ -134,14 +136,15 @@ cdef class Framer:
     cpdef object whole(self, object buffer, Py_ssize_t size):
         """Return the message that is the one frame in ``buffer[:size]``; None if there is no such.
 
-        None is also for what needs a second look: control frames, fragments, anything wrong. The
-        message is a copy.
+        None is also for what needs a second look: control frames, fragments, anything wrong or too
+        large. The message is a copy.
         """
         cdef Py_buffer view
         cdef rlw_cursor c
         cdef rlw_ws_header header
         cdef uint8_t *to = NULL
         cdef bytes payload = None
+        cdef Budget budget
         if not self.listening:
             return None
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
@@ -172,7 +175,8 @@ cdef class Framer:
                     return None
             self.heard = True
             if self._binary:
-                return text_of(to, <size_t> header.size)
+                begin_budget(&budget, self._expanded)
+                return text_of(to, <size_t> header.size, &budget)
         self.heard = True
         return payload
 
@@ -180,6 +184,25 @@ cdef class Framer:
         """Return `whole` in a list, for who wants its events: a message is one."""
         cdef object message = self.whole(buffer, size)
         return None if message is None else [message]
+
+    cpdef str text(self, object payload):
+        """Return the str of a text that has been checked.
+
+        Raises:
+            LimitExceeded: its characters take more than the limit ``expanded``.
+        """
+        cdef Py_buffer view
+        cdef Budget budget
+        begin_budget(&budget, self._expanded)
+        PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+        try:
+            found = text_of(<const uint8_t *> view.buf, <size_t> view.len, &budget)
+            if found is None:
+                size = wide_size(<const uint8_t *> view.buf, <size_t> view.len)
+                raise over_budget(&budget, size, 0, "")
+            return found
+        finally:
+            PyBuffer_Release(&view)
 
     cpdef tuple take(self, object frame):
         """Return opcode, whether it is the last fragment, and the payload of one whole frame.

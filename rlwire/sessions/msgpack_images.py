@@ -133,7 +133,7 @@ class FrameWriter:
         if not isinstance(stream, str):
             raise TypeError(f"a stream's name must be a str, not {type(stream).__qualname__}")
         array = codec.prepared(frame)
-        codec.check_sizes(self._kind, array.shape, array.itemsize, self._limits, None)
+        codec.check_sizes(self._kind, array.shape, array.itemsize, self._limits, None, kept=2)
         sent = self._streams.get(stream)
         if sent is None:
             if len(self._streams) >= self._most:
@@ -256,9 +256,13 @@ class FrameReader:
             MissingReference: it is the difference to a frame that is not here.
             MissingExtra: lz4 or zstandard is needed and not installed.
         """
+        return self.within(code, data, self._limits.expanded)
+
+    def within(self, code: int, data: Any, left: int) -> Any:
+        """The same, making no more than `left` bytes at a time: how a decoder calls it."""
         if code != codec.EXT_CODE:
             return self._otherwise(code, data)
-        header = codec.read_header(data, limits=self._limits)
+        header = codec.read_header(data, limits=self._limits, left=left, kept=2)
         if header.place is None:
             return codec.owned(codec.unpack(header, data))
         stream, sequence, number = header.place

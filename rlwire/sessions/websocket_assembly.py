@@ -24,7 +24,8 @@ class Assembly:
     """Puts the messages of one peer together.
 
     Args:
-        kind: what messages are; the other is refused.
+        framer: what it says of the kind of messages counts, the other is refused; and it makes
+            texts, within its limits.
         seconds: that a message in fragments may take; None for no limit.
 
     Attributes:
@@ -33,10 +34,10 @@ class Assembly:
         due: when it has to be whole, on `tick`'s clock; None while there is no such time.
     """
 
-    __slots__ = ("_data", "_kind", "_opcode", "_seconds", "_text", "count", "due")
+    __slots__ = ("_data", "_framer", "_opcode", "_seconds", "_text", "count", "due")
 
-    def __init__(self, kind: Kind, seconds: float | None) -> None:
-        self._kind = kind
+    def __init__(self, framer: frames.Framer, seconds: float | None) -> None:
+        self._framer = framer
         self._seconds = seconds
         self._text = frames.Text()
         self.clear()
@@ -59,7 +60,7 @@ class Assembly:
             RemoteProtocolError: the frame may not come now.
             WrongKind: its message is of the kind that is not spoken.
             NotText: no text can go on like this.
-            LimitExceeded: it is one fragment too many.
+            LimitExceeded: it is one fragment too many, or a text that is too large as a str.
         """
         if opcode == frames.CONTINUATION:
             if not self._opcode:
@@ -68,8 +69,8 @@ class Assembly:
             raise RemoteProtocolError("a new message inside another's fragments")
         else:
             name = "text" if opcode == frames.TEXT else "binary"
-            if self._kind not in ("any", name):
-                raise WrongKind(f"a {name} message where all are {self._kind}")
+            if self._framer.kind not in ("any", name):
+                raise WrongKind(f"a {name} message where all are {self._framer.kind}")
         first = self._opcode or opcode
         if first == frames.TEXT:
             self._text.feed(payload)
@@ -86,7 +87,9 @@ class Assembly:
                 return None
             whole = self._data
             self.clear()
-        return str(whole, "utf-8") if first == frames.TEXT and self._kind == "any" else whole
+        if first == frames.TEXT and self._framer.kind == "any":
+            return self._framer.text(whole)
+        return whole
 
     def tick(self, now: float) -> bool:
         """Let time pass; returns whether the message is late."""

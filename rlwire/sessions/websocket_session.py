@@ -150,7 +150,7 @@ class Session:
         self._code = NORMAL  # of our close frame
         self._leave = ""  # and its reason
         self._over = False  # the inner session is closed, and all that it said is in `outgoing`
-        self._assembly = Assembly(kind, message_timeout)
+        self._assembly = Assembly(framer, message_timeout)
         self._message_timeout = message_timeout
         self._ping_interval, self._ping_timeout = ping_interval, ping_timeout
         self._heard_at: float | None = None

@@ -199,13 +199,13 @@ def test_after_a_cut_differences_go_on() -> None:
 
 
 def test_a_refused_frame_changes_nothing() -> None:
-    writer, reader = FrameWriter(streams=2, limits=Limits(expanded=3600)), FrameReader()
+    writer, reader = FrameWriter(streams=2, limits=Limits(expanded=7200)), FrameReader()
     first, second, third = film(3)
     reader(*writer.write(first, "a"))
     writer.write(first, "b")
     with pytest.raises(LimitExceeded, match="streams=2"):
         writer.write(first, "c")
-    with pytest.raises(LimitExceeded, match="expanded=3600"):
+    with pytest.raises(LimitExceeded, match="7202 is over the limit expanded=7200"):
         writer.write(np.zeros(3601, np.uint8), "a")
     with pytest.raises(EncodeError, match="not of object"):
         writer.write([None], "a")
@@ -298,7 +298,7 @@ def reader_of(frames: list[np.ndarray[Any, Any]]) -> FrameReader:
 
 
 def test_a_reader_takes_single_images_and_other_codes_too() -> None:
-    reader = FrameReader(otherwise=lambda code, data: (code, data), limits=Limits(expanded=3600))
+    reader = FrameReader(otherwise=lambda code, data: (code, data), limits=Limits(expanded=14_400))
     frame = next(film(1))
     for kind in ("raw", "png", "lz4", "zstd"):
         found = reader(*codec.encode(frame, kind))  # type: ignore[arg-type]
@@ -308,7 +308,7 @@ def test_a_reader_takes_single_images_and_other_codes_too() -> None:
     assert reader(5, b"x") == (5, b"x")
     assert FrameReader()(5, b"x") == ExtType(5, b"x")
     with pytest.raises(LimitExceeded, match="expanded"):
-        reader(*codec.encode(np.zeros(3601, np.uint8), "zstd"))
+        reader(*codec.encode(np.zeros(7201, np.uint8), "zstd"))
 
 
 def test_arguments() -> None:

@@ -18,6 +18,7 @@ from rlwire.errors import (
     DeadlineExceeded,
     DecodeError,
     EncodeError,
+    LimitExceeded,
     LocalProtocolError,
     MissingExtra,
     PeerError,
@@ -304,7 +305,7 @@ def _extra(frame: Frame) -> Any:
         return None
     try:
         return perlert.text_to_mapping(frame.extra)
-    except DecodeError:
+    except (DecodeError, LimitExceeded):
         return frame.extra
 
 

@@ -117,7 +117,7 @@ static inline const char *rlw_status_text(rlw_status status) {
     case RLW_OVER_DIMS: return "number of dimensions over its limit";
     case RLW_OVER_STRING: return "string over its limit";
     case RLW_OVER_PIXELS: return "image over its limit";
-    case RLW_OVER_EXPANDED: return "array larger than on the wire over its limit";
+    case RLW_OVER_EXPANDED: return "what decoding makes over its limit";
     case RLW_OVER_DATAGRAM: return "datagram over its limit";
     case RLW_NO_MEMORY: return "out of memory";
     }

@@ -1,0 +1,517 @@
+"""What decoding one message may make: its own bytes and `Limits.expanded`, in every codec.
+
+Memory is counted by tracemalloc, which NumPy and Python report to; what C libraries take by
+themselves is bounded from outside, by the process's address space.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+import struct
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import msgpack as plain
+import numpy as np
+import pytest
+from PIL import Image
+
+from rlwire.codecs import dm_env_rpc, json, msgpack, msgpack_images, perlert, rewarder, rlx
+from rlwire.codecs.websocket import TEXT, Framer, Text
+from rlwire.errors import DecodeError, LimitExceeded, RlwireError
+from rlwire.limits import Limits
+
+KIB = 1024
+ROOM = 256 * KIB
+SMALL = Limits(expanded=ROOM)
+# An exception with its path, tables that a codec fills once, and a tenth: an entry of a dictionary
+# whose key and value are both as large as they can be for their bytes.
+SLACK = 64 * KIB
+FACTOR = 1.1
+
+Decode = Callable[[bytes, Limits], Any]
+
+
+def made(decode: Decode, wire: bytes, limits: Limits = SMALL) -> tuple[Any, int]:
+    """The outcome, and the most bytes that were held for it at a time."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        try:
+            found = decode(wire, limits)
+        except RlwireError as problem:
+            found = problem
+        return found, tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+
+
+def within(wire: bytes, limits: Limits = SMALL) -> float:
+    return FACTOR * (len(wire) + limits.expanded) + SLACK
+
+
+# --- decoders, and messages of a few bytes that ask for many
+
+
+def decode_rlx(wire: bytes, limits: Limits, **options: Any) -> Any:
+    return rlx.decode(wire, limits=limits, **options)
+
+
+def decode_msgpack(wire: bytes, limits: Limits, **options: Any) -> Any:
+    return msgpack.decode(wire, limits=limits, **options)
+
+
+def decode_stream(wire: bytes, limits: Limits) -> Any:
+    unpacker = msgpack.Unpacker(limits=limits, ext_hook=msgpack_images.ImageHook())
+    unpacker.feed(wire)
+    return next(unpacker, None)
+
+
+def decode_images(wire: bytes, limits: Limits) -> Any:
+    return msgpack.decode(wire, limits=limits, ext_hook=msgpack_images.ImageHook())
+
+
+def decode_json(wire: bytes, limits: Limits, **options: Any) -> Any:
+    return json.decode(wire, limits=limits, **options)
+
+
+def decode_action(wire: bytes, limits: Limits) -> Any:
+    return rewarder.decode(wire, limits=limits)
+
+
+def decode_request(wire: bytes, limits: Limits, **options: Any) -> Any:
+    return dm_env_rpc.decode_request(wire, limits=limits, **options)
+
+
+def decode_response(wire: bytes, limits: Limits) -> Any:
+    return dm_env_rpc.decode_response(wire, limits=limits)
+
+
+def decode_property(wire: bytes, limits: Limits) -> Any:
+    message = dm_env_rpc.AnyMessage(dm_env_rpc.PROPERTY_RESPONSE_URL, wire)
+    return dm_env_rpc.decode_property_response(message, limits=limits)
+
+
+def decode_step(wire: bytes, limits: Limits, **options: Any) -> Any:
+    float_spec = dm_env_rpc.make_spec("x", (-1,), np.float32, 0.0, 1.0)
+    text_spec = dm_env_rpc.make_spec("t", (-1,), str)
+    manager = dm_env_rpc.SpecManager({1: float_spec, 2: text_spec}, limits=limits)
+    return dm_env_rpc.decode_step_request(manager, wire, **options)
+
+
+def decode_text(wire: bytes, limits: Limits) -> Any:
+    return perlert.text_to_value(wire, limits=limits)
+
+
+def decode_mapping(wire: bytes, limits: Limits) -> Any:
+    return perlert.text_to_mapping(wire, limits=limits)
+
+
+def decode_numbers(wire: bytes, limits: Limits) -> Any:
+    return perlert.text_to_array(wire, limits=limits)
+
+
+def decode_frame(wire: bytes, limits: Limits) -> Any:
+    framer = Framer(True, "any", limits)
+    frame = Framer(False, "any").frame(TEXT, wire)
+    whole = framer.whole(frame, len(frame))
+    if whole is not None:
+        return whole
+    payload = framer.take(frame)[2]
+    Text().feed(payload)
+    return framer.text(payload)
+
+
+def rlx_text(data: bytes) -> bytes:
+    return struct.pack("<I", len(data)) + data
+
+
+def rlx_of(values: list[bytes]) -> bytes:
+    return struct.pack("<I", 1) + b"".join(
+        rlx_text(b"%d" % number) + value for number, value in enumerate(values)
+    )
+
+
+def rlx_image(mode: str, width: int, height: int) -> bytes:
+    return rlx.encode({"": Image.new(mode, (width, height))})[8:]
+
+
+def broadcast(value: Any, *dims: int) -> bytes:
+    """A tensor of which one element stands for all."""
+    shape = b"".join(dm_env_rpc_varint(size) for size in dims)
+    return dm_env_rpc.encode_tensor(value) + b"\x7a" + dm_env_rpc_varint(len(shape)) + shape
+
+
+def dm_env_rpc_varint(number: int) -> bytes:
+    out = b""
+    while number > 127:
+        out += bytes([number & 127 | 128])
+        number >>= 7
+    return out + bytes([number])
+
+
+def field(number: int, data: bytes) -> bytes:
+    return dm_env_rpc_varint(number << 3 | 2) + dm_env_rpc_varint(len(data)) + data
+
+
+def world(tensors: list[bytes]) -> bytes:
+    """A create_world with these settings."""
+    entries = (field(1, b"%d" % n) + field(2, tensor) for n, tensor in enumerate(tensors))
+    return field(1, b"".join(field(1, entry) for entry in entries))
+
+
+def step(tensors: list[tuple[int, bytes]]) -> bytes:
+    """A step with these actions by UID."""
+    entries = (b"\x08" + dm_env_rpc_varint(uid) + field(2, tensor) for uid, tensor in tensors)
+    return field(3, b"".join(field(1, entry) for entry in entries))
+
+
+def image(kind: str, *shape: int) -> Any:
+    return msgpack_images.encode(np.zeros(shape, np.uint8), kind)  # type: ignore[arg-type]
+
+
+def generic(dtype: str, value: Any = "x") -> Any:
+    return {b"__npgeneric__": True, b"data": value, b"dtype": dtype}
+
+
+EMOJI = "\U0001f600"
+WIDE = ("a" * 20_000 + EMOJI).encode()
+PART = 200 * KIB  # one is within what may be made, two are not
+
+# Each asks for more than a message may make, though nothing in it does so by itself.
+HOSTILE: dict[str, tuple[Decode, bytes]] = {
+    "rlx bits": (decode_rlx, rlx_of([rlx_image("1", 256, 800)] * 2)),
+    "rlx Pillow": (
+        lambda wire, limits: decode_rlx(wire, limits, images="pil"),
+        rlx_of([rlx_image("1", 256, 800)] * 2),
+    ),
+    "rlx floats": (
+        lambda wire, limits: decode_rlx(wire, limits, images="float32"),
+        rlx_of([rlx_image("L", 256, 200)] * 2),
+    ),
+    "rlx texts": (decode_rlx, rlx_of([b"\x03" + rlx_text(WIDE)] * 4)),
+    "rlx keys": (
+        decode_rlx,
+        struct.pack("<I", 1) + b"".join(rlx_text(b"%d" % n + WIDE) + b"\x01" for n in range(4)),
+    ),
+    "rlx empty lists": (
+        decode_rlx,
+        rlx_of([b"\x08" + struct.pack("<I", 600) + (b"\x08" + bytes(4)) * 600] * 2),
+    ),
+    "rlx empty arrays": (decode_rlx, rlx_of([rlx.encode({"": np.zeros(0)})[8:]] * 1100)),
+    "msgpack texts": (decode_msgpack, plain.packb([WIDE.decode()] * 4)),
+    "msgpack bad texts": (
+        lambda wire, limits: decode_msgpack(wire, limits, unicode_errors="backslashreplace"),
+        plain.packb([WIDE.decode()] * 2).replace(b"aaa", b"\xff\xff\xff"),
+    ),
+    "msgpack empty maps": (decode_msgpack, plain.packb([[{}] * 600] * 2)),
+    "msgpack maps": (decode_msgpack, plain.packb([{"a": [], "b": []}] * 600)),
+    "msgpack pairs": (
+        lambda wire, limits: decode_msgpack(wire, limits, object_pairs_hook=list),
+        plain.packb([{"a": [], "b": []}] * 600),
+    ),
+    "msgpack tuples": (
+        lambda wire, limits: decode_msgpack(wire, limits, use_list=False),
+        plain.packb([[[]] * 600] * 2),
+    ),
+    "msgpack keys": (
+        lambda wire, limits: decode_msgpack(wire, limits, strict_map_key=False),
+        plain.packb({(n, *[None] * 600): 1 for n in range(2)}),
+    ),
+    "msgpack scalars": (
+        decode_msgpack,
+        plain.packb([generic("<U20000", "x" * 20_000)] * 2),
+    ),
+    "msgpack images": (decode_images, msgpack.encode([image("zstd", PART // 2)] * 3)),
+    "msgpack stream": (decode_stream, msgpack.encode([image("lz4", PART // 2)] * 3)),
+    "msgpack PNG": (decode_images, msgpack.encode([image("png", 160, 100, 3)] * 4)),
+    "msgpack JPEG": (decode_images, msgpack.encode([image("jpeg", 160, 80, 3)] * 6)),
+    "json arrays": (
+        lambda wire, limits: decode_json(wire, limits, arrays="all"),
+        b"[[" + b"0.5," * 20_000 + b"0],[" + b"0.5," * 20_000 + b'0],"x"]',
+    ),
+    "json given": (
+        lambda wire, limits: decode_json(wire, limits, arrays={"*": np.float64}),
+        b'{"a":[' + b"0," * 20_000 + b'0],"b":[' + b"0," * 20_000 + b"0]}",
+    ),
+    "json texts": (decode_json, b"[" + b",".join([b'"' + WIDE + b'"'] * 4) + b"]"),
+    "json escapes": (decode_json, b"[" + b",".join([b'"\\n' + WIDE + b'"'] * 4) + b"]"),
+    "json keys": (
+        decode_json,
+        b"{" + b",".join(b'"%d%b":0' % (n, WIDE) for n in range(4)) + b"}",
+    ),
+    "json empty lists": (decode_json, b"[" + b"[]," * 1100 + b"0]"),
+    "json empty objects": (decode_json, b'{"a":[' + b"{}," * 1100 + b"0]}"),
+    "json below paths": (
+        lambda wire, limits: decode_json(wire, limits, arrays={"*.x": None}),
+        b"[" + b"{}," * 1100 + b"0]",
+    ),
+    "rewarder action": (
+        decode_action,
+        b'{"method":"v0.agent.action","headers":{},"body":{"action":['
+        + b",".join([b'["k"]'] * 600)
+        + b"]}}",
+    ),
+    "rewarder others": (
+        decode_action,
+        b'{"method":"v0.control.ping","headers":{'
+        + b",".join(b'"%d":[]' % n for n in range(600))
+        + b'},"body":{'
+        + b",".join(b'"%d":[]' % n for n in range(600))
+        + b"}}",
+    ),
+    "dm_env_rpc broadcasts": (
+        decode_request,
+        world([broadcast(np.float64(1), PART // 8)] * 2),
+    ),
+    "dm_env_rpc varints": (
+        decode_request,
+        world([dm_env_rpc.encode_tensor(np.ones(PART // 8, np.int64))] * 2),
+    ),
+    "dm_env_rpc texts": (
+        decode_request,
+        world([dm_env_rpc.encode_tensor(np.array(["", "x" * (PART // 8)]))] * 2),
+    ),
+    "dm_env_rpc scalar texts": (
+        decode_request,
+        world([dm_env_rpc.encode_tensor("x" * 50_000)] * 4),
+    ),
+    "dm_env_rpc same name": (
+        decode_request,
+        field(1, field(1, field(1, b"a") + field(2, broadcast(np.float64(1), PART // 8))) * 2),
+    ),
+    "dm_env_rpc settings": (decode_request, world([dm_env_rpc.encode_tensor(1)] * 1100)),
+    "dm_env_rpc uids": (decode_request, field(3, field(2, b"\1" * 1100))),
+    "dm_env_rpc step": (
+        decode_step,
+        step([(1, broadcast(np.float32(0.5), PART // 4)), (2, broadcast("ab", PART // 8))]),
+    ),
+    "dm_env_rpc checked view": (
+        lambda wire, limits: decode_step(wire, limits, check_bounds=True, broadcast="view"),
+        step([(1, broadcast(np.float32(0.5), 2**18))]),
+    ),
+    "dm_env_rpc specs": (
+        decode_response,
+        dm_env_rpc.encode_response(
+            dm_env_rpc.JoinWorldResponse(
+                dm_env_rpc.ActionObservationSpecs(
+                    {n: dm_env_rpc.TensorSpec("", (), 1) for n in range(1100)}, {}
+                )
+            )
+        ),
+    ),
+    "dm_env_rpc details": (
+        decode_response,
+        dm_env_rpc.encode_response(
+            dm_env_rpc.Status(1, "", (dm_env_rpc.AnyMessage("", b""),) * 1100)
+        ),
+    ),
+    "dm_env_rpc property": (
+        decode_property,
+        field(1, field(1, broadcast(np.float64(1), ROOM // 8 + 1))),
+    ),
+    "dm_env_rpc properties": (decode_property, field(3, field(1, b"") * 1100)),
+    "PERLERT texts": (decode_text, b"a," * 500 + b"x" * 200),
+    "PERLERT mapping": (decode_mapping, b"k:a," + b"b," * 500 + b"x" * 200),
+    "PERLERT values": (decode_text, b"," * 1100),
+    "PERLERT numbers": (decode_numbers, b"0," * 33_000 + b"0"),
+    "WebSocket text": (decode_frame, ("a" * 66_000 + EMOJI).encode()),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_all_of_a_message_counts(name: str) -> None:
+    decode, wire = HOSTILE[name]
+    found, peak = made(decode, wire)
+    assert isinstance(found, LimitExceeded)
+    assert (found.limit, found.maximum) == ("expanded", ROOM)
+    assert found.size > ROOM
+    assert peak < within(wire)
+    # The same with more room.
+    decode(wire, Limits(expanded=2**24, items=50_000))
+
+
+def test_a_broadcast_that_is_a_view_makes_nothing() -> None:
+    wire = world([broadcast(np.float64(1), 2**30)] * 100)
+    found, peak = made(lambda w, limits: decode_request(w, limits, broadcast="view"), wire)
+    assert found.settings["99"].shape == (2**30,)
+    assert peak < within(wire)
+
+
+@pytest.mark.parametrize("kind", ["U", "S"])
+@pytest.mark.parametrize("size", [2, 1000, 500_000_000])
+def test_a_scalar_is_as_long_as_its_dtype_says(kind: str, size: int) -> None:
+    value: Any = "x" if kind == "U" else b"x"
+    wire = plain.packb(generic(f"<{kind}{size}", value))
+    found, peak = made(lambda wire, _: msgpack.decode(wire), wire)
+    assert isinstance(found, DecodeError)
+    each = 4 if kind == "U" else 1
+    assert f"has {each * size} bytes, its value {each}" in str(found)
+    assert peak < SLACK
+    right = msgpack.decode(plain.packb(generic(f"<{kind}3", value * 3)))
+    assert right == value * 3
+    assert right.dtype == np.dtype(f"{kind}3")
+
+
+def test_what_is_made_is_given_back_with_what_was_thrown_away() -> None:
+    """Lists that make no array are read once as an array that is dropped, and once as lists."""
+    rows = ",".join("[1,2,3],[1]" for _ in range(100))
+    text = f'{{"x":[{rows}]}}'.encode()
+    limits = Limits(expanded=256 * 700 + 1000)  # 100 times two rows and four numbers, and a name
+    for arrays in ("all", {"x": None}):
+        found = json.decode(text, arrays=arrays, ragged="lists", limits=limits)  # type: ignore[call-overload]
+        assert len(found["x"]) == 200
+
+
+def test_two_integer_arrays_stand_beside_each_other_for_a_moment() -> None:
+    text = b"[" + b"7," * 9999 + b"7]"
+    assert json.decode(text, arrays="all", limits=Limits(expanded=160_000)).dtype == np.int64
+    with pytest.raises(LimitExceeded, match="160000 is over the limit expanded=159999"):
+        json.decode(text, arrays="all", limits=Limits(expanded=159_999))
+
+
+def test_an_item_counts_256_bytes_in_each_codec() -> None:
+    """The number that `Limits` states."""
+    for decode, wire in [
+        (decode_rlx, rlx.encode({"a": [1, 2, {"b": 3}]})),
+        (decode_msgpack, plain.packb({"a": [1, 2, {"b": 3}]})),
+        (decode_json, b'{"a":[1,2,{"b":3}]}'),
+        (decode_request, world([dm_env_rpc.encode_tensor(1)] * 5)),
+    ]:
+        decode(wire, Limits(expanded=5 * 256))
+        with pytest.raises(LimitExceeded, match="1280 is over the limit expanded=1279"):
+            decode(wire, Limits(expanded=5 * 256 - 1))
+
+
+def test_errors_name_the_limit_the_place_and_the_path() -> None:
+    for decode, wire, path in [
+        (decode_rlx, rlx.encode({"a": {"b": Image.new("1", (8, 1000))}}), "$.a.b"),
+        (decode_msgpack, plain.packb({"a": {"b": "x" * 1000 + EMOJI}}), "$.a.b"),
+        (decode_json, b'{"a":{"b":"' + WIDE + b'"}}', "$.a.b"),
+        (decode_request, world([broadcast(np.float64(1), 10_000)]), "$.create_world.settings.0"),
+    ]:
+        with pytest.raises(LimitExceeded) as caught:
+            decode(wire, Limits(expanded=600))
+        assert (caught.value.limit, caught.value.maximum) == ("expanded", 600)
+        assert caught.value.path == path
+        assert 0 < (caught.value.offset or 0) < len(wire)
+
+
+# --- hooks
+
+
+def test_a_hook_is_told_what_is_left() -> None:
+    class Hook:
+        def __init__(self) -> None:
+            self.asked: list[int] = []
+
+        def __call__(self, code: int, data: bytes) -> Any:
+            raise AssertionError("not when there is `within`")
+
+        def within(self, code: int, data: bytes, left: int) -> Any:
+            self.asked.append(left)
+            if code > left:
+                raise LimitExceeded("expanded", left, code)
+            return np.zeros(code, np.uint8)
+
+    hook = Hook()
+    values = [plain.ExtType(100, b"0"), plain.ExtType(1, b"0"), plain.ExtType(100, b"0")]
+    msgpack.decode(plain.packb(values), ext_hook=hook, limits=Limits(expanded=968))
+    # Three items; 100 bytes; one that is no more than its data.
+    assert hook.asked == [200, 100, 100]
+    with pytest.raises(LimitExceeded, match="968 is over the limit expanded=967") as caught:
+        msgpack.decode(plain.packb(values), ext_hook=hook, limits=Limits(expanded=967))
+    assert caught.value.path == "$[2]"
+
+
+def test_a_hooks_own_limit_is_named() -> None:
+    hook = msgpack_images.ImageHook(limits=Limits(expanded=100))
+    with pytest.raises(LimitExceeded, match="limit expanded=100"):
+        msgpack.decode(msgpack.encode(image("zstd", 4000)), ext_hook=hook)
+
+
+# --- whatever comes
+
+
+def mutated(rng: random.Random, wire: bytes) -> bytes:
+    """Bytes changed, removed, or put in from elsewhere, mostly near the beginning."""
+    data = bytearray(wire)
+    for _ in range(rng.randint(1, 4)):
+        spot = int(rng.random() ** 4 * len(data))
+        kind = rng.randrange(4)
+        if kind == 0 and spot < len(data):
+            data[spot] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        elif kind == 1 and spot < len(data):
+            data[spot] ^= 1 << rng.randrange(8)
+        elif kind == 2:
+            other = rng.randrange(len(data) + 1)
+            data[spot:spot] = data[other : other + rng.randint(1, 40)]
+        else:
+            del data[spot : spot + rng.randint(1, 8)]
+    return bytes(data)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_whatever_comes_makes_no_more(name: str) -> None:
+    decode, wire = HOSTILE[name]
+    rng = random.Random(name)
+    for _ in range(20):
+        changed = mutated(rng, wire)
+        peak = made(decode, changed)[1]
+        assert peak < within(changed), changed[:200]
+
+
+# --- from outside: what C libraries take too
+
+CHILD = """
+import pickle
+import resource
+import sys
+import lz4.block, zstandard
+from PIL import Image, JpegImagePlugin, PngImagePlugin
+from rlwire.codecs import dm_env_rpc, msgpack, msgpack_images
+from rlwire.errors import DecodeError, LimitExceeded
+from rlwire.limits import Limits
+hook, less = msgpack_images.ImageHook(), Limits(expanded=2**25)
+decode = {
+    "scalar": msgpack.decode,
+    "broadcasts": dm_env_rpc.decode_request,
+    "images": lambda wire: msgpack.decode(wire, ext_hook=hook),
+    "files": lambda wire: msgpack.decode(wire, ext_hook=hook, limits=less),
+}
+asked = pickle.load(sys.stdin.buffer)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+most = used + 600 * 2**20
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+for how, wire in asked:
+    try:
+        decode[how](wire)
+    except (DecodeError, LimitExceeded) as problem:
+        print(type(problem).__name__)
+    except MemoryError:
+        print("MemoryError")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for the process's size")
+def test_the_whole_process_stays_small() -> None:
+    """Messages that took gigabytes: 600 MiB are enough to refuse them."""
+    pytest.importorskip("zstandard")
+    asked = [
+        ("scalar", plain.packb(generic("<U500000000"))),
+        ("broadcasts", world([broadcast(np.float64(1), 2**25 - 64)] * 12) + b"\x7a\6ignore"),
+        ("images", msgpack.encode([image("zstd", 2**24)] * 250)),
+        ("files", msgpack.encode([image("lz4", 2**20)] * 1000)),
+        ("files", msgpack.encode([image("png", 2**10, 2**11)] * 1000)),
+        ("files", msgpack.encode([image("jpeg", 2**10, 2**11)] * 1000)),
+    ]
+    assert [len(wire) for _, wire in asked[:3]] == [44, 313, 136_003]
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD], input=pickle.dumps(asked), capture_output=True, check=False
+    )
+    assert done.stdout.split() == [b"DecodeError"] + [b"LimitExceeded"] * 5, done.stderr[-2000:]
