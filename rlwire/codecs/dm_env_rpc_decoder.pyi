@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Literal
 
 from typing_extensions import Buffer
@@ -24,6 +25,7 @@ def decode_request(
     copy: bool | None = True,
     broadcast: Literal["full", "view"] = "full",
     limits: Limits | None = None,
+    accepts: Callable[[str], bool] | None = None,
 ) -> Request | None: ...
 def decode_response(
     buffer: Buffer,

@@ -2,6 +2,7 @@
 
 from cpython.buffer cimport Py_buffer
 from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
 from rlwire.codecs._glue cimport ITEM, afford, key_of, over_budget, wide_size
@@ -152,6 +153,9 @@ cdef int _read_entry(_Field field, Input *input, const rlw_field *entry, dict en
             note(&span, &f)
     if named:
         step.name = <void *> key
+        if input.accepts != NULL and not (<object> input.accepts)(key):
+            entries[key] = None
+            return 0
     if span.count == 0:  # the default: a message without fields
         span.at = span.data = c.end
         span.size = 0
@@ -305,7 +309,8 @@ cdef uint32_t find_member(bint response, Input *input, const uint8_t *data, size
     return 0 if field is None else field.number
 
 
-cdef object _decode(_Choice choice, object buffer, object copy, object broadcast, object limits):
+cdef object _decode(_Choice choice, object buffer, object copy, object broadcast, object limits,
+                    object accepts=None):
     cdef Input input
     cdef Py_buffer view
     cdef size_t size = 0
@@ -313,6 +318,8 @@ cdef object _decode(_Choice choice, object buffer, object copy, object broadcast
     cdef Step path
     cdef _Field field
     fill_input(&input, copy, broadcast, limits)
+    if accepts is not None:
+        input.accepts = <PyObject *> accepts
     open_buffer(&input, buffer, &view, &size)
     try:
         field = _find(choice, &input, input.start, size, &span, &path)
@@ -330,7 +337,7 @@ cdef int _check_type(object extension, str url) except -1:
     return 0
 
 
-def decode_request(buffer, *, copy=True, broadcast="full", limits=None):
+def decode_request(buffer, *, copy=True, broadcast="full", limits=None, accepts=None):
     """Return the payload of an EnvironmentRequest, or None where none is set.
 
     As protobuf reads it, but for known fields of another wire type, which are errors here. What
@@ -344,12 +351,14 @@ def decode_request(buffer, *, copy=True, broadcast="full", limits=None):
         broadcast: ``"full"``, or ``"view"`` for read-only arrays without memory of their own
             where one element stands for all.
         limits: maxima; `rlwire.limits.DEFAULT` when None.
+        accepts: called with the name of each setting before its tensor is looked at; of one for
+            which it returns False there is no value, but None. By default all are decoded.
 
     Raises:
         DecodeError: the bytes are no such message; it names the offset and the path.
         LimitExceeded: the message passes one of the limits; nothing of that size was made.
     """
-    return _decode(_REQUEST, buffer, copy, broadcast, limits)
+    return _decode(_REQUEST, buffer, copy, broadcast, limits, accepts)
 
 
 def decode_response(buffer, *, copy=True, broadcast="full", limits=None):

@@ -248,6 +248,7 @@ cdef int fill_input(Input *out, object copy, object broadcast, object limits) ex
     fill_options(&out.tensors, copy, broadcast, limits)
     limits = DEFAULT if limits is None else limits
     out.most_items, out.most_keys = limits.items, limits.keys
+    out.accepts = NULL
     return 0
 
 

@@ -20,7 +20,7 @@ Three places where the reference leaves room, and what is done here:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, NoReturn, TypeAlias
 
 from rlwire.codecs.dm_env_rpc import (
@@ -394,9 +394,19 @@ class Server(_Session):
         copy: as in `Client`.
         broadcast: as in `Client`.
         check_bounds: whether actions outside their spec's range are refused.
+        accepts: says of a setting's name whether its value is made; None stands for those of which
+            it is not, and whoever is to carry out the request refuses them.
     """
 
-    __slots__ = ("_asked", "_check_bounds", "_names", "_refusal", "_requested", "_wanted")
+    __slots__ = (
+        "_accepts",
+        "_asked",
+        "_check_bounds",
+        "_names",
+        "_refusal",
+        "_requested",
+        "_wanted",
+    )
 
     def __init__(
         self,
@@ -405,8 +415,10 @@ class Server(_Session):
         copy: bool | None = True,
         broadcast: Literal["full", "view"] = "full",
         check_bounds: bool = True,
+        accepts: Callable[[str], bool] | None = None,
     ) -> None:
         super().__init__(limits=limits, copy=copy, broadcast=broadcast)
+        self._accepts = accepts
         self._node = _SERVER[State.NOT_JOINED]
         self._check_bounds = check_bounds
         self._asked: _Asked | None = None
@@ -514,7 +526,11 @@ class Server(_Session):
         try:
             self._check_size(message)
             request = decode_request(
-                message, copy=self._copy, broadcast=self._broadcast, limits=self._limits
+                message,
+                copy=self._copy,
+                broadcast=self._broadcast,
+                limits=self._limits,
+                accepts=self._accepts,
             )
         except RlwireError as error:
             self._refusal = _code_of(error)

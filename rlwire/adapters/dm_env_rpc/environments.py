@@ -101,6 +101,7 @@ class EnvironmentWorld:
         instance = is_environment(make_environment) and not isinstance(make_environment, type)
         self._owned = not instance
         self._maker = Maker((lambda: make_environment) if instance else make_environment, accepts)
+        self.is_accepted = self._maker.is_accepted
         self._agents = 1 if instance else agents
         self._names = names or Names()
         self._defaults = dict(default_actions or {})
@@ -396,7 +397,9 @@ class EnvironmentWorlds:
                 f"not a {type(make_environment).__name__}"
             )
         make = (lambda: make_environment) if self._instance else make_environment
-        self.accepts = Maker(make, accepts).accepts
+        maker = Maker(make, accepts)
+        self.accepts = maker.accepts
+        self.is_accepted = maker.is_accepted
         self._make = make_environment
         self._options: dict[str, Any] = {
             "agents": agents,

@@ -90,6 +90,10 @@ class Maker:
                 f"it in accepts (--accept), or set it here (functools.partial, --set)"
             )
 
+    def is_accepted(self, name: str) -> bool:
+        """Whether a setting of this name may come at all: its value is not made otherwise."""
+        return is_within(name, self.accepts)
+
     def check(self, settings: Settings, gymnasium: bool | None) -> None:
         """Refuse settings that are not listed.
 

@@ -68,6 +68,9 @@ class World(Protocol):
     Neither it nor its agents are called by two threads at once. A world that sets
     ``parallel_agents = True`` says that different agents may be: for simulations that use the
     time, and for those in which an agent's step waits for the other agents'.
+
+    A world that is served, or what makes worlds, may have a method ``is_accepted(name)``: of a
+    setting for which it returns False no value is made, and it is None. The world refuses it then.
     """
 
     def join(self, settings: Settings) -> AgentEnvironment:

@@ -149,6 +149,7 @@ class DmEnvRpcServer(BackgroundServer):
             "limits": limits,
             "copy": copy,
             "check_bounds": check_bounds,
+            "accepts": None if isinstance(worlds, type) else getattr(worlds, "is_accepted", None),
         }
         self._transport_options: dict[str, Any] = {
             "limits": limits,
