@@ -73,9 +73,9 @@ def test_targets() -> None:
     ):
         assert grpc_options.target(parse(address)) == target
     for address in ("unix:/x", "localhost:1", "127.0.0.1:1", "127.8.0.1:1", "[::1]:1"):
-        assert grpc_options.is_loopback(parse(address))
+        assert parse(address).loopback
     for address in ("example.org:1", "0.0.0.0:1", "192.0.2.1:1", "[::]:1"):
-        assert not grpc_options.is_loopback(parse(address))
+        assert not parse(address).loopback
 
 
 def test_the_users_options_come_last() -> None:
