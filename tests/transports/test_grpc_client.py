@@ -366,7 +366,7 @@ def test_one_connection_too_many(
         third = dial(server)
         with pytest.raises(ConnectionClosed, match=rf"RESOURCE_EXHAUSTED.*{name}=2"):
             third.exchange(b"3")
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 8
     assert f"refused, 3 is over the limit {name}=2" in log.text
     assert first.exchange(b"1") + second.exchange(b"2") == b"12"
     first.close()
@@ -614,7 +614,7 @@ def test_nobody_listens(dial: Any) -> None:
     begun = time.monotonic()
     with pytest.raises(ConnectionRefusedError, match=rf"cannot connect to 127.0.0.1:{port} \(1 at"):
         dial(f"127.0.0.1:{port}")
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 8
     with pytest.raises(FileNotFoundError, match="nothing-here"):
         dial("unix:/nonexistent/nothing-here")
 
@@ -624,13 +624,13 @@ def test_nobody_answers(dial: Any) -> None:
         begun = time.monotonic()
         with pytest.raises(DeadlineExceeded, match="timed out"):
             dial(silent.getsockname(), timeouts=Timeouts(connect=0.3))
-        assert 0.29 < time.monotonic() - begun < 2
+        assert 0.29 < time.monotonic() - begun < 8
         with pytest.raises(DeadlineExceeded, match="timed out"):
             dial(silent.getsockname(), timeouts=Timeouts(connect=0.1, write=None, idle=None))
         begun = time.monotonic()
         with pytest.raises(DeadlineExceeded, match="timed out"):
             dial(silent.getsockname(), backoff=Backoff(attempts=99, deadline=0.3))
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 8
 
 
 def test_something_else_answers(dial: Any) -> None:
@@ -757,7 +757,7 @@ def test_a_killed_server_is_noticed_at_once(process: Any, dial: Any) -> None:
     begun = time.monotonic()
     with pytest.raises(ConnectionClosed, match=f"{address} is lost: UNAVAILABLE: .*"):
         connection.exchange(b"stuck")
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 8
     assert connection.closed
     server.wait()
     begun = time.monotonic()

@@ -75,33 +75,32 @@ def test_both_ends_send_at_once(serve: Any, dial: Any) -> None:
 # --- connecting ---
 
 
-def free_address() -> Address:
-    """Return an address that nobody listens on (the port was just free)."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return parse(sock.getsockname())
+@pytest.fixture
+def deaf() -> Iterator[Address]:
+    """An address that nobody listens on, nor can, since its port is taken."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        yield parse(sock.getsockname())
 
 
-def test_nobody_listens(blobs: Any) -> None:
-    address = free_address()
-    with pytest.raises(ConnectionRefusedError, match=rf"cannot connect to {address} \(1 attempt"):
-        tcp.connect(address, blobs())
+def test_nobody_listens(blobs: Any, deaf: Address) -> None:
+    with pytest.raises(ConnectionRefusedError, match=rf"cannot connect to {deaf} \(1 attempt"):
+        tcp.connect(deaf, blobs())
 
 
-def test_attempts_are_counted_and_logged(blobs: Any, log: Any) -> None:
+def test_attempts_are_counted_and_logged(blobs: Any, deaf: Address, log: Any) -> None:
     begun = time.monotonic()
     with pytest.raises(ConnectionRefusedError, match="3 attempts"):
-        tcp.connect(free_address(), blobs(), backoff=Backoff(attempts=3, first=0.05))
+        tcp.connect(deaf, blobs(), backoff=Backoff(attempts=3, first=0.05))
     assert time.monotonic() - begun >= 0.07
     assert "attempt 2 of 3 failed" in log.text
 
 
-def test_the_deadline_ends_the_attempts(blobs: Any) -> None:
+def test_the_deadline_ends_the_attempts(blobs: Any, deaf: Address) -> None:
     begun = time.monotonic()
     # On a slow machine the last attempt has no time left.
     with pytest.raises((ConnectionRefusedError, DeadlineExceeded)):
-        tcp.connect(
-            free_address(), blobs(), backoff=Backoff(attempts=100, first=0.05, deadline=0.3)
-        )
+        tcp.connect(deaf, blobs(), backoff=Backoff(attempts=100, first=0.05, deadline=0.3))
     assert time.monotonic() - begun < 10
 
 
