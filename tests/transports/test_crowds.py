@@ -131,7 +131,7 @@ def test_a_websocket_handshake_is_a_first_word(serve: Any, raw: Any) -> None:
     server = serve(
         lambda: websocket.Server(None, kind="binary"), timeouts=Timeouts(first=0.2, connect=30)
     )
-    assert b"408 Request Timeout" in raw(server.address).recv(65536)
+    assert raw(server.address).recv(65536).startswith(b"HTTP/1.1 408 ")
 
 
 @pytest.fixture(scope="module")
