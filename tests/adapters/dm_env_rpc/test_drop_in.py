@@ -54,6 +54,7 @@ def own_tests(tmp_path: Path, plugin: str) -> tuple[int, str]:
     return int(passed[1]), "\n".join(failed)
 
 
+@pytest.mark.consumers
 def test_the_packages_own_tests(tmp_path: Path) -> None:
     before = own_tests(tmp_path, "")
     # Every one passes without us (1.1.7 with NumPy 2 and protobuf 7), so none is left out here.
