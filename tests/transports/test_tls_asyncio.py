@@ -347,7 +347,8 @@ def test_handshakes_take_little_and_leave_nothing(
         tracemalloc.stop()
         gc.enable()
     before, meanwhile, after = sizes
-    if words is not None or "no readers" not in request.node.name:
-        assert after - before < count * 2_000, "nothing waits for the garbage collector"
-    if "no readers" not in request.node.name:
+    ours = "no readers" not in request.node.name
+    if words is not None or ours:  # asyncio's leaves some objects to the garbage collector
+        assert after - before < count * (2_000 if ours else 20_000), "no buffer waits for it"
+    if ours:
         assert meanwhile - before < count * 40_000
