@@ -19,10 +19,10 @@ RUN = Path(__file__).parent / "growth" / "run.py"
 PARTS = 2  # processes, since each takes a while to begin
 
 # From 2n to 4n costs twice as much more as from n to 2n, and with n log n, n being 100, 2.3 times;
-# with n squared, 4 times.
-MOST = 2.6
+# with n squared, 4 times. Memory that a case finds at hand or not makes up to 2.6 of 2.
+MOST = 3.0
 # Memory grows in steps, which shows where a case costs next to nothing.
-SLACK = 50_000
+SLACK = 100_000
 
 pytestmark = pytest.mark.growth
 
@@ -35,7 +35,7 @@ def names() -> list[str]:
 
 
 def counted(chosen: list[str], folder: Path) -> list[int]:
-    """Return the instructions of each case: of its smallest size twice, then of 2n and 4n."""
+    """Return the instructions of each case: of 4n for a start, then of n, 2n and 4n."""
     subprocess.run(
         [
             "valgrind",
