@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import sys
 import threading
 import time
@@ -15,19 +14,18 @@ import pytest
 
 from rlwire.codecs import msgpack
 
-# Decoding takes longer than a busy machine lets a thread wait for its turn.
 PLENTY = 300_000
 
 
 @pytest.fixture
 def turns() -> Iterator[list[int]]:
-    """How often another thread has had the interpreter."""
-    count = [0]
+    """How many blocks of memory there were, each time that another thread had the interpreter."""
+    seen: list[int] = []
     stop = threading.Event()
 
     def take_turns() -> None:
         while not stop.is_set():
-            count[0] += 1
+            seen.append(sys.getallocatedblocks())
             time.sleep(0)  # gives the interpreter away, and asks for it again
 
     interval = sys.getswitchinterval()
@@ -35,7 +33,7 @@ def turns() -> Iterator[list[int]]:
     thread = threading.Thread(target=take_turns)
     thread.start()
     try:
-        yield count
+        yield seen
     finally:
         stop.set()
         thread.join()
@@ -57,17 +55,17 @@ MESSAGES = {
 def test_other_threads_have_turns(name: str, turns: list[int]) -> None:
     message = original.packb(MESSAGES[name])
     decode = msgpack.Decoder(arrays="bytes").decode
-    for _ in range(100):  # the machine may have no time for the other thread just now
-        gained = []
-        for _ in range(5):
-            before = turns[0]
-            value = decode(message)
-            gained.append(turns[0] - before)
-            del value
-        # Not the most: both threads may have waited for the machine just before or after.
-        if statistics.median(gained) > 4:
+    for _ in range(1_000):  # the machine may have no time for the other thread just now
+        turns.clear()
+        before = sys.getallocatedblocks()
+        value = decode(message)
+        made = sys.getallocatedblocks() - before
+        assert made > PLENTY // 10
+        # A turn just before or after says nothing; one that saw the value half made does.
+        if any(0.1 * made < blocks - before < 0.9 * made for blocks in turns):
             return
-    raise AssertionError(f"turns of another thread while a message was decoded: {gained}")
+        del value
+    raise AssertionError("no other thread had a turn while a message was decoded")
 
 
 @pytest.mark.parametrize("options", [{}, {"use_list": False}, {"object_pairs_hook": dict}])

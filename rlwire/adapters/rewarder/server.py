@@ -297,12 +297,12 @@ class RewarderServer(BackgroundServer):
             status = self._runtime.begin(past, env_id=env_id, env_state=env_state, fps=fps)
             episode_id = status.episode_id
             assert episode_id is not None
+            self.count("episodes")  # before a client hears of it, and asks
             self._send(self._runtime.push(status))
             if request is not None:
                 parent = request._message.message_id
                 reply = ReplyEnvReset(parent_message_id=parent, episode_id=episode_id)
                 self._send(reply, request._client)
-        self.count("episodes")
         return episode_id
 
     def refuse(self, request: ResetRequest | AgentAction, message: str) -> None:
