@@ -68,7 +68,6 @@ MODULES = [
     "rlwire.codecs.msgpack_options",
     "rlwire.codecs.msgpack_unpacker",
     "rlwire.codecs.msgpack_writer",
-    "rlwire.codecs.netstring",
     "rlwire.codecs.perlert_decoder",
     "rlwire.codecs.perlert_encoder",
     "rlwire.codecs.perlert_text",

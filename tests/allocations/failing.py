@@ -35,7 +35,6 @@ from rlwire.codecs import (
     dm_env_rpc,
     json,
     msgpack,
-    netstring,
     perlert,
     rewarder,
     rlx,
@@ -216,12 +215,6 @@ def calls_websocket() -> Named:
     yield "mask", lambda: w.mask(b"abc", b"1234"), ()
 
 
-def calls_netstring() -> Named:
-    wire = netstring.encode(b"hello")
-    yield "encode", lambda: netstring.encode(b"hello"), ()
-    yield "decode", lambda: netstring.decode(wire), (wire,)
-
-
 def calls_refusals() -> Named:
     """What is refused needs memory as well, for the error and its path."""
 
@@ -252,7 +245,6 @@ def calls_refusals() -> Named:
             dm_env_rpc.encode_response(m.RESPONSES[1])[:-2],
             {},
         ),
-        ("netstring", netstring.decode, b"5x", {}),
     ]
     for name, decode, wire, options in pairs:
         yield name, refuse(decode, wire, **options), (wire,)

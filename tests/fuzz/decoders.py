@@ -24,7 +24,6 @@ from rlwire.codecs import (
     json,
     msgpack,
     msgpack_images,
-    netstring,
     perlert,
     rewarder,
     rlx,
@@ -379,21 +378,6 @@ def feed_handshake(data: bytes) -> None:
         assert websocket_handshake.read_response(wire).status == 101
 
 
-def feed_netstring(data: bytes) -> None:
-    _, body, limits = take_options(data, 1)
-    offset = 0
-    while True:
-        good, found = attempt(lambda at=offset: netstring.decode(body, at, limit=limits.received))
-        if not good:
-            return
-        text, after = found
-        if text is None:
-            assert after > 0
-            return
-        assert netstring.encode(text) == body[offset:after]
-        offset = after
-
-
 KEY = bytes(range(32))
 NOW = 1_700_000_000.0
 
@@ -452,7 +436,6 @@ DECODERS: dict[str, Feed] = {
     "dm_env_rpc": feed_dm_env_rpc,
     "websocket": feed_websocket,
     "handshake": feed_handshake,
-    "netstring": feed_netstring,
     "datagram_cipher": feed_cipher,
 }
 """By the names of their folders in `corpus/`."""

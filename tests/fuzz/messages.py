@@ -13,7 +13,6 @@ from rlwire.codecs import (
     json,
     msgpack,
     msgpack_images,
-    netstring,
     perlert,
     rewarder,
     rlx,
@@ -242,8 +241,6 @@ def seeds(decoder: str) -> list[bytes]:
                 range(1, 2), response, websocket_handshake.write_response(426, text="no")
             ),
         ]
-    if decoder == "netstring":
-        return with_options(range(1), netstring.encode(b"hello") + netstring.encode(b""))
     if decoder == "datagram_cipher":
         return [
             b"\0\0\0\0\1\20\0\0\2\3\0\5\0\1\0\0\3\0\1\50",

@@ -22,7 +22,7 @@ from rlwire.adapters.relaax import (
     RLXServer,
     TensorBoardMetrics,
 )
-from rlwire.codecs import netstring, rlx
+from rlwire.codecs import rlx
 from rlwire.errors import PeerError
 from rlwire.limits import Limits
 from rlwire.testing.rlx import RawClient
@@ -410,7 +410,8 @@ class TestUnreadable:
             assert client.ask({"command": "init"}) == {"response": "ready"}
             assert client.ask(self.update())["data"][0] == 1
             for padding in (0, 100_000):  # the ways of a small and of a large message
-                frame = netstring.encode(objects + rlx.encode({"p": bytes(padding)})[4:])
+                body = objects + rlx.encode({"p": bytes(padding)})[4:]
+                frame = b"%d:%b," % (len(body), body)
                 for _ in range(3):
                     client.send_bytes(frame)
                     reply = client.receive()
