@@ -319,21 +319,23 @@ class _Conversation:
         self._connection = connection
         self._thinking = False
         self._took: float | None = None  # seconds of the exchange before
-        self._listening: asyncio.Task[_Heard] | None = None
 
     async def run(self) -> None:
         """Greet, and answer one observation after another."""
-        await self._connection.send(self._service.metadata)
-        listening = self._listen()
+        connection, service = self._connection, self._service
+        await connection.send(service.metadata)
+        listening: asyncio.Task[_Heard] | None = None
         try:
             while True:
-                observation = await listening
+                # A task only where the loop goes on before there is an answer: it costs more than
+                # all else that is done for a small observation.
+                observation = await (connection.receive() if listening is None else listening)
                 begun = time.perf_counter()
-                # Listened to while the policy thinks: pings are answered, an end is noticed.
-                listening = self._listen()
+                listening = None
                 try:
-                    if isinstance(observation, Undecoded):
-                        observation = await self._decoded(observation, listening)
+                    if service.workers is not None or type(observation) is Undecoded:
+                        # While others think: pings are answered, an end is noticed.
+                        listening = self._listen()
                     reply = await self._answer(observation, listening)
                 except _Gone:
                     continue  # `listening` says why
@@ -344,10 +346,11 @@ class _Conversation:
                 del reply
                 self._took = time.perf_counter() - begun
         finally:
-            listening.cancel()
-            # What it raises has been seen, or comes after the end.
-            with contextlib.suppress(asyncio.CancelledError, RlwireError, OSError):
-                await listening
+            if listening is not None:
+                listening.cancel()
+                # What it raises has been seen, or comes after the end.
+                with contextlib.suppress(asyncio.CancelledError, RlwireError, OSError):
+                    await listening
 
     def _listen(self) -> asyncio.Task[_Heard]:
         return asyncio.get_running_loop().create_task(self._receive())
@@ -362,35 +365,31 @@ class _Conversation:
                 if connection.closed or not self._thinking:
                     raise  # else the client is silent because it waits for us
 
-    async def _decoded(
-        self, observation: Undecoded, listening: asyncio.Task[_Heard]
-    ) -> dict[str, Any]:
-        """Decode a large observation where the policy and the other clients do not wait for it."""
-        decoders = self._service.decoders
-        assert decoders is not None
-        self._thinking = True
-        try:
-            thought = decoders.submit(Undecoded.decode, observation)
-            found: dict[str, Any] = (await self._result(thought, listening))[0]
-            return found
-        finally:
-            self._thinking = False
-
     async def _answer(
-        self, observation: dict[str, Any], listening: asyncio.Task[_Heard]
+        self, observation: _Heard, listening: asyncio.Task[_Heard] | None
     ) -> dict[str, Any] | Failure:
         """Return the policy's action, or why there is none."""
         service = self._service
         self._thinking = True
         try:
-            action, seconds = await self._think(observation, listening)
-            if not isinstance(action, Mapping):
-                raise TypeError(f"a policy returns a dict, not {type(action).__name__}")
-        except (asyncio.CancelledError, _Gone):
-            raise
-        except BaseException as error:  # SystemExit as well: a policy does not end the server
-            service.log.exception("%s: the policy failed", self._connection.peer)
-            return Failure(describe(error, traceback=service.tracebacks))
+            if isinstance(observation, Undecoded):
+                # Where the policy and the other clients do not wait for it.
+                assert service.decoders is not None
+                decoding = service.decoders.submit(Undecoded.decode, observation)
+                observation = (await self._result(decoding, listening))[0]
+            try:
+                if service.workers is None:
+                    action, seconds = timed(service.infer, observation)
+                else:
+                    thought = service.workers.submit(service.infer, observation)
+                    action, seconds = await self._result(thought, listening)
+                if not isinstance(action, Mapping):
+                    raise TypeError(f"a policy returns a dict, not {type(action).__name__}")
+            except (asyncio.CancelledError, _Gone):
+                raise
+            except BaseException as error:  # SystemExit as well: a policy does not end the server
+                service.log.exception("%s: the policy failed", self._connection.peer)
+                return Failure(describe(error, traceback=service.tracebacks))
         finally:
             self._thinking = False
         if not service.timing:
@@ -400,18 +399,11 @@ class _Conversation:
             timing["prev_total_ms"] = self._took * 1e3
         return {**action, "server_timing": timing}
 
-    async def _think(
-        self, observation: dict[str, Any], listening: asyncio.Task[_Heard]
-    ) -> tuple[Any, float]:
-        service = self._service
-        if service.workers is None:
-            return timed(service.infer, observation)
-        return await self._result(service.workers.submit(service.infer, observation), listening)
-
     async def _result(
-        self, thought: asyncio.Future[tuple[Any, float]], listening: asyncio.Task[_Heard]
+        self, thought: asyncio.Future[tuple[Any, float]], listening: asyncio.Task[_Heard] | None
     ) -> tuple[Any, float]:
         """Return what a thread gives, unless the client leaves before."""
+        assert listening is not None
 
         def heard(task: asyncio.Task[_Heard]) -> None:
             if task.cancelled() or task.exception() is None:
