@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine
+from time import monotonic
 from types import TracebackType
 from typing import Any, NoReturn, TypeAlias
 
@@ -25,6 +25,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import Limits
+from rlwire.transports import connecting
 from rlwire.transports.address import AddressLike
 from rlwire.transports.grpc_client import BACKLOG, Opening
 from rlwire.transports.grpc_options import (
@@ -39,11 +40,11 @@ from rlwire.transports.grpc_options import (
 )
 from rlwire.transports.grpc_watchdog import NEVER
 from rlwire.transports.interface import Session, StreamStatus
-from rlwire.transports.sockets import Backoff, Timeouts, connect_error, is_permanent
+from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.waits import Waits, drive_async
 
 __all__ = ["Alarm", "AsyncGrpcConnection", "Backoff", "ClientTLS", "Timeouts", "connect"]
 
-logger = logging.getLogger(__name__)
 
 _LAST_WORDS = 1.0  # seconds that a server has to end the stream after we ended our half
 _MESSAGE_COST = 64  # bytes that a waiting message counts besides its own
@@ -534,26 +535,13 @@ async def connect(
         token=token, metadata=metadata, options=options,
     )  # fmt: skip
     grpc = load()
-    backoff = backoff or Backoff()
-    loop = asyncio.get_running_loop()
-    begun = loop.time()
-    until = float("inf") if backoff.deadline is None else begun + backoff.deadline
-    delays = backoff.delays()
-    attempt = 0
-    while True:
-        attempt += 1
+
+    def attempt(until: float) -> Waits[AsyncGrpcConnection]:
         stream = AioStream(opening.channel(grpc.aio), opening, backlog)
-        seconds = opening.timeouts.connect or float("inf")
-        try:
-            await stream.open(min(seconds, max(0.001, until - loop.time())))
-        except OSError as error:
-            delay = None if is_permanent(error) else next(delays, None)
-            if delay is None or loop.time() + delay >= until:
-                raise connect_error(opening.where, attempt, loop.time() - begun, error) from error
-            logger.info(
-                "%s: attempt %d of %d failed (%s), next in %.2f s",
-                opening.where, attempt, backoff.attempts, error, delay,
-            )  # fmt: skip
-            await asyncio.sleep(delay)
-        else:
-            return AsyncGrpcConnection(stream, session)
+        yield stream.open(max(0.001, until - monotonic()))
+        return AsyncGrpcConnection(stream, session)
+
+    times = opening.timeouts
+    return await drive_async(
+        connecting.connect(opening.where, attempt, asyncio.sleep, times.connect, backoff)
+    )

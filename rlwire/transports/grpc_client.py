@@ -23,6 +23,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import Limits
+from rlwire.transports import connecting
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.forking import PARENTS, not_ours, of_this_process
 from rlwire.transports.grpc_client_streams import (
@@ -45,7 +46,8 @@ from rlwire.transports.grpc_options import (
     warn_of_plain_token,
 )
 from rlwire.transports.interface import Session, StreamStatus
-from rlwire.transports.sockets import Backoff, Timeouts, connect_error, is_permanent
+from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.waits import Waits, drive
 
 __all__ = ["BACKLOG", "Backoff", "ClientTLS", "Engine", "GrpcConnection", "Timeouts", "connect"]
 
@@ -346,29 +348,14 @@ def connect(
         address, method, limits=limits, max_sent=max_sent, timeouts=timeouts, tls=tls,
         token=token, metadata=metadata, options=options,
     )  # fmt: skip
-    where = opening.where
-    backoff = backoff or Backoff()
-    begun = monotonic()
-    until = float("inf") if backoff.deadline is None else begun + backoff.deadline
-    delays = backoff.delays()
-    attempt = 0
-    while True:
-        attempt += 1
-        stream = _stream(opening, backlog, engine)
-        seconds = opening.timeouts.connect or float("inf")
-        try:
-            stream.open(min(seconds, max(0.001, until - monotonic())))
-        except OSError as error:
-            delay = None if is_permanent(error) else next(delays, None)
-            if delay is None or monotonic() + delay >= until:
-                raise connect_error(where, attempt, monotonic() - begun, error) from error
-            logger.info(
-                "%s: attempt %d of %d failed (%s), next in %.2f s",
-                where, attempt, backoff.attempts, error, delay,
-            )  # fmt: skip
-            sleep(delay)
-        else:
-            return GrpcConnection(stream, session)
+
+    def attempt(until: float) -> Waits[GrpcConnection]:
+        stream: Any = _stream(opening, backlog, engine)
+        yield stream.open(max(0.001, until - monotonic()))
+        return GrpcConnection(stream, session)
+
+    times = opening.timeouts
+    return drive(connecting.connect(opening.where, attempt, sleep, times.connect, backoff))
 
 
 class Opening:

@@ -24,6 +24,7 @@ from rlwire.errors import (
     LimitExceeded,
     RemoteProtocolError,
 )
+from rlwire.transports import connecting
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.admission import (
     MAX_CONNECTIONS,
@@ -39,9 +40,6 @@ from rlwire.transports.sockets import (
     Timeouts,
     accept_delay,
     adopt,
-    check_not_self,
-    connect_error,
-    is_permanent,
     listen,
     local_address,
     peer_host,
@@ -49,6 +47,7 @@ from rlwire.transports.sockets import (
     prepare,
     unlink,
 )
+from rlwire.transports.waits import drive
 
 __all__ = ["Backoff", "Connection", "Server", "Timeouts", "connect", "listen"]
 
@@ -84,76 +83,45 @@ def connect(
     """
     where = parse(address)
     timeouts = timeouts or Timeouts()
-    backoff = backoff or Backoff()
-    begun = monotonic()
-    until = None if backoff.deadline is None else begun + backoff.deadline
-    delays = backoff.delays()
-    attempt = 0
-    while True:
-        attempt += 1
-        try:
-            sock = _attempt(where, timeouts.connect, until, tls, server_hostname)
-        except OSError as error:
-            delay = None if is_permanent(error) else next(delays, None)
-            if delay is None or (until is not None and monotonic() + delay >= until):
-                raise connect_error(where, attempt, monotonic() - begun, error) from error
-            logger.info(
-                "%s: attempt %d of %d failed (%s), next in %.2f s",
-                where, attempt, backoff.attempts, error, delay,
-            )  # fmt: skip
-            sleep(delay)
-        else:
-            return _open(Connection(sock, session, str(where), timeouts), timeouts.connect)
-
-
-def _open(connection: Connection, seconds: float | None) -> Connection:
+    dialer = _Dialer(tls, server_hostname or where.host or None)
+    sock: socket.socket = drive(
+        connecting.connect(
+            where,
+            lambda until: connecting.dial(where, dialer, until),
+            sleep,
+            timeouts.connect,
+            backoff,
+        )
+    )
+    connection = Connection(sock, session, str(where), timeouts)
     try:
-        connection.open(seconds)
+        connection.open(timeouts.connect)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _attempt(
-    where: Address,
-    seconds: float | None,
-    until: float | None,
-    tls: ssl.SSLContext | None,
-    server_hostname: str | None,
-) -> socket.socket:
-    if seconds is not None:
-        until = min(monotonic() + seconds, until or float("inf"))
-    failure = OSError(f"{where} has no address")
-    for family, sockaddr in where.resolve():
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            sock.settimeout(_left(until))
-            sock.connect(sockaddr)
-            check_not_self(sock)
-            prepare(sock)
-            if tls is not None:
-                sock.settimeout(_left(until))
-                return tls.wrap_socket(sock, server_hostname=server_hostname or where.host or None)
+class _Dialer:
+    """Connects sockets, and blocks."""
+
+    resolve = staticmethod(Address.resolve)
+
+    def __init__(self, tls: ssl.SSLContext | None, server_hostname: str | None) -> None:
+        self._tls = tls
+        self._server_hostname = server_hostname
+
+    @staticmethod
+    def connect(sock: socket.socket, sockaddr: Any, until: float) -> None:
+        sock.settimeout(connecting.time_left(until))
+        sock.connect(sockaddr)
+
+    def finish(self, sock: socket.socket, until: float) -> socket.socket:
+        if self._tls is None:
             sock.settimeout(None)
-        except OSError as error:
-            sock.close()
-            failure = error
-        except BaseException:
-            sock.close()
-            raise
-        else:
             return sock
-    raise failure
-
-
-def _left(until: float | None) -> float | None:
-    if until is None:
-        return None
-    left = until - monotonic()
-    if left <= 0:
-        raise TimeoutError("timed out")
-    return left
+        sock.settimeout(connecting.time_left(until))
+        return self._tls.wrap_socket(sock, server_hostname=self._server_hostname)
 
 
 class Server:

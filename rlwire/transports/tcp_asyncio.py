@@ -23,6 +23,7 @@ from rlwire.errors import (
     LimitExceeded,
     RemoteProtocolError,
 )
+from rlwire.transports import connecting
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.admission import (
     MAX_CONNECTIONS,
@@ -38,9 +39,6 @@ from rlwire.transports.sockets import (
     Timeouts,
     accept_delay,
     adopt,
-    check_not_self,
-    connect_error,
-    is_permanent,
     local_address,
     peer_host,
     peer_name,
@@ -49,6 +47,7 @@ from rlwire.transports.sockets import (
 )
 from rlwire.transports.stream_asyncio import open_stream
 from rlwire.transports.sweeper import Sweeper
+from rlwire.transports.waits import drive_async
 
 __all__ = [
     "AsyncConnection",
@@ -75,75 +74,68 @@ async def connect(
     """Connect to a server; arguments and errors as for `rlwire.transports.tcp.connect`."""
     where = parse(address)
     timeouts = timeouts or Timeouts()
-    backoff = backoff or Backoff()
-    loop = asyncio.get_running_loop()
-    begun = loop.time()
-    until = None if backoff.deadline is None else begun + backoff.deadline
-    delays = backoff.delays()
-    attempt = 0
-    while True:
-        attempt += 1
-        seconds = timeouts.connect
-        if until is not None:
-            left = max(0.001, until - loop.time())
-            seconds = left if seconds is None else min(seconds, left)
-        try:
-            connection = await asyncio.wait_for(
-                _attempt(where, session, timeouts, tls, server_hostname), seconds
-            )
-        except (OSError, asyncio.TimeoutError) as caught:
-            # Before 3.11 asyncio's TimeoutError is another class, and no OSError.
-            error = caught if isinstance(caught, OSError) else TimeoutError("timed out")
-            delay = None if is_permanent(error) else next(delays, None)
-            if delay is None or (until is not None and loop.time() + delay >= until):
-                raise connect_error(where, attempt, loop.time() - begun, error) from caught
-            logger.info(
-                "%s: attempt %d of %d failed (%s), next in %.2f s",
-                where, attempt, backoff.attempts, error, delay,
-            )  # fmt: skip
-        else:
-            break
-        await asyncio.sleep(delay)
+    dialer = _Dialer(where, session, timeouts, tls, server_hostname)
+    connection: AsyncConnection = await drive_async(
+        connecting.connect(
+            where,
+            lambda until: connecting.dial(where, dialer, until),
+            asyncio.sleep,
+            timeouts.connect,
+            backoff,
+        )
+    )
     try:
         await connection.open(timeouts.connect)
     except BaseException:
         connection.close()
         raise
     if not connection.closed:
-        Sweeper.of(loop).add(connection, timeouts)
+        dialer.sweeper.add(connection, timeouts)
     return connection
 
 
-async def _attempt(
-    where: Address,
-    session: StreamSession,
-    timeouts: Timeouts,
-    tls: ssl.SSLContext | None,
-    server_hostname: str | None,
-) -> AsyncConnection:
-    loop = asyncio.get_running_loop()
-    failure = OSError(f"{where} has no address")
-    for family, sockaddr in await loop.run_in_executor(None, where.resolve):
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            sock.setblocking(False)
-            await loop.sock_connect(sock, sockaddr)
-            check_not_self(sock)
-            prepare(sock)
-            connection = AsyncConnection(
-                session, str(where), timeouts, on_end=Sweeper.of(loop).discard
-            )
-            await open_stream(
-                connection, sock, tls=tls, server_hostname=server_hostname or where.host
-            )
-            return connection
-        except OSError as error:
-            sock.close()
-            failure = error
-        except BaseException:
-            sock.close()
-            raise
-    raise failure
+class _Dialer:
+    """Connects sockets on the running loop."""
+
+    def __init__(
+        self,
+        where: Address,
+        session: StreamSession,
+        timeouts: Timeouts,
+        tls: ssl.SSLContext | None,
+        server_hostname: str | None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.sweeper = Sweeper.of(self._loop)
+        self._connection = functools.partial(
+            AsyncConnection, session, str(where), timeouts, on_end=self.sweeper.discard
+        )
+        self._open = functools.partial(
+            open_stream, tls=tls, server_hostname=server_hostname or where.host
+        )
+
+    def resolve(self, where: Address) -> Awaitable[Any]:
+        return self._loop.run_in_executor(None, where.resolve)
+
+    def connect(self, sock: socket.socket, sockaddr: Any, until: float) -> Awaitable[None]:
+        sock.setblocking(False)
+        return _within(until, self._loop.sock_connect, sock, sockaddr)
+
+    async def finish(self, sock: socket.socket, until: float) -> AsyncConnection:
+        connection = self._connection()
+        await _within(until, self._open, connection, sock)
+        return connection
+
+
+async def _within(until: float, do: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+    left = connecting.time_left(until)
+    try:
+        await asyncio.wait_for(do(*arguments), left)
+    except asyncio.TimeoutError as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the network's own
+        # Before 3.11 asyncio's TimeoutError is another class, and no OSError.
+        raise TimeoutError("timed out") from error
 
 
 class AsyncServer:

@@ -1,0 +1,168 @@
+"""Connecting, and trying again: once for all transports and clients, blocking and asyncio.
+
+What is said over the connection is the session's affair. The drivers of these generators are in
+`rlwire.transports.waits`, what they call in `rlwire.transports.tcp` and `tcp_asyncio`.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from itertools import count
+from math import inf
+from time import monotonic
+from typing import Any, Protocol, TypeVar
+
+from rlwire.transports.address import Address
+from rlwire.transports.sockets import (
+    Backoff,
+    check_not_self,
+    connect_error,
+    is_permanent,
+    prepare,
+)
+from rlwire.transports.waits import Waits
+
+__all__ = ["Dialer", "connect", "dial", "retry", "time_left"]
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+_Error = TypeVar("_Error", bound=Exception)
+
+
+def retry(
+    attempt: Callable[[float], Waits[_T]],
+    backoff: Backoff,
+    sleep: Callable[[float], Any],
+    *,
+    what: object,
+    errors: type[_Error],
+    passing: Callable[[_Error], bool],
+    failed: Callable[[_Error, int, float], Exception] | None = None,
+) -> Waits[_T]:
+    """Return what `attempt` returns, after as many attempts and waits as `backoff` has.
+
+    Args:
+        attempt: called with when all of it must be over, by `time.monotonic`.
+        backoff: how often and when to try.
+        sleep: `time.sleep` or `asyncio.sleep`.
+        what: is tried, for the log.
+        errors: of which some may be over soon.
+        passing: whether this one may; others are raised at once.
+        failed: makes what to raise of the last error, the number of attempts and their seconds;
+            without it that is the last error itself.
+    """
+    begun = monotonic()
+    until = inf if backoff.deadline is None else begun + backoff.deadline
+    delays = backoff.delays()
+    for number in count(1):
+        try:
+            return (yield from attempt(until))
+        except errors as error:
+            delay = next(delays, None) if passing(error) else None
+            if delay is None or monotonic() + delay >= until:
+                if failed is None:
+                    raise
+                raise failed(error, number, monotonic() - begun) from error
+            logger.info(
+                "%s: attempt %d of %d failed (%s), next in %.2f s",
+                what, number, backoff.attempts, error, delay,
+            )  # fmt: skip
+        yield sleep(delay)
+    raise AssertionError
+
+
+def connect(
+    where: Address,
+    attempt: Callable[[float], Waits[_T]],
+    sleep: Callable[[float], Any],
+    seconds: float | None,
+    backoff: Backoff | None,
+) -> Waits[_T]:
+    """Return a connection that one of the attempts makes.
+
+    Args:
+        where: to connect to.
+        attempt: called with when it must be over, by `time.monotonic`.
+        sleep: `time.sleep` or `asyncio.sleep`.
+        seconds: for one attempt.
+        backoff: how often and when to try; by default once.
+
+    Raises:
+        DeadlineExceeded: the last attempt took too long, or the backoff's deadline came.
+        OSError: the last attempt failed; the system's own error, with the address and the number
+            of attempts in its text.
+    """
+    return retry(
+        lambda until: attempt(until if seconds is None else min(until, monotonic() + seconds)),
+        backoff or Backoff(),
+        sleep,
+        what=where,
+        errors=OSError,
+        passing=lambda error: not is_permanent(error),
+        failed=lambda error, attempts, took: connect_error(where, attempts, took, error),
+    )
+
+
+class Dialer(Protocol):
+    """What `dial` calls; each returns its value, or something to await for it."""
+
+    def resolve(self, where: Address) -> Any:
+        """Return `Address.resolve`'s pairs."""
+
+    def connect(self, sock: socket.socket, sockaddr: Any, until: float) -> Any:
+        """Connect a socket.
+
+        Raises:
+            OSError: it failed, or took longer than `until`.
+        """
+
+    def finish(self, sock: socket.socket, until: float) -> Any:
+        """Return a connection over it, after TLS's handshake if there is to be one.
+
+        Raises:
+            OSError: as `connect`.
+        """
+
+
+def dial(where: Address, dialer: Dialer, until: float) -> Waits[Any]:
+    """Return a connection to the first of the addresses of `where` that answers.
+
+    Raises:
+        OSError: none does; it is the last one's error.
+    """
+    failure: OSError | None = OSError(f"{where} has no address")
+    for family, sockaddr in (yield dialer.resolve(where)):
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            yield dialer.connect(sock, sockaddr, until)
+            check_not_self(sock)
+            prepare(sock)
+            return (yield dialer.finish(sock, until))
+        except OSError as error:
+            sock.close()
+            failure = error
+        except BaseException:
+            sock.close()
+            raise
+    try:
+        assert failure is not None
+        raise failure
+    finally:
+        failure = None  # it holds this frame
+
+
+def time_left(until: float) -> float | None:
+    """Return the seconds until then, None for ever.
+
+    Raises:
+        TimeoutError: there are none left.
+    """
+    if until == inf:
+        return None
+    left = until - monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    return left

@@ -1,0 +1,197 @@
+"""Clients written once: generators that yield what they wait for, and the two drivers.
+
+A generator calls what does the work and yields what the call returned::
+
+    def fetch(connection: Any) -> Waits[Reply]:
+        yield connection.send(Ask())
+        return (yield connection.receive())
+
+Over a blocking connection the call has waited already, and `drive` only hands its value back. Over
+an asyncio one it has made something to await, and `drive_async` awaits it. So the generator is
+right for both, whatever it calls, if both have it under one name. A public method is such a
+generator with `driven` before it, in a `Client` that `Blocking` and `Asyncio`
+make two classes of.
+
+No I/O here, and no threads. How connections are made and made again is in
+`rlwire.transports.connecting`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
+
+__all__ = ["Asyncio", "Blocking", "Client", "Waits", "drive", "drive_async", "driven"]
+
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+_Self = TypeVar("_Self")
+
+Waits: TypeAlias = Generator[Any, Any, _T]
+"""A generator that yields what it waits for, is sent what came of it, and returns a value."""
+
+
+def drive(steps: Waits[_T]) -> _T:
+    """Run a generator over what blocks, and return what it returns.
+
+    Raises:
+        What it raises. After a Ctrl-C between two of its steps it is closed.
+    """
+    try:
+        value = next(steps)
+        while True:
+            value = steps.send(value)
+    except StopIteration as end:
+        return cast(_T, end.value)
+    except BaseException:
+        steps.close()
+        raise
+
+
+async def drive_async(steps: Waits[_T]) -> _T:
+    """Run a generator, awaiting what it yields; None is nothing to await.
+
+    An error of what is awaited, and a task's cancellation, are raised where the generator yields;
+    it may await more in its ``except`` and ``finally``.
+
+    Raises:
+        What it raises.
+    """
+    try:
+        waited = next(steps)
+        while True:
+            try:
+                value = None if waited is None else await waited
+            except BaseException as error:
+                waited = None  # a future holds its error, and the error this frame
+                waited = steps.throw(error)
+            else:
+                waited = steps.send(value)
+    except StopIteration as end:
+        return cast(_T, end.value)
+    except BaseException:
+        steps.close()
+        raise
+
+
+class driven(Generic[_P, _T]):
+    """Marks a method of a client's base as a generator that both kinds of clients are to have.
+
+    In a class that is `Blocking` too it becomes a method that returns the generator's value, in one
+    that is `Asyncio` a coroutine method. Those that these classes define themselves stay. Within
+    another generator it is called as users call it: ``yield self.method()``.
+    """
+
+    def __init__(self, steps: Callable[Concatenate[Any, _P], Waits[_T]]) -> None:
+        self.steps = steps
+        self.__doc__ = steps.__doc__
+
+    @overload
+    def __get__(self, client: Blocking, kind: type[Any]) -> Callable[_P, _T]: ...
+
+    @overload
+    def __get__(
+        self, client: Asyncio, kind: type[Any]
+    ) -> Callable[_P, Coroutine[Any, Any, _T]]: ...
+
+    @overload
+    def __get__(self, client: Any, kind: type[Any]) -> Any: ...
+
+    def __get__(self, client: Any, kind: type[Any]) -> Any:
+        """Return the method; as a class that is neither of the two has it, it cannot be called."""
+        if client is None:
+            return self
+        raise TypeError(f"{kind.__name__}.{self.steps.__name__}: it is for its subclasses to drive")
+
+
+class Client:
+    """A base of clients, to be written once; what drives it is `Blocking` or `Asyncio`."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        make: Any = getattr(cls, "_make_method", None)
+        if make is None:
+            return
+        for name in {name: None for base in cls.__mro__ for name in vars(base)}:
+            method = inspect.getattr_static(cls, name)
+            if isinstance(method, driven):
+                setattr(cls, name, _dressed(make(method.steps), method.steps, cls, name))
+
+    def _enter(self) -> Waits[None]:
+        """Do what a ``with`` begins with; by default nothing."""
+        yield None
+
+    def _leave(self) -> Waits[None]:
+        """Do what a ``with`` ends with; by default `close`."""
+        yield cast(Any, self).close()
+
+
+class Blocking(Client):
+    """Makes a blocking client of a `Client`, before which it stands as a base."""
+
+    _sleep = staticmethod(time.sleep)
+
+    @staticmethod
+    def _make_method(steps: Callable[..., Waits[_T]]) -> Callable[..., _T]:
+        def method(self: Any, /, *arguments: Any, **options: Any) -> _T:
+            return drive(steps(self, *arguments, **options))
+
+        return method
+
+    def __enter__(self: _Self) -> _Self:
+        drive(cast(Client, self)._enter())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        drive(self._leave())
+
+
+class Asyncio(Client):
+    """Makes an asyncio client of a `Client`, before which it stands as a base."""
+
+    @staticmethod
+    def _sleep(seconds: float) -> Awaitable[None]:
+        import asyncio
+
+        return asyncio.sleep(seconds)
+
+    @staticmethod
+    def _make_method(steps: Callable[..., Waits[_T]]) -> Callable[..., Coroutine[Any, Any, _T]]:
+        async def method(self: Any, /, *arguments: Any, **options: Any) -> _T:
+            return await drive_async(steps(self, *arguments, **options))
+
+        return method
+
+    async def __aenter__(self: _Self) -> _Self:
+        await drive_async(cast(Client, self)._enter())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await drive_async(self._leave())
+
+
+def _dressed(method: Any, steps: Callable[..., Waits[Any]], kind: type[Any], name: str) -> Any:
+    """Return a method with the generator's name, documentation and signature."""
+    functools.update_wrapper(method, steps)
+    method.__module__, method.__qualname__ = kind.__module__, f"{kind.__qualname__}.{name}"
+    signature = inspect.signature(steps)
+    returned = signature.return_annotation
+    if isinstance(returned, str):
+        returned = returned.removeprefix("Waits[").removesuffix("]")
+        method.__annotations__ = {**steps.__annotations__, "return": returned}
+    method.__signature__ = signature.replace(return_annotation=returned)
+    return method

@@ -1,0 +1,360 @@
+"""`rlwire.transports.waits`: one generator, two drivers. Nothing here waits for I/O."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import traceback
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from rlwire.transports.waits import (
+    Asyncio,
+    Blocking,
+    Client,
+    Waits,
+    drive,
+    drive_async,
+    driven,
+)
+
+
+class Echo:
+    """A connection that answers at once; errors are raised when they are sent."""
+
+    def __init__(self) -> None:
+        self.log: list[Any] = []
+
+    def exchange(self, event: Any) -> Any:
+        self.log.append(event)
+        if isinstance(event, BaseException):
+            raise event
+        return ["reply", event]
+
+    def close(self) -> None:
+        self.log.append("closed")
+
+
+class AsyncEcho(Echo):
+    async def exchange(self, event: Any) -> Any:  # type: ignore[override]
+        await asyncio.sleep(0)
+        return super().exchange(event)
+
+    async def close(self) -> None:  # type: ignore[override]
+        await asyncio.sleep(0)
+        super().close()
+
+
+def run_async(steps: Waits[Any]) -> Any:
+    return asyncio.run(drive_async(steps))
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def both(request: pytest.FixtureRequest) -> tuple[Echo, Callable[[Waits[Any]], Any]]:
+    """A connection of one kind, and what drives a generator over it."""
+    if request.param == "blocking":
+        return Echo(), drive
+    return AsyncEcho(), run_async
+
+
+def talk(echo: Any, *events: Any) -> Waits[list[Any]]:
+    replies = []
+    try:
+        for event in events:
+            replies.append((yield echo.exchange(event)))
+    finally:
+        yield echo.close()
+    return replies
+
+
+def test_a_generator_gets_what_it_waits_for(both: Any) -> None:
+    echo, run = both
+    assert run(talk(echo, 1, None, "x")) == [["reply", 1], ["reply", None], ["reply", "x"]]
+    assert echo.log == [1, None, "x", "closed"]
+
+
+def test_a_generator_may_wait_for_nothing(both: Any) -> None:
+    def nothing() -> Waits[int]:
+        yield None
+        return 7
+
+    def none_at_all() -> Waits[int]:
+        if both is None:
+            yield
+        return 8
+
+    assert both[1](nothing()) == 7
+    assert both[1](none_at_all()) == 8
+
+
+def test_an_error_is_raised_where_the_generator_waits(both: Any) -> None:
+    echo, run = both
+
+    def careful() -> Waits[str]:
+        try:
+            yield echo.exchange(KeyError("a"))
+        except KeyError as error:
+            yield echo.exchange("after")
+            return f"caught {error}"
+        return "not caught"
+
+    assert run(careful()) == "caught 'a'"
+    assert echo.log[1:] == ["after"]
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_errors_come_out_as_they_are(both: Any, kind: type[BaseException]) -> None:
+    echo, run = both
+    error = kind("as it is")
+    with pytest.raises(kind) as raised:
+        run(talk(echo, 1, error, 2))
+    assert raised.value is error
+    assert error.__cause__ is None
+    assert echo.log == [1, error, "closed"]
+    names = [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
+    # Who called, where the generator waited, and what failed.
+    assert names.index("talk") < len(names) - 1 - names[::-1].index("exchange")
+    assert names[-1] == "exchange"
+
+
+def test_causes_are_kept(both: Any) -> None:
+    echo, run = both
+
+    def wrapping() -> Waits[None]:
+        try:
+            yield echo.exchange(OSError("below"))
+        except OSError as error:
+            raise RuntimeError("above") from error
+
+    with pytest.raises(RuntimeError, match="above") as raised:
+        run(wrapping())
+    assert isinstance(raised.value.__cause__, OSError)
+
+
+class Thing:
+    """What a generator holds while it waits."""
+
+
+def fails(thing: Thing, wait: Callable[[], Any]) -> Waits[None]:
+    yield wait()
+    assert thing
+
+
+def blocking_failure() -> None:
+    raise ValueError("no")
+
+
+async def asyncio_failure() -> None:
+    raise ValueError("no")
+
+
+def future_failure() -> asyncio.Future[None]:
+    future = asyncio.get_running_loop().create_future()
+    future.set_exception(ValueError("no"))
+    return future
+
+
+@pytest.mark.parametrize("wait", [blocking_failure, asyncio_failure, future_failure])
+def test_an_error_leaves_no_cycles(wait: Callable[[], Any]) -> None:
+    async def main() -> weakref.ref[Thing]:
+        thing = Thing()
+        try:
+            if wait is blocking_failure:
+                drive(fails(thing, wait))
+            else:
+                await drive_async(fails(thing, wait))
+        except ValueError:
+            pass
+        else:
+            raise AssertionError
+        return weakref.ref(thing)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert asyncio.run(main())() is None
+    finally:
+        gc.enable()
+
+
+def test_an_interrupt_between_two_steps_closes_the_generator() -> None:
+    log: list[str] = []
+
+    class Interrupted:
+        """A generator's double: Ctrl-C comes when it is gone on with."""
+
+        def __next__(self) -> None:
+            log.append("next")
+
+        def send(self, value: object) -> None:
+            raise KeyboardInterrupt
+
+        def close(self) -> None:
+            log.append("close")
+
+    with pytest.raises(KeyboardInterrupt):
+        drive(Interrupted())  # type: ignore[arg-type]
+    assert log == ["next", "close"]
+
+
+def test_a_cancelled_task_cleans_up() -> None:
+    echo = AsyncEcho()
+
+    async def main() -> None:
+        waiting = asyncio.Event()
+
+        def steps() -> Waits[None]:
+            try:
+                waiting.set()
+                yield asyncio.get_running_loop().create_future()
+            except asyncio.CancelledError:
+                echo.log.append("cancelled")
+                raise
+            finally:
+                yield echo.close()
+
+        task = asyncio.ensure_future(drive_async(steps()))
+        await waiting.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert task.cancelled()
+
+    asyncio.run(main())
+    assert echo.log == ["cancelled", "closed"]
+
+
+def test_a_coroutine_that_is_closed_closes_the_generator() -> None:
+    log = []
+
+    def steps() -> Waits[None]:
+        try:
+            yield asyncio.sleep(3600)
+        finally:
+            log.append("finally")
+
+    async def main() -> None:
+        coroutine = drive_async(steps())
+        coroutine.send(None)
+        coroutine.close()
+
+    asyncio.run(main())
+    assert log == ["finally"]
+
+
+# --- classes of both kinds ---
+
+
+class Base(Client):
+    def __init__(self, echo: Any) -> None:
+        self.echo = echo
+
+    @driven
+    def ask(self, event: Any, *, times: int = 1) -> Waits[list[Any]]:
+        """Ask so many times."""
+        replies = []
+        for _ in range(times):
+            replies.append((yield self.echo.exchange(event)))
+        return replies
+
+    @driven
+    def ask_twice(self, event: Any) -> Waits[list[Any]]:
+        """Ask twice, by way of a public method."""
+        first = yield self.ask(event)
+        second = yield from self._own(event)
+        return [*first, second]
+
+    def _own(self, event: Any) -> Waits[Any]:
+        return (yield self.echo.exchange(event))
+
+    @driven
+    def close(self) -> Waits[None]:
+        """Close."""
+        yield self.echo.close()
+
+
+class Plain(Blocking, Base):
+    pass
+
+
+class Tasks(Asyncio, Base):
+    pass
+
+
+def test_methods_are_of_the_class_kind() -> None:
+    with Plain(Echo()) as plain:
+        assert plain.ask(1, times=2) == [["reply", 1]] * 2
+        assert plain.ask_twice("x") == [["reply", "x"]] * 2
+    assert plain.echo.log == [1, 1, "x", "x", "closed"]
+
+    async def main() -> None:
+        async with Tasks(AsyncEcho()) as tasks:
+            assert await tasks.ask(1, times=2) == [["reply", 1]] * 2
+            assert await tasks.ask_twice("x") == [["reply", "x"]] * 2
+        assert tasks.echo.log == [1, 1, "x", "x", "closed"]
+
+    asyncio.run(main())
+
+
+def test_with_ends_well_after_an_error() -> None:
+    echo = Echo()
+    with pytest.raises(ValueError, match="within"), Plain(echo):
+        raise ValueError("within")
+    assert echo.log == ["closed"]
+
+    async def main() -> None:
+        async with Tasks(AsyncEcho()):
+            raise ValueError("within")
+
+    with pytest.raises(ValueError, match="within"):
+        asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", [Plain, Tasks])
+def test_methods_look_as_if_written_there(kind: type[Any]) -> None:
+    method = kind.ask
+    assert (method.__name__, method.__qualname__) == ("ask", f"{kind.__name__}.ask")
+    assert method.__doc__ == "Ask so many times."
+    assert method.__module__ == __name__
+    signature = inspect.signature(method)
+    assert list(signature.parameters) == ["self", "event", "times"]
+    assert signature.return_annotation == "list[Any]"
+    assert method.__annotations__["return"] == "list[Any]"
+    assert inspect.iscoroutinefunction(method) == (kind is Tasks)
+
+
+def test_a_subclass_may_override_them() -> None:
+    class Own(Plain):
+        def ask(self, event: Any, *, times: int = 1) -> list[Any]:
+            return ["mine", *super().ask(event, times=times)]
+
+    class OwnTasks(Tasks):
+        async def ask(self, event: Any, *, times: int = 1) -> list[Any]:
+            return ["mine", *(await super().ask(event, times=times))]
+
+    class Inherits(Own):
+        pass
+
+    assert Own(Echo()).ask(1) == Inherits(Echo()).ask(1) == ["mine", ["reply", 1]]
+    assert Own(Echo()).ask_twice(1)[0] == "mine"
+    assert asyncio.run(OwnTasks(AsyncEcho()).ask_twice(1))[0] == "mine"
+
+
+def test_a_class_of_neither_kind_says_so() -> None:
+    assert isinstance(Base.ask, driven)
+    with pytest.raises(TypeError, match=r"Base\.ask: it is for its subclasses"):
+        Base(Echo()).ask(1)
+
+
+def test_sleeping_is_of_the_class_kind() -> None:
+    assert Plain(Echo())._sleep(0) is None  # type: ignore[func-returns-value]
+
+    async def main() -> None:
+        pause: Coroutine[Any, Any, None] = Tasks(AsyncEcho())._sleep(0)  # type: ignore[assignment]
+        assert await pause is None  # type: ignore[func-returns-value]
+
+    asyncio.run(main())
