@@ -31,7 +31,7 @@ from rlwire.transports.interface import Buffer, Responder, StreamSession, Talkin
 from rlwire.transports.seldom_log import Log
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.stream_asyncio import Stream, behind
-from rlwire.transports.turn import Turn
+from rlwire.transports.turn import Turn, best_turn
 
 __all__ = ["AsyncConnection", "Responder"]
 
@@ -144,7 +144,7 @@ class AsyncConnection:
         self._ending = False  # the whole side ends, not this connection only
         self._events: deque[Any] = deque()
         self._responder: Responder | None = None
-        self._turn = Turn(self._loop)
+        self._turn: Turn  # from `on_stream` on
         self._receiver: Turn | None = None  # the same, while a task waits
         self._writable: asyncio.Future[None] | None = None
         self._sending = False
@@ -297,9 +297,8 @@ class AsyncConnection:
         if self._read_paused and self._talking is None:
             self._pause_reading(False)
         receiver = self._receiver = self._turn
-        receiver.waiting = True
         try:
-            return await receiver
+            return await receiver.begin()
         except asyncio.CancelledError:
             self._keep_late(receiver)
             raise
@@ -334,9 +333,8 @@ class AsyncConnection:
         if self._read_paused and self._talking is None:
             self._pause_reading(False)
         receiver = self._receiver = self._turn
-        receiver.waiting = True
         try:
-            return await receiver
+            return await receiver.begin()
         except asyncio.CancelledError:
             self._give_up_answer(receiver.take_late())
             raise
@@ -431,6 +429,7 @@ class AsyncConnection:
     def on_stream(self, stream: Stream) -> None:
         """Take the stream, which has just begun."""
         self._stream = stream
+        self._turn = best_turn(self._loop)
         self._recv_into, self._stream_send = stream.recv_into, stream.send
 
     def room(self) -> bytearray | memoryview:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
 from rlwire.transports.interface import Buffer
+from rlwire.transports.turn import try_turns
 
 __all__ = [
     "SocketStream",
@@ -633,6 +634,7 @@ async def open_stream(
         OSError: TLS failed; `ssl.SSLError` is one.
     """
     loop = asyncio.get_running_loop()
+    await try_turns()
     with contextlib.suppress(NotImplementedError):
         if tls is None:
             SocketStream(loop, sock, owner)

@@ -4,16 +4,25 @@ When a plain future gets its result, the event loop notes that its task shall go
 descriptors once more, and then resumes the task. In a round trip of a small message that second
 round, and a new future each time, cost more than the message. A `Turn` resumes its task from where
 the result came up, and is used again.
+
+For that it stands in for a future before asyncio's tasks in ways that asyncio does not document.
+So it is tried, once for each kind of loop, before it is relied on; where it does not hold, futures
+are used as everybody does.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Callable, Generator
 from contextvars import Context
 from typing import Any
+from weakref import WeakKeyDictionary
 
-__all__ = ["Turn"]
+__all__ = ["PlainTurn", "Turn", "best_turn", "try_turns"]
+
+logger = logging.getLogger(__name__)
 
 
 class Turn:
@@ -44,7 +53,8 @@ class Turn:
         self.waiting = False
 
     def begin(self) -> Turn:
-        """Begin to wait: there is no result yet."""
+        """Begin to wait: there is no result yet, and what came too late for the last is gone."""
+        self._result = self._error = None
         self.waiting = True
         return self
 
@@ -120,3 +130,79 @@ class Turn:
         self._error = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
         self._wake()
         return True
+
+
+class PlainTurn(Turn):
+    """The same with a new future each time: the loop resumes the task, in its next round."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self._future: asyncio.Future[None] | None = None
+
+    def resume(self, result: Any) -> None:
+        """End the wait; the loop resumes the task."""
+        self.set_result(result)
+
+    def _wake(self) -> None:
+        self.waiting = False
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if self.waiting:
+            self._future = self._loop.create_future()
+            try:
+                yield from self._future.__await__()
+            finally:
+                self._future = None
+                self.waiting = False
+        return (yield from super().__await__())
+
+
+_holds: WeakKeyDictionary[type[asyncio.AbstractEventLoop], bool] = WeakKeyDictionary()
+
+
+async def try_turns() -> None:
+    """Find out, once for a class of loops, whether a `Turn` resumes tasks of the running one."""
+    loop = asyncio.get_running_loop()
+    if type(loop) not in _holds:
+        _holds[type(loop)] = await _hold(loop)
+
+
+def best_turn(loop: asyncio.AbstractEventLoop) -> Turn:
+    """Return a `Turn`, or a `PlainTurn` where `try_turns` found that to be needed, or nothing."""
+    return Turn(loop) if _holds.get(type(loop), False) else PlainTurn(loop)
+
+
+async def _hold(loop: asyncio.AbstractEventLoop) -> bool:
+    """Try all that is asked of a turn, on a task of the loop's own making."""
+    turn = Turn(loop)
+    seen: list[Any] = []
+
+    async def wait() -> None:
+        for _ in range(3):
+            try:
+                seen.append(await turn.begin())
+            except (KeyError, asyncio.CancelledError) as error:
+                seen.append(type(error))
+
+    def resume() -> None:
+        with contextlib.suppress(Exception):
+            turn.resume("at once")
+        seen.append("resumed")
+
+    task = loop.create_task(wait())
+    try:
+        for step in (None, resume, lambda: turn.set_exception(KeyError()), task.cancel):
+            if step is not None:
+                loop.call_soon(step)
+            for _ in range(3):
+                await asyncio.sleep(0)
+        return seen == ["at once", "resumed", KeyError, asyncio.CancelledError] and task.done()
+    finally:
+        task.cancel()
+        await asyncio.wait([task], timeout=1.0)
+        if task.done() and not task.cancelled() and task.exception() is not None:
+            logger.debug("%s: tasks take no turns: %s", type(loop).__name__, task.exception())

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rlwire.transports.turn import Turn
+from rlwire.transports import turn as module
+from rlwire.transports.turn import PlainTurn, Turn, best_turn, try_turns
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -14,6 +15,11 @@ def run(request: Any) -> Callable[[Any], Any]:
     if request.param == "uvloop":
         return pytest.importorskip("uvloop").run  # type: ignore[no-any-return]
     return asyncio.run
+
+
+@pytest.fixture(params=[Turn, PlainTurn])
+def make(request: Any) -> Any:
+    return request.param
 
 
 def test_a_task_is_resumed_within_the_call(run: Any) -> None:
@@ -44,9 +50,9 @@ def test_a_task_is_resumed_within_the_call(run: Any) -> None:
 
 
 @pytest.mark.parametrize("way", ["resume", "set_result"])
-def test_from_inside_another_task_the_loop_resumes(run: Any, way: str) -> None:
+def test_from_inside_another_task_the_loop_resumes(run: Any, make: Any, way: str) -> None:
     async def main() -> list[Any]:
-        turn, seen = Turn(asyncio.get_running_loop()), []
+        turn, seen = make(asyncio.get_running_loop()), []
 
         async def wait() -> None:
             seen.append(await turn.begin())
@@ -61,10 +67,10 @@ def test_from_inside_another_task_the_loop_resumes(run: Any, way: str) -> None:
     assert run(main()) == ["after", "a"]
 
 
-def test_exceptions(run: Any) -> None:
+def test_exceptions(run: Any, make: Any) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        turn = Turn(loop)
+        turn = make(loop)
         loop.call_soon(turn.set_exception, KeyError("x"))
         with pytest.raises(KeyError):
             await turn.begin()
@@ -74,9 +80,9 @@ def test_exceptions(run: Any) -> None:
     run(main())
 
 
-def test_a_result_before_the_wait(run: Any) -> None:
+def test_a_result_before_the_wait(run: Any, make: Any) -> None:
     async def main() -> None:
-        turn = Turn(asyncio.get_running_loop())
+        turn = make(asyncio.get_running_loop())
         turn.begin()
         turn.resume("early")
         assert await turn == "early"
@@ -87,10 +93,10 @@ def test_a_result_before_the_wait(run: Any) -> None:
     run(main())
 
 
-def test_cancelling(run: Any) -> None:
+def test_cancelling(run: Any, make: Any) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        turn = Turn(loop)
+        turn = make(loop)
 
         async def wait() -> Any:
             return await turn.begin()
@@ -116,10 +122,10 @@ def test_cancelling(run: Any) -> None:
     run(main())
 
 
-def test_what_the_task_raises_stays_in_it(run: Any) -> None:
+def test_what_the_task_raises_stays_in_it(run: Any, make: Any) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        turn = Turn(loop)
+        turn = make(loop)
 
         async def wait() -> None:
             await turn.begin()
@@ -130,5 +136,108 @@ def test_what_the_task_raises_stays_in_it(run: Any) -> None:
         loop.call_soon(turn.resume, None)
         with pytest.raises(RuntimeError, match="own"):
             await task
+
+    run(main())
+
+
+def test_an_error_too_late_is_not_the_next_wait_s(run: Any, make: Any) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        turn = make(loop)
+
+        async def wait() -> Any:
+            return await turn.begin()
+
+        task = asyncio.ensure_future(wait())
+        await asyncio.sleep(0)
+        turn.set_exception(KeyError("late"))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        loop.call_soon(turn.resume, "next")
+        assert await wait() == "next"
+
+    run(main())
+
+
+def test_a_plain_turn_resumes_in_the_next_round(run: Any) -> None:
+    async def main() -> list[Any]:
+        loop = asyncio.get_running_loop()
+        turn, seen = PlainTurn(loop), []
+
+        async def wait() -> None:
+            seen.append(await turn.begin())
+
+        task = asyncio.ensure_future(wait())
+        await asyncio.sleep(0)
+        loop.call_soon(lambda: (turn.resume("a"), seen.append("after")))
+        await task
+        return seen
+
+    assert run(main()) == ["after", "a"]
+
+
+class Deaf(Turn):
+    """Never resumes anybody."""
+
+    def resume(self, result: Any) -> None:
+        self.waiting = False
+
+
+class Unknown(Turn):
+    """What tasks take for no future."""
+
+    def __await__(self) -> Any:
+        yield self
+
+
+class Late(Turn):
+    """Resumes a round late."""
+
+    def resume(self, result: Any) -> None:
+        self.set_result(result)
+
+
+class Rude(Turn):
+    def add_done_callback(self, callback: Any, *, context: Any = None) -> None:
+        raise TypeError("another Python's")
+
+
+@pytest.fixture
+def untried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_holds", type(module._holds)())
+
+
+@pytest.mark.usefixtures("untried")
+def test_turns_are_tried_once_a_kind_of_loop(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert type(best_turn(loop)) is PlainTurn, "not tried yet"
+        await asyncio.gather(try_turns(), try_turns())
+        assert type(best_turn(loop)) is Turn
+        monkeypatch.setattr(module, "Turn", Deaf)
+        await try_turns()
+        assert type(best_turn(loop)) is Deaf, "it was not tried again"
+
+    run(main())
+    assert len(module._holds) == 1
+
+
+@pytest.mark.usefixtures("untried")
+@pytest.mark.parametrize("broken", [Deaf, Unknown, Late, Rude])
+def test_where_they_do_not_hold_there_are_futures(
+    run: Any, broken: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "Turn", broken)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        reported: list[Any] = []
+        loop.set_exception_handler(lambda _, context: reported.append(context))
+        before = asyncio.all_tasks()
+        await try_turns()
+        assert type(best_turn(loop)) is PlainTurn
+        assert asyncio.all_tasks() == before
+        assert not reported
 
     run(main())
