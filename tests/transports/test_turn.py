@@ -198,11 +198,6 @@ class Late(Turn):
         self.set_result(result)
 
 
-class Rude(Turn):
-    def add_done_callback(self, callback: Any, *, context: Any = None) -> None:
-        raise TypeError("another Python's")
-
-
 @pytest.fixture
 def untried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_holds", type(module._holds)())
@@ -224,7 +219,7 @@ def test_turns_are_tried_once_a_kind_of_loop(run: Any, monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("untried")
-@pytest.mark.parametrize("broken", [Deaf, Unknown, Late, Rude])
+@pytest.mark.parametrize("broken", [Deaf, Unknown, Late])
 def test_where_they_do_not_hold_there_are_futures(
     run: Any, broken: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
