@@ -79,6 +79,7 @@ MODULES = [
     "rlwire.codecs.rlx_encoder",
     "rlwire.codecs.rlx_options",
     "rlwire.codecs.websocket",
+    "rlwire.transports.timerfd",
 ]
 
 # Those that read or write numbers as text.

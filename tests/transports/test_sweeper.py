@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rlwire.transports import sweeper
+from rlwire.transports import sweeper, timerfd
 from rlwire.transports.sockets import Timeouts
-from rlwire.transports.sweeper import Sweeper, Timer
+from rlwire.transports.sweeper import Sweeper
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -25,8 +25,12 @@ def run(request: Any) -> Callable[[Any], Any]:
 @pytest.fixture(params=["system", "loop"], autouse=True)
 def kind(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "loop":
-        monkeypatch.setattr(sweeper, "_timer_file", None)
-    elif sweeper._timer_file is None:
+
+        def fail(seconds: float) -> int:
+            raise OSError(24, "Too many open files")
+
+        monkeypatch.setattr(sweeper, "open_timer", fail)
+    elif sys.platform != "linux":
         pytest.skip("no timer of the system's here")
     return str(request.param)
 
@@ -60,74 +64,67 @@ async def eventually(condition: Callable[[], Any]) -> None:
     raise AssertionError("it did not happen")
 
 
-def test_a_timer_calls_again_and_again_until_it_is_stopped(run: Any) -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        calls: list[float] = []
-        timer = Timer(loop, lambda: calls.append(loop.time()))
-        begun = loop.time()
-        timer.start(0.03)
-        await eventually(lambda: len(calls) == 3)
-        assert calls[2] - begun > 0.08
-        timer.stop()
-        timer.stop()
-        await asyncio.sleep(0.1)
-        assert len(calls) == 3
-        timer.start(0.01)
-        await eventually(lambda: len(calls) > 3)
-        timer.stop()
-
-    run(main())
-
-
-def test_it_may_be_stopped_from_what_it_calls(run: Any) -> None:
-    async def main() -> None:
-        calls: list[int] = []
-
-        def call() -> None:
-            calls.append(1)
-            timer.stop()
-
-        timer = Timer(asyncio.get_running_loop(), call)
-        timer.start(0.01)
-        await asyncio.sleep(0.1)
-        assert calls == [1]
-
-    run(main())
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="counts Linux's descriptors")
 def test_no_descriptor_stays_open(run: Any) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
+        mine, watched = Sweeper(loop), Watched()
         for _ in range(3):
             before = len(os.listdir("/proc/self/fd"))
-            timer = Timer(loop, lambda: None)
-            timer.start(10)
-            timer.start(20)
-            timer.stop()
+            mine.add(watched, times(60))
+            mine.add(watched, times(1))
+            mine.discard(watched)
+            mine.discard(watched)
             assert len(os.listdir("/proc/self/fd")) == before
 
     run(main())
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only there is one")
-def test_without_descriptors_the_loop_s_own_timer(
-    run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(seconds: float) -> int:
-        raise OSError(24, "Too many open files")
+def test_a_connection_may_go_when_it_is_looked_at(run: Any) -> None:
+    class Leaving(Watched):
+        def sweep(self, now: float) -> None:
+            super().sweep(now)
+            mine.discard(self)
 
-    monkeypatch.setattr(sweeper, "_timer_file", fail)
+    async def main() -> list[float]:
+        nonlocal mine
+        mine = Sweeper(asyncio.get_running_loop())
+        leaving, staying = Leaving(), Watched()
+        mine.add(leaving, times(0.01))
+        await eventually(lambda: leaving.looks)
+        mine.add(staying, times(0.01))
+        await eventually(lambda: len(staying.looks) > 2)
+        mine.discard(staying)
+        return leaving.looks
+
+    mine: Any = None
+    assert len(run(main())) == 1
+
+
+def test_a_loop_without_readers(kind: str) -> None:
+    class Proactor(asyncio.SelectorEventLoop):
+        def add_reader(self, file: Any, call: Any, *args: Any) -> Any:
+            if not isinstance(file, int):  # its own
+                return super().add_reader(file, call, *args)  # type: ignore[func-returns-value]
+            raise NotImplementedError
 
     async def main() -> None:
-        calls: list[int] = []
-        timer = Timer(asyncio.get_running_loop(), lambda: calls.append(1))
-        timer.start(0.01)
-        await eventually(lambda: len(calls) > 1)
-        timer.stop()
+        mine, watched = Sweeper(loop), Watched()
+        mine.add(watched, times(0.01))
+        await eventually(lambda: len(watched.looks) > 1)
+        mine.discard(watched)
 
-    run(main())
+    loop = Proactor()
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf"), 1e-9])
+def test_what_is_no_time(seconds: float) -> None:
+    with pytest.raises(ValueError, match="a timer of"):
+        timerfd.open_timer(seconds)
 
 
 def test_one_sweeper_a_loop_as_fine_as_its_finest(run: Any) -> None:
@@ -159,52 +156,33 @@ def test_one_sweeper_a_loop_as_fine_as_its_finest(run: Any) -> None:
     run(main())
 
 
-def test_the_tick_grows_again_when_the_finest_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    class FakeTimer:
-        """Rings when it is told to, and counts how often it would ring in a second."""
-
-        seconds = 0.0
-
-        def __init__(self, loop: Any, call: Callable[[], None]) -> None:
-            self.ring = call
-            timers.append(self)
-
-        def start(self, seconds: float) -> None:
-            self.seconds = seconds
-
-        def stop(self) -> None:
-            self.seconds = 0.0
-
-    timers: list[FakeTimer] = []
-    monkeypatch.setattr(sweeper, "Timer", FakeTimer)
-
+def test_the_tick_grows_again_when_the_finest_has_gone() -> None:
     async def main() -> None:
         mine = Sweeper(asyncio.get_running_loop())
-        (timer,) = timers
         coarse, middle, fine, untimed = Watched(), Watched(), Watched(), Watched()
         for watched, seconds in ((coarse, 60), (middle, 4), (fine, 0.01), (untimed, None)):
             mine.add(watched, times(seconds))
-        assert timer.seconds == 0.01
-        timer.ring()
-        assert timer.seconds == 0.01
+        assert mine._tick == 0.01
+        mine._sweep()
+        assert mine._tick == 0.01
         mine.discard(fine)
-        timer.ring()
-        assert timer.seconds == 0.5
+        mine._sweep()
+        assert mine._tick == 0.5
         mine.add(fine, times(0.01))
-        assert timer.seconds == 0.01
+        assert mine._tick == 0.01
         mine.discard(fine)
         mine.discard(middle)
-        timer.ring()
-        assert timer.seconds == 1.0
+        mine._sweep()
+        assert mine._tick == 1.0
         mine.discard(coarse)
-        timer.ring()
-        assert timer.seconds == 0.0, "nobody has a time"
+        mine._sweep()
+        assert mine._tick == float("inf"), "nobody has a time"
         mine.add(fine, times(0.01))
-        assert timer.seconds == 0.01
+        assert mine._tick == 0.01
         del fine, watched
         gc.collect()
-        timer.ring()
-        assert timer.seconds == 0.0, "it went without a word"
+        mine._sweep()
+        assert mine._tick == float("inf"), "it went without a word"
 
     asyncio.run(main())
 
