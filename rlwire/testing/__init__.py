@@ -1,5 +1,6 @@
-"""Exams for servers that speak rlwire's protocols: classes of tests to inherit.
+"""What tests need: exams for servers, and networks inside one process.
 
-One module a protocol. The classes work with pytest and import nothing of it; they speak to the
-server through plain sockets, so the server may be written in any language.
+An exam is a module a protocol, with classes of tests to inherit. They work with pytest and import
+nothing of it; they speak to the server through plain sockets, so the server may be written in any
+language. `rlwire.testing.lossy` is a network of datagrams that go astray.
 """

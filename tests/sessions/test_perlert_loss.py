@@ -30,7 +30,7 @@ from rlwire.sessions.perlert_client import (
     State,
 )
 from rlwire.sessions.perlert_server import Instance, ServerSession, ServerSettings
-from rlwire.transports.lossy import LossyNetwork
+from rlwire.testing.lossy import LossyNetwork
 
 SEEDS = int(os.environ.get("RLWIRE_SEEDS", "0"))
 LOBBY, ROLLOUT = ("10.0.0.1", 32322), ("10.0.0.1", 32323)

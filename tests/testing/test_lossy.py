@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rlwire.errors import LocalProtocolError
+from rlwire.testing.lossy import Link, LossyNetwork
 from rlwire.transports.interface import DatagramSession
-from rlwire.transports.lossy import Link, LossyNetwork
 
 A, B = ("a", 1), ("b", 2)
 WAYS = ("delivered", "lost", "cut", "unreachable", "overflow", "under way")
