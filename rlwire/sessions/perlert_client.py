@@ -41,6 +41,7 @@ from rlwire.sessions.perlert_client_states import (
 )
 
 __all__ = [
+    "RUNNING",
     "TRANSITIONS",
     "Address",
     "ClientSession",

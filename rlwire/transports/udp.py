@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
-import sys
 import threading
 from collections.abc import Callable
 from math import ceil
@@ -29,6 +28,7 @@ from rlwire.transports.interface import DatagramSession, Peer
 from rlwire.transports.udp_sockets import (
     LONGEST,
     DatagramCounters,
+    DatagramDriver,
     DatagramSocket,
     bind,
     dial,
@@ -44,16 +44,16 @@ __all__ = [
     "dial",
 ]
 
-# Windows does not interrupt a wait for sockets when Ctrl-C is pressed.
-_LONGEST_SLEEP = 0.5 if sys.platform == "win32" else None
-
 _NEVER = float("inf")
 
 # Polls round to milliseconds; a session that asks for less must not keep the core busy.
 _SHORTEST_SLEEP = 0.001
 
+# In milliseconds. Windows does not interrupt a wait for sockets when Ctrl-C is pressed.
+_LONGEST_SELECT = 500.0
 
-class DatagramConnection:
+
+class DatagramConnection(DatagramDriver):
     """Drives a client's session over a socket, in the thread that waits.
 
     It belongs to the thread that first waits or flushes. `close` may be called from any thread.
@@ -69,13 +69,14 @@ class DatagramConnection:
     """
 
     def __init__(self, session: DatagramSession, sock: DatagramSocket) -> None:
-        self.session = session
-        self.sock = sock
+        super().__init__(session, sock)
         self._owner = 0
         self._closed = False
         sock.hear_refusals()
         self._wake, self._waker = socket.socketpair()
-        self._poll: Callable[[int | None], list[Any]] | None = None
+        # Waits at most so many milliseconds until the socket has something or another thread
+        # closes; empty if neither.
+        self._poll: Callable[[float | None], list[Any]] = self._select
         if hasattr(select, "poll"):  # not on Windows
             poll = select.poll()
             for ours in (sock.raw, self._wake):
@@ -98,15 +99,6 @@ class DatagramConnection:
         """Whether it was closed, or the session is over."""
         return self._closed or self.session.closed
 
-    @staticmethod
-    def now() -> float:
-        """Return the time for the session's methods."""
-        return monotonic()
-
-    def statistics(self) -> dict[str, int]:
-        """Return the socket's counts, `DatagramSocket.statistics`."""
-        return self.sock.statistics()
-
     def wait(self, timeout: float | None = None, *, refusals: bool = False) -> list[Any]:
         """Send, receive and repeat as the session says, until there are events.
 
@@ -124,38 +116,57 @@ class DatagramConnection:
             LimitExceeded: the session gave a datagram over the socket's limit.
             LocalProtocolError: it is another thread's.
         """
-        self._check()
+        if self._closed or self._owner != get_ident():
+            self._check()
         session, sock = self.session, self.sock
         now = monotonic()
         until = _NEVER if timeout is None else now + timeout
-        events: list[Any] = []
         refused = sock.refusals
+        events: list[Any] = []
         while True:
             deadline = session.next_deadline()
             if deadline is not None and deadline <= now:
                 events += session.advance(now)
                 deadline = session.next_deadline()
-            sock.send_batch(session.datagrams())
+            if datagrams := session.datagrams():
+                sock.send_batch(datagrams)
             if events or (refusals and sock.refusals > refused):
                 return events
             if session.closed:
                 raise ConnectionClosed(f"{self._name()}: the session is over")
             wake = until if deadline is None or until <= deadline else deadline
-            # To ask a socket that has nothing raises an exception, so it is not asked before.
-            if self._sleep(wake - now, 0.0 if until <= now else _SHORTEST_SLEEP):
-                self._check()
+            if until <= now:
+                pause: int | None = 0
+            elif wake == _NEVER:
+                pause = None
+            else:
+                pause = ceil(max(_SHORTEST_SLEEP, wake - now) * 1000)
+            # To ask a socket that has nothing raises an exception, so it is not asked before; nor
+            # after the one datagram that is waited for.
+            if not self._poll(pause):
+                if pause == 0:
+                    return events
                 now = monotonic()
+                continue
+            if self._closed:
+                self._check()
+            now = monotonic()
+            if pause == 0:
                 for datagram, peer in sock.receive_batch():
                     events += session.receive(datagram, peer, now)
-            elif until <= now:
+            elif (one := sock.receive()) is not None:
+                events = session.receive(one[0], one[1], now)
+            if events:  # and nothing else is due
+                if datagrams := session.datagrams():
+                    sock.send_batch(datagrams)
                 return events
-            else:
-                now = monotonic()
 
     def flush(self) -> None:
         """Send what the session has to send, without waiting; errors as for `wait`."""
-        self._check()
-        self.sock.send_batch(self.session.datagrams())
+        if self._closed or self._owner != get_ident():
+            self._check()
+        if datagrams := self.session.datagrams():
+            self.sock.send_batch(datagrams)
 
     def close(self) -> None:
         """Close the socket; a thread that waits wakes up with ConnectionClosed.
@@ -189,15 +200,10 @@ class DatagramConnection:
             self._free()
             raise ConnectionClosed(f"{self._name()}: closed on this side")
 
-    def _sleep(self, seconds: float, least: float) -> bool:
-        """Wait until the socket has something, or another thread closes; False if none has."""
-        seconds = max(least, seconds)
-        if _LONGEST_SLEEP is not None:
-            seconds = min(seconds, _LONGEST_SLEEP)
-        if self._poll is not None:
-            return bool(self._poll(None if seconds == _NEVER else ceil(seconds * 1000)))
-        limit = None if seconds == _NEVER else seconds
-        return bool(select.select([self.sock.raw, self._wake], [], [], limit)[0])
+    def _select(self, milliseconds: float | None) -> list[Any]:
+        if milliseconds is None or milliseconds > _LONGEST_SELECT:
+            milliseconds = _LONGEST_SELECT
+        return select.select([self.sock.raw, self._wake], [], [], milliseconds / 1000)[0]
 
     def _name(self) -> str:
         return str(parse(self.sock.remote or self.sock.address))  # type: ignore[arg-type]

@@ -19,17 +19,17 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from threading import get_ident
 from time import monotonic
 from types import TracebackType
 from typing import Any
 
 from rlwire.errors import ConnectionClosed, LocalProtocolError
-from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.interface import DatagramSession, Peer
 from rlwire.transports.seldom_log import SeldomLog
-from rlwire.transports.udp_sockets import DatagramSocket, bind, dial
+from rlwire.transports.udp_sockets import DatagramDriver, DatagramSocket, bind, dial
 
 __all__ = ["DatagramEndpoint", "connect", "serve"]
 
@@ -40,8 +40,10 @@ _SHORTEST_DELAY = 0.001
 
 _MOST_EVENTS = 65_536
 
+_TAKEN_ALONE = 7
 
-class DatagramEndpoint:
+
+class DatagramEndpoint(DatagramDriver):
     """Drives a session over a socket, on the running event loop; made by `serve` and `connect`.
 
     Datagrams are received straight from the socket when the loop says that there are some, at
@@ -77,11 +79,11 @@ class DatagramEndpoint:
     ) -> None:
         if batch < 1:
             raise ValueError(f"batch must be at least 1, not {batch}")
-        self.session = session
-        self.sock = sock
+        super().__init__(session, sock)
         self.failures = 0
         self.lost_events = 0
         self._batch = batch
+        self._alone = 0  # how many datagrams are still taken one at a time
         self._on_events = on_events or self._keep
         self._events: deque[Any] = deque(maxlen=_MOST_EVENTS)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -113,24 +115,14 @@ class DatagramEndpoint:
                     yield event
 
     @property
-    def address(self) -> Address:
-        """Where it is bound, with the port that the system chose."""
-        return self.sock.address
-
-    @property
     def closed(self) -> bool:
         """Whether it was closed, or the session is over."""
         return self._closed
 
-    @staticmethod
-    def now() -> float:
-        """Return the time for the session's methods."""
-        return monotonic()
-
     def statistics(self) -> dict[str, int]:
         """Return the socket's counts, `failures` and `lost_events`."""
         return {
-            **self.sock.statistics(), "failures": self.failures, "lost_events": self.lost_events
+            **super().statistics(), "failures": self.failures, "lost_events": self.lost_events
         }  # fmt: skip
 
     async def start(self) -> DatagramEndpoint:
@@ -162,12 +154,13 @@ class DatagramEndpoint:
                 f"{self.address}: an endpoint belongs to its event loop's thread, once it has "
                 "started; use loop.call_soon_threadsafe(endpoint.flush)"
             )
-        if self._closed:
-            return
+        if not self._closed:
+            self._send()
+
+    def _send(self) -> None:
         session = self.session
         try:
-            datagrams = session.datagrams()
-            if datagrams:
+            if datagrams := session.datagrams():
                 self.sock.send_batch(datagrams)
         except Exception:
             self._failed("sending")
@@ -241,26 +234,33 @@ class DatagramEndpoint:
         self._wake_waiter()
 
     def _readable(self) -> None:
+        # Asking until there is no more costs an exception each time. Where datagrams come one by
+        # one, that is done at every eighth only; what else is there wakes us again at once.
         try:
-            datagrams = self.sock.receive_batch(self._batch)
+            if self._alone:
+                self._alone -= 1
+                one = self.sock.receive()
+                datagrams: Sequence[tuple[bytes, Peer]] = () if one is None else (one,)
+            else:
+                datagrams = self.sock.receive_batch(self._batch)
+                if len(datagrams) <= 1:
+                    self._alone = _TAKEN_ALONE
         except OSError as error:
             logger.error("%s: closed, cannot receive any more: %s", self.address, error)
             self.close()
-            return
-        self._receive(datagrams)
+        else:
+            self._receive(datagrams)
 
-    def _receive(self, datagrams: list[tuple[bytes, Peer]]) -> None:
+    def _receive(self, datagrams: Sequence[tuple[bytes, Peer]]) -> None:
         receive = self.session.receive
         now = monotonic()
         events: list[Any] = []
         for datagram, peer in datagrams:
             try:
-                found = receive(datagram, peer, now)
+                if found := receive(datagram, peer, now):
+                    events += found
             except Exception:
                 self._failed("a received datagram")
-            else:
-                if found:
-                    events += found
         self._finish(events)
 
     def _advance(self) -> None:
@@ -279,7 +279,8 @@ class DatagramEndpoint:
                 self._on_events(events)
             except Exception:
                 self._failed("its events")
-        self.flush()
+        if not self._closed:
+            self._send()
         if self._refused is not None and self.sock.refusals > self._refused:
             self._wake_waiter()
 

@@ -23,6 +23,7 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from time import monotonic
 from types import TracebackType
 from typing import Any, Literal, TypeAlias
 
@@ -30,7 +31,7 @@ from rlwire.errors import LimitExceeded
 from rlwire.transports import udp_linux
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.datagram_cipher import DatagramCipher
-from rlwire.transports.interface import Buffer, Peer
+from rlwire.transports.interface import Buffer, DatagramSession, Peer
 from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.sockets import local_address, warn_if_exposed
 
@@ -38,6 +39,7 @@ __all__ = [
     "LONGEST",
     "SERVER_BUFFER",
     "DatagramCounters",
+    "DatagramDriver",
     "DatagramSocket",
     "bind",
     "dial",
@@ -115,6 +117,7 @@ class DatagramSocket:
         address: where it is bound.
         role, limit, cipher, remote: as given.
         counters: what became of datagrams.
+        refusals: how often a peer's system has said that nobody listens at its port.
         refusal: the newest report that a peer was not reached, and why.
 
     Raises:
@@ -148,7 +151,7 @@ class DatagramSocket:
         self._wire_limit = limit + overhead
         self._log = SeldomLog(logger, lines=1)
         self._hears_refusals = False
-        self._refusals = 0
+        self.refusals = 0
         sock.setblocking(False)
         self._sock = sock
         self._recvfrom: Callable[[int], tuple[bytes, Any]] = sock.recvfrom
@@ -243,6 +246,31 @@ class DatagramSocket:
         opened = self.cipher.open
         return [(text, peer) for data, peer in found if (text := opened(data)) is not None]
 
+    def receive(self) -> tuple[bytes, Peer] | None:
+        """Return one datagram and whom it comes from, without waiting; None if there is none.
+
+        The quickest way for who knows that there is one.
+
+        Raises:
+            OSError: the socket is closed.
+        """
+        try:
+            one = self._recvfrom(self._wire_limit + 1)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            self._receive_failed(error)
+            return None
+        data, peer = one
+        if len(data) > self._wire_limit:
+            self._too_long(peer)
+            return None
+        self.counters.received += 1
+        if self.cipher is None:
+            return one
+        text = self.cipher.open(data)
+        return None if text is None else (text, peer)
+
     def receive_one(self, data: Buffer, peer: Peer) -> bytes | None:
         """Take a datagram that another has received (an event loop); None if it is dropped."""
         if len(data) > self._wire_limit:
@@ -324,18 +352,47 @@ class DatagramSocket:
             self._unreached(peer, error)
         return bool(refusals)
 
-    @property
-    def refusals(self) -> int:
-        """How often a peer's system has said that nobody listens at its port."""
-        return self._refusals
-
     def _unreached(self, peer: Peer, error: OSError) -> None:
         self.counters.unreachable += 1
         self.refusal = peer, error
-        self._refusals += error.errno in _REFUSED
+        self.refusals += error.errno in _REFUSED
         level = logging.INFO if self.role == "client" else logging.DEBUG
         who = "a peer" if peer is None else peer
         self._log.log(level, "%s: %s is not reached: %s", self.address, who, error.strerror)
+
+
+class DatagramDriver:
+    """What the blocking and the asyncio driver of a session have in common.
+
+    Attributes:
+        session, sock: as given.
+    """
+
+    def __init__(self, session: DatagramSession, sock: DatagramSocket) -> None:
+        self.session = session
+        self.sock = sock
+
+    @property
+    def address(self) -> Address:
+        """Where it is bound, with the port that the system chose."""
+        return self.sock.address
+
+    @staticmethod
+    def now() -> float:
+        """Return the time for the session's methods."""
+        return monotonic()
+
+    def statistics(self) -> dict[str, int]:
+        """Return the socket's counts, `DatagramSocket.statistics`."""
+        return self.sock.statistics()
+
+    def flush(self) -> None:
+        """Send what the session has to send."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Free the socket."""
+        raise NotImplementedError
 
 
 def _over_limit(limit: int, size: int) -> LimitExceeded:

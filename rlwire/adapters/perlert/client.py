@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from math import inf
 from time import monotonic
 from types import TracebackType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from rlwire.errors import (
 )
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.perlert_client import (
+    RUNNING,
     ClientSession,
     ClientSettings,
     Frame,
@@ -43,11 +44,12 @@ from rlwire.sessions.perlert_client import (
 from rlwire.transports import udp
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.datagram_cipher import DatagramCipher
-from rlwire.transports.udp_sockets import DatagramSocket
+from rlwire.transports.udp_sockets import DatagramDriver
 
 __all__ = ["Client", "ClientBase", "describe"]
 
 _T = TypeVar("_T")
+_Driver = TypeVar("_Driver", bound=DatagramDriver)
 
 Waits: TypeAlias = Generator["float | None", None, _T]
 """What has to be waited for: yields for how long, and goes on when events have been taken."""
@@ -69,7 +71,7 @@ def describe(slots: tuple[AgentSlot, ...]) -> str:
     return "; ".join(parts) or "all are ready"
 
 
-class ClientBase:
+class ClientBase(Generic[_Driver]):
     """What both clients are made of.
 
     Args:
@@ -118,6 +120,7 @@ class ClientBase:
             "local": local,
         }
         self.messages: deque[str] = deque(maxlen=_MESSAGES)
+        self._connection: _Driver | None = None
         self._open_session: ClientSession | None = None
         self._frames: deque[Frame] = deque()
         self._informed = False
@@ -144,11 +147,86 @@ class ClientBase:
         """Where the agent stands."""
         return State.CLOSED if self._open_session is None else self._open_session.state
 
+    def act(self, action: Any) -> None:
+        """Say what to do from now on; it stays in force until the next one.
+
+        It is of no effect if the run is over and its last frame waits to be returned.
+
+        Args:
+            action: text, or a number, or a sequence or array of numbers.
+
+        Raises:
+            EncodeError, LimitExceeded: it cannot be sent.
+            LocalProtocolError: no run goes on.
+        """
+        if not isinstance(action, (str, bytes)):
+            if isinstance(action, (list, tuple, np.ndarray)):
+                action = perlert.array_to_text(np.asarray(action))
+            else:
+                action = perlert.value_to_text(action)
+        session, connection = self._open_session, self._connection
+        if session is None or connection is None:
+            raise self._not_open()
+        if self._told or session.state in RUNNING:
+            session.act(action, monotonic())
+            connection.flush()
+        else:
+            # The run is over, and its last frame has arrived while our caller was thinking: that
+            # is theirs to find out from the frame.
+            perlert.encode(perlert.Action(self._name, self._number, action), limits=self._limits)
+
+    def ready(self, ready: bool = True) -> None:
+        """Say that one is ready, or no longer. It is repeated while one waits.
+
+        Raises:
+            LocalProtocolError: no slot is held.
+        """
+        self._session.set_ready(ready, monotonic())
+        self._opened().flush()
+
+    def statistics(self) -> dict[str, int]:
+        """Return the session's counts and the socket's."""
+        connection = self._connection
+        socket = {} if connection is None else connection.statistics()
+        return {**socket, **self._session.statistics()}
+
+    def close(self) -> None:
+        """Close the port; a blocking client's from any thread.
+
+        The server frees a slot in the lobby after a while.
+        """
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        session = self._open_session
+        try:
+            with contextlib.suppress(LocalProtocolError):  # it is another thread's
+                connection.flush()
+                if session is not None and session.state is State.READY:
+                    # What can be said for good-bye: that nobody need wait for us.
+                    session.set_ready(False, monotonic())
+                    connection.flush()
+        finally:
+            self._open_session = None
+            connection.close()
+
     @property
     def _session(self) -> ClientSession:
         if self._open_session is None:
-            raise ConnectionClosed(f"{self} is not open: use `with`, or connect()")
+            raise self._not_open()
         return self._open_session
+
+    def _opened(self) -> _Driver:
+        if self._connection is None:
+            raise self._not_open()
+        return self._connection
+
+    def _not_open(self) -> ConnectionClosed:
+        return ConnectionClosed(f"{self} is not open: use `with`, or connect()")
+
+    def _check_closed(self) -> None:
+        if self._connection is not None:
+            raise RuntimeError(f"{self} is open already")
 
     def _make_session(self, server: Any) -> ClientSession:
         self._refused = None  # refusals when the server was heard last; None if it was not
@@ -162,50 +240,45 @@ class ClientBase:
         )
         return self._open_session
 
-    def _leave(self) -> None:
-        """Say what can be said for good-bye: that nobody need wait for us."""
-        session = self._open_session
-        if session is not None and session.state is State.READY:
-            session.set_ready(False, monotonic())
-
     # ---- events ----
 
     def _take(self, events: list[Any]) -> None:
-        if events:
-            self._refused = self._socket().refusals
         for event in events:
-            if isinstance(event, Frame):
+            kind = type(event)
+            if kind is Frame:
                 self._frames.append(event)
-            elif isinstance(event, LobbyChanged):
+            elif kind is LobbyChanged:
                 self._informed = True
-            elif isinstance(event, RegisteredAs | SlotTaken):
+            elif kind is RegisteredAs or kind is SlotTaken:
                 self._answer = event
-            elif isinstance(event, Started):
+            elif kind is Started:
                 self._started = event
                 self._told = False
                 self._frames.clear()
-            elif isinstance(event, Message):
+            elif kind is Message:
                 self.messages.append(event.text)
-            elif isinstance(event, GaveUp):
+            elif kind is GaveUp:
                 self._gave_up = event
 
-    def _until(
-        self, there: Callable[[], Any], timeout: float | None, what: Callable[[], str]
-    ) -> Waits[None]:
-        """Wait until something is there.
+    def _left(
+        self, deadline: float, timeout: float | None, what: Callable[[], str]
+    ) -> float | None:
+        """Return how long to wait for something, None for as long as the session tries.
 
         Raises:
             DeadlineExceeded: it did not come in time, or the session gave up.
             ConnectionClosed: the server was there, and its system says that it is no more.
         """
-        deadline = None if timeout is None else monotonic() + timeout
-        while not there():
+        if self._gave_up is not None:
             self._raise_given_up()
+        if self._refused is not None and self._opened().sock.refusals > self._refused:
             self._raise_refused()
-            left = None if deadline is None else deadline - monotonic()
-            if left is not None and left <= 0:
-                raise DeadlineExceeded(f"{self}: {what()} within {timeout:g} s")
-            yield left
+        if timeout is None:
+            return None
+        left = deadline - monotonic()
+        if left <= 0:
+            raise DeadlineExceeded(f"{self}: {what()} within {timeout:g} s")
+        return left
 
     # ---- what may be waited for ----
 
@@ -213,8 +286,11 @@ class ClientBase:
         session = self._session
         yield 0.0  # what came before is no answer
         self._informed, self._gave_up = False, None
-        session.request_lobby(monotonic())
-        yield from self._until(lambda: self._informed, timeout, lambda: "no lobby information")
+        now = monotonic()
+        session.request_lobby(now)
+        deadline = now + (timeout or 0.0)
+        while not self._informed:
+            yield self._left(deadline, timeout, lambda: "no lobby information")
         return session.slots
 
     def _register(self, key: str | None, timeout: float | None, wait: float | None) -> Waits[str]:
@@ -244,63 +320,68 @@ class ClientBase:
         session = self._session
         yield 0.0
         self._answer = self._started = self._gave_up = None
-        session.register(key, self.tag, monotonic())
-        yield from self._until(
-            lambda: self._answer or self._started,
-            timeout,
-            lambda: f"no answer to the registration for {key!r}",
-        )
+        now = monotonic()
+        session.register(key, self.tag, now)
+        deadline = now + (timeout or 0.0)
+        while not (self._answer or self._started):
+            yield self._left(
+                deadline, timeout, lambda: f"no answer to the registration for {key!r}"
+            )
         # A run that begins before the slot is changed begins with the old one.
         return self._answer or RegisteredAs(session.key or key)
 
     def _start(self, timeout: float | None) -> Waits[str]:
         session = self._session
-        if session.state not in (State.REGISTERED, State.READY):
+        holding = State.REGISTERED, State.READY
+        if session.state not in holding:
             yield 0.0
-        if not self._started and session.state not in (State.REGISTERED, State.READY):
+        if not self._started and session.state not in holding:
             raise LocalProtocolError(f"{self}: nothing will start: register, and say ready")
         self._answer = self._gave_up = None
-
-        def there() -> object:
+        deadline = monotonic() + (timeout or 0.0)
+        while not self._started:
             if isinstance(self._answer, SlotTaken):
                 raise PeerError(
                     f"{self}: the slot {self._answer.key!r} went to {quoted(self._answer.tag)}"
                 )
-            return self._started
-
-        yield from self._until(
-            there, timeout, lambda: f"the run did not begin, {describe(session.slots)},"
-        )
-        assert self._started is not None
+            yield self._left(
+                deadline, timeout, lambda: f"the run did not begin, {describe(session.slots)},"
+            )
         return self._started.key
 
     def _all_frames(self, timeout: float | None) -> Waits[list[Frame]]:
-        session = self._session
         yield from self._playing()
+        session, frames = self._session, self._frames
         known = -1
-        while len(self._frames) > known:  # whatever has arrived already
-            known = len(self._frames)
+        while len(frames) > known:  # whatever has arrived already
+            known = len(frames)
             yield 0.0
-        if timeout != 0 and not self._frames:
-            yield from self._until(
-                lambda: self._frames or session.state is State.DONE, timeout, lambda: "no frame"
-            )
-        frames = list(self._frames)
-        self._frames.clear()
-        self._told = self._told or any(frame.done for frame in frames)
-        return frames
+        if timeout != 0:
+            deadline = monotonic() + (timeout or 0.0)
+            while not frames and session.state is not State.DONE:
+                yield self._left(deadline, timeout, lambda: "no frame")
+        taken = list(frames)
+        frames.clear()
+        self._told = self._told or any(frame.done for frame in taken)
+        return taken
 
     def _next_frame(self, timeout: float | None) -> Waits[Frame]:
-        yield from self._playing()
-        yield from self._until(lambda: self._frames, timeout, lambda: "no frame")
-        frame = self._frames.popleft()
-        self._told = self._told or frame.done
+        frames = self._frames
+        if not frames:
+            if self._session.state not in RUNNING:
+                yield from self._playing()
+            deadline = monotonic() + (timeout or 0.0)
+            while not frames:
+                yield self._left(deadline, timeout, lambda: "no frame")
+        frame = frames.popleft()
+        if frame.done:
+            self._told = True
         return frame
 
     def _playing(self) -> Waits[None]:
         """Find out whether there is something to wait for."""
         state = self._session.state
-        if not self._frames and state not in (State.STARTING, State.ROLLOUT):
+        if not self._frames and state not in RUNNING:
             yield 0.0
             if not self._frames:
                 self._raise_given_up()
@@ -317,36 +398,18 @@ class ClientBase:
             raise DeadlineExceeded(f"{self}: {gave_up.what}: {gave_up.reason}")
 
     def _raise_refused(self) -> None:
-        """Raise if the server has gone: not if it has never been heard, since it may yet come."""
-        sock = self._socket()
-        if self._refused is not None and sock.refusals > self._refused:
-            self._refused = None
-            assert sock.refusal is not None
-            reason = sock.refusal[1].strerror
-            raise ConnectionClosed(f"{self}: the server is no longer there: {reason}")
-
-    def _socket(self) -> DatagramSocket:
-        raise NotImplementedError
-
-    def _act(self, action: Any) -> None:
-        if isinstance(action, (list, tuple, np.ndarray)):
-            action = perlert.array_to_text(np.asarray(action))
-        elif not isinstance(action, (str, bytes)):
-            action = perlert.value_to_text(action)
-        session = self._session
-        if not self._told and session.state not in (State.STARTING, State.ROLLOUT):
-            # The run is over, and its last frame has arrived while our caller was thinking: that
-            # is theirs to find out from the frame.
-            perlert.encode(perlert.Action(self._name, self._number, action), limits=self._limits)
-            return
-        session.act(action, monotonic())
+        """Raise that the server has gone; not if it was never heard, since it may yet come."""
+        self._refused = None
+        refusal = self._opened().sock.refusal
+        assert refusal is not None
+        raise ConnectionClosed(f"{self}: the server is no longer there: {refusal[1].strerror}")
 
 
 def _holders(slots: tuple[AgentSlot, ...]) -> str:
     return ", ".join(f"{slot.key} is {slot.tag}'s" for slot in slots)
 
 
-class Client(ClientBase):
+class Client(ClientBase[udp.DatagramConnection]):
     """An agent of one instance of a PERLERT server.
 
     ::
@@ -367,8 +430,6 @@ class Client(ClientBase):
     The arguments are `ClientBase`'s.
     """
 
-    _connection: udp.DatagramConnection | None = None
-
     def __enter__(self) -> Client:
         return self if self._connection is not None else self.connect()
 
@@ -387,23 +448,9 @@ class Client(ClientBase):
             OSError: the server's name is not known, or the local address cannot be bound.
             RuntimeError: it is open already.
         """
-        if self._connection is not None:
-            raise RuntimeError(f"{self} is open already")
+        self._check_closed()
         self._connection = udp.connect(self._address, self._make_session, **self._options)
         return self
-
-    def close(self) -> None:
-        """Close the port, from any thread. The server frees a slot in the lobby after a while."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            try:
-                with contextlib.suppress(LocalProtocolError):  # it is another thread's
-                    connection.flush()
-                    self._leave()
-                    connection.flush()
-            finally:
-                self._open_session = None
-                connection.close()
 
     def lobby(self, timeout: float | None = None) -> tuple[AgentSlot, ...]:
         """Ask for the lobby's slots, and return them.
@@ -433,15 +480,6 @@ class Client(ClientBase):
         """
         return self._drive(self._register(key, timeout, wait))
 
-    def ready(self, ready: bool = True) -> None:
-        """Say that one is ready, or no longer. It is repeated while one waits.
-
-        Raises:
-            LocalProtocolError: no slot is held.
-        """
-        self._session.set_ready(ready, monotonic())
-        self._flush()
-
     def wait_start(self, timeout: float | None = None) -> str:
         """Wait until the run begins, and return the key of the slot.
 
@@ -455,21 +493,6 @@ class Client(ClientBase):
             LocalProtocolError: no slot is held.
         """
         return self._drive(self._start(timeout))
-
-    def act(self, action: Any) -> None:
-        """Say what to do from now on; it stays in force until the next one.
-
-        It is of no effect if the run is over and its last frame waits to be returned.
-
-        Args:
-            action: text, or a number, or a sequence or array of numbers.
-
-        Raises:
-            EncodeError, LimitExceeded: it cannot be sent.
-            LocalProtocolError: no run goes on.
-        """
-        self._act(action)
-        self._flush()
 
     def frame(self, timeout: float | None = None) -> Frame:
         """Return the next frame of the run, in order. Late ones and duplicates are left out.
@@ -494,34 +517,21 @@ class Client(ClientBase):
         """
         return self._drive(self._all_frames(timeout))
 
-    def statistics(self) -> dict[str, int]:
-        """Return the session's counts and the socket's."""
-        connection = self._connection
-        socket = {} if connection is None else connection.statistics()
-        return {**socket, **self._session.statistics()}
-
-    def _socket(self) -> DatagramSocket:
-        return self._opened().sock
-
     def _drive(self, steps: Waits[_T]) -> _T:
         connection = self._opened()
+        sock = connection.sock
         try:
             timeout = next(steps)
             while True:
-                self._take(connection.wait(timeout, refusals=self._refused is not None))
+                events = connection.wait(timeout, refusals=self._refused is not None)
+                if events:
+                    self._refused = sock.refusals
+                    self._take(events)
                 timeout = next(steps)
         except StopIteration as end:
             value: _T = end.value
             return value
         finally:
-            if connection.closed:  # by another thread, which left it to us to free it
+            if self._connection is None:  # closed by another thread, which left it to us to free
                 with contextlib.suppress(ConnectionClosed):
                     connection.flush()
-
-    def _flush(self) -> None:
-        self._opened().flush()
-
-    def _opened(self) -> udp.DatagramConnection:
-        if self._connection is None:
-            raise ConnectionClosed(f"{self} is not open: use `with`, or connect()")
-        return self._connection

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from time import monotonic
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rlwire.adapters.perlert.client import ClientBase, Waits
 from rlwire.codecs.perlert import AgentSlot
-from rlwire.errors import ConnectionClosed
 from rlwire.sessions.perlert_client import Frame
 from rlwire.transports import udp_asyncio
-from rlwire.transports.udp_sockets import DatagramSocket
 
 __all__ = ["AsyncClient"]
 
 _T = TypeVar("_T")
 
 
-class AsyncClient(ClientBase):
+class AsyncClient(ClientBase[udp_asyncio.DatagramEndpoint]):
     """`Client` with coroutines: the same methods, arguments and errors.
 
     ::
@@ -36,10 +33,8 @@ class AsyncClient(ClientBase):
     The arguments are `ClientBase`'s.
     """
 
-    _endpoint: udp_asyncio.DatagramEndpoint | None = None
-
     async def __aenter__(self) -> AsyncClient:
-        return self if self._endpoint is not None else await self.connect()
+        return self if self._connection is not None else await self.connect()
 
     async def __aexit__(
         self,
@@ -51,23 +46,11 @@ class AsyncClient(ClientBase):
 
     async def connect(self) -> AsyncClient:
         """Open a port, as `Client.connect`."""
-        if self._endpoint is not None:
-            raise RuntimeError(f"{self} is open already")
-        self._endpoint = await udp_asyncio.connect(
+        self._check_closed()
+        self._connection = await udp_asyncio.connect(
             self._address, self._make_session, **self._options
         )
         return self
-
-    def close(self) -> None:
-        """Close the port, as `Client.close`."""
-        endpoint, self._endpoint = self._endpoint, None
-        if endpoint is not None:
-            try:
-                self._leave()
-                endpoint.flush()
-            finally:
-                self._open_session = None
-                endpoint.close()
 
     async def lobby(self, timeout: float | None = None) -> tuple[AgentSlot, ...]:
         """Ask for the lobby's slots, as `Client.lobby`."""
@@ -79,19 +62,9 @@ class AsyncClient(ClientBase):
         """Get a slot, as `Client.register`."""
         return await self._drive(self._register(key, timeout, wait))
 
-    def ready(self, ready: bool = True) -> None:
-        """Say that one is ready, as `Client.ready`."""
-        self._session.set_ready(ready, monotonic())
-        self._opened().flush()
-
     async def wait_start(self, timeout: float | None = None) -> str:
         """Wait until the run begins, as `Client.wait_start`."""
         return await self._drive(self._start(timeout))
-
-    def act(self, action: Any) -> None:
-        """Say what to do from now on, as `Client.act`."""
-        self._act(action)
-        self._opened().flush()
 
     async def frame(self, timeout: float | None = None) -> Frame:
         """Return the next frame, as `Client.frame`."""
@@ -101,27 +74,16 @@ class AsyncClient(ClientBase):
         """Return all frames that have arrived, as `Client.frames`."""
         return await self._drive(self._all_frames(timeout))
 
-    def statistics(self) -> dict[str, int]:
-        """Return the session's counts and the endpoint's."""
-        endpoint = self._endpoint
-        counts = {} if endpoint is None else endpoint.statistics()
-        return {**counts, **self._session.statistics()}
-
-    def _socket(self) -> DatagramSocket:
-        return self._opened().sock
-
     async def _drive(self, steps: Waits[_T]) -> _T:
         try:
             timeout = next(steps)
             while True:
-                heard = self._refused is not None
-                self._take(await self._opened().wait(timeout, refusals=heard))
+                connection = self._opened()
+                events = await connection.wait(timeout, refusals=self._refused is not None)
+                if events:
+                    self._refused = connection.sock.refusals
+                    self._take(events)
                 timeout = next(steps)
         except StopIteration as end:
             value: _T = end.value
             return value
-
-    def _opened(self) -> udp_asyncio.DatagramEndpoint:
-        if self._endpoint is None:
-            raise ConnectionClosed(f"{self} is not open: use `async with`, or connect()")
-        return self._endpoint
