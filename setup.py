@@ -79,6 +79,7 @@ MODULES = [
     "rlwire.codecs.rlx_encoder",
     "rlwire.codecs.rlx_options",
     "rlwire.codecs.websocket",
+    "rlwire.streams",
     "rlwire.transports.timerfd",
 ]
 

@@ -21,6 +21,7 @@ import pytest
 from PIL import Image
 
 from rlwire import buffers
+from rlwire.errors import DecodeError, LimitExceeded, RemoteProtocolError, RlwireError
 
 # Ctrl-C is ignored in what a shell script starts in the background, and in what that starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -175,3 +176,77 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(one, float):
         return one.hex() == other.hex()
     return bool(one == other)
+
+
+class Blobs:
+    """A small session of its own: streams are tested without any real protocol.
+
+    Frames have a 4-byte size (of the whole frame), 16 bytes of padding, and a body.
+    Bodies are bytes on the way out and owned buffers on the way in. A first byte 0xff is a broken
+    frame, the body ``b"turn"`` is out of turn, ``b"end"`` ends the session.
+    """
+
+    limit = 2**26
+    header_size = 20  # so that what follows is not aligned by itself
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.refused: list[RlwireError] = []
+
+    def next_deadline(self) -> float | None:
+        return None
+
+    def frame_size(self, buffer: Any, start: int, end: int) -> int:
+        if end > start and buffer[start] == 0xFF:
+            raise DecodeError("no frame begins with ff", offset=start)
+        if end - start < 4:
+            return 0
+        size = int.from_bytes(buffer[start : start + 4], "big")
+        if size > self.limit:
+            raise LimitExceeded("received", self.limit, size, offset=start)
+        return size
+
+    def receive_whole(self, buffer: Any, size: int) -> list[Any] | None:
+        try:
+            if not size or self.frame_size(buffer, 0, size) != size:
+                return None
+        except (DecodeError, LimitExceeded):
+            return None
+        return self.receive(bytes(buffer[:size]))
+
+    def data_offset(self, buffer: Any, start: int, end: int) -> int:
+        return self.header_size if end - start >= self.header_size else 0
+
+    def receive(self, message: Any) -> list[Any]:
+        body = memoryview(message)[self.header_size :]
+        word = bytes(body[:10])
+        if word == b"turn":
+            raise RemoteProtocolError("not now")
+        if word == b"nothing":
+            return []
+        if word == b"twice":
+            return [b"one", b"two"]
+        self.closed = self.closed or word == b"end"
+        return [body]
+
+    def send(self, event: Any) -> list[Any]:
+        parts = event if isinstance(event, list) else [event]
+        return [self.header(sum(map(len, parts))), *parts] if parts != [b""] else [self.header(0)]
+
+    def refuse(self, error: RlwireError) -> list[Any]:
+        self.refused.append(error)
+        self.closed = not isinstance(error, RemoteProtocolError)
+        return [self.frame(f"refused: {error}".encode())]
+
+    @classmethod
+    def header(cls, size: int) -> bytes:
+        return (size + cls.header_size).to_bytes(4, "big") + bytes(cls.header_size - 4)
+
+    @classmethod
+    def frame(cls, body: bytes) -> bytes:
+        return cls.header(len(body)) + body
+
+
+@pytest.fixture
+def blobs() -> type[Blobs]:
+    return Blobs

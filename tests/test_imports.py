@@ -28,10 +28,13 @@ ALLOWED = {
     "buffers": {"errors"},
     "codecs": BASE | {"codecs"},
     "sessions": BASE | {"sessions", "codecs"},
-    "transports": (BASE - {"kernels"}) | {"transports"},
+    "streams": {"buffers", "errors"},
+    "transports": (BASE - {"kernels"}) | {"transports", "streams"},
     "adapters": (BASE - {"kernels"}) | {"adapters", "sessions", "transports", "codecs"},
-    "testing": (BASE - {"kernels"}) | {"testing", "adapters", "sessions", "transports", "codecs"},
-    "bench": (BASE - {"kernels"}) | {"bench", "adapters", "sessions", "transports", "codecs"},
+    "testing": (BASE - {"kernels"})
+    | {"testing", "adapters", "sessions", "transports", "streams", "codecs"},
+    "bench": (BASE - {"kernels"})
+    | {"bench", "adapters", "sessions", "transports", "streams", "codecs"},
     "cli": (BASE - {"kernels"}) | {"bench", "adapters", "transports", "__init__"},
     "web": set(),
     "__main__": {"cli"},
@@ -180,7 +183,7 @@ def test_the_front_door_loads_nothing_compiled() -> None:
     assert "numpy" not in loaded
 
 
-@pytest.mark.parametrize("modules", ["rlwire.transports.tcp", "rlwire.transports.memory"])
+@pytest.mark.parametrize("modules", ["rlwire.transports.tcp", "rlwire.testing.memory"])
 def test_a_blocking_transport_needs_no_codec(modules: str) -> None:
     loaded = loaded_by(modules)
     for room in ("codecs", "sessions", "adapters"):

@@ -19,7 +19,7 @@ from rlwire.errors import (
 )
 from rlwire.limits import Limits
 from rlwire.sessions.rlx import ANSWERS, TRANSITIONS, Client, Server, State
-from rlwire.transports.memory import pair
+from rlwire.testing.memory import pair
 
 MESSAGES: dict[str, dict[str, Any]] = {
     "init": {"command": "init", "exploit": False},

@@ -40,8 +40,8 @@ from rlwire.sessions.websocket import (
     State,
     basic_authorization,
 )
+from rlwire.testing.memory import pair
 from rlwire.transports.framing import FrameReader
-from rlwire.transports.memory import pair
 
 URL = "ws://test/path?query"
 

@@ -1,4 +1,4 @@
-"""A small session of its own, so that transports are tested without any real protocol."""
+"""What tests of transports share: plain sockets, waiting for conditions."""
 
 from __future__ import annotations
 
@@ -11,83 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.errors import DecodeError, LimitExceeded, RemoteProtocolError, RlwireError
 from rlwire.transports import tcp
-from rlwire.transports.interface import Buffer
-
-HEADER = 20  # so that what follows is not aligned by itself
-
-
-class Blobs:
-    """Frames of a 4-byte size (of the whole frame), 16 bytes of padding, and a body.
-
-    Bodies are bytes on the way out and owned buffers on the way in. A first byte 0xff is a broken
-    frame, the body ``b"turn"`` is out of turn, ``b"end"`` ends the session.
-    """
-
-    limit = 2**26
-
-    def __init__(self) -> None:
-        self.closed = False
-        self.refused: list[RlwireError] = []
-
-    def next_deadline(self) -> float | None:
-        return None
-
-    def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
-        if end > start and buffer[start] == 0xFF:
-            raise DecodeError("no frame begins with ff", offset=start)
-        if end - start < 4:
-            return 0
-        size = int.from_bytes(buffer[start : start + 4], "big")
-        if size > self.limit:
-            raise LimitExceeded("received", self.limit, size, offset=start)
-        return size
-
-    def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
-        try:
-            if not size or self.frame_size(buffer, 0, size) != size:
-                return None
-        except (DecodeError, LimitExceeded):
-            return None
-        return self.receive(bytes(buffer[:size]))
-
-    def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
-        return HEADER if end - start >= HEADER else 0
-
-    def receive(self, message: Buffer) -> list[Any]:
-        body = memoryview(message)[HEADER:]
-        word = bytes(body[:10])
-        if word == b"turn":
-            raise RemoteProtocolError("not now")
-        if word == b"nothing":
-            return []
-        if word == b"twice":
-            return [b"one", b"two"]
-        self.closed = self.closed or word == b"end"
-        return [body]
-
-    def send(self, event: Any) -> list[Buffer]:
-        parts = event if isinstance(event, list) else [event]
-        return [self.header(sum(map(len, parts))), *parts] if parts != [b""] else [self.header(0)]
-
-    def refuse(self, error: RlwireError) -> list[Buffer]:
-        self.refused.append(error)
-        self.closed = not isinstance(error, RemoteProtocolError)
-        return [self.frame(f"refused: {error}".encode())]
-
-    @staticmethod
-    def header(size: int) -> bytes:
-        return (size + HEADER).to_bytes(4, "big") + bytes(HEADER - 4)
-
-    @classmethod
-    def frame(cls, body: bytes) -> bytes:
-        return cls.header(len(body)) + body
-
-
-@pytest.fixture
-def blobs() -> type[Blobs]:
-    return Blobs
 
 
 @pytest.fixture
@@ -138,7 +62,7 @@ def from_address() -> Iterator[Callable[[str, Any], socket.socket]]:
 
 
 @pytest.fixture
-def read_frame() -> Callable[[socket.socket], bytes]:
+def read_frame(blobs: Any) -> Callable[[socket.socket], bytes]:
     """Read the body of one `Blobs` frame from a plain socket; b"" at the end of the stream."""
 
     def exactly(sock: socket.socket, count: int) -> bytes:
@@ -151,8 +75,9 @@ def read_frame() -> Callable[[socket.socket], bytes]:
         return data
 
     def read(sock: socket.socket) -> bytes:
-        header = exactly(sock, HEADER)
-        return exactly(sock, int.from_bytes(header[:4], "big") - HEADER) if header else b""
+        header = exactly(sock, blobs.header_size)
+        size = int.from_bytes(header[:4], "big")
+        return exactly(sock, size - blobs.header_size) if header else b""
 
     return read
 

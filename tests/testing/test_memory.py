@@ -14,7 +14,7 @@ from rlwire.errors import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from rlwire.transports.memory import pair
+from rlwire.testing.memory import pair
 
 
 @pytest.mark.parametrize("feed", ["whole", "bytes"])
@@ -46,10 +46,12 @@ def test_several_events_of_one_message(blobs: Any) -> None:
 
 def test_without_a_message_it_does_not_wait(blobs: Any) -> None:
     one, two = pair(blobs(), blobs())
-    with pytest.raises(DeadlineExceeded, match=r"memory:two: no message within idle=0\.0 s$"):
+    with pytest.raises(DeadlineExceeded, match=r"two: no message began within idle=0\.0 s$"):
         one.receive()
-    two._put(blobs.frame(b"x" * 10)[:25])
-    with pytest.raises(DeadlineExceeded, match="only 25 of 30 bytes"):
+    one._incoming.append(memoryview(blobs.frame(b"x" * 10)[:25]))
+    with pytest.raises(
+        DeadlineExceeded, match=r"25 of 30 bytes of a message came within read=0\.0 s$"
+    ):
         one.receive()
 
 
@@ -99,7 +101,7 @@ def test_errors_of_the_peer(blobs: Any) -> None:
         two.receive()
     two.refuse(out_of_turn.value)
     assert bytes(one.receive()) == b"refused: not now"
-    one._put(b"\xff")
+    two._incoming.append(memoryview(b"\xff"))
     with pytest.raises(DecodeError) as broken:
         two.receive()
     two.refuse(broken.value)

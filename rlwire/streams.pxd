@@ -1,0 +1,81 @@
+from rlwire.buffers cimport Arena, Block
+
+
+cdef class FrameReader:
+    cdef object _frame_size
+    cdef object _data_offset
+    cdef Arena _arena
+    cdef readonly bytearray inbox
+    cdef readonly bint expecting
+    cdef readonly bint direct
+    cdef object _small
+    cdef bytearray _store
+    cdef object _view
+    cdef Py_ssize_t _start
+    cdef Py_ssize_t _end
+    cdef Block _block
+    cdef Py_ssize_t _pad
+    cdef Py_ssize_t _size
+    cdef Py_ssize_t _have
+    cdef Py_ssize_t _want
+    cdef Py_ssize_t _likely
+    cdef Py_ssize_t _likely_pad
+
+    cdef char *_space(self, Py_ssize_t *size) except NULL
+    cpdef object room(self)
+    cpdef advance(self, Py_ssize_t count)
+    cpdef object frame(self)
+    cdef object _take_block(self)
+    cdef int _begin_block(self, Py_ssize_t size) except -1
+    cdef int _take_like_last(self) except -1
+    cdef bint _is_as_expected(self) except -1
+    cdef int _make_room(self, Py_ssize_t count) except -1
+    cdef void _forget_store(self) noexcept
+
+
+cdef class StreamCore(FrameReader):
+    cdef readonly object session
+    cdef readonly str peer
+    cdef readonly str ended
+    cdef readonly str late
+    cdef readonly bint fresh
+    cdef readonly bint broken
+    cdef readonly bint over
+    cdef readonly bint half_close
+    cdef readonly Py_ssize_t waiting
+    cdef readonly unsigned long long count
+    cdef object _timeouts
+    cdef object _talker
+    cdef object _session_send
+    cdef object _session_receive
+    cdef object _session_receive_whole
+    cdef int _phase
+    cdef bint _ending
+    cdef list _events
+    cdef object _out
+    cdef Py_ssize_t _index
+    cdef Py_ssize_t _offset
+    cdef bint _ask_again
+    cdef object _patience
+    cdef double _since
+    cdef int _wait
+    cdef unsigned long long _wait_serial
+    cdef unsigned long long _sent
+
+    cpdef object take(self, Py_ssize_t have)
+    cpdef object next(self)
+    cpdef object put(self, object event)
+    cpdef bint wrote(self, Py_ssize_t count) except -1
+    cpdef list output(self)
+    cdef int _take_events(self, object events) except -1
+    cdef int _say(self, object buffers) except -1
+    cdef int _talk(self) except -1
+    cdef int _failed(self, object error, bint theirs) except -1
+    cdef int _note_eof(self) except -1
+    cdef int _await_farewell(self) except -1
+    cdef void _settle(self) noexcept
+    cdef void _enter(self, int phase) noexcept
+    cdef void _abandon(self) noexcept
+    cdef tuple _waits_for(self, bint waiting)
+    cdef str _too_late(self, int wait, object limit)
+    cdef unsigned long long _serial_of(self, int wait) noexcept

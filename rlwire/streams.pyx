@@ -1,0 +1,854 @@
+"""The stream core: what one end of a byte stream knows, and a driver need not.
+
+Where the next bytes go, which of them are a whole message, which events wait, what is still to be
+sent, where the connection stands (`Phase`), what it waits for and since when. A driver owns the
+socket, the thread or loop, and the clock: it moves bytes, says how many, and tells the time. Not
+here: system calls, and anything that a protocol says.
+
+Small messages pass through a small inbox. When the session says that a message is larger than
+that, a block of its size is taken from an arena and the rest of the message is received straight
+into it, so a large array is never copied after the kernel's own copy. The message after a large
+one is expected to be like it and is received into a block from its first byte on. What is sent
+is never copied either: the session's buffers are kept, and how far they have gone.
+"""
+
+import logging
+import os
+import sys
+from enum import IntEnum
+
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from libc.string cimport memcpy, memmove
+
+from rlwire.buffers cimport Arena, Block
+
+from rlwire.errors import ConnectionClosed, DeadlineExceeded, RemoteProtocolError, RlwireError
+
+__all__ = ["INBOX", "LAST_WORDS", "NOTHING", "FrameReader", "Phase", "StreamCore"]
+
+logger = logging.getLogger(__name__)
+
+INBOX = 4096
+"""Bytes of the inbox. A connection that never had a large message holds no more than this."""
+
+LAST_WORDS = 1.0
+"""Seconds for a peer to take in a farewell or a refusal, and to say its own."""
+
+cdef Py_ssize_t _INBOX = INBOX
+cdef double _LAST_WORDS = LAST_WORDS
+cdef Py_ssize_t _ALIGNMENT = 64  # a cache line, and the widest vector register
+# A block that waits for a message that may never come is no larger.
+cdef Py_ssize_t _LIKELY_MAX = 1024 * 1024
+cdef Py_ssize_t _IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
+cdef bint _HAS_NOTES = sys.version_info >= (3, 11)
+
+
+class _Nothing:
+    """The type of `NOTHING`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "NOTHING"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+NOTHING = _Nothing()
+"""What is returned in place of an event while there is none."""
+
+cdef object _NOTHING = NOTHING
+
+
+class Phase(IntEnum):
+    """Where a connection stands; it only ever goes forward."""
+
+    OPENING = 0
+    """The session's handshake is under way."""
+    FIRST = 1
+    """A server waits for the peer's first message, and has less patience for it."""
+    OPEN = 2
+    DRAINING = 3
+    """The peer sends no more; what came before that is still to be had, and can be answered."""
+    DEAF = 4
+    """Nothing more is received. Events that were can still be had, and answered."""
+    PARTING = 5
+    """Farewell is said, or about to be; what comes is for the session alone."""
+    LINGERING = 6
+    """The last words are said, or about to be; what comes is dropped."""
+    CLOSED = 7
+    """Nothing more comes. What is left to be sent may still go, then the socket is freed."""
+
+
+cdef enum:
+    OPENING
+    FIRST
+    OPEN
+    DRAINING
+    DEAF
+    PARTING
+    LINGERING
+    CLOSED
+
+cdef tuple _PHASES = tuple(Phase)
+
+# What is being waited for.
+cdef enum:
+    NONE
+    TO_CONNECT
+    TO_WRITE
+    TO_READ
+    TO_BEGIN_FIRST
+    TO_BEGIN
+    TO_PART
+
+cdef tuple _WAITS = ("", "connect", "write", "read", "first", "idle", "")
+
+# What nobody looks at any more, of any connection.
+cdef object _junk = memoryview(bytearray(65536))
+
+
+cdef class FrameReader:
+    """Collects the bytes of one stream and hands out one whole frame after another.
+
+    Write received bytes into `room()`, report their number to `advance`, then call `frame`
+    until it returns None.
+
+    Args:
+        session: asked where frames end (`frame_size`) and where their data lies (`data_offset`).
+        arena: where large frames live; by default one of its own.
+
+    Attributes:
+        inbox: where small frames arrive; always the same object.
+        expecting: whether the next frame is expected to be as large as the last one.
+        direct: whether `room()` is the rest of one large frame, so that nothing else fits in.
+    """
+
+    def __init__(self, object session, Arena arena=None):
+        self._frame_size = session.frame_size
+        self._data_offset = session.data_offset
+        self._arena = Arena() if arena is None else arena
+        self.inbox = bytearray(_INBOX)
+        self._small = memoryview(self.inbox)
+        self._store, self._view = self.inbox, self._small  # a larger one, while that is needed
+        self._start = self._end = 0  # the bytes in it that are not yet handed out
+        self._block = None  # of the large frame that is being received
+        self._pad = self._size = 0  # where the frame lies in it
+        self._have = 0  # bytes of it that are there
+        self._want = 0  # size of the current frame; 0 while unknown
+        self._likely = self._likely_pad = 0  # size and place in its block of the last large frame
+        self.expecting = False
+        self.direct = False
+
+    @property
+    def partial(self) -> tuple[int, int]:
+        """Bytes that wait here, and the size of the frame that they begin (0: not yet known)."""
+        if self._block is not None and self._have:
+            return self._have, self._want
+        return self._end - self._start, self._want
+
+    cpdef object room(self):
+        """Return where the next bytes belong; it is never empty."""
+        cdef Py_ssize_t size = 0
+        self._space(&size)
+        if self._block is not None and self._have < self._size:
+            return memoryview(self._block)[self._pad + self._have : self._pad + self._size]
+        return self._view[self._end :] if self._end else self._view
+
+    cdef char *_space(self, Py_ssize_t *size) except NULL:
+        """Where the next bytes belong, and how many; valid until the next call."""
+        if self._block is not None:
+            if self._have < self._size:
+                size[0] = self._size - self._have
+                return <char *> self._block.data + self._pad + self._have
+            # Nobody has fetched it: what follows begins the next frame, in the inbox.
+        elif self._end == 0 and self.expecting:
+            self._take_like_last()
+            size[0] = self._size
+            return <char *> self._block.data + self._pad
+        if self._end == PyByteArray_GET_SIZE(self._store):
+            self._make_room(1)
+        size[0] = PyByteArray_GET_SIZE(self._store) - self._end
+        return PyByteArray_AS_STRING(self._store) + self._end
+
+    cpdef advance(self, Py_ssize_t count):
+        """Take note that `count` bytes were written to the start of `room()`."""
+        if self._block is not None and self._have < self._size:
+            self._have += count
+        else:
+            self._end += count
+
+    cpdef object frame(self):
+        """Return the next whole frame, which is then the caller's; None if bytes are missing.
+
+        Raises:
+            DecodeError, LimitExceeded: what the session says about the bytes. They stay, so the
+                stream has no further frames.
+        """
+        cdef Py_ssize_t start, end, size
+        if self._block is not None and (self.direct or self._is_as_expected()):
+            return None if self._have < self._want else self._take_block()
+        start, end = self._start, self._end
+        if start == end:
+            return None
+        size = self._want or self._frame_size(self._store, start, end)
+        if not size:
+            return None
+        if end - start >= size:
+            message = self._store[start : start + size]
+            start += size
+            if start == end:
+                start = self._end = 0
+                self._forget_store()
+            self._start = start
+            self._want = 0
+            return message
+        self._want = size
+        if size > PyByteArray_GET_SIZE(self._store):
+            self._begin_block(size)
+        return None
+
+    cdef int _begin_block(self, Py_ssize_t size) except -1:
+        """Move the first bytes of a frame of `size` bytes, larger than the inbox, to a block.
+
+        The frame stays in the inbox for now if a few more bytes may tell where its array lies.
+        """
+        cdef Py_ssize_t start = self._start
+        cdef Py_ssize_t have = self._end - start
+        cdef Py_ssize_t offset = self._data_offset(self._store, start, self._end)
+        if not offset and have < PyByteArray_GET_SIZE(self._store):
+            return 0
+        # Of an unsigned number, as C's remainder of a negative one is negative.
+        self._pad = (_ALIGNMENT - <size_t> offset % _ALIGNMENT) % _ALIGNMENT
+        self._block = self._arena.take(self._pad + size)
+        self._size = size
+        memcpy(self._block.data + self._pad, PyByteArray_AS_STRING(self._store) + start, have)
+        self._have, self._want = have, size
+        self._start = self._end = 0
+        self._forget_store()
+        self.direct = True
+        return 0
+
+    cdef int _take_like_last(self) except -1:
+        """Take a block for a frame as large as the last one."""
+        self._block = self._arena.take(self._likely_pad + self._likely)
+        self._pad, self._size = self._likely_pad, self._likely
+        self._have = 0
+        return 0
+
+    cdef object _take_block(self):
+        """Return the frame in the block, all of which has been written, and forget it."""
+        block = memoryview(self._block)[self._pad : self._pad + self._size]
+        self._likely, self._likely_pad = self._size, self._pad
+        self.expecting = self._size <= _LIKELY_MAX
+        self.direct = False
+        self._block = None
+        self._want = 0
+        return block
+
+    cdef bint _is_as_expected(self) except -1:
+        """Look at the first bytes that arrived in a block before their size was known."""
+        cdef Py_ssize_t have = self._have
+        cdef Py_ssize_t waiting
+        cdef Block block = self._block
+        cdef char *store
+        if not have:
+            return False
+        block_view = memoryview(block)[self._pad : self._pad + self._size]
+        if self._frame_size(block_view, 0, have) == self._size:
+            self._want = self._size
+            self.direct = True
+            return True
+        # Another message: its bytes go the usual way, by the inbox, before what is there already.
+        self._block = None
+        self.expecting = False
+        self._make_room(have)
+        waiting = self._end
+        store = PyByteArray_AS_STRING(self._store)
+        memmove(store + have, store, waiting)
+        memcpy(store, block.data + self._pad, have)
+        self._end = have + waiting
+        return False
+
+    cdef int _make_room(self, Py_ssize_t count) except -1:
+        """Make room for `count` bytes: move the waiting ones, or get a larger store for a while.
+
+        The inbox is too small only when a driver delivers bytes while whole frames wait here
+        (asyncio's TLS does, in spite of pause_reading), or when several small messages come where
+        a large one was expected.
+        """
+        cdef Py_ssize_t start = self._start
+        cdef Py_ssize_t waiting = self._end - start
+        cdef Py_ssize_t size = PyByteArray_GET_SIZE(self._store)
+        cdef bytearray store
+        if waiting + count <= size:
+            memmove(
+                PyByteArray_AS_STRING(self._store),
+                PyByteArray_AS_STRING(self._store) + start,
+                waiting,
+            )
+        else:
+            store = bytearray(max(2 * size, waiting + count))
+            memcpy(
+                PyByteArray_AS_STRING(store), PyByteArray_AS_STRING(self._store) + start, waiting
+            )
+            self._store, self._view = store, memoryview(store)
+        self._start, self._end = 0, waiting
+        return 0
+
+    cdef void _forget_store(self) noexcept:
+        if self._store is not self.inbox:
+            self._store, self._view = self.inbox, self._small
+
+
+cdef class StreamCore(FrameReader):
+    """One end of a connection, without what moves its bytes. Its driver is its only user.
+
+    What it cannot do at once it leaves to be seen: `sending`, for what is to be written, and
+    `phase`. After `take`, `next` and `check`, whether they returned or raised, look at both.
+
+    Args:
+        session: a new session. One with `outgoing` also speaks by itself (a `TalkingSession`).
+        peer: the other end's name.
+        timeouts: has the seconds `read`, `write`, `idle` and `first_message`, each maybe None.
+        accepted: whether a server has it: the peer's first message may have a time of its own,
+            unless there is a handshake.
+
+    Attributes:
+        session: the session.
+        peer: the other end's name.
+        fresh: whether the next byte goes to the start of `inbox` and begins a message.
+        ended: why nothing more can be received; empty before.
+        broken: whether it ended otherwise than by `close`, or inside a message.
+        over: whether a talking session has come to its end: close it when no event is left.
+        half_close: whether, while it lingers, the peer is to see the end of our stream.
+        waiting: bytes that are still to be sent.
+        count: how many messages have been received.
+        late: what `check` has found late: the name of a timeout, or ``"session"``.
+    """
+
+    def __init__(self, object session, str peer, object timeouts, bint accepted=False):
+        FrameReader.__init__(self, session)
+        self.session = session
+        self.peer = peer
+        self.ended = self.late = ""
+        self._timeouts = timeouts
+        self._talker = session if hasattr(session, "outgoing") else None
+        # The bound methods of the path of every message, looked up once.
+        self._session_send = session.send
+        self._session_receive = session.receive
+        self._session_receive_whole = session.receive_whole
+        if self._talker is not None:
+            self._phase = OPENING
+        elif accepted and timeouts.first_message is not None:
+            self._phase = FIRST
+        else:
+            self._phase = OPEN
+        self._settle()
+
+    def __repr__(self) -> str:
+        return f"<StreamCore to {self.peer}, {self.phase.name}>"
+
+    @property
+    def phase(self):
+        """Where the connection stands."""
+        return _PHASES[self._phase]
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is sent any more but last words."""
+        return self._phase >= PARTING
+
+    @property
+    def opened(self) -> bool:
+        """Whether events may be sent, as far as a handshake is concerned."""
+        return self._phase != OPENING
+
+    @property
+    def sending(self) -> bool:
+        """Whether something is to be written: `output`."""
+        return self._out is not None
+
+    @property
+    def talks(self) -> bool:
+        """Whether the session also speaks by itself."""
+        return self._talker is not None
+
+    def begin(self, object seconds=None) -> None:
+        """Begin, now that there is a stream: have a talking session say its first words.
+
+        Args:
+            seconds: for its handshake.
+        """
+        self._patience = seconds
+        if self._talker is not None:
+            self._talk()
+
+    # Receiving.
+
+    cpdef object room(self):
+        """Return where the next bytes belong; it is never empty."""
+        return _junk if self._phase == LINGERING else FrameReader.room(self)
+
+    cpdef object take(self, Py_ssize_t have):
+        """Take note of `have` bytes in `room()`, 0 for the end of the stream; return an event.
+
+        Returns:
+            The next event, or `NOTHING` if it takes more bytes.
+
+        Raises:
+            What `next` raises.
+        """
+        if self.fresh and have:
+            try:
+                events = self._session_receive_whole(self.inbox, have)
+            except RlwireError as error:
+                self.count += 1
+                self._failed(error, True)
+                raise
+            if events is not None:
+                self.count += 1
+                if type(events) is list and PyList_GET_SIZE(events) == 1:
+                    event = <object> PyList_GET_ITEM(events, 0)
+                    if event is not None:
+                        return event
+                self._take_events(events)
+                return self.next()
+            self.fresh = False
+        if not have:
+            self.eof()
+        elif self._phase == LINGERING or self._phase == CLOSED:
+            return _NOTHING
+        else:
+            self.advance(have)
+        if self._phase == PARTING:
+            self._await_farewell()
+            return _NOTHING
+        return self.next()
+
+    cpdef object next(self):
+        """Return the next event, or `NOTHING` if it takes more bytes.
+
+        Raises:
+            DecodeError, LimitExceeded, RemoteProtocolError: what the session raised. Unless it is
+                of the last kind and left the session open, nothing more can be received.
+            ConnectionClosed: nothing more can be received; or the peer said farewell.
+        """
+        cdef int phase
+        while True:
+            if self._events is not None:
+                event = self._events.pop(0)
+                if not self._events:
+                    self._events = None
+                    self._settle()
+                return event
+            phase = self._phase
+            if phase >= DEAF:
+                if phase == PARTING or phase == LINGERING:
+                    return _NOTHING
+                raise self.end()
+            try:
+                message = self.frame()
+                if message is None:
+                    if phase == DRAINING:
+                        self._note_eof()
+                        continue
+                    return _NOTHING
+                self.count += 1
+                events = self._session_receive(message)
+                message = None  # the arena may have the block back
+            except RlwireError as error:
+                self._failed(error, True)
+                raise
+            if phase == FIRST:
+                self._phase = OPEN
+            if (
+                self._events is None
+                and type(events) is list
+                and PyList_GET_SIZE(events) == 1
+                and phase != OPENING
+                and <object> PyList_GET_ITEM(events, 0) is not None
+            ):
+                event = <object> PyList_GET_ITEM(events, 0)
+                self._settle()
+                return event
+            self._take_events(events)
+            if phase == OPENING and self._phase != OPENING:
+                return _NOTHING
+
+    def put_back(self, object event) -> None:
+        """Have `next` return `event` first, which it has returned already."""
+        if self._events is None:
+            self._events = []
+        self._events.insert(0, event)
+        self.fresh = False
+
+    cdef int _take_events(self, object events) except -1:
+        """Put events in line, after a `receive` that gave not exactly one."""
+        kept = [event for event in events if event is not None]
+        if kept:
+            if self._events is None:
+                self._events = kept
+            else:
+                self._events += kept
+        if self._talker is not None:
+            self._talk()
+            if self._phase == OPENING and self._talker.opened:
+                self._session_send, self._session_receive_whole = self._talker.shortcuts()
+                self._phase = OPEN
+        self._settle()
+        return 0
+
+    cdef void _settle(self) noexcept:
+        """Decide where the next bytes go."""
+        self.fresh = (
+            self._phase == OPEN
+            and self._events is None
+            and self._end == 0
+            and self._block is None
+            and not self.expecting
+        )
+
+    cdef void _enter(self, int phase) noexcept:
+        """Go on to a later phase."""
+        if phase > self._phase:
+            self._phase = phase
+        self.fresh = False
+
+    # Sending.
+
+    cpdef object put(self, object event):
+        """Put one event in line to be sent.
+
+        Returns:
+            The buffer to write, if there is one and nothing else waits; None: see `output`.
+
+        Raises:
+            LocalProtocolError, EncodeError, LimitExceeded: nothing was put in line.
+            ConnectionClosed: the connection is closed.
+        """
+        if self._phase >= PARTING:
+            raise self.end()
+        if self._out is None:
+            buffers = self._session_send(event)
+            if type(buffers) is list and PyList_GET_SIZE(buffers) == 1:
+                self._out = buffers
+                self._index = self._offset = 0
+                data = <object> PyList_GET_ITEM(buffers, 0)
+                self.waiting = len(data)
+                return data
+            self._say(buffers)
+        else:
+            if self._talker is not None:
+                # What the session said before comes before: its messages may be numbered.
+                self._say(self._talker.outgoing())
+            buffers = self._session_send(event)
+            self._say(buffers)
+        if not buffers and self._talker is not None:
+            self._talk()
+        return None
+
+    cpdef list output(self):
+        """Return what is to be written next, in the order to be written."""
+        cdef list buffers
+        if self._out is None:
+            return []
+        buffers = list(self._out[self._index : self._index + _IOV_MAX])
+        if self._offset:
+            buffers[0] = memoryview(buffers[0])[self._offset :]
+        return buffers
+
+    cpdef bint wrote(self, Py_ssize_t count) except -1:
+        """Take note that the first `count` bytes of `output` were written.
+
+        Returns:
+            Whether nothing more is to be written.
+        """
+        cdef Py_ssize_t size
+        self.waiting -= count
+        if self.waiting == 0:
+            self._out = None
+            self._sent += 1
+            if self._ask_again:
+                self._ask_again = False
+                if self._phase < PARTING:
+                    self._talk()
+            return self._out is None
+        count += self._offset
+        while True:
+            size = len(self._out[self._index])
+            if count < size:
+                break
+            count -= size
+            self._index += 1
+        self._offset = count
+        self._ask_again = self._talker is not None
+        return False
+
+    cdef int _say(self, object buffers) except -1:
+        """Put buffers in line."""
+        cdef Py_ssize_t size = 0
+        for data in buffers:
+            size += len(data)
+        if not size:
+            return 0
+        if self._out is None:
+            self._out = buffers
+            self._index = self._offset = 0
+            self.waiting = size
+        else:
+            self._out = [*self._out[self._index :], *buffers]
+            self._index = 0
+            self.waiting += size
+        return 0
+
+    cdef int _talk(self) except -1:
+        """Put in line what the session says by itself, unless something else is under way."""
+        if self._out is not None or self._phase >= PARTING:
+            self._ask_again = True
+            return 0
+        self._say(self._talker.outgoing())
+        self._ask_again = self._out is not None
+        if self._talker.leaving:
+            self.over = True
+            self.ended = self.ended or "over, its session has ended"
+            self._enter(DEAF)
+        return 0
+
+    def refuse(self, object error) -> None:
+        """Put in line what tells the peer of `error`, if the protocol has words for that.
+
+        If that was the session's last message the connection goes on to `Phase.LINGERING`.
+        """
+        words = self.session.refuse(error)
+        if self._phase >= PARTING:
+            return
+        self._say(words)
+        if self.session.closed:
+            self.ended = self.ended or "closed on this side"
+            self.half_close = True
+            self._enter(LINGERING if self._out is not None else CLOSED)
+
+    # Ends.
+
+    def end(self):
+        """Return the error for whoever wants to receive or send now that it has ended."""
+        return ConnectionClosed(f"the connection to {self.peer} is {self.ended}")
+
+    def eof(self) -> None:
+        """Take note that the peer sends no more."""
+        if self._phase == PARTING or self._phase == LINGERING:
+            self._enter(CLOSED)
+        else:
+            self._enter(DRAINING)
+
+    def lost(self, object error=None):
+        """Take note that the stream is gone, None: without a reason; return the error to raise."""
+        if self._phase != CLOSED:
+            if not self.ended:
+                self.broken = True
+                self.ended = "closed by the peer" if error is None else f"lost: {error}"
+            if self._talker is not None:
+                self._talker.lost()
+        self._abandon()
+        return self.end()
+
+    def stop(self) -> None:
+        """From any thread: receive no more, as this whole side ends. Answers can still be sent."""
+        self._ending = True
+        self.ended = self.ended or "closed on this side"
+        self._enter(DEAF)
+
+    def close(self, str reason="closed on this side") -> None:
+        """Say farewell, if the session has one, and nothing else from now on."""
+        cdef int phase = self._phase
+        if phase >= PARTING:
+            return
+        self.ended = self.ended or reason
+        if self._talker is not None and (self._out is None or self.over) and phase != DRAINING:
+            words = self._talker.farewell(self._ending)
+            if words:
+                self._say(words)
+                self.half_close = self._talker.hangs_up
+                self._enter(PARTING)
+                self._await_farewell()
+                return
+        if self.over:
+            self._enter(CLOSED)
+        else:
+            self._abandon()
+
+    def abort(self, str reason="closed on this side") -> None:
+        """Close without a further word."""
+        self.ended = self.ended or reason
+        self._abandon()
+
+    cdef void _abandon(self) noexcept:
+        self._enter(CLOSED)
+        self._out = None
+        self.waiting = 0
+        self._ask_again = False
+
+    cdef int _note_eof(self) except -1:
+        """Say why nothing more can be received: all that came before the end has been had."""
+        self._enter(DEAF)
+        if self.ended:
+            return 0
+        have, want = self.partial
+        ended = "closed by the peer"
+        if have:
+            self.broken = True
+            ended += f" after {have} of {want or 'an unknown number of'} message bytes"
+        if self._talker is not None:
+            wrong = self._talker.lost()
+            if wrong:
+                self.broken = True
+                ended += f", {wrong}"
+        self.ended = ended
+        return 0
+
+    cdef int _failed(self, object error, bint theirs) except -1:
+        """After the session raised `error`: nothing more comes, or at least not this message."""
+        cdef bint closed = self.session.closed
+        cdef bint clean
+        if theirs and _HAS_NOTES:
+            error.add_note(f"in a message from {self.peer}")
+        if closed or (theirs and not isinstance(error, RemoteProtocolError)):
+            self.ended = self.ended or f"of no more use: {error}"
+            self._enter(DEAF)
+        if self._phase == FIRST:
+            self._phase = OPEN
+        if self._talker is None:
+            if closed:
+                self._abandon()
+            else:
+                self._settle()
+            return 0
+        self._say(self._talker.outgoing())
+        if not closed:
+            self._settle()
+            return 0
+        clean = isinstance(error, ConnectionClosed)
+        self.half_close = not clean
+        if clean:
+            self._enter(CLOSED if self._talker.hangs_up else LINGERING)
+        else:
+            self._enter(CLOSED if self._out is None else LINGERING)
+        return 0
+
+    cdef int _await_farewell(self) except -1:
+        """Have the session look, in what has come, for the peer's farewell."""
+        try:
+            while self._phase == PARTING:
+                if self._talker.closed:
+                    self._enter(LINGERING)
+                    return 0
+                message = self.frame()
+                if message is None:
+                    return 0
+                self._session_receive(message)
+        except ConnectionClosed:
+            self.half_close = False
+            self._enter(CLOSED if self._talker.hangs_up else LINGERING)
+        except RlwireError as error:
+            logger.debug("%s: it did not part well: %s", self.peer, error)
+            self._enter(LINGERING)
+        return 0
+
+    # Times.
+
+    def check(self, double now, bint waiting=True) -> None:
+        """See whether something has lasted too long, at `now`, seconds on one clock.
+
+        A wait begins with the first check that sees it. Last words that take too long are given
+        up without an error.
+
+        Args:
+            now: seconds, of one clock that only goes forward.
+            waiting: whether anybody wants to receive.
+
+        Raises:
+            DeadlineExceeded: as `late` says. All but the session's leave the connection as it is.
+        """
+        cdef unsigned long long serial
+        cdef int wait
+        if self._talker is not None and OPENING < self._phase < PARTING:
+            try:
+                self._talker.tick(now)
+            except RlwireError as error:
+                self.late = "session"
+                self._failed(error, False)
+                raise
+            self._talk()
+        wait, limit = self._waits_for(waiting)
+        serial = self._serial_of(wait)
+        if wait != self._wait or serial != self._wait_serial:
+            self._wait, self._wait_serial, self._since = wait, serial, now
+            return
+        if limit is None or now - self._since < limit:
+            return
+        self._wait = NONE
+        if wait == TO_PART:
+            self._abandon()
+            return
+        self.late = _WAITS[wait]
+        raise DeadlineExceeded(self._too_late(wait, limit))
+
+    def next_deadline(self, double now, bint waiting=True):
+        """Return when `check` should be called again, at the latest; None for never.
+
+        Args:
+            now: the time, as for `check`.
+            waiting: whether anybody wants to receive.
+        """
+        cdef unsigned long long serial
+        cdef int wait
+        wait, limit = self._waits_for(waiting)
+        if limit is not None:
+            serial = self._serial_of(wait)
+            if wait == self._wait and serial == self._wait_serial:
+                limit = self._since + limit
+            else:
+                limit = now + limit
+        if self._talker is not None and OPENING < self._phase < PARTING:
+            due = self._talker.next_deadline()
+            if due is not None and (limit is None or due < limit):
+                limit = due
+        return limit
+
+    cdef tuple _waits_for(self, bint waiting):
+        """What is waited for, and how long that may last; None for ever."""
+        if self._phase >= PARTING:
+            return TO_PART, _LAST_WORDS
+        if self._phase == OPENING:
+            return TO_CONNECT, self._patience
+        if self._out is not None:
+            return TO_WRITE, self._timeouts.write
+        if not waiting:
+            return NONE, None
+        if self.partial[0]:
+            return TO_READ, self._timeouts.read
+        if self._phase == FIRST:
+            return TO_BEGIN_FIRST, self._timeouts.first_message
+        return TO_BEGIN, self._timeouts.idle
+
+    cdef unsigned long long _serial_of(self, int wait) noexcept:
+        """What a wait is for: with another number it is another wait."""
+        if wait == TO_WRITE:
+            return self._sent
+        return self.count if wait == TO_READ or wait == TO_BEGIN else 0
+
+    cdef str _too_late(self, int wait, object limit):
+        if wait == TO_WRITE:
+            return f"{self.peer} did not take a message within write={limit} s"
+        if wait == TO_CONNECT:
+            return f"{self.peer}: no handshake within connect={limit} s"
+        if wait == TO_READ:
+            have, want = self.partial
+            return (
+                f"{self.peer}: {have} of {want or 'an unknown number of'} bytes of a message "
+                f"came within read={limit} s"
+            )
+        return f"{self.peer}: no message began within {_WAITS[wait]}={limit} s"
