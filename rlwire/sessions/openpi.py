@@ -122,11 +122,11 @@ class Server(_Session):
         large: bytes from which on a message becomes an `Undecoded`; None for never.
 
     Attributes:
-        closed: whether the conversation is over.
+        closed: whether the conversation is over; it is after a `Failure`.
         pending: observations that have no answer yet.
     """
 
-    __slots__ = ("_greeted", "_large", "pending")
+    __slots__ = ("_greeted", "_large", "closing", "closing_code", "pending")
 
     def __init__(
         self,
@@ -139,6 +139,8 @@ class Server(_Session):
         self._large = large
         self._greeted = False
         self.pending = 0
+        # As openpi's server closes after an error (RFC 6455, 7.4.1).
+        self.closing, self.closing_code = "", 1000
 
     def receive(self, message: Buffer | str) -> list[dict[str, Any] | Undecoded]:
         """Return the observation in a message.
@@ -168,6 +170,9 @@ class Server(_Session):
         """
         if type(event) is Failure:
             self.pending = max(0, self.pending - 1)
+            self.closed = True
+            self.closing = "the policy failed, the text before says how"
+            self.closing_code = 1011
             return event.text.encode("utf-8", "backslashreplace").decode()
         if not self._greeted:
             parts = self._encode_parts(event)

@@ -70,8 +70,8 @@ class Client(Session):
 
     Attributes:
         inner: the inner session.
-        leaving: whether it is closed, with code 1000 and its ``closing``, if it has that, as the
-            reason; a transport then closes the connection.
+        leaving: whether it is closed, with its ``closing_code`` or 1000 and its ``closing``, if it
+            has that, as the reason; a transport then closes the connection.
         target: where the URL leads.
         protocol: the subprotocol that the server chose, None for none.
         response: the server's answer, once there is one.

@@ -193,7 +193,14 @@ class Session:
                 f"no message can be sent now, the session is {self._state.value}"
             )
         inner_send, message = self._inner_send, self._message
-        return message(event if inner_send is None else inner_send(event))
+        if inner_send is None:
+            return message(event)
+        buffers = message(inner_send(event))
+        if self.inner.closed and not self._over:  # its last words; the farewell follows at once
+            self._outgoing += buffers
+            self._over = True
+            return []
+        return buffers
 
     def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
         """Take the one message that fills `buffer[:size]`; None if that is not what is there.
@@ -392,6 +399,7 @@ class Session:
         if self._code == NORMAL and not self._leave:
             if self.inner.closed:
                 self._leave = getattr(self.inner, "closing", None) or ""
+                self._code = getattr(self.inner, "closing_code", NORMAL)
             elif ending:
                 self._code = GOING_AWAY
         self._close(self._code, self._leave)

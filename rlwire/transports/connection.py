@@ -431,6 +431,9 @@ class Connection:
     # The rest is off the path of a small message.
 
     def _transmit(self, buffers: Sequence[Buffer]) -> None:
+        if not buffers and self._talker is not None:
+            self._talk()
+            return
         sent = 0
         try:
             if len(buffers) == 1:

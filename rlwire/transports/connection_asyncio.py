@@ -57,6 +57,8 @@ class AsyncConnection:
     __slots__ = (
         "__weakref__",
         "_answer",
+        "_answering",
+        "_asked",
         "_broken",
         "_count",
         "_deaf",
@@ -145,6 +147,8 @@ class AsyncConnection:
         self._events: deque[Any] = deque()
         self._responder: Responder | None = None
         self._turn: Turn  # from `on_stream` on
+        self._answering: asyncio.Future[Any] | None = None  # the answer that is being made
+        self._asked: Any = None  # and what it answers
         self._receiver: Turn | None = None  # the same, while a task waits
         self._writable: asyncio.Future[None] | None = None
         self._sending = False
@@ -320,14 +324,14 @@ class AsyncConnection:
             return await self._receive_answer()
         session_send = self._session_send
         buffers = session_send(event)
-        data = buffers[0]
-        sent = 0
+        sent = -1
         try:
             if len(buffers) == 1:
-                sent = send(data)
+                sent = send(buffers[0])
         except OSError:
-            pass  # the slow way finds out what it is
-        if sent != len(data) or len(buffers) != 1:
+            sent = 0  # the slow way finds out what it is
+        if sent < 0 or sent != len(buffers[0]):
+            sent = max(sent, 0)
             await self._finish(buffers, sent)
             return await self._receive_answer()
         if self._read_paused and self._talking is None:
@@ -391,7 +395,7 @@ class AsyncConnection:
         self._ended = _PARENTS
         self._deaf = self._parting = True
         self._fresh = self._eof = self._sending = False
-        self._stream_send = self._responder = self._answer = None
+        self._stream_send = self._responder = self._answer = self._answering = self._asked = None
         # The loop's tasks, which wait for these, are the parent's.
         self._receiver = self._writable = None
         self._events.clear()
@@ -482,6 +486,9 @@ class AsyncConnection:
         sent = 0
         try:
             reply = answer(events[0])  # type: ignore[misc]
+            if isinstance(reply, asyncio.Future):
+                self._answer_later(events[0], reply)
+                return
             buffers = session_send(reply)
             if len(buffers) == 1:
                 data = buffers[0]
@@ -520,6 +527,8 @@ class AsyncConnection:
             self._gone.set_result(None)
         responder, self._responder = self._responder, None
         self._answer = None
+        if self._answering is not None:
+            self._answering.cancel()  # nobody waits for it any more
         if responder is not None:
             self.log.log(
                 logging.WARNING if self._broken else logging.DEBUG,
@@ -585,6 +594,7 @@ class AsyncConnection:
             or self._parting
             or self._opening
             or self._sending
+            or self._answering
             or self._eof
             or reader.expecting
             or reader.partial[0]
@@ -704,7 +714,12 @@ class AsyncConnection:
 
     def _respond(self) -> None:
         """Answer what has come, one after another; stop while an answer cannot be sent."""
+        if self._answering is not None and self._answering.done() and not self._sending:
+            self._answered(self._answering)
+            return
         while self._responder is not None and not self._sending and not self._ended:
+            if self._answering is not None and self._events:
+                break
             try:
                 event = self._next()
             except ConnectionClosed:
@@ -714,24 +729,62 @@ class AsyncConnection:
                 self.refuse(error)
                 continue
             if event is _NOTHING:
-                if self._eof:
+                if self._eof and (self._answering is None or self._talker is not None):
                     self._note_eof()
+                break
+            if self._answering is not None:
+                self._events.appendleft(event)
                 break
             reply: Any = _NOTHING
             buffers: Sequence[Buffer] = ()
             try:
                 reply = self._responder.answer(event)
+                if isinstance(reply, asyncio.Future):
+                    self._answer_later(event, reply)
+                    continue
                 buffers = self._session_send(reply)
             except Exception as error:
                 self._reply_failed(event, reply, buffers, error)
             else:
                 self._reply_rest(buffers, 0)
             event = reply = None  # the arena may have the block back
-        if self._ended and not self._sending and self._junk is None:
+        if self._answering is not None and not self._sending:
+            # Listened to up to its next message, so that it is heard if it leaves.
+            self._pause_reading(bool(self._events or self._ended))
+            if self._eof and self._ended and self._talker is not None:
+                self.close()
+        elif self._ended and not self._sending and self._junk is None:
             self.close()
 
+    def _answer_later(self, event: Any, answer: asyncio.Future[Any]) -> None:
+        """Have what a future gives sent as the answer to `event`; all else waits behind it."""
+        self._answering, self._asked = answer, event
+        self._fresh = False
+        answer.add_done_callback(self._answered)
+
+    def _answered(self, answer: asyncio.Future[Any]) -> None:
+        if self._answering is not answer or self._sending:
+            return  # `_respond` sees to it when that is sent
+        event, self._answering, self._asked = self._asked, None, None
+        if self._responder is None or self._parting:
+            return
+        reply: Any = _NOTHING
+        buffers: Sequence[Buffer] = ()
+        try:
+            reply = answer.result()
+            buffers = self._session_send(reply)
+        except (Exception, asyncio.CancelledError) as error:
+            self._reply_failed(event, reply, buffers, error)
+        else:
+            self._reply_rest(buffers, 0)
+        event = reply = None
+        if not self._sending:
+            self._pause_reading(False)
+            self._respond()
+            self._settle()
+
     def _reply_failed(
-        self, event: Any, reply: Any, buffers: Sequence[Buffer], error: Exception
+        self, event: Any, reply: Any, buffers: Sequence[Buffer], error: BaseException
     ) -> None:
         """Go on after the answer to `event` could not be made, written or sent."""
         responder = self._responder
@@ -742,19 +795,23 @@ class AsyncConnection:
             if reply is _NOTHING or responder is None:
                 raise error
             # EncodeError; or the value's own code raised.
+            assert isinstance(error, Exception)
             self._reply_rest(self._session_send(responder.failure(event, error)), 0)
         except ConnectionClosed:
             return  # connection_lost reports it
         except RlwireError as failure:
             self.log.warning("%s: it sent what is not allowed: %s", self.peer, failure)
             self.refuse(failure)
-        except Exception:
+        except (Exception, asyncio.CancelledError):
             self.log.exception("%s: closed, its responder failed", self.peer)
             self.close()
 
     def _reply_rest(self, buffers: Sequence[Buffer], sent: int) -> None:
         """Send an answer of which `sent` bytes are gone, and listen no more until all of it is."""
         try:
+            if not buffers and self._talker is not None:
+                self._talk()
+                return
             rest = self._write(behind(buffers, sent))
         except ConnectionClosed:
             return  # connection_lost reports it
@@ -797,6 +854,9 @@ class AsyncConnection:
 
     async def _finish(self, buffers: Sequence[Buffer], sent: int) -> None:
         """Send a message of which `sent` bytes are gone."""
+        if not buffers and self._talker is not None:
+            self._talk()
+            return
         rest = self._write(behind(buffers, sent) if sent else buffers)
         if rest:
             await self._flush(rest)
@@ -970,8 +1030,10 @@ class AsyncConnection:
             phase, limit = "write", times.write
         elif self._receiver is None and self._responder is None:
             phase, limit = "work", None
-        elif have:
+        elif have and not self._events:
             phase, limit = "read", times.read
+        elif self._answering is not None:
+            phase, limit = "work", None
         else:
             phase, limit = "idle", times.idle
             if not self._count and self._first is not None:

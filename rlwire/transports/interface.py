@@ -147,7 +147,8 @@ class TalkingSession(StreamSession, Protocol):
 
     The stream transports look for ``outgoing``; a session without it costs nothing more. With it
     `receive` may return None among its events: no event, but a sign that `outgoing` has something
-    although there is one event.
+    although there is one event. `send` may return no buffers: `outgoing` has them, and whether the
+    session is then `leaving` is looked at.
 
     Attributes:
         hangs_up: whether this side closes the stream first, once both sides have said farewell.
@@ -178,7 +179,8 @@ class TalkingSession(StreamSession, Protocol):
         """Return what the session has to say by itself now, and forget it.
 
         Asked for when the connection is made, and after each `receive` that gave not exactly one
-        event, each `tick`, and each error that `receive` or `frame_size` raised.
+        event, each `send` that gave nothing, each `tick`, and each error that `receive` or
+        `frame_size` raised.
         """
 
     def tick(self, now: float) -> None:
@@ -210,8 +212,10 @@ class Responder(Protocol):
     def answer(self, event: Any) -> Any:
         """Return the event to send back. What it raises is logged and closes the connection.
 
-        Over gRPC it may be a `concurrent.futures.Future` of that event, for answers that wait for
-        others; what the future raises is treated the same. Over TCP it must be the event itself.
+        It may be a future of that event, for answers that wait for others; what the future raises
+        is treated the same. Over gRPC it is a `concurrent.futures.Future`. Over TCP, on an event
+        loop, it is an `asyncio.Future`, which is cancelled when the connection ends before;
+        meanwhile the peer is listened to up to its next message.
         """
 
     def failure(self, event: Any, error: Exception) -> Any:

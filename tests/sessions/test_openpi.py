@@ -205,8 +205,13 @@ def test_a_conversation_over_a_websocket() -> None:
     assert client.receive(joined(server.send(METADATA))) == [METADATA]
     (seen,) = server.receive(joined(client.send(OBSERVATION)))
     same(OBSERVATION, seen)
-    (failed,) = client.receive(joined(server.send(Failure("no such prompt"))))
+    assert server.send(Failure("no such prompt")) == []
+    assert server.leaving
+    (failed,) = client.receive(joined(server.outgoing()))
     assert failed == Failure("no such prompt")
+    with pytest.raises(websocket.Closed, match="the text before says how") as closed:
+        client.receive(joined(server.farewell()))
+    assert closed.value.code == 1011
 
 
 def test_a_large_array_is_not_copied_by_a_server() -> None:

@@ -499,6 +499,91 @@ def test_a_peer_that_does_not_read_holds_up_only_itself(run: Run, blobs: Any, lo
     assert "did not take a message within write=0.2 s" in log.text
 
 
+class Later(Echo):
+    """Answers with what a future gives; `made` has them."""
+
+    made: list[asyncio.Future[Any]]
+
+    def answer(self, event: Any) -> Any:
+        future = asyncio.get_running_loop().create_future()
+        self.made.append(future)
+        return future
+
+
+@pytest.fixture
+def later() -> type[Later]:
+    Later.made = []
+    return Later
+
+
+def test_answers_that_come_later_come_in_order(run: Run, blobs: Any, later: Any) -> None:
+    async def main() -> None:
+        async with (
+            AsyncServer("127.0.0.1:0", blobs, make_responder=later) as server,
+            await tcp_asyncio.connect(server.address, blobs()) as connection,
+        ):
+            for word in (b"one", b"two" * 100_000, b"three"):
+                await connection.send(word)
+            for number in range(3):
+                await eventually(lambda n=number: len(later.made) == n + 1)
+                await asyncio.sleep(0)
+                assert len(later.made) == number + 1
+                later.made[number].set_result(b"%d" % number * 100_000)
+                assert await connection.receive() == b"%d" % number * 100_000
+
+    run(main())
+
+
+def test_an_answer_that_comes_later_may_fail(run: Run, blobs: Any, later: Any, log: Any) -> None:
+    async def main() -> None:
+        async with (
+            AsyncServer("127.0.0.1:0", blobs, make_responder=later) as server,
+            await tcp_asyncio.connect(server.address, blobs()) as connection,
+        ):
+            await connection.send(b"number")
+            await eventually(lambda: later.made)
+            later.made[0].set_result(5)
+            assert await connection.receive() == b"number: TypeError"
+            await connection.send(b"x")
+            await eventually(lambda: len(later.made) == 2)
+            later.made[1].set_exception(ZeroDivisionError("one of those days"))
+            with pytest.raises(ConnectionClosed):
+                await connection.receive()
+
+    run(main())
+    assert "one of those days" in log.text
+
+
+def test_who_leaves_cancels_its_answer(run: Run, blobs: Any, later: Any) -> None:
+    async def main() -> None:
+        async with AsyncServer("127.0.0.1:0", blobs, make_responder=later) as server:
+            async with plain(server.address) as peer:
+                peer.send(blobs.frame(b"x"))
+                await eventually(lambda: later.made)
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            await eventually(lambda: later.made[0].cancelled())
+            await eventually(lambda: server.connections == 0)
+
+    run(main())
+
+
+def test_a_server_that_stops_lets_an_answer_come(run: Run, blobs: Any, later: Any) -> None:
+    async def main() -> None:
+        server = await AsyncServer("127.0.0.1:0", blobs, make_responder=later).start()
+        async with await tcp_asyncio.connect(server.address, blobs()) as connection:
+            await connection.send(b"x")
+            await eventually(lambda: later.made)
+            stopping = asyncio.ensure_future(server.stop(10))
+            await asyncio.sleep(0)
+            later.made[0].set_result(b"done")
+            assert await connection.receive() == b"done"
+            with pytest.raises(ConnectionClosed):
+                await connection.receive()
+        await stopping
+
+    run(main())
+
+
 # --- times ---
 
 

@@ -12,7 +12,6 @@ a thread of its own.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import logging
 import ssl
@@ -23,7 +22,6 @@ from typing import Any, ClassVar, TypeAlias
 from rlwire.adapters.openpi.policies import Infer, Workers, describe, resolve_policy, timed
 from rlwire.adapters.serving import BackgroundServer, LoopThread
 from rlwire.codecs.websocket_handshake import Request, same_secret
-from rlwire.errors import DeadlineExceeded, EncodeError, LimitExceeded, RlwireError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import websocket
 from rlwire.sessions.openpi import Dialect, Failure, PolicySocket, Server, Undecoded
@@ -49,8 +47,6 @@ TLS: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
 _LARGE = 512 * 1024
 """Bytes of an observation that is decoded in a thread of its own. Values without arrays take up to
 0.1 s for so much, in which no other client is heard."""
-
-_INTERNAL = 1011  # the close code that the original gives after an error (RFC 6455, 7.4.1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +115,8 @@ class PolicyServer(BackgroundServer):
             several threads at once. 0 calls it on the event loop, which saves two changes of thread
             and is for policies that answer at once, because all clients wait meanwhile.
         timing: whether an action gets the entry ``server_timing``, as from openpi's server:
-            milliseconds that the policy took, and that the whole exchange before took.
+            milliseconds that the policy took, and that the whole exchange before took, from its
+            observation to its action; to send that is not counted.
         tracebacks: whether a client is told the traceback of an error, as openpi's server does.
             By default only what was wrong: a traceback shows paths and lines of the program.
         api_key: what clients must send as ``Authorization: Api-Key``; None lets all in.
@@ -282,6 +279,9 @@ class _Running:
             self._workers.stop()
 
 
+_Reply: TypeAlias = dict[str, Any] | Failure
+
+
 class _Service:
     """What all connections of a server share."""
 
@@ -302,150 +302,81 @@ class _Service:
         self.clients += 1
         logger.info("%s: a client has connected", connection.peer)
         try:
-            await _Conversation(self, connection).run()
+            await connection.send(self.metadata)
+            connection.log = self.log
+            connection.serve(_Conversation(self, connection))
+            await connection.wait_closed()
         finally:
             self.clients -= 1
             logger.info("%s: the client is gone", connection.peer)
 
 
-_Heard: TypeAlias = dict[str, Any] | Undecoded
-
-
 class _Conversation:
-    """What is going on with one client."""
+    """Answers the observations of one client; a `rlwire.transports.interface.Responder`."""
 
     def __init__(self, service: _Service, connection: AsyncConnection) -> None:
         self._service = service
-        self._connection = connection
-        self._thinking = False
+        self._peer = connection.peer
         self._took: float | None = None  # seconds of the exchange before
 
-    async def run(self) -> None:
-        """Greet, and answer one observation after another."""
-        connection, service = self._connection, self._service
-        await connection.send(service.metadata)
-        listening: asyncio.Task[_Heard] | None = None
-        try:
-            while True:
-                # A task only where the loop goes on before there is an answer: it costs more than
-                # all else that is done for a small observation.
-                observation = await (connection.receive() if listening is None else listening)
-                begun = time.perf_counter()
-                listening = None
-                try:
-                    if service.workers is not None or type(observation) is Undecoded:
-                        # While others think: pings are answered, an end is noticed.
-                        listening = self._listen()
-                    reply = await self._answer(observation, listening)
-                except _Gone:
-                    continue  # `listening` says why
-                finally:
-                    del observation  # the block that it came in may be used again
-                if not await self._send(reply):
-                    return
-                del reply
-                self._took = time.perf_counter() - begun
-        finally:
-            if listening is not None:
-                listening.cancel()
-                # What it raises has been seen, or comes after the end.
-                with contextlib.suppress(asyncio.CancelledError, RlwireError, OSError):
-                    await listening
-
-    def _listen(self) -> asyncio.Task[_Heard]:
-        return asyncio.get_running_loop().create_task(self._receive())
-
-    async def _receive(self) -> _Heard:
-        connection = self._connection
-        while True:
-            try:
-                observation: _Heard = await connection.receive()
-                return observation
-            except DeadlineExceeded:
-                if connection.closed or not self._thinking:
-                    raise  # else the client is silent because it waits for us
-
-    async def _answer(
-        self, observation: _Heard, listening: asyncio.Task[_Heard] | None
-    ) -> dict[str, Any] | Failure:
-        """Return the policy's action, or why there is none."""
+    def answer(self, observation: dict[str, Any] | Undecoded) -> _Reply | asyncio.Task[_Reply]:
+        """Return the policy's action, or why there is none; a task where a thread makes it."""
+        begun = time.perf_counter()
         service = self._service
-        self._thinking = True
+        if service.workers is not None or isinstance(observation, Undecoded):
+            return asyncio.get_running_loop().create_task(self._think(observation, begun))
         try:
-            if isinstance(observation, Undecoded):
-                # Where the policy and the other clients do not wait for it.
-                assert service.decoders is not None
-                decoding = service.decoders.submit(Undecoded.decode, observation)
-                observation = (await self._result(decoding, listening))[0]
-            try:
-                if service.workers is None:
-                    action, seconds = timed(service.infer, observation)
-                else:
-                    thought = service.workers.submit(service.infer, observation)
-                    action, seconds = await self._result(thought, listening)
-                if not isinstance(action, Mapping):
-                    raise TypeError(f"a policy returns a dict, not {type(action).__name__}")
-            except (asyncio.CancelledError, _Gone):
-                raise
-            except BaseException as error:  # SystemExit as well: a policy does not end the server
-                service.log.exception("%s: the policy failed", self._connection.peer)
-                return Failure(describe(error, traceback=service.tracebacks))
-        finally:
-            self._thinking = False
+            return self._reply(begun, *timed(service.infer, observation))
+        except BaseException as error:  # SystemExit as well: a policy does not end the server
+            return self._failed(error)
+
+    def failure(self, observation: Any, error: Exception) -> Failure:
+        """Return what is said instead of an action that cannot be sent."""
+        service = self._service
+        service.actions -= 1
+        service.failures += 1
+        service.log.error("%s: the policy's action cannot be sent: %s", self._peer, error)
+        return Failure(describe(error))
+
+    def close(self) -> None:
+        """Do nothing: what the policy is still asked for ends with the connection."""
+
+    async def _think(self, observation: dict[str, Any] | Undecoded, begun: float) -> _Reply:
+        service = self._service
+        if isinstance(observation, Undecoded):
+            # Where the policy and the other clients do not wait for it.
+            assert service.decoders is not None
+            decoding = service.decoders.submit(Undecoded.decode, observation)
+            observation = (await decoding)[0]
+        assert isinstance(observation, dict)
+        try:
+            if service.workers is None:
+                action, seconds = timed(service.infer, observation)
+            else:
+                thought = service.workers.submit(service.infer, observation)
+                del observation  # the block that it came in may be used again
+                action, seconds = await thought
+            return self._reply(begun, action, seconds)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            return self._failed(error)
+
+    def _reply(self, begun: float, action: Any, seconds: float) -> dict[str, Any]:
+        if not isinstance(action, Mapping):
+            raise TypeError(f"a policy returns a dict, not {type(action).__name__}")
+        service = self._service
+        service.actions += 1  # before it is sent: who has the action may look at once
         if not service.timing:
             return dict(action)
         timing = {"infer_ms": seconds * 1e3}
         if self._took is not None:
             timing["prev_total_ms"] = self._took * 1e3
+        self._took = time.perf_counter() - begun
         return {**action, "server_timing": timing}
 
-    async def _result(
-        self, thought: asyncio.Future[tuple[Any, float]], listening: asyncio.Task[_Heard] | None
-    ) -> tuple[Any, float]:
-        """Return what a thread gives, unless the client leaves before."""
-        assert listening is not None
-
-        def heard(task: asyncio.Task[_Heard]) -> None:
-            if task.cancelled() or task.exception() is None:
-                return
-            if self._connection.closed or self._connection.broken:
-                thought.cancel()  # nobody waits for it any more
-            # Else this side stops, and what is under way may still be answered.
-
-        listening.add_done_callback(heard)
-        try:
-            return await thought
-        except asyncio.CancelledError:
-            if listening.done() and not listening.cancelled():
-                raise _Gone from None
-            raise
-        finally:
-            listening.remove_done_callback(heard)
-
-    async def _send(self, reply: dict[str, Any] | Failure) -> bool:
-        """Send it; return whether the conversation goes on."""
-        service, connection = self._service, self._connection
-        if not isinstance(reply, Failure):
-            service.actions += 1  # before: who has the action may look at once
-            try:
-                await connection.send(reply)
-                return True
-            except (EncodeError, LimitExceeded) as error:
-                service.actions -= 1
-                service.log.error(
-                    "%s: the policy's action cannot be sent: %s", connection.peer, error
-                )
-                reply = Failure(describe(error))
-            except BaseException:
-                service.actions -= 1
-                raise
+    def _failed(self, error: BaseException) -> Failure:
+        service = self._service
         service.failures += 1
-        await connection.send(reply)
-        session = connection.session
-        assert isinstance(session, PolicySocket)
-        session.leave(_INTERNAL, "the policy failed, the text before says how")
-        return False
-
-
-class _Gone(Exception):
-    """The client left, or broke a rule, while the policy thought."""
+        service.log.exception("%s: the policy failed", self._peer)
+        return Failure(describe(error, traceback=service.tracebacks))
