@@ -24,7 +24,7 @@ from rlwire.transports.sockets import (
 )
 from rlwire.transports.waits import Waits
 
-__all__ = ["Dialer", "connect", "dial", "retry", "time_left"]
+__all__ = ["Dialer", "connect", "dial", "hang_up", "retry", "time_left"]
 
 logger = logging.getLogger(__name__)
 
@@ -152,6 +152,13 @@ def dial(where: Address, dialer: Dialer, until: float) -> Waits[Any]:
         raise failure
     finally:
         failure = None  # it holds this frame
+
+
+def hang_up(connection: Any) -> Waits[None]:
+    """Close a stream connection of either kind, and wait until it is gone."""
+    connection.close()
+    if hasattr(connection, "wait_closed"):
+        yield connection.wait_closed()
 
 
 def time_left(until: float) -> float | None:

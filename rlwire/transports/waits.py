@@ -22,7 +22,7 @@ import functools
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from types import TracebackType
+from types import MethodType, TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 __all__ = ["Asyncio", "Blocking", "Client", "Waits", "drive", "drive_async", "driven"]
@@ -102,10 +102,14 @@ class driven(Generic[_P, _T]):
     def __get__(self, client: Any, kind: type[Any]) -> Any: ...
 
     def __get__(self, client: Any, kind: type[Any]) -> Any:
-        """Return the method; as a class that is neither of the two has it, it cannot be called."""
+        """Return the method, for ``super().method()``: the classes themselves have their own."""
         if client is None:
             return self
-        raise TypeError(f"{kind.__name__}.{self.steps.__name__}: it is for its subclasses to drive")
+        if not isinstance(client, Blocking | Asyncio):
+            raise TypeError(
+                f"{kind.__name__}.{self.steps.__name__}: it is for its subclasses to drive"
+            )
+        return MethodType(client._make_method(self.steps), client)
 
 
 class Client:

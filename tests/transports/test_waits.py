@@ -344,6 +344,20 @@ def test_a_subclass_may_override_them() -> None:
     assert asyncio.run(OwnTasks(AsyncEcho()).ask_twice(1))[0] == "mine"
 
 
+def test_one_that_is_defined_anew_may_call_the_base_s() -> None:
+    class Direct(Blocking, Base):
+        def ask(self, event: Any, *, times: int = 1) -> list[Any]:
+            return ["direct", *super().ask(event, times=times)]
+
+    class DirectTasks(Asyncio, Base):
+        async def ask(self, event: Any, *, times: int = 1) -> list[Any]:
+            return ["direct", *(await super().ask(event, times=times))]
+
+    assert Direct(Echo()).ask(1) == ["direct", ["reply", 1]]
+    assert Direct(Echo()).ask_twice(1)[0] == "direct"
+    assert asyncio.run(DirectTasks(AsyncEcho()).ask(1)) == ["direct", ["reply", 1]]
+
+
 def test_a_class_of_neither_kind_says_so() -> None:
     assert isinstance(Base.ask, driven)
     with pytest.raises(TypeError, match=r"Base\.ask: it is for its subclasses"):

@@ -3,7 +3,7 @@
 | openpi | here |
 |---|---|
 | `openpi_client.msgpack_numpy` | `packb`, `unpackb`, `Packer`, `Unpacker`, and its two hooks |
-| `openpi_client.websocket_client_policy` | `PolicyClient` |
+| `openpi_client.websocket_client_policy` | `PolicyClient`, `AsyncPolicyClient` |
 | `openpi.serving.websocket_policy_server` | `PolicyServer`, `serve_policy` |
 
 Either end may be openpi's own. A program that uses openpi-client as it is calls
@@ -14,7 +14,7 @@ of an `Unpacker` are writable. Neither openpi-client nor msgpack need be install
 
 from __future__ import annotations
 
-from rlwire.adapters.openpi.client import PolicyClient
+from rlwire.adapters.openpi.client import AsyncPolicyClient, PolicyClient
 from rlwire.adapters.openpi.functions import Packer, Unpacker, packb, unpackb
 from rlwire.adapters.openpi.packing import pack_array, unpack_array
 from rlwire.adapters.openpi.server import (
@@ -25,6 +25,7 @@ from rlwire.adapters.openpi.server import (
 )
 
 __all__ = [
+    "AsyncPolicyClient",
     "Packer",
     "PolicyClient",
     "PolicyServer",

@@ -1,32 +1,29 @@
-"""`PolicyClient`: a policy on a server, as a program with observations sees it.
+"""`PolicyClient` and `AsyncPolicyClient`: a policy on a server, for a program with observations.
 
-It speaks to `rlwire.adapters.openpi.PolicyServer` and to openpi's own server. Not here: what is
+They speak to `rlwire.adapters.openpi.PolicyServer` and to openpi's own server. Not here: what is
 said (`rlwire.sessions.openpi`).
 """
 
 from __future__ import annotations
 
 import ssl
-from types import TracebackType
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
-from rlwire.adapters.websocket import connect
-from rlwire.errors import ConnectionClosed, PeerError
+from rlwire.adapters import websocket
+from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError
 from rlwire.limits import Limits
 from rlwire.sessions.openpi import Client, Dialect, Failure
+from rlwire.transports import waits
+from rlwire.transports.connecting import hang_up
 from rlwire.transports.sockets import Backoff, Timeouts
-from rlwire.transports.tcp import Connection
+from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 
-__all__ = ["PolicyClient"]
+__all__ = ["AsyncPolicyClient", "PolicyClient"]
 
 
-class PolicyClient:
-    """A policy on a server; blocking, for one thread.
-
-    ::
-
-        with PolicyClient("localhost:8000") as policy:
-            action = policy.infer({"image": frame, "state": state, "prompt": "fold the towel"})
+class ClientBase(waits.Client):
+    """What both clients are made of.
 
     Args:
         where: ``"host:port"``, or a URL: ``ws://host:port/path``, or ``wss`` for TLS.
@@ -41,14 +38,10 @@ class PolicyClient:
         limits: maxima for messages.
 
     Attributes:
-        metadata: what the server says about its policy.
-
-    Raises:
-        ValueError: there is no such address.
-        OSError: the server cannot be reached.
-        rlwire.sessions.websocket.Refused: it does not want us, such as for a wrong key.
-        PeerError, RlwireError: it says something else than a policy server does.
+        metadata: what the server says about its policy; empty before it has.
     """
+
+    _open: Callable[..., Any]
 
     def __init__(
         self,
@@ -63,7 +56,7 @@ class PolicyClient:
         limits: Limits | None = None,
     ) -> None:
         self._url = where if "://" in where else f"ws://{where}"
-        self._session: dict[str, Any] = {"arrays": arrays, "limits": limits}
+        self._dialect: dict[str, Any] = {"arrays": arrays, "limits": limits}
         self._options: dict[str, Any] = {
             "timeouts": timeouts,
             "backoff": backoff,
@@ -72,79 +65,150 @@ class PolicyClient:
             "headers": [] if api_key is None else [("Authorization", f"Api-Key {api_key}")],
         }
         self._reconnect = reconnect
+        self._connection: Any = None
+        self._session: Any = None
         self._closed = False
-        self._connection = self._connect()
+        self.metadata: dict[str, Any] = {}
+        self._begin()
 
-    def __enter__(self) -> PolicyClient:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+    def _begin(self) -> None:
+        """Do what making one ends with."""
 
     def __repr__(self) -> str:
-        return f"<PolicyClient of {self._url}>"
+        return f"<{type(self).__name__} of {self._url}>"
 
-    def infer(self, observation: dict[str, Any]) -> dict[str, Any]:
-        """Return the policy's action for an observation.
+    @driven
+    def connect(self) -> Waits[None]:
+        """Connect, and hear what the policy is; a connection that is open is closed.
 
         Raises:
-            PeerError: the policy failed, with the server's words.
-            EncodeError, LimitExceeded: the observation cannot be sent; nothing was.
-            DeadlineExceeded: no action came in time; the connection is closed.
-            ConnectionClosed, OSError: the connection is lost, and cannot be made again.
+            ValueError: there is no such address.
+            OSError: the server cannot be reached.
+            rlwire.sessions.websocket.Refused: it does not want us, such as for a wrong key.
+            PeerError, RlwireError: it says something else than a policy server does.
         """
-        if self._closed:
-            raise ConnectionClosed(f"{self} is closed")
+        if self._connection is not None:
+            yield from hang_up(self._connection)
+        session = Client(**self._dialect)
+        connection = yield self._open(self._url, session, **self._options)
         try:
-            action = self._exchange(observation)
-        except ConnectionClosed:
-            if not self._reconnect:
-                raise
-            self._connection = self._connect()
-            action = self._exchange(observation)
-        if isinstance(action, Failure):
-            raise PeerError(action.text)
-        return action
-
-    def get_server_metadata(self) -> dict[str, Any]:
-        """Return `metadata`, by the name that openpi's client has for it."""
-        return self.metadata
-
-    def reset(self) -> None:
-        """Do nothing: the protocol has no words for it. openpi's policies have this method."""
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._closed = True
-        self._connection.close()
-
-    def _connect(self) -> Connection:
-        self._inner = Client(**self._session)
-        connection = connect(self._url, self._inner, **self._options)
-        try:
-            metadata = connection.receive()
+            metadata = yield connection.receive()
             if isinstance(metadata, Failure):
                 raise PeerError(metadata.text)
         except BaseException:
             connection.close()
             raise
-        self.metadata: dict[str, Any] = metadata
-        return connection
+        self.metadata, self._connection, self._session = metadata, connection, session
+        self._closed = False
 
-    def _exchange(self, observation: dict[str, Any]) -> dict[str, Any] | Failure:
-        connection, session = self._connection, self._inner
+    def _enter(self) -> Waits[None]:
+        if self._connection is None:
+            yield self.connect()
+
+    @driven
+    def infer(self, observation: dict[str, Any]) -> Waits[dict[str, Any]]:
+        """Return the policy's action for an observation.
+
+        Raises:
+            PeerError: the policy failed, with the server's words.
+            EncodeError, LimitExceeded: the observation cannot be sent; nothing was.
+            LocalProtocolError: another observation waits for its action.
+            DeadlineExceeded: no action came in time; the connection is closed.
+            ConnectionClosed, OSError: the connection is lost, and cannot be made again.
+        """
+        try:
+            action = yield from self._exchange(observation)
+        except ConnectionClosed:
+            if not self._reconnect or self._closed or self._connection is None:
+                raise
+            yield self.connect()
+            action = yield from self._exchange(observation)
+        return _unwrapped(action)
+
+    def _exchange(self, observation: dict[str, Any]) -> Waits[Any]:
+        connection = self._connection
+        if self._closed or connection is None:
+            raise ConnectionClosed(f"{self} is {'closed' if self._closed else 'not connected'}")
         if connection.closed:
             raise ConnectionClosed(f"the connection to {connection.peer} is closed")
         try:
-            answer: dict[str, Any] | Failure = connection.exchange(observation)
-        except BaseException:
-            if session.asked:
-                # The action may still come, and would be taken for the next one's.
-                connection.close()
+            return (yield connection.exchange(observation))
+        except BaseException as error:
+            self._close_if_owed(error)
             raise
-        return answer
+
+    def _close_if_owed(self, error: BaseException) -> None:
+        if self._session.asked and not isinstance(error, LocalProtocolError):
+            # The action may still come, and would be taken for the next one's.
+            self._connection.close()
+
+    def get_server_metadata(self) -> dict[str, Any]:
+        """Return `metadata`, by the name that openpi's client has for it."""
+        return self.metadata
+
+    @driven
+    def reset(self) -> Waits[None]:
+        """Do nothing: the protocol has no words for it. openpi's policies have this method."""
+        yield None
+
+    @driven
+    def close(self) -> Waits[None]:
+        """Close the connection."""
+        self._closed = True
+        if self._connection is not None:
+            yield from hang_up(self._connection)
+
+
+def _unwrapped(action: Any) -> dict[str, Any]:
+    if type(action) is Failure:
+        raise PeerError(action.text)
+    return cast("dict[str, Any]", action)
+
+
+class PolicyClient(Blocking, ClientBase):
+    """A policy on a server; blocking, for one thread. It connects at once.
+
+    ::
+
+        with PolicyClient("localhost:8000") as policy:
+            action = policy.infer({"image": frame, "state": state, "prompt": "fold the towel"})
+
+    The arguments are `ClientBase`'s, the errors those of `connect`.
+    """
+
+    _open = staticmethod(websocket.connect)
+
+    def _begin(self) -> None:
+        self.connect()
+
+    def infer(self, observation: dict[str, Any]) -> dict[str, Any]:
+        """Return the policy's action for an observation; errors as for `ClientBase.infer`."""
+        # That is a generator, which is for what goes wrong.
+        connection = self._connection
+        if self._closed or connection.closed:
+            return super().infer(observation)
+        try:
+            action = connection.exchange(observation)
+        except BaseException as error:
+            self._close_if_owed(error)
+            if isinstance(error, ConnectionClosed) and self._reconnect:
+                return super().infer(observation)
+            raise
+        return _unwrapped(action)
+
+
+class AsyncPolicyClient(Asyncio, ClientBase):
+    """`PolicyClient` for a task of an event loop: the same methods, to be awaited.
+
+    ::
+
+        async with AsyncPolicyClient("localhost:8000") as policy:
+            action = await policy.infer({"image": frame, "state": state})
+
+    It connects on entry, or with `connect`. One observation waits for its action at a time; when
+    its task is cancelled, the connection is closed, and the next observation goes over a new one.
+
+    The arguments are `ClientBase`'s.
+    """
+
+    _open = staticmethod(websocket.connect_asyncio)
