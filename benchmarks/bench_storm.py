@@ -1,4 +1,4 @@
-"""What does a storm of garbage connections do to a good client of an asyncio server?
+"""What does a storm of garbage connections do to a good client of a server?
 
 Server, storm and client are a process each. The storm comes from another of loopback's addresses:
 5,800 connections in 4 s, in bursts of 145, each of which sends a little garbage and is gone when 64
@@ -44,7 +44,7 @@ BURST = 145
 OPEN = 64  # connections of the storm that are open at once
 GARBAGE = b"\xff\x00garbage\r\n\r\n" * 4
 FREE = {"max_connections": 100_000, "max_connections_per_address": 100_000}
-SERVERS = ("rlx", "openpi")
+SERVERS = ("rlx", "rlx threads", "openpi")
 HALVES = 10 if TINY else 400  # handshakes that do not end
 
 
@@ -76,8 +76,9 @@ def serve(report: Callable[[Any], None], kind: str, options: dict[str, Any]) -> 
     """Run in the server's process; the log goes where nobody reads it, but is written."""
     logging.basicConfig(stream=open(os.devnull, "w"), level=logging.INFO)  # noqa: SIM115
     server: Any
-    if kind == "rlx":
-        server = RLXServer(Agent, "127.0.0.1:0", workers="asyncio", **options)
+    if kind.startswith("rlx"):
+        workers: Any = "threads" if kind == "rlx threads" else "asyncio"
+        server = RLXServer(Agent, "127.0.0.1:0", workers=workers, **options)
     else:
         server = PolicyServer(infer, "127.0.0.1:0", workers=0, **options)
     server.start()
@@ -108,7 +109,7 @@ def storm(report: Callable[[Any], None], address: str) -> None:
 
 def client(kind: str, address: str) -> tuple[Any, Callable[[], Any]]:
     """A good client, and its exchange."""
-    if kind == "rlx":
+    if kind.startswith("rlx"):
         agent = AgentProxy(address)
         agent.connect()
         agent.init()

@@ -167,6 +167,12 @@ class Connection:
         """Whether the connection ended otherwise than by `close`, or inside a message."""
         return self._broken
 
+    @property
+    def silent(self) -> bool:
+        """Whether the peer has not said anything so far, on a server that awaits its first word."""
+        opening = self._talker is not None and not self._talker.opened
+        return (opening or self._phase == "first") and not self._reader.partial[0]
+
     def fileno(self) -> int:
         """Return the socket's descriptor, -1 once it is closed."""
         return self._sock.fileno()
@@ -321,11 +327,20 @@ class Connection:
             return events[0]
         return self._receive_rest(events, have)
 
-    def serve(self, answer: Callable[[Any], Any]) -> NoReturn:
+    def serve(
+        self,
+        answer: Callable[[Any], Any],
+        failure: Callable[[Any, Exception], Any] | None = None,
+    ) -> NoReturn:
         """Answer one event after another, `send(answer(receive()))`, until one of them raises.
 
         An error in `answer` or in writing its reply leaves the connection as it is: the reply is
         still owed. It can be sent, and `serve` called again.
+
+        Args:
+            answer: called with an event, returns the reply.
+            failure: called with the event and the error when the reply cannot be written; returns
+                what is sent instead.
 
         Raises:
             What `receive`, `answer` and `send` raise.
@@ -355,9 +370,15 @@ class Connection:
                         event = events[0]
                     else:
                         event = self._receive_rest(events, have)
-            buffers = session_send(answer(event))
+            reply = answer(event)
+            try:
+                buffers = session_send(reply)
+            except Exception as error:  # EncodeError; or the value's own code raised
+                if failure is None:
+                    raise
+                buffers = session_send(failure(event, error))
             # The event may hold the receive buffer, which is used again once nobody does.
-            event = events = None
+            event = events = reply = None
             if len(buffers) == 1:
                 data = buffers[0]
                 try:

@@ -52,6 +52,7 @@ class AsyncConnection:
         session: the session that speaks over it.
         peer: the other end's name, for logs.
         log: where a served connection's errors are written; a server gives its own.
+        fault: why this side ended a conversation that a responder serves, if it did.
     """
 
     __slots__ = (
@@ -96,6 +97,7 @@ class AsyncConnection:
         "_timeouts",
         "_turn",
         "_writable",
+        "fault",
         "log",
         "peer",
         "session",
@@ -123,6 +125,7 @@ class AsyncConnection:
         self.session = session
         self.peer = peer
         self.log: Log = logger
+        self.fault: BaseException | None = None
         self._timeouts = timeouts
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
@@ -194,6 +197,11 @@ class AsyncConnection:
     def broken(self) -> bool:
         """Whether the connection ended otherwise than by `close`, or inside a message."""
         return self._broken
+
+    @property
+    def silent(self) -> bool:
+        """Whether the peer has not said anything so far."""
+        return not (self._count or self._reader.partial[0])
 
     # What users call.
 
@@ -354,6 +362,7 @@ class AsyncConnection:
         if self.closed:
             return
         if self.session.closed:
+            self.fault = error
             self._say_last(buffers)
         elif buffers and not self._sending:
             with contextlib.suppress(ConnectionClosed):
@@ -531,7 +540,7 @@ class AsyncConnection:
             self._answering.cancel()  # nobody waits for it any more
         if responder is not None:
             self.log.log(
-                logging.WARNING if self._broken else logging.DEBUG,
+                logging.WARNING if self._broken and not self.silent else logging.DEBUG,
                 "the connection to %s is %s", self.peer, self._ended,
             )  # fmt: skip
             try:
@@ -802,7 +811,8 @@ class AsyncConnection:
         except RlwireError as failure:
             self.log.warning("%s: it sent what is not allowed: %s", self.peer, failure)
             self.refuse(failure)
-        except (Exception, asyncio.CancelledError):
+        except (Exception, asyncio.CancelledError) as failure:
+            self.fault = failure
             self.log.exception("%s: closed, its responder failed", self.peer)
             self.close()
 

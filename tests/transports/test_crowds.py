@@ -43,7 +43,7 @@ async def echo_on_a_loop(connection: Any) -> None:
 
 @pytest.fixture(params=["threads", "handler", "responder"])
 def serve(request: Any, echo: Any) -> Iterator[Callable[..., Any]]:
-    """Serve sessions made by the first argument; return what has an `address`."""
+    """Serve sessions made by the first argument; return the server."""
     with contextlib.ExitStack() as stack:
 
         def make(make_session: Callable[[], Any], **options: Any) -> Any:
@@ -53,13 +53,9 @@ def serve(request: Any, echo: Any) -> Iterator[Callable[..., Any]]:
             kind: dict[str, Any] = {"handler": echo_on_a_loop}
             if request.param == "responder":
                 kind = {"make_responder": Echo}
-            thread = LoopThread(
-                lambda: tcp_asyncio.AsyncServer(where, make_session, **kind, **options),
-                None,
-                "an echo",
-            )
-            stack.callback(thread.stop, 2.0)
-            return thread
+            server = tcp_asyncio.AsyncServer(where, make_session, **kind, **options)
+            stack.callback(LoopThread(lambda: server, None, "an echo").stop, 2.0)
+            return server
 
         yield make
 
@@ -85,6 +81,7 @@ def test_one_address_shuts_nobody_else_out(
     # Others have their own share, up to the maximum of all.
     others = [from_address("127.0.0.3", server.address) for _ in range(4)]
     assert is_served(blobs, server.address)
+    eventually(lambda: server.connections == 8)
     last = [from_address("127.0.0.4", server.address) for _ in range(3)]
     assert b"11 is over the limit max_connections=10" in read_frame(last[2])
     for sock in (*silent, *others, *last):

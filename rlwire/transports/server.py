@@ -1,0 +1,457 @@
+"""The one server of all stream protocols: who is let in, who answers, how connections end.
+
+What servers do whatever carries their connections is in `Reception`. `Server` gives each connection
+a thread, which answers fastest while clients are few; all on one event loop are served by
+`rlwire.transports.server_asyncio`, and worker processes, each with a server, are in `workers`. Not
+here: what a connection does (`connection`), how many are let in (`admission`), signals
+(`rlwire.adapters.serving`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import socket
+import ssl
+import threading
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    DecodeError,
+    LimitExceeded,
+    RemoteProtocolError,
+    RlwireError,
+)
+from rlwire.transports.address import Address, AddressLike
+from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, Admission
+from rlwire.transports.connection import Connection
+from rlwire.transports.forking import of_this_process
+from rlwire.transports.interface import Responder, StreamSession
+from rlwire.transports.seldom_log import SeldomLog
+from rlwire.transports.sockets import (
+    Timeouts,
+    accept_delay,
+    adopt,
+    local_address,
+    peer_host,
+    peer_name,
+    prepare,
+    unlink,
+)
+
+__all__ = ["TLS", "Reception", "Served", "Server", "Statistics", "why_over"]
+
+logger = logging.getLogger(__name__)
+
+TLS: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
+"""A server's context, what makes one, or no encryption."""
+
+_C = TypeVar("_C", bound="Served")
+
+_BREATH = 0.001  # seconds without accepting for each connection that came to nothing
+_BREATHS = 20  # of them at once, at most
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What connections came to a server.
+
+    Attributes:
+        open: now.
+        refused: because there were too many.
+        ended: how many, by why: ``"left"`` (either side closed, between two messages), ``"lost"``
+            (it broke, or ended inside a message), ``"fault"`` (it sent what is not allowed),
+            ``"late"`` (a time was over), ``"failed"`` (what serves it raised).
+    """
+
+    open: int
+    refused: int
+    ended: Mapping[str, int]
+
+
+class Served(Protocol):
+    """What a server asks of a connection, whatever carries it."""
+
+    @property
+    def peer(self) -> str:
+        """The other end's name, for logs."""
+
+    @property
+    def broken(self) -> bool:
+        """Whether it ended otherwise than by a close between two messages."""
+
+    @property
+    def silent(self) -> bool:
+        """Whether no byte has come from the peer."""
+
+    def refuse(self, error: RlwireError) -> None:
+        """Tell the peer what went wrong."""
+
+
+class Reception(ABC, Generic[_C]):
+    """What all servers of streams do alike; arguments and errors are theirs.
+
+    Args:
+        listener: an address, or a listening socket (`listen`) that several servers share.
+        make_session: called once a connection, for a new session of the server's side.
+        handler: called with each connection; when it returns, the connection is closed. What it
+            raises is logged and ends that connection only. An error of the peer's (DecodeError,
+            LimitExceeded, RemoteProtocolError) that it lets out is told to the peer first.
+        make_responder: instead of a handler: called with each connection, for an object that
+            answers its events one by one. Commands out of turn are refused without it, and logged.
+        timeouts: by default `Timeouts()`.
+        tls: from `rlwire.transports.tls.server_context`, or what makes that; None for no
+            encryption.
+        max_connections: further ones are refused, with a line in the log.
+        max_connections_per_address: the same for those from one address; see `Admission`.
+        backlog: connections that the system keeps until they are accepted.
+
+    Raises:
+        OSError: the address cannot be listened on.
+        TypeError: neither `handler` nor `make_responder` is given, or both are.
+    """
+
+    def __init__(
+        self,
+        listener: AddressLike | socket.socket,
+        make_session: Callable[[], StreamSession],
+        handler: Callable[[_C], Any] | None = None,
+        *,
+        make_responder: Callable[[_C], Responder] | None = None,
+        timeouts: Timeouts | None = None,
+        tls: TLS = None,
+        max_connections: int = MAX_CONNECTIONS,
+        max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
+        backlog: int = 1024,
+    ) -> None:
+        if (handler is None) == (make_responder is None):
+            raise TypeError("a server needs either handler or make_responder")
+        self._make_session = make_session
+        self._handler = handler
+        self._make_responder = make_responder
+        self._timeouts = timeouts or Timeouts()
+        self._tls = tls() if callable(tls) else tls
+        self._admission = Admission(max_connections, max_connections_per_address)
+        self._log = SeldomLog(logger)
+        self._listener, self._owns_listener = adopt(listener, backlog)
+        self._address = local_address(self._listener)
+        self._lock = threading.Lock()
+        self._refused = 0
+        self._ended: Counter[str] = Counter()
+        self._vain = 0  # connections that came to nothing, since the last one was accepted
+        self._failures = 0  # of accept(), one after another
+        self._started = False
+        self._open: dict[Any, _C | None] = {}  # by the thread or task; None while TLS begins
+        self._prepare()
+        of_this_process(self)
+
+    @property
+    def address(self) -> Address:
+        """Where it listens, with the port that the system chose."""
+        return self._address
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._open)
+
+    @property
+    def open_connections(self) -> tuple[_C, ...]:
+        """The connections that are open."""
+        with self._lock:
+            return tuple(found for found in self._open.values() if found is not None)
+
+    @property
+    def statistics(self) -> Statistics:
+        """What connections came so far; from any thread."""
+        with self._lock:
+            return Statistics(len(self._open), self._refused, dict(self._ended))
+
+    def disown(self) -> None:
+        """See `Forked.disown`; one that has not started may start in the child."""
+        if self._started:
+            self._lock = threading.Lock()
+            self._open.clear()
+            self._let_go()
+            if self._owns_listener:
+                self._listener.close()
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Make what else the server has."""
+
+    @abstractmethod
+    def _let_go(self) -> None:
+        """Forget, in the child, what the parent serves."""
+
+    def _begin(self) -> None:
+        if self._started:
+            raise RuntimeError("a server starts once; make a new one")
+        self._started = True
+        logger.info("listening on %s", self._address)
+
+    def _left_behind(self, me: object, grace: float) -> None:
+        """Say which handlers did not end; `me` runs the one that stops the server."""
+        for runs, connection in self._open.copy().items():
+            if runs is not me and connection is not None:
+                logger.warning(
+                    "%s: its handler did not end within %.1f s and is left behind",
+                    connection.peer, grace,
+                )  # fmt: skip
+        self._log.flush()
+
+    def _stop_listening(self) -> None:
+        if self._owns_listener and self._listener.fileno() != -1:
+            unlink(self._listener)
+            self._listener.close()
+
+    def _breath(self) -> float:
+        """Return for how long to leave others the turn, instead of accepting the next connection.
+
+        A storm of connections that send garbage, or nothing, is taken in at this pace: whoever is
+        served goes on as if it was quiet.
+        """
+        with self._lock:
+            vain, self._vain = self._vain, 0
+        return min(vain, _BREATHS) * _BREATH
+
+    def _not_accepted(self, error: OSError) -> float | None:
+        """Return how long to wait after accept() failed; None for ever."""
+        delay = accept_delay(error, self._failures)
+        if delay is None:
+            logger.error("%s: cannot accept any more: %s", self._address, error)
+            return None
+        self._failures += 1
+        self._log.warning("%s: cannot accept a connection: %s", self._address, error)
+        return delay
+
+    def _admit(self, sock: socket.socket, sockaddr: Any) -> tuple[str, str] | None:
+        """Return an accepted peer's name and host, which is to leave; None if it was refused."""
+        self._failures = 0
+        peer, host = peer_name(sock, sockaddr), peer_host(sockaddr)
+        try:
+            self._admission.enter(host)
+        except LimitExceeded as error:
+            with self._lock:
+                self._refused += 1
+                self._vain += 1
+            self._log.warning("%s: refused, %s", peer, error)
+            with sock:
+                if self._tls is None:
+                    sock.setblocking(False)
+                    with contextlib.suppress(OSError):
+                        sock.send(b"".join(self._make_session().refuse(error)))
+            return None
+        return peer, host
+
+    def _over(self, connection: _C, error: Exception | None) -> None:
+        """Take note of why a connection is over; a peer that is at fault is told."""
+        peer, log, why = connection.peer, self._log, why_over(connection, error)
+        if why == "fault":
+            log.warning("%s: closed, it sent what is not allowed: %s", peer, error)
+        elif why == "late":
+            log.warning("closed, too slow: %s", error)
+        elif why == "failed":
+            log.exception("%s: closed, its handler failed", peer, exc_info=error)
+        elif error is None:
+            log.debug("%s: closed after its handler ended", peer)
+        else:
+            # A clean end between two messages is how a client leaves; and one that never said a
+            # word, such as a port scan, may do so as it likes.
+            lost = why == "lost" and not connection.silent
+            log.log(logging.WARNING if lost else logging.DEBUG, "%s", error)
+        self._count(connection, why)
+        if why in ("fault", "late"):
+            assert isinstance(error, RlwireError)
+            connection.refuse(error)
+
+    def _count(self, connection: _C, why: str) -> None:
+        with self._lock:
+            self._ended[why] += 1
+            self._vain += why == "fault" or connection.silent
+
+
+def why_over(connection: Served, error: BaseException | None) -> str:
+    """Return why a connection is over, as `Statistics` says it."""
+    if isinstance(error, (DecodeError, LimitExceeded, RemoteProtocolError)):
+        return "fault"
+    if isinstance(error, DeadlineExceeded):
+        return "late"
+    if error is not None and not isinstance(error, ConnectionClosed):
+        return "failed"
+    return "lost" if connection.broken else "left"
+
+
+class Server(Reception[Connection]):
+    """Listens, and runs a handler or responder in a thread of its own for each connection.
+
+    Arguments and errors as of `Reception`.
+    """
+
+    def _prepare(self) -> None:
+        self._stopping = threading.Event()
+        self._stopped = threading.Event()
+        self._acceptor = threading.Thread(
+            target=self._accept, name=f"rlwire accept {self._address}", daemon=True
+        )
+        self._wake, self._waker = socket.socketpair()
+
+    def __enter__(self) -> Server:
+        return self if self._started else self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> Server:
+        """Begin to accept, in a thread of its own."""
+        self._begin()
+        self._acceptor.start()
+        return self
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the server has stopped; returns whether it has."""
+        return self._stopped.wait(timeout)
+
+    def stop(self, grace: float = 5.0) -> None:
+        """Stop accepting, end all connections and wait for their threads.
+
+        A handler at work may still send its answer; half of the grace time later it cannot. A
+        thread that the grace time does not end is logged and left behind.
+
+        Args:
+            grace: seconds for all of it.
+        """
+        with self._lock:
+            first = not self._stopping.is_set()
+            self._stopping.set()
+        if not first:
+            self._stopped.wait(grace)
+            return
+        until = monotonic() + grace
+        self._waker.send(b"\0")
+        if self._started:
+            self._acceptor.join(grace)
+        self._stop_listening()
+        for connection in self.open_connections:
+            connection.stop_receiving()
+        self._join(monotonic() + grace / 2)
+        for connection in self.open_connections:
+            connection.close()
+        self._join(until)
+        self._left_behind(threading.current_thread(), grace)
+        self._wake.close()
+        self._waker.close()
+        self._stopped.set()
+
+    def _let_go(self) -> None:
+        self._stopping.set()
+        self._stopped.set()
+        self._wake.close()
+        self._waker.close()
+
+    def _join(self, until: float) -> None:
+        with self._lock:
+            threads: list[threading.Thread] = list(self._open)
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, until - monotonic()))
+
+    def _accept(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._listener, selectors.EVENT_READ)
+            selector.register(self._wake, selectors.EVENT_READ)
+            delay: float | None = 0.0
+            while delay is not None and not self._stopping.wait(delay):
+                selector.select()
+                if not self._stopping.is_set():
+                    delay = self._accept_one()
+
+    def _accept_one(self) -> float | None:
+        """Return how long to wait before the next one, None for ever."""
+        try:
+            sock, sockaddr = self._listener.accept()
+        except BlockingIOError:
+            return 0.0  # another process that shares the listener took it
+        except OSError as error:
+            return self._not_accepted(error)
+        try:
+            # Before 3.13 a socket may inherit that its listener does not block.
+            sock.setblocking(True)
+            names = self._admit(sock, sockaddr)
+            if names is not None:
+                self._attend(sock, *names)
+        except Exception:
+            self._log.exception("%s: a new connection failed", self._address)
+            sock.close()
+        return self._breath()
+
+    def _attend(self, sock: socket.socket, peer: str, host: str) -> None:
+        """Give an accepted connection its thread."""
+        thread = None
+        try:
+            prepare(sock)
+            if self._tls is not None:
+                sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+            connection = Connection(sock, self._make_session(), peer, self._timeouts)
+            thread = threading.Thread(
+                target=self._serve, args=(connection, host), name=f"rlwire {peer}", daemon=True
+            )
+            with self._lock:
+                self._open[thread] = connection
+            thread.start()
+        except BaseException as error:
+            with self._lock:
+                self._open.pop(thread, None)
+            self._admission.leave(host)
+            sock.close()
+            if thread is not None and isinstance(error, RuntimeError):
+                self._log.error("%s: closed, no thread for it: %s", peer, error)
+            elif isinstance(error, OSError):
+                # Some systems refuse socket options once the peer has hung up.
+                self._log.debug("%s: gone before it was served: %s", peer, error)
+            else:
+                raise
+
+    def _serve(self, connection: Connection, host: str) -> None:
+        try:
+            connection.handshake(self._timeouts.handshake)
+            logger.debug("%s: connected", connection.peer)
+            if self._handler is not None:
+                self._handler(connection)
+            else:
+                self._respond(connection)
+            self._over(connection, None)
+        except Exception as error:
+            self._over(connection, error)
+        finally:
+            connection.close()
+            with self._lock:
+                del self._open[threading.current_thread()]
+            self._admission.leave(host)
+
+    def _respond(self, connection: Connection) -> None:
+        assert self._make_responder is not None
+        responder = self._make_responder(connection)
+        try:
+            while not connection.closed:
+                try:
+                    connection.serve(responder.answer, responder.failure)
+                except RemoteProtocolError as error:
+                    self._log.warning("%s: it sent what is not allowed: %s", connection.peer, error)
+                    connection.refuse(error)
+        finally:
+            responder.close()

@@ -1,0 +1,165 @@
+"""The server of `rlwire.transports.server`, on asyncio's or uvloop's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import socket
+from types import TracebackType
+
+from rlwire.transports.connection_asyncio import AsyncConnection
+from rlwire.transports.server import Reception, why_over
+from rlwire.transports.sockets import prepare
+from rlwire.transports.stream_asyncio import open_stream
+from rlwire.transports.sweeper import Sweeper
+
+__all__ = ["AsyncServer"]
+
+logger = logging.getLogger(__name__)
+
+
+class AsyncServer(Reception[AsyncConnection]):
+    """Listens, and serves all its connections on one event loop.
+
+    Arguments and errors as of `Reception`; a handler is a coroutine function. A responder saves the
+    switch to a task for each message.
+    """
+
+    def _prepare(self) -> None:
+        self._acceptor: asyncio.Task[None] | None = None
+        self._stopped: asyncio.Event | None = None
+
+    async def __aenter__(self) -> AsyncServer:
+        return self if self._started else await self.start()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> AsyncServer:
+        """Begin to accept, on the running loop."""
+        self._begin()
+        self._stopped = asyncio.Event()
+        self._acceptor = asyncio.create_task(self._accept(asyncio.get_running_loop()))
+        return self
+
+    async def wait(self) -> None:
+        """Wait until the server has stopped."""
+        if self._stopped is not None:
+            await self._stopped.wait()
+
+    async def stop(self, grace: float = 5.0) -> None:
+        """Stop accepting, end all connections and wait for their handlers.
+
+        A handler at work may still send its answer; half of the grace time later it is cancelled.
+
+        Args:
+            grace: seconds for all of it.
+        """
+        acceptor, self._acceptor = self._acceptor, None
+        if acceptor is not None:
+            acceptor.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await acceptor
+        self._stop_listening()
+        for task, connection in list(self._open.items()):
+            if connection is None:
+                task.cancel()
+            else:
+                connection.stop_receiving()
+        await self._join(grace / 2)
+        for task, connection in list(self._open.items()):
+            if task is not asyncio.current_task():
+                task.cancel()
+            if connection is not None:
+                connection.abort()
+        await self._join(grace / 2)
+        self._left_behind(asyncio.current_task(), grace)
+        if self._stopped is not None:
+            self._stopped.set()
+
+    def _let_go(self) -> None:
+        self._acceptor = None
+
+    async def _join(self, seconds: float) -> None:
+        tasks = [task for task in self._open if task is not asyncio.current_task()]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+
+    async def _accept(self, loop: asyncio.AbstractEventLoop) -> None:
+        while True:
+            try:
+                sock, sockaddr = await loop.sock_accept(self._listener)
+            except OSError as error:
+                delay = self._not_accepted(error)
+                if delay is None:
+                    return
+                await asyncio.sleep(delay)
+                continue
+            names = self._admit(sock, sockaddr)
+            if names is not None:
+                task = loop.create_task(self._serve(sock, names[0]))
+                self._open[task] = None
+                task.add_done_callback(functools.partial(self._left, names[1]))
+            # One a turn of the loop, at most: the others have theirs in between.
+            await asyncio.sleep(self._breath())
+
+    def _left(self, host: str, task: asyncio.Task[None]) -> None:
+        del self._open[task]
+        self._admission.leave(host)
+
+    async def _serve(self, sock: socket.socket, peer: str) -> None:
+        try:
+            connection = await self._adopt(sock, peer)
+        except (OSError, asyncio.TimeoutError) as error:
+            # It hung up before TLS, which is no fault (some systems then refuse socket options); or
+            # TLS failed.
+            self._log.log(
+                logging.DEBUG if isinstance(error, ConnectionError) else logging.WARNING,
+                "%s: gone before it was served: %s", peer, str(error) or type(error).__name__,
+            )  # fmt: skip
+            sock.close()
+            # Its frames hold it, and all of the handshake, until a full garbage collection.
+            cause: BaseException | None = error
+            while cause is not None:
+                cause.__traceback__, cause = None, cause.__context__
+            return
+        except BaseException:
+            sock.close()
+            raise
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        self._open[task] = connection
+        try:
+            await connection.open(self._timeouts.handshake)
+            Sweeper.of(loop).add(connection, self._timeouts)
+            logger.debug("%s: connected", peer)
+            if self._handler is not None:
+                await self._handler(connection)
+                self._over(connection, None)
+            else:
+                assert self._make_responder is not None
+                connection.serve(self._make_responder(connection))
+                await connection.wait_closed()
+                self._count(connection, why_over(connection, connection.fault))
+        except Exception as error:
+            self._over(connection, error)
+        finally:
+            connection.close_soon()
+            await connection.wait_closed()
+            Sweeper.of(loop).discard(connection)
+
+    async def _adopt(self, sock: socket.socket, peer: str) -> AsyncConnection:
+        sock.setblocking(False)
+        prepare(sock)
+        connection = AsyncConnection(self._make_session(), peer, self._timeouts, accepted=True)
+        connection.log = self._log
+        await open_stream(
+            connection, sock, tls=self._tls, handshake_timeout=self._timeouts.handshake
+        )
+        return connection

@@ -1,0 +1,170 @@
+"""What servers do whatever carries their connections: why they ended, and at which pace they come.
+
+Of what each kind does by itself are `test_tcp.py`, `test_tcp_asyncio.py` and `test_crowds.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from rlwire.adapters.serving import LoopThread
+from rlwire.transports.server import Server
+from rlwire.transports.server_asyncio import AsyncServer
+from rlwire.transports.sockets import Timeouts
+
+LOOPBACK = "127.0.0.1:0"
+
+
+class Echo:
+    """A responder that cannot say some things."""
+
+    def __init__(self, connection: Any) -> None:
+        pass
+
+    def answer(self, event: Any) -> Any:
+        body = bytes(event)
+        if body == b"fail":
+            raise ZeroDivisionError("one of those days")
+        return 5 if body == b"number" else body
+
+    def failure(self, event: Any, error: Exception) -> Any:
+        return f"{bytes(event).decode()}: {type(error).__name__}".encode()
+
+    def close(self) -> None:
+        closed.append(self)
+
+
+closed: list[Echo] = []
+
+
+def handle(connection: Any) -> None:
+    while True:
+        body = bytes(connection.receive())
+        connection.send(body if body != b"fail" else 1 // 0)
+
+
+async def handle_on_a_loop(connection: Any) -> None:
+    while True:
+        body = bytes(await connection.receive())
+        await connection.send(body if body != b"fail" else 1 // 0)
+
+
+@pytest.fixture(params=["threads", "loop"])
+def start(request: Any, blobs: Any) -> Iterator[Callable[..., Any]]:
+    """Start a server that answers by a handler, or as the options say."""
+    stops = []
+
+    def make(**options: Any) -> Any:
+        if request.param == "threads":
+            server: Any = Server(LOOPBACK, blobs, **(options or {"handler": handle})).start()
+            stops.append(server.stop)
+        else:
+            server = AsyncServer(LOOPBACK, blobs, **(options or {"handler": handle_on_a_loop}))
+            thread = LoopThread(lambda: server, None, "an echo")
+            stops.append(lambda: thread.stop(2.0))
+        return server
+
+    closed.clear()
+    yield make
+    for stop in stops:
+        stop()
+
+
+@pytest.fixture(params=["handler", "responder"])
+def server(request: Any, start: Any) -> Any:
+    return start() if request.param == "handler" else start(make_responder=Echo)
+
+
+def reset(sock: socket.socket) -> None:
+    """Close without a farewell of TCP's."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+def test_why_connections_ended(
+    server: Any, raw: Any, blobs: Any, read_frame: Any, log: Any, eventually: Any
+) -> None:
+    def connect(data: bytes = b"") -> socket.socket:
+        sock: socket.socket = raw(server.address)
+        sock.sendall(data)
+        return sock
+
+    hello = blobs.frame(b"x")
+    ends = [
+        ("left", lambda: connect().close(), logging.DEBUG),
+        ("left", lambda: connect(hello).close(), logging.DEBUG),
+        ("lost", lambda: connect(hello[:-1]).close(), logging.WARNING),
+        ("fault", lambda: connect(b"\xff garbage"), logging.WARNING),
+        ("failed", lambda: connect(blobs.frame(b"fail")), logging.ERROR),
+    ]
+    expected: dict[str, int] = {}
+    for why, end, level in ends:
+        log.clear()
+        end()
+        expected[why] = expected.get(why, 0) + 1
+        eventually(lambda: server.statistics.ended == expected)
+        eventually(lambda: server.connections == 0)
+        assert max(record.levelno for record in log.records) == level
+    statistics = server.statistics
+    assert (statistics.open, statistics.refused) == (0, 0)
+    with connect(hello) as sock:
+        assert read_frame(sock) == b"x"
+        assert server.statistics.open == 1
+        assert len(server.open_connections) == 1
+
+
+def test_one_that_is_too_slow(start: Any, raw: Any, read_frame: Any, eventually: Any) -> None:
+    server = start(make_responder=Echo, timeouts=Timeouts(first=0.1))
+    assert b"first=0.1" in read_frame(raw(server.address))
+    eventually(lambda: server.statistics.ended == {"late": 1})
+
+
+def test_refused_ones_are_counted(start: Any, raw: Any, read_frame: Any) -> None:
+    server = start(make_responder=Echo, max_connections=1)
+    raw(server.address)
+    for count in (1, 2):
+        assert b"max_connections=1" in read_frame(raw(server.address))
+        assert server.statistics.refused == count
+
+
+def test_a_reset_of_who_never_spoke_is_no_warning(
+    server: Any, raw: Any, blobs: Any, read_frame: Any, log: Any, eventually: Any
+) -> None:
+    for data, level in ((b"", "DEBUG"), (blobs.frame(b"x"), "WARNING")):
+        log.clear()
+        sock = raw(server.address)
+        sock.sendall(data)
+        assert not data or read_frame(sock) == b"x"
+        eventually(lambda: server.connections == 1)
+        reset(sock)
+        eventually(lambda: server.connections == 0)
+        (record,) = [record for record in log.records if "lost: " in record.message]
+        assert record.levelname == level
+
+
+def test_a_responder_says_what_else_when_its_reply_cannot_be_written(
+    start: Any, raw: Any, blobs: Any, read_frame: Any, eventually: Any
+) -> None:
+    server = start(make_responder=Echo)
+    with raw(server.address) as sock:
+        for body, reply in ((b"number", b"number: TypeError"), (b"turn", b"refused: not now")):
+            sock.sendall(blobs.frame(body))
+            assert read_frame(sock) == reply
+        sock.sendall(blobs.frame(b"x"))
+        assert read_frame(sock) == b"x", "it goes on"
+    eventually(lambda: len(closed) == 1)
+
+
+def test_whoever_comes_for_nothing_makes_the_next_wait(server: Any, raw: Any) -> None:
+    """A breath for each, but no more than some: a good one is taken in soon."""
+    assert server._breath() == 0.0
+    for vain, breaths in ((1, 1), (3, 3), (1000, 20)):
+        server._vain = vain
+        assert server._breath() == pytest.approx(breaths * 0.001)
+        assert server._breath() == 0.0, "once"
