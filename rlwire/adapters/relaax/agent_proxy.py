@@ -11,20 +11,20 @@ text of an `AgentProxyException` goes on, after what the original would say, wit
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import ssl
-from collections.abc import Callable, Mapping
-from types import TracebackType
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, NoReturn
 
-from rlwire.adapters.relaax.metrics import EnabledMetrics, Metrics
+from rlwire.adapters.relaax.metrics import Metrics
 from rlwire.errors import LocalProtocolError, PeerError, RlwireError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.rlx import Client, State
-from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import AddressLike, parse
+from rlwire.transports.connecting import hang_up
 from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, drive_async, driven
 
 __all__ = ["AgentProxy", "AgentProxyException", "AsyncAgentProxy", "AsyncMetrics"]
 
@@ -45,8 +45,29 @@ class AgentProxyException(RlwireError):
     """
 
 
-class _Proxy:
-    """What the blocking and the asyncio proxy share: settings and error texts."""
+class ProxyBase(waits.Client):
+    """What both proxies are made of.
+
+    Args:
+        rlx_server_url: ``"host:port"``, ``"[::1]:port"``, ``"unix:/path"`` or ``(host, port)``.
+        timeouts: seconds to wait for a connect, a read, a write and an answer.
+        backoff: the waits between attempts to connect; `connect` sets their number.
+        tls: for a server with TLS: see `rlwire.transports.tls.client_context`.
+        limits: maxima for messages; `rlwire.limits.DEFAULT` by default.
+        dialect: of RLX; "readme" for servers that follow the table in RELAAX's README.
+        dtype: of the arrays that a server of the readme dialect sends, which do not tell it.
+        images: what an image in an action becomes.
+        enabled_metrics: which metrics are sent, by name; the others are dropped on this side.
+        enable_unknown_metrics: whether a metric that `enabled_metrics` does not name is sent.
+
+    Attributes:
+        address: of the server; a new one counts from the next `connect` on.
+        metrics: `scalar(name, y, x=None)` and `histogram(name, y, x=None)`, which send one number
+            `y`, or many, of the series `name` at step `x`.
+    """
+
+    _open: Callable[..., Any]
+    metrics: Any
 
     def __init__(
         self,
@@ -74,28 +95,117 @@ class _Proxy:
         }
         self._enabled = enabled_metrics or {}
         self._enable_unknown = enable_unknown_metrics
+        self._attach(None)
         self._begin()
 
     def _begin(self) -> None:
-        """Set up what differs between the two."""
+        """Set `metrics`."""
         raise NotImplementedError
 
-    def _connect_options(self, retry: int) -> dict[str, Any]:
-        return {
-            "timeouts": self._timeouts,
-            "tls": self._tls,
-            "backoff": dataclasses.replace(self.backoff, attempts=max(1, retry)),
-        }
+    def _attach(self, connection: Any) -> None:
+        self._connection = connection
+        # A bound method of the connection, so that update() pays for no look-ups.
+        self._converse: Callable[[Any], Any]
+        self._converse = self._no_connection if connection is None else connection.exchange
+
+    def _enter(self) -> Waits[None]:
+        if self._connection is None:
+            yield self.connect()
+
+    def _leave(self) -> Waits[None]:
+        yield self.disconnect()
+
+    @driven
+    def connect(self, retry: int = 6) -> Waits[None]:
+        """Connect, after leaving a connection that is open.
+
+        Args:
+            retry: how many attempts, with growing waits between them.
+
+        Raises:
+            AgentProxyException: no attempt succeeded, or the address cannot be understood.
+        """
+        yield self.disconnect()
+        backoff = dataclasses.replace(self.backoff, attempts=max(1, retry))
+        options = {"timeouts": self._timeouts, "tls": self._tls, "backoff": backoff}
+        session = Client(**self._session_options)
+        try:
+            connection = yield self._open(self.address, session, **options)
+        except (RlwireError, OSError, ValueError) as error:
+            raise self._failed("connect", error) from error
+        self._attach(connection)
+
+    @driven
+    def init(self, exploit: bool = False) -> Waits[Any]:
+        """Have the agent get ready; with `exploit`, it neither explores nor learns.
+
+        Returns:
+            ``"ready"``.
+
+        Raises:
+            AgentProxyException: the agent could not, or the connection is lost.
+        """
+        return (yield from self._exchange({"command": "init", "exploit": exploit}))
+
+    @driven
+    def reset(self) -> Waits[Any]:
+        """Have the agent forget the episode; returns ``"done"``.
+
+        Raises:
+            AgentProxyException: the agent could not, or the connection is lost.
+        """
+        return (yield from self._exchange({"command": "reset"}))
+
+    @driven
+    def disconnect(self) -> Waits[None]:
+        """Close the connection; nothing happens if there is none."""
+        connection = self._connection
+        self._attach(None)
+        if connection is not None:
+            yield from hang_up(connection)
+
+    @driven
+    def _report(self, method: str, name: str, y: Any, x: Any) -> Waits[None]:
+        if self._enabled.get(name, self._enable_unknown):
+            # A list with one entry, as RELAAX's program sends it; its README shows an older, flat
+            # form.
+            metrics = [{"method": method, "name": name, "y": y, "x": x}]
+            yield from self._exchange({"command": "update_metrics", "data": metrics})
+
+    def _exchange(self, message: dict[str, Any]) -> Waits[Any]:
+        try:
+            reply = yield self._converse(message)
+        except BaseException as error:
+            yield from self._give_up(message["command"], error)
+            raise
+        return self._data(message["command"], reply)
+
+    def _give_up(self, command: str, error: BaseException) -> Waits[None]:
+        """Leave a connection that is lost, and raise what the error is to a user, if another."""
+        if isinstance(error, AgentProxyException):
+            return
+        connection = self._connection
+        if isinstance(error, (RlwireError, OSError)):
+            if _lost(connection.session, error):
+                yield self.disconnect()
+            raise self._failed(command, error) from error
+        if connection.closed:  # the task was cancelled
+            self._attach(None)
+
+    def _data(self, command: str, reply: dict[str, Any]) -> Any:
+        if reply["response"] == "error":
+            # The original's text comes first, and is all of PeerError's.
+            text = str(reply.get("message", "unknown error"))
+            raise self._failed(command, PeerError(text)) from PeerError(text)
+        return reply["data"] if "data" in reply else reply["response"]
 
     def _failed(self, doing: str, error: Exception) -> AgentProxyException:
         return AgentProxyException(f"{error} ({doing}, RLX server {self._name()})")
 
-    def _refused(self, command: str, reply: dict[str, Any]) -> AgentProxyException:
-        # The original's text comes first, and is all of PeerError's.
-        text = str(reply.get("message", "unknown error"))
-        failure = self._failed(command, PeerError(text))
-        failure.__cause__ = PeerError(text)
-        return failure
+    def _no_connection(self, *_: Any) -> NoReturn:
+        raise AgentProxyException(
+            f"no connection is available: call connect() first (RLX server {self._name()})"
+        )
 
     def _name(self) -> str:
         try:
@@ -104,7 +214,7 @@ class _Proxy:
             return repr(self.address)
 
 
-class AgentProxy(_Proxy):
+class AgentProxy(Blocking, ProxyBase):
     """An agent on an RLX server, as an environment sees it; blocking, for one thread.
 
     ::
@@ -114,75 +224,14 @@ class AgentProxy(_Proxy):
         agent.init()
         action = agent.update(reward=None, state=observation)
 
-    Used as a context manager, it connects on entry and disconnects on exit.
-
-    Args:
-        rlx_server_url: ``"host:port"``, ``"[::1]:port"``, ``"unix:/path"`` or ``(host, port)``.
-        timeouts: seconds to wait for a connect, a read, a write and an answer.
-        backoff: the waits between attempts to connect; `connect` sets their number.
-        tls: for a server with TLS: see `rlwire.transports.tls.client_context`.
-        limits: maxima for messages; `rlwire.limits.DEFAULT` by default.
-        dialect: of RLX; "readme" for servers that follow the table in RELAAX's README.
-        dtype: of the arrays that a server of the readme dialect sends, which do not tell it.
-        images: what an image in an action becomes.
-        enabled_metrics: which metrics are sent, by name; the others are dropped on this side.
-        enable_unknown_metrics: whether a metric that `enabled_metrics` does not name is sent.
-
-    Attributes:
-        address: of the server; a new one counts from the next `connect` on.
-        metrics: `scalar(name, y, x=None)` and `histogram(name, y, x=None)`.
+    Used as a context manager, it connects on entry and disconnects on exit. The arguments are
+    `ProxyBase`'s.
     """
 
+    _open = staticmethod(tcp.connect)
+
     def _begin(self) -> None:
-        self._connection: tcp.Connection | None = None
-        # A bound method of the connection, so that update() pays for no look-ups.
-        self._converse: Callable[[Any], Any] = self._no_connection
-        self.metrics: Metrics = EnabledMetrics(
-            _ProxyMetrics(self._exchange), self._enabled, default=self._enable_unknown
-        )
-
-    def __enter__(self) -> AgentProxy:
-        if self._connection is None:
-            self.connect()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.disconnect()
-
-    def connect(self, retry: int = 6) -> None:
-        """Connect, after leaving a connection that is open.
-
-        Args:
-            retry: how many attempts, with growing waits between them.
-
-        Raises:
-            AgentProxyException: no attempt succeeded, or the address cannot be understood.
-        """
-        self.disconnect()
-        try:
-            connection = tcp.connect(
-                self.address, Client(**self._session_options), **self._connect_options(retry)
-            )
-        except (RlwireError, OSError, ValueError) as error:
-            raise self._failed("connect", error) from error
-        self._connection = connection
-        self._converse = connection.exchange
-
-    def init(self, exploit: bool = False) -> Any:
-        """Have the agent get ready; with `exploit`, it neither explores nor learns.
-
-        Returns:
-            ``"ready"``.
-
-        Raises:
-            AgentProxyException: the agent could not, or the connection is lost.
-        """
-        return self._exchange({"command": "init", "exploit": exploit})
+        self.metrics: Metrics = _ProxyMetrics(self._report)
 
     def update(self, reward: Any = None, state: Any = None, terminal: bool = False) -> Any:
         """Tell the agent what the last action led to, and return the next action.
@@ -195,149 +244,52 @@ class AgentProxy(_Proxy):
         Raises:
             AgentProxyException: the agent failed, or the connection is lost.
         """
-        # The hot path, therefore not by way of _exchange.
+        # The hot path, therefore without a generator.
         try:
             exchange = self._converse
             reply = exchange(
                 {"command": "update", "reward": reward, "state": state, "terminal": terminal}
             )
-        except AgentProxyException:
+        except BaseException as error:
+            drive(self._give_up("update", error))
             raise
-        except (RlwireError, OSError) as error:
-            self._leave_if_lost(error)
-            raise self._failed("update", error) from error
-        if reply["response"] == "error":
-            raise self._refused("update", reply)
-        return reply["data"] if "data" in reply else reply["response"]
-
-    def reset(self) -> Any:
-        """Have the agent forget the episode; returns ``"done"``.
-
-        Raises:
-            AgentProxyException: the agent could not, or the connection is lost.
-        """
-        return self._exchange({"command": "reset"})
-
-    def disconnect(self) -> None:
-        """Close the connection; nothing happens if there is none."""
-        connection, self._connection = self._connection, None
-        self._converse = self._no_connection
-        if connection is not None:
-            connection.close()
-
-    def _exchange(self, message: dict[str, Any]) -> Any:
-        try:
-            reply = self._converse(message)
-        except AgentProxyException:
-            raise
-        except (RlwireError, OSError) as error:
-            self._leave_if_lost(error)
-            raise self._failed(message["command"], error) from error
-        if reply["response"] == "error":
-            raise self._refused(message["command"], reply)
-        return reply["data"] if "data" in reply else reply["response"]
-
-    def _leave_if_lost(self, error: Exception) -> None:
-        if self._connection is not None and _lost(self._connection.session, error):
-            self.disconnect()
-
-    def _no_connection(self, *_: Any) -> NoReturn:
-        raise AgentProxyException(
-            f"no connection is available: call connect() first (RLX server {self._name()})"
-        )
+        if reply["response"] == "error" or "data" not in reply:
+            return self._data("update", reply)
+        return reply["data"]
 
 
-class AsyncAgentProxy(_Proxy):
+class AsyncAgentProxy(Asyncio, ProxyBase):
     """`AgentProxy` for asyncio: the same methods, to be awaited; arguments as there.
 
     One task at a time uses it: a second command before the answer to the first is refused. When a
     task is cancelled inside a command, the connection is closed, because the answer that is still
     under way would be taken for that of the next command.
-
-    Attributes:
-        address: of the server; a new one counts from the next `connect` on.
-        metrics: `scalar` and `histogram`, to be awaited.
     """
 
+    _open = staticmethod(tcp_asyncio.connect)
+
     def _begin(self) -> None:
-        self._connection: tcp_asyncio.AsyncConnection | None = None
-        self.metrics = AsyncMetrics(self._exchange, self._enabled, self._enable_unknown)
-
-    async def __aenter__(self) -> AsyncAgentProxy:
-        if self._connection is None:
-            await self.connect()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.disconnect()
-
-    async def connect(self, retry: int = 6) -> None:
-        """Connect, as `AgentProxy.connect`."""
-        await self.disconnect()
-        try:
-            self._connection = await tcp_asyncio.connect(
-                self.address, Client(**self._session_options), **self._connect_options(retry)
-            )
-        except (RlwireError, OSError, ValueError) as error:
-            raise self._failed("connect", error) from error
-
-    async def init(self, exploit: bool = False) -> Any:
-        """Have the agent get ready, as `AgentProxy.init`."""
-        return await self._exchange({"command": "init", "exploit": exploit})
+        self.metrics: AsyncMetrics = AsyncMetrics(self._report)
 
     async def update(self, reward: Any = None, state: Any = None, terminal: bool = False) -> Any:
         """Tell what the last action led to and return the next, as `AgentProxy.update`."""
-        return await self._exchange(
-            {"command": "update", "reward": reward, "state": state, "terminal": terminal}
-        )
-
-    async def reset(self) -> Any:
-        """Have the agent forget the episode, as `AgentProxy.reset`."""
-        return await self._exchange({"command": "reset"})
-
-    async def disconnect(self) -> None:
-        """Close the connection; nothing happens if there is none."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-            await connection.wait_closed()
-
-    async def _exchange(self, message: dict[str, Any]) -> Any:
-        connection = self._connection
-        if connection is None:
-            raise AgentProxyException(
-                f"no connection is available: call connect() first (RLX server {self._name()})"
-            )
+        # The hot path, therefore without a generator.
         try:
-            await connection.send(message)
-            reply = await connection.receive()
-        except asyncio.CancelledError:
-            self._connection = None
-            connection.close()
+            exchange = self._converse
+            reply = await exchange(
+                {"command": "update", "reward": reward, "state": state, "terminal": terminal}
+            )
+        except BaseException as error:
+            await drive_async(self._give_up("update", error))
             raise
-        except (RlwireError, OSError) as error:
-            if _lost(connection.session, error):
-                await self.disconnect()
-            raise self._failed(message["command"], error) from error
-        if reply["response"] == "error":
-            raise self._refused(message["command"], reply)
-        return reply["data"] if "data" in reply else reply["response"]
+        return self._data("update", reply)
 
 
 class AsyncMetrics:
     """`AsyncAgentProxy.metrics`: sends measurements whose names are enabled."""
 
-    def __init__(
-        self, exchange: Callable[[dict[str, Any]], Any], enabled: Mapping[str, bool], default: bool
-    ) -> None:
-        self._exchange = exchange
-        self._enabled = dict(enabled)
-        self._default = default
+    def __init__(self, report: Callable[..., Awaitable[None]]) -> None:
+        self._report = report
 
     async def scalar(self, name: str, y: Any, x: Any = None) -> None:
         """Send one number `y` of the series `name` at step `x`."""
@@ -347,22 +299,18 @@ class AsyncMetrics:
         """Send many numbers `y` of the series `name` at step `x`."""
         await self._report("histogram", name, y, x)
 
-    async def _report(self, method: str, name: str, y: Any, x: Any) -> None:
-        if self._enabled.get(name, self._default):
-            await self._exchange(_metrics_command(method, name, y, x))
-
 
 class _ProxyMetrics(Metrics):
     """Sends each measurement over the proxy's connection and waits for the answer."""
 
-    def __init__(self, exchange: Callable[[dict[str, Any]], Any]) -> None:
-        self._exchange = exchange
+    def __init__(self, report: Callable[..., None]) -> None:
+        self._report = report
 
     def scalar(self, name: str, y: Any, x: Any = None) -> None:
-        self._exchange(_metrics_command("scalar", name, y, x))
+        self._report("scalar", name, y, x)
 
     def histogram(self, name: str, y: Any, x: Any = None) -> None:
-        self._exchange(_metrics_command("histogram", name, y, x))
+        self._report("histogram", name, y, x)
 
 
 def _lost(session: Any, error: Exception) -> bool:
@@ -375,11 +323,3 @@ def _lost(session: Any, error: Exception) -> bool:
         State.NEW,
         State.READY,
     )
-
-
-def _metrics_command(method: str, name: str, y: Any, x: Any) -> dict[str, Any]:
-    # A list with one entry, as RELAAX's program sends it; its README shows an older, flat form.
-    return {
-        "command": "update_metrics",
-        "data": [{"method": method, "name": name, "y": y, "x": x}],
-    }
