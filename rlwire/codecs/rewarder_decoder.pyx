@@ -16,37 +16,29 @@ __all__ = ["decode"]
 
 cdef extern from *:
     """
-    /* In the order of Kind. */
-    static const struct { const char *text; size_t size; } rlw_methods[] = {
-    #define RLW_METHOD(text) {text, sizeof(text) - 1}
-        RLW_METHOD(""),
-        RLW_METHOD("v0.env.describe"), RLW_METHOD("v0.env.reward"), RLW_METHOD("v0.env.text"),
-        RLW_METHOD("v0.env.observation"), RLW_METHOD("v0.connection.close"),
-        RLW_METHOD("v0.reply.error"), RLW_METHOD("v0.reply.env.reset"),
-        RLW_METHOD("v0.reply.control.ping"), RLW_METHOD("v0.agent.action"),
-        RLW_METHOD("v0.env.reset"), RLW_METHOD("v0.control.ping"),
-    #undef RLW_METHOD
-    };
-
-    static unsigned rlw_method_of(const rlw_json_text *t) { /* 0: unknown */
-        unsigned kind;
-        for (kind = 1; kind < sizeof rlw_methods / sizeof *rlw_methods; kind++)
+    static int rlw_method_of(const rlw_json_text *t) { /* 0: unknown */
+        int kind;
+        for (kind = 1; kind < (int) (sizeof rlw_methods / sizeof *rlw_methods); kind++)
             if (t->size == rlw_methods[kind].size &&
-                memcmp(t->data, rlw_methods[kind].text, t->size) == 0)
+                memcmp(t->data, rlw_methods[kind].begin + 11, t->size) == 0)
                 return kind;
         return 0;
     }
+    static int rlw_place_of(const rlw_json_text *t, const rlw_method *kind) { /* -1: unknown */
+        int place;
+        for (place = 0; place < kind->fields; place++)
+            if (t->size == kind->field[place].size &&
+                memcmp(t->data, kind->field[place].words + 1, t->size) == 0)
+                return place;
+        return -1;
+    }
 
-    enum { /* names of fields, beside or in headers and body; each a bit */
+    enum { /* names beside or in headers and body; each a bit */
         RLW_OTHER,
         RLW_METHOD = 1 << 0, RLW_HEADERS = 1 << 1, RLW_BODY = 1 << 2,
         RLW_SENT_AT = 1 << 0, RLW_MESSAGE_ID = 1 << 1, RLW_EPISODE_ID = 1 << 2,
-        RLW_PARENT_MESSAGE_ID = 1 << 3, RLW_PARENT_RUNTIME = 1 << 4,
-        RLW_ENV_ID = 1 << 0, RLW_ENV_STATE = 1 << 1, RLW_FPS = 1 << 2, RLW_REWARD = 1 << 3,
-        RLW_DONE = 1 << 4, RLW_INFO = 1 << 5, RLW_TEXT = 1 << 6, RLW_OBSERVATION = 1 << 7,
-        RLW_MESSAGE = 1 << 8, RLW_ACTION = 1 << 9, RLW_SEED = 1 << 10
+        RLW_PARENT_MESSAGE_ID = 1 << 3, RLW_PARENT_RUNTIME = 1 << 4
     };
-
     #define RLW_ONE_OF(word, bit) if (RLW_JSON_IS(*t, word)) return bit
     static unsigned rlw_top_field(const rlw_json_text *t) {
         RLW_ONE_OF("method", RLW_METHOD);
@@ -62,50 +54,14 @@ cdef extern from *:
         RLW_ONE_OF("parent_runtime", RLW_PARENT_RUNTIME);
         return RLW_OTHER;
     }
-    static unsigned rlw_body_field(const rlw_json_text *t) {
-        switch (t->size) {
-        case 3: RLW_ONE_OF("fps", RLW_FPS); break;
-        case 4:
-            RLW_ONE_OF("done", RLW_DONE);
-            RLW_ONE_OF("info", RLW_INFO);
-            RLW_ONE_OF("text", RLW_TEXT);
-            RLW_ONE_OF("seed", RLW_SEED);
-            break;
-        case 6:
-            RLW_ONE_OF("reward", RLW_REWARD);
-            RLW_ONE_OF("action", RLW_ACTION);
-            RLW_ONE_OF("env_id", RLW_ENV_ID);
-            break;
-        case 7: RLW_ONE_OF("message", RLW_MESSAGE); break;
-        case 9: RLW_ONE_OF("env_state", RLW_ENV_STATE); break;
-        case 11: RLW_ONE_OF("observation", RLW_OBSERVATION); break;
-        }
-        return RLW_OTHER;
-    }
     #undef RLW_ONE_OF
-
-    /* In the order of Kind: the fields that a body must have, and that it may have besides. */
-    static const unsigned rlw_required[] = {
-        0, RLW_ENV_ID | RLW_ENV_STATE, RLW_REWARD | RLW_DONE | RLW_INFO, RLW_TEXT, RLW_OBSERVATION,
-        RLW_MESSAGE, RLW_MESSAGE, 0, 0, RLW_ACTION, RLW_ENV_ID, 0,
-    };
-    static const unsigned rlw_optional[] = {
-        0, RLW_FPS, 0, 0, 0, 0, 0, 0, 0, 0, RLW_SEED | RLW_FPS, 0,
-    };
     """
-    unsigned rlw_method_of(const rlw_json_text *t) noexcept
+    int rlw_method_of(const rlw_json_text *t) noexcept
+    int rlw_place_of(const rlw_json_text *t, const rlw_method *kind) noexcept
     unsigned RLW_OTHER, RLW_METHOD, RLW_HEADERS, RLW_BODY
     unsigned RLW_SENT_AT, RLW_MESSAGE_ID, RLW_EPISODE_ID, RLW_PARENT_MESSAGE_ID, RLW_PARENT_RUNTIME
-    unsigned RLW_ENV_ID, RLW_ENV_STATE, RLW_FPS, RLW_REWARD, RLW_DONE, RLW_INFO, RLW_TEXT
-    unsigned RLW_OBSERVATION, RLW_MESSAGE, RLW_ACTION, RLW_SEED
     unsigned rlw_top_field(const rlw_json_text *t) noexcept
     unsigned rlw_header_field(const rlw_json_text *t) noexcept
-    unsigned rlw_body_field(const rlw_json_text *t) noexcept
-    const unsigned *rlw_required
-    const unsigned *rlw_optional
-
-_BODY_NAMES = ("env_id", "env_state", "fps", "reward", "done", "info", "text", "observation",
-               "message", "action", "seed")
 
 cdef enum:
     NAME_ROOM = 128  # the longest name that we know has 17 characters, 102 when all are escaped
@@ -113,17 +69,22 @@ cdef enum:
 ctypedef unsigned (*field_function)(const rlw_json_text *) noexcept
 
 
+cdef const rlw_json_text *_plain(const rlw_json_text *name, rlw_json_text *plain,
+                                 uint8_t *room) noexcept:
+    """The name without escapes, by way of `plain` if it has some; too long ones are unknown."""
+    if not name.escaped:
+        return name
+    plain.data, plain.size = room, 0
+    if name.size <= NAME_ROOM:
+        plain.size = rlw_json_unescape(name, room)
+    return plain
+
+
 cdef unsigned _field_of(const rlw_json_text *name, field_function find) noexcept:
     """The field of a name, which may be written with escapes."""
     cdef uint8_t room[NAME_ROOM]
     cdef rlw_json_text plain
-    if not name.escaped:
-        return find(name)
-    if name.size > NAME_ROOM:
-        return RLW_OTHER
-    plain.data = room
-    plain.size = rlw_json_unescape(name, room)
-    return find(&plain)
+    return find(_plain(name, &plain, room))
 
 
 cdef int _twice(JsonReader *r, const rlw_json_text *name) except -1:
@@ -249,47 +210,26 @@ cdef int _header(JsonReader *r, Message m, unsigned field) except -1:
     return 0
 
 
-cdef int _body_field(JsonReader *r, Message m, Kind kind, unsigned field) except -1:
+cdef object _body_value(JsonReader *r, int holds):
     cdef rlw_json_value v
-    if field == RLW_INFO:
-        (<EnvReward> m).info = _info(r)
-        return 0
-    if field == RLW_OBSERVATION:
-        (<EnvObservation> m).observation = _observation(r)
-        return 0
-    if field == RLW_ACTION:
-        (<AgentAction> m).action = _action(r)
-        return 0
+    if holds == RLW_INFO:
+        return _info(r)
+    if holds == RLW_OBSERVATION:
+        return _observation(r)
+    if holds == RLW_EVENTS:
+        return _action(r)
     _read(r, &v)
-    if field == RLW_REWARD:
-        (<EnvReward> m).reward = _number(r, &v)
-    elif field == RLW_DONE:
+    if holds == RLW_NUMBER:
+        return _number(r, &v)
+    if holds == RLW_FLAG:
         if v.kind != RLW_JSON_TRUE and v.kind != RLW_JSON_FALSE:
             json_wrong_at(r, v.at, "neither true nor false")
-        (<EnvReward> m).done = v.kind == RLW_JSON_TRUE
-    elif field == RLW_TEXT:
-        (<EnvText> m).text = _text(r, &v)
-    elif field == RLW_MESSAGE:
-        if kind == KIND_REPLY_ERROR:
-            (<ReplyError> m).message = _text(r, &v)
-        else:
-            (<ConnectionClose> m).message = _text(r, &v)
-    elif field == RLW_ENV_ID:
-        if kind == KIND_ENV_RESET:
-            (<EnvReset> m).env_id = _name(r, &v)
-        else:
-            (<EnvDescribe> m).env_id = _name(r, &v)
-    elif field == RLW_ENV_STATE:
-        (<EnvDescribe> m).env_state = _name(r, &v)
-    elif v.kind == RLW_JSON_NULL:
-        pass  # fps and seed, as if they were missing
-    elif field == RLW_SEED:
-        (<EnvReset> m).seed = _number(r, &v)
-    elif kind == KIND_ENV_RESET:
-        (<EnvReset> m).fps = _number(r, &v)
-    else:
-        (<EnvDescribe> m).fps = _number(r, &v)
-    return 0
+        return v.kind == RLW_JSON_TRUE
+    if holds == RLW_TEXT:
+        return _text(r, &v)
+    if holds == RLW_NAME:
+        return _name(r, &v)
+    return None if v.kind == RLW_JSON_NULL else _number(r, &v)  # as if it were missing
 
 
 cdef int _object(JsonReader *r, rlw_json_value *v, int *more) except -1:
@@ -325,64 +265,40 @@ cdef int _headers(JsonReader *r, Message m) except -1:
     return 0
 
 
-cdef int _body(JsonReader *r, Message m, Kind kind) except -1:
-    cdef rlw_json_text name
+cdef int _body(JsonReader *r, Message m) except -1:
+    cdef const rlw_method *kind = &rlw_methods[m.kind]
+    cdef uint8_t room[NAME_ROOM]
+    cdef rlw_json_text name, plain
     cdef rlw_json_value v
-    cdef unsigned field, seen = 0, required = rlw_required[<unsigned> kind], i
-    cdef int more = 0
-    if kind == KIND_UNKNOWN:
-        (<UnknownMessage> m).body = read_json(r)
+    cdef unsigned seen = 0
+    cdef int more = 0, place, holds
+    if m.kind == UNKNOWN:
+        m._second = read_json(r)
         return 0
     _object(r, &v, &more)
     while more:
         if rlw_json_name(&r.json, &name) != RLW_OK:
             json_wrong(r)
-        field = _field_of(&name, rlw_body_field) & (required | rlw_optional[<unsigned> kind])
-        if seen & field:
-            _twice(r, &name)
-        seen |= field
-        if field:
-            _body_field(r, m, kind, field)
+        place = rlw_place_of(_plain(&name, &plain, room), kind)
+        if place >= 0:
+            if seen >> place & 1:
+                _twice(r, &name)
+            seen |= 1u << place
+            set_field(m, place, _body_value(r, kind.field[place].holds))
         else:
             if m.more_body is None:
                 m.more_body = {}
             _add(r, m.more_body, &name)
         if rlw_json_next(&r.json, c"}", &more) != RLW_OK:
             json_wrong(r)
-    if required & ~seen:
-        for i in range(11):
-            if required & ~seen & (1u << i):
-                json_wrong_at(r, v.at, f"the body of {m.method} has no {_BODY_NAMES[i]}")
+    for place in range(kind.fields):
+        holds = kind.field[place].holds
+        if not seen >> place & 1 and holds != RLW_NUMBER_OR_NULL and holds != RLW_NUMBER_OR_NOTHING:
+            json_wrong_at(r, v.at, f"the body of {m.method} has no {field_name(m.kind, place)}")
     return 0
 
 
-cdef Message _new(Kind kind):
-    if kind == KIND_ENV_REWARD:
-        return EnvReward.__new__(EnvReward)
-    if kind == KIND_ENV_OBSERVATION:
-        return EnvObservation.__new__(EnvObservation)
-    if kind == KIND_AGENT_ACTION:
-        return AgentAction.__new__(AgentAction)
-    if kind == KIND_ENV_TEXT:
-        return EnvText.__new__(EnvText)
-    if kind == KIND_CONTROL_PING:
-        return ControlPing.__new__(ControlPing)
-    if kind == KIND_REPLY_CONTROL_PING:
-        return ReplyControlPing.__new__(ReplyControlPing)
-    if kind == KIND_ENV_DESCRIBE:
-        return EnvDescribe.__new__(EnvDescribe)
-    if kind == KIND_ENV_RESET:
-        return EnvReset.__new__(EnvReset)
-    if kind == KIND_REPLY_ENV_RESET:
-        return ReplyEnvReset.__new__(ReplyEnvReset)
-    if kind == KIND_REPLY_ERROR:
-        return ReplyError.__new__(ReplyError)
-    if kind == KIND_CONNECTION_CLOSE:
-        return ConnectionClose.__new__(ConnectionClose)
-    return UnknownMessage.__new__(UnknownMessage)
-
-
-cdef Message _method(JsonReader *r, Kind *kind):
+cdef Message _method(JsonReader *r):
     """The message of the method that comes next, without its fields."""
     cdef uint8_t room[NAME_ROOM]
     cdef rlw_json_value v
@@ -391,15 +307,9 @@ cdef Message _method(JsonReader *r, Kind *kind):
     _read(r, &v)
     if v.kind != RLW_JSON_STRING:
         json_wrong_at(r, v.at, "not a string")
-    plain = v.text
-    if plain.escaped and plain.size <= NAME_ROOM:  # at most 126 bytes of a method that we know
-        plain.data = room
-        plain.size = rlw_json_unescape(&v.text, room)
-    kind[0] = <Kind> rlw_method_of(&plain)
-    m = _new(kind[0])
-    m.made = True
-    if kind[0] == KIND_UNKNOWN:
-        (<UnknownMessage> m).name = json_key(r, &v.text)
+    m = new_message(rlw_method_of(_plain(&v.text, &plain, room)))
+    if m.kind == UNKNOWN:
+        m._first = json_key(r, &v.text)
     return m
 
 
@@ -420,7 +330,6 @@ cdef Message _message(JsonReader *r):
     cdef rlw_json_text name
     cdef rlw_json_value v
     cdef unsigned field, seen = 0
-    cdef Kind kind = KIND_UNKNOWN
     cdef Message m = None
     cdef dict others = None
     cdef int more
@@ -438,7 +347,7 @@ cdef Message _message(JsonReader *r):
             _twice(r, &name)
         seen |= field
         if field == RLW_METHOD:
-            m = _method(r, &kind)
+            m = _method(r)
         elif field == RLW_HEADERS:
             if m is None:
                 _later(r, &headers)
@@ -448,7 +357,7 @@ cdef Message _message(JsonReader *r):
             if m is None:
                 _later(r, &body)
             else:
-                _body(r, m, kind)
+                _body(r, m)
         else:
             if others is None:
                 others = {}
@@ -467,8 +376,8 @@ cdef Message _message(JsonReader *r):
         _headers(r, m)
     if body.at != NULL:
         r.json.c.at, r.json.items = body.at, body.items
-        _body(r, m, kind)
-    if not seen & RLW_BODY and rlw_required[<unsigned> kind]:
+        _body(r, m)
+    if not seen & RLW_BODY and m.kind != UNKNOWN and rlw_methods[m.kind].fields:
         json_wrong_at(r, v.at, f"a message {m.method} without a body")
     return m
 

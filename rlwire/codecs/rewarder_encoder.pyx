@@ -21,50 +21,31 @@ cdef extern from *:
         size_t size;
     } rlw_words;
 
-    /* In the order of Kind: how a message begins. */
-    static const rlw_words rlw_begins[] = {
-    #define RLW_BEGIN(method) {method, sizeof(method) - 1}
-    #define RLW_METHOD(name) RLW_BEGIN("{\\"method\\":\\"" name "\\",\\"headers\\":{")
-        RLW_BEGIN("{\\"method\\":"),
-        RLW_METHOD("v0.env.describe"), RLW_METHOD("v0.env.reward"), RLW_METHOD("v0.env.text"),
-        RLW_METHOD("v0.env.observation"), RLW_METHOD("v0.connection.close"),
-        RLW_METHOD("v0.reply.error"), RLW_METHOD("v0.reply.env.reset"),
-        RLW_METHOD("v0.reply.control.ping"), RLW_METHOD("v0.agent.action"),
-        RLW_METHOD("v0.env.reset"), RLW_METHOD("v0.control.ping"),
-    #undef RLW_METHOD
-    };
-
     enum { /* of rlw_pieces */
-        RLW_HEADERS, RLW_SENT_AT, RLW_MESSAGE_ID, RLW_PARENT_MESSAGE_ID, RLW_EPISODE_ID,
-        RLW_PARENT_RUNTIME, RLW_BODY, RLW_ENV_ID, RLW_ENV_STATE, RLW_FPS, RLW_REWARD,
-        RLW_DONE_TRUE, RLW_DONE_FALSE, RLW_TEXT, RLW_OBSERVATION, RLW_MESSAGE, RLW_ACTION, RLW_SEED
+        RLW_BEGIN, RLW_HEADERS, RLW_SENT_AT, RLW_MESSAGE_ID, RLW_PARENT_MESSAGE_ID,
+        RLW_EPISODE_ID, RLW_PARENT_RUNTIME, RLW_BODY, RLW_TRUE, RLW_FALSE
     };
     static const rlw_words rlw_pieces[] = {
-        RLW_BEGIN(",\\"headers\\":{"), RLW_BEGIN("\\"sent_at\\":"), RLW_BEGIN("\\"message_id\\":"),
-        RLW_BEGIN("\\"parent_message_id\\":"), RLW_BEGIN("\\"episode_id\\":"),
-        RLW_BEGIN("\\"parent_runtime\\":"), RLW_BEGIN(",\\"body\\":"), RLW_BEGIN("\\"env_id\\":"),
-        RLW_BEGIN("\\"env_state\\":"), RLW_BEGIN("\\"fps\\":"), RLW_BEGIN("\\"reward\\":"),
-        RLW_BEGIN(",\\"done\\":true,\\"info\\":"), RLW_BEGIN(",\\"done\\":false,\\"info\\":"),
-        RLW_BEGIN("\\"text\\":"), RLW_BEGIN("\\"observation\\":"), RLW_BEGIN("\\"message\\":"),
-        RLW_BEGIN("\\"action\\":"), RLW_BEGIN("\\"seed\\":"),
-    #undef RLW_BEGIN
+    #define RLW_WORDS(words) {words, sizeof(words) - 1}
+        RLW_WORDS("{\\"method\\":"), RLW_WORDS(",\\"headers\\":{"), RLW_WORDS("\\"sent_at\\":"),
+        RLW_WORDS("\\"message_id\\":"), RLW_WORDS("\\"parent_message_id\\":"),
+        RLW_WORDS("\\"episode_id\\":"), RLW_WORDS("\\"parent_runtime\\":"),
+        RLW_WORDS(",\\"body\\":"), RLW_WORDS("true"), RLW_WORDS("false"),
+    #undef RLW_WORDS
     };
     #define rlw_put_words(w, words) rlw_put((w), (words).text, (words).size)
     """
     ctypedef struct rlw_words:
         pass
-    const rlw_words *rlw_begins
     const rlw_words *rlw_pieces
-    int RLW_HEADERS, RLW_SENT_AT, RLW_MESSAGE_ID, RLW_PARENT_MESSAGE_ID, RLW_EPISODE_ID
-    int RLW_PARENT_RUNTIME, RLW_BODY, RLW_ENV_ID, RLW_ENV_STATE, RLW_FPS, RLW_REWARD
-    int RLW_DONE_TRUE, RLW_DONE_FALSE, RLW_TEXT, RLW_OBSERVATION, RLW_MESSAGE, RLW_ACTION, RLW_SEED
+    int RLW_BEGIN, RLW_HEADERS, RLW_SENT_AT, RLW_MESSAGE_ID, RLW_PARENT_MESSAGE_ID
+    int RLW_EPISODE_ID, RLW_PARENT_RUNTIME, RLW_BODY, RLW_TRUE, RLW_FALSE
     rlw_status rlw_put_words(rlw_writer *w, rlw_words words) noexcept
 
 cdef enum:
     STACK = 2048  # bytes of a message before the heap is asked
 
 cdef str _HEADERS_NAME = "headers", _BODY_NAME = "body"
-cdef str _REWARD = "reward", _INFO = "info", _OBSERVATION = "observation", _ACTION = "action"
 
 
 cdef inline int _checked(rlw_status status) except -1:
@@ -130,44 +111,31 @@ cdef int _put_headers(JsonWriter *j, Message m, object sent_at, object message_i
     return _end(j)
 
 
-cdef int _put_body(JsonWriter *j, Message m, Kind kind) except -1:
+cdef int _put_body(JsonWriter *j, Message m) except -1:
+    cdef const rlw_method *kind = &rlw_methods[m.kind]
+    cdef rlw_member told
     cdef Step body, path
+    cdef int place
     body.parent, body.key, body.index = NULL, <void *> _BODY_NAME, 0
     path.parent, path.index = &body, 0
-    if kind == KIND_UNKNOWN:
-        return put_json(j, (<UnknownMessage> m).body, &body)
+    if m.kind == UNKNOWN:
+        return put_json(j, m._second, &body)
     _byte(j, c"{")
-    if kind == KIND_ENV_REWARD:
-        path.key = <void *> _REWARD
-        _checked(rlw_put_words(&j.w, rlw_pieces[RLW_REWARD]))
-        put_json(j, (<EnvReward> m).reward, &path)
-        _checked(rlw_put_words(&j.w, rlw_pieces[
-            RLW_DONE_TRUE if (<EnvReward> m).done else RLW_DONE_FALSE]))
-        path.key = <void *> _INFO
-        put_json(j, (<EnvReward> m).info, &path)
+    for place in range(kind.fields):
+        told = kind.field[place]
+        value = field_of(m, place)
+        if value is None and told.holds == RLW_NUMBER_OR_NOTHING:
+            continue
+        _checked(rlw_put(&j.w, told.words, told.size + 3))
+        if told.holds == RLW_FLAG:
+            _checked(rlw_put_words(&j.w, rlw_pieces[RLW_TRUE if value else RLW_FALSE]))
+        elif told.holds == RLW_TEXT or told.holds == RLW_NAME:
+            put_json(j, value, &body)
+        else:
+            name = field_name(m.kind, place)
+            path.key = <void *> name
+            put_json(j, value, &path)
         _byte(j, c",")
-    elif kind == KIND_ENV_OBSERVATION:
-        path.key = <void *> _OBSERVATION
-        _value(j, RLW_OBSERVATION, (<EnvObservation> m).observation, &path)
-    elif kind == KIND_AGENT_ACTION:
-        path.key = <void *> _ACTION
-        _value(j, RLW_ACTION, (<AgentAction> m).action, &path)
-    elif kind == KIND_ENV_TEXT:
-        _value(j, RLW_TEXT, (<EnvText> m).text, &body)
-    elif kind == KIND_ENV_DESCRIBE:
-        _value(j, RLW_ENV_ID, (<EnvDescribe> m).env_id, &body)
-        _value(j, RLW_ENV_STATE, (<EnvDescribe> m).env_state, &body)
-        if (<EnvDescribe> m).fps is not None:
-            _value(j, RLW_FPS, (<EnvDescribe> m).fps, &body)
-    elif kind == KIND_ENV_RESET:
-        # All three, null where there is none: the original's servers read them without asking.
-        _value(j, RLW_ENV_ID, (<EnvReset> m).env_id, &body)
-        _value(j, RLW_SEED, (<EnvReset> m).seed, &body)
-        _value(j, RLW_FPS, (<EnvReset> m).fps, &body)
-    elif kind == KIND_REPLY_ERROR:
-        _value(j, RLW_MESSAGE, (<ReplyError> m).message, &body)
-    elif kind == KIND_CONNECTION_CLOSE:
-        _value(j, RLW_MESSAGE, (<ConnectionClose> m).message, &body)
     if m.more_body is not None:
         _others(j, m.more_body, &body)
     return _end(j)
@@ -175,21 +143,21 @@ cdef int _put_body(JsonWriter *j, Message m, Kind kind) except -1:
 
 cdef int _put(JsonWriter *j, object message, object sent_at, object message_id) except -1:
     cdef Message m
-    cdef Kind kind
     if not isinstance(message, Message):
         raise TypeError(f"not a message of the rewarder: {type(message).__qualname__}")
     m = message
-    kind = m.kind()
     j.depth = 2  # what fields hold is in the body or in the headers
-    _checked(rlw_put_words(&j.w, rlw_begins[<unsigned> kind]))
-    if kind == KIND_UNKNOWN:
-        put_json_text(j, (<UnknownMessage> m).name, NULL)
+    if m.kind == UNKNOWN:
+        _checked(rlw_put_words(&j.w, rlw_pieces[RLW_BEGIN]))
+        put_json_text(j, m._first, NULL)
         _checked(rlw_put_words(&j.w, rlw_pieces[RLW_HEADERS]))
+    else:
+        _checked(rlw_put(&j.w, rlw_methods[m.kind].begin, rlw_methods[m.kind].size + AROUND_METHOD))
     _put_headers(j, m, sent_at, message_id)
-    if kind == KIND_UNKNOWN:
+    if m.kind == UNKNOWN:
         j.depth = 1
     _checked(rlw_put_words(&j.w, rlw_pieces[RLW_BODY]))
-    _put_body(j, m, kind)
+    _put_body(j, m)
     if m.more is not None:
         j.depth = 1
         _byte(j, c",")

@@ -29,34 +29,8 @@ __all__ = [
     "UnknownMessage",
 ]
 
-_NOTHING = MappingProxyType({})
-
-# In the order of Kind.
-_METHODS = (
-    "",
-    "v0.env.describe",
-    "v0.env.reward",
-    "v0.env.text",
-    "v0.env.observation",
-    "v0.connection.close",
-    "v0.reply.error",
-    "v0.reply.env.reset",
-    "v0.reply.control.ping",
-    "v0.agent.action",
-    "v0.env.reset",
-    "v0.control.ping",
-)
-
-_HEADERS = (
-    "sent_at",
-    "message_id",
-    "episode_id",
-    "parent_message_id",
-    "parent_runtime",
-    "extra_headers",
-    "extra_body",
-    "extra",
-)
+cdef tuple _CLASSES, _NAMES, _METHODS, _HEADERS  # at the end
+cdef dict _KINDS
 
 
 # --- checks of arguments
@@ -155,6 +129,50 @@ def _rebuilt(kind, values, headers):
     return kind(*values, **headers)
 
 
+cdef extern from *:
+    """
+    static PyObject *rlw_new(PyTypeObject *type) {
+        PyObject *nothing = PyTuple_New(0), *made = NULL;
+        if (nothing != NULL)
+            made = type->tp_new(type, nothing, NULL);
+        Py_XDECREF(nothing);
+        return made;
+    }
+    """
+    object rlw_new(type kind)
+
+
+cdef Message new_message(int kind):
+    """One of which only the kind is known."""
+    cdef Message m = <Message> rlw_new(<type> (<tuple> _CLASSES)[kind])
+    m.kind = kind
+    m.made = True
+    return m
+
+
+cdef str field_name(int kind, int place):
+    return <str> (<tuple> (<tuple> _NAMES)[kind])[place]
+
+
+cdef object _checked(object value, int holds, str name):
+    """An argument as a message keeps it."""
+    if holds == RLW_TEXT:
+        return _text(value, name)
+    if holds == RLW_NUMBER:
+        return _number(value, name)
+    if holds == RLW_FLAG:
+        return bool(value)
+    if holds == RLW_INFO:
+        return {} if value is None else _mapping(value, name)
+    if holds == RLW_EVENTS:
+        return _action(value)
+    if holds == RLW_NAME:
+        return _text_or_none(value, name)
+    if holds == RLW_OBSERVATION or holds == RLW_ANYTHING:
+        return value
+    return _number_or_none(value, name)
+
+
 # --- messages
 
 
@@ -169,13 +187,46 @@ cdef class Message:
         parent_runtime: seconds that the answer took.
     """
 
-    def __init__(self):
-        raise TypeError(f"{type(self).__name__} is not a message by itself")
+    def __init__(self, *values, **headers):
+        cdef const rlw_method *kind
+        cdef int place, holds
+        if self.made:
+            raise TypeError(f"a {type(self).__name__} does not change")
+        number = _KINDS.get(type(self))
+        if number is None:
+            raise TypeError(f"{type(self).__name__} is not a message by itself")
+        self.kind = number
+        kind = &rlw_methods[self.kind]
+        if len(values) > kind.fields:
+            raise TypeError(f"{type(self).__name__} takes {kind.fields} values, not {len(values)}")
+        for place in range(kind.fields):
+            name = field_name(self.kind, place)
+            holds = kind.field[place].holds
+            if place < len(values):
+                value = values[place]
+            elif name in headers:
+                value = headers.pop(name)
+            elif (holds == RLW_INFO or holds == RLW_NUMBER_OR_NULL
+                  or holds == RLW_NUMBER_OR_NOTHING or holds == RLW_ANYTHING):
+                value = None
+            else:
+                raise TypeError(f"{type(self).__name__} needs an argument {name!r}")
+            set_field(self, place, _checked(value, holds, name))
+        if headers:
+            _take_headers(self, headers)
+        if self.kind == UNKNOWN:
+            if self._first in _METHODS[1:]:
+                raise ValueError(f"{self._first} is a method that the protocol names")
+            if self.more_body is not None:
+                raise TypeError(
+                    "an UnknownMessage has all of its body in body, nothing in extra_body"
+                )
+        self.made = True
 
     @property
     def method(self):
         """The method's name on the wire."""
-        return _METHODS[self.kind()]
+        return self._first if self.kind == UNKNOWN else _METHODS[self.kind]
 
     @property
     def extra_headers(self):
@@ -192,62 +243,71 @@ cdef class Message:
         """Fields beside method, headers and body."""
         return _NOTHING if self.more is None else MappingProxyType(self.more)
 
-    cdef Kind kind(self) noexcept:
-        return KIND_UNKNOWN
-
-    cdef tuple values(self):
-        """What the class's first arguments have been."""
-        return ()
-
     def with_headers(self, **headers):
         """Return a copy with other headers; names and values as the class takes them."""
-        return type(self)(*self.values(), **{**_headers_of(self), **headers})
+        cdef Message m = new_message(self.kind)
+        m._first, m._second, m._third = self._first, self._second, self._third
+        m.sent_at, m.message_id, m.episode_id = self.sent_at, self.message_id, self.episode_id
+        m.parent_message_id, m.parent_runtime = self.parent_message_id, self.parent_runtime
+        m.more_headers, m.more_body, m.more = self.more_headers, self.more_body, self.more
+        _take_headers(m, headers)
+        return m
 
     def __eq__(self, other):
         if type(self) is not type(other):
             return NotImplemented
-        return _same(self.values(), (<Message> other).values()) and _same(
-            _headers_of(self), _headers_of(<Message> other)
+        return _same(_values_of(self), _values_of(other)) and _same(
+            _headers_of(self), _headers_of(other)
         )
 
     __hash__ = None
 
     def __repr__(self):
-        fields = [repr(value) for value in self.values()]
+        fields = [repr(value) for value in _values_of(self)]
         fields += [f"{name}={value!r}" for name, value in _headers_of(self).items()]
         return f"{type(self).__name__}({', '.join(fields)})"
 
     def __reduce__(self):
-        return _rebuilt, (type(self), self.values(), _headers_of(self))
+        return _rebuilt, (type(self), _values_of(self), _headers_of(self))
 
 
-cdef dict _headers_of(Message self):
+cdef tuple _values_of(Message m):
+    """What the class's first arguments have been."""
+    return (m._first, m._second, m._third)[:rlw_methods[m.kind].fields]
+
+
+cdef dict _headers_of(Message m):
     """Those that there are, as arguments."""
-    values = (self.sent_at, self.message_id, self.episode_id, self.parent_message_id,
-              self.parent_runtime, self.more_headers, self.more_body, self.more)
+    values = (m.sent_at, m.message_id, m.episode_id, m.parent_message_id, m.parent_runtime,
+              m.more_headers, m.more_body, m.more)
     return {name: value for name, value in zip(_HEADERS, values) if value is not None}
 
 
-cdef int _begin(Message self, tuple fields, dict headers) except -1:
-    if self.made:
-        raise TypeError(f"a {type(self).__name__} does not change")
-    for name in headers:
-        if name not in _HEADERS:
-            raise TypeError(f"{type(self).__name__} takes no argument {name!r}")
-    get = headers.get
-    self.sent_at = _number_or_none(get("sent_at"), "sent_at")
-    if self.sent_at is not None:
-        self.sent_at = float(self.sent_at)
-    self.message_id = _id(get("message_id"), "message_id")
-    self.episode_id = _text_or_none(get("episode_id"), "episode_id")
-    self.parent_message_id = _id(get("parent_message_id"), "parent_message_id")
-    self.parent_runtime = _number_or_none(get("parent_runtime"), "parent_runtime")
-    if self.parent_runtime is not None:
-        self.parent_runtime = float(self.parent_runtime)
-    self.more_headers = _extra(get("extra_headers"), "extra_headers", _HEADERS[:5])
-    self.more_body = _extra(get("extra_body"), "extra_body", fields)
-    self.more = _extra(get("extra"), "extra", ("method", "headers", "body"))
-    self.made = True
+cdef object _seconds(object value, str field):
+    return None if value is None else float(_number(value, field))
+
+
+cdef int _take_headers(Message m, dict headers) except -1:
+    for name, value in headers.items():
+        if name == "episode_id":
+            m.episode_id = _text_or_none(value, "episode_id")
+        elif name == "sent_at":
+            m.sent_at = _seconds(value, "sent_at")
+        elif name == "message_id":
+            m.message_id = _id(value, "message_id")
+        elif name == "parent_message_id":
+            m.parent_message_id = _id(value, "parent_message_id")
+        elif name == "parent_runtime":
+            m.parent_runtime = _seconds(value, "parent_runtime")
+        elif name == "extra_headers":
+            m.more_headers = _extra(value, "extra_headers", _HEADERS[:5])
+        elif name == "extra_body":
+            own = () if m.kind == UNKNOWN else <tuple> (<tuple> _NAMES)[m.kind]
+            m.more_body = _extra(value, "extra_body", own)
+        elif name == "extra":
+            m.more = _extra(value, "extra", ("method", "headers", "body"))
+        else:
+            raise TypeError(f"{type(m).__name__} takes no argument {name!r}")
     return 0
 
 
@@ -270,18 +330,9 @@ cdef class EnvDescribe(ServerMessage):
     """
 
     __match_args__ = ("env_id", "env_state", "fps")
-
-    def __init__(self, env_id, env_state, fps=None, **headers):
-        _begin(self, self.__match_args__, headers)
-        self.env_id = _text_or_none(env_id, "env_id")
-        self.env_state = _text_or_none(env_state, "env_state")
-        self.fps = _number_or_none(fps, "fps")
-
-    cdef Kind kind(self) noexcept:
-        return KIND_ENV_DESCRIBE
-
-    cdef tuple values(self):
-        return (self.env_id, self.env_state, self.fps)
+    env_id = Message._first
+    env_state = Message._second
+    fps = Message._third
 
 
 @cython.final
@@ -295,18 +346,9 @@ cdef class EnvReward(ServerMessage):
     """
 
     __match_args__ = ("reward", "done", "info")
-
-    def __init__(self, reward, done, info=None, **headers):
-        _begin(self, self.__match_args__, headers)
-        self.reward = _number(reward, "reward")
-        self.done = done
-        self.info = {} if info is None else _mapping(info, "info")
-
-    cdef Kind kind(self) noexcept:
-        return KIND_ENV_REWARD
-
-    cdef tuple values(self):
-        return (self.reward, self.done, self.info)
+    reward = Message._first
+    done = Message._second
+    info = Message._third
 
 
 @cython.final
@@ -318,16 +360,7 @@ cdef class EnvText(ServerMessage):
     """
 
     __match_args__ = ("text",)
-
-    def __init__(self, text, **headers):
-        _begin(self, self.__match_args__, headers)
-        self.text = _text(text, "text")
-
-    cdef Kind kind(self) noexcept:
-        return KIND_ENV_TEXT
-
-    cdef tuple values(self):
-        return (self.text,)
+    text = Message._first
 
 
 @cython.final
@@ -340,16 +373,7 @@ cdef class EnvObservation(ServerMessage):
     """
 
     __match_args__ = ("observation",)
-
-    def __init__(self, observation, **headers):
-        _begin(self, self.__match_args__, headers)
-        self.observation = observation
-
-    cdef Kind kind(self) noexcept:
-        return KIND_ENV_OBSERVATION
-
-    cdef tuple values(self):
-        return (self.observation,)
+    observation = Message._first
 
 
 @cython.final
@@ -361,16 +385,7 @@ cdef class ConnectionClose(ServerMessage):
     """
 
     __match_args__ = ("message",)
-
-    def __init__(self, message, **headers):
-        _begin(self, self.__match_args__, headers)
-        self.message = _text(message, "message")
-
-    cdef Kind kind(self) noexcept:
-        return KIND_CONNECTION_CLOSE
-
-    cdef tuple values(self):
-        return (self.message,)
+    message = Message._first
 
 
 @cython.final
@@ -382,16 +397,7 @@ cdef class ReplyError(ServerMessage):
     """
 
     __match_args__ = ("message",)
-
-    def __init__(self, message, **headers):
-        _begin(self, self.__match_args__, headers)
-        self.message = _text(message, "message")
-
-    cdef Kind kind(self) noexcept:
-        return KIND_REPLY_ERROR
-
-    cdef tuple values(self):
-        return (self.message,)
+    message = Message._first
 
 
 @cython.final
@@ -400,24 +406,12 @@ cdef class ReplyEnvReset(ServerMessage):
 
     __match_args__ = ()
 
-    def __init__(self, **headers):
-        _begin(self, self.__match_args__, headers)
-
-    cdef Kind kind(self) noexcept:
-        return KIND_REPLY_ENV_RESET
-
 
 @cython.final
 cdef class ReplyControlPing(ServerMessage):
     """``v0.reply.control.ping``: the answer to a ping."""
 
     __match_args__ = ()
-
-    def __init__(self, **headers):
-        _begin(self, self.__match_args__, headers)
-
-    cdef Kind kind(self) noexcept:
-        return KIND_REPLY_CONTROL_PING
 
 
 @cython.final
@@ -430,16 +424,7 @@ cdef class AgentAction(ClientMessage):
     """
 
     __match_args__ = ("action",)
-
-    def __init__(self, action, **headers):
-        _begin(self, self.__match_args__, headers)
-        self.action = _action(action)
-
-    cdef Kind kind(self) noexcept:
-        return KIND_AGENT_ACTION
-
-    cdef tuple values(self):
-        return (self.action,)
+    action = Message._first
 
 
 @cython.final
@@ -453,18 +438,9 @@ cdef class EnvReset(ClientMessage):
     """
 
     __match_args__ = ("env_id", "seed", "fps")
-
-    def __init__(self, env_id, seed=None, fps=None, **headers):
-        _begin(self, self.__match_args__, headers)
-        self.env_id = _text_or_none(env_id, "env_id")
-        self.seed = _number_or_none(seed, "seed")
-        self.fps = _number_or_none(fps, "fps")
-
-    cdef Kind kind(self) noexcept:
-        return KIND_ENV_RESET
-
-    cdef tuple values(self):
-        return (self.env_id, self.seed, self.fps)
+    env_id = Message._first
+    seed = Message._second
+    fps = Message._third
 
 
 @cython.final
@@ -472,12 +448,6 @@ cdef class ControlPing(ClientMessage):
     """``v0.control.ping``: asks for an answer, to measure how long it takes."""
 
     __match_args__ = ()
-
-    def __init__(self, **headers):
-        _begin(self, self.__match_args__, headers)
-
-    cdef Kind kind(self) noexcept:
-        return KIND_CONTROL_PING
 
 
 @cython.final
@@ -489,20 +459,38 @@ cdef class UnknownMessage(Message):
     """
 
     __match_args__ = ("method", "body")
+    body = Message._second
 
-    def __init__(self, method, body=None, **headers):
-        _begin(self, (), headers)
-        self.name = _text(method, "method")
-        if self.name in _METHODS[1:]:
-            raise ValueError(f"{self.name} is a method that the protocol names")
-        if self.more_body is not None:
-            raise TypeError("an UnknownMessage has all of its body in body, nothing in extra_body")
-        self.body = body
 
-    @property
-    def method(self):
-        """The method's name on the wire."""
-        return self.name
+_NOTHING = MappingProxyType({})
 
-    cdef tuple values(self):
-        return (self.name, self.body)
+_CLASSES = (  # in the order of the kinds
+    UnknownMessage,
+    EnvDescribe,
+    EnvReward,
+    EnvText,
+    EnvObservation,
+    ConnectionClose,
+    ReplyError,
+    ReplyEnvReset,
+    ReplyControlPing,
+    AgentAction,
+    EnvReset,
+    ControlPing,
+)
+_KINDS = {each: number for number, each in enumerate(_CLASSES)}
+_NAMES = tuple([each.__match_args__ for each in _CLASSES])
+_METHODS = tuple([
+    rlw_methods[number].begin[METHOD_AT:METHOD_AT + rlw_methods[number].size].decode()
+    for number in range(KINDS)
+])
+_HEADERS = (
+    "sent_at",
+    "message_id",
+    "episode_id",
+    "parent_message_id",
+    "parent_runtime",
+    "extra_headers",
+    "extra_body",
+    "extra",
+)
