@@ -1,20 +1,28 @@
-"""One run of an instance: the actions in force, the frames sent, and ``done`` sent again.
+"""A server's instance: a lobby, then a run, then a new lobby; and the run itself.
 
-A run knows its clients by their slots and by their addresses, and does not know what an action or
-an observation means. `Rollout.act` and `Rollout.publish` are the hot path of a server.
+`Rollout` has the actions in force, the frames sent, and ``done`` sent again. It knows its clients
+by their slots and by their addresses, and does not know what an action or an observation means.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from rlwire.codecs import perlert
 from rlwire.errors import LocalProtocolError
-from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.perlert_settings import DEFAULT_SETTINGS, ServerSettings
+from rlwire.limits import Limits
+from rlwire.sessions.perlert_lobby import Lobby, Slot
 
-__all__ = ["Action", "Agent", "Frame", "Rollout"]
+if TYPE_CHECKING:
+    from rlwire.sessions.perlert_server import ServerSession, ServerSettings
+
+__all__ = ["Action", "Agent", "Frame", "Instance", "Rollout"]
+
+# Runs whose last steps are repeated to their clients: a server whose runs are over sooner than
+# that forgets the oldest.
+_RUNS_KEPT = 4
 
 Action = tuple[str, int]
 """An action's text, and a number that is another one whenever the action is."""
@@ -110,8 +118,8 @@ class Rollout:
         now: float,
         out: list[tuple[bytes, Hashable]],
         over: Callable[[Agent, float], object],
-        settings: ServerSettings = DEFAULT_SETTINGS,
-        limits: Limits = DEFAULT,
+        settings: ServerSettings,
+        limits: Limits,
         decimals: int | None = None,
         timestamp: int = 0,
     ) -> None:
@@ -220,37 +228,31 @@ class Rollout:
         if step < self.step:
             raise LocalProtocolError(f"step {step} after step {self.step}: numbers must ascend")
         # Clients tell the steps of two runs apart by their timestamps, so these never go back.
-        timestamp = max(timestamp, self.timestamp)
+        if timestamp < self.timestamp:
+            timestamp = self.timestamp
         if now >= self._unheard_until:
             self._slow_down(now)
-        agents = self.agents
-        write = self._write
-        batch: list[tuple[bytes, Hashable]] = []
-        taken: list[Agent] = []
-        over: list[Agent] = []
-        dropped = 0
+        agents, write = self.agents, self._write
+        ready: list[tuple[Agent, bytes, bool]] = []
         for key, (observation, reward, done, extra) in frames.items():
             agent = agents.get(key)
             if agent is None or agent.done:
                 continue
-            if now < agent.due and not done:
-                dropped += 1
-                continue
-            batch.append((write(timestamp, step, observation, reward, done, extra), agent.peer))
-            taken.append(agent)
-            if done:
-                over.append(agent)
+            if done or now >= agent.due:
+                text = write(timestamp, step, observation, reward, done, extra)
+                ready.append((agent, text, done))
+            else:
+                self.dropped += 1
         self.step = step
         self.timestamp = timestamp
-        self.dropped += dropped
-        self.sent += len(batch)
-        self._out += batch
-        for agent, (datagram, _) in zip(taken, batch, strict=True):
-            agent.last = datagram
+        self.sent += len(ready)
+        for agent, text, done in ready:
+            self._out.append((text, agent.peer))
+            agent.last = text
             due = agent.due + agent.interval
             agent.due = due if due > now else now
-        for agent in over:
-            self._finish(agent, now)
+            if done:
+                self._finish(agent, now)
 
     def finish(self, now: float, timestamp: int | None = None) -> None:
         """End the run for all who are not done: their last observation and extra once more.
@@ -294,3 +296,169 @@ class Rollout:
             if agent.heard is None:
                 agent.interval = self._slow_interval
                 agent.due = now
+
+
+class Instance:
+    """One environment's room on a server: a lobby, and while it runs a rollout.
+
+    Made by `ServerSession.add_instance`.
+
+    Attributes:
+        name: SERVER_INSTANCE_NAME.
+        number: SERVER_INSTANCE_NUMBER.
+        lobby: the slots and who holds them; during a run those of the run.
+        rollout: the run, or None.
+        former: the lobby of the run before, or None.
+        past: who was told that it is done, in runs before this one, and still may be again.
+    """
+
+    def __init__(
+        self,
+        session: ServerSession,
+        name: str,
+        number: int,
+        slots: Iterable[Slot | str],
+        players: int | None,
+        decimals: int | None,
+    ) -> None:
+        self.name = name
+        self.number = number
+        self._session = session
+        self._decimals = decimals
+        self._new_lobby = partial(
+            Lobby,
+            name,
+            number,
+            tuple(slots),
+            players=players,
+            settings=session.settings,
+            limits=session.limits,
+            send=session.lobby.out.append,
+            wake=session.lobby.wakes.append,
+        )
+        self.lobby = self._new_lobby()
+        self.rollout: Rollout | None = None
+        self.former: Lobby | None = None
+        self.past: dict[Hashable, tuple[Rollout, Agent]] = {}
+        self._timestamp = 0
+
+    def __repr__(self) -> str:
+        doing = "lobby" if self.rollout is None else "rollout"
+        return f"<Instance {self.name}:{self.number}, {doing}, {len(self.lobby.clients)} clients>"
+
+    @property
+    def clients(self) -> dict[str, Hashable]:
+        """The peer that holds each slot; open slots are not in it."""
+        return {client.key: peer for peer, client in self.lobby.clients.items()}
+
+    def start(self, now: float) -> None:
+        """Start the run: "the server can choose to start the simulation at any time".
+
+        `players` is for the automatic start only; the slots that are open are the server's.
+
+        Raises:
+            LocalProtocolError: a client is not ready, there is none, a run is on, or the
+                session's `rollout_port` is not set.
+        """
+        self._in_lobby("start")
+        lobby = self.lobby
+        if not lobby.clients:
+            raise LocalProtocolError(f"{self!r} cannot start: nobody is registered")
+        if lobby.not_ready:
+            raise LocalProtocolError(
+                f"{self!r} cannot start: not ready are {', '.join(lobby.not_ready)}"
+            )
+        port = self._session.rollout_port
+        if port is None:
+            raise LocalProtocolError(f"{self!r} cannot start: rollout_port is not set")
+        lobby.start(port, now)
+        self.rollout = Rollout(
+            self.name,
+            self.number,
+            self.clients,
+            now=now,
+            out=self._session.rollout.out,
+            over=self._is_over,
+            settings=self._session.settings,
+            limits=self._session.limits,
+            decimals=self._decimals,
+            timestamp=self._timestamp,
+        )
+        self._session.counts["starts"] += 1
+
+    def message(self, text: str) -> None:
+        """Send a message to all registered clients; the draft has these in the lobby phase only.
+
+        Raises:
+            LocalProtocolError: a run is on.
+            EncodeError, LimitExceeded: it cannot be sent.
+        """
+        self._in_lobby("send a message")
+        self.lobby.message(text)
+
+    def actions(self) -> dict[str, Action]:
+        """Return what `Rollout.actions` does.
+
+        Raises:
+            LocalProtocolError: no run is on.
+        """
+        return self._running().actions()
+
+    def reject(self, key: str, serial: int | None = None) -> None:
+        """Do what `Rollout.reject` does, and count it.
+
+        Raises:
+            LocalProtocolError: no run is on.
+        """
+        if self._running().reject(key, serial):
+            self._session.dropped["invalid_action"] += 1
+
+    def publish(self, frames: Mapping[str, Frame], step: int, timestamp: int, now: float) -> None:
+        """Do what `Rollout.publish` does; once all clients are done there is a new lobby.
+
+        Raises:
+            LocalProtocolError: no run is on, or what `Rollout.publish` says.
+            EncodeError, LimitExceeded: a frame cannot be sent; then none of them is.
+        """
+        rollout = self._running()
+        rollout.publish(frames, step, timestamp, now)
+        if rollout.finished:
+            self._renew(rollout)
+
+    def finish(self, now: float, timestamp: int | None = None) -> None:
+        """Do what `Rollout.finish` does, after which there is a new lobby.
+
+        Raises:
+            LocalProtocolError: no run is on.
+        """
+        rollout = self._running()
+        rollout.finish(now, timestamp)
+        self._renew(rollout)
+
+    def _running(self) -> Rollout:
+        if self.rollout is None:
+            raise LocalProtocolError(f"{self!r} has no run now")
+        return self.rollout
+
+    def _in_lobby(self, what: str) -> None:
+        if self._session.instances.get((self.name, self.number)) is not self:
+            raise LocalProtocolError(f"{self!r} cannot {what}: it was removed")
+        if self.rollout is not None:
+            raise LocalProtocolError(f"{self!r} cannot {what}: it runs")
+
+    def _is_over(self, agent: Agent, now: float) -> None:
+        until = now + self._session.settings.done_resend
+        self._session.rollout.expiries.append((until, self, agent))
+
+    def _renew(self, rollout: Rollout) -> None:
+        for agent in rollout.agents.values():
+            if agent.last is not None:
+                self.past.pop(agent.peer, None)  # so that the newest are the last ones
+                self.past[agent.peer] = (rollout, agent)
+        while len(self.past) > _RUNS_KEPT * len(self.lobby.keys):
+            del self.past[next(iter(self.past))]
+        self._session.add_up(rollout)
+        self._timestamp = rollout.timestamp + 1
+        self.rollout = None
+        self.former = self.lobby
+        self.lobby = self._new_lobby()

@@ -22,25 +22,26 @@ How the draft is read where it leaves room:
 
 from __future__ import annotations
 
+import enum
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from rlwire.codecs import perlert
-from rlwire.codecs.perlert import LobbyRequest, Ready, Register
+from rlwire.codecs.perlert import Action, LobbyRequest, Ready, Register
 from rlwire.errors import LocalProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.perlert_budget import StrangersBudget, host_of
-from rlwire.sessions.perlert_lobby import Lobby, Slot
-from rlwire.sessions.perlert_rollout import Action, Agent, Frame, Rollout
-from rlwire.sessions.perlert_rules import LOBBY_RULES, REASONS, ROLLOUT_RULES, Who
-from rlwire.sessions.perlert_settings import DEFAULT_SETTINGS, ServerSettings
+from rlwire.sessions.perlert_lobby import Lobby, Slot, StrangersBudget, host_of
+from rlwire.sessions.perlert_rollout import Agent, Instance, Rollout
 
 __all__ = [
+    "DEFAULT_SETTINGS",
+    "LOBBY_RULES",
+    "REASONS",
+    "ROLLOUT_RULES",
     "Instance",
     "Left",
     "ReadyChanged",
@@ -49,20 +50,171 @@ __all__ = [
     "ServerSettings",
     "Slot",
     "Started",
+    "Who",
 ]
 
 _log = logging.getLogger(__name__)
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Header: TypeAlias = tuple[str, int]
-ClientMessage: TypeAlias = LobbyRequest | Register | Ready | perlert.Action
+ClientMessage: TypeAlias = LobbyRequest | Register | Ready | Action
 
 
 _WARNED = frozenset(("malformed", "unknown_instance", "stranger", "over_budget", "tag_too_long"))
 
-# Runs whose last steps are repeated to their clients: a server whose runs are over sooner than
-# that forgets the oldest.
-_RUNS_KEPT = 4
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """Times in seconds, sizes in bytes.
+
+    Attributes:
+        auto_start: start as soon as all registered clients are ready and there are enough of
+            them. Off: the server starts by `Instance.start` only.
+        start_message: sent to the clients before ``start``, as in the draft's Figure 1. None for
+            no message.
+        start_resend: how long after the start a client that speaks to the lobby port is sent
+            ``start`` again. 5, the draft's section 6.
+        done_resend: how long after its ``done`` a client that speaks to the rollout port is sent
+            that step again. 10, the draft's section 6.
+        resends_per_second: ``start`` and ``done`` sent again to one client. 30, the rate of the
+            stream that the client has just been sent, so no flood gains anything by them.
+        gather: a change of the lobby is told to all at once, those that follow within this time
+            together at its end. 0.05: not felt by a person, and at most 20 datagrams a second
+            to a client however many others come and go.
+        idle: a client in the lobby that says nothing for so long loses its slot. 300: a client
+            that repeats its requests is heard every few seconds, a person may think for minutes,
+            and a slot taken from a false address does not stay blocked for ever. It is
+            checked every tenth of it.
+        requests_burst: lobby requests that one client may make at once. 20: more than
+            registering, moving and getting ready with each request repeated several times.
+        requests_per_second: and those that follow. 5: a client that repeats a lost request
+            every quarter of a second stays below it. More are dropped; each could cause a
+            datagram to all clients of the instance.
+        frames_per_second: rollout steps to one client. 30, RECOMMENDED by the draft. A frame may
+            come one interval early, so that a late tick does not cost the one after it.
+        unheard: how long a client that has not spoken to the rollout port gets the full rate. 2:
+            a client's first action is there within a round trip, and may be lost a few times.
+        unheard_rate: frames a second after that, until it speaks. 1: whoever registers with
+            another's address sends that one next to nothing, and a client that only looks on
+            still sees the run. Its ``done`` is always sent.
+        stranger_rate: bytes a second that peers without a slot are answered, for each host.
+            4 KiB: a few clients behind one address may ask each second, and a host whose
+            address is forged gets no more than a telephone line would carry.
+        stranger_burst: the same at once. 64 KiB: fifty answers of the largest default size; a
+            thousand clients of one host that register at the same time.
+        strangers_rate: lobby information, bytes a second, for all hosts together. 128 KiB:
+            a hundred answers of the largest default size, or a thousand common ones; and one
+            megabit is all that an attacker with many forged addresses makes the server send.
+        strangers_burst: the same at once. 256 KiB.
+        hosts: hosts whose bytes are counted. 4,096, about a megabyte of memory; beyond it the one
+            not heard for the longest time is forgotten, and `strangers_rate` still holds.
+        log_interval: one line of the log for each reason for which datagrams are dropped. 60.
+    """
+
+    auto_start: bool = True
+    start_message: str | None = "Simulation will start..."
+    start_resend: float = 5.0
+    done_resend: float = 10.0
+    resends_per_second: float = 30.0
+    gather: float = 0.05
+    idle: float = 300.0
+    requests_burst: float = 20.0
+    requests_per_second: float = 5.0
+    frames_per_second: float = 30.0
+    unheard: float = 2.0
+    unheard_rate: float = 1.0
+    stranger_rate: float = 4 * 1024
+    stranger_burst: float = 64 * 1024
+    strangers_rate: float = 128 * 1024
+    strangers_burst: float = 256 * 1024
+    hosts: int = 4096
+    log_interval: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if name in ("auto_start", "start_message"):
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise TypeError(f"{name} must be a number, not {value!r}")
+            if name in ("gather", "start_resend", "done_resend", "unheard"):
+                if not value >= 0:
+                    raise ValueError(f"{name} must be 0 or more, not {value!r}")
+            elif not value > 0:
+                raise ValueError(f"{name} must be over 0, not {value!r}")
+
+
+DEFAULT_SETTINGS = ServerSettings()
+"""The settings in force where none are given."""
+
+
+# ---- what a message does
+
+
+class Who(enum.Enum):
+    """What a peer is to the instance that its datagram is for."""
+
+    REGISTERED = "holds a slot in the lobby"
+    PLAYING = "has a slot in the run"
+    FORMER = "was in the run before (lobby port), or is done (rollout port)"
+    STRANGER = "anyone else"
+
+
+_MESSAGES = (LobbyRequest, Register, Ready, Action)
+
+LOBBY_RULES: Final[dict[tuple[Who, type], tuple[str, ...]]] = {
+    (Who.REGISTERED, LobbyRequest): ("inform",),
+    (Who.REGISTERED, Register): ("register",),
+    (Who.REGISTERED, Ready): ("ready",),
+    (Who.REGISTERED, Action): ("wrong_port",),
+    # Section 6: "resend the lobby start message to any client communicating to such port".
+    (Who.PLAYING, LobbyRequest): ("inform", "start_again"),
+    (Who.PLAYING, Register): ("start_again", "running"),
+    (Who.PLAYING, Ready): ("start_again", "running"),
+    (Who.PLAYING, Action): ("start_again", "wrong_port"),
+    (Who.FORMER, LobbyRequest): ("inform", "start_again"),
+    (Who.FORMER, Register): ("register",),
+    (Who.FORMER, Ready): ("start_again", "not_registered"),
+    (Who.FORMER, Action): ("start_again", "wrong_port"),
+    (Who.STRANGER, LobbyRequest): ("inform",),
+    (Who.STRANGER, Register): ("register",),
+    (Who.STRANGER, Ready): ("not_registered",),
+    (Who.STRANGER, Action): ("wrong_port",),
+}
+"""What the lobby port does with a message: one thing after another, where ``start_again`` is the
+last one if it is not too late for it; a name in `REASONS` means that the message is dropped."""
+
+ROLLOUT_RULES: Final[dict[tuple[Who, type], tuple[str, ...]]] = {
+    (Who.PLAYING, Action): ("act",),
+    (Who.PLAYING, LobbyRequest): ("hear",),
+    (Who.PLAYING, Register): ("hear", "wrong_port"),
+    (Who.PLAYING, Ready): ("hear", "wrong_port"),
+    # Section 6: "resend the appropriate rollout step datagram upon receiving a client message".
+    **{(Who.FORMER, message): ("done_again", "too_late") for message in _MESSAGES},
+    **{(Who.REGISTERED, message): ("not_started",) for message in _MESSAGES},
+    **{(Who.STRANGER, message): ("stranger",) for message in _MESSAGES},
+}
+"""The same for the rollout port, where ``done_again`` is the last one if it is not too late."""
+
+REASONS: Final[dict[str, str]] = {
+    "malformed": "not a client's message, or over a limit",
+    "unknown_instance": "for an instance that is not here",
+    "stranger": "to the rollout port, from an address that is in no run of the instance",
+    "over_budget": "allowed, but too often, or its answers too much",
+    "wrong_port": "a lobby's message to the rollout port, or an action to the lobby's",
+    "running": "a lobby's message while the instance runs",
+    "not_started": "to the rollout port, before the run of its sender",
+    "not_registered": "ready, from an address that holds no slot",
+    "unknown_slot": "for a slot that the instance has not",
+    "slot_taken": "for a slot that another client holds",
+    "not_your_slot": "ready, for a slot that its sender does not hold",
+    "tag_too_long": "with this tag the lobby's information might not fit into a datagram",
+    "too_late": "from a client that is done, after its last step is no longer repeated",
+    "invalid_action": "an action that the environment rejected",
+}
+"""Why datagrams are dropped."""
+
+
+# ---- what happened
 
 
 @dataclass(frozen=True)
@@ -101,174 +253,6 @@ class Started:
     instance: Instance
 
 
-class Instance:
-    """One environment's room on a server: a lobby, and while it runs a rollout.
-
-    Made by `ServerSession.add_instance`.
-
-    Attributes:
-        name: SERVER_INSTANCE_NAME.
-        number: SERVER_INSTANCE_NUMBER.
-        lobby: the slots and who holds them; during a run those of the run.
-        rollout: the run, or None.
-        former: the lobby of the run before, or None.
-        past: who was told that it is done, in runs before this one, and still may be again.
-    """
-
-    def __init__(
-        self,
-        session: ServerSession,
-        name: str,
-        number: int,
-        slots: Iterable[Slot | str],
-        players: int | None,
-        decimals: int | None,
-    ) -> None:
-        self.name = name
-        self.number = number
-        self._session = session
-        self._decimals = decimals
-        self._new_lobby = partial(
-            Lobby,
-            name,
-            number,
-            tuple(slots),
-            players=players,
-            settings=session.settings,
-            limits=session.limits,
-            send=session.lobby.out.append,
-            wake=session.lobby.wakes.append,
-        )
-        self.lobby = self._new_lobby()
-        self.rollout: Rollout | None = None
-        self.former: Lobby | None = None
-        self.past: dict[Hashable, tuple[Rollout, Agent]] = {}
-        self._timestamp = 0
-
-    def __repr__(self) -> str:
-        doing = "lobby" if self.rollout is None else "rollout"
-        return f"<Instance {self.name}:{self.number}, {doing}, {len(self.lobby.clients)} clients>"
-
-    @property
-    def clients(self) -> dict[str, Hashable]:
-        """The peer that holds each slot; open slots are not in it."""
-        return {client.key: peer for peer, client in self.lobby.clients.items()}
-
-    def start(self, now: float) -> None:
-        """Start the run: "the server can choose to start the simulation at any time".
-
-        `players` is for the automatic start only; the slots that are open are the server's.
-
-        Raises:
-            LocalProtocolError: a client is not ready, there is none, a run is on, or the
-                session's `rollout_port` is not set.
-        """
-        self._in_lobby("start")
-        lobby = self.lobby
-        if not lobby.clients:
-            raise LocalProtocolError(f"{self!r} cannot start: nobody is registered")
-        if lobby.not_ready:
-            raise LocalProtocolError(
-                f"{self!r} cannot start: not ready are {', '.join(lobby.not_ready)}"
-            )
-        port = self._session.rollout_port
-        if port is None:
-            raise LocalProtocolError(f"{self!r} cannot start: rollout_port is not set")
-        lobby.start(port, now)
-        self.rollout = Rollout(
-            self.name,
-            self.number,
-            self.clients,
-            now=now,
-            out=self._session.rollout.out,
-            over=self._is_over,
-            settings=self._session.settings,
-            limits=self._session.limits,
-            decimals=self._decimals,
-            timestamp=self._timestamp,
-        )
-        self._session.counts["starts"] += 1
-
-    def message(self, text: str) -> None:
-        """Send a message to all registered clients; the draft has these in the lobby phase only.
-
-        Raises:
-            LocalProtocolError: a run is on.
-            EncodeError, LimitExceeded: it cannot be sent.
-        """
-        self._in_lobby("send a message")
-        self.lobby.message(text)
-
-    def actions(self) -> dict[str, Action]:
-        """Return what `Rollout.actions` does.
-
-        Raises:
-            LocalProtocolError: no run is on.
-        """
-        return self._running().actions()
-
-    def reject(self, key: str, serial: int | None = None) -> None:
-        """Do what `Rollout.reject` does, and count it.
-
-        Raises:
-            LocalProtocolError: no run is on.
-        """
-        if self._running().reject(key, serial):
-            self._session.dropped["invalid_action"] += 1
-
-    def publish(self, frames: Mapping[str, Frame], step: int, timestamp: int, now: float) -> None:
-        """Do what `Rollout.publish` does; once all clients are done there is a new lobby.
-
-        Raises:
-            LocalProtocolError: no run is on, or what `Rollout.publish` says.
-            EncodeError, LimitExceeded: a frame cannot be sent; then none of them is.
-        """
-        rollout = self.rollout
-        if rollout is None:
-            rollout = self._running()
-        rollout.publish(frames, step, timestamp, now)
-        if rollout.finished:
-            self._renew(rollout)
-
-    def finish(self, now: float, timestamp: int | None = None) -> None:
-        """Do what `Rollout.finish` does, after which there is a new lobby.
-
-        Raises:
-            LocalProtocolError: no run is on.
-        """
-        rollout = self._running()
-        rollout.finish(now, timestamp)
-        self._renew(rollout)
-
-    def _running(self) -> Rollout:
-        if self.rollout is None:
-            raise LocalProtocolError(f"{self!r} has no run now")
-        return self.rollout
-
-    def _in_lobby(self, what: str) -> None:
-        if self._session.instances.get((self.name, self.number)) is not self:
-            raise LocalProtocolError(f"{self!r} cannot {what}: it was removed")
-        if self.rollout is not None:
-            raise LocalProtocolError(f"{self!r} cannot {what}: it runs")
-
-    def _is_over(self, agent: Agent, now: float) -> None:
-        until = now + self._session.settings.done_resend
-        self._session.rollout.expiries.append((until, self, agent))
-
-    def _renew(self, rollout: Rollout) -> None:
-        for agent in rollout.agents.values():
-            if agent.last is not None:
-                self.past.pop(agent.peer, None)  # so that the newest are the last ones
-                self.past[agent.peer] = (rollout, agent)
-        while len(self.past) > _RUNS_KEPT * len(self.lobby.keys):
-            del self.past[next(iter(self.past))]
-        self._session.add_up(rollout)
-        self._timestamp = rollout.timestamp + 1
-        self.rollout = None
-        self.former = self.lobby
-        self.lobby = self._new_lobby()
-
-
 class _Port:
     """What both ports have of `rlwire.transports.interface.DatagramSession`."""
 
@@ -300,8 +284,9 @@ class _Port:
     def datagrams(self) -> list[tuple[bytes, Hashable]]:
         """Return what is to be sent now, in order, and forget it."""
         out = self.out.copy()
-        self.out.clear()
-        self.sent += len(out)
+        if out:
+            self.out.clear()
+            self.sent += len(out)
         return out
 
 
@@ -479,7 +464,7 @@ class _RolloutPort(_Port):
         if rollout is not None:
             agent = rollout.by_peer.get(peer)
             # The hot path: the row of those who play, without the table.
-            if agent is not None and not agent.done and type(message) is perlert.Action:
+            if agent is not None and not agent.done and type(message) is Action:
                 rollout.act(agent, message.action, now)
                 return []
         if agent is None:
@@ -516,7 +501,7 @@ class _RolloutPort(_Port):
 
     # --- the steps of ROLLOUT_RULES; True where no other one follows ---
 
-    def _act(self, rollout: Rollout, agent: Agent, message: perlert.Action, now: float) -> bool:
+    def _act(self, rollout: Rollout, agent: Agent, message: Action, now: float) -> bool:
         rollout.act(agent, message.action, now)
         return True
 

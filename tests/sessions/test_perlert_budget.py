@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlwire.sessions.perlert_budget import StrangersBudget, TokenBucket, host_of
+from rlwire.sessions.perlert_lobby import StrangersBudget, TokenBucket, host_of
 
 
 def budget(**options: float) -> StrangersBudget:

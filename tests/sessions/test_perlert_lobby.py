@@ -17,9 +17,10 @@ from hypothesis.stateful import (
 
 from rlwire.codecs import perlert
 from rlwire.errors import LimitExceeded, LocalProtocolError
-from rlwire.limits import Limits
+from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.perlert_lobby import Lobby, Slot
 from rlwire.sessions.perlert_server import (
+    DEFAULT_SETTINGS,
     Left,
     ReadyChanged,
     Registered,
@@ -39,12 +40,19 @@ NAMES = st.text(
 class Made:
     """A lobby with what it sends and when it wants to be woken."""
 
-    def __init__(self, slots: Any, **options: Any) -> None:
+    def __init__(
+        self,
+        slots: Any,
+        settings: ServerSettings = DEFAULT_SETTINGS,
+        limits: Limits = DEFAULT,
+        **options: Any,
+    ) -> None:
         self.sent: list[tuple[bytes, Hashable]] = []
         self.wakes: list[tuple[float, Lobby]] = []
         self.lobby = Lobby(
-            "city", 7, slots, send=self.sent.append, wake=self.wakes.append, **options
-        )
+            "city", 7, slots, settings=settings, limits=limits, send=self.sent.append,
+            wake=self.wakes.append, **options,
+        )  # fmt: skip
 
     def register(self, peer: Hashable, key: str, tag: str, now: float = 0.0) -> str | None:
         """Return why it is refused, or None."""

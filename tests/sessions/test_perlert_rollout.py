@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlwire.errors import LocalProtocolError
+from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.perlert_rollout import Agent, Rollout
-from rlwire.sessions.perlert_settings import ServerSettings
+from rlwire.sessions.perlert_server import DEFAULT_SETTINGS, ServerSettings
 
 ANN, BOB = ("10.0.0.1", 1), ("10.0.0.2", 2)
 
@@ -18,7 +19,13 @@ ANN, BOB = ("10.0.0.1", 1), ("10.0.0.2", 2)
 class Made:
     """A run of ``city:7`` with what it sends and who is done."""
 
-    def __init__(self, clients: dict[str, Hashable] | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        clients: dict[str, Hashable] | None = None,
+        settings: ServerSettings = DEFAULT_SETTINGS,
+        limits: Limits = DEFAULT,
+        **options: Any,
+    ) -> None:
         self.out: list[tuple[bytes, Hashable]] = []
         self.over: list[tuple[str, float]] = []
         self.rollout = Rollout(
@@ -28,6 +35,8 @@ class Made:
             now=0.0,
             out=self.out,
             over=lambda agent, now: self.over.append((agent.key, now)),
+            settings=settings,
+            limits=limits,
             **options,
         )
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import itertools
 
 from rlwire.codecs.perlert import Action, LobbyRequest, Ready, Register
-from rlwire.sessions.perlert_rules import LOBBY_RULES, REASONS, ROLLOUT_RULES, Who
+from rlwire.sessions.perlert_server import LOBBY_RULES, REASONS, ROLLOUT_RULES, Who
 
 
 def test_the_tables_are_complete() -> None:

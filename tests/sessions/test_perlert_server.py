@@ -12,8 +12,8 @@ import pytest
 
 from rlwire.errors import EncodeError, LimitExceeded, LocalProtocolError
 from rlwire.limits import Limits
-from rlwire.sessions.perlert_rules import REASONS
 from rlwire.sessions.perlert_server import (
+    REASONS,
     Instance,
     Left,
     ReadyChanged,

@@ -93,17 +93,14 @@ class _StepsAtOnce:
 
     def __init__(self, session: ServerSession, instance: Instance, world: RecordedWorld) -> None:
         port = session.rollout
-        self._port = port
+        self._take = port.receive
         self._instance = instance
         self._world = world
         self._step = _FIRST_STEP
+        self.closed = False  # as long as the process lives
         self.advance, self.next_deadline = port.advance, port.next_deadline
         self.datagrams = port.datagrams
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    @property
-    def closed(self) -> bool:
-        return self._port.closed
 
     def begin(self) -> None:
         """Show the first step, as after a reset."""
@@ -111,16 +108,15 @@ class _StepsAtOnce:
 
     def receive(self, datagram: Buffer, peer: Peer, now: float) -> list[Any]:
         """Take an action, and step; a new client's first word is none."""
-        self._port.receive(datagram, peer, now)
+        events = self._take(datagram, peer, now)
         action = self._instance.actions().get(_KEY)
-        if action is None:
-            return []
-        try:
-            self._publish(self._world.act(action[0]), now)
-        except Exception as error:
-            if not self.failed.done():
-                self.failed.set_exception(error)
-        return []
+        if action is not None:
+            try:
+                self._publish(self._world.act(action[0]), now)
+            except Exception as error:
+                if not self.failed.done():
+                    self.failed.set_exception(error)
+        return events
 
     def _publish(self, shown: Shown, now: float) -> None:
         self._instance.publish({_KEY: shown}, self._step, int(time() * 1000), now)

@@ -35,8 +35,7 @@ from rlwire.adapters.perlert import (
 )
 from rlwire.codecs import perlert
 from rlwire.sessions.perlert_client import ClientSession, RegisteredAs, Started
-from rlwire.sessions.perlert_rules import REASONS
-from rlwire.sessions.perlert_server import Left, Registered, ServerSession
+from rlwire.sessions.perlert_server import REASONS, Left, Registered, ServerSession
 from rlwire.transports import udp
 from rlwire.transports.datagram_cipher import OVERHEAD
 
