@@ -1,42 +1,29 @@
 """PERLERT, an agent's side: from the lobby through a run to its ``done``, whatever gets lost.
 
-`TRANSITIONS` is all that may be called and may happen, and what follows. Everything that is asked
-is asked again until it is answered, with back-off in the lobby. Time is passed in; who drives the
-session sends what `ClientSession.datagrams` gives and calls `ClientSession.advance` at
-`ClientSession.next_deadline`.
-
-Lobby information is the truth, but it carries no number, so an old one may arrive late. What
-contradicts us (our slot is free again, or another's) is therefore believed when it is seen a second
-time, a while after the first and in answer to a new request. What is merely missing (our ready) is
-sent again at once, since that can do no harm.
-
-What proves a registration is ``registered=`` alone: a slot that shows our tag may be another
-client's with the same tag. As a server answers every repetition, a lost one is only asked again.
+`ClientSession` is what transports and users see. Behind it are two things: a `Registration`
+(`rlwire.sessions.perlert_registration`, which has the states and their table too), and a `Run`,
+here. Time is passed in; who drives the session sends what `ClientSession.datagrams` gives and calls
+`ClientSession.advance` at `ClientSession.next_deadline`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from rlwire.codecs import perlert
-from rlwire.errors import LocalProtocolError, RlwireError
+from rlwire.errors import RlwireError
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.perlert_client_states import (
-    ADVICE,
+from rlwire.sessions.perlert_registration import (
     HOLDING,
     RUNNING,
     TRANSITIONS,
-    ClientSettings,
-    Event,
-    Finished,
-    Frame,
-    GaveUp,
     LobbyChanged,
-    Message,
     RegisteredAs,
+    Registration,
     SlotTaken,
-    Started,
+    Standing,
     State,
 )
 
@@ -62,29 +49,190 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 Address: TypeAlias = tuple[Any, ...]
 """Host, port and whatever follows, as the socket module gives it: numbers, not names."""
 
-
 _NEVER: Final = float("inf")
 _NOBODY: Final[Any] = object()  # equal to no peer
 
 
-class _Request:
-    """A datagram that is sent again and again, at longer and longer intervals, until answered."""
+@dataclass(frozen=True)
+class ClientSettings:
+    """Times in seconds.
 
-    __slots__ = ("datagram", "due", "expires", "wait", "what")
+    Attributes:
+        first_wait: for an answer in the lobby before asking again; a bad round trip is shorter.
+            Also what two sightings of something unexpected must lie apart, and the pause between
+            words to a silent rollout port: these do not back off, since 4 small datagrams a second
+            are little beside the 30 steps that should come.
+        longest_wait: what `first_wait` doubles up to. With half of all datagrams lost each way,
+            about 30 requests within `timeout` all fail once in 10,000 times.
+        timeout: for any answer, and for a step in a run; then `GaveUp`.
+        keep_alive: pause between lobby requests while a slot is held. A server frees the slots of
+            silent clients, and sends a lost ``start`` again for 5 s to those who speak: so a
+            client should speak more often than that.
+        repeat: pause after which the last action is sent again, so that the loss of an action
+            lasts no longer, nor a NAT's memory runs out; an agent that acts more often never
+            repeats.
+        silence: without a step, after which the rollout port is asked for a lost ``done``.
+        lost: without a step, after which lobby information is believed that the run is over: the
+            draft has a server resend ``done`` for 10 s.
+        stale: for which an old run may be heard of after its end; a server resends ``start`` for
+            5 s and ``done`` for 10 s.
+        unconfirmed: times that a slot is seen under our tag, the registration being repeated each
+            time, without a ``registered=``, until it must be another's. With half of all datagrams
+            lost, a client of its own slot is unlucky so often once in 1,000 times.
+    """
 
-    def __init__(self, what: str) -> None:
-        self.what = what
-        self.datagram = b""
-        self.due = self.expires = _NEVER
-        self.wait = 0.0
+    first_wait: float = 0.25
+    longest_wait: float = 1.0
+    timeout: float = 30.0
+    keep_alive: float = 2.0
+    repeat: float = 0.5
+    silence: float = 1.0
+    lost: float = 10.0
+    stale: float = 15.0
+    unconfirmed: int = 24
 
-    def begin(self, at: float, settings: ClientSettings) -> None:
-        self.due = at
-        self.expires = at + settings.timeout
-        self.wait = settings.first_wait
 
-    def end(self) -> None:
-        self.due = self.expires = _NEVER
+@dataclass(frozen=True)
+class Message:
+    """The server's words to those in the lobby."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Started:
+    """The run has begun: `ClientSession.act` from now on, for the slot `key`."""
+
+    key: str
+    port: int
+
+
+class Frame(NamedTuple):
+    """One rollout step, newer than all before. A named tuple, as there are 30 a second.
+
+    Attributes:
+        step: STEP_NUMBER.
+        timestamp: the server's milliseconds since 1970.
+        observation, reward, done, extra: as `rlwire.codecs.perlert.StepReader` reads them.
+        skipped: step numbers missing since the frame before. Whether the network lost them or the
+            server left them out, as it does when it steps faster than it sends, cannot be told;
+            one that comes late counts in `ClientSession.late` too. Nothing is known to be missing
+            before a run's first frame.
+        received: the `now` of its datagram.
+    """
+
+    step: int
+    timestamp: int
+    observation: str | bytes
+    reward: float | str
+    done: bool
+    extra: str | bytes | None
+    skipped: int
+    received: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The run is over for this agent; the `Frame` before this event was the last."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class GaveUp:
+    """An answer did not come in time.
+
+    After ``lobby`` in a run, before a registration or after the run, the state stays as it was;
+    else it is IDLE, and `ClientSession.register` may try anew.
+
+    Attributes:
+        what: ``"lobby"``, ``"register"``, ``"ready"`` or ``"rollout"``.
+        reason: what was seen instead, for a human.
+    """
+
+    what: str
+    reason: str
+
+
+Event: TypeAlias = (
+    LobbyChanged | RegisteredAs | SlotTaken | Message | Started | Frame | Finished | GaveUp
+)
+
+
+class Run:
+    """What an agent knows of the run that it is in, and of the one before.
+
+    Attributes:
+        address: the rollout port.
+        hot: the same once its steps are known to be ours, before that equal to no peer.
+        action: the datagram of the action in force, empty before the first.
+        pending: the same until it is sent.
+        heard: when the newest step came, or the run began.
+        speak_due: when the rollout port is to be told something.
+        step, timestamp: of the newest step, -1 before the first.
+        horizon: steps of the run before are not newer than this timestamp.
+        ended: when that run ended.
+        frames, skipped, duplicates, late: see `ClientSession`.
+    """
+
+    __slots__ = (
+        *("action", "address", "duplicates", "ended", "frames", "heard", "horizon", "hot", "late"),
+        *("pending", "skipped", "speak_due", "step", "timestamp"),
+    )
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.horizon = -1
+        self.ended = -_NEVER
+        self.heard = 0.0
+        self.step = self.timestamp = -1
+        self.frames = self.skipped = self.duplicates = self.late = 0
+        self.forget()
+
+    def begin(self, address: Address, now: float, known_until: float) -> None:
+        """Begin a run; what is known of the one before may be forgotten after `known_until`."""
+        self.address = address
+        self.heard = self.speak_due = now  # speak at once: the server learns that we are there
+        self.step = self.timestamp = -1
+        if now >= known_until:
+            self.horizon = -1  # or a server's clock that was set back would never be heard
+
+    def leave(self, now: float) -> None:
+        """Remember where a run ended that we were in, or may have been without knowing."""
+        self.ended = now
+        self.horizon = max(self.horizon, self.timestamp)
+
+    def forget(self) -> None:
+        """Be in no run."""
+        self.hot: Hashable = _NOBODY
+        self.action = self.pending = b""
+        self.speak_due = _NEVER
+
+    def take(self, fields: tuple[Any, ...], now: float) -> Frame | None:
+        """Return a step as a frame; None, counted, if it is not newer than all before."""
+        timestamp, step, observation, reward, done, extra = fields
+        # Within a run the order is (STEP_NUMBER, TIMESTAMP): servers may leave the number at 0,
+        # as the draft's own example does.
+        gap = step - self.step - 1
+        if gap:
+            if self.step < 0:
+                gap = 0
+            elif gap > 0:
+                self.skipped += gap
+            elif gap < -1 or timestamp < self.timestamp:
+                self.late += 1
+                return None
+            elif timestamp == self.timestamp:
+                self.duplicates += 1
+                return None
+            else:
+                gap = 0
+        self.step = step
+        self.timestamp = timestamp
+        self.heard = now
+        self.frames += 1
+        # What Frame() does, without the call of a Python function.
+        return tuple.__new__(Frame, (step, timestamp, observation, reward, done, extra, gap, now))
 
 
 class ClientSession:
@@ -103,12 +251,6 @@ class ClientSession:
             not all speak at once.
 
     Attributes:
-        slots: the lobby as last heard of.
-        key: the slot that is asked for, held or played; None before and after.
-        frames: new steps.
-        skipped: sum of the frames' `Frame.skipped`.
-        duplicates: steps equal to the newest one.
-        late: steps older than the newest one of the run.
         stale: steps and starts of an older run, or of one that we are not in.
         foreign: datagrams from another address than the server's, or for another instance.
         malformed: datagrams that could not be read.
@@ -129,53 +271,53 @@ class ClientSession:
         self._server = server
         self._settings = ClientSettings() if settings is None else settings
         self._limits = DEFAULT if limits is None else limits
-        self._jitter = jitter
         self._read = perlert.StepReader(name, number, limits=self._limits).read
-        self._state = State.IDLE
         self._out: list[tuple[bytes, Hashable]] = []
-        # The lobby. `_looking` asks for information, the others for what their names say.
-        self._looking, self._asking, self._readying = map(_Request, ("lobby", "register", "ready"))
-        self._looking.datagram = self._encode(perlert.LobbyRequest(name, number))
-        self._asked = False  # the agent waits for lobby information, changed or not
-        self.slots: tuple[perlert.AgentSlot, ...] = ()
-        self.key: str | None = None
-        self._tag = ""
-        self._held: tuple[str, str] | None = None  # key and tag of the last registration confirmed
-        self._want_ready: bool | None = None  # None: never said
-        self._ready_as: tuple[str, str] | None = None  # what we called ready: a start is for it
-        self._doubt: tuple[str, float] | None = None  # an unexpected sight, and when it was first
-        self._sightings = 0
-        self._repeated = False  # the registration, since the last sighting
-        self._informed = -_NEVER  # when lobby information came last
-        # The run.
-        self._rollout: Address = server
-        self._hot: Hashable = _NOBODY  # `_rollout` once its steps are known to be ours
-        self._action = b""
-        self._pending = b""
-        self._heard = 0.0
-        self._speak_due = _NEVER
-        self._step = self._newest = -1  # STEP_NUMBER and TIMESTAMP of the newest frame
-        # The run before: its steps are not newer than `_horizon`.
-        self._horizon = -1
-        self._ended = -_NEVER
-        self._played: tuple[str, str] | None = None
-        self.frames = self.skipped = self.duplicates = self.late = 0
+        self._standing = Standing()
+        self._run = Run(server)
+        self._registration = Registration(
+            name,
+            number,
+            self._standing,
+            self._settings,
+            encode=self._encode,
+            send=self._post,
+            give_up=self._give_up,
+            jitter=jitter,
+        )
         self.stale = self.foreign = self.malformed = 0
 
     @property
     def state(self) -> State:
         """Where the agent stands."""
-        return self._state
+        return self._standing.state
 
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
-        return self._state is State.CLOSED
+        return self._standing.state is State.CLOSED
+
+    @property
+    def slots(self) -> tuple[perlert.AgentSlot, ...]:
+        """The lobby as last heard of."""
+        return self._registration.slots
+
+    @property
+    def key(self) -> str | None:
+        """The slot that is asked for, held or played; None before and after."""
+        return self._registration.key
 
     def statistics(self) -> dict[str, int]:
-        """Return the counters by name."""
-        names = ("frames", "skipped", "duplicates", "late", "stale", "foreign", "malformed")
-        return {name: getattr(self, name) for name in names}
+        """Return counts of what came: `Run`'s and this one's, by name.
+
+        ``frames`` are new steps, ``skipped`` the sum of their `Frame.skipped`, ``duplicates`` steps
+        equal to the newest one, ``late`` those older than the newest one of the run.
+        """
+        run = self._run
+        return {
+            **{name: getattr(run, name) for name in ("frames", "skipped", "duplicates", "late")},
+            **{"stale": self.stale, "foreign": self.foreign, "malformed": self.malformed},
+        }
 
     # -- what the agent calls --------------------------------------------------------------------
 
@@ -185,10 +327,8 @@ class ClientSession:
         Raises:
             LocalProtocolError: the session is closed.
         """
-        self._follow("request_lobby")
-        self._asked = True
-        self._looking.begin(now, self._settings)
-        self._ask(self._looking, now)
+        self._standing.follow("request_lobby")
+        self._registration.look(now)
 
     def register(self, key: str, tag: str, now: float) -> None:
         """Ask for a slot, or to move to it: `RegisteredAs` follows, `SlotTaken` or `GaveUp`.
@@ -200,16 +340,7 @@ class ClientSession:
             EncodeError, LimitExceeded: the key or the tag cannot be sent; nothing changed.
             LocalProtocolError: a run goes on.
         """
-        self._allowed("register")
-        datagram = self._encode(perlert.Register(self._name, self._number, key, tag))
-        self._follow("register")
-        self.key, self._tag = key, tag
-        self._want_ready = None if self._want_ready is None else False
-        self._doubt, self._sightings = None, 0
-        self._settle()
-        self._asking.datagram = datagram
-        self._asking.begin(now, self._settings)
-        self._ask(self._asking, now)
+        self._registration.ask_for(key, tag, now)
 
     def set_ready(self, ready: bool, now: float) -> None:
         """Tell the server whether we are ready; `Started` follows when all are.
@@ -219,9 +350,7 @@ class ClientSession:
         Raises:
             LocalProtocolError: no slot is held.
         """
-        self._follow(f"set_ready({ready})")
-        self._say_ready(ready, now)
-        self._ask(self._readying, now)
+        self._registration.set_ready(ready, now)
 
     def act(self, action: str | bytes, now: float) -> None:
         """Choose the action that is in force from now on; one that was not sent yet is forgotten.
@@ -230,19 +359,20 @@ class ClientSession:
             EncodeError, LimitExceeded: it cannot be sent; the one before stays.
             LocalProtocolError: no run has begun, or it is over.
         """
-        if self._state not in RUNNING:
-            self._allowed("act")
-        self._action = self._pending = self._encode(
-            perlert.Action(self._name, self._number, action)
+        if self._standing.state not in RUNNING:
+            self._standing.allowed("act")
+        run = self._run
+        run.action = run.pending = perlert.encode(
+            perlert.Action(self._name, self._number, action), limits=self._limits
         )
-        if now - self._heard < self._settings.silence:
-            self._speak_due = now + self._settings.repeat
+        if now - run.heard < self._settings.silence:
+            run.speak_due = now + self._settings.repeat
 
     def close(self) -> None:
         """Fall silent; the server frees the slot after a while, as PERLERT has no good-bye."""
-        self._follow("close")
-        self._asked = False
+        self._standing.follow("close")
         self._forget()
+        self._registration.stop_looking()
         self._out.clear()
 
     # -- what the transport calls ----------------------------------------------------------------
@@ -252,7 +382,8 @@ class ClientSession:
 
         The state is the one after all events of the list: a lost start may bring three at once.
         """
-        if peer != self._hot:
+        run = self._run
+        if peer != run.hot:
             return self._receive(datagram, peer, now)
         try:
             fields = self._read(datagram)
@@ -261,55 +392,36 @@ class ClientSession:
             return []
         if fields is None:  # a server may have both phases on one port
             return self._receive(datagram, peer, now)
-        timestamp, step, observation, reward, done, extra = fields
-        if timestamp <= self._horizon:
+        if fields[0] <= run.horizon:
             self.stale += 1
             return []
-        # Within a run the order is (STEP_NUMBER, TIMESTAMP): servers may leave the number at 0,
-        # as the draft's own example does.
-        gap = step - self._step - 1
-        if gap:
-            if gap > 0:
-                self.skipped += gap
-            elif gap < -1 or timestamp < self._newest:
-                self.late += 1
-                return []
-            elif timestamp == self._newest:
-                self.duplicates += 1
-                return []
-            else:
-                gap = 0
-        self._step = step
-        self._newest = timestamp
-        self._heard = now
-        self.frames += 1
-        # What Frame() does, without the call of a Python function.
-        frame = tuple.__new__(Frame, (step, timestamp, observation, reward, done, extra, gap, now))
-        return self._finish(frame, now) if done else [frame]
+        frame = run.take(fields, now)
+        if frame is None:
+            return []
+        return self._finish(frame, now) if frame.done else [frame]
 
     def advance(self, now: float) -> list[Event]:
         """Do what fell due: ask again, keep alive, give up."""
-        if self._state in RUNNING:
-            if now >= self._heard + self._settings.timeout:
+        if self._standing.state in RUNNING:
+            if now >= self._run.heard + self._settings.timeout:
                 return self._give_up("rollout", self._no_step(), now)
-            if now >= self._speak_due:
+            if now >= self._run.speak_due:
                 self._speak(now)
-        for request in (self._asking, self._readying, self._looking):
-            if now >= request.expires:
-                return self._give_up(request.what, self._no_answer(request), now)
-            if now >= request.due:
-                self._ask(request, now)
-                if request is not self._looking:
-                    # Its answer shows what became of a request that has no refusal, and of one
-                    # that was answered when the answer got lost.
-                    self._post(self._looking.datagram)
+        expired = self._registration.advance(now)
+        if expired is not None:
+            return self._give_up(expired.what, self._no_answer(expired), now)
         return []
 
     def next_deadline(self) -> float | None:
         """Return when `advance` has something to do, None for never."""
-        if self._state in RUNNING:  # nothing else is asked for then
-            return min(self._speak_due, self._looking.due, self._heard + self._settings.timeout)
-        due = min(self._asking.due, self._readying.due, self._looking.due)
+        if self._standing.state in RUNNING:  # only information is asked for then
+            run = self._run
+            due = run.heard + self._settings.timeout
+            if run.speak_due < due:
+                due = run.speak_due
+            looking = self._registration.looking.due
+            return looking if looking < due else due
+        due = self._registration.next_deadline()
         return None if due == _NEVER else due
 
     def datagrams(self) -> list[tuple[bytes, Hashable]]:
@@ -319,23 +431,11 @@ class ClientSession:
             self._out = []
         else:
             taken = []
-        if self._pending:
-            taken.append((self._pending, self._rollout))
-            self._pending = b""
+        run = self._run
+        if run.pending:
+            taken.append((run.pending, run.address))
+            run.pending = b""
         return taken
-
-    # -- the table -------------------------------------------------------------------------------
-
-    def _allowed(self, what: str) -> State:
-        following = TRANSITIONS.get((self._state, what))
-        if following is None:
-            raise LocalProtocolError(
-                f"{what} is not possible in the state {self._state.name}: {ADVICE[self._state]}"
-            )
-        return following
-
-    def _follow(self, what: str) -> None:
-        self._state = self._allowed(what)
 
     # -- sending ---------------------------------------------------------------------------------
 
@@ -345,42 +445,24 @@ class ClientSession:
     def _post(self, datagram: bytes) -> None:
         self._out.append((datagram, self._server))
 
-    def _ask(self, request: _Request, now: float) -> None:
-        self._post(request.datagram)
-        self._repeated |= request is self._asking
-        wait = request.wait
-        if self._jitter is not None:
-            wait *= 0.75 + 0.5 * self._jitter()
-        request.due = min(now + wait, request.expires)
-        request.wait = min(2.0 * request.wait, self._settings.longest_wait)
-
-    def _say_ready(self, ready: bool, now: float) -> None:
-        assert self.key is not None
-        self._want_ready = ready
-        if ready:
-            self._ready_as = self.key, self._tag
-        self._readying.datagram = self._encode(
-            perlert.Ready(self._name, self._number, self.key, ready)
-        )
-        self._readying.begin(now, self._settings)
-
     def _speak(self, now: float) -> None:
         """Say something to the rollout port: any client message asks for a lost ``done``."""
-        settings = self._settings
-        if not self._pending:
+        run, settings = self._run, self._settings
+        information = self._registration.looking.datagram
+        if not run.pending:
             # An action that nobody chose could be a valid one, so none is made up.
-            self._out.append((self._action or self._looking.datagram, self._rollout))
-        silent = now - self._heard
-        waiting = silent >= settings.silence or self._state is State.STARTING
-        self._speak_due = now + (settings.first_wait if waiting else settings.repeat)
+            self._out.append((run.action or information, run.address))
+        silent = now - run.heard
+        waiting = silent >= settings.silence or self._standing.state is State.STARTING
+        run.speak_due = now + (settings.first_wait if waiting else settings.repeat)
         if silent >= settings.lost:
-            self._post(self._looking.datagram)
+            self._post(information)
 
-    # -- receiving in the lobby ------------------------------------------------------------------
+    # -- receiving -------------------------------------------------------------------------------
 
     def _receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Event]:
         """Take a datagram that is not a step of the run that goes on."""
-        if self._state is State.CLOSED:
+        if self.closed:
             return []
         if not isinstance(peer, tuple) or peer[:1] != self._server[:1]:
             self.foreign += 1
@@ -400,7 +482,7 @@ class ClientSession:
         if isinstance(message, perlert.LobbyInformation):
             return self._on_lobby(message.slots, now)
         if isinstance(message, perlert.Registered):
-            return self._on_registered(message.key, now)
+            return [*self._registration.confirm(message.key, now)]
         if isinstance(message, perlert.Start):
             return self._on_start(message.port, now)
         if isinstance(message, perlert.LobbyMessage):
@@ -409,157 +491,27 @@ class ClientSession:
         return []
 
     def _on_lobby(self, slots: tuple[perlert.AgentSlot, ...], now: float) -> list[Event]:
-        events: list[Event] = []
-        if self._asked or slots != self.slots:
-            events.append(LobbyChanged(slots))
-        self._asked = False
-        self._informed = now
-        self.slots = slots
-        self._looking.end()
-        if self._state in HOLDING:
-            self._looking.begin(now + self._settings.keep_alive, self._settings)
-        slot = next((slot for slot in slots if slot.key == self.key), None)
-        ours = slot is not None and not slot.open and slot.tag == self._tag
-        if self._state is State.REGISTERING:
-            events += self._see_registering(slot, ours, now)
-        elif self._state in HOLDING:
-            events += self._see_registered(slot, ours, now)
-        elif self._state in RUNNING and now - self._heard >= self._settings.lost:
-            over = not ours or slot is None or not slot.ready
-            if self._sure("over" if over else "", now):
-                events += self._give_up(
-                    "rollout",
-                    "the run is over, or the server began anew; its last frame is lost",
-                    now,
-                )
+        events: list[Event] = self._registration.see(slots, now)
+        silent = now - self._run.heard >= self._settings.lost
+        if self._standing.state in RUNNING and silent and self._registration.sees_no_run(now):
+            reason = "the run is over, or the server began anew; its last frame is lost"
+            events += self._give_up("rollout", reason, now)
         return events
 
-    def _see_registering(
-        self, slot: perlert.AgentSlot | None, ours: bool, now: float
-    ) -> list[Event]:
-        """Judge lobby information while ``registered=`` is awaited."""
-        if slot is None:
-            return self._missing(now) if self._sure("missing", now) else []
-        if not ours:
-            taken = self._sure("" if slot.open else "taken", now)
-            return self._taken(slot.tag, now) if taken else []
-        self._sure("", now)
-        if slot.ready and (self.key, self._tag) == self._played:
-            # We never said ready for the next run: this is still the one before, in which others
-            # play on. While the server says so there is no hurry, and no end of patience.
-            self._asking.expires = now + self._settings.timeout
-            return []
-        self._sightings += self._repeated
-        self._repeated = False
-        if self._sightings >= self._settings.unconfirmed:
-            return self._taken(slot.tag, now)
-        self._hurry(now)
-        return []
-
-    def _see_registered(
-        self, slot: perlert.AgentSlot | None, ours: bool, now: float
-    ) -> list[Event]:
-        """Judge lobby information while a slot is held."""
-        if slot is None:
-            return self._missing(now) if self._sure("missing", now) else []
-        if not ours:
-            if not self._sure("open" if slot.open else "taken", now):
-                return []
-            if not slot.open:
-                return self._taken(slot.tag, now)
-            # Freed for our silence, or by a server that began anew: have it again.
-            self._follow("freed")
-            self._held = self._ready_as = None
-            self._sightings = 0
-            self._settle()
-            self._asking.begin(now, self._settings)
-            return []
-        self._sure("", now)
-        if slot.ready == self._want_ready:
-            self._readying.end()
-        elif self._want_ready is not None and self._readying.due == _NEVER:
-            self._say_ready(self._want_ready, now)
-        return []
-
-    def _sure(self, sight: str, now: float) -> bool:
-        """Return whether this was seen before, long enough ago; "" is what was expected."""
-        if not sight:
-            self._doubt = None
-            return False
-        if self._doubt is None or self._doubt[0] != sight:
-            self._doubt = sight, now
-        elif now - self._doubt[1] >= self._settings.first_wait:
-            self._doubt = None
-            return True
-        self._hurry(now)
-        return False
-
-    def _hurry(self, now: float) -> None:
-        """Have lobby information again soon."""
-        settings = self._settings
-        if self._state is State.REGISTERING:  # what is under way brings it
-            self._asking.wait = settings.first_wait
-            self._asking.due = min(self._asking.due, now + settings.first_wait)
-        elif self._state in HOLDING:  # in a run, `_speak` asks at this pace anyway
-            self._looking.begin(now + settings.first_wait, settings)
-
-    def _on_registered(self, key: str, now: float) -> list[Event]:
-        if self._state in HOLDING:
-            # A late repetition of a request was answered. If it was for another slot, the server
-            # may have moved us back there; and every registration makes a slot not ready.
-            if key != self.key:
-                self._hurry(now)
-            elif self._want_ready:
-                self._say_ready(True, now)
-        if self._state is not State.REGISTERING:
-            return []
-        self._held = key, self._tag
-        if key != self.key:  # the request before the last one; the last one is still under way
-            return []
-        self._follow("registered")
-        self._asking.end()
-        self._doubt = self._ready_as = None
-        if not self._asked:
-            self._looking.begin(now + self._settings.keep_alive, self._settings)
-        if self._want_ready:  # said before the slot was freed
-            self._follow("set_ready(True)")
-            self._say_ready(True, now)
-        return [RegisteredAs(key)]
-
-    def _taken(self, tag: str, now: float) -> list[Event]:
-        key = self.key
-        assert key is not None
-        if self._state is State.REGISTERING and self._held is not None and self._held[0] != key:
-            # Refused, so we are where we were; if we had said ready there, that is taken back.
-            self._follow("taken, another held")
-            self._asking.end()
-            self.key, self._tag = self._held
-            self._looking.begin(now, self._settings)
-        else:
-            self._follow("taken")
-            self._forget()
-        return [SlotTaken(key, tag)]
-
-    def _missing(self, now: float) -> list[Event]:
-        keys = ", ".join(slot.key for slot in self.slots)
-        return self._give_up("register", f"there is no slot {self.key!r}, only {keys}", now)
-
-    # -- receiving in a run ----------------------------------------------------------------------
-
     def _on_start(self, port: int, now: float) -> list[Event]:
-        if self._state in RUNNING:
+        if self._standing.state in RUNNING:
             return []  # resent
-        if self._ready_as is None:
+        if self._registration.ready_as is None:
             self.stale += 1
             return []
         rollout = (self._server[0], port, *self._server[2:])
-        if now >= self._ended + self._settings.stale:
-            self._follow("start")
+        if now >= self._run.ended + self._settings.stale:
+            self._standing.follow("start")
             return self._begin(rollout, now)
         # It may be the last run's, sent again. The rollout port knows: its answer is a step of a
         # new run or a stale one. If no answer comes, lobby information soon brings a start again.
-        self._out.append((self._looking.datagram, rollout))
-        self._hurry(now)
+        self._out.append((self._registration.looking.datagram, rollout))
+        self._registration.hurry(now)
         return []
 
     def _first_step(self, fields: tuple[Any, ...], peer: Address, now: float) -> list[Event]:
@@ -567,96 +519,74 @@ class ClientSession:
 
         If it is new and we are ready, it stands for a lost start, and its source for the port.
         """
-        timestamp, step, observation, reward, done, extra = fields
-        if self._state is State.ROLLOUT:
+        run, state = self._run, self._standing.state
+        timestamp, step = fields[:2]
+        if state is State.ROLLOUT:
             self.foreign += 1
             return []
-        if timestamp <= self._horizon and now < self._ended + self._settings.stale:
-            if self._state is State.DONE and (step, timestamp) == (self._step, self._newest):
-                self.duplicates += 1
+        if timestamp <= run.horizon and now < run.ended + self._settings.stale:
+            if state is State.DONE and (step, timestamp) == (run.step, run.timestamp):
+                run.duplicates += 1
             else:
                 self.stale += 1
             return []
         events: list[Event] = []
-        if self._state is not State.STARTING:
-            if self._ready_as is None:
-                # A run goes on without us being ready for one: it is one that we left.
-                self.stale += 1
-                self._horizon, self._ended = timestamp, now
-                return []
-            self._follow("step")
-            events = self._begin(peer, now)
+        if state is State.STARTING:
+            self._standing.follow("step")
+            run.address = peer
+        elif self._registration.ready_as is None:
+            # A run goes on without us being ready for one: it is one that we left.
+            self.stale += 1
+            run.horizon, run.ended = timestamp, now
+            return []
         else:
-            self._follow("step")
-            self._rollout = peer
-        self._hot = peer
-        self._step, self._newest, self._heard = step, timestamp, now
-        self.frames += 1
-        frame = Frame(step, timestamp, observation, reward, done, extra, 0, now)
-        return events + (self._finish(frame, now) if done else [frame])
+            self._standing.follow("step")
+            events = self._begin(peer, now)
+        run.hot = peer
+        frame = run.take(fields, now)
+        assert frame is not None  # the first one is newer than none
+        return events + (self._finish(frame, now) if frame.done else [frame])
 
     def _begin(self, rollout: Address, now: float) -> list[Event]:
-        assert self._ready_as is not None
-        self.key, self._tag = self._ready_as
-        self._settle()
-        self._doubt = None
-        self._rollout = rollout
-        self._heard = self._speak_due = now  # speak at once: the server learns that we are there
-        self._step = self._newest = -1
-        if now >= self._ended + self._settings.stale:
-            self._horizon = -1  # or a server's clock that was set back would never be heard
-        return [Started(self.key, rollout[1])]
+        self._run.begin(rollout, now, self._run.ended + self._settings.stale)
+        return [Started(self._registration.start(), rollout[1])]
 
     def _finish(self, frame: Frame, now: float) -> list[Event]:
-        assert self.key is not None
-        self._follow("done")
-        finished = Finished(self.key)
-        self._played = self.key, self._tag
-        self._leave(now)
+        registration = self._registration
+        assert registration.key is not None
+        self._standing.follow("done")
+        registration.played = registration.key, registration.tag
+        finished = Finished(registration.key)
+        self._run.leave(now)
         self._forget()
         return [frame, finished]
 
-    def _leave(self, now: float) -> None:
-        """Remember where a run ended that we were in, or may have been without knowing."""
-        self._ended = now
-        self._horizon = max(self._horizon, self._newest)
-
     def _forget(self) -> None:
-        """Hold nothing, and expect nothing but what the agent asked for."""
-        self._settle()
-        self.key = self._held = self._want_ready = self._ready_as = self._doubt = None
-        self._hot = _NOBODY
-        self._action = self._pending = b""
-        self._speak_due = _NEVER
-
-    def _settle(self) -> None:
-        """Ask for nothing more but lobby information, if the agent wants it."""
-        self._asking.end()
-        self._readying.end()
-        if not self._asked:
-            self._looking.end()
+        self._registration.forget()
+        self._run.forget()
 
     # -- giving up -------------------------------------------------------------------------------
 
     def _give_up(self, what: str, reason: str, now: float) -> list[Event]:
-        self._asked = False
-        if what == "lobby" and self._state not in HOLDING:
-            self._looking.end()
-        else:
-            self._follow("no answer")
-            if self._ready_as is not None:
-                self._leave(now)
+        registration = self._registration
+        if what != "lobby" or self._standing.state in HOLDING:
+            self._standing.follow("no answer")
+            if registration.ready_as is not None:
+                self._run.leave(now)
             self._forget()
+        registration.stop_looking()
         return [GaveUp(what, reason)]
 
-    def _no_answer(self, request: _Request) -> str:
+    def _no_answer(self, request: Any) -> str:
+        registration = self._registration
         within = f"within {self._settings.timeout:g} s"
-        if self._informed < request.expires - self._settings.timeout or request is self._looking:
+        unheard = registration.informed < request.expires - self._settings.timeout
+        if unheard or request is registration.looking:
             return (
                 f"nothing from {self._server} {within}: is a server there, with an instance "
                 f"{self._name}:{self._number}?{self._oddities()}"
             )
-        if request is self._asking:
+        if request is registration.asking:
             return (
                 f"no answer to the registration for {self.key!r} {within}, though lobby "
                 "information comes: it may be that a run goes on"
@@ -664,8 +594,10 @@ class ClientSession:
         return f"lobby information does not show {self.key!r} as we said {within}"
 
     def _no_step(self) -> str:
-        what = "step at all" if self._state is State.STARTING else "further step"
-        return f"no {what} from {self._rollout} in {self._settings.timeout:g} s{self._oddities()}"
+        what = "step at all" if self._standing.state is State.STARTING else "further step"
+        return (
+            f"no {what} from {self._run.address} in {self._settings.timeout:g} s{self._oddities()}"
+        )
 
     def _oddities(self) -> str:
         names = ("stale", "foreign", "malformed")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import tracemalloc
@@ -10,10 +11,13 @@ from typing import Any
 
 import pytest
 
+from rlwire.codecs.perlert import Action, LobbyRequest, Ready, Register
 from rlwire.errors import EncodeError, LimitExceeded, LocalProtocolError
 from rlwire.limits import Limits
 from rlwire.sessions.perlert_server import (
+    LOBBY_RULES,
     REASONS,
+    ROLLOUT_RULES,
     Instance,
     Left,
     ReadyChanged,
@@ -22,6 +26,7 @@ from rlwire.sessions.perlert_server import (
     ServerSettings,
     Slot,
     Started,
+    Who,
 )
 
 ANN, BOB, EVE = ("10.0.0.1", 55555), ("10.0.0.2", 55555), ("10.6.6.6", 6666)
@@ -1151,3 +1156,22 @@ def test_an_instance_says_what_it_is() -> None:
     server = Server("a").join(a=ANN)
     assert isinstance(server.city, Instance)
     assert repr(server.city) == "<Instance city:7, lobby, 1 clients>"
+
+
+def test_the_tables_are_complete() -> None:
+    everything = set(itertools.product(Who, (LobbyRequest, Register, Ready, Action)))
+    assert set(LOBBY_RULES) == everything
+    assert set(ROLLOUT_RULES) == everything
+    steps = {
+        step for rules in (LOBBY_RULES, ROLLOUT_RULES) for row in rules.values() for step in row
+    }
+    known = {"inform", "register", "ready", "start_again", "hear", "act", "done_again"}
+    assert steps <= known | set(REASONS)
+
+
+def test_only_the_registered_may_act_in_the_tables() -> None:
+    acts = {"act", "hear", "ready"}
+    for rules in (LOBBY_RULES, ROLLOUT_RULES):
+        for (who, _message), steps in rules.items():
+            if who in (Who.STRANGER, Who.FORMER):
+                assert not acts & set(steps)
