@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rlwire.adapters.dm_env_rpc.client import Client, Pending
-from rlwire.adapters.dm_env_rpc.client_asyncio import AsyncClient, AsyncPending
+from rlwire.adapters.dm_env_rpc.client import AsyncClient, AsyncPending, Client, Pending
 from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorld, EnvironmentWorlds, Names
 from rlwire.adapters.dm_env_rpc.properties import (
     AsyncPropertiesExtension,

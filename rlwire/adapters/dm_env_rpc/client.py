@@ -1,17 +1,16 @@
-"""`Client`: an agent's connection to a dm_env_rpc server; blocking, for one thread.
+"""`Client` and `AsyncClient`: an agent's connection to a dm_env_rpc server.
 
 Needs grpcio (the extra ``grpc``). Not here: who may say what (`rlwire.sessions.dm_env_rpc`), and
-the stream itself (`rlwire.transports.grpc_client`). `AsyncClient` is in `client_asyncio`.
+the streams themselves (`rlwire.transports.grpc_client`, `rlwire.transports.grpc_asyncio`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from rlwire.adapters.dm_env_rpc.status import StatusError
 from rlwire.codecs.dm_env_rpc import (
@@ -35,12 +34,14 @@ from rlwire.errors import ConnectionClosed, LimitExceeded, LocalProtocolError, R
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import dm_env_rpc
 from rlwire.sessions.dm_env_rpc import Code
-from rlwire.transports import grpc_client
+from rlwire.transports import grpc_asyncio, grpc_client, waits
 from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.connecting import retry
 from rlwire.transports.grpc_options import ClientTLS, Metadata, Options
 from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, drive_async, driven
 
-__all__ = ["METHOD", "Client", "ClientBase", "Pending"]
+__all__ = ["METHOD", "AsyncClient", "AsyncPending", "Client", "ClientBase", "Pending"]
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +56,7 @@ RECONNECT: Final = Backoff(attempts=20, deadline=60.0)
 _PASSING = (Code.RESOURCE_EXHAUSTED, Code.FAILED_PRECONDITION, Code.UNAVAILABLE, Code.ABORTED)
 
 
-def is_passing(error: StatusError) -> bool:
-    """Whether a join that was refused so may go well later."""
+def _is_passing(error: StatusError) -> bool:
     return error.code in _PASSING
 
 
@@ -96,7 +96,66 @@ class Way:
             self.joined = name, self.joined[1]
 
 
-class ClientBase:
+class PendingBase:
+    """What a `Pending` and an `AsyncPending` are made of."""
+
+    __slots__ = ("_client", "_error", "_reply", "request")
+
+    def __init__(self, client: Any, request: Request | Step) -> None:
+        self.request = request
+        self._client = client
+        self._reply: Response | StepResult | None = None
+        self._error: RlwireError | OSError | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the answer is there."""
+        return self._reply is not None or self._error is not None
+
+    def _settle(self, reply: Any, error: RlwireError | OSError | None = None) -> None:
+        self._reply, self._error = reply, error
+        if error is None and not isinstance(reply, Status):
+            self._client._way.note(self.request, reply)
+
+    def _wait(self) -> Waits[Any]:
+        while self._reply is None and self._error is None:
+            yield from self._client._receive_one(self)
+        return self._take()
+
+    def _take(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        if isinstance(self._reply, Status):
+            raise StatusError.of(self._reply)
+        return self._reply
+
+
+class Pending(PendingBase):
+    """The answer to a request that was submitted; `result` waits for it."""
+
+    __slots__ = ()
+
+    def result(self) -> Any:
+        """Return the response, after waiting for it and for those before it.
+
+        Raises:
+            StatusError: the server answered with an error.
+            ConnectionClosed, DeadlineExceeded: the answer is lost.
+        """
+        return self._take() if self.done else drive(self._wait())
+
+
+class AsyncPending(PendingBase):
+    """`Pending`, for tasks of an event loop."""
+
+    __slots__ = ()
+
+    async def result(self) -> Any:
+        """Return the response, as `Pending.result`."""
+        return self._take() if self.done else await drive_async(self._wait())
+
+
+class ClientBase(waits.Client):
     """What `Client` and `AsyncClient` share: arguments, and what is known of the connection.
 
     Args:
@@ -112,7 +171,8 @@ class ClientBase:
         copy: whether observations own their memory; False makes read-only views of the message
             where the wire allows it, None where they are aligned besides.
         ahead: how many requests may be under way in `step_many` and `submit`.
-        engine: how a `Client` waits for gRPC, see `rlwire.transports.grpc_client.connect`.
+        engine: how a `Client` waits for gRPC, see `rlwire.transports.grpc_client.connect`; of no
+            meaning to an `AsyncClient`.
         options: channel arguments as gRPC names them.
 
     Raises:
@@ -155,11 +215,9 @@ class ClientBase:
         self._way = Way()
         self._session: dm_env_rpc.Client | None = None
         self._connection: Any = None
-        self._pending: deque[Any] = deque()
-        self._begin()
-
-    def _begin(self) -> None:
-        """Set up what differs between the two."""
+        self._pending: deque[PendingBase] = deque()
+        # Requests are sent one at a time, and so are answers received, in the same order.
+        self._sending, self._receiving = self._make_lock(), self._make_lock()
 
     @property
     def address(self) -> Address:
@@ -186,74 +244,314 @@ class ClientBase:
         """The name of the world that is joined, None if none is."""
         return None if self._way.joined is None else self._way.joined[0]
 
-    def _new_session(self) -> dm_env_rpc.Client:
-        return dm_env_rpc.Client(limits=self._limits, copy=self._copy)
+    # ---- the connection ----------------------------------------------------------------------
 
-    def _connecting(self, backoff: Backoff | None) -> dict[str, Any]:
-        """Return the arguments for the transport."""
-        return {**self._connect_options, "backoff": backoff or self._backoff}
+    @driven
+    def connect(self) -> Waits[None]:
+        """Connect, after closing a connection that is open.
 
-    def _no_connection(self) -> ConnectionClosed:
-        return ConnectionClosed(
-            f"there is no connection to {self._address}: connect() or reconnect()"
+        Raises:
+            ConnectionClosed, DeadlineExceeded, OSError: the server cannot be reached.
+        """
+        yield self.close()
+        yield from self._open(self._backoff)
+
+    @driven
+    def close(self) -> Waits[None]:
+        """Close the connection, and forget what was created and joined."""
+        yield from self._drop()
+        self._way = Way()
+
+    def cancel(self) -> None:
+        """Break the connection off: whatever waits raises ConnectionClosed.
+
+        A blocking client's may be broken off from any thread.
+        """
+        connection = self._connection
+        if connection is not None:
+            connection.cancel()
+
+    # ---- requests ----------------------------------------------------------------------------
+
+    @driven
+    def create_world(self, settings: Mapping[str, Any] | None = None) -> Waits[str]:
+        """Create a world and return its name; nested settings are flattened at periods."""
+        reply = yield from self._request(CreateWorldRequest(_settings_of(settings)))
+        name: str = reply.world_name
+        return name
+
+    @driven
+    def join_world(
+        self, world_name: str = "", settings: Mapping[str, Any] | None = None
+    ) -> Waits[ActionObservationSpecs]:
+        """Become an agent of a world and return what it may do and see."""
+        request = JoinWorldRequest(world_name, _settings_of(settings))
+        specs: ActionObservationSpecs = (yield from self._request(request)).specs
+        return specs
+
+    @driven
+    def step(
+        self,
+        actions: Mapping[str, Any] | None = None,
+        requested: Iterable[str] | None = None,
+    ) -> Waits[StepResult]:
+        """Take a step.
+
+        Args:
+            actions: by name; those of a sequence's first step are ignored.
+            requested: names of the observations to return; None for all, ``()`` for none.
+
+        Raises:
+            StatusError: the server refuses; nothing has happened.
+            EncodeError: there is no such action or observation, or a value does not fit.
+            LocalProtocolError: no world is joined.
+            ConnectionClosed, DeadlineExceeded: the connection is lost.
+        """
+        result: StepResult = yield from self._request(self._step(actions, requested))
+        return result
+
+    @driven
+    def step_many(
+        self,
+        actions: Iterable[Mapping[str, Any]],
+        requested: Iterable[str] | None = None,
+    ) -> Waits[list[StepResult]]:
+        """Take steps without waiting for each one's result: one round trip for all of them.
+
+        When a sequence ends on the way, the next step begins another and its actions are ignored.
+
+        Raises:
+            StatusError: the server refused a step. Those after it that were sent already have
+                been taken; their results are lost. Where that matters, `submit` them.
+            EncodeError, LocalProtocolError, ConnectionClosed, DeadlineExceeded: as `step`.
+        """
+        names = None if requested is None else tuple(requested)
+        submitted: list[PendingBase] = []
+        try:
+            for each in actions:
+                submitted.append((yield from self._submit(self._step(each, names))))
+        finally:
+            for pending in submitted:
+                while not pending.done:
+                    yield from self._receive_one(pending)
+        return [pending._take() for pending in submitted]
+
+    @driven
+    def reset(self, settings: Mapping[str, Any] | None = None) -> Waits[ActionObservationSpecs]:
+        """End the sequence; return the specs, which the settings may have changed."""
+        reply = yield from self._request(ResetRequest(_settings_of(settings)))
+        specs: ActionObservationSpecs = reply.specs
+        return specs
+
+    @driven
+    def reset_world(
+        self, world_name: str | None = None, settings: Mapping[str, Any] | None = None
+    ) -> Waits[None]:
+        """End the sequences of all agents in a world, by default the joined one.
+
+        It waits until each of the others has been told by its next step.
+        """
+        if world_name is None:
+            world_name = self.world_name or ""
+        yield from self._request(ResetWorldRequest(world_name, _settings_of(settings)))
+
+    @driven
+    def leave_world(self) -> Waits[None]:
+        """Stop being an agent; nothing happens if no world is joined."""
+        yield from self._request(LeaveWorldRequest())
+
+    @driven
+    def destroy_world(self, world_name: str) -> Waits[None]:
+        """Destroy a world, which nobody may be joined to."""
+        yield from self._request(DestroyWorldRequest(world_name))
+
+    @driven
+    def extension(self, message: AnyMessage) -> Waits[AnyMessage]:
+        """Send an extension's request and return the response."""
+        reply: AnyMessage = yield from self._request(message)
+        return reply
+
+    @driven
+    def request(self, request: Request | Step) -> Waits[Any]:
+        """Send any request and return the response.
+
+        Raises:
+            StatusError: the server answers with an error.
+            EncodeError, LocalProtocolError: it cannot be sent now; nothing was.
+            ConnectionClosed, DeadlineExceeded: the connection is lost.
+        """
+        return (yield from self._request(request))
+
+    # ---- after a loss ------------------------------------------------------------------------
+
+    @driven
+    def reconnect(self, backoff: Backoff | None = None) -> Waits[ActionObservationSpecs | None]:
+        """Connect again, and join the world again that was joined, with the same settings.
+
+        A world that this client created and the server has forgotten is created anew. The agent
+        stands before its first step then, as after every join. Answers under way are lost.
+
+        Args:
+            backoff: attempts and waits; by default up to a minute.
+
+        Returns:
+            The specs, or None if no world was joined.
+
+        Raises:
+            StatusError: the server refuses; the connection stays.
+            ConnectionClosed, DeadlineExceeded, OSError: the server cannot be reached.
+        """
+        backoff = backoff or RECONNECT
+        yield from self._drop()
+        yield from self._open(backoff)
+        if self._way.joined is None:
+            logger.info("%s: connected again", self._address)
+            return None
+        specs = yield from retry(
+            self._rejoin,
+            backoff,
+            self._sleep,
+            what=f"{self._address}: joining again",
+            errors=StatusError,
+            passing=_is_passing,
         )
+        return specs
+
+    def _rejoin(self, _until: float) -> Waits[ActionObservationSpecs]:
+        where = self._address
+        assert self._way.joined is not None
+        world, settings = self._way.joined
+        try:
+            specs: ActionObservationSpecs = yield self.join_world(world, settings)
+        except StatusError as error:
+            again = self._way.forgotten(error)
+            if again is None:
+                raise
+            name = yield self.create_world(again)
+            self._way.replace(world, name)
+            logger.warning(
+                "%s: connected again; the server has forgotten the world %r, created anew as %r",
+                where, world, name,
+            )  # fmt: skip
+            specs = yield self.join_world(name, settings)
+            return specs
+        logger.info("%s: connected again, joined the world %r", where, world)
+        return specs
+
+    # ---- inside ------------------------------------------------------------------------------
+
+    @staticmethod
+    def _make_lock() -> Any:
+        """Return what keeps tasks in order; one thread needs nothing."""
+
+    def _dial(self, session: dm_env_rpc.Client, backoff: Backoff) -> Any:
+        raise NotImplementedError
+
+    _pending_kind: type[PendingBase]
+    _sleep: Any
+
+    def _enter(self) -> Waits[None]:
+        if self._connection is None:
+            yield self.connect()
+
+    def _open(self, backoff: Backoff) -> Waits[None]:
+        session = dm_env_rpc.Client(limits=self._limits, copy=self._copy)
+        self._connection = yield self._dial(session, backoff)
+        self._session = session
+
+    def _drop(self) -> Waits[None]:
+        connection, self._connection = self._connection, None
+        self._session = None
+        self._lose(ConnectionClosed(f"the connection to {self._address} was closed here"))
+        if connection is not None:
+            yield connection.close()
+
+    def _connected(self) -> Any:
+        if self._connection is None:
+            raise ConnectionClosed(
+                f"there is no connection to {self._address}: connect() or reconnect()"
+            )
+        return self._connection
+
+    def _step(self, actions: Mapping[str, Any] | None, requested: Iterable[str] | None) -> Step:
+        """Return a step; without `requested`, it asks for all observations."""
+        if requested is None:
+            manager = None if self._session is None else self._session.observations
+            requested = () if manager is None else manager.names()
+        return Step({} if actions is None else dict(actions), tuple(requested))
+
+    def _request(self, request: Request | Step) -> Waits[Any]:
+        pending = yield from self._submit(request)
+        return (yield from pending._wait())
+
+    def _submit(self, request: Request | Step) -> Waits[PendingBase]:
+        lock = self._sending
+        if lock is not None:
+            yield lock.acquire()
+        try:
+            connection = self._connected()
+            while len(self._pending) >= self._ahead:
+                yield from self._receive_one(self._pending[0])
+            pending = self._pending_kind(self, request)
+            while True:
+                # First in line, then sent: another task may receive the answer at once.
+                self._pending.append(pending)
+                try:
+                    yield connection.send(request)
+                    return pending
+                except BaseException as error:
+                    if pending in self._pending:
+                        self._pending.remove(pending)
+                    if connection.closed:
+                        self._lose(error)
+                    full = isinstance(error, LimitExceeded) and error.limit == "backlog"
+                    if not (full and self._pending):
+                        raise
+                yield from self._receive_one(self._pending[0])
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def _receive_one(self, awaited: PendingBase) -> Waits[None]:
+        """Receive the oldest answer under way, unless `awaited` comes while others receive."""
+        lock = self._receiving
+        if lock is not None:
+            yield lock.acquire()
+        try:
+            if awaited.done:
+                return
+            connection = self._connected()
+            try:
+                reply = yield connection.receive()
+            except LocalProtocolError:  # another thread's connection
+                raise
+            except BaseException as error:
+                self._lose(error)
+                if not isinstance(error, (RlwireError, OSError)):
+                    raise
+                return
+            self._pending.popleft()._settle(reply)
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def _lose(self, error: BaseException) -> None:
+        """All answers under way are lost."""
+        if not isinstance(error, (RlwireError, OSError)):
+            error = ConnectionClosed(
+                f"the connection to {self._address} is over: a request or the wait for an answer "
+                f"was cancelled"
+            )
+        while self._pending:
+            self._pending.popleft()._settle(None, error)
 
 
-def settings_of(settings: Mapping[str, Any] | None) -> Settings:
+def _settings_of(settings: Mapping[str, Any] | None) -> Settings:
     """Return settings by name; nested ones are joined by periods."""
     return flatten(settings, strict=False) if settings else {}
 
 
-def step_of(
-    session: dm_env_rpc.Client | None,
-    actions: Mapping[str, Any] | None,
-    requested: Iterable[str] | None,
-) -> Step:
-    """Return a step; without `requested`, it asks for all observations."""
-    if requested is None:
-        manager = None if session is None else session.observations
-        requested = () if manager is None else manager.names()
-    return Step({} if actions is None else dict(actions), tuple(requested))
-
-
-class Pending:
-    """The answer to a request that was submitted; `result` waits for it."""
-
-    __slots__ = ("_client", "_error", "_reply", "request")
-
-    def __init__(self, client: Client, request: Request | Step) -> None:
-        self.request = request
-        self._client = client
-        self._reply: Response | StepResult | None = None
-        self._error: RlwireError | OSError | None = None
-
-    @property
-    def done(self) -> bool:
-        """Whether the answer is there."""
-        return self._reply is not None or self._error is not None
-
-    def result(self) -> Any:
-        """Return the response, after waiting for it and for those before it.
-
-        Raises:
-            StatusError: the server answered with an error.
-            ConnectionClosed, DeadlineExceeded: the answer is lost.
-        """
-        while not self.done:
-            self._client._receive_one()
-        if self._error is not None:
-            raise self._error
-        if isinstance(self._reply, Status):
-            raise StatusError.of(self._reply)
-        return self._reply
-
-    def _settle(self, reply: Any, error: RlwireError | OSError | None = None) -> None:
-        self._reply, self._error = reply, error
-        if error is None and not isinstance(reply, Status):
-            self._client._way.note(self.request, reply)
-
-
-class Client(ClientBase):
+class Client(Blocking, ClientBase):
     """An agent's connection to a dm_env_rpc server.
 
     ::
@@ -273,107 +571,27 @@ class Client(ClientBase):
     arguments are `ClientBase`'s.
     """
 
-    _connection: grpc_client.GrpcConnection | None
-    _pending: deque[Pending]
+    _pending_kind = Pending
 
-    def __enter__(self) -> Client:
-        if self._connection is None:
-            self.connect()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def connect(self) -> None:
-        """Connect, after closing a connection that is open.
-
-        Raises:
-            ConnectionClosed, DeadlineExceeded, OSError: the server cannot be reached.
-        """
-        self.close()
-        self._open(None)
-
-    def close(self) -> None:
-        """Close the connection, and forget what was created and joined."""
-        self._drop()
-        self._way = Way()
-
-    def cancel(self) -> None:
-        """Break the connection off, from any thread: whatever waits raises ConnectionClosed."""
-        connection = self._connection
-        if connection is not None:
-            connection.cancel()
-
-    # ---- requests ----------------------------------------------------------------------------
-
-    def create_world(self, settings: Mapping[str, Any] | None = None) -> str:
-        """Create a world and return its name; nested settings are flattened at periods."""
-        name: str = self.request(CreateWorldRequest(settings_of(settings))).world_name
-        return name
-
-    def join_world(
-        self, world_name: str = "", settings: Mapping[str, Any] | None = None
-    ) -> ActionObservationSpecs:
-        """Become an agent of a world and return what it may do and see."""
-        specs: ActionObservationSpecs = self.request(
-            JoinWorldRequest(world_name, settings_of(settings))
-        ).specs
-        return specs
+    def _dial(self, session: dm_env_rpc.Client, backoff: Backoff) -> grpc_client.GrpcConnection:
+        return grpc_client.connect(
+            self._address, METHOD, session,
+            engine=self._engine, backoff=backoff, **self._connect_options,
+        )  # fmt: skip
 
     def step(
         self,
         actions: Mapping[str, Any] | None = None,
         requested: Iterable[str] | None = None,
     ) -> StepResult:
-        """Take a step.
-
-        Args:
-            actions: by name; those of a sequence's first step are ignored.
-            requested: names of the observations to return; None for all, ``()`` for none.
-
-        Raises:
-            StatusError: the server refuses; nothing has happened.
-            EncodeError: there is no such action or observation, or a value does not fit.
-            LocalProtocolError: no world is joined.
-            ConnectionClosed, DeadlineExceeded: the connection is lost.
-        """
-        event = step_of(self._session, actions, requested)
+        """Take a step; arguments and errors as `ClientBase.step`."""
+        # The hot path, therefore without a generator.
         if self._pending or self._connection is None:
-            result: StepResult = self.submit(event).result()
-            return result
-        reply = self._connection.exchange(event)
+            return super().step(actions, requested)
+        reply = self._connection.exchange(self._step(actions, requested))
         if type(reply) is StepResult:
             return reply
         raise StatusError.of(reply)
-
-    def step_many(
-        self,
-        actions: Iterable[Mapping[str, Any]],
-        requested: Iterable[str] | None = None,
-    ) -> list[StepResult]:
-        """Take steps without waiting for each one's result: one round trip for all of them.
-
-        When a sequence ends on the way, the next step begins another and its actions are ignored.
-
-        Raises:
-            StatusError: the server refused a step. Those after it that were sent already have
-                been taken; their results are lost. Where that matters, `submit` them.
-            EncodeError, LocalProtocolError, ConnectionClosed, DeadlineExceeded: as `step`.
-        """
-        names = None if requested is None else tuple(requested)
-        submitted: list[Pending] = []
-        try:
-            for each in actions:
-                submitted.append(self.submit(step_of(self._session, each, names)))
-        finally:
-            while self._pending:
-                self._receive_one()
-        return [each.result() for each in submitted]
 
     def submit(self, request: Request | Step) -> Pending:
         """Send a request without waiting for its answer, which comes after those before it.
@@ -384,151 +602,29 @@ class Client(ClientBase):
             EncodeError, LocalProtocolError: it cannot be sent now; nothing was.
             ConnectionClosed, DeadlineExceeded: the connection is lost.
         """
-        connection = self._connected()
-        while len(self._pending) >= self._ahead:
-            self._receive_one()
-        while True:
-            try:
-                connection.send(request)
-                break
-            except LimitExceeded as error:
-                if error.limit != "backlog" or not self._pending:
-                    raise
-            self._receive_one()
-        pending = Pending(self, request)
-        self._pending.append(pending)
-        return pending
+        return cast(Pending, drive(self._submit(request)))
 
-    def reset(self, settings: Mapping[str, Any] | None = None) -> ActionObservationSpecs:
-        """End the sequence; return the specs, which the settings may have changed."""
-        specs: ActionObservationSpecs = self.request(ResetRequest(settings_of(settings))).specs
-        return specs
 
-    def reset_world(
-        self, world_name: str | None = None, settings: Mapping[str, Any] | None = None
-    ) -> None:
-        """End the sequences of all agents in a world, by default the joined one.
+class AsyncClient(Asyncio, ClientBase):
+    """`Client` with coroutines: the same methods, arguments and errors.
 
-        It waits until each of the others has been told by its next step.
-        """
-        if world_name is None:
-            world_name = self.world_name or ""
-        self.request(ResetWorldRequest(world_name, settings_of(settings)))
+    Several tasks may use it; their requests are answered in the order in which they were sent. When
+    a task is cancelled while it sends or waits for an answer, the connection is over: what gRPC has
+    begun cannot be taken back.
 
-    def leave_world(self) -> None:
-        """Stop being an agent; nothing happens if no world is joined."""
-        self.request(LeaveWorldRequest())
+    The arguments are `ClientBase`'s.
+    """
 
-    def destroy_world(self, world_name: str) -> None:
-        """Destroy a world, which nobody may be joined to."""
-        self.request(DestroyWorldRequest(world_name))
+    _pending_kind = AsyncPending
+    _make_lock = asyncio.Lock
 
-    def extension(self, message: AnyMessage) -> AnyMessage:
-        """Send an extension's request and return the response."""
-        reply: AnyMessage = self.request(message)
-        return reply
-
-    def request(self, request: Request | Step) -> Any:
-        """Send any request and return the response.
-
-        Raises:
-            StatusError: the server answers with an error.
-            EncodeError, LocalProtocolError: it cannot be sent now; nothing was.
-            ConnectionClosed, DeadlineExceeded: the connection is lost.
-        """
-        return self.submit(request).result()
-
-    # ---- after a loss ------------------------------------------------------------------------
-
-    def reconnect(self, backoff: Backoff | None = None) -> ActionObservationSpecs | None:
-        """Connect again, and join the world again that was joined, with the same settings.
-
-        A world that this client created and the server has forgotten is created anew. The agent
-        stands before its first step then, as after every join. Answers under way are lost.
-
-        Args:
-            backoff: attempts and waits; by default up to a minute.
-
-        Returns:
-            The specs, or None if no world was joined.
-
-        Raises:
-            StatusError: the server refuses; the connection stays.
-            ConnectionClosed, DeadlineExceeded, OSError: the server cannot be reached.
-        """
-        backoff = backoff or RECONNECT
-        self._drop()
-        self._open(backoff)
-        if self._way.joined is None:
-            logger.info("%s: connected again", self._address)
-            return None
-        delays = backoff.delays()
-        end = None if backoff.deadline is None else time.monotonic() + backoff.deadline
-        while True:
-            try:
-                return self._rejoin(*self._way.joined)
-            except StatusError as error:
-                delay = next(delays, None)
-                late = delay is not None and end is not None and time.monotonic() + delay > end
-                if not is_passing(error) or delay is None or late:
-                    raise
-                logger.info("%s: not joined yet: %s", self._address, error)
-                time.sleep(delay)
-
-    def _rejoin(self, world: str, settings: Settings) -> ActionObservationSpecs:
-        where = self._address
-        try:
-            specs = self.join_world(world, settings)
-        except StatusError as error:
-            again = self._way.forgotten(error)
-            if again is None:
-                raise
-            name = self.create_world(again)
-            self._way.replace(world, name)
-            logger.warning(
-                "%s: connected again; the server has forgotten the world %r, created anew as %r",
-                where, world, name,
-            )  # fmt: skip
-            return self.join_world(name, settings)
-        logger.info("%s: connected again, joined the world %r", where, world)
-        return specs
-
-    # ---- inside ------------------------------------------------------------------------------
-
-    def _open(self, backoff: Backoff | None) -> None:
-        session = self._new_session()
-        self._connection = grpc_client.connect(
-            self._address,
-            METHOD,
-            session,
-            engine=self._engine,
-            **self._connecting(backoff),
+    async def _dial(
+        self, session: dm_env_rpc.Client, backoff: Backoff
+    ) -> grpc_asyncio.AsyncGrpcConnection:
+        return await grpc_asyncio.connect(
+            self._address, METHOD, session, backoff=backoff, **self._connect_options
         )
-        self._session = session
 
-    def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        self._session = None
-        lost = ConnectionClosed(f"the connection to {self._address} was closed here")
-        while self._pending:
-            self._pending.popleft()._settle(None, lost)
-        if connection is not None:
-            connection.close()
-
-    def _connected(self) -> grpc_client.GrpcConnection:
-        if self._connection is None:
-            raise self._no_connection()
-        return self._connection
-
-    def _receive_one(self) -> None:
-        """Receive the oldest answer under way."""
-        connection = self._connected()
-        try:
-            reply = connection.receive()
-        except LocalProtocolError:  # another thread's connection
-            raise
-        except (RlwireError, OSError) as error:
-            while self._pending:
-                self._pending.popleft()._settle(None, error)
-            raise
-        self._pending.popleft()._settle(reply)
+    async def submit(self, request: Request | Step) -> AsyncPending:
+        """Send a request without waiting for its answer, as `Client.submit`."""
+        return cast(AsyncPending, await drive_async(self._submit(request)))

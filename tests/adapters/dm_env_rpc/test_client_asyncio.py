@@ -208,7 +208,7 @@ def test_before_connecting_and_after_closing(our_server) -> None:
 
 
 def test_reconnecting(voyage, caplog) -> None:
-    caplog.set_level(logging.INFO, "rlwire.adapters.dm_env_rpc.client_asyncio")
+    caplog.set_level(logging.INFO, "rlwire.adapters.dm_env_rpc.client")
 
     async def main() -> None:
         worlds = EnvironmentWorlds(voyage.Voyage, accepts=["first"])
