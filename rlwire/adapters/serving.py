@@ -1,25 +1,48 @@
 """What servers of all protocols do to start, to run in the background and to stop.
 
-Not here: what they serve; waiting for signals (`rlwire.adapters.stopping`).
+Those of stream protocols derive from `StreamServer`, and have no accepting, threads or loops of
+their own: they are a `Service` and options. Not here: what they serve; connections
+(`rlwire.transports.server`); waiting for signals (`rlwire.adapters.stopping`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
+import socket
+import ssl
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from types import TracebackType
-from typing import ClassVar, Protocol, TypeVar
+from types import EllipsisType, TracebackType
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
 from rlwire.adapters.stopping import Stopping, stop_signals
-from rlwire.transports.address import Address
-from rlwire.transports.sockets import warn_if_exposed
+from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, capacity
+from rlwire.transports.interface import Responder, StreamSession
+from rlwire.transports.server import TLS, Reception, Server, Statistics
+from rlwire.transports.server_asyncio import AsyncServer
+from rlwire.transports.sockets import Timeouts, listen, local_address, unlink, warn_if_exposed
+from rlwire.transports.workers import Workers
 
-__all__ = ["AsyncServing", "BackgroundServer", "LoopThread", "Running"]
+__all__ = [
+    "AsyncServing",
+    "BackgroundServer",
+    "LoopThread",
+    "Running",
+    "ServerOptions",
+    "Service",
+    "StreamOptions",
+    "StreamServer",
+    "WorkersOption",
+]
+
+WorkersOption: TypeAlias = Literal["threads", "asyncio"] | int
+"""A thread for each connection; one event loop for all of them; or a number of processes."""
 
 logger = logging.getLogger(__name__)
 
@@ -227,3 +250,208 @@ class LoopThread:
         await server.start()
         started.set_result(server.address)
         await server.stop(await self._stopping)
+
+
+class ServerOptions(TypedDict, total=False):
+    """What each server of streams takes by name.
+
+    Attributes:
+        timeouts: the times of connections.
+        tls: an SSL context, as `rlwire.transports.tls.server_context` makes it, or a callable that
+            returns one, which worker processes need; None, by default, for no encryption.
+        max_connections: further ones are refused, with a line in the log; counted in each process.
+        max_connections_per_address: the same for those from one address, of IPv6 from one network
+            of 64 bits; unix sockets have no such maximum.
+        loop_factory: makes the event loop, where there is one, such as ``uvloop.new_event_loop``.
+    """
+
+    timeouts: Timeouts | None
+    tls: TLS
+    max_connections: int
+    max_connections_per_address: int
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None
+
+
+class StreamOptions(ServerOptions, total=False):
+    """`ServerOptions`, of servers whose clients have to say something now and then.
+
+    Attributes:
+        idle_timeout: seconds that a connection may stay silent between two messages before it is
+            closed, with a line in the log; None for no end. By default `idle` of `timeouts`, which
+            is an hour.
+    """
+
+    idle_timeout: float | None
+
+
+class Service:
+    """What a `StreamServer` serves. With worker processes it is sent to each, so picklable."""
+
+    converse: Callable[[Any], Awaitable[None]] | None = None
+    """Instead of `responder`, on an event loop: the coroutine function that serves a connection."""
+
+    def session(self) -> StreamSession:
+        """Return a new session of the server's side."""
+        raise NotImplementedError
+
+    def responder(self, connection: Any) -> Responder:
+        """Return what answers a connection's events."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """Get ready; called in the process that serves, before its first connection."""
+
+    def end(self) -> None:
+        """Tidy up once nothing is served any more; called beside worker processes as well."""
+
+    def answers(self) -> dict[str, Any]:
+        """Return the argument for a transport's server that says who answers."""
+        if self.converse is not None:
+            return {"handler": self.converse}
+        return {"make_responder": self.responder}
+
+
+class StreamServer(BackgroundServer):
+    """Serves a stream protocol in threads, on an event loop or in worker processes.
+
+    Args:
+        address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port 0
+            the system chooses one.
+        service: what is served.
+        workers: what carries connections; processes have a thread for each.
+        initializer: called first in each worker process.
+        timeouts: this and what follows: `StreamOptions`.
+
+    Raises:
+        TypeError, ValueError: an argument makes no sense.
+    """
+
+    handlers: ClassVar[str] = "a handler"
+    """What may not end in time on an event loop, for a log."""
+
+    def __init__(
+        self,
+        address: AddressLike,
+        service: Service,
+        *,
+        workers: WorkersOption = "asyncio",
+        initializer: Callable[[], None] | None = None,
+        timeouts: Timeouts | None = None,
+        idle_timeout: float | EllipsisType | None = ...,
+        tls: TLS = None,
+        max_connections: int = MAX_CONNECTIONS,
+        max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
+        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    ) -> None:
+        if workers not in ("threads", "asyncio") and not (type(workers) is int and workers > 0):
+            raise ValueError(
+                f"workers must be 'threads', 'asyncio' or a number of processes, not {workers!r}"
+            )
+        if isinstance(workers, int) and isinstance(tls, ssl.SSLContext):
+            raise TypeError(
+                "an SSL context cannot be sent to worker processes; give a callable that makes "
+                "one, such as functools.partial(server_context, 'cert.pem', 'key.pem')"
+            )
+        super().__init__(parse(address))
+        timeouts = timeouts or Timeouts()
+        if not isinstance(idle_timeout, EllipsisType):
+            timeouts = dataclasses.replace(timeouts, idle=idle_timeout)
+        self._service = service
+        self._workers = workers
+        self._initializer = initializer
+        self._loop_factory = loop_factory
+        self._guarded = tls is not None
+        self._options: dict[str, Any] = {
+            "timeouts": timeouts,
+            "tls": tls,
+            **capacity(max_connections, max_connections_per_address),
+        }
+        self._server: Reception[Any] | None = None
+
+    @property
+    def connection_statistics(self) -> Statistics | None:
+        """What connections came since the start; None before it, and with worker processes."""
+        return None if self._server is None else self._server.statistics
+
+    def _run(self) -> Running:
+        service = self._service
+        if isinstance(self._workers, int):
+            return _Processes(self._where, self._workers, service, self._options, self._initializer)
+        service.begin()
+        try:
+            if self._workers == "asyncio":
+                return LoopThread(self._on_a_loop, self._loop_factory, self.handlers)
+            server = self._server = _threaded(self._where, service, self._options)
+            return server.start()
+        except BaseException:
+            service.end()
+            raise
+
+    def _on_a_loop(self) -> AsyncServer:
+        server = AsyncServer(
+            self._where, self._service.session, **self._service.answers(), **self._options
+        )
+        self._server = server
+        return server
+
+    def _details(self) -> str:
+        return f"workers: {self._workers}"
+
+    def _after_stop(self) -> None:
+        self._service.end()
+
+
+class _Processes:
+    """Worker processes, each with a server of threads, on one listening socket."""
+
+    def __init__(
+        self,
+        where: Address,
+        count: int,
+        service: Service,
+        options: dict[str, Any],
+        initializer: Callable[[], None] | None,
+    ) -> None:
+        if options["tls"] is not None:
+            options["tls"]()  # a missing file shows here, not in a log of dying workers
+        self._listener = listen(where)
+        self.address = local_address(self._listener)
+        self._workers = Workers(_work, count, self._listener, [service, options, initializer])
+        try:
+            self._workers.start()
+        except BaseException:
+            self._close()
+            raise
+
+    def stop(self, grace: float) -> None:
+        # A worker takes the grace time for its own connections, and a moment to end.
+        self._workers.stop(grace + 5.0)
+        self._close()
+
+    def _close(self) -> None:
+        unlink(self._listener)
+        self._listener.close()
+
+
+def _work(
+    listener: socket.socket,
+    stop: threading.Event,
+    service: Service,
+    options: dict[str, Any],
+    initializer: Callable[[], None] | None,
+) -> None:
+    """Run in each worker process."""
+    if initializer is not None:
+        initializer()
+    service.begin()
+    try:
+        with _threaded(listener, service, options):
+            stop.wait()
+    finally:
+        service.end()
+
+
+def _threaded(
+    listener: Address | socket.socket, service: Service, options: dict[str, Any]
+) -> Server:
+    return Server(listener, service.session, **service.answers(), **options)

@@ -2,21 +2,23 @@ from __future__ import annotations
 
 import inspect
 import threading
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 from rlwire.adapters.openpi import PolicyServer
 from rlwire.adapters.relaax import RLXProxy, RLXServer
 from rlwire.adapters.rewarder import RewarderServer
+from rlwire.adapters.serving import StreamOptions, StreamServer
 from rlwire.errors import LimitExceeded
-from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.admission import (
     MAX_CONNECTIONS,
     MAX_CONNECTIONS_PER_ADDRESS,
     Admission,
     capacity,
 )
+from rlwire.transports.server import Server
+from rlwire.transports.server_asyncio import AsyncServer
 
 
 def test_in_all_and_from_one_address() -> None:
@@ -93,9 +95,7 @@ def test_arguments_that_make_no_sense(wrong: Any) -> None:
 
 
 def test_all_servers_have_the_same_defaults() -> None:
-    servers: list[Any] = [
-        tcp.Server, tcp_asyncio.AsyncServer, RLXServer, RLXProxy, PolicyServer, RewarderServer,
-    ]  # fmt: skip
+    servers: list[Any] = [Server, AsyncServer, StreamServer, RewarderServer]
     try:
         from rlwire.adapters.dm_env_rpc import DmEnvRpcServer
         from rlwire.transports.grpc_asyncio_server import AsyncGrpcServer
@@ -110,3 +110,28 @@ def test_all_servers_have_the_same_defaults() -> None:
         assert parameters["max_connections_per_address"].default == MAX_CONNECTIONS_PER_ADDRESS, (
             server
         )
+
+
+@pytest.mark.parametrize("server", [RLXServer, RLXProxy, PolicyServer])
+def test_servers_of_streams_take_the_same_options(server: Any) -> None:
+    """All that is in the table, and nothing else."""
+    options = {"timeouts": None, "idle_timeout": None, "tls": None, "loop_factory": None}
+    maxima = {"max_connections": 2, "max_connections_per_address": 1}
+    assert options.keys() | maxima.keys() == set(get_type_hints(StreamOptions))
+    served = Agent if server is RLXServer else "127.0.0.1:1" if server is RLXProxy else Agent().init
+    made = server(served, "127.0.0.1:0", **options, **maxima)
+    assert made._options["timeouts"].idle is None
+    assert made._options.items() >= maxima.items()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+        server(served, "127.0.0.1:0", colour="red")
+
+
+class Agent:
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def init(self, exploit: bool = False) -> bool:
+        return True
+
+    def update(self, reward: Any, state: Any, terminal: bool) -> int:
+        return 0

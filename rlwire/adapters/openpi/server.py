@@ -2,7 +2,7 @@
 
 It speaks what openpi's own policy server speaks, so `openpi_client.WebsocketClientPolicy` is a
 client of it. Not here: what a policy is (`rlwire.adapters.openpi.policies`), who may say what
-(`rlwire.sessions.openpi`), sockets (`rlwire.transports.tcp_asyncio`).
+(`rlwire.sessions.openpi`), connections (`rlwire.adapters.serving`).
 
 The original answers inside its event loop: while the policy thinks, no other client is heard and no
 ping is answered, so that a client gives up a policy that is merely slow. Here the policy thinks in
@@ -13,27 +13,24 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import logging
-import ssl
 import time
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from rlwire.adapters.openpi.policies import Infer, Workers, describe, resolve_policy, timed
-from rlwire.adapters.serving import BackgroundServer, LoopThread
+from rlwire.adapters.serving import Service, StreamOptions, StreamServer
 from rlwire.codecs.websocket_handshake import Request, same_secret
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import websocket
 from rlwire.sessions.openpi import Dialect, Failure, PolicySocket, Server, Undecoded
-from rlwire.transports.address import Address, AddressLike, parse
-from rlwire.transports.admission import (
-    MAX_CONNECTIONS,
-    MAX_CONNECTIONS_PER_ADDRESS,
-    capacity,
-)
+from rlwire.transports.address import AddressLike
 from rlwire.transports.seldom_log import SeldomLog
-from rlwire.transports.sockets import Timeouts
-from rlwire.transports.tcp_asyncio import AsyncConnection, AsyncServer
+from rlwire.transports.tcp_asyncio import AsyncConnection
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["PORT", "PolicyServer", "PolicyStatistics", "api_key_check", "serve_policy"]
 
@@ -41,8 +38,6 @@ logger = logging.getLogger(__name__)
 
 PORT = 8000
 """Where openpi's server listens."""
-
-TLS: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
 
 _LARGE = 512 * 1024
 """Bytes of an observation that is decoded in a thread of its own. Values without arrays take up to
@@ -86,7 +81,7 @@ def api_key_check(key: str) -> websocket.Check:
     return check
 
 
-class PolicyServer(BackgroundServer):
+class PolicyServer(StreamServer):
     """A server for one policy, which all clients share.
 
     ::
@@ -124,19 +119,11 @@ class PolicyServer(BackgroundServer):
             permissions; see `rlwire.sessions.websocket.Check`.
         origins: the pages whose scripts may connect; see `rlwire.sessions.websocket.Server`.
         arrays: how arrays are written. Both dialects are read.
-        max_connections: further ones are refused.
-        max_connections_per_address: the same for those from one address, of IPv6 from one network
-            of 64 bits; unix sockets have no such maximum.
-        idle_timeout: seconds that a client may stay silent between observations before it is
-            disconnected; None for no end. An hour by default.
         ping_interval: seconds of silence after which a client is asked whether it is still there.
             None, for never, by default: a blocking client between two observations cannot answer.
         ping_timeout: seconds that it has to answer.
-        timeouts: the other times; its `idle` is not used.
-        tls: an SSL context, as `rlwire.transports.tls.server_context` makes it, or a callable
-            that makes one; None for no encryption.
         limits: maxima for messages; `received` bounds an observation.
-        loop_factory: makes the event loop, such as ``uvloop.new_event_loop``.
+        options: `rlwire.adapters.serving.StreamOptions`.
 
     Raises:
         TypeError: the policy is none.
@@ -146,6 +133,7 @@ class PolicyServer(BackgroundServer):
 
     protocol: ClassVar[str] = "openpi"
     guards: ClassVar[str] = "TLS or an API key"
+    handlers: ClassVar[str] = "a policy"
 
     def __init__(
         self,
@@ -160,72 +148,49 @@ class PolicyServer(BackgroundServer):
         check: websocket.Check | None = None,
         origins: Collection[str] = (),
         arrays: Dialect = "openpi",
-        max_connections: int = MAX_CONNECTIONS,
-        max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
-        idle_timeout: float | None = 3600.0,
         ping_interval: float | None = None,
         ping_timeout: float | None = 20.0,
-        timeouts: Timeouts | None = None,
-        tls: TLS = None,
         limits: Limits = DEFAULT,
-        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+        **options: Unpack[StreamOptions],
     ) -> None:
-        super().__init__(parse(address))
         if not isinstance(workers, int) or isinstance(workers, bool) or workers < 0:
             raise ValueError(f"workers must be at least 0, not {workers!r}")
-        self._count = workers
-        self._capacity = capacity(max_connections, max_connections_per_address)
-        self._timeouts = dataclasses.replace(timeouts or Timeouts(), idle=idle_timeout)
-        self._tls = tls
-        self._guarded = not (tls is None and api_key is None and check is None)
-        self._loop_factory = loop_factory
-        self._speech: dict[str, Any] = {"arrays": arrays, "limits": limits, "large": _LARGE}
-        self._socket: dict[str, Any] = {
-            "check": _all_of(None if api_key is None else api_key_check(api_key), check),
-            "origins": origins,
-            "limits": limits,
-            "ping_interval": ping_interval,
-            "ping_timeout": ping_timeout,
-        }
         if metadata is None:
             metadata = getattr(policy, "metadata", None) or {}
-        self._service = _Service(
+        self._policy = _Service(
             resolve_policy(policy),
             dict(metadata),
+            workers,
             timing=timing,
             tracebacks=tracebacks,
+            speech={"arrays": arrays, "limits": limits, "large": _LARGE},
+            socket={
+                "check": _all_of(None if api_key is None else api_key_check(api_key), check),
+                "origins": origins,
+                "limits": limits,
+                "ping_interval": ping_interval,
+                "ping_timeout": ping_timeout,
+            },
         )
         # What makes no sense raises here, not in a log.
-        self._make_session()
-        Server(**self._speech).send(self._service.metadata)
+        self._policy.session()
+        self._policy.speech().send(self._policy.metadata)
+        super().__init__(address, self._policy, **options)
+        self._guarded = self._guarded or not (api_key is None and check is None)
 
     @property
     def statistics(self) -> PolicyStatistics:
         """What it has done so far; from any thread."""
-        service = self._service
+        service = self._policy
         return PolicyStatistics(service.clients, service.actions, service.failures)
 
-    def _run(self) -> _Running:
-        return _Running(self._service, self._count, self._make_server, self._loop_factory)
-
     def _details(self) -> str:
-        return f"{self._count or 'no'} worker{'' if self._count == 1 else 's'}"
+        count = self._policy.count
+        return f"{count or 'no'} worker{'' if count == 1 else 's'}"
 
     def _after_stop(self) -> None:
-        logger.info("%d actions, %d failures", self._service.actions, self._service.failures)
-
-    def _make_session(self) -> PolicySocket:
-        return PolicySocket(lambda request: Server(**self._speech), **self._socket)
-
-    def _make_server(self) -> AsyncServer:
-        return AsyncServer(
-            self._where,
-            self._make_session,
-            self._service.converse,
-            timeouts=self._timeouts,
-            tls=self._tls() if callable(self._tls) else self._tls,
-            **self._capacity,
-        )
+        super()._after_stop()
+        logger.info("%d actions, %d failures", self._policy.actions, self._policy.failures)
 
 
 def serve_policy(policy: Any, address: AddressLike = f"localhost:{PORT}", **options: Any) -> None:
@@ -245,70 +210,56 @@ def _all_of(*checks: websocket.Check | None) -> websocket.Check | None:
     return check_all
 
 
-class _Running:
-    """The event loop's thread and the policy's."""
-
-    def __init__(
-        self,
-        service: _Service,
-        workers: int,
-        make_server: Callable[[], AsyncServer],
-        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None,
-    ) -> None:
-        self._workers = service.workers = Workers(workers) if workers else None
-        self._decoders = service.decoders = Workers(1, "decoder")
-        try:
-            self._thread = LoopThread(make_server, loop_factory, "a policy")
-        except BaseException:
-            self._end_workers()
-            raise
-
-    @property
-    def address(self) -> Address:
-        return self._thread.address
-
-    def stop(self, grace: float) -> None:
-        try:
-            self._thread.stop(grace)
-        finally:
-            self._end_workers()
-
-    def _end_workers(self) -> None:
-        self._decoders.stop()
-        if self._workers is not None:
-            self._workers.stop()
-
-
 _Reply: TypeAlias = dict[str, Any] | Failure
 
 
-class _Service:
+class _Service(Service):
     """What all connections of a server share."""
 
     def __init__(
-        self, infer: Infer, metadata: dict[str, Any], *, timing: bool, tracebacks: bool
+        self,
+        infer: Infer,
+        metadata: dict[str, Any],
+        count: int,
+        *,
+        timing: bool,
+        tracebacks: bool,
+        speech: dict[str, Any],
+        socket: dict[str, Any],
     ) -> None:
         self.infer = infer
         self.metadata = metadata
+        self.count = count
         self.timing = timing
         self.tracebacks = tracebacks
         self.workers: Workers | None = None
         self.decoders: Workers | None = None
         self.log = SeldomLog(logger)
         self.clients = self.actions = self.failures = 0
+        self.speech = functools.partial(Server, **speech)
+        self._socket = socket
 
-    async def converse(self, connection: AsyncConnection) -> None:
-        """Serve one client."""
-        self.clients += 1
-        logger.info("%s: a client has connected", connection.peer)
+    def session(self) -> PolicySocket:
+        return PolicySocket(lambda request: self.speech(), **self._socket)
+
+    def responder(self, connection: AsyncConnection) -> _Conversation:
+        conversation = _Conversation(self, connection)
         try:
-            await connection.send(self.metadata)
-            connection.log = self.log
-            connection.serve(_Conversation(self, connection))
-            await connection.wait_closed()
-        finally:
-            self.clients -= 1
-            logger.info("%s: the client is gone", connection.peer)
+            connection.post(self.metadata)
+        except BaseException:
+            conversation.close()
+            raise
+        return conversation
+
+    def begin(self) -> None:
+        self.workers = Workers(self.count) if self.count else None
+        self.decoders = Workers(1, "decoder")
+
+    def end(self) -> None:
+        for workers in (self.workers, self.decoders):
+            if workers is not None:
+                workers.stop()
+        self.log.flush()
 
 
 class _Conversation:
@@ -318,6 +269,8 @@ class _Conversation:
         self._service = service
         self._peer = connection.peer
         self._took: float | None = None  # seconds of the exchange before
+        service.clients += 1
+        logger.info("%s: a client has connected", self._peer)
 
     def answer(self, observation: dict[str, Any] | Undecoded) -> _Reply | asyncio.Task[_Reply]:
         """Return the policy's action, or why there is none; a task where a thread makes it."""
@@ -339,7 +292,9 @@ class _Conversation:
         return Failure(describe(error))
 
     def close(self) -> None:
-        """Do nothing: what the policy is still asked for ends with the connection."""
+        """The client is gone, and what the policy is still asked for is nobody's."""
+        self._service.clients -= 1
+        logger.info("%s: the client is gone", self._peer)
 
     async def _think(self, observation: dict[str, Any] | Undecoded, begun: float) -> _Reply:
         service = self._service

@@ -16,9 +16,9 @@ import dataclasses
 import logging
 import ssl
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
 
 from rlwire.adapters.relaax.proxy_json import (
     Arrays,
@@ -29,7 +29,7 @@ from rlwire.adapters.relaax.proxy_json import (
     arrays_of,
     floats_of_large,
 )
-from rlwire.adapters.serving import BackgroundServer, LoopThread
+from rlwire.adapters.serving import Service, StreamOptions, StreamServer
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -45,14 +45,12 @@ from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import rlx, websocket
 from rlwire.sessions.rlx import TRANSITIONS, State
 from rlwire.transports.address import Address, AddressLike, parse
-from rlwire.transports.admission import (
-    MAX_CONNECTIONS,
-    MAX_CONNECTIONS_PER_ADDRESS,
-    capacity,
-)
 from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.sockets import Timeouts
-from rlwire.transports.tcp_asyncio import AsyncConnection, AsyncServer, connect
+from rlwire.transports.tcp_asyncio import AsyncConnection, connect
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["ProxyStatistics", "RLXProxy"]
 
@@ -82,7 +80,7 @@ class ProxyStatistics:
     errors: int = 0
 
 
-class RLXProxy(BackgroundServer):
+class RLXProxy(StreamServer):
     """A WebSocket server in front of an RLX server, rlwire's or RELAAX's own.
 
     ::
@@ -106,9 +104,6 @@ class RLXProxy(BackgroundServer):
             `rlwire.sessions.websocket.basic_authorization`.
         arrays: what the lists of numbers in a state become: ``"lists"``, as with RELAAX's own
             proxy, or arrays of ``"float32"`` or ``"float64"``, which agents take in much faster.
-        max_connections: WebSockets; further ones are refused.
-        max_connections_per_address: the same for those from one address, of IPv6 from one network
-            of 64 bits; unix sockets have no such maximum.
         max_sids: environments of one WebSocket; further ones are answered with an error.
         max_pending: commands of one environment that wait for their answers; with a further one
             the environment ends, and each of them is answered with an error.
@@ -118,13 +113,11 @@ class RLXProxy(BackgroundServer):
         ping_interval: seconds of silence after which a page is asked whether it is still there;
             browsers answer by themselves. None for never.
         ping_timeout: seconds that it has to answer.
-        timeouts: of WebSockets.
         rlx_timeouts: of RLX connections; its `idle` is how long an agent may take to answer, and
             at most twice that long.
-        tls: an SSL context for ``wss://``, or a callable that makes one.
         rlx_tls: an SSL context for an RLX server with TLS.
         limits: maxima for RLX messages and for texts.
-        loop_factory: makes the event loop, such as ``uvloop.new_event_loop``.
+        options: `rlwire.adapters.serving.StreamOptions`, of WebSockets.
 
     Raises:
         ValueError: an argument makes no sense.
@@ -132,6 +125,7 @@ class RLXProxy(BackgroundServer):
 
     protocol: ClassVar[str] = "rlx-proxy"
     guards: ClassVar[str] = "TLS or a check"
+    handlers: ClassVar[str] = "a page's conversation"
 
     def __init__(
         self,
@@ -141,21 +135,16 @@ class RLXProxy(BackgroundServer):
         origins: Collection[str] = (),
         check: websocket.Check | None = None,
         arrays: Arrays = "lists",
-        max_connections: int = MAX_CONNECTIONS,
-        max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         max_sids: int = 256,
         max_pending: int = 16,
         max_message: int | None = None,
         ping_interval: float | None = 30.0,
         ping_timeout: float | None = 30.0,
-        timeouts: Timeouts | None = None,
         rlx_timeouts: Timeouts | None = None,
-        tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None,
         rlx_tls: ssl.SSLContext | None = None,
         limits: Limits | None = None,
-        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+        **options: Unpack[StreamOptions],
     ) -> None:
-        super().__init__(parse(address))
         if arrays not in get_args(Arrays):
             raise ValueError(f"arrays must be one of {get_args(Arrays)}, not {arrays!r}")
         for name, value in (
@@ -167,22 +156,15 @@ class RLXProxy(BackgroundServer):
         if max_message is None:
             max_message = _MESSAGE if limits is None else limits.received
         limits = limits or DEFAULT
-        texts = self._texts = dataclasses.replace(limits, received=max_message)
-        self._capacity = capacity(max_connections, max_connections_per_address)
-        self._timeouts = timeouts or Timeouts()
-        self._tls = tls
-        self._guarded = tls is not None or check is not None
-        self._loop_factory = loop_factory
-        self._session_options: dict[str, Any] = {
-            "kind": "text",
-            "origins": origins,
-            "check": check,
-            "limits": texts,
-            "ping_interval": ping_interval,
-            "ping_timeout": ping_timeout,
-        }
-        self._make_session()  # raises here, not in a log, what makes no sense
-        self._service = _Service(
+        self._proxy = _Service(
+            session_options={
+                "kind": "text",
+                "origins": origins,
+                "check": check,
+                "limits": dataclasses.replace(limits, received=max_message),
+                "ping_interval": ping_interval,
+                "ping_timeout": ping_timeout,
+            },
             rlx_address=parse(rlx_address),
             rlx_timeouts=rlx_timeouts or Timeouts(),
             rlx_tls=rlx_tls,
@@ -192,35 +174,23 @@ class RLXProxy(BackgroundServer):
             max_pending=max_pending,
             max_waiting=_WAITING * max_message,
         )
+        self._proxy.session()  # raises here, not in a log, what makes no sense
+        super().__init__(address, self._proxy, **options)
+        self._guarded = self._guarded or check is not None
 
     @property
     def statistics(self) -> ProxyStatistics:
         """What it has done so far; from any thread."""
-        return ProxyStatistics(**vars(self._service.counts))
-
-    def _run(self) -> LoopThread:
-        return LoopThread(self._make_server, self._loop_factory, "a page's conversation")
+        return ProxyStatistics(**vars(self._proxy.counts))
 
     def _details(self) -> str:
-        return f"in front of {self._service.rlx_address}"
+        return f"in front of {self._proxy.rlx_address}"
 
     def _after_stop(self) -> None:
-        counts = self._service.counts
+        super()._after_stop()
+        counts = self._proxy.counts
         logger.info(
             "%d commands, %d replies, %d errors", counts.commands, counts.replies, counts.errors
-        )
-
-    def _make_session(self) -> websocket.Server:
-        return websocket.Server(lambda request: Conversation(self._texts), **self._session_options)
-
-    def _make_server(self) -> AsyncServer:
-        return AsyncServer(
-            self._where,
-            self._make_session,
-            lambda connection: _Page(connection, self._service).serve(),
-            timeouts=self._timeouts,
-            tls=self._tls() if callable(self._tls) else self._tls,
-            **self._capacity,
         )
 
 
@@ -231,12 +201,13 @@ class _Counts:
         self.pages = self.environments = self.commands = self.replies = self.errors = 0
 
 
-class _Service:
+class _Service(Service):
     """What all pages of a proxy share."""
 
     def __init__(
         self,
         *,
+        session_options: dict[str, Any],
         rlx_address: Address,
         rlx_timeouts: Timeouts,
         rlx_tls: ssl.SSLContext | None,
@@ -246,6 +217,7 @@ class _Service:
         max_pending: int,
         max_waiting: int,
     ) -> None:
+        self._session_options = session_options
         self.rlx_address = rlx_address
         self._rlx_timeouts = rlx_timeouts
         self.patience = rlx_timeouts.idle or 0.0
@@ -257,6 +229,13 @@ class _Service:
         self.max_waiting = max_waiting
         self.counts = _Counts()
         self.log = SeldomLog(logger)
+
+    def session(self) -> websocket.Server:
+        texts = self._session_options["limits"]
+        return websocket.Server(lambda request: Conversation(texts), **self._session_options)
+
+    async def converse(self, connection: AsyncConnection) -> None:
+        await _Page(connection, self).serve()
 
     async def connect(self) -> AsyncConnection:
         return await connect(
