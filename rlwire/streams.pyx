@@ -496,7 +496,6 @@ cdef class StreamCore(FrameReader):
         if self._talker is not None:
             self._talk()
             if self._phase == OPENING and self._talker.opened:
-                self._session_send, self._session_receive_whole = self._talker.shortcuts()
                 self._phase = OPEN
         self._settle()
         return 0

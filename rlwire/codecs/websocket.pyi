@@ -1,5 +1,5 @@
-from collections.abc import Sequence
-from typing import Final, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -13,6 +13,7 @@ __all__ = [
     "PING",
     "PONG",
     "TEXT",
+    "Endpoint",
     "Framer",
     "NotText",
     "Text",
@@ -32,9 +33,6 @@ class NotText(DecodeError): ...
 
 @disjoint_base
 class Framer:
-    listening: bool
-    heard: bool
-    mute: str | None
     @property
     def client(self) -> bool: ...
     @property
@@ -47,17 +45,34 @@ class Framer:
     ) -> None: ...
     def frame_size(self, buffer: Buffer, start: int, end: int, room: int | None = None) -> int: ...
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int: ...
-    def whole(self, buffer: Buffer, size: int) -> bytes | str | None: ...
-    def events(self, buffer: Buffer, size: int) -> list[bytes | str] | None: ...
+    def whole(
+        self, buffer: Buffer, size: int, own: bool = False
+    ) -> bytes | memoryview | str | None: ...
     def text(self, payload: Buffer) -> str: ...
     def take(self, frame: Buffer) -> tuple[int, bool, bytes | memoryview]: ...
     def message(
         self, message: str | Buffer | Sequence[Buffer]
     ) -> list[bytes | bytearray | memoryview]: ...
-    def send(
-        self, message: str | Buffer | Sequence[Buffer]
-    ) -> list[bytes | bytearray | memoryview]: ...
     def frame(self, opcode: int, payload: Buffer = b"", fin: bool = True) -> bytes: ...
+
+@disjoint_base
+class Endpoint(Framer):
+    listening: bool
+    heard: bool
+    mute: str | None
+    def send(self, event: Any) -> list[bytes | bytearray | memoryview]: ...
+    def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None: ...
+    def receive(self, frame: Buffer) -> list[Any]: ...
+    def _take_in(self, message: Any) -> list[Any]: ...
+    def _attach(
+        self,
+        meaning: Any,
+        read: Callable[[Any], list[Any]] | None,
+        write: Callable[[Any], Any] | None,
+    ) -> None: ...
+    def _last(
+        self, buffers: list[bytes | bytearray | memoryview]
+    ) -> list[bytes | bytearray | memoryview]: ...
 
 @disjoint_base
 class Text:

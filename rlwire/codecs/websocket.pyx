@@ -22,11 +22,12 @@ cdef extern from "Python.h":
 
 from os import urandom
 
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded, LocalProtocolError
+from rlwire.errors import (DecodeError, EncodeError, LimitExceeded, LocalProtocolError,
+                           RlwireError)
 from rlwire.limits import DEFAULT
 
-__all__ = ["BINARY", "CLOSE", "CONTINUATION", "Framer", "NotText", "PING", "PONG", "TEXT", "Text",
-           "decode_close", "encode_close", "mask"]
+__all__ = ["BINARY", "CLOSE", "CONTINUATION", "Endpoint", "Framer", "NotText", "PING", "PONG",
+           "TEXT", "Text", "decode_close", "encode_close", "mask"]
 
 CONTINUATION = RLW_WS_CONTINUATION
 TEXT = RLW_WS_TEXT
@@ -51,19 +52,13 @@ class NotText(DecodeError):
 cdef class Framer:
     """Reads the frames of one side and writes those of the other.
 
-    It remembers no frame, but draws its masks from a pool: one connection, one framer. Whoever
-    knows where the connection stands turns `whole`, `events` and `send` on and off.
+    It remembers no frame, but draws its masks from a pool: one connection, one framer.
 
     Args:
         client: whether this is the client's end, whose frames are masked (section 5.3).
         kind: what messages are: ``"text"`` and ``"binary"`` are handed out as bytes; with
             ``"any"`` a text is a str.
         limits: `received` bounds a frame, `message` what is sent, `expanded` a str.
-
-    Attributes:
-        listening: whether `whole` and `events` find anything; true at first.
-        heard: set when they do, for whoever watches for signs of life.
-        mute: why `send` refuses, None while it does not.
     """
 
     def __init__(self, bint client, str kind="any", limits=None):
@@ -75,12 +70,9 @@ cdef class Framer:
         self._text = kind != "binary"
         self._binary = kind != "text"
         self._received = min(limits.received, limits.message)
-        self._message = limits.message
+        self._most = limits.message
         self._expanded = min(limits.expanded, 2**62)
         self._keys_left = 0
-        self.listening = True
-        self.heard = False
-        self.mute = None
 
     cpdef Py_ssize_t frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end,
                                 object room=None) except -1:
@@ -133,22 +125,34 @@ cdef class Framer:
         finally:
             PyBuffer_Release(&view)
 
-    cpdef object whole(self, object buffer, Py_ssize_t size):
+    def whole(self, object buffer, Py_ssize_t size, bint own=False):
         """Return the message that is the one frame in ``buffer[:size]``; None if there is no such.
 
         None is also for what needs a second look: control frames, fragments, anything wrong or too
-        large. The message is a copy.
+        large.
+
+        Args:
+            buffer: any buffer.
+            size: the bytes of it that count.
+            own: whether the buffer is the caller's to give away: a large message is then a view of
+                it, which is unmasked where it is if it can be written to. Else it is a copy.
         """
+        return self._whole(buffer, size, own)
+
+    cdef object _whole(self, object buffer, Py_ssize_t size, bint own):
         cdef Py_buffer view
         cdef rlw_cursor c
         cdef rlw_ws_header header
         cdef uint8_t *to = NULL
         cdef bytes payload = None
+        cdef Py_ssize_t begin = 0
+        cdef bint good = True
+        cdef str text = None
         cdef Budget budget
-        if not self.listening:
-            return None
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
         try:
+            if size < 0 and own:
+                size = view.len
             if not 0 <= size <= view.len:
                 raise ValueError(f"no {size} bytes in a buffer of {view.len}")
             rlw_cursor_init(&c, <const uint8_t *> view.buf, <size_t> size)
@@ -161,29 +165,37 @@ cdef class Framer:
                     return None
             elif header.opcode != RLW_WS_BINARY or not self._binary:
                 return None
-            payload = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> header.size)
-            to = <uint8_t *> PyBytes_AS_STRING(payload)
-            if header.masked:
-                rlw_ws_mask_copy(to, c.at, <size_t> header.size, header.key, 0)
+            begin = c.at - <const uint8_t *> view.buf
+            if own and header.size > SMALL and not (header.masked and view.readonly):
+                to = <uint8_t *> view.buf + begin
+                if header.masked:
+                    rlw_ws_mask(to, <size_t> header.size, header.key, 0)
             else:
-                memcpy(to, c.at, <size_t> header.size)
+                own = False
+                payload = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> header.size)
+                to = <uint8_t *> PyBytes_AS_STRING(payload)
+                if header.masked:
+                    rlw_ws_mask_copy(to, c.at, <size_t> header.size, header.key, 0)
+                else:
+                    memcpy(to, c.at, <size_t> header.size)
+            if header.opcode == RLW_WS_TEXT:
+                if not rlw_is_ascii(to, <size_t> header.size):
+                    good = rlw_utf8_check(to, <size_t> header.size) == header.size
+                if good and self._binary:
+                    begin_budget(&budget, self._expanded)
+                    text = text_of(to, <size_t> header.size, &budget)
+                    good = text is not None
+                if own and header.masked and not good:
+                    rlw_ws_mask(to, <size_t> header.size, header.key, 0)  # as it came
+                if not good:
+                    return None
+                if self._binary:
+                    return text
         finally:
             PyBuffer_Release(&view)
-        if header.opcode == RLW_WS_TEXT:
-            if not rlw_is_ascii(to, <size_t> header.size):
-                if rlw_utf8_check(to, <size_t> header.size) != header.size:
-                    return None
-            self.heard = True
-            if self._binary:
-                begin_budget(&budget, self._expanded)
-                return text_of(to, <size_t> header.size, &budget)
-        self.heard = True
-        return payload
-
-    def events(self, object buffer, Py_ssize_t size):
-        """Return `whole` in a list, for who wants its events: a message is one."""
-        cdef object message = self.whole(buffer, size)
-        return None if message is None else [message]
+        if not own:
+            return payload
+        return memoryview(buffer).cast("B")[begin:size]
 
     cpdef str text(self, object payload):
         """Return the str of a text that has been checked.
@@ -247,7 +259,7 @@ cdef class Framer:
             PyBuffer_Release(&view)
         return header.opcode, bool(header.fin), memoryview(frame).cast("B")[begin:]
 
-    cpdef list message(self, object message):
+    def message(self, object message):
         """Return the buffers of one whole message in one frame.
 
         Args:
@@ -259,10 +271,16 @@ cdef class Framer:
             EncodeError: a str where messages are binary, or one with lone surrogates.
             LimitExceeded: it is longer than the limit ``message``.
         """
+        return self._framed(message)
+
+    cdef list _framed(self, object message):
         cdef unsigned opcode = RLW_WS_BINARY if self._binary else RLW_WS_TEXT
         cdef object parts
+        if (type(message) is list and len(<list> message) == 1
+                and type((<list> message)[0]) is bytes):
+            message = (<list> message)[0]
         if type(message) is bytes:
-            if len(<bytes> message) <= JOINED and <uint64_t> len(<bytes> message) <= self._message:
+            if len(<bytes> message) <= JOINED and <uint64_t> len(<bytes> message) <= self._most:
                 return [self._small(opcode, <const uint8_t *> PyBytes_AS_STRING(<bytes> message),
                                     len(<bytes> message))]
             parts = (message,)
@@ -271,7 +289,7 @@ cdef class Framer:
                 raise EncodeError("messages here are binary, and a str is a text")
             opcode = RLW_WS_TEXT
             if (PyUnicode_IS_COMPACT_ASCII(message) and len(<str> message) <= JOINED
-                    and <uint64_t> len(<str> message) <= self._message):
+                    and <uint64_t> len(<str> message) <= self._most):
                 return [self._small(opcode, PyUnicode_1BYTE_DATA(message), len(<str> message))]
             try:
                 parts = ((<str> message).encode(),)
@@ -282,17 +300,6 @@ cdef class Framer:
         else:
             parts = (message,)
         return self._frame(opcode, 1, parts)
-
-    def send(self, object message):
-        """Return `message`'s buffers, unless that is not the time.
-
-        Raises:
-            LocalProtocolError: `mute` says why not.
-            EncodeError, LimitExceeded: as for `message`.
-        """
-        if self.mute is not None:
-            raise LocalProtocolError(self.mute)
-        return self.message(message)
 
     cpdef bytes frame(self, unsigned opcode, object payload=b"", bint fin=True):
         """Return one frame of any kind: of control, or a fragment of a message.
@@ -337,8 +344,8 @@ cdef class Framer:
             # len() of a buffer is its size in bytes, save for views of other formats.
             count = part.nbytes if type(part) is memoryview else len(part)
             total += <uint64_t> count
-        if total > self._message:
-            raise LimitExceeded("message", self._message, total)
+        if total > self._most:
+            raise LimitExceeded("message", self._most, total)
         if self.client:
             key = self._next_key()
         head_size = <Py_ssize_t> rlw_ws_header_size(total, self.client)
@@ -375,6 +382,92 @@ cdef class Framer:
             self._keys_left = KEYS
         self._keys_left -= 1
         return self._keys + 4 * self._keys_left
+
+
+cdef class Endpoint(Framer):
+    """The way of whole messages at one end, between frames and what the messages mean.
+
+    That is an object with `receive`, for the events of a message, `send`, for the buffers of an
+    event, and `closed`. What is no whole message, and who may speak when, is left to a subclass.
+
+    Attributes:
+        listening: whether messages are taken here; else all goes to `_receive_rest`.
+        heard: set when one is, for whoever watches for signs of life.
+        mute: why `send` refuses; None while it does not.
+    """
+
+    def __init__(self, bint client, str kind="any", limits=None):
+        Framer.__init__(self, client, kind, limits)
+        self.listening = self.heard = False
+        self.mute = "there is nothing yet that could be said"
+
+    def send(self, object event):
+        """Return the buffers of one message; none if `outgoing` has them, as the last ones.
+
+        Raises:
+            LocalProtocolError: before the handshake is over, after a close frame, or what the
+                inner session does not allow.
+            EncodeError, LimitExceeded: it cannot be written.
+        """
+        cdef list buffers
+        if self.mute is not None:
+            raise LocalProtocolError(self.mute)
+        if self._write is None:
+            return self._framed(event)
+        buffers = self._framed(self._write(event))
+        if self._meaning.closed:
+            return self._last(buffers)
+        return buffers
+
+    def receive_whole(self, object buffer, Py_ssize_t size):
+        """Take the one message that fills `buffer[:size]`; None if that is not what is there.
+
+        Raises:
+            What the inner session raises.
+        """
+        cdef object message
+        if not self.listening:
+            return None
+        message = self._whole(buffer, size, False)
+        return None if message is None else self._events(message)
+
+    def receive(self, object frame):
+        """Take one frame, or the HTTP head, and return the events of the message that it ends.
+
+        The buffer is the session's to keep, and to change.
+
+        Raises:
+            DecodeError, LimitExceeded, RemoteProtocolError: the peer broke a rule; a close frame
+                or an HTTP refusal is in `outgoing`, and the session is closed.
+            Closed: the peer closed.
+            Refused: the server does not want us.
+            What the inner session raises.
+        """
+        cdef object message = None
+        if self.listening:
+            message = self._whole(frame, -1, True)
+        return self._receive_rest(frame) if message is None else self._events(message)
+
+    cdef object _events(self, object message):
+        self.heard = True
+        if self._read is None:
+            return [message]
+        try:
+            return self._read(message)
+        except RlwireError as error:
+            self._inner_failed(error)
+            raise
+
+    def _take_in(self, message):
+        """Return the events of a message that came in fragments."""
+        return self._events(message)
+
+    def _attach(self, meaning, read, write):
+        """Have messages read and written by these; None for messages that are events."""
+        self._meaning, self._read, self._write = meaning, read, write
+
+    def _last(self, buffers):
+        return buffers
 
 
 cdef class Text:

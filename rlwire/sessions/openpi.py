@@ -13,6 +13,7 @@ Source: openpi-client 0.1.2, and the policy server of the openpi repository.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
@@ -99,11 +100,8 @@ class _Session:
         """Return None: no rule is timed."""
         return None
 
-    def _map(self, message: Buffer, what: str) -> dict[str, Any]:
-        value = (self._copy if type(message) is bytes else self._decode)(message)
-        if type(value) is not dict:
-            self._break(f"{what} is a map of names to values, not a {type(value).__name__}")
-        return value
+    def _no_map(self, value: Any, what: str) -> NoReturn:
+        self._break(f"{what} is a map of names to values, not a {type(value).__name__}")
 
     def _break(self, reason: str) -> NoReturn:
         self.closed = True
@@ -136,7 +134,7 @@ class Server(_Session):
         large: int | None = None,
     ) -> None:
         super().__init__(arrays, limits)
-        self._large = large
+        self._large = sys.maxsize if large is None else large
         self._greeted = False
         self.pending = 0
         # As openpi's server closes after an error (RFC 6455, 7.4.1).
@@ -151,15 +149,19 @@ class Server(_Session):
         """
         if isinstance(message, str):
             self._break("an observation is a binary message, this is a text")
-        if self._large is not None and len(message) >= self._large:
-            self.pending += 1
-            return [Undecoded(message, self._observation)]
-        observation = self._observation(message)
+        observation: Any
+        if len(message) < self._large:
+            observation = self._observation(message)
+        else:
+            observation = Undecoded(message, self._observation)
         self.pending += 1
         return [observation]
 
     def _observation(self, message: Buffer) -> dict[str, Any]:
-        return self._map(message, "an observation")
+        observation = (self._copy if type(message) is bytes else self._decode)(message)
+        if type(observation) is not dict:
+            self._no_map(observation, "an observation")
+        return observation
 
     def send(self, event: Mapping[str, Any] | Failure) -> list[Any] | str:
         """Return the message: what the policy says about itself, an action or a failure.
@@ -168,20 +170,20 @@ class Server(_Session):
             LocalProtocolError: there is no observation that it answers.
             EncodeError, LimitExceeded: it cannot be written; an answer is still owed.
         """
+        if self._greeted and self.pending and type(event) is not Failure:
+            parts = self._encode_parts(event)
+            self.pending -= 1
+            return parts
         if type(event) is Failure:
             self.pending = max(0, self.pending - 1)
             self.closed = True
             self.closing = "the policy failed, the text before says how"
             self.closing_code = 1011
             return event.text.encode("utf-8", "backslashreplace").decode()
-        if not self._greeted:
-            parts = self._encode_parts(event)
-            self._greeted = True
-            return parts
-        if not self.pending:
+        if self._greeted:
             raise LocalProtocolError("there is no observation that this could answer")
         parts = self._encode_parts(event)
-        self.pending -= 1
+        self._greeted = True
         return parts
 
     def refuse(self, error: RlwireError) -> str:
@@ -240,7 +242,9 @@ class Client(_Session):
         if isinstance(message, str):
             self.asked = False
             return [Failure(message)]
-        event = self._map(message, "an action" if self.greeted else "what a server first says")
+        event = (self._copy if type(message) is bytes else self._decode)(message)
+        if type(event) is not dict:
+            self._no_map(event, "an action" if self.greeted else "what a server first says")
         self.greeted = True
         self.asked = False
         return [event]

@@ -4,34 +4,44 @@ The inner session says what messages mean: it has the methods of
 `rlwire.transports.interface.Session`, and may have `outgoing` and `tick` (`TalkingSession` there).
 Without one (`Messages`), events are the messages themselves: a str is a text, bytes are binary.
 
-Who may say what when: here is the handshake with its Origin, subprotocol and permission
-(`rlwire.sessions.websocket_permission`); the rest is in `rlwire.sessions.websocket_session`. The
-bytes are in `rlwire.codecs.websocket` and `rlwire.codecs.websocket_handshake`. Extensions,
-compression among them, are not spoken: a client offers none, a server accepts none.
+Here is who may open one: the handshakes of both sides, Origin, subprotocol and permission. Who may
+say what when after that is in `rlwire.sessions.websocket_session`, the bytes are in
+`rlwire.codecs.websocket` and `rlwire.codecs.websocket_handshake`. Extensions, compression among
+them, are not spoken: a client offers none, a server accepts none.
 
 Source: RFC 6455.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any, NoReturn, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from rlwire.codecs import websocket_handshake as handshake
-from rlwire.codecs.websocket_handshake import Request, Response
+from rlwire.codecs.websocket_handshake import Request, Response, basic_credentials
 from rlwire.errors import (
     DeadlineExceeded,
     LimitExceeded,
+    PeerError,
     RemoteProtocolError,
     RlwireError,
     for_peer,
     quoted,
 )
-from rlwire.limits import Limits
-from rlwire.sessions.websocket_assembly import FRAGMENTS, Kind
-from rlwire.sessions.websocket_closing import Closed
-from rlwire.sessions.websocket_permission import Check, Refusal, Refused, basic_authorization
-from rlwire.sessions.websocket_session import Messages, Session, State
+from rlwire.sessions.websocket_session import (
+    FRAGMENTS,
+    Buffer,
+    Closed,
+    Kind,
+    Messages,
+    Options,
+    Session,
+    State,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = [
     "FRAGMENTS",
@@ -40,6 +50,7 @@ __all__ = [
     "Closed",
     "Kind",
     "Messages",
+    "Options",
     "Refusal",
     "Refused",
     "Server",
@@ -47,7 +58,65 @@ __all__ = [
     "basic_authorization",
 ]
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
+
+class Refused(PeerError):
+    """The server answered the handshake with something else than 101.
+
+    Attributes:
+        status: HTTP's status, such as 401 or 403.
+        reason: the words behind it, the server's own or those of HTTP.
+    """
+
+    def __init__(self, status: int, reason: str = "") -> None:
+        super().__init__(f"the server refused the WebSocket: {status} {reason}".rstrip())
+        self.status = status
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.status, self.reason)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """How a server answers a request that it does not accept.
+
+    Attributes:
+        status: HTTP's status, from 400 on.
+        text: words for the peer.
+        headers: further header lines.
+    """
+
+    status: int
+    text: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 400 <= self.status < 600:
+            raise ValueError(f"a refusal has a status from 400 to 599, not {self.status}")
+
+
+Check: TypeAlias = Callable[[Request], "Refusal | None"]
+"""Looks at a request that is otherwise in order; None accepts it."""
+
+
+def basic_authorization(check: Callable[[str, str], bool], realm: str = "rlwire") -> Check:
+    """Return a `Check` that demands Basic credentials.
+
+    Args:
+        check: called with user name and password; compares with
+            `rlwire.codecs.websocket_handshake.same_secret`.
+        realm: what a browser shows when it asks for them.
+    """
+
+    def authorize(request: Request) -> Refusal | None:
+        given = basic_credentials(request.headers.get("Authorization"))
+        if given is not None and check(*given):
+            return None
+        challenge = f'Basic realm="{realm}", charset="UTF-8"'
+        why = "credentials are needed" if given is None else "the credentials are wrong"
+        return Refusal(401, why, (("WWW-Authenticate", challenge),))
+
+    return authorize
 
 
 class Client(Session):
@@ -60,13 +129,7 @@ class Client(Session):
         protocols: the subprotocols to offer, best first.
         headers: further header lines of the request, such as ``("Authorization", ...)``.
         origin: the Origin header; programs other than browsers send none.
-        kind: what messages are. ``"text"`` and ``"binary"`` refuse the other with code 1003 and
-            give the inner session bytes, texts checked; with ``"any"`` a text is a str.
-        limits: `header`, `received` (a message, all its fragments together) and `message` count.
-        ping_interval: seconds of silence from the peer after which it is pinged; None for never.
-            Only a peer whose program is in a call that receives can answer.
-        ping_timeout: seconds within which anything must come after a ping; None for no limit.
-        message_timeout: seconds that a message in fragments may take; None for no limit.
+        options: see `Options`.
 
     Attributes:
         inner: the inner session.
@@ -90,20 +153,9 @@ class Client(Session):
         protocols: Sequence[str] = (),
         headers: Iterable[tuple[str, str]] = (),
         origin: str | None = None,
-        kind: Kind = "any",
-        limits: Limits | None = None,
-        ping_interval: float | None = None,
-        ping_timeout: float | None = 20.0,
-        message_timeout: float | None = 60.0,
+        **options: Unpack[Options],
     ) -> None:
-        super().__init__(
-            client=True,
-            kind=kind,
-            limits=limits,
-            ping_interval=ping_interval,
-            ping_timeout=ping_timeout,
-            message_timeout=message_timeout,
-        )
+        super().__init__(True, **options)
         self.inner = inner
         self.target = handshake.parse_url(url)
         self.response: Response | None = None
@@ -141,11 +193,7 @@ class Server(Session):
         check: called with each request that is otherwise in order, for permissions;
             see `basic_authorization`.
         headers: further header lines of the answer.
-        kind: as for `Client`.
-        limits: as for `Client`.
-        ping_interval: as for `Client`.
-        ping_timeout: as for `Client`.
-        message_timeout: as for `Client`.
+        options: see `Options`.
 
     Attributes:
         inner: the inner session; None until there is one.
@@ -166,20 +214,9 @@ class Server(Session):
         protocols: Sequence[str] = (),
         check: Check | None = None,
         headers: Iterable[tuple[str, str]] = (),
-        kind: Kind = "any",
-        limits: Limits | None = None,
-        ping_interval: float | None = None,
-        ping_timeout: float | None = 20.0,
-        message_timeout: float | None = 60.0,
+        **options: Unpack[Options],
     ) -> None:
-        super().__init__(
-            client=False,
-            kind=kind,
-            limits=limits,
-            ping_interval=ping_interval,
-            ping_timeout=ping_timeout,
-            message_timeout=message_timeout,
-        )
+        super().__init__(False, **options)
         self._make_inner = inner if callable(inner) else lambda request: inner
         self._origins = (origins,) if isinstance(origins, str) else origins
         self._spoken = tuple(protocols)

@@ -1,7 +1,7 @@
-"""What both sides of a WebSocket share: messages, ping and pong, keep-alive, closing.
+"""What both sides of a WebSocket share once it is open: messages, pings, keep-alive, closing.
 
-The two handshakes are in `rlwire.sessions.websocket`, fragments in
-`rlwire.sessions.websocket_assembly`, codes in `rlwire.sessions.websocket_closing`.
+The two handshakes are in `rlwire.sessions.websocket`. The way of a whole message stands compiled in
+`rlwire.codecs.websocket.Endpoint`; here is when it is open, and what is no whole message.
 
 Source: RFC 6455.
 """
@@ -9,36 +9,37 @@ Source: RFC 6455.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
-from typing import Any, ClassVar, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeAlias, TypedDict
 
 from rlwire.codecs import websocket as frames
 from rlwire.codecs import websocket_handshake as handshake
 from rlwire.errors import (
+    ConnectionClosed,
     DeadlineExceeded,
     DecodeError,
     LimitExceeded,
-    LocalProtocolError,
+    PeerError,
     RemoteProtocolError,
     RlwireError,
     for_peer,
 )
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.websocket_assembly import Assembly, Kind
-from rlwire.sessions.websocket_closing import (
-    GOING_AWAY,
-    INTERNAL,
-    NORMAL,
-    Closed,
-    code_of,
-    code_of_fault,
-)
-from rlwire.sessions.websocket_permission import Refused
 
-__all__ = ["Messages", "Session", "State"]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["FRAGMENTS", "Closed", "Kind", "Messages", "Options", "Session", "State"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Buffers: TypeAlias = list[Buffer]
+Kind: TypeAlias = Literal["any", "binary", "text"]
+
+FRAGMENTS = 131_072
+"""Fragments that one message may come in; empty ones would otherwise be endless."""
+
+# Section 7.4.1.
+NORMAL, GOING_AWAY, BAD_FRAME, BAD_KIND = 1000, 1001, 1002, 1003
+BAD_TEXT, NOT_ALLOWED, TOO_LONG, INTERNAL = 1007, 1008, 1009, 1011
 
 
 class State(enum.Enum):
@@ -51,6 +52,50 @@ class State(enum.Enum):
 
 
 _CONNECTING, _OPEN, _CLOSING, _CLOSED = State
+
+
+class Options(TypedDict, total=False):
+    """What both sides may be told.
+
+    Attributes:
+        kind: what messages are. ``"text"`` and ``"binary"`` refuse the other with code 1003 and
+            give the inner session bytes, texts checked; with ``"any"``, the default, a text is a
+            str.
+        limits: `header`, `received` (a message, all its fragments together) and `message` count.
+        ping_interval: seconds of silence from the peer after which it is pinged; None, the default,
+            for never. Only a peer whose program is in a call that receives can answer.
+        ping_timeout: seconds, 20 by default, within which anything must come after a ping; None for
+            no limit.
+        message_timeout: seconds, 60 by default, that a message in fragments may take; None for no
+            limit.
+    """
+
+    kind: Kind
+    limits: Limits | None
+    ping_interval: float | None
+    ping_timeout: float | None
+    message_timeout: float | None
+
+
+class Closed(ConnectionClosed):
+    """The peer closed the WebSocket with a close frame.
+
+    Attributes:
+        code: the peer's close code, 1005 if it gave none. 1000 and 1001 are good ends.
+        reason: the peer's words.
+    """
+
+    def __init__(self, code: int, reason: str = "") -> None:
+        super().__init__(f"the peer closed with code {code}" + (f": {reason}" if reason else ""))
+        self.code = code
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.code, self.reason)
+
+
+class _WrongKind(RemoteProtocolError):
+    """A text where messages are binary, or the other way round."""
 
 
 class Messages:
@@ -75,38 +120,32 @@ class Messages:
         return None
 
 
-class Session:
+class Session(frames.Endpoint):
     """What both sides share; `Client` and `Server` add their handshakes."""
 
     __slots__ = (
         "__weakref__",
-        "_assembly",
-        "_client",
         "_code",
-        "_frame",
-        "_frame_size",
-        "_framer",
+        "_data",
+        "_due",
+        "_fragments",
         "_header",
         "_heard_at",
         "_inner_outgoing",
-        "_inner_receive",
-        "_inner_send",
         "_inner_tick",
-        "_kind",
         "_known",
         "_leave",
-        "_message",
         "_message_timeout",
+        "_opcode",
         "_outgoing",
         "_over",
         "_ping_interval",
         "_ping_timeout",
         "_pinged_at",
         "_pong",
-        "_received",
+        "_room",
         "_state",
-        "_take",
-        "_whole",
+        "_utf8",
         "inner",
         "protocol",
     )
@@ -115,48 +154,33 @@ class Session:
     hangs_up: ClassVar[bool]
     """Whether this side ends the stream after both close frames (section 7.1.1: the server)."""
 
-    def __init__(
-        self,
-        *,
-        client: bool,
-        kind: Kind,
-        limits: Limits | None,
-        ping_interval: float | None,
-        ping_timeout: float | None,
-        message_timeout: float | None,
-    ) -> None:
-        for name, seconds in (
-            ("ping_interval", ping_interval),
-            ("ping_timeout", ping_timeout),
-            ("message_timeout", message_timeout),
-        ):
-            if seconds is not None and not seconds > 0:
-                raise ValueError(f"{name} must be positive or None, not {seconds!r}")
-        limits = DEFAULT if limits is None else limits
-        framer = self._framer = frames.Framer(client, kind, limits)
-        self._client = client
-        self._kind = kind
+    def __init__(self, client: bool, **options: Unpack[Options]) -> None:
+        limits = options.get("limits") or DEFAULT
+        super().__init__(client, options.get("kind", "any"), limits)
         self._header = limits.header
         self._known = 0  # bytes of the head that were looked at
-        self._received = min(limits.received, limits.message)
-        self._take = framer.take
-        self._frame = framer.frame
-        self._frame_size = framer.frame_size
-        self._message = framer.message
-        self._whole = framer.whole
-        self._stand(_CONNECTING)
+        self._room = min(limits.received, limits.message)  # for a message in fragments
         self._outgoing: Buffers = []
         self._pong: bytes | None = None
         self._code = NORMAL  # of our close frame
         self._leave = ""  # and its reason
         self._over = False  # the inner session is closed, and all that it said is in `outgoing`
-        self._assembly = Assembly(framer, message_timeout)
-        self._message_timeout = message_timeout
-        self._ping_interval, self._ping_timeout = ping_interval, ping_timeout
+        self._utf8 = frames.Text()
+        self._ping_interval = options.get("ping_interval")
+        self._ping_timeout = options.get("ping_timeout", 20.0)
+        self._message_timeout = options.get("message_timeout", 60.0)
+        for name in ("ping_interval", "ping_timeout", "message_timeout"):
+            seconds = getattr(self, f"_{name}")
+            if seconds is not None and not seconds > 0:
+                raise ValueError(f"{name} must be positive or None, not {seconds!r}")
         self._heard_at: float | None = None
         self._pinged_at: float | None = None
         self.inner: Any = None
         self.protocol: str | None = None
+        self._opcode = self._fragments = 0  # of the message that comes in fragments
+        self._data = bytearray()  # its payload so far
+        self._due: float | None = None  # when it has to be whole
+        self._stand(_CONNECTING)
 
     @property
     def state(self) -> State:
@@ -178,61 +202,9 @@ class Session:
         """Whether the inner session is over: after what `outgoing` has, `farewell` is due."""
         return self._over and self._state is _OPEN
 
-    # What every message takes.
+    # What comes.
 
-    def send(self, event: Any) -> Buffers:
-        """Return the buffers of one message.
-
-        Raises:
-            LocalProtocolError: before the handshake is over, after a close frame, or what the
-                inner session does not allow.
-            EncodeError, LimitExceeded: it cannot be written.
-        """
-        if self._state is not _OPEN:
-            raise LocalProtocolError(
-                f"no message can be sent now, the session is {self._state.value}"
-            )
-        inner_send, message = self._inner_send, self._message
-        if inner_send is None:
-            return message(event)
-        buffers = message(inner_send(event))
-        if self.inner.closed and not self._over:  # its last words; the farewell follows at once
-            self._outgoing += buffers
-            self._over = True
-            return []
-        return buffers
-
-    def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
-        """Take the one message that fills `buffer[:size]`; None if that is not what is there.
-
-        Raises:
-            What the inner session raises.
-        """
-        whole = self._whole
-        message = whole(buffer, size)
-        if message is None:
-            return None
-        inner_receive = self._inner_receive
-        if inner_receive is None:
-            return [message]
-        try:
-            events: list[Any] = inner_receive(message)
-        except RlwireError as error:
-            self._inner_failed(error)
-            raise
-        return events
-
-    def shortcuts(
-        self,
-    ) -> tuple[Callable[[Any], Buffers], Callable[[Buffer, int], list[Any] | None]]:
-        """Return what does the work of `send` and `receive_whole`; ask when it has opened."""
-        if type(self.inner) is Messages:
-            return self._framer.send, self._framer.events
-        return self.send, self.receive_whole
-
-    # What the rest takes.
-
-    def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
+    def frame_size(self, buffer: Any, start: int, end: int, room: int | None = None) -> int:
         """Return the size of the frame, or the HTTP head, that begins at `start`; 0 if unknown.
 
         Raises:
@@ -244,68 +216,94 @@ class Session:
             if self._state is _CONNECTING:
                 known, self._known = self._known, end - start
                 return handshake.head_size(buffer, start, end, self._header, self._begins, known)
-            room = self._received - self._assembly.size if self._assembly.count else None
-            return self._frame_size(buffer, start, end, room)
+            if self._fragments:
+                room = self._room - len(self._data)
+            return super().frame_size(buffer, start, end, room)
         except RlwireError as error:
             self._fail(error)
             raise
 
-    def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
+    def data_offset(self, buffer: Any, start: int, end: int) -> int:
         """Return where a frame's payload begins; 0 if that is unknown."""
-        if self._state is _CONNECTING:
-            return 0
-        # The bits behind 7 (or the two or eight bytes behind them) are the length, then comes a
-        # mask; `frame_size` has checked what is there.
-        if end - start < 2:
-            return 0
-        short = buffer[start + 1] & 0x7F
-        return 2 + (0 if short < 126 else 2 if short == 126 else 8) + (0 if self._client else 4)
+        return 0 if self._state is _CONNECTING else super().data_offset(buffer, start, end)
 
-    def receive(self, message: Buffer) -> list[Any]:
-        """Take one frame, or the HTTP head, and return the events of the message that it ends.
-
-        Raises:
-            DecodeError, LimitExceeded, RemoteProtocolError: the peer broke a rule; a close frame
-                or an HTTP refusal is in `outgoing`, and the session is closed.
-            Closed: the peer closed.
-            Refused: the server does not want us.
-        """
-        if self._state is _CONNECTING:
-            try:
-                self._shake(message)
-            except (Refused, DecodeError, LimitExceeded, RemoteProtocolError) as error:
-                self._fail(error)
-                raise
-            self._open()
-            return []
+    def _receive_rest(self, frame: Buffer) -> list[Any]:
+        """Do the work of `receive` for all but a whole message in an open connection."""
         if self._state is _CLOSED:
             return []
-        self._framer.heard = True
         try:
-            opcode, final, payload = self._take(message)
+            if self._state is _CONNECTING:
+                self._shake(frame)
+                self._open()
+                return []
+            self.heard = True
+            opcode, final, payload = self.take(frame)
             if opcode >= frames.CLOSE:
                 self._control(opcode, payload)
                 return []
             if self._state is _CLOSING:
                 return []  # section 5.5.1 does not ask us to look at it
-            whole = self._assembly.take(opcode, final, payload)
+            whole = self._assemble(opcode, final, payload)
             # Between the fragments of a message a frame needs a second look.
-            self._framer.listening = not self._assembly.count
+            self.listening = not self._fragments
         except Closed:
             raise
-        except RlwireError as error:
+        except (PeerError, DecodeError, LimitExceeded, RemoteProtocolError) as error:
             self._fail(error)
             raise
-        if whole is None:
-            return []
-        if self._inner_receive is None:
-            return [whole]
-        try:
-            events: list[Any] = self._inner_receive(whole)
-        except RlwireError as error:
-            self._inner_failed(error)
-            raise
-        return events
+        return [] if whole is None else self._take_in(whole)
+
+    def _assemble(self, opcode: int, final: bool, payload: Buffer) -> Any:
+        """Return the message that this frame ends, None if more fragments follow (section 5.4)."""
+        if opcode == frames.CONTINUATION:
+            if not self._opcode:
+                raise RemoteProtocolError("a continuation without a message before it")
+        elif self._opcode:
+            raise RemoteProtocolError("a new message inside another's fragments")
+        else:
+            name = "text" if opcode == frames.TEXT else "binary"
+            if self.kind not in ("any", name):
+                raise _WrongKind(f"a {name} message where all are {self.kind}")
+        first = self._opcode or opcode
+        if first == frames.TEXT:  # section 8.1
+            self._utf8.feed(payload)
+            if final:
+                self._utf8.end()
+        whole = payload
+        if opcode == frames.CONTINUATION or not final:
+            self._fragments += 1
+            if self._fragments > FRAGMENTS:
+                raise LimitExceeded("fragments", FRAGMENTS, self._fragments)
+            self._opcode = first
+            self._data += payload
+            if not final:
+                return None
+            whole = self._data
+            self._forget()
+        return self.text(whole) if first == frames.TEXT and self.kind == "any" else whole
+
+    def _forget(self) -> None:
+        """Forget the fragments that have come."""
+        self._opcode = self._fragments = 0
+        self._data = bytearray()
+        self._due = None
+
+    def _control(self, opcode: int, payload: Buffer) -> None:
+        if opcode == frames.PING:
+            if self._state is _OPEN:
+                # An answer to the last of several pings is enough (section 5.5.3).
+                self._pong = self.frame(frames.PONG, payload)
+            return
+        if opcode == frames.PONG:
+            return
+        code, reason = frames.decode_close(payload)
+        if self._state is _OPEN:
+            self._pong = None
+            self._outgoing.append(self.frame(frames.CLOSE, payload[:2]))
+        self._end()
+        raise Closed(code, reason)
+
+    # What this side says by itself.
 
     def outgoing(self) -> Buffers:
         """Return what the session has to say by itself now, once: its handshake, pongs, a close."""
@@ -327,19 +325,22 @@ class Session:
                 long; a close frame is in `outgoing` and the session is closed.
             What the inner session's `tick` raises.
         """
-        if self._framer.heard or self._heard_at is None:
-            self._framer.heard = False
+        if self.heard or self._heard_at is None:
+            self.heard = False
             self._heard_at, self._pinged_at = now, None
         if self._state is not _OPEN:
             return
-        if self._assembly.tick(now):
-            count, seconds = self._assembly.count, self._message_timeout
-            self._late(f"{count} fragments made no message within {seconds} s")
+        if self._fragments and self._message_timeout is not None:
+            if self._due is None:
+                self._due = now + self._message_timeout
+            if now >= self._due:
+                count, seconds = self._fragments, self._message_timeout
+                self._late(f"{count} fragments made no message within {seconds} s")
         if self._pinged_at is not None:
             if self._ping_timeout is not None and now - self._pinged_at >= self._ping_timeout:
                 self._late(f"no answer to a ping within {self._ping_timeout} s")
         elif self._ping_interval is not None and now - self._heard_at >= self._ping_interval:
-            self._outgoing.append(self._frame(frames.PING))
+            self._outgoing.append(self.frame(frames.PING))
             self._pinged_at = now
         if self._inner_tick is not None:
             self._inner_tick(now)
@@ -347,19 +348,14 @@ class Session:
 
     def next_deadline(self) -> float | None:
         """Return when `tick` has something to do, in the seconds of its clock; None if never."""
-        due = []
-        if self._state is _OPEN and self._heard_at is not None:
-            if self._pinged_at is not None:
-                if self._ping_timeout is not None:
-                    due.append(self._pinged_at + self._ping_timeout)
-            elif self._ping_interval is not None:
-                due.append(self._heard_at + self._ping_interval)
-            if self._assembly.due is not None:
-                due.append(self._assembly.due)
-            inner = self.inner.next_deadline()
-            if inner is not None:
-                due.append(inner)
-        return min(due, default=None)
+        if self._state is not _OPEN or self._heard_at is None:
+            return None
+        due = [self._due, self.inner.next_deadline()]
+        if self._pinged_at is None:
+            due.append(self._ping_interval and self._heard_at + self._ping_interval)
+        else:
+            due.append(self._ping_timeout and self._pinged_at + self._ping_timeout)
+        return min((at for at in due if at is not None), default=None)
 
     def refuse(self, error: RlwireError) -> Buffers:
         """Return what tells the peer about `error`, and end the session.
@@ -371,10 +367,11 @@ class Session:
         if self._state is _CONNECTING:
             self._fail(error)
             return self.outgoing()
-        said = [*self.outgoing(), *self._refused_by_inner(error)]
+        words = self.inner.refuse(error)
+        said = [*self.outgoing(), *(self.message(words) if words else ())]
         if isinstance(error, RemoteProtocolError) and not self.inner.closed:
             return said
-        self._close(code_of(error), self._told(error))
+        self._close(_code_of(error), self._told(error))
         return [*said, *self.outgoing()]
 
     def leave(self, code: int = 1000, reason: str = "") -> None:
@@ -413,31 +410,29 @@ class Session:
         if before is _CONNECTING:
             # Who connects to a server, says nothing and goes has measured how long that takes:
             # Universe's clients do, ten times every five minutes.
-            return "in the handshake" if self._client else ""
+            return "in the handshake" if self.client else ""
         return "" if before is _CLOSED else "without a close frame (1006)"
+
+    # Where the connection stands.
+
+    def _stand(self, state: State) -> None:
+        self._state = state
+        self.listening = state is _OPEN
+        self.mute = (
+            None if state is _OPEN else f"no message can be sent now, the session is {state.value}"
+        )
 
     def _shake(self, head: Buffer) -> None:
         raise NotImplementedError
 
-    def _stand(self, state: State) -> None:
-        self._state = state
-        opened = state is _OPEN
-        self._framer.listening = opened
-        self._framer.mute = (
-            None if opened else f"no message can be sent now, the session is {state.value}"
-        )
-
     def _open(self) -> None:
         inner = self.inner
         self._stand(_OPEN)
-        # None for `Messages`: two calls less for each message.
-        bare = type(inner) is Messages
-        self._inner_send = None if bare else inner.send
-        self._inner_receive = None if bare else inner.receive
         self._inner_tick = getattr(inner, "tick", None)
         self._inner_outgoing = getattr(inner, "outgoing", None)
-        if self._inner_outgoing is not None:
-            self._inner_receive = self._receive_and_listen
+        if type(inner) is not Messages:
+            talks = self._inner_outgoing is not None
+            self._attach(inner, self._receive_and_listen if talks else inner.receive, inner.send)
         self._listen()
 
     def _receive_and_listen(self, message: Any) -> list[Any]:
@@ -453,36 +448,25 @@ class Session:
         """
         if self._inner_outgoing is None:
             return False
-        said = [part for message in self._inner_outgoing() for part in self._message(message)]
+        said = [part for message in self._inner_outgoing() for part in self.message(message)]
         self._outgoing += said
         self._over = self.inner.closed
         return bool(said) or self._over
 
-    def _control(self, opcode: int, payload: Buffer) -> None:
-        if opcode == frames.PING:
-            if self._state is _OPEN:
-                # An answer to the last of several pings is enough (section 5.5.3).
-                self._pong = self._frame(frames.PONG, payload)
-            return
-        if opcode == frames.PONG:
-            return
-        code, reason = frames.decode_close(payload)
-        if self._state is _OPEN:
-            self._pong = None
-            self._say_close(payload[:2])
-        self._end()
-        raise Closed(code, reason)
-
-    def _refused_by_inner(self, error: RlwireError) -> Buffers:
-        said = self.inner.refuse(error)
-        return self._message(said) if said else []
+    def _last(self, buffers: Buffers) -> Buffers:
+        """After the inner session has closed with these: the farewell follows at once."""
+        if self._over:
+            return buffers
+        self._outgoing += buffers
+        self._over = True
+        return []
 
     def _inner_failed(self, error: RlwireError) -> None:
         """After the inner session did not take a message."""
         if isinstance(error, RemoteProtocolError) and not self.inner.closed:
             return
-        self._code, self._leave = code_of(error), self._told(error)
-        if self._client:
+        self._code, self._leave = _code_of(error), self._told(error)
+        if self.client:
             self._close(self._code, self._leave)
 
     def _fail(self, error: RlwireError) -> None:
@@ -491,12 +475,12 @@ class Session:
             self._stand(_CLOSED)
             self._fail_handshake(error)
         elif self._state is _OPEN:
-            self._close(code_of_fault(error), self._told(error))
+            self._close(_code_of_fault(error), self._told(error))
         else:
             self._end()
 
     def _told(self, error: RlwireError) -> str:
-        return for_peer(error, "the client" if self._client else "the server")
+        return for_peer(error, "the client" if self.client else "the server")
 
     def _fail_handshake(self, error: RlwireError) -> None:
         """Put what the peer is told into `outgoing`."""
@@ -506,12 +490,29 @@ class Session:
         raise DeadlineExceeded(text)
 
     def _close(self, code: int, reason: str) -> None:
-        self._say_close(frames.encode_close(code, reason))
+        self._outgoing.append(self.frame(frames.CLOSE, frames.encode_close(code, reason)))
         self._end()
-
-    def _say_close(self, payload: Buffer) -> None:
-        self._outgoing.append(self._frame(frames.CLOSE, payload))
 
     def _end(self) -> None:
         self._stand(_CLOSED)
-        self._assembly.clear()
+        self._forget()
+
+
+def _code_of(error: RlwireError) -> int:
+    """Return the code for what the inner session, or the transport, finds wrong."""
+    if isinstance(error, _WrongKind):
+        return BAD_KIND
+    if isinstance(error, LimitExceeded):
+        return TOO_LONG
+    if isinstance(error, DecodeError):
+        return BAD_TEXT
+    if isinstance(error, (DeadlineExceeded, RemoteProtocolError)):
+        return NOT_ALLOWED
+    return INTERNAL
+
+
+def _code_of_fault(error: RlwireError) -> int:
+    """Return the code for a rule of WebSocket itself that the peer broke."""
+    if isinstance(error, (LimitExceeded, _WrongKind)):
+        return _code_of(error)
+    return BAD_TEXT if isinstance(error, frames.NotText) else BAD_FRAME

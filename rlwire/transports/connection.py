@@ -233,7 +233,6 @@ class Connection:
             if left is not None and left <= 0:
                 raise DeadlineExceeded(f"{self.peer}: no handshake within connect={seconds} s")
             self._fill_within(left)
-        self._session_send, self._session_receive_whole = talker.shortcuts()
         now = monotonic()
         talker.tick(now)
         due = talker.next_deadline()

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import sys
+from asyncio import Future
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -231,7 +232,6 @@ class AsyncConnection:
             self._opening = False
         if event is not _NOTHING:
             self._events.appendleft(event)
-        self._session_send, self._session_receive_whole = talker.shortcuts()
         talker.tick(self._loop.time())
         self._settle()
 
@@ -495,7 +495,7 @@ class AsyncConnection:
         sent = 0
         try:
             reply = answer(events[0])  # type: ignore[misc]
-            if isinstance(reply, asyncio.Future):
+            if isinstance(reply, Future):
                 self._answer_later(events[0], reply)
                 return
             buffers = session_send(reply)

@@ -9,7 +9,7 @@ having these methods.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -165,14 +165,6 @@ class TalkingSession(StreamSession, Protocol):
         """Whether the session is at its end: the transport closes, after what `outgoing` has.
 
         Looked at whenever `outgoing` was asked for. Events that were received stay to be had.
-        """
-
-    def shortcuts(
-        self,
-    ) -> tuple[Callable[[Any], Sequence[Buffer]], Callable[[Buffer, int], list[Any] | None]]:
-        """Return what to call for `send` and for `receive_whole` from now on, perhaps compiled.
-
-        Asked for once, when the session has opened.
         """
 
     def outgoing(self) -> Sequence[Buffer]:

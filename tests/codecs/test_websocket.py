@@ -390,21 +390,51 @@ def test_limits_of_small_messages() -> None:
     assert framer.message("x" * 10) == [b"\x81\x0a" + b"x" * 10]
 
 
-def test_a_framer_is_switched_on_and_off() -> None:
-    framer = websocket.Framer(True)
+def test_an_endpoint_is_switched_on_and_off() -> None:
+    end = websocket.Endpoint(True)
     data = b"\x82\x02hi"
-    assert not framer.heard
-    assert framer.events(data, 3) is None
-    assert not framer.heard
-    assert framer.events(data, 4) == [b"hi"]
-    assert framer.heard
-    framer.listening = framer.heard = False
-    assert framer.events(data, 4) is None
-    assert framer.whole(data, 4) is None
-    assert not framer.heard
-    framer.mute = "not now"
+    assert end.receive_whole(data, 4) is None
+    end.listening = True
+    assert end.receive_whole(data, 3) is None
+    assert not end.heard
+    assert end.receive_whole(data, 4) == end.receive(data) == [b"hi"]
+    assert end.heard
+    end.mute = "not now"
     with pytest.raises(LocalProtocolError, match="not now"):
-        framer.send(b"x")
-    assert framer.message(b"x")
-    framer.mute = None
-    assert len(framer.send(b"x")) == 1
+        end.send(b"x")
+    assert end.message(b"x")
+    end.mute = None
+    assert len(end.send(b"x")) == 1
+
+
+@pytest.mark.parametrize("client", [True, False])
+@pytest.mark.parametrize("kind", ["any", "binary", "text"])
+@pytest.mark.parametrize("size", [0, 1, 4096, 4097, 70_000])
+def test_a_whole_message_in_a_buffer_of_its_own(client: bool, kind: Any, size: int) -> None:
+    here, there = Framer(not client, kind), Framer(client, kind)
+    for message in (b"b" * size, "t" * size, "ü" * (size // 2)):
+        if kind == ("text" if type(message) is bytes else "binary"):
+            continue
+        wire = b"".join(here.message(message))
+        expected = there.whole(wire, len(wire))
+        block = bytearray(wire)
+        found = there.whole(block, len(wire), True)
+        assert found == expected
+        if len(found) > 4096 and not isinstance(found, str):
+            assert isinstance(found, memoryview)
+            assert found.obj is block
+        # bytes cannot be changed, so they are copied, each time
+        assert there.whole(wire, len(wire), True) == there.whole(wire, len(wire), True) == expected
+        for cut in (1, 2):
+            if size:
+                assert there.whole(bytearray(wire), len(wire) - cut, True) is None
+
+
+@pytest.mark.parametrize("limits", [None, Limits(expanded=1000)])
+def test_a_text_that_is_refused_stays_as_it_came(limits: Limits | None) -> None:
+    """Whoever looks a second time finds the frame, not one that is unmasked already."""
+    bad = b"\xff" if limits is None else "ü𝄞".encode()
+    frame = Framer(True).frame(websocket.TEXT, b"x" * 5000 + bad)
+    block = bytearray(frame)
+    assert Framer(False, "any", limits).whole(block, len(block), True) is None
+    assert block == frame
