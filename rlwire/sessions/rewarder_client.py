@@ -21,15 +21,17 @@ What the document leaves open is done so:
 
 from __future__ import annotations
 
+import math
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, ClassVar, NoReturn, TypeAlias
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, NoReturn, TypeAlias
 
 from rlwire.codecs.rewarder import (
     ClientMessage,
     ConnectionClose,
     ControlPing,
     EnvDescribe,
-    EnvObservation,
     EnvReward,
     EnvText,
     Message,
@@ -43,14 +45,6 @@ from rlwire.codecs.rewarder import (
 from rlwire.codecs.websocket_handshake import basic_header
 from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.rewarder_events import Answered, Began, Event, Failed, TimedOut
-from rlwire.sessions.rewarder_latency import (
-    ClockEstimate,
-    ClockOffset,
-    Latencies,
-    LatencySummary,
-)
-from rlwire.sessions.rewarder_requests import NEVER, Requests
 from rlwire.sessions.rewarder_rules import (
     CLIENT_HEARS,
     CLIENT_SAYS,
@@ -61,9 +55,17 @@ from rlwire.sessions.rewarder_rules import (
     episode_key,
     plain_id,
 )
-from rlwire.sessions.rewarder_steps import Episode, Episodes, Step
+from rlwire.sessions.rewarder_steps import (
+    ClockEstimate,
+    ClockOffset,
+    Episodes,
+    Latencies,
+    LatencySummary,
+    Step,
+)
 
 __all__ = [
+    "NEVER",
     "Answered",
     "Began",
     "ClientSession",
@@ -71,6 +73,8 @@ __all__ = [
     "Event",
     "Failed",
     "Phase",
+    "Request",
+    "Requests",
     "Step",
     "TimedOut",
     "handshake_headers",
@@ -78,6 +82,211 @@ __all__ = [
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Clock: TypeAlias = Callable[[], float]
+
+
+NEVER: Final = math.inf
+_REMEMBERED: Final = 256  # requests answered or given up
+
+
+# --- what the agent is told besides messages; `ClientSession.receive` returns it
+
+
+@dataclass(frozen=True)
+class Began:
+    """An episode is open from now on: `ClientSession.take` gives what comes of it.
+
+    Also when the server begins one by itself, and the one before has been taken to its end.
+    """
+
+    episode_id: str
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A reply came.
+
+    Attributes:
+        request: the message id of what it answers.
+        what: ``"reset"`` or ``"ping"``.
+        seconds: since the request was sent.
+    """
+
+    request: int
+    what: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Failed:
+    """``v0.reply.error``.
+
+    Attributes:
+        request: the message id of what it answers, None if it does not say.
+        what: ``"reset"``, ``"ping"`` or ``"message"``, which is anything else.
+        message: the server's words.
+    """
+
+    request: int | None
+    what: str
+    message: str
+
+
+@dataclass(frozen=True)
+class TimedOut:
+    """No reply came in time; one that still comes is dropped.
+
+    Attributes:
+        request: the message id.
+        what: ``"reset"`` or ``"ping"``.
+        seconds: how long was waited.
+    """
+
+    request: int
+    what: str
+    seconds: float
+
+
+Event: TypeAlias = (
+    Message | Began | Answered | Failed | TimedOut
+)  # messages: those that `ClientSession.receive` names
+
+
+# --- which reply is to which request
+
+
+@dataclass(slots=True)
+class Request:
+    """One that waits for its reply.
+
+    Attributes:
+        number: its message id.
+        what: ``"reset"`` or ``"ping"``.
+        sent: when.
+        due: when it is given up.
+    """
+
+    number: int
+    what: str
+    sent: float
+    due: float
+
+
+class Requests:
+    """Those that wait, and the last ones that do not any more.
+
+    Attributes:
+        due: when the next one is given up, `NEVER` if none waits.
+        late: replies to requests that were given up.
+    """
+
+    __slots__ = ("_gone", "_waiting", "due", "late")
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[int, Request] = OrderedDict()
+        self._gone: OrderedDict[int, bool] = OrderedDict()  # given up: True; answered: False
+        self.due = NEVER
+        self.late = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._waiting
+
+    def add(self, number: int, what: str, now: float, timeout: float) -> None:
+        """Wait for a reply."""
+        self._waiting[number] = Request(number, what, now, now + timeout)
+        self.due = min(self.due, now + timeout)
+
+    def give_up(self, now: float) -> list[Request]:
+        """Return those whose time is over, and wait for them no more."""
+        if now < self.due:
+            return []
+        over = [request for request in self._waiting.values() if now >= request.due]
+        for request in over:
+            self._forget(request, given_up=True)
+        return over
+
+    def forgo(self, number: int) -> bool:
+        """Wait for this one no more; returns whether it waited."""
+        request = self._waiting.get(number)
+        if request is not None:
+            self._forget(request, given_up=True)
+        return request is not None
+
+    def clear(self) -> None:
+        """Wait for none."""
+        self._waiting.clear()
+        self.due = NEVER
+
+    def answered(self, reply: Message, what: str) -> Request | None:
+        """Return the request that a reply is to; None, and it is counted, if that was given up.
+
+        Raises:
+            RemoteProtocolError: it is to nothing, to something else, or the second one.
+        """
+        parent, request = self._find(reply)
+        if request is None:
+            self._late(reply, parent)
+        elif request.what != what:
+            raise RemoteProtocolError(f"{reply.method} to message {parent}, a {request.what}")
+        return request
+
+    def failed(self, reply: Message, last: int) -> tuple[int | None, str] | None:
+        """Return the id of what an error is about, and what that was.
+
+        Args:
+            reply: the error.
+            last: the last message id that was sent.
+
+        Returns:
+            ``"message"`` for what is no request, without an id if it does not say; None, and it is
+            counted, for a request that was given up.
+
+        Raises:
+            RemoteProtocolError: it is to nothing, or a second reply.
+        """
+        parent, request = self._find(reply)
+        if request is not None:
+            return request.number, request.what
+        if parent is None:
+            return None, "message"
+        if isinstance(parent, int) and parent not in self._gone and parent <= last:
+            return parent, "message"
+        self._late(reply, parent)
+        return None
+
+    def _find(self, reply: Message) -> tuple[int | str | None, Request | None]:
+        parent = plain_id(reply.parent_message_id, "parent_message_id")
+        request = self._waiting.get(parent) if isinstance(parent, int) else None
+        if request is not None:
+            self._forget(request, given_up=False)
+        return parent, request
+
+    def _late(self, reply: Message, parent: int | str | None) -> None:
+        if parent is None:
+            raise RemoteProtocolError(f"{reply.method} without a parent_message_id")
+        given_up = self._gone.get(parent) if isinstance(parent, int) else None
+        if given_up is None:
+            raise RemoteProtocolError(
+                f"{reply.method} to {parent!r}, no message that it can answer"
+            )
+        if not given_up:
+            raise RemoteProtocolError(f"{reply.method} is a second reply to message {parent}")
+        assert isinstance(parent, int)
+        self._gone[parent] = False
+        self.late += 1
+
+    def _forget(self, request: Request, *, given_up: bool) -> None:
+        del self._waiting[request.number]
+        self._gone[request.number] = given_up
+        if len(self._gone) > _REMEMBERED:
+            self._gone.popitem(last=False)
+        if request.due <= self.due:
+            self.due = min((one.due for one in self._waiting.values()), default=NEVER)
+
+
+# --- the session
 
 
 def handshake_headers(password: str = "openai", observer: bool = False) -> list[tuple[str, str]]:
@@ -114,42 +323,6 @@ class ClientSession:
         stale: pushes of an episode that is over, or of none that was asked for.
         unknown: messages of methods that are not known.
     """
-
-    __slots__ = (
-        "__weakref__",
-        "_attach",
-        "_clock",
-        "_delays",
-        "_described",
-        "_episodes",
-        "_events",
-        "_heard",
-        "_known",
-        "_last_id",
-        "_limits",
-        "_newest",
-        "_observer",
-        "_offset",
-        "_opening",
-        "_out",
-        "_phase",
-        "_ping_due",
-        "_pings_left",
-        "_requests",
-        "_reset",
-        "_resets",
-        "_settings",
-        "_shift",
-        "_told",
-        "_trips",
-        "_wall",
-        "closing",
-        "env_id",
-        "env_state",
-        "fps",
-        "stale",
-        "unknown",
-    )
 
     def __init__(
         self,
@@ -427,26 +600,26 @@ class ClientSession:
             episode.describe(told.env_state)
         return self._with_began(told)
 
-    def _on_reward(self, told: EnvReward) -> list[Event]:
-        episode = self._episode_of(told)
-        if episode is None:
-            return []
-        episode.add_reward(told.reward, told.done, told.info)
-        return self._pushed(episode, told)
-
-    def _on_text(self, told: EnvText) -> list[Event]:
-        episode = self._episode_of(told)
-        if episode is None:
-            return []
-        episode.add_text(told.text)
-        return self._pushed(episode, told)
-
-    def _on_observation(self, told: EnvObservation) -> list[Event]:
-        episode = self._episode_of(told)
-        if episode is None:
-            return []
-        episode.add_observation(told.observation)
-        return self._pushed(episode, told)
+    def _on_push(self, told: Any) -> list[Event]:
+        """Take a push, unless it is of an episode that does not count."""
+        episode = self._episodes.current
+        if episode is None or told.episode_id != episode.episode_id:
+            episode = self._episodes.place(*self._named(told))
+            if episode is None:
+                self.stale += 1
+                return []
+        if type(told) is EnvReward:
+            episode.add_reward(told.reward, told.done, told.info)
+        elif type(told) is EnvText:
+            episode.add_text(told.text)
+        else:
+            episode.add_observation(told.observation)
+        sent_at = told.sent_at
+        if sent_at is not None:
+            episode.sent_at = sent_at
+            if self._shift is not None:
+                self._delays.add(max(0.0, self._wall() + self._shift - sent_at))
+        return [told] if episode.episode_id == self._told else self._with_began(told)
 
     def _on_close(self, told: ConnectionClose) -> list[Event]:
         self.closing = told.message
@@ -517,25 +690,6 @@ class ClientSession:
         if self._newest is None or known[0] > self._newest[0]:
             self._newest = known
         return known
-
-    def _episode_of(self, told: Message) -> Episode | None:
-        """Return where a push goes; None, and it is counted, if it is dropped."""
-        episode = self._episodes.current
-        if episode is not None and told.episode_id == episode.episode_id:
-            return episode
-        episode = self._episodes.place(*self._named(told))
-        if episode is None:
-            self.stale += 1
-        return episode
-
-    def _pushed(self, episode: Episode, told: Message) -> list[Event]:
-        """Take note of when a push came, and return its events."""
-        sent_at = told.sent_at
-        if sent_at is not None:
-            episode.sent_at = sent_at
-            if self._shift is not None:
-                self._delays.add(max(0.0, self._wall() + self._shift - sent_at))
-        return [told] if episode.episode_id == self._told else self._with_began(told)
 
     def _with_began(self, event: Event) -> list[Event]:
         current = self._episodes.current

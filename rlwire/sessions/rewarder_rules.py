@@ -138,9 +138,7 @@ runs. Any other pair changes nothing.
 
 CLIENT_HEARS: Final[dict[type, str]] = {
     EnvDescribe: "describe",
-    EnvReward: "reward",
-    EnvText: "text",
-    EnvObservation: "observation",
+    **{kind: "push" for kind in (EnvReward, EnvText, EnvObservation)},
     ConnectionClose: "close",
     ReplyError: "error",
     ReplyEnvReset: "reset_done",

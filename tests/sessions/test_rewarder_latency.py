@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlwire.sessions.rewarder_latency import ClockEstimate, ClockOffset, Latencies
+from rlwire.sessions.rewarder_steps import ClockEstimate, ClockOffset, Latencies
 
 seconds = st.floats(0, 10)
 

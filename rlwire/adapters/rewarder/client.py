@@ -21,7 +21,7 @@ from rlwire.adapters.serving import LoopThread
 from rlwire.codecs.rewarder import AgentAction, UnknownMessage
 from rlwire.errors import ConnectionClosed, LocalProtocolError
 from rlwire.sessions.rewarder_client import Step
-from rlwire.sessions.rewarder_latency import ClockEstimate, LatencySummary
+from rlwire.sessions.rewarder_steps import ClockEstimate, LatencySummary
 from rlwire.transports.address import Address
 from rlwire.transports.forking import not_ours, of_this_process
 

@@ -39,7 +39,7 @@ from rlwire.sessions.rewarder_client import (
     TimedOut,
     handshake_headers,
 )
-from rlwire.sessions.rewarder_latency import ClockEstimate, LatencySummary
+from rlwire.sessions.rewarder_steps import ClockEstimate, LatencySummary
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tcp_asyncio import AsyncConnection
 from rlwire.transports.turn import Turn
