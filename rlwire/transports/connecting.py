@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 from rlwire.transports.address import Address
 from rlwire.transports.sockets import (
     Backoff,
+    Timeouts,
     check_not_self,
     connect_error,
     is_permanent,
@@ -24,7 +25,7 @@ from rlwire.transports.sockets import (
 )
 from rlwire.transports.waits import Waits
 
-__all__ = ["Dialer", "connect", "dial", "hang_up", "retry", "time_left"]
+__all__ = ["Dialer", "attempts", "connect", "dial", "hang_up", "retry", "time_left"]
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ def retry(
     raise AssertionError
 
 
-def connect(
+def attempts(
     where: Address,
     attempt: Callable[[float], Waits[_T]],
     sleep: Callable[[float], Any],
@@ -102,29 +103,50 @@ def connect(
         what=where,
         errors=OSError,
         passing=lambda error: not is_permanent(error),
-        failed=lambda error, attempts, took: connect_error(where, attempts, took, error),
+        failed=lambda error, number, took: connect_error(where, number, took, error),
     )
 
 
 class Dialer(Protocol):
-    """What `dial` calls; each returns its value, or something to await for it."""
+    """What `connect` calls; each returns its value, or something to await for it.
 
-    def resolve(self, where: Address) -> Any:
+    `connect` and `finish` raise an OSError when they fail or take longer than ``until``.
+    """
+
+    def sleep(self, seconds: float, /) -> Any:
+        """Sleep."""
+
+    def resolve(self, where: Address, /) -> Any:
         """Return `Address.resolve`'s pairs."""
 
     def connect(self, sock: socket.socket, sockaddr: Any, until: float) -> Any:
-        """Connect a socket.
-
-        Raises:
-            OSError: it failed, or took longer than `until`.
-        """
+        """Connect a socket."""
 
     def finish(self, sock: socket.socket, until: float) -> Any:
-        """Return a connection over it, after TLS's handshake if there is to be one.
+        """Return a connection over it, after TLS's handshake if there is to be one."""
 
-        Raises:
-            OSError: as `connect`.
-        """
+
+def connect(
+    where: Address, dialer: Dialer, timeouts: Timeouts, backoff: Backoff | None
+) -> Waits[Any]:
+    """Return a connection whose session has opened the conversation; errors as for `attempts`.
+
+    Raises:
+        RlwireError: the session and its peer found nothing to talk about; not tried again.
+    """
+    connection = yield from attempts(
+        where,
+        lambda until: dial(where, dialer, until),
+        dialer.sleep,
+        timeouts.connect,
+        backoff,
+    )
+    try:
+        yield connection.open(timeouts.connect)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def dial(where: Address, dialer: Dialer, until: float) -> Waits[Any]:

@@ -543,5 +543,5 @@ async def connect(
 
     times = opening.timeouts
     return await drive_async(
-        connecting.connect(opening.where, attempt, asyncio.sleep, times.connect, backoff)
+        connecting.attempts(opening.where, attempt, asyncio.sleep, times.connect, backoff)
     )

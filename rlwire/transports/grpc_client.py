@@ -355,7 +355,7 @@ def connect(
         return GrpcConnection(stream, session)
 
     times = opening.timeouts
-    return drive(connecting.connect(opening.where, attempt, sleep, times.connect, backoff))
+    return drive(connecting.attempts(opening.where, attempt, sleep, times.connect, backoff))
 
 
 class Opening:

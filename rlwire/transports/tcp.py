@@ -6,7 +6,6 @@ What a connection does is in `rlwire.transports.connection`, the event loop's co
 
 from __future__ import annotations
 
-import logging
 import socket
 import ssl
 from time import sleep
@@ -17,16 +16,10 @@ from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.connection import Connection
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.server import Server
-from rlwire.transports.sockets import (
-    Backoff,
-    Timeouts,
-    listen,
-)
+from rlwire.transports.sockets import Backoff, Timeouts, listen
 from rlwire.transports.waits import drive
 
 __all__ = ["Backoff", "Connection", "Server", "Timeouts", "connect", "listen"]
-
-logger = logging.getLogger(__name__)
 
 
 def connect(
@@ -58,42 +51,31 @@ def connect(
     """
     where = parse(address)
     timeouts = timeouts or Timeouts()
-    dialer = _Dialer(tls, server_hostname or where.host or None)
-    sock: socket.socket = drive(
-        connecting.connect(
-            where,
-            lambda until: connecting.dial(where, dialer, until),
-            sleep,
-            timeouts.connect,
-            backoff,
-        )
-    )
-    connection = Connection(sock, session, str(where), timeouts)
-    try:
-        connection.open(timeouts.connect)
-    except BaseException:
-        connection.close()
-        raise
+    dialer = _Dialer((session, str(where), timeouts), tls, server_hostname or where.host or None)
+    connection: Connection = drive(connecting.connect(where, dialer, timeouts, backoff))
     return connection
 
 
 class _Dialer:
     """Connects sockets, and blocks."""
 
+    sleep = staticmethod(sleep)
     resolve = staticmethod(Address.resolve)
 
-    def __init__(self, tls: ssl.SSLContext | None, server_hostname: str | None) -> None:
+    def __init__(self, made_with: Any, tls: ssl.SSLContext | None, hostname: str | None) -> None:
+        self._made_with = made_with
         self._tls = tls
-        self._server_hostname = server_hostname
+        self._hostname = hostname
 
     @staticmethod
     def connect(sock: socket.socket, sockaddr: Any, until: float) -> None:
         sock.settimeout(connecting.time_left(until))
         sock.connect(sockaddr)
 
-    def finish(self, sock: socket.socket, until: float) -> socket.socket:
+    def finish(self, sock: socket.socket, until: float) -> Connection:
         if self._tls is None:
             sock.settimeout(None)
-            return sock
-        sock.settimeout(connecting.time_left(until))
-        return self._tls.wrap_socket(sock, server_hostname=self._server_hostname)
+        else:
+            sock.settimeout(connecting.time_left(until))
+            sock = self._tls.wrap_socket(sock, server_hostname=self._hostname)
+        return Connection(sock, *self._made_with)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -19,10 +18,7 @@ from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.connection_asyncio import AsyncConnection, Responder
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.server_asyncio import AsyncServer
-from rlwire.transports.sockets import (
-    Backoff,
-    Timeouts,
-)
+from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.stream_asyncio import open_stream
 from rlwire.transports.sweeper import Sweeper
 from rlwire.transports.waits import drive_async
@@ -37,8 +33,6 @@ __all__ = [
     "serve",
 ]
 
-logger = logging.getLogger(__name__)
-
 
 async def connect(
     address: AddressLike,
@@ -52,21 +46,10 @@ async def connect(
     """Connect to a server; arguments and errors as for `rlwire.transports.tcp.connect`."""
     where = parse(address)
     timeouts = timeouts or Timeouts()
-    dialer = _Dialer(where, session, timeouts, tls, server_hostname)
+    dialer = _Dialer((session, str(where), timeouts), tls, server_hostname or where.host)
     connection: AsyncConnection = await drive_async(
-        connecting.connect(
-            where,
-            lambda until: connecting.dial(where, dialer, until),
-            asyncio.sleep,
-            timeouts.connect,
-            backoff,
-        )
+        connecting.connect(where, dialer, timeouts, backoff)
     )
-    try:
-        await connection.open(timeouts.connect)
-    except BaseException:
-        connection.close()
-        raise
     if not connection.closed:
         dialer.sweeper.add(connection, timeouts)
     return connection
@@ -75,22 +58,13 @@ async def connect(
 class _Dialer:
     """Connects sockets on the running loop."""
 
-    def __init__(
-        self,
-        where: Address,
-        session: StreamSession,
-        timeouts: Timeouts,
-        tls: ssl.SSLContext | None,
-        server_hostname: str | None,
-    ) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.sweeper = Sweeper.of(self._loop)
-        self._connection = functools.partial(
-            AsyncConnection, session, str(where), timeouts, on_end=self.sweeper.discard
-        )
-        self._open = functools.partial(
-            open_stream, tls=tls, server_hostname=server_hostname or where.host
-        )
+    sleep = staticmethod(asyncio.sleep)
+
+    def __init__(self, made_with: Any, tls: ssl.SSLContext | None, hostname: str) -> None:
+        self._loop = loop = asyncio.get_running_loop()
+        self.sweeper = Sweeper.of(loop)
+        self._made_with = made_with
+        self._open = functools.partial(open_stream, tls=tls, server_hostname=hostname)
 
     def resolve(self, where: Address) -> Awaitable[Any]:
         return self._loop.run_in_executor(None, where.resolve)
@@ -100,7 +74,7 @@ class _Dialer:
         return _within(until, self._loop.sock_connect, sock, sockaddr)
 
     async def finish(self, sock: socket.socket, until: float) -> AsyncConnection:
-        connection = self._connection()
+        connection = AsyncConnection(*self._made_with, on_end=self.sweeper.discard)
         await _within(until, self._open, connection, sock)
         return connection
 

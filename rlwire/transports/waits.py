@@ -22,7 +22,7 @@ import functools
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from types import MethodType, TracebackType
+from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 __all__ = ["Asyncio", "Blocking", "Client", "Waits", "drive", "drive_async", "driven"]
@@ -150,12 +150,7 @@ class Blocking(Client):
         drive(cast(Client, self)._enter())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         drive(self._leave())
 
 
@@ -179,12 +174,7 @@ class Asyncio(Client):
         await drive_async(cast(Client, self)._enter())
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await drive_async(self._leave())
 
 

@@ -45,7 +45,7 @@ def test_several_events_of_one_message(blobs: Any) -> None:
 
 
 def test_without_a_message_it_does_not_wait(blobs: Any) -> None:
-    one, two = pair(blobs(), blobs())
+    one, _two = pair(blobs(), blobs())
     with pytest.raises(DeadlineExceeded, match=r"two: no message began within idle=0\.0 s$"):
         one.receive()
     one._incoming.append(memoryview(blobs.frame(b"x" * 10)[:25]))

@@ -64,7 +64,7 @@ def test_it_is_tried_again(clock: Clock, caplog: pytest.LogCaptureFixture) -> No
     caplog.set_level(logging.INFO, "rlwire")
     attempts = Attempts(clock, refused(), refused())
     backoff = Backoff(attempts=4, first=0.5, longest=0.8, deadline=None)
-    assert drive(connecting.connect(WHERE, attempts, clock.sleep, 10.0, backoff)) == "made"
+    assert drive(connecting.attempts(WHERE, attempts, clock.sleep, 10.0, backoff)) == "made"
     pauses = [clock.slept[1], clock.slept[3]]
     assert len(clock.slept) == 5
     assert 0.25 <= pauses[0] <= 0.5
@@ -81,7 +81,7 @@ def test_by_default_it_is_tried_once(clock: Clock, backoff: Backoff | None) -> N
         ConnectionRefusedError,
         match=r"cannot connect to host.example:7 \(1 attempt in 1.0 s\): Connection refused",
     ) as raised:
-        drive(connecting.connect(WHERE, attempts, clock.sleep, None, backoff))
+        drive(connecting.attempts(WHERE, attempts, clock.sleep, None, backoff))
     assert raised.value.errno == 111
     assert isinstance(raised.value.__cause__, ConnectionRefusedError)
     assert clock.slept == [1.0]
@@ -89,20 +89,21 @@ def test_by_default_it_is_tried_once(clock: Clock, backoff: Backoff | None) -> N
 
 def test_the_last_error_counts(clock: Clock) -> None:
     attempts = Attempts(clock, refused(), TimeoutError("timed out"))
+    backoff = Backoff(attempts=2, first=1.0)
     with pytest.raises(DeadlineExceeded, match=r"\(2 attempts in .*\): timed out"):
-        drive(connecting.connect(WHERE, attempts, clock.sleep, 5.0, Backoff(attempts=2, first=1.0)))
+        drive(connecting.attempts(WHERE, attempts, clock.sleep, 5.0, backoff))
 
 
 def test_an_attempt_has_the_time_that_is_left(clock: Clock) -> None:
     attempts = Attempts(clock, *(refused() for _ in range(9)))
     backoff = Backoff(attempts=9, first=2.0, longest=2.0, deadline=6.0)
     with pytest.raises(ConnectionRefusedError):
-        drive(connecting.connect(WHERE, attempts, clock.sleep, 5.0, backoff))
+        drive(connecting.attempts(WHERE, attempts, clock.sleep, 5.0, backoff))
     assert attempts.untils[0] == 5.0
     assert attempts.untils[1] < 5.0
     assert clock.now - 1000.0 <= 7.0  # the last attempt was begun in time
     attempts = Attempts(clock)
-    drive(connecting.connect(WHERE, attempts, clock.sleep, None, Backoff(deadline=None)))
+    drive(connecting.attempts(WHERE, attempts, clock.sleep, None, Backoff(deadline=None)))
     assert attempts.untils == [inf]
 
 
@@ -112,7 +113,7 @@ def test_an_attempt_has_the_time_that_is_left(clock: Clock) -> None:
 def test_what_will_not_pass_is_not_tried_again(clock: Clock, error: Any) -> None:
     attempts = Attempts(clock, error, refused())
     with pytest.raises(type(error), match="no"):
-        drive(connecting.connect(WHERE, attempts, clock.sleep, 5.0, Backoff(attempts=5)))
+        drive(connecting.attempts(WHERE, attempts, clock.sleep, 5.0, Backoff(attempts=5)))
     assert clock.slept == [1.0]
 
 
