@@ -53,6 +53,8 @@ cdef class StreamCore(FrameReader):
     cdef bint _ending
     cdef list _events
     cdef object _out
+    cdef bint _out_grows
+    cdef object _instead
     cdef Py_ssize_t _index
     cdef Py_ssize_t _offset
     cdef bint _ask_again

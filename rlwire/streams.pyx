@@ -596,11 +596,17 @@ cdef class StreamCore(FrameReader):
         if self._out is None:
             self._out = buffers
             self._index = self._offset = 0
+            self._out_grows = False
             self.waiting = size
-        else:
-            self._out = [*self._out[self._index :], *buffers]
+            return 0
+        # What has gone is dropped when it is half of the list, so that each buffer moves once; and
+        # the first list may be the session's.
+        if not self._out_grows or 2 * self._index > len(self._out):
+            self._out = list(self._out[self._index :])
             self._index = 0
-            self.waiting += size
+            self._out_grows = True
+        self._out.extend(buffers)
+        self.waiting += size
         return 0
 
     cdef int _talk(self) except -1:
@@ -634,6 +640,8 @@ cdef class StreamCore(FrameReader):
 
     def end(self):
         """Return the error for whoever wants to receive or send now that it has ended."""
+        if self._instead is not None:
+            return self._instead.with_traceback(None)
         return ConnectionClosed(f"the connection to {self.peer} is {self.ended}")
 
     def eof(self) -> None:
@@ -679,9 +687,15 @@ cdef class StreamCore(FrameReader):
         else:
             self._abandon()
 
-    def abort(self, str reason="closed on this side") -> None:
-        """Close without a further word."""
+    def abort(self, str reason="closed on this side", object instead=None) -> None:
+        """Close without a further word.
+
+        Args:
+            reason: what `end` is to say, unless it has ended already.
+            instead: what `end` is to return in any case.
+        """
         self.ended = self.ended or reason
+        self._instead = instead
         self._abandon()
 
     cdef void _abandon(self) noexcept:
