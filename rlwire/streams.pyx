@@ -695,7 +695,8 @@ cdef class StreamCore(FrameReader):
             instead: what `end` is to return in any case.
         """
         self.ended = self.ended or reason
-        self._instead = instead
+        if instead is not None:
+            self._instead = instead
         self._abandon()
 
     cdef void _abandon(self) noexcept:

@@ -58,7 +58,9 @@ class AsyncConnection:
         "_loop",
         "_next",
         "_on_end",
+        "_own",
         "_patience",
+        "_posted",
         "_receiving",
         "_responder",
         "_sender",
@@ -104,6 +106,8 @@ class AsyncConnection:
         self._turn: Turn = best_turn(self._loop)  # of the task that receives
         self._receiving = False  # whether there is one, which may have its event already
         self._sender: asyncio.Future[None] | None = None  # of the task that sends
+        self._own = 0  # bytes of its message,
+        self._posted = 0  # and of what has been posted since
         self._blocked = False  # the system takes no more for now
         self._held_up = False  # and until it does, the peer is not listened to
         self._patience: asyncio.TimerHandle | None = None
@@ -177,11 +181,13 @@ class AsyncConnection:
         """
         if self._sender is not None:
             raise LocalProtocolError(f"another task is sending to {self.peer}; one may at a time")
-        self._core.put(event)
+        core, before = self._core, self._core.waiting
+        core.put(event)
+        self._own, self._posted = core.waiting - before, 0
         if self._blocked or not self._write():
             await self._drain()
-        elif self._core.broken:
-            raise self._core.end()
+        elif core.broken:
+            raise core.end()
 
     def post(self, event: Any, backlog: int = 1 << 20) -> None:
         """Send one event without waiting, from the loop's thread: for whoever tells many at once.
@@ -191,7 +197,7 @@ class AsyncConnection:
 
         Args:
             event: what to send.
-            backlog: bytes that may wait already, of whoever sent them.
+            backlog: bytes that may wait already, without those of a task that sends.
 
         Raises:
             LimitExceeded: more than that waits, the peer is too slow; nothing was sent. Or it
@@ -202,9 +208,14 @@ class AsyncConnection:
         core = self._core
         if core.ended:
             raise core.end()
-        if core.waiting > backlog:
-            raise LimitExceeded("backlog", backlog, core.waiting)
+        before = waiting = core.waiting
+        if self._sender is not None:
+            # What was posted since goes last, so this much of the task's message is left.
+            waiting -= min(max(waiting - self._posted, 0), self._own)
+        if waiting > backlog:
+            raise LimitExceeded("backlog", backlog, waiting)
         core.put(event)
+        self._posted += core.waiting - before
         if not self._blocked:
             self._write_aside()
             if core.closed:
@@ -430,6 +441,7 @@ class AsyncConnection:
                 if event is NOTHING:
                     event = core.next()
             except ConnectionClosed:
+                error = None  # whose traceback has this frame, and would keep it
                 if self._answering is None:
                     self.close_soon()
                 break
