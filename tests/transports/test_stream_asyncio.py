@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
 from collections.abc import Callable, Coroutine
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from rlwire.transports import stream_asyncio
-from rlwire.transports.stream_asyncio import SocketStream, Stream, behind, open_stream
+from rlwire.transports.socket_asyncio import SocketStream, Stream
+from rlwire.transports.stream_asyncio import open_stream
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -40,36 +42,34 @@ class Owner:
         self.buffer = bytearray(1000)
         self.got = b""
         self.told: list[Any] = []
-        self.keep = True
+        self.wanted = True
 
     def on_stream(self, stream: Stream) -> None:
         self.stream = stream
+        stream.listen(True)
 
     def on_readable(self) -> None:
+        if not self.wanted:
+            self.stream.listen(False)
+            return
         try:
-            count = self.stream.recv_into(self.room())
+            count = self.stream.recv_into(memoryview(self.buffer))
         except BlockingIOError:
             return
         except OSError as error:
-            self.stream.fail(error)
+            self.told.append(type(error))
+            self.stream.abort()
             return
-        if count:
-            self.got += self.buffer[:count]
-        else:
-            self.stream.end_of_input()
+        self.got += self.buffer[:count]
+        if not count:
+            self.stream.listen(False)
+            self.told.append("eof")
 
     def on_writable(self) -> None:
         self.told.append("writable")
 
-    def on_eof(self) -> bool:
-        self.told.append("eof")
-        return self.keep
-
     def on_lost(self, error: Exception | None) -> None:
         self.told.append(type(error))
-
-    def room(self) -> memoryview:
-        return memoryview(self.buffer)
 
 
 async def ends() -> tuple[Owner, socket.socket]:
@@ -99,6 +99,19 @@ async def read_all(far: socket.socket) -> bytes:
     return data
 
 
+async def write(owner: Owner, data: Any) -> None:
+    """Send all of it, as a connection does."""
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[owner.stream.send([rest[:7], rest[7:]]) :]
+        except BlockingIOError:
+            owner.told.clear()
+            owner.stream.await_writable(True)
+            await eventually(lambda: owner.told)
+            owner.stream.await_writable(False)
+
+
 def test_there_and_back(run: Run, kind: str) -> None:
     async def main() -> None:
         owner, far = await ends()
@@ -107,71 +120,57 @@ def test_there_and_back(run: Run, kind: str) -> None:
             assert owner.stream.half_closes
             far.send(b"hello")
             await eventually(lambda: owner.got == b"hello")
-            assert owner.stream.write([b"one"]) == []
-            assert owner.stream.write([b"two", b"", b"three"]) == []
+            assert owner.stream.send([b"one"]) == 3
+            assert owner.stream.send([b"two", b"", b"three"]) == 8
             owner.stream.close()
-            assert owner.stream.closing
             assert await read_all(far) == b"onetwothree"
             await eventually(lambda: owner.told == [type(None)])
 
     run(main())
 
 
-def test_nothing_is_read_while_it_is_not_wanted(run: Run) -> None:
+@pytest.mark.parametrize("first", ["the stream", "the owner"])
+def test_nothing_is_read_while_it_is_not_wanted(run: Run, first: str) -> None:
     async def main() -> None:
         owner, far = await ends()
         with far:
-            owner.stream.listen(False)
-            owner.stream.listen(False)
-            far.send(b"hello")
+            if first == "the owner":
+                owner.wanted = False  # it says so when it is told that there is something
+            else:
+                owner.stream.listen(False)
+                owner.stream.listen(False)
+            sent = bytes(range(256)) * 20
+            far.send(sent)
             await asyncio.sleep(0.02)
             assert owner.got == b""
+            owner.wanted = True
             owner.stream.listen(True)
             owner.stream.listen(True)
-            await eventually(lambda: owner.got == b"hello")
+            await eventually(lambda: owner.got == sent)
             owner.stream.abort()
             await eventually(lambda: owner.told)
 
     run(main())
 
 
-def test_another_function_may_be_told(run: Run) -> None:
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_peer_that_sends_no_more(run: Run, wanted: bool) -> None:
     async def main() -> None:
         owner, far = await ends()
+        owner.wanted = wanted
         with far:
-            calls: list[int] = []
-
-            def readable() -> None:
-                calls.append(1)
-                owner.on_readable()
-
-            owner.stream.listen(False)
-            owner.stream.readable = readable
-            owner.stream.listen(True)
-            far.send(b"hello")
-            await eventually(lambda: owner.got == b"hello")
-            assert calls == [1]
-            owner.stream.close()
-            await eventually(lambda: owner.told)
-
-    run(main())
-
-
-@pytest.mark.parametrize("keep", [True, False])
-def test_a_peer_that_sends_no_more(run: Run, keep: bool) -> None:
-    async def main() -> None:
-        owner, far = await ends()
-        owner.keep = keep
-        with far:
+            far.send(b"last")
             far.shutdown(socket.SHUT_WR)
-            await eventually(lambda: owner.told)
-            assert owner.told[0] == "eof"
-            if keep:
-                await asyncio.sleep(0.02)
-                assert owner.told == ["eof"]
-                owner.stream.write([b"still"])
-                owner.stream.close()
-            assert await read_all(far) == (b"still" if keep else b"")
+            await asyncio.sleep(0.02)
+            if not wanted:
+                assert owner.told == []
+                owner.wanted = True
+                owner.stream.listen(True)
+            await eventually(lambda: owner.told == ["eof"])
+            assert owner.got == b"last"
+            owner.stream.send([b"still"])
+            owner.stream.close()
+            assert await read_all(far) == b"still"
             await eventually(lambda: owner.told == ["eof", type(None)])
 
     run(main())
@@ -183,8 +182,7 @@ def test_a_peer_that_resets(run: Run) -> None:
         far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         far.close()
         await eventually(lambda: owner.told)
-        assert owner.told == [ConnectionResetError]
-        assert owner.stream.closing
+        assert owner.told[0] is ConnectionResetError
 
     run(main())
 
@@ -194,37 +192,24 @@ def test_what_is_not_taken_at_once(run: Run) -> None:
         owner, far = await ends()
         with far:
             large = bytes(range(256)) * 100_000
-            rest = owner.stream.write([b"head", memoryview(large)])
-            assert rest
             reading = asyncio.ensure_future(read_all(far))
-            while rest:
-                owner.told.clear()
-                owner.stream.await_writable(True)
-                await eventually(lambda: owner.told)
-                owner.stream.await_writable(False)
-                rest = owner.stream.rewrite(rest)
+            await write(owner, large)
             owner.stream.close()
-            assert await reading == b"head" + large
+            assert await reading == large
 
     run(main())
 
 
-@pytest.mark.parametrize("way", ["close", "write_eof"])
-def test_last_words_are_waited_for(run: Run, way: str) -> None:
+def test_the_last_is_read_after_our_end(run: Run) -> None:
     async def main() -> None:
         owner, far = await ends()
         with far:
-            large = bytes(range(256)) * 100_000
-            owner.stream.write_last(large)
-            owner.stream.write_last(b"bye")
-            getattr(owner.stream, way)()
-            await asyncio.sleep(0.02)
-            assert type(None) not in owner.told
-            assert await read_all(far) == large + b"bye"
-            if way == "write_eof":
-                far.send(b"yes")
-                await eventually(lambda: owner.got == b"yes")
-                owner.stream.close()
+            owner.stream.send([b"bye"])
+            owner.stream.shutdown()
+            assert await read_all(far) == b"bye"
+            far.send(b"yes")
+            await eventually(lambda: owner.got == b"yes")
+            owner.stream.close()
             await eventually(lambda: owner.told[-1:] == [type(None)])
 
     run(main())
@@ -234,13 +219,14 @@ def test_an_abort_waits_for_nothing(run: Run) -> None:
     async def main() -> None:
         owner, far = await ends()
         with far:
-            owner.stream.write_last(bytes(30_000_000))
-            owner.stream.close()
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    owner.stream.send([bytes(30_000_000)])
             owner.stream.abort()
             owner.stream.abort()
             await eventually(lambda: owner.told == [type(None)])
             owner.stream.close()
-            owner.stream.write_last(b"late")
+            owner.stream.shutdown()
             owner.stream.listen(True)
             owner.stream.await_writable(True)
             await asyncio.sleep(0.01)
@@ -249,24 +235,17 @@ def test_an_abort_waits_for_nothing(run: Run) -> None:
     run(main())
 
 
-def test_last_words_to_nobody(run: Run, kind: str) -> None:
+def test_what_is_sent_to_nobody(run: Run, kind: str) -> None:
     async def main() -> None:
         owner, far = await ends()
         owner.stream.listen(False)
         far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         far.close()
         await asyncio.sleep(0.01)
-        owner.stream.write_last(b"anyone?")
         if kind == "socket":
-            assert owner.stream.closing
-            assert not owner.stream.write_eof()
+            with pytest.raises(OSError, match=r"reset|[Bb]roken"):
+                owner.stream.send([b"anyone?"])
         owner.stream.close()
         await eventually(lambda: owner.told)
 
     run(main())
-
-
-@pytest.mark.parametrize("sent", range(8))
-def test_what_is_behind(sent: int) -> None:
-    parts: list[Any] = [b"ab", b"", b"cde", bytearray(b"fg")]
-    assert b"".join(behind(parts, sent)) == b"abcdefg"[sent:]
