@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from asyncio import Future
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -460,7 +461,7 @@ class AsyncConnection:
             reply: Any = NOTHING
             try:
                 reply = responder.answer(event)
-                if isinstance(reply, asyncio.Future):
+                if isinstance(reply, Future):
                     self._answering, self._asked = reply, event
                     reply.add_done_callback(self._answered)
                 else:
