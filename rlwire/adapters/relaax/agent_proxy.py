@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, cast
 
 from rlwire.adapters.relaax.metrics import Metrics
 from rlwire.errors import LocalProtocolError, PeerError, RlwireError
@@ -173,24 +173,25 @@ class ProxyBase(waits.Client):
             yield from self._exchange({"command": "update_metrics", "data": metrics})
 
     def _exchange(self, message: dict[str, Any]) -> Waits[Any]:
+        connection = self._connection
         try:
             reply = yield self._converse(message)
         except BaseException as error:
-            yield from self._give_up(message["command"], error)
+            yield from self._give_up(connection, message["command"], error)
             raise
         return self._data(message["command"], reply)
 
-    def _give_up(self, command: str, error: BaseException) -> Waits[None]:
+    def _give_up(self, connection: Any, command: str, error: BaseException) -> Waits[None]:
         """Leave a connection that is lost, and raise what the error is to a user, if another."""
-        if isinstance(error, AgentProxyException):
+        if isinstance(error, AgentProxyException) or connection is None:
             return
-        connection = self._connection
-        if isinstance(error, (RlwireError, OSError)):
-            if _lost(connection.session, error):
-                yield self.disconnect()
-            raise self._failed(command, error) from error
-        if connection.closed:  # the task was cancelled
-            self._attach(None)
+        ours = isinstance(error, (RlwireError, OSError))
+        if _lost(connection.session, error) if ours else connection.closed:
+            if connection is self._connection:
+                self._attach(None)
+            yield from hang_up(connection)
+        if ours:
+            raise self._failed(command, cast(Exception, error)) from error
 
     def _data(self, command: str, reply: dict[str, Any]) -> Any:
         if reply["response"] == "error":
@@ -245,13 +246,14 @@ class AgentProxy(Blocking, ProxyBase):
             AgentProxyException: the agent failed, or the connection is lost.
         """
         # The hot path, therefore without a generator.
+        connection = self._connection
         try:
             exchange = self._converse
             reply = exchange(
                 {"command": "update", "reward": reward, "state": state, "terminal": terminal}
             )
         except BaseException as error:
-            drive(self._give_up("update", error))
+            drive(self._give_up(connection, "update", error))
             raise
         if reply["response"] == "error" or "data" not in reply:
             return self._data("update", reply)
@@ -274,13 +276,14 @@ class AsyncAgentProxy(Asyncio, ProxyBase):
     async def update(self, reward: Any = None, state: Any = None, terminal: bool = False) -> Any:
         """Tell what the last action led to and return the next, as `AgentProxy.update`."""
         # The hot path, therefore without a generator.
+        connection = self._connection
         try:
             exchange = self._converse
             reply = await exchange(
                 {"command": "update", "reward": reward, "state": state, "terminal": terminal}
             )
         except BaseException as error:
-            await drive_async(self._give_up("update", error))
+            await drive_async(self._give_up(connection, "update", error))
             raise
         return self._data("update", reply)
 
@@ -313,7 +316,7 @@ class _ProxyMetrics(Metrics):
         self._report("histogram", name, y, x)
 
 
-def _lost(session: Any, error: Exception) -> bool:
+def _lost(session: Any, error: BaseException) -> bool:
     """Whether a connection is of no more use.
 
     An answer that did not come could come later, and be taken for that to the next command. An

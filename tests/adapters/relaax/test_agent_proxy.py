@@ -352,6 +352,17 @@ class TestConnecting:
             agent.update()
         agent.disconnect()
 
+    def test_interrupted_while_there_is_no_connection(self, monkeypatch):
+        agent = AgentProxy("localhost:7001")
+
+        def interrupted(_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(agent, "_converse", interrupted)
+        for command in (agent.update, agent.reset):
+            with pytest.raises(KeyboardInterrupt):
+                command()
+
     def test_another_address_counts_from_the_next_connect(self, server):
         with RLXServer(Agent, "127.0.0.1:0") as other:
             agent = AgentProxy(server.address)
