@@ -524,18 +524,23 @@ def _given(given: argparse.Namespace, *names: str) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(given, name)) is not None}
 
 
-def _capacity(given: argparse.Namespace, timeouts: Timeouts) -> dict[str, Any]:
-    """Return how many may connect, and the server's times with how long they may say nothing."""
-    options = _given(given, "max_connections", "max_connections_per_address")
-    if given.first_timeout is not None:
-        timeouts = dataclasses.replace(timeouts, first=given.first_timeout)
-    return {**options, "timeouts": timeouts}
+def _serving(given: argparse.Namespace, times: Timeouts | None = None) -> dict[str, Any]:
+    """Return the options that all servers of streams share, of those that were given.
 
-
-def _idle(given: argparse.Namespace) -> Timeouts:
+    Args:
+        given: the arguments.
+        times: what the server has by default, if not `Timeouts()`.
+    """
+    from rlwire.transports import tls
     from rlwire.transports.sockets import Timeouts
 
-    return Timeouts() if given.idle_timeout is None else Timeouts(idle=given.idle_timeout)
+    options = _given(given, "max_connections", "max_connections_per_address", "idle_timeout")
+    if given.first_timeout is not None:
+        options["timeouts"] = dataclasses.replace(times or Timeouts(), first=given.first_timeout)
+    if given.tls_cert:
+        files = (given.tls_cert, given.tls_key, given.tls_client_ca)
+        options["tls"] = functools.partial(tls.server_context, *files)
+    return options
 
 
 def _limits(given: argparse.Namespace) -> dict[str, Any]:
@@ -547,16 +552,6 @@ def _limits(given: argparse.Namespace) -> dict[str, Any]:
     return {"limits": Limits(**chosen)} if chosen else {}
 
 
-def _tls(given: argparse.Namespace) -> dict[str, Any]:
-    """Return ``tls``, what makes a context, if a certificate was given."""
-    from rlwire.transports import tls
-
-    if not given.tls_cert:
-        return {}
-    files = (given.tls_cert, given.tls_key, given.tls_client_ca)
-    return {"tls": functools.partial(tls.server_context, *files)}
-
-
 def _secret(path: str) -> str:
     with open(path, encoding="utf-8") as file:
         return file.read().strip()
@@ -564,7 +559,6 @@ def _secret(path: str) -> str:
 
 def _make_rlx(given: argparse.Namespace) -> RLXServer:
     from rlwire.adapters.relaax import RLXServer
-    from rlwire.transports.sockets import Timeouts
 
     return RLXServer(
         given.agent,
@@ -573,10 +567,8 @@ def _make_rlx(given: argparse.Namespace) -> RLXServer:
         metrics=_metrics(given.metrics or [("logging", "")]),
         workers=given.workers,
         worker_initializer=functools.partial(_set_up_log, given.log_level),
-        **_given(given, "idle_timeout"),
-        **_capacity(given, Timeouts()),
+        **_serving(given),
         **_limits(given),
-        **_tls(given),
     )
 
 
@@ -584,10 +576,9 @@ def _make_rlx_proxy(given: argparse.Namespace) -> RLXProxy:
     from rlwire.adapters.relaax import RLXProxy
 
     options = _given(given, "origins", "arrays", "max_sids", "max_pending", "max_message")
-    options |= _capacity(given, _idle(given))
     if given.limit:
         options["limits"] = Limits(**dict(given.limit))
-    return RLXProxy(given.rlx, given.address, **options, **_tls(given))
+    return RLXProxy(given.rlx, given.address, **options, **_serving(given))
 
 
 def _make_dm_env_rpc(given: argparse.Namespace) -> DmEnvRpcServer:
@@ -595,8 +586,11 @@ def _make_dm_env_rpc(given: argparse.Namespace) -> DmEnvRpcServer:
     from rlwire.adapters.dm_env_rpc.drivers import is_environment, is_world
     from rlwire.adapters.loading import load_environment
     from rlwire.transports.grpc_options import ServerTLS
+    from rlwire.transports.sockets import Timeouts
 
-    options = _given(given, "max_worlds") | _capacity(given, _idle(given))
+    options = _given(given, "max_worlds", "max_connections", "max_connections_per_address")
+    times = {"first": given.first_timeout, "idle": given.idle_timeout}
+    options["timeouts"] = Timeouts(**{name: time for name, time in times.items() if time})
     if given.tls_cert:
         options["tls"] = ServerTLS(given.tls_cert, given.tls_key, given.tls_client_ca)
     if given.token_file is not None:
@@ -643,7 +637,7 @@ def _make_rewarder(given: argparse.Namespace) -> EnvironmentRewarder:
     from rlwire.adapters.rewarder.environments import EnvironmentRewarder
     from rlwire.adapters.rewarder.server import TIMEOUTS
 
-    options = _given(given, "idle_timeout", "env_id", "seed") | _capacity(given, TIMEOUTS)
+    options = _given(given, "env_id", "seed") | _serving(given, TIMEOUTS)
     if given.password_file is not None:
         options["password"] = _secret(given.password_file)
     elif given.password_env is not None:
@@ -660,7 +654,6 @@ def _make_rewarder(given: argparse.Namespace) -> EnvironmentRewarder:
         origins=given.origins or (),
         **options,
         **_limits(given),
-        **_tls(given),
     )
 
 
@@ -669,10 +662,8 @@ def _make_openpi(given: argparse.Namespace) -> PolicyServer:
     from pkgutil import resolve_name
 
     from rlwire.adapters.openpi import PolicyServer
-    from rlwire.transports.sockets import Timeouts
 
-    options = _given(given, "workers", "arrays", "tracebacks", "idle_timeout")
-    options |= _capacity(given, Timeouts())
+    options = _given(given, "workers", "arrays", "tracebacks") | _serving(given)
     if given.api_key_file is not None:
         options["api_key"] = _secret(given.api_key_file)
     if ":" not in given.policy:
@@ -680,7 +671,7 @@ def _make_openpi(given: argparse.Namespace) -> PolicyServer:
     policy = resolve_name(given.policy)
     if inspect.isclass(policy):
         policy = policy()
-    return PolicyServer(policy, given.address, **options, **_limits(given), **_tls(given))
+    return PolicyServer(policy, given.address, **options, **_limits(given))
 
 
 def _metrics(kinds: list[tuple[str, str]]) -> Metrics:
