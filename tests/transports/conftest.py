@@ -1,17 +1,23 @@
-"""What tests of transports share: plain sockets, waiting for conditions."""
+"""What tests of transports share: servers, certificates, plain sockets, waiting for conditions."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
+import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlwire.transports import tcp
+from rlwire.transports import stream_asyncio, tcp
+from rlwire.transports.server import Server
+from rlwire.transports.tls import client_context, server_context
 
 
 @pytest.fixture
@@ -21,6 +27,112 @@ def echo() -> Callable[[tcp.Connection], None]:
             connection.send(bytes(connection.receive()))
 
     return handler
+
+
+@pytest.fixture
+def async_echo() -> Callable[[Any], Awaitable[None]]:
+    async def handler(connection: Any) -> None:
+        while True:
+            await connection.send(bytes(await connection.receive()))
+
+    return handler
+
+
+class Echo:
+    """A responder that sends back what comes, in threads and on loops; some things it cannot."""
+
+    def __init__(self, connection: Any) -> None:
+        self.closed = 0
+        self.connection = connection
+
+    def answer(self, event: Any) -> Any:
+        body = bytes(event)
+        if body == b"fail":
+            raise ZeroDivisionError("one of those days")
+        return 5 if body == b"number" else body
+
+    def failure(self, event: Any, error: Exception) -> Any:
+        return f"{bytes(event).decode()}: {type(error).__name__}".encode()
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def responder() -> type[Echo]:
+    return Echo
+
+
+@pytest.fixture(params=["handler", "responder"])
+def kind(request: Any, async_echo: Any) -> dict[str, Any]:
+    """How a server on a loop answers: its argument."""
+    return {"handler": async_echo} if request.param == "handler" else {"make_responder": Echo}
+
+
+@pytest.fixture
+def serve(blobs: Any, echo: Any) -> Iterator[Callable[..., Server]]:
+    """Start a server of threads that echoes; it stops after the test."""
+    servers = []
+
+    def make(handler: Any = None, address: Any = "127.0.0.1:0", **options: Any) -> Server:
+        servers.append(Server(address, blobs, handler or echo, **options).start())
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        server.stop(grace=2)
+
+
+@pytest.fixture(params=["asyncio", "uvloop", "no readers"])
+def run(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], Any]]:
+    """Run a coroutine on a new loop of each kind; proactors have no readers."""
+    if request.param == "no readers":
+
+        def fail(*_: Any) -> Any:
+            raise NotImplementedError
+
+        monkeypatch.setattr(stream_asyncio, "SocketStream", fail)
+        monkeypatch.setattr(stream_asyncio, "TLSPipe", fail)
+    if request.param == "uvloop":
+        loop = pytest.importorskip("uvloop").new_event_loop()
+    else:
+        loop = asyncio.new_event_loop()
+    failures: list[Any] = []
+    loop.set_exception_handler(lambda _, context: failures.append(context))
+    yield lambda main: loop.run_until_complete(asyncio.wait_for(main, 20))
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+    assert not failures
+
+
+@dataclass
+class Files:
+    """Where an authority's, a server's and a client's certificates are."""
+
+    ca: Path
+    server: Path
+    client: Path
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    trustme = pytest.importorskip("trustme")
+    folder = tmp_path_factory.mktemp("certificates")
+    ca = trustme.CA()
+    found = Files(folder / "ca.pem", folder / "server.pem", folder / "client.pem")
+    ca.cert_pem.write_to_path(found.ca)
+    for certificate, path in (
+        (ca.issue_cert("localhost", "127.0.0.1"), found.server),
+        (ca.issue_cert("client@example.org"), found.client),
+    ):
+        certificate.private_key_and_cert_chain_pem.write_to_path(path)
+    return found
+
+
+@pytest.fixture
+def contexts(files: Files) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Return a server's context, and one of a client that trusts it."""
+    return server_context(files.server), client_context(files.ca)
 
 
 @pytest.fixture

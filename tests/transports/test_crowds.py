@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,30 +18,10 @@ from rlwire.errors import ConnectionClosed
 from rlwire.sessions import websocket
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.sockets import Timeouts
-from rlwire.transports.tls import client_context, server_context
-
-
-class Echo:
-    def __init__(self, connection: Any) -> None:
-        pass
-
-    def answer(self, event: Any) -> Any:
-        return bytes(event)
-
-    def failure(self, event: Any, error: Exception) -> Any:
-        raise error
-
-    def close(self) -> None:
-        pass
-
-
-async def echo_on_a_loop(connection: Any) -> None:
-    while True:
-        await connection.send(bytes(await connection.receive()))
 
 
 @pytest.fixture(params=["threads", "handler", "responder"])
-def serve(request: Any, echo: Any) -> Iterator[Callable[..., Any]]:
+def serve(request: Any, echo: Any, async_echo: Any, responder: Any) -> Iterator[Callable[..., Any]]:
     """Serve sessions made by the first argument; return the server."""
     with contextlib.ExitStack() as stack:
 
@@ -50,9 +29,9 @@ def serve(request: Any, echo: Any) -> Iterator[Callable[..., Any]]:
             where = "127.0.0.1:0"
             if request.param == "threads":
                 return stack.enter_context(tcp.Server(where, make_session, echo, **options))
-            kind: dict[str, Any] = {"handler": echo_on_a_loop}
+            kind: dict[str, Any] = {"handler": async_echo}
             if request.param == "responder":
-                kind = {"make_responder": Echo}
+                kind = {"make_responder": responder}
             server = tcp_asyncio.AsyncServer(where, make_session, **kind, **options)
             stack.callback(LoopThread(lambda: server, None, "an echo").stop, 2.0)
             return server
@@ -129,16 +108,6 @@ def test_a_websocket_handshake_is_a_first_word(serve: Any, raw: Any) -> None:
         lambda: websocket.Server(None, kind="binary"), timeouts=Timeouts(first=0.2, connect=30)
     )
     assert raw(server.address).recv(65536).startswith(b"HTTP/1.1 408 ")
-
-
-@pytest.fixture(scope="module")
-def contexts(tmp_path_factory: Any) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    trustme = pytest.importorskip("trustme")
-    folder: Path = tmp_path_factory.mktemp("tls")
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(folder / "ca.pem")
-    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(folder / "s.pem")
-    return server_context(folder / "s.pem"), client_context(folder / "ca.pem")
 
 
 def test_neither_half_of_silence_lasts_with_tls(

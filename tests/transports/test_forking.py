@@ -8,7 +8,6 @@ import gc
 import os
 import pickle
 import signal
-import ssl
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +18,6 @@ import pytest
 from rlwire.errors import ConnectionClosed, LocalProtocolError
 from rlwire.sessions import websocket
 from rlwire.transports import tcp, tcp_asyncio
-from rlwire.transports.tls import client_context, server_context
 from rlwire.transports.workers import Workers
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
@@ -66,16 +64,6 @@ def a_child_that_waits() -> Iterator[None]:
     finally:
         os.close(go)
         os.waitpid(child, 0)
-
-
-@pytest.fixture(scope="module")
-def contexts(tmp_path_factory: Any) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    trustme = pytest.importorskip("trustme")
-    folder: Path = tmp_path_factory.mktemp("tls")
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(folder / "ca.pem")
-    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(folder / "s.pem")
-    return server_context(folder / "s.pem"), client_context(folder / "ca.pem")
 
 
 class Way:

@@ -21,28 +21,6 @@ from rlwire.transports.sockets import Timeouts
 LOOPBACK = "127.0.0.1:0"
 
 
-class Echo:
-    """A responder that cannot say some things."""
-
-    def __init__(self, connection: Any) -> None:
-        pass
-
-    def answer(self, event: Any) -> Any:
-        body = bytes(event)
-        if body == b"fail":
-            raise ZeroDivisionError("one of those days")
-        return 5 if body == b"number" else body
-
-    def failure(self, event: Any, error: Exception) -> Any:
-        return f"{bytes(event).decode()}: {type(error).__name__}".encode()
-
-    def close(self) -> None:
-        closed.append(self)
-
-
-closed: list[Echo] = []
-
-
 def handle(connection: Any) -> None:
     while True:
         body = bytes(connection.receive())
@@ -70,15 +48,14 @@ def start(request: Any, blobs: Any) -> Iterator[Callable[..., Any]]:
             stops.append(lambda: thread.stop(2.0))
         return server
 
-    closed.clear()
     yield make
     for stop in stops:
         stop()
 
 
 @pytest.fixture(params=["handler", "responder"])
-def server(request: Any, start: Any) -> Any:
-    return start() if request.param == "handler" else start(make_responder=Echo)
+def server(request: Any, start: Any, responder: Any) -> Any:
+    return start() if request.param == "handler" else start(make_responder=responder)
 
 
 def reset(sock: socket.socket) -> None:
@@ -119,14 +96,16 @@ def test_why_connections_ended(
         assert len(server.open_connections) == 1
 
 
-def test_one_that_is_too_slow(start: Any, raw: Any, read_frame: Any, eventually: Any) -> None:
-    server = start(make_responder=Echo, timeouts=Timeouts(first=0.1))
+def test_one_that_is_too_slow(
+    start: Any, responder: Any, raw: Any, read_frame: Any, eventually: Any
+) -> None:
+    server = start(make_responder=responder, timeouts=Timeouts(first=0.1))
     assert b"first=0.1" in read_frame(raw(server.address))
     eventually(lambda: server.statistics.ended == {"late": 1})
 
 
-def test_refused_ones_are_counted(start: Any, raw: Any, read_frame: Any) -> None:
-    server = start(make_responder=Echo, max_connections=1)
+def test_refused_ones_are_counted(start: Any, responder: Any, raw: Any, read_frame: Any) -> None:
+    server = start(make_responder=responder, max_connections=1)
     raw(server.address)
     for count in (1, 2):
         assert b"max_connections=1" in read_frame(raw(server.address))
@@ -149,16 +128,22 @@ def test_a_reset_of_who_never_spoke_is_no_warning(
 
 
 def test_a_responder_says_what_else_when_its_reply_cannot_be_written(
-    start: Any, raw: Any, blobs: Any, read_frame: Any, eventually: Any
+    start: Any, responder: Any, raw: Any, blobs: Any, read_frame: Any, eventually: Any
 ) -> None:
-    server = start(make_responder=Echo)
+    made: list[Any] = []
+
+    def make(connection: Any) -> Any:
+        made.append(responder(connection))
+        return made[-1]
+
+    server = start(make_responder=make)
     with raw(server.address) as sock:
         for body, reply in ((b"number", b"number: TypeError"), (b"turn", b"refused: not now")):
             sock.sendall(blobs.frame(body))
             assert read_frame(sock) == reply
         sock.sendall(blobs.frame(b"x"))
         assert read_frame(sock) == b"x", "it goes on"
-    eventually(lambda: len(closed) == 1)
+    eventually(lambda: [one.closed for one in made] == [1])
 
 
 def test_whoever_comes_for_nothing_makes_the_next_wait(server: Any, raw: Any) -> None:

@@ -18,19 +18,6 @@ from rlwire.transports.sockets import Backoff, Timeouts
 
 
 @pytest.fixture
-def serve(blobs: Any, echo: Any) -> Iterator[Callable[..., tcp.Server]]:
-    servers = []
-
-    def make(handler: Any = None, address: Any = "127.0.0.1:0", **options: Any) -> tcp.Server:
-        servers.append(tcp.Server(address, blobs, handler or echo, **options).start())
-        return servers[-1]
-
-    yield make
-    for server in servers:
-        server.stop(grace=2)
-
-
-@pytest.fixture
 def dial(blobs: Any) -> Iterator[Callable[..., tcp.Connection]]:
     opened = []
 

@@ -11,7 +11,7 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -25,38 +25,13 @@ from rlwire.errors import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from rlwire.transports import sockets, stream_asyncio, tcp, tcp_asyncio
+from rlwire.transports import sockets, tcp, tcp_asyncio
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.stream_asyncio import SocketStream
 from rlwire.transports.tcp_asyncio import AsyncConnection, AsyncServer
 
 HEADER = 20
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
-
-
-@pytest.fixture(params=["asyncio", "uvloop", "no readers"])
-def run(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """Run a coroutine on a new loop of each kind; proactors have no readers."""
-    if request.param == "no readers":
-
-        def fail(*_: Any) -> Any:
-            raise NotImplementedError
-
-        monkeypatch.setattr(stream_asyncio, "SocketStream", fail)
-    if request.param == "uvloop":
-        loop = pytest.importorskip("uvloop").new_event_loop()
-    else:
-        loop = asyncio.new_event_loop()
-    failures: list[Any] = []
-    loop.set_exception_handler(lambda _, context: failures.append(context))
-
-    def run(main: Coroutine[Any, Any, Any]) -> Any:
-        return loop.run_until_complete(asyncio.wait_for(main, 20))
-
-    yield run
-    loop.run_until_complete(loop.shutdown_default_executor())
-    loop.close()
-    assert not failures
 
 
 async def echo(connection: AsyncConnection) -> None:

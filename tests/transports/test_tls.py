@@ -7,60 +7,21 @@ import ssl
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import client_context, server_context
 
-
-@dataclass
-class Files:
-    """Where an authority's, a server's and a client's certificates are."""
-
-    ca: Path
-    server: Path
-    client: Path
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    folder = tmp_path_factory.mktemp("certificates")
-    ca = trustme.CA()
-    found = Files(folder / "ca.pem", folder / "server.pem", folder / "client.pem")
-    ca.cert_pem.write_to_path(found.ca)
-    ca.issue_cert("localhost", "127.0.0.1").private_key_and_cert_chain_pem.write_to_path(
-        found.server
-    )
-    ca.issue_cert("client@example.org").private_key_and_cert_chain_pem.write_to_path(found.client)
-    return found
-
-
-@pytest.fixture
-def serve(blobs: Any, echo: Any) -> Iterator[Callable[..., tcp.Server]]:
-    servers = []
-
-    def make(tls: ssl.SSLContext, **options: Any) -> tcp.Server:
-        servers.append(tcp.Server("127.0.0.1:0", blobs, echo, tls=tls, **options).start())
-        return servers[-1]
-
-    yield make
-    for server in servers:
-        server.stop(grace=2)
-
-
 BODIES = [b"small", os.urandom(5_000), os.urandom(2_000_000), b"", b"small again"]
 
 
-def test_there_and_back(files: Files, serve: Any, blobs: Any) -> None:
-    server = serve(server_context(files.server))
+def test_there_and_back(files: Any, serve: Any, blobs: Any) -> None:
+    server = serve(tls=server_context(files.server))
     context = client_context(files.ca)
     with tcp.connect(server.address, blobs(), tls=context) as connection:
         for body in BODIES:
@@ -69,14 +30,14 @@ def test_there_and_back(files: Files, serve: Any, blobs: Any) -> None:
         assert connection._sock.version() in ("TLSv1.2", "TLSv1.3")  # type: ignore[attr-defined]
 
 
-def without_certificate(server: tcp.Server, session: Any, files: Files) -> None:
+def without_certificate(server: tcp.Server, session: Any, files: Any) -> None:
     # With TLS 1.3 a client learns in its first read that its certificate was missed.
     with tcp.connect(server.address, session, tls=client_context(files.ca)) as connection:
         connection.receive()
 
 
-def test_mutual(files: Files, serve: Any, blobs: Any, log: Any) -> None:
-    server = serve(server_context(files.server, client_ca=files.ca))
+def test_mutual(files: Any, serve: Any, blobs: Any, log: Any) -> None:
+    server = serve(tls=server_context(files.server, client_ca=files.ca))
     context = client_context(files.ca, files.client)
     with tcp.connect(server.address, blobs(), tls=context) as connection:
         connection.send(b"it is me")
@@ -87,8 +48,8 @@ def test_mutual(files: Files, serve: Any, blobs: Any, log: Any) -> None:
     assert "lost: " in log.text
 
 
-def test_an_unknown_authority_is_refused_at_once(files: Files, serve: Any, blobs: Any) -> None:
-    server = serve(server_context(files.server))
+def test_an_unknown_authority_is_refused_at_once(files: Any, serve: Any, blobs: Any) -> None:
+    server = serve(tls=server_context(files.server))
     begun = time.monotonic()
     with pytest.raises(ssl.SSLCertVerificationError, match=r"1 attempt .*certificate verify"):
         tcp.connect(
@@ -97,8 +58,8 @@ def test_an_unknown_authority_is_refused_at_once(files: Files, serve: Any, blobs
     assert time.monotonic() - begun < 15
 
 
-def test_another_hosts_certificate_is_refused(files: Files, serve: Any, blobs: Any) -> None:
-    server = serve(server_context(files.server))
+def test_another_hosts_certificate_is_refused(files: Any, serve: Any, blobs: Any) -> None:
+    server = serve(tls=server_context(files.server))
     context = client_context(files.ca)
     with pytest.raises(ssl.SSLCertVerificationError, match="example"):
         tcp.connect(server.address, blobs(), tls=context, server_hostname="agents.example")
@@ -109,7 +70,7 @@ def test_another_hosts_certificate_is_refused(files: Files, serve: Any, blobs: A
         assert connection.receive() == b"x"
 
 
-def test_a_unix_socket_needs_the_name(files: Files, blobs: Any, echo: Any, tmp_path: Path) -> None:
+def test_a_unix_socket_needs_the_name(files: Any, blobs: Any, echo: Any, tmp_path: Path) -> None:
     context = server_context(files.server)
     with tcp.Server(f"unix:{tmp_path / 's'}", blobs, echo, tls=context) as server:
         with pytest.raises(ValueError, match="server_hostname"):
@@ -121,8 +82,8 @@ def test_a_unix_socket_needs_the_name(files: Files, blobs: Any, echo: Any, tmp_p
             assert connection.receive() == b"x"
 
 
-def test_old_versions_are_refused(files: Files, serve: Any, blobs: Any) -> None:
-    server = serve(server_context(files.server))
+def test_old_versions_are_refused(files: Any, serve: Any, blobs: Any) -> None:
+    server = serve(tls=server_context(files.server))
     old = client_context(files.ca)
     old.set_ciphers("DEFAULT@SECLEVEL=0")
     with warnings.catch_warnings():
@@ -134,9 +95,9 @@ def test_old_versions_are_refused(files: Files, serve: Any, blobs: Any) -> None:
 
 
 def test_a_client_that_speaks_no_tls_disturbs_nobody(
-    files: Files, serve: Any, blobs: Any, raw: Any, log: Any, eventually: Any
+    files: Any, serve: Any, blobs: Any, raw: Any, log: Any, eventually: Any
 ) -> None:
-    server = serve(server_context(files.server), timeouts=Timeouts(connect=0.3))
+    server = serve(tls=server_context(files.server), timeouts=Timeouts(connect=0.3))
     plain, silent = raw(server.address), raw(server.address)
     plain.sendall(blobs.frame(b"hello"))
     with tcp.connect(server.address, blobs(), tls=client_context(files.ca)) as connection:
@@ -147,8 +108,8 @@ def test_a_client_that_speaks_no_tls_disturbs_nobody(
     assert "no TLS handshake within connect=0.3 s" in log.text
 
 
-def test_times_hold(files: Files, serve: Any, blobs: Any) -> None:
-    server = serve(server_context(files.server))
+def test_times_hold(files: Any, serve: Any, blobs: Any) -> None:
+    server = serve(tls=server_context(files.server))
     times = Timeouts(read=0.3, write=0.3, idle=0.1)
     context = client_context(files.ca)
     with tcp.connect(server.address, blobs(), tls=context, timeouts=times) as connection:
@@ -158,7 +119,7 @@ def test_times_hold(files: Files, serve: Any, blobs: Any) -> None:
         assert connection.receive() == b"x"
 
 
-def test_a_peer_that_does_not_read_is_closed(files: Files, blobs: Any) -> None:
+def test_a_peer_that_does_not_read_is_closed(files: Any, blobs: Any) -> None:
     release = threading.Event()
 
     def handler(connection: tcp.Connection) -> None:
@@ -175,8 +136,8 @@ def test_a_peer_that_does_not_read_is_closed(files: Files, blobs: Any) -> None:
         release.set()
 
 
-def test_stop_wakes_a_tls_handler(files: Files, serve: Any, blobs: Any) -> None:
-    server = serve(server_context(files.server))
+def test_stop_wakes_a_tls_handler(files: Any, serve: Any, blobs: Any) -> None:
+    server = serve(tls=server_context(files.server))
     with tcp.connect(server.address, blobs(), tls=client_context(files.ca)) as connection:
         connection.send(b"x")
         assert connection.receive() == b"x"
@@ -187,8 +148,8 @@ def test_stop_wakes_a_tls_handler(files: Files, serve: Any, blobs: Any) -> None:
             connection.receive()
 
 
-def test_a_malformed_frame_is_answered(files: Files, serve: Any, blobs: Any) -> None:
-    server = serve(server_context(files.server))
+def test_a_malformed_frame_is_answered(files: Any, serve: Any, blobs: Any) -> None:
+    server = serve(tls=server_context(files.server))
     with tcp.connect(server.address, blobs(), tls=client_context(files.ca)) as connection:
         connection._sock.sendall(b"\xff" * 50)
         assert connection.receive() == b"refused: no frame begins with ff - at byte 0"
@@ -197,14 +158,14 @@ def test_a_malformed_frame_is_answered(files: Files, serve: Any, blobs: Any) -> 
 
 
 async def without_certificate_asyncio(
-    server: tcp_asyncio.AsyncServer, session: Any, files: Files
+    server: tcp_asyncio.AsyncServer, session: Any, files: Any
 ) -> None:
     connection = await tcp_asyncio.connect(server.address, session, tls=client_context(files.ca))
     async with connection:
         await connection.receive()
 
 
-def test_asyncio(files: Files, blobs: Any) -> None:
+def test_asyncio(files: Any, blobs: Any) -> None:
     async def handler(connection: tcp_asyncio.AsyncConnection) -> None:
         while True:
             await connection.send(bytes(await connection.receive()))
@@ -229,7 +190,7 @@ def test_asyncio(files: Files, blobs: Any) -> None:
 
 
 @pytest.mark.parametrize("side", ["client", "server"])
-def test_files_that_are_missing_or_wrong_are_named(files: Files, tmp_path: Path, side: str) -> None:
+def test_files_that_are_missing_or_wrong_are_named(files: Any, tmp_path: Path, side: str) -> None:
     make: Any = client_context if side == "client" else server_context
     empty = tmp_path / "empty.pem"
     empty.touch()
@@ -243,15 +204,15 @@ def test_files_that_are_missing_or_wrong_are_named(files: Files, tmp_path: Path,
         make(cert=files.ca)
 
 
-def test_a_key_alone_is_a_mistake(files: Files) -> None:
+def test_a_key_alone_is_a_mistake(files: Any) -> None:
     with pytest.raises(ValueError, match="without cert"):
         client_context(files.ca, key=files.client)
 
 
 def test_over_the_limit_a_tls_peer_is_just_closed(
-    files: Files, serve: Any, blobs: Any, raw: Any, log: Any
+    files: Any, serve: Any, blobs: Any, raw: Any, log: Any
 ) -> None:
-    server = serve(server_context(files.server), max_connections=1)
+    server = serve(tls=server_context(files.server), max_connections=1)
     with tcp.connect(server.address, blobs(), tls=client_context(files.ca)) as connection:
         connection.send(b"x")
         assert connection.receive() == b"x"

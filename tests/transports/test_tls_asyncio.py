@@ -13,79 +13,18 @@ import struct
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Coroutine, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import trustme
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded
-from rlwire.transports import stream_asyncio, tcp_asyncio
+from rlwire.transports import tcp_asyncio
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp_asyncio import AsyncConnection, AsyncServer
-from rlwire.transports.tls import client_context, server_context
 
 HEADER = 20
 Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
-
-
-@pytest.fixture(scope="module")
-def contexts(tmp_path_factory: Any) -> Contexts:
-    folder: Path = tmp_path_factory.mktemp("tls")
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(folder / "ca.pem")
-    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(folder / "s.pem")
-    return server_context(folder / "s.pem"), client_context(folder / "ca.pem")
-
-
-@pytest.fixture(params=["asyncio", "uvloop", "no readers"])
-def run(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], Any]]:
-    """Run a coroutine on a new loop of each kind; proactors have no readers."""
-    if request.param == "no readers":
-
-        def fail(*_: Any) -> Any:
-            raise NotImplementedError
-
-        monkeypatch.setattr(stream_asyncio, "TLSPipe", fail)
-    if request.param == "uvloop":
-        loop = pytest.importorskip("uvloop").new_event_loop()
-    else:
-        loop = asyncio.new_event_loop()
-    failures: list[Any] = []
-    loop.set_exception_handler(lambda _, context: failures.append(context))
-
-    def run(main: Coroutine[Any, Any, Any]) -> Any:
-        return loop.run_until_complete(asyncio.wait_for(main, 20))
-
-    yield run
-    loop.run_until_complete(loop.shutdown_default_executor())
-    loop.close()
-    assert not failures
-
-
-class Echo:
-    def __init__(self, connection: AsyncConnection) -> None:
-        pass
-
-    def answer(self, event: Any) -> Any:
-        return bytes(event)
-
-    def failure(self, event: Any, error: Exception) -> Any:
-        raise error
-
-    def close(self) -> None:
-        pass
-
-
-async def echo(connection: AsyncConnection) -> None:
-    while True:
-        await connection.send(bytes(await connection.receive()))
-
-
-@pytest.fixture(params=["handler", "responder"])
-def kind(request: Any) -> dict[str, Any]:
-    return {"handler": echo} if request.param == "handler" else {"make_responder": Echo}
 
 
 async def eventually(condition: Callable[[], Any]) -> None:
