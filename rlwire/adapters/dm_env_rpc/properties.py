@@ -8,11 +8,10 @@ Not here: the messages' bytes (`rlwire.codecs.dm_env_rpc`).
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -44,6 +43,7 @@ from rlwire.codecs.dm_env_rpc import (
 )
 from rlwire.errors import EncodeError, RemoteProtocolError, quoted
 from rlwire.sessions.dm_env_rpc import Code
+from rlwire.transports.waits import Asyncio, Blocking, Client, Waits, driven
 
 __all__ = [
     "PROPERTY_REQUEST_URL",
@@ -350,31 +350,18 @@ class Property:
     description: str
 
 
-class _Extensible(Protocol):
-    def extension(self, message: AnyMessage) -> AnyMessage: ...
-
-
-class _AsyncExtensible(Protocol):
-    async def extension(self, message: AnyMessage) -> AnyMessage: ...
-
-
-class PropertiesExtension:
-    """A server's properties, by key; before a world is joined the server's own.
+class ExtensionBase(Client):
+    """What both extensions are made of.
 
     Args:
-        client: a `Client`.
+        client: a `Client`, or an `AsyncClient`.
     """
 
-    def __init__(self, client: _Extensible) -> None:
+    def __init__(self, client: Any) -> None:
         self._client = client
 
-    def __getitem__(self, key: str) -> Any:
-        return self.read(key)
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        self.write(key, value)
-
-    def read(self, key: str) -> Any:
+    @driven
+    def read(self, key: str) -> Waits[Any]:
         """Return a value, a scalar or an array.
 
         Raises:
@@ -382,9 +369,10 @@ class PropertiesExtension:
             PermissionError: it cannot be read.
             StatusError: the server says something else.
         """
-        return self._ask(ReadPropertyRequest(key), ReadPropertyResponse).value
+        return (yield from self._ask(ReadPropertyRequest(key), ReadPropertyResponse)).value
 
-    def write(self, key: str, value: Any) -> None:
+    @driven
+    def write(self, key: str, value: Any) -> Waits[None]:
         """Set a value.
 
         Raises:
@@ -393,9 +381,10 @@ class PropertiesExtension:
             ValueError: the server does not take this value.
             StatusError: the server says something else.
         """
-        self._ask(WritePropertyRequest(key, value), WritePropertyResponse)
+        yield from self._ask(WritePropertyRequest(key, value), WritePropertyResponse)
 
-    def list(self, key: str = "") -> tuple[Property, ...]:
+    @driven
+    def list(self, key: str = "") -> Waits[tuple[Property, ...]]:
         """Return the properties that one holds; of the empty key, the outermost.
 
         Raises:
@@ -403,46 +392,40 @@ class PropertiesExtension:
             ValueError: it holds none.
             StatusError: the server says something else.
         """
-        answer = self._ask(ListPropertyRequest(key), ListPropertyResponse)
+        answer = yield from self._ask(ListPropertyRequest(key), ListPropertyResponse)
         return tuple(map(_property, answer.values))
 
-    def specs(self, key: str = "") -> dict[str, Property]:
+    @driven
+    def specs(self, key: str = "") -> Waits[dict[str, Property]]:
         """Return what `list` does, by key."""
-        return {each.key: each for each in self.list(key)}
+        return {each.key: each for each in (yield self.list(key))}
 
-    def _ask(self, request: PropertyRequest, awaited: type) -> Any:
+    def _ask(self, request: PropertyRequest, awaited: type) -> Waits[Any]:
         message = encode_property_request(request)
-        with _as_builtin():
-            return _response(self._client.extension(message), awaited)
+        try:
+            return _response((yield self._client.extension(message)), awaited)
+        except StatusError as error:
+            kind = _BUILTIN.get(error.code)
+            if kind is None:
+                raise
+            raise kind(error.message) from error
 
 
-class AsyncPropertiesExtension:
+class PropertiesExtension(Blocking, ExtensionBase):
+    """A server's properties, by key; before a world is joined the server's own.
+
+    The argument is `ExtensionBase`'s.
+    """
+
+    def __getitem__(self, key: str) -> Any:
+        return self.read(key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.write(key, value)
+
+
+class AsyncPropertiesExtension(Asyncio, ExtensionBase):
     """`PropertiesExtension` with coroutines, over an `AsyncClient`."""
-
-    def __init__(self, client: _AsyncExtensible) -> None:
-        self._client = client
-
-    async def read(self, key: str) -> Any:
-        """Return a value, as `PropertiesExtension.read`."""
-        return (await self._ask(ReadPropertyRequest(key), ReadPropertyResponse)).value
-
-    async def write(self, key: str, value: Any) -> None:
-        """Set a value, as `PropertiesExtension.write`."""
-        await self._ask(WritePropertyRequest(key, value), WritePropertyResponse)
-
-    async def list(self, key: str = "") -> tuple[Property, ...]:
-        """Return what a property holds, as `PropertiesExtension.list`."""
-        answer = await self._ask(ListPropertyRequest(key), ListPropertyResponse)
-        return tuple(map(_property, answer.values))
-
-    async def specs(self, key: str = "") -> dict[str, Property]:
-        """Return what `list` does, by key."""
-        return {each.key: each for each in await self.list(key)}
-
-    async def _ask(self, request: PropertyRequest, awaited: type) -> Any:
-        message = encode_property_request(request)
-        with _as_builtin():
-            return _response(await self._client.extension(message), awaited)
 
 
 def _property(spec: PropertySpec) -> Property:
@@ -467,18 +450,7 @@ def _response(message: AnyMessage, awaited: type) -> Any:
     return response
 
 
-@contextlib.contextmanager
-def _as_builtin() -> Iterator[None]:
-    """Turn what the server says about keys and values into Python's own exceptions."""
-    try:
-        yield
-    except StatusError as error:
-        kind = _BUILTIN.get(error.code)
-        if kind is None:
-            raise
-        raise kind(error.message) from error
-
-
+# What the server says about keys and values becomes Python's own exceptions.
 _BUILTIN: dict[int, type[Exception]] = {
     Code.NOT_FOUND: KeyError,
     Code.PERMISSION_DENIED: PermissionError,
