@@ -17,7 +17,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from types import EllipsisType, TracebackType
+from types import EllipsisType
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
 from rlwire.adapters.stopping import Stopping, stop_signals
@@ -81,12 +81,7 @@ class BackgroundServer(ABC):
     def __enter__(self: _Self) -> _Self:
         return self if self._running is not None else self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     @property

@@ -13,7 +13,6 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine
 from time import monotonic
-from types import TracebackType
 from typing import Any, NoReturn, TypeAlias
 
 from rlwire.errors import (
@@ -376,12 +375,7 @@ class AsyncGrpcConnection:
     async def __aenter__(self) -> AsyncGrpcConnection:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     def __del__(self) -> None:

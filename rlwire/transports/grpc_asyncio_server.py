@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
-from types import SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Any
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError, for_peer
@@ -89,12 +89,7 @@ class AsyncGrpcServer:
     async def __aenter__(self) -> AsyncGrpcServer:
         return self if self._server is not None else await self.start()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
     @property

@@ -12,7 +12,6 @@ import warnings
 from collections import deque
 from threading import get_ident
 from time import monotonic, sleep
-from types import TracebackType
 from typing import Any, Literal, NoReturn, TypeAlias
 
 from rlwire.errors import (
@@ -103,12 +102,7 @@ class GrpcConnection:
     def __enter__(self) -> GrpcConnection:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __del__(self) -> None:

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, LimitExceeded, RlwireError, for_peer
@@ -142,12 +141,7 @@ class GrpcServer:
     def __enter__(self) -> GrpcServer:
         return self if self._started else self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     @property

@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
-from types import TracebackType
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from rlwire.errors import (
@@ -308,12 +307,7 @@ class Server(Reception[Connection]):
     def __enter__(self) -> Server:
         return self if self._started else self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     def start(self) -> Server:

@@ -7,7 +7,6 @@ import contextlib
 import functools
 import logging
 import socket
-from types import TracebackType
 
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.server import Reception, why_over
@@ -34,12 +33,7 @@ class AsyncServer(Reception[AsyncConnection]):
     async def __aenter__(self) -> AsyncServer:
         return self if self._started else await self.start()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
     async def start(self) -> AsyncServer:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.context import SpawnProcess
 from time import monotonic
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, TypeAlias
 
 from rlwire.transports.forking import of_this_process
@@ -72,12 +72,7 @@ class Workers:
     def __enter__(self) -> Workers:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     @property
