@@ -464,7 +464,7 @@ class AsyncConnection:
                 if isinstance(reply, Future):
                     self._answering, self._asked = reply, event
                     reply.add_done_callback(self._answered)
-                else:
+                elif reply is not NOTHING:
                     core.put(reply)
             except Exception as failure:
                 self._not_answered(event, reply, failure)

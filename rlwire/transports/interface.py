@@ -207,7 +207,8 @@ class Responder(Protocol):
         It may be a future of that event, for answers that wait for others; what the future raises
         is treated the same. Over gRPC it is a `concurrent.futures.Future`. Over TCP, on an event
         loop, it is an `asyncio.Future`, which is cancelled when the connection ends before;
-        meanwhile the peer is listened to up to its next message.
+        meanwhile the peer is listened to up to its next message. There it may also be
+        `rlwire.streams.NOTHING`: nothing is sent now.
         """
 
     def failure(self, event: Any, error: Exception) -> Any:

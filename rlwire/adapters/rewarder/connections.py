@@ -1,8 +1,8 @@
 """The connections of a `RewarderServer`, on its event loop.
 
-What is to be sent (`Service.send`) is written to all connections at once, and what one of them does
-not take waits for that one alone. The thread that has something to send does that itself when the
-event loop has nothing to do; otherwise the loop does it, in the order in which it was handed over.
+What is to be sent (`Connections.send`) is written to all of them at once, and what one of them does
+not take waits for that one alone. Another thread hands it over, in order, and goes on: the loop is
+woken up once for all that was handed over meanwhile.
 """
 
 from __future__ import annotations
@@ -17,27 +17,24 @@ from threading import get_ident
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-from rlwire.adapters.rewarder.shared_loop import SharedLoop
-from rlwire.codecs.rewarder import (
-    AgentAction,
-    ConnectionClose,
-    EnvReset,
-)
+from rlwire.adapters.serving import Service
+from rlwire.codecs.rewarder import AgentAction, ConnectionClose, EnvReset
 from rlwire.codecs.websocket_handshake import Request
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
-    EncodeError,
     LimitExceeded,
     LocalProtocolError,
+    RlwireError,
 )
 from rlwire.sessions import websocket
 from rlwire.sessions.rewarder_server import Push, Runtime, ServerSession, Who
-from rlwire.transports.address import Address
+from rlwire.streams import NOTHING
 from rlwire.transports.seldom_log import SeldomLog
-from rlwire.transports.tcp_asyncio import AsyncConnection, AsyncServer
+from rlwire.transports.server_asyncio import AsyncServer
+from rlwire.transports.tcp_asyncio import AsyncConnection
 
-__all__ = ["Client", "Listener", "Service"]
+__all__ = ["Client", "Connections", "Listener", "LoopServer"]
 
 logger = logging.getLogger(__name__)
 
@@ -63,32 +60,30 @@ class Listener(Protocol):
 
 
 class Client:
-    """A connection that is told what is pushed."""
+    """A connection that is told what is pushed, and the responder of what comes from it."""
 
-    __slots__ = ("_backlog", "connection", "peer", "session")
+    __slots__ = ("_connections", "connection", "peer", "session")
 
-    def __init__(self, connection: AsyncConnection, session: ServerSession, backlog: int) -> None:
+    def __init__(
+        self, connections: Connections, connection: AsyncConnection, session: ServerSession
+    ) -> None:
+        self._connections = connections
         self.connection = connection
         self.session = session
         self.peer = connection.peer
-        self._backlog = backlog
 
-    def post(self, what: Any) -> bool:
-        """Send something; returns whether the client can take it.
+    def answer(self, event: AgentAction | EnvReset) -> Any:
+        """Hand a message on; what answers it is sent when there is something."""
+        self._connections.told.take(event, self)
+        return NOTHING
 
-        Raises:
-            EncodeError, LimitExceeded: it cannot be written.
-        """
-        try:
-            self.connection.post(what, self._backlog)
-        except LimitExceeded as error:
-            if error.limit == "backlog":
-                return False
-            raise
-        except (ConnectionClosed, LocalProtocolError) as error:
-            # It is about to go, or what it asked for is of no interest any more.
-            logger.debug("%s: not told: %s", self.peer, error)
-        return True
+    def failure(self, event: Any, error: Exception) -> Any:
+        """Nothing was to be sent."""
+        raise error
+
+    def close(self) -> None:
+        """Take note that the connection is gone."""
+        self._connections.left(self)
 
 
 class _Newcomer:
@@ -113,76 +108,35 @@ class _Newcomer:
             self.pushes.append(push)
 
 
-class Service:
-    """A server on an event loop: what a `LoopThread` runs."""
+class Connections(Service):
+    """What all connections of a server share.
+
+    Attributes:
+        clients: those that are told what is pushed, by their sessions.
+        told: who is told what they say.
+    """
 
     def __init__(
-        self,
-        listener: Listener,
-        where: Address,
-        runtime: Runtime,
-        backlog: int,
-        speech: dict[str, Any],
-        listening: dict[str, Any],
-        idle_timeout: float | None,
+        self, listener: Listener, runtime: Runtime, backlog: int, speech: dict[str, Any]
     ) -> None:
-        self.address = where
-        self.clients: tuple[Client, ...] = ()
+        self.clients: dict[ServerSession, Client] = {}
+        self.told = listener
         self.log = SeldomLog(logger)
-        self._told = listener
         self._runtime = runtime
         self._backlog = backlog
         self._speech = speech
-        self._listening = listening
-        self._idle_timeout = idle_timeout
-        self._server: AsyncServer | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._shared: SharedLoop | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # while it serves
         self._thread = 0
         self._newcomers: WeakKeyDictionary[ServerSession, _Newcomer] = WeakKeyDictionary()
         # What the loop is to send. As long as there is something, nobody overtakes it.
         self._queue: deque[tuple[Any, Client | None]] = deque()
         self._scheduled = False
         self._handing = threading.Condition(threading.Lock())
-        self._stopping = False
 
-    async def start(self) -> None:
-        """Listen."""
-        self._loop = loop = asyncio.get_running_loop()
-        self._shared = loop if isinstance(loop, SharedLoop) else None
-        self._thread = get_ident()
-        self._server = AsyncServer(self.address, self._make_session, self._serve, **self._listening)
-        self.address = self._server.address
-        await self._server.start()
-        if self._idle_timeout is not None:
-            self._began = time.monotonic()
-            self._watch_idle(self._idle_timeout)
+    # What the server calls.
 
-    async def stop(self, grace: float) -> None:
-        """Tell all clients, and end."""
-        while self._queue:
-            self._drain()
-        with self._handing:
-            self._stopping = True
-            self._handing.notify_all()
-        for client in self.clients:
-            client.post(ConnectionClose("Disconnected since the rewarder stops"))
-        assert self._server is not None
-        await self._server.stop(grace)
-
-    def _watch_idle(self, seconds: float) -> None:
-        assert self._loop is not None
-        now = time.monotonic()
-        left = seconds - min(self._runtime.idle_for(now), now - self._began)
-        if left > 0:
-            self._loop.call_later(left, self._watch_idle, seconds)
-            return
-        logger.info("no active client for %g s: stopping", seconds)
-        self._told.idle()
-
-    # Connections.
-
-    def _make_session(self) -> websocket.Server:
+    def session(self) -> websocket.Server:
+        """Return a connection's session, whose inner one is made when its handshake is read."""
         return websocket.Server(self._connect, **self._speech)
 
     def _connect(self, request: Request) -> ServerSession:
@@ -193,34 +147,63 @@ class Service:
         self._newcomers[session] = _Newcomer(self._backlog)
         return session
 
-    async def _serve(self, connection: AsyncConnection) -> None:
+    def responder(self, connection: AsyncConnection) -> Client:
+        """Take a connection in, and send it what was pushed while it opened."""
         session: ServerSession = connection.session.inner  # type: ignore[attr-defined]
-        client = Client(connection, session, self._backlog)
-        told = self._told
-        told.count("connections")
+        client = Client(self, connection, session)
+        self.told.count("connections")
         missed = self._newcomers.pop(session).pushes
         if session.closed:
-            told.count("refused")
+            self.told.count("refused")
             self.log.warning("%s: refused: %s", client.peer, session.closing)
-        else:
-            self.clients = (*self.clients, client)
-            logger.info("%s: an %s", client.peer, "observer" if _observes(session) else "agent")
-            if missed is None or not all(client.post(push) for push in missed):
-                self._drop(client)
-            elif missed:
-                told.count("messages", len(missed))
-        try:
-            while True:
-                told.take(await connection.receive(), client)
-        finally:
-            before = len(self.clients)
-            self.clients = tuple(other for other in self.clients if other is not client)
-            if session.closing is not None and before != len(self.clients) and not self._stopping:
-                told.count("refused")
-                self.log.warning("%s: closed: %s", client.peer, session.closing)
-            if session.refused:
-                told.count("messages_refused", session.refused)
-            session.release()
+            return client
+        self.clients[session] = client
+        observes = session.who is Who.OBSERVER
+        logger.info("%s: an %s", client.peer, "observer" if observes else "agent")
+        if missed is None:
+            self._drop(client)
+        for push in missed or ():
+            self.told.count("messages")
+            self._post(push, (client,))
+        return client
+
+    def left(self, client: Client) -> None:
+        """Take note that a client is gone."""
+        session = client.session
+        if self.clients.pop(session, None) and session.closing is not None and self._loop:
+            self.told.count("refused")
+            self.log.warning("%s: closed: %s", client.peer, session.closing)
+        if session.refused:
+            self.told.count("messages_refused", session.refused)
+        session.release()
+
+    def open(self, idle_timeout: float | None) -> None:
+        """Begin, on the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = get_ident()
+        if idle_timeout is not None:
+            self._watch_idle(idle_timeout, time.monotonic())
+
+    def part(self) -> None:
+        """Send what was handed over, and tell all clients that it ends."""
+        while self._queue:
+            self._drain()
+        with self._handing:
+            self._loop = None
+            self._handing.notify_all()
+        farewell = ConnectionClose("Disconnected since the rewarder stops")
+        self._post(farewell, tuple(self.clients.values()))
+
+    def _watch_idle(self, seconds: float, begun: float) -> None:
+        if self._loop is None:
+            return
+        now = time.monotonic()
+        left = seconds - min(self._runtime.idle_for(now), now - begun)
+        if left > 0:
+            self._loop.call_later(left, self._watch_idle, seconds, begun)
+            return
+        logger.info("no active client for %g s: stopping", seconds)
+        self.told.idle()
 
     # Pushes.
 
@@ -242,38 +225,24 @@ class Service:
                 return
         elif wait and len(self._queue) >= _QUEUED:
             self._wait_for_room()
-        elif not self._scheduled:
-            # Not waiting for the lock: what the loop runs now may wait for this thread.
-            shared = self._shared
-            if shared is not None and shared.lock.acquire(blocking=False):
-                try:
-                    if not self._stopping:
-                        self._tell(what, client)
-                        shared.changed()
-                        return
-                finally:
-                    shared.lock.release()
-        self._enqueue(what, client)
-
-    def _wait_for_room(self) -> None:
         with self._handing:
-            if not self._handing.wait_for(
-                lambda: len(self._queue) < _QUEUED or self._stopping, _PATIENCE
-            ):
-                raise DeadlineExceeded(
-                    f"the rewarder's event loop did not take a push within {_PATIENCE:g} s"
-                )
-
-    def _enqueue(self, what: Any, client: Client | None) -> None:
-        with self._handing:
-            if self._stopping or self._loop is None:
+            if self._loop is None:
                 return
             self._queue.append((what, client))
             if self._scheduled:
                 return
             self._scheduled = True
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._drain)
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._drain)
+
+    def _wait_for_room(self) -> None:
+        with self._handing:
+            if not self._handing.wait_for(
+                lambda: len(self._queue) < _QUEUED or self._loop is None, _PATIENCE
+            ):
+                raise DeadlineExceeded(
+                    f"the rewarder's event loop did not take a push within {_PATIENCE:g} s"
+                )
 
     def _drain(self) -> None:
         """Send what was handed over, but let the loop do other things between."""
@@ -286,36 +255,65 @@ class Service:
             self._tell(what, client)
         with self._handing:
             self._scheduled = bool(self._queue)
-        if self._scheduled:
-            assert self._loop is not None
+        if self._scheduled and self._loop is not None:
             self._loop.call_soon(self._drain)
 
     def _tell(self, what: Any, client: Client | None) -> None:
-        """Send something now: the loop is ours."""
-        if client is None:
-            clients = self.clients
-            self._told.pushed(len(clients))
-            if self._newcomers:
-                for newcomer in self._newcomers.values():
-                    newcomer.keep(what)
-        else:
-            clients = (client,)
-        slow = None
+        """Send something now, on the loop."""
+        if client is not None:
+            self._post(what, (client,))
+            return
+        self.told.pushed(len(self.clients))
+        for newcomer in self._newcomers.values() if self._newcomers else ():
+            newcomer.keep(what)
+        self._post(what, self.clients.values())
+
+    def _post(self, what: Any, clients: Any) -> None:
+        backlog = self._backlog
+        failed: list[tuple[Client, RlwireError]] = []
         for one in clients:
             try:
-                if not one.post(what):
-                    slow = [*(slow or []), one]
-            except (EncodeError, LimitExceeded) as error:
-                self.log.error("%s: cannot be told: %s", one.peer, error)
-        for one in slow or ():
-            self._drop(one)
+                one.connection.post(what, backlog)
+            except RlwireError as error:
+                failed.append((one, error))
+        for one, why in failed:
+            if isinstance(why, (ConnectionClosed, LocalProtocolError)):
+                # It is about to go, or what it asked for is of no interest any more.
+                logger.debug("%s: not told: %s", one.peer, why)
+            elif isinstance(why, LimitExceeded) and why.limit == "backlog":
+                self._drop(one)
+            else:
+                self.log.error("%s: cannot be told: %s", one.peer, why)
 
     def _drop(self, client: Client) -> None:
-        self._told.count("slow")
+        self.told.count("slow")
         self.log.warning("%s: closed, %d bytes wait for it", client.peer, self._backlog)
-        self.clients = tuple(other for other in self.clients if other is not client)
+        self.clients.pop(client.session, None)
         client.connection.abort()
 
 
-def _observes(session: ServerSession) -> bool:
-    return session.who is Who.OBSERVER
+class LoopServer(AsyncServer):
+    """The server of these connections, on an event loop.
+
+    Args:
+        connections: what they share.
+        idle_timeout: seconds without an active client after which the listener is told.
+        arguments: those of `AsyncServer`.
+    """
+
+    def __init__(
+        self, connections: Connections, idle_timeout: float | None, *arguments: Any, **options: Any
+    ) -> None:
+        super().__init__(*arguments, **options, make_responder=connections.responder)
+        self._connections = connections
+        self._idle_timeout = idle_timeout
+
+    async def start(self) -> AsyncServer:
+        """Begin to accept, on the running loop."""
+        self._connections.open(self._idle_timeout)
+        return await super().start()
+
+    async def stop(self, grace: float = 5.0) -> None:
+        """Tell all clients, and end."""
+        self._connections.part()
+        await super().stop(grace)

@@ -1,26 +1,23 @@
 """`RewarderServer`: tells any number of clients what happens in one environment.
 
 Not here: who may say what (`rlwire.sessions.rewarder_server`), what is around it
-(`rlwire.sessions.websocket`), sockets (`rlwire.transports.tcp_asyncio`), an environment that is
-served by itself (`rlwire.adapters.rewarder.environments`).
+(`rlwire.sessions.websocket`), connections (`rlwire.adapters.rewarder.connections`), an environment
+that is served by itself (`rlwire.adapters.rewarder.environments`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import queue
-import ssl
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
-from rlwire.adapters.rewarder.connections import Client, Service
-from rlwire.adapters.rewarder.shared_loop import SharedLoop
-from rlwire.adapters.serving import BackgroundServer, LoopThread, Running
+from rlwire.adapters.rewarder.connections import Client, Connections, LoopServer
+from rlwire.adapters.serving import Running, ServerOptions, StreamServer
 from rlwire.codecs.rewarder import (
     AgentAction,
     EnvDescribe,
@@ -32,15 +29,12 @@ from rlwire.codecs.rewarder import (
     ReplyError,
 )
 from rlwire.limits import Limits
-from rlwire.sessions import websocket
 from rlwire.sessions.rewarder_server import Push, Runtime, ServerSettings
-from rlwire.transports.address import AddressLike, parse
-from rlwire.transports.admission import (
-    MAX_CONNECTIONS,
-    MAX_CONNECTIONS_PER_ADDRESS,
-    capacity,
-)
+from rlwire.transports.address import AddressLike
 from rlwire.transports.sockets import Timeouts
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["PORT", "TIMEOUTS", "ResetRequest", "RewarderServer"]
 
@@ -48,8 +42,6 @@ logger = logging.getLogger(__name__)
 
 PORT: Final = 15900
 """The rewarder's port in the document."""
-
-TLS: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
 
 TIMEOUTS: Final = Timeouts(idle=None, write=30.0)
 """The times of connections by default: clients are pinged, so they may be silent."""
@@ -81,7 +73,7 @@ class ResetRequest:
     _client: Client = field(repr=False, compare=False)
 
 
-class RewarderServer(BackgroundServer):
+class RewarderServer(StreamServer):
     """A rewarder: environments push what happens, agents reset and act.
 
     ::
@@ -113,21 +105,14 @@ class RewarderServer(BackgroundServer):
             it there is `actions`.
         idle_timeout: seconds without an active client after which the server stops; None for never.
         backlog: bytes that may wait for a client; one that does not read so much is closed.
-        max_connections: further ones are refused.
-        max_connections_per_address: the same for those from one address, of IPv6 from one network
-            of 64 bits; unix sockets have no such maximum.
         origins: the pages whose scripts may connect; see `rlwire.sessions.websocket.Server`.
         ping_interval: seconds of silence after which a client is pinged; one that does not answer
             is gone. None for never.
         ping_timeout: seconds that it may take to answer.
-        timeouts: `connect` is for handshakes, `write` for a client that takes nothing.
-        tls: an SSL context, as `rlwire.transports.tls.server_context` makes it, or a callable
-            that makes one; None for no encryption.
         settings: times and bounds of the protocol.
         limits: maxima for what is read and written.
-        loop_factory: makes the event loop, such as ``uvloop.new_event_loop``. Into the one made by
-            default a thread that pushes writes by itself while the loop waits; any other is woken
-            up for it.
+        options: `rlwire.adapters.serving.ServerOptions`; of `timeouts`, `connect` is for handshakes
+            and `write` for a client that takes nothing.
 
     Raises:
         ValueError: an argument makes no sense.
@@ -135,6 +120,7 @@ class RewarderServer(BackgroundServer):
 
     protocol = "rewarder"
     guards = "TLS or a password of its own"
+    handlers = "a client's handler"
 
     def __init__(
         self,
@@ -148,18 +134,13 @@ class RewarderServer(BackgroundServer):
         on_action: Callable[[AgentAction], object] | None = None,
         idle_timeout: float | None = None,
         backlog: int = 1 << 20,
-        max_connections: int = MAX_CONNECTIONS,
-        max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         origins: Collection[str] = (),
         ping_interval: float | None = 20.0,
         ping_timeout: float | None = 20.0,
-        timeouts: Timeouts | None = None,
-        tls: TLS = None,
         settings: ServerSettings | None = None,
         limits: Limits | None = None,
-        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+        **options: Unpack[ServerOptions],
     ) -> None:
-        super().__init__(parse(address))
         if idle_timeout is not None and not idle_timeout > 0:
             raise ValueError(f"idle_timeout must be positive or None, not {idle_timeout!r}")
         if backlog < 1:
@@ -174,26 +155,25 @@ class RewarderServer(BackgroundServer):
             settings=settings,
             limits=limits,
         )
-        self._guarded = tls is not None or password not in (None, _KNOWN)
+        self._connections = Connections(
+            self,
+            self._runtime,
+            backlog,
+            {
+                "origins": origins,
+                "ping_interval": ping_interval,
+                "ping_timeout": ping_timeout,
+                "limits": limits,
+                "kind": "text",
+            },
+        )
+        self._connections.session()  # what is wrong with its arguments, it says now
+        options["timeouts"] = options.get("timeouts") or TIMEOUTS
+        super().__init__(address, self._connections, **options)
+        self._guarded = self._guarded or password not in (None, _KNOWN)
         self._on_reset = on_reset
         self._on_action = on_action
         self._idle_timeout = idle_timeout
-        self._tls = tls
-        self._loop_factory = loop_factory
-        self._backlog = backlog
-        self._speech: dict[str, Any] = {
-            "origins": origins,
-            "ping_interval": ping_interval,
-            "ping_timeout": ping_timeout,
-            "limits": limits,
-            "kind": "text",
-        }
-        self._listening: dict[str, Any] = {
-            "timeouts": timeouts or TIMEOUTS,
-            **capacity(max_connections, max_connections_per_address),
-        }
-        websocket.Server(None, **self._speech)  # what is wrong with its arguments, it says now
-        self._service: Service | None = None
         self._order = threading.Lock()  # of episodes: they are told as they begin
         self._lock = threading.Lock()  # of what follows
         self._actions: deque[AgentAction] = deque(maxlen=_ACTIONS)
@@ -217,7 +197,7 @@ class RewarderServer(BackgroundServer):
     @property
     def clients(self) -> int:
         """How many there are, observers among them."""
-        return 0 if self._service is None else len(self._service.clients)
+        return len(self._connections.clients)
 
     @property
     def active(self) -> bool:
@@ -311,9 +291,8 @@ class RewarderServer(BackgroundServer):
             client: Client | None = request._client
             number, name = request._message.message_id, "resets_refused"
         else:
-            active, service = self._runtime.active, self._service
-            clients = () if service is None else service.clients
-            client = next((one for one in clients if one.session is active), None)
+            active = self._runtime.active
+            client = None if active is None else self._connections.clients.get(active)
             number, name = request.message_id, "actions_refused"
         self.count(name)
         if client is not None:
@@ -365,13 +344,10 @@ class RewarderServer(BackgroundServer):
 
     def _push(self, event: EnvReward | EnvText | EnvObservation) -> None:
         push = self._runtime.push(event)  # what is long takes its time in this thread
-        service = self._service
-        if service is not None:
-            service.send(push, None, wait=True)
+        self._connections.send(push, None, wait=True)
 
     def _send(self, what: Push | ReplyEnvReset | ReplyError, client: Client | None = None) -> None:
-        if self._service is not None:
-            self._service.send(what, client)
+        self._connections.send(what, client)
 
     def pushed(self, messages: int) -> None:
         """Count a push and the messages it became; one thread at a time."""
@@ -426,29 +402,24 @@ class RewarderServer(BackgroundServer):
                 self.refuse(request, f"{type(error).__name__}: {error}")
 
     def _run(self) -> Running:
-        tls = self._tls() if callable(self._tls) else self._tls
-        service = Service(
-            self, self._where, self._runtime, self._backlog, self._speech,
-            {**self._listening, "tls": tls}, self._idle_timeout,
-        )  # fmt: skip
-        self._service = service
-        try:
-            thread = LoopThread(
-                lambda: service, self._loop_factory or SharedLoop, "a client's handler"
-            )
-        except BaseException:
-            self._service = None
-            raise
+        running = super()._run()
         if self._on_reset is not None:
             threading.Thread(target=self._answer_resets, name="rlwire resets", daemon=True).start()
-        return thread
+        return running
+
+    def _on_a_loop(self) -> LoopServer:
+        connections = self._connections
+        server = self._server = LoopServer(
+            connections, self._idle_timeout, self._where, connections.session, **self._options
+        )
+        return server
 
     def _details(self) -> str:
         env_id, fps = self._runtime.status.env_id, self._runtime.status.fps
         return f"{env_id or 'no environment yet'} at {fps:g} frames a second"
 
     def _after_stop(self) -> None:
-        self._service = None
+        super()._after_stop()
         if self._on_reset is not None:
             self._jobs.put(None)
         with self._asked:

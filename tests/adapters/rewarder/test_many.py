@@ -22,7 +22,6 @@ from rlwire.adapters.rewarder import (
     RewarderClient,
     RewarderServer,
 )
-from rlwire.adapters.rewarder.shared_loop import SharedLoop
 from rlwire.adapters.websocket import connect
 from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError, RlwireError
 from rlwire.sessions.rewarder_client import ClientSession, handshake_headers
@@ -41,7 +40,6 @@ def _uvloop() -> asyncio.AbstractEventLoop:
 
 
 LOOPS: dict[str, Factory] = {
-    "shared": SharedLoop,
     "asyncio": asyncio.new_event_loop,
     "uvloop": _uvloop,
 }
@@ -268,31 +266,20 @@ def test_a_newcomer_for_whom_too_much_waits(
     serving: Serving, wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = serving(backlog=1000)
-    service = server._service
-    assert service is not None
-    begun, serve = threading.Event(), service._serve
+    connections = server._connections
+    responder = connections.responder
 
-    async def late(connection: Any) -> None:
-        begun.set()
-        while "enough" not in server.statistics():
-            await asyncio.sleep(0.001)
-        await serve(connection)
-
-    assert service._server is not None
-    monkeypatch.setattr(service._server, "_handler", late)
-
-    def push() -> None:
-        assert begun.wait(10)
+    def late(connection: Any) -> Any:
+        """What is pushed while it opens is too much."""
         for _ in range(20):
             server.text("x" * 100)
-        server.count("enough")
+        return responder(connection)
 
-    thread = threading.Thread(target=push)
-    thread.start()
+    assert server._server is not None
+    monkeypatch.setattr(server._server, "_make_responder", late)
     client = RewarderClient(str(server.address), observer=True)
     with pytest.raises((ConnectionClosed, PeerError)), client:
         client.step(10)
-    thread.join(10)
     wait_for(lambda: server.statistics().get("slow") == 1)
     assert server.clients == 0
 
@@ -352,32 +339,6 @@ def test_what_waits_for_the_loop_is_not_overtaken(
         assert texts.index("loop") >= 20
         texts.remove("loop")
         assert texts == [str(number) for number in range(60)]
-
-
-def test_a_thread_does_not_overtake_itself(
-    serving: Serving, join: Join, wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What it handed over when the loop was busy comes before what it could write by itself."""
-    server = serving()
-    observer = join(server, observer=True)
-    wait_for(lambda: server.clients == 1)
-    service = server._service
-    assert service is not None
-    loop = service._loop
-    assert isinstance(loop, SharedLoop)
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "call_soon_threadsafe", lambda *_: None)  # not yet
-        with loop.lock:
-            server.text("one")
-        server.text("two")
-        assert observer.step(0.05).texts == ()
-    loop.call_soon_threadsafe(service._drain)
-    wait_for(lambda: server.statistics().get("pushes") == 2)
-    server.text("three")
-    texts: list[str] = []
-    while len(texts) < 3:
-        texts += observer.step(10).texts
-    assert texts == ["one", "two", "three"]
 
 
 def test_a_lock_that_both_take_is_no_deadlock(serving: Serving, join: Join) -> None:
