@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from rlwire.errors import RlwireError
+from rlwire.streams import NOTHING
 
 __all__ = [
+    "NOTHING",
     "AsyncMessageStream",
     "Buffer",
     "DatagramSession",
@@ -208,7 +210,7 @@ class Responder(Protocol):
         is treated the same. Over gRPC it is a `concurrent.futures.Future`. Over TCP, on an event
         loop, it is an `asyncio.Future`, which is cancelled when the connection ends before;
         meanwhile the peer is listened to up to its next message. There it may also be
-        `rlwire.streams.NOTHING`: nothing is sent now.
+        `NOTHING`: nothing is sent now.
         """
 
     def failure(self, event: Any, error: Exception) -> Any:

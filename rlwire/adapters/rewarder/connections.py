@@ -29,7 +29,7 @@ from rlwire.errors import (
 )
 from rlwire.sessions import websocket
 from rlwire.sessions.rewarder_server import Push, Runtime, ServerSession, Who
-from rlwire.streams import NOTHING
+from rlwire.transports.interface import NOTHING
 from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.server_asyncio import AsyncServer
 from rlwire.transports.tcp_asyncio import AsyncConnection
