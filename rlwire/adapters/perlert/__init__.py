@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rlwire.adapters.perlert.client import Client
-from rlwire.adapters.perlert.client_asyncio import AsyncClient
+from rlwire.adapters.perlert.client import AsyncClient, Client
 from rlwire.adapters.perlert.environments import Outcome, Simulation, scalars
 from rlwire.adapters.perlert.runs import Rules
 from rlwire.adapters.perlert.server import PerlertServer, serve_environment

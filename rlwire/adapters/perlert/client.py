@@ -1,4 +1,4 @@
-"""`Client`: an agent's side of PERLERT, blocking; and what it shares with `AsyncClient`.
+"""`Client` and `AsyncClient`: an agent's side of PERLERT, blocking and for the tasks of a loop.
 
 Not here: what is repeated, and when, if it gets lost (`rlwire.sessions.perlert_client`); spaces and
 episodes (`rlwire.adapters.perlert.remote`).
@@ -10,11 +10,10 @@ import contextlib
 import random
 import secrets
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from math import inf
 from time import monotonic
-from types import TracebackType
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -41,18 +40,12 @@ from rlwire.sessions.perlert_client import (
     Started,
     State,
 )
-from rlwire.transports import udp
+from rlwire.transports import udp, udp_asyncio, waits
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.datagram_cipher import DatagramCipher
-from rlwire.transports.udp_sockets import DatagramDriver
+from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, driven
 
-__all__ = ["Client", "ClientBase", "describe"]
-
-_T = TypeVar("_T")
-_Driver = TypeVar("_Driver", bound=DatagramDriver)
-
-Waits: TypeAlias = Generator["float | None", None, _T]
-"""What has to be waited for: yields for how long, and goes on when events have been taken."""
+__all__ = ["AsyncClient", "Client", "describe"]
 
 _MESSAGES = 100
 _LOOK_AGAIN = 0.5
@@ -71,7 +64,7 @@ def describe(slots: tuple[AgentSlot, ...]) -> str:
     return "; ".join(parts) or "all are ready"
 
 
-class ClientBase(Generic[_Driver]):
+class ClientBase(waits.Client):
     """What both clients are made of.
 
     Args:
@@ -120,7 +113,7 @@ class ClientBase(Generic[_Driver]):
             "local": local,
         }
         self.messages: deque[str] = deque(maxlen=_MESSAGES)
-        self._connection: _Driver | None = None
+        self._connection: Any = None
         self._open_session: ClientSession | None = None
         self._frames: deque[Frame] = deque()
         self._informed = False
@@ -128,6 +121,8 @@ class ClientBase(Generic[_Driver]):
         self._answer: RegisteredAs | SlotTaken | None = None
         self._gave_up: GaveUp | None = None
         self._told = True  # that the run is over, by its last frame or an error
+
+    _dial: ClassVar[Callable[..., Any]]
 
     def __str__(self) -> str:
         return f"{self._name}:{self._number} at {self._address}"
@@ -146,6 +141,73 @@ class ClientBase(Generic[_Driver]):
     def state(self) -> State:
         """Where the agent stands."""
         return State.CLOSED if self._open_session is None else self._open_session.state
+
+    # ---- open and close ----
+
+    def _enter(self) -> Waits[None]:
+        if self._connection is None:
+            yield self.connect()
+
+    @driven
+    def connect(self) -> Waits[Any]:
+        """Open a port, and return the client. Nothing is sent yet.
+
+        Raises:
+            OSError: the server's name is not known, or the local address cannot be bound.
+            RuntimeError: it is open already.
+        """
+        if self._connection is not None:
+            raise RuntimeError(f"{self} is open already")
+        self._connection = yield self._dial(self._address, self._make_session, **self._options)
+        return self
+
+    def close(self) -> None:
+        """Close the port; a blocking client's from any thread.
+
+        The server frees a slot in the lobby after a while.
+        """
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        session = self._open_session
+        try:
+            with contextlib.suppress(LocalProtocolError):  # it is another thread's
+                connection.flush()
+                if session is not None and session.state is State.READY:
+                    # What can be said for good-bye: that nobody need wait for us.
+                    session.set_ready(False, monotonic())
+                    connection.flush()
+        finally:
+            self._open_session = None
+            connection.close()
+
+    @property
+    def _session(self) -> ClientSession:
+        if self._open_session is None:
+            raise self._not_open()
+        return self._open_session
+
+    def _opened(self) -> Any:
+        if self._connection is None:
+            raise self._not_open()
+        return self._connection
+
+    def _not_open(self) -> ConnectionClosed:
+        return ConnectionClosed(f"{self} is not open: use `with`, or connect()")
+
+    def _make_session(self, server: Any) -> ClientSession:
+        self._refused = None  # refusals when the server was heard last; None if it was not
+        self._open_session = ClientSession(
+            self._name,
+            self._number,
+            server,
+            settings=self._settings,
+            limits=self._limits,
+            jitter=random.random,
+        )
+        return self._open_session
+
+    # ---- what only sends ----
 
     def act(self, action: Any) -> None:
         """Say what to do from now on; it stays in force until the next one.
@@ -190,59 +252,193 @@ class ClientBase(Generic[_Driver]):
         socket = {} if connection is None else connection.statistics()
         return {**socket, **self._session.statistics()}
 
-    def close(self) -> None:
-        """Close the port; a blocking client's from any thread.
+    # ---- what waits ----
 
-        The server frees a slot in the lobby after a while.
+    @driven
+    def lobby(self, timeout: float | None = None) -> Waits[tuple[AgentSlot, ...]]:
+        """Ask for the lobby's slots, and return them.
+
+        Args:
+            timeout: seconds; None for as long as the session tries, 30 s.
+
+        Raises:
+            DeadlineExceeded: there was no answer.
         """
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        session = self._open_session
-        try:
-            with contextlib.suppress(LocalProtocolError):  # it is another thread's
-                connection.flush()
-                if session is not None and session.state is State.READY:
-                    # What can be said for good-bye: that nobody need wait for us.
-                    session.set_ready(False, monotonic())
-                    connection.flush()
-        finally:
-            self._open_session = None
-            connection.close()
+        return (yield from self._look(timeout))
 
-    @property
-    def _session(self) -> ClientSession:
-        if self._open_session is None:
-            raise self._not_open()
-        return self._open_session
+    def _look(self, timeout: float | None) -> Waits[tuple[AgentSlot, ...]]:
+        session = self._session
+        yield from self._wait(0.0)  # what came before is no answer
+        self._informed, self._gave_up = False, None
+        session.request_lobby(monotonic())
+        yield from self._until(lambda: self._informed, timeout, lambda: "no lobby information")
+        return session.slots
 
-    def _opened(self) -> _Driver:
-        if self._connection is None:
-            raise self._not_open()
-        return self._connection
+    @driven
+    def register(
+        self, key: str | None = None, *, timeout: float | None = None, wait: float | None = 0.0
+    ) -> Waits[str]:
+        """Get a slot and return its key; a slot that is held is given up for it.
 
-    def _not_open(self) -> ConnectionClosed:
-        return ConnectionClosed(f"{self} is not open: use `with`, or connect()")
+        Args:
+            key: which slot; None for the first that is open.
+            timeout: for an answer, as in `lobby`.
+            wait: seconds to wait for a slot that others hold; None for ever.
 
-    def _check_closed(self) -> None:
-        if self._connection is not None:
-            raise RuntimeError(f"{self} is open already")
+        Raises:
+            PeerError: somebody else has the slot, or all of them.
+            DeadlineExceeded: there was no answer, or there is no such slot.
+            LocalProtocolError: a run goes on.
+        """
+        until = inf if wait is None else monotonic() + wait
+        while True:
+            error: PeerError | None = None
+            if key is None:
+                slots = yield from self._look(timeout)
+                wanted = [slot.key for slot in slots if slot.open]
+                holders = ", ".join(f"{slot.key} is {slot.tag}'s" for slot in slots)
+                error = PeerError(f"{self}: no slot is open: {holders}")
+            else:
+                wanted = [key]
+            for each in wanted:
+                answer = yield from self._ask_for(each, timeout)
+                if isinstance(answer, RegisteredAs):
+                    return answer.key
+                error = PeerError(f"{self}: the slot {each!r} is taken by {quoted(answer.tag)}")
+            assert error is not None
+            left = until - monotonic()
+            if left <= 0:
+                raise error
+            pause = monotonic() + min(left, _LOOK_AGAIN)
+            while (left := pause - monotonic()) > 0:
+                yield from self._wait(left)
 
-    def _make_session(self, server: Any) -> ClientSession:
-        self._refused = None  # refusals when the server was heard last; None if it was not
-        self._open_session = ClientSession(
-            self._name,
-            self._number,
-            server,
-            settings=self._settings,
-            limits=self._limits,
-            jitter=random.random,
+    def _ask_for(self, key: str, timeout: float | None) -> Waits[RegisteredAs | SlotTaken]:
+        session = self._session
+        yield from self._wait(0.0)
+        self._answer = self._started = self._gave_up = None
+        session.register(key, self.tag, monotonic())
+        yield from self._until(
+            lambda: self._answer or self._started,
+            timeout,
+            lambda: f"no answer to the registration for {key!r}",
         )
-        return self._open_session
+        # A run that begins before the slot is changed begins with the old one.
+        return self._answer or RegisteredAs(session.key or key)
 
-    # ---- events ----
+    @driven
+    def wait_start(self, timeout: float | None = None) -> Waits[str]:
+        """Wait until the run begins, and return the key of the slot.
+
+        Args:
+            timeout: seconds; None waits as long as the server is heard of.
+
+        Raises:
+            DeadlineExceeded: it did not begin; the text names those that are missing or not ready.
+                Or the server is silent.
+            PeerError: the slot went to somebody else.
+            LocalProtocolError: no slot is held.
+        """
+        session = self._session
+        holding = State.REGISTERED, State.READY
+        if session.state not in holding:
+            yield from self._wait(0.0)
+        if not self._started and session.state not in holding:
+            raise LocalProtocolError(f"{self}: nothing will start: register, and say ready")
+        self._answer = self._gave_up = None
+
+        def there() -> object:
+            if isinstance(self._answer, SlotTaken):
+                raise PeerError(
+                    f"{self}: the slot {self._answer.key!r} went to {quoted(self._answer.tag)}"
+                )
+            return self._started
+
+        yield from self._until(
+            there, timeout, lambda: f"the run did not begin, {describe(session.slots)},"
+        )
+        assert self._started is not None
+        return self._started.key
+
+    @driven
+    def frames(self, timeout: float | None = None) -> Waits[list[Frame]]:
+        """Return all frames that have arrived; if there are none, wait for one.
+
+        Args:
+            timeout: as in `frame`; with 0 the list may be empty.
+
+        Raises:
+            DeadlineExceeded, LocalProtocolError: as from `frame`.
+        """
+        yield from self._playing()
+        session, frames = self._session, self._frames
+        known = -1
+        while len(frames) > known:  # whatever has arrived already
+            known = len(frames)
+            yield from self._wait(0.0)
+        if timeout != 0:
+            yield from self._until(
+                lambda: frames or session.state is State.DONE, timeout, lambda: "no frame"
+            )
+        taken = list(frames)
+        frames.clear()
+        self._told = self._told or any(frame.done for frame in taken)
+        return taken
+
+    def _next_frame(self, timeout: float | None, since: float | None = None) -> Waits[Frame]:
+        yield from self._playing()
+        yield from self._until(lambda: self._frames, timeout, lambda: "no frame", since)
+        frame = self._frames.popleft()
+        self._told = self._told or frame.done
+        return frame
+
+    def _playing(self) -> Waits[None]:
+        """Find out whether there is something to wait for."""
+        state = self._session.state
+        if not self._frames and state not in RUNNING:
+            yield from self._wait(0.0)
+            if not self._frames:
+                self._raise_given_up()
+                raise LocalProtocolError(
+                    f"{self}: the run is over; register for the next one"
+                    if state is State.DONE
+                    else f"{self}: no run has begun: call wait_start first"
+                )
+
+    def _until(
+        self,
+        there: Callable[[], Any],
+        timeout: float | None,
+        what: Callable[[], str],
+        since: float | None = None,
+    ) -> Waits[None]:
+        """Wait until something is there, by default from now.
+
+        Raises:
+            DeadlineExceeded: it did not come in time, or the session gave up.
+            ConnectionClosed: the server was there, and its system says that it is no more.
+        """
+        since = monotonic() if since is None else since
+        while not there():
+            self._raise_given_up()
+            self._raise_refused()
+            left = None if timeout is None else since + timeout - monotonic()
+            if left is not None and left <= 0:
+                raise DeadlineExceeded(f"{self}: {what()} within {timeout:g} s")
+            yield from self._wait(left)
+
+    def _wait(self, timeout: float | None) -> Waits[None]:
+        connection = self._opened()
+        try:
+            self._take((yield connection.wait(timeout, refusals=self._refused is not None)))
+        finally:
+            if connection.closed:  # by another thread, which left it to this one to free it
+                with contextlib.suppress(ConnectionClosed):
+                    connection.flush()
 
     def _take(self, events: list[Any]) -> None:
+        if events:  # the server was heard
+            self._refused = None if self._connection is None else self._connection.sock.refusals
         for event in events:
             kind = type(event)
             if kind is Frame:
@@ -260,137 +456,6 @@ class ClientBase(Generic[_Driver]):
             elif kind is GaveUp:
                 self._gave_up = event
 
-    def _left(
-        self, deadline: float, timeout: float | None, what: Callable[[], str]
-    ) -> float | None:
-        """Return how long to wait for something, None for as long as the session tries.
-
-        Raises:
-            DeadlineExceeded: it did not come in time, or the session gave up.
-            ConnectionClosed: the server was there, and its system says that it is no more.
-        """
-        if self._gave_up is not None:
-            self._raise_given_up()
-        if self._refused is not None and self._opened().sock.refusals > self._refused:
-            self._raise_refused()
-        if timeout is None:
-            return None
-        left = deadline - monotonic()
-        if left <= 0:
-            raise DeadlineExceeded(f"{self}: {what()} within {timeout:g} s")
-        return left
-
-    # ---- what may be waited for ----
-
-    def _lobby(self, timeout: float | None) -> Waits[tuple[AgentSlot, ...]]:
-        session = self._session
-        yield 0.0  # what came before is no answer
-        self._informed, self._gave_up = False, None
-        now = monotonic()
-        session.request_lobby(now)
-        deadline = now + (timeout or 0.0)
-        while not self._informed:
-            yield self._left(deadline, timeout, lambda: "no lobby information")
-        return session.slots
-
-    def _register(self, key: str | None, timeout: float | None, wait: float | None) -> Waits[str]:
-        until = inf if wait is None else monotonic() + wait
-        while True:
-            error: PeerError | None = None
-            if key is None:
-                slots = yield from self._lobby(timeout)
-                wanted = [slot.key for slot in slots if slot.open]
-                error = PeerError(f"{self}: no slot is open: {_holders(slots)}")
-            else:
-                wanted = [key]
-            for each in wanted:
-                answer = yield from self._ask_for(each, timeout)
-                if isinstance(answer, RegisteredAs):
-                    return answer.key
-                error = PeerError(f"{self}: the slot {each!r} is taken by {quoted(answer.tag)}")
-            assert error is not None
-            left = until - monotonic()
-            if left <= 0:
-                raise error
-            pause = monotonic() + min(left, _LOOK_AGAIN)
-            while (left := pause - monotonic()) > 0:
-                yield left
-
-    def _ask_for(self, key: str, timeout: float | None) -> Waits[RegisteredAs | SlotTaken]:
-        session = self._session
-        yield 0.0
-        self._answer = self._started = self._gave_up = None
-        now = monotonic()
-        session.register(key, self.tag, now)
-        deadline = now + (timeout or 0.0)
-        while not (self._answer or self._started):
-            yield self._left(
-                deadline, timeout, lambda: f"no answer to the registration for {key!r}"
-            )
-        # A run that begins before the slot is changed begins with the old one.
-        return self._answer or RegisteredAs(session.key or key)
-
-    def _start(self, timeout: float | None) -> Waits[str]:
-        session = self._session
-        holding = State.REGISTERED, State.READY
-        if session.state not in holding:
-            yield 0.0
-        if not self._started and session.state not in holding:
-            raise LocalProtocolError(f"{self}: nothing will start: register, and say ready")
-        self._answer = self._gave_up = None
-        deadline = monotonic() + (timeout or 0.0)
-        while not self._started:
-            if isinstance(self._answer, SlotTaken):
-                raise PeerError(
-                    f"{self}: the slot {self._answer.key!r} went to {quoted(self._answer.tag)}"
-                )
-            yield self._left(
-                deadline, timeout, lambda: f"the run did not begin, {describe(session.slots)},"
-            )
-        return self._started.key
-
-    def _all_frames(self, timeout: float | None) -> Waits[list[Frame]]:
-        yield from self._playing()
-        session, frames = self._session, self._frames
-        known = -1
-        while len(frames) > known:  # whatever has arrived already
-            known = len(frames)
-            yield 0.0
-        if timeout != 0:
-            deadline = monotonic() + (timeout or 0.0)
-            while not frames and session.state is not State.DONE:
-                yield self._left(deadline, timeout, lambda: "no frame")
-        taken = list(frames)
-        frames.clear()
-        self._told = self._told or any(frame.done for frame in taken)
-        return taken
-
-    def _next_frame(self, timeout: float | None) -> Waits[Frame]:
-        frames = self._frames
-        if not frames:
-            if self._session.state not in RUNNING:
-                yield from self._playing()
-            deadline = monotonic() + (timeout or 0.0)
-            while not frames:
-                yield self._left(deadline, timeout, lambda: "no frame")
-        frame = frames.popleft()
-        if frame.done:
-            self._told = True
-        return frame
-
-    def _playing(self) -> Waits[None]:
-        """Find out whether there is something to wait for."""
-        state = self._session.state
-        if not self._frames and state not in RUNNING:
-            yield 0.0
-            if not self._frames:
-                self._raise_given_up()
-                raise LocalProtocolError(
-                    f"{self}: the run is over; register for the next one"
-                    if state is State.DONE
-                    else f"{self}: no run has begun: call wait_start first"
-                )
-
     def _raise_given_up(self) -> None:
         gave_up, self._gave_up = self._gave_up, None
         if gave_up is not None:
@@ -398,18 +463,15 @@ class ClientBase(Generic[_Driver]):
             raise DeadlineExceeded(f"{self}: {gave_up.what}: {gave_up.reason}")
 
     def _raise_refused(self) -> None:
-        """Raise that the server has gone; not if it was never heard, since it may yet come."""
-        self._refused = None
-        refusal = self._opened().sock.refusal
-        assert refusal is not None
-        raise ConnectionClosed(f"{self}: the server is no longer there: {refusal[1].strerror}")
+        """Raise if the server has gone: not if it has never been heard, since it may yet come."""
+        sock = self._opened().sock
+        if self._refused is not None and sock.refusals > self._refused:
+            self._refused = None
+            reason = sock.refusal[1].strerror
+            raise ConnectionClosed(f"{self}: the server is no longer there: {reason}")
 
 
-def _holders(slots: tuple[AgentSlot, ...]) -> str:
-    return ", ".join(f"{slot.key} is {slot.tag}'s" for slot in slots)
-
-
-class Client(ClientBase[udp.DatagramConnection]):
+class Client(Blocking, ClientBase):
     """An agent of one instance of a PERLERT server.
 
     ::
@@ -430,69 +492,7 @@ class Client(ClientBase[udp.DatagramConnection]):
     The arguments are `ClientBase`'s.
     """
 
-    def __enter__(self) -> Client:
-        return self if self._connection is not None else self.connect()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def connect(self) -> Client:
-        """Open a port. Nothing is sent yet.
-
-        Raises:
-            OSError: the server's name is not known, or the local address cannot be bound.
-            RuntimeError: it is open already.
-        """
-        self._check_closed()
-        self._connection = udp.connect(self._address, self._make_session, **self._options)
-        return self
-
-    def lobby(self, timeout: float | None = None) -> tuple[AgentSlot, ...]:
-        """Ask for the lobby's slots, and return them.
-
-        Args:
-            timeout: seconds; None for as long as the session tries, 30 s.
-
-        Raises:
-            DeadlineExceeded: there was no answer.
-        """
-        return self._drive(self._lobby(timeout))
-
-    def register(
-        self, key: str | None = None, *, timeout: float | None = None, wait: float | None = 0.0
-    ) -> str:
-        """Get a slot and return its key; a slot that is held is given up for it.
-
-        Args:
-            key: which slot; None for the first that is open.
-            timeout: for an answer, as in `lobby`.
-            wait: seconds to wait for a slot that others hold; None for ever.
-
-        Raises:
-            PeerError: somebody else has the slot, or all of them.
-            DeadlineExceeded: there was no answer, or there is no such slot.
-            LocalProtocolError: a run goes on.
-        """
-        return self._drive(self._register(key, timeout, wait))
-
-    def wait_start(self, timeout: float | None = None) -> str:
-        """Wait until the run begins, and return the key of the slot.
-
-        Args:
-            timeout: seconds; None waits as long as the server is heard of.
-
-        Raises:
-            DeadlineExceeded: it did not begin; the text names those that are missing or not ready.
-                Or the server is silent.
-            PeerError: the slot went to somebody else.
-            LocalProtocolError: no slot is held.
-        """
-        return self._drive(self._start(timeout))
+    _dial = staticmethod(udp.connect)
 
     def frame(self, timeout: float | None = None) -> Frame:
         """Return the next frame of the run, in order. Late ones and duplicates are left out.
@@ -504,34 +504,38 @@ class Client(ClientBase[udp.DatagramConnection]):
             DeadlineExceeded: there was none.
             LocalProtocolError: no run has begun, or its last frame was returned before.
         """
-        return self._drive(self._next_frame(timeout))
+        frames, session, since = self._frames, self._open_session, None
+        if not frames and session is not None and session.state in RUNNING:
+            # The usual case without a generator.
+            since = monotonic()
+            heard = self._refused is not None
+            self._take(self._opened().wait(timeout, refusals=heard))
+        if not frames:
+            return drive(self._next_frame(timeout, since))
+        frame = frames.popleft()
+        if frame.done:
+            self._told = True
+        return frame
 
-    def frames(self, timeout: float | None = None) -> list[Frame]:
-        """Return all frames that have arrived; if there are none, wait for one.
 
-        Args:
-            timeout: as in `frame`; with 0 the list may be empty.
+class AsyncClient(Asyncio, ClientBase):
+    """`Client` with coroutines: the same methods, arguments and errors.
 
-        Raises:
-            DeadlineExceeded, LocalProtocolError: as from `frame`.
-        """
-        return self._drive(self._all_frames(timeout))
+    ::
 
-    def _drive(self, steps: Waits[_T]) -> _T:
-        connection = self._opened()
-        sock = connection.sock
-        try:
-            timeout = next(steps)
-            while True:
-                events = connection.wait(timeout, refusals=self._refused is not None)
-                if events:
-                    self._refused = sock.refusals
-                    self._take(events)
-                timeout = next(steps)
-        except StopIteration as end:
-            value: _T = end.value
-            return value
-        finally:
-            if self._connection is None:  # closed by another thread, which left it to us to free
-                with contextlib.suppress(ConnectionClosed):
-                    connection.flush()
+        async with AsyncClient("127.0.0.1:32322", "CartPole-v1") as client:
+            await client.register()
+            client.ready()
+            await client.wait_start()
+            while not (frame := await client.frame()).done:
+                client.act("1")
+
+    What gets lost is asked for again while the loop runs, whether or not anybody waits. One task
+    may wait at a time; `ready`, `act` and `close` only send, so they need no ``await``.
+    """
+
+    _dial = staticmethod(udp_asyncio.connect)
+
+    async def frame(self, timeout: float | None = None) -> Frame:
+        """Return the next frame, as `Client.frame`."""
+        return await waits.drive_async(self._next_frame(timeout))
