@@ -398,7 +398,7 @@ class ClientSession:
         frame = run.take(fields, now)
         if frame is None:
             return []
-        return self._finish(frame, now) if frame.done else [frame]
+        return self._finish(frame, now) if fields[4] else [frame]
 
     def advance(self, now: float) -> list[Event]:
         """Do what fell due: ask again, keep alive, give up."""
@@ -426,11 +426,9 @@ class ClientSession:
 
     def datagrams(self) -> list[tuple[bytes, Hashable]]:
         """Take what is to be sent now, in order."""
-        taken = self._out
-        if taken:
-            self._out = []
-        else:
-            taken = []
+        taken: list[tuple[bytes, Hashable]] = []
+        if self._out:
+            taken, self._out = self._out, taken
         run = self._run
         if run.pending:
             taken.append((run.pending, run.address))

@@ -76,6 +76,7 @@ class Rollout:
     Attributes:
         agents: by slot.
         by_peer: by address.
+        playing: how many clients are not done.
         started: when.
         step: the number of the last frame, -1 before the first.
         timestamp: of the last frame.
@@ -93,7 +94,6 @@ class Rollout:
         "_number",
         "_out",
         "_over",
-        "_playing",
         "_resend_interval",
         "_serial",
         "_slow_interval",
@@ -102,6 +102,7 @@ class Rollout:
         "agents",
         "by_peer",
         "dropped",
+        "playing",
         "received",
         "sent",
         "started",
@@ -135,7 +136,7 @@ class Rollout:
         self._unheard_until = now + settings.unheard
         self.agents = {key: Agent(key, peer, now, self._interval) for key, peer in clients.items()}
         self.by_peer = {agent.peer: agent for agent in self.agents.values()}
-        self._playing = len(self.agents)
+        self.playing = len(self.agents)
         self._actions: dict[str, Action] = {}
         self._serial = self._handed = 0
         self.started = now
@@ -147,11 +148,6 @@ class Rollout:
     def clients(self) -> dict[str, Hashable]:
         """The peer that plays each slot; slots of the server's own agents are not in it."""
         return {key: agent.peer for key, agent in self.agents.items()}
-
-    @property
-    def finished(self) -> bool:
-        """Whether all clients are done."""
-        return not self._playing
 
     # --- what clients say ---
 
@@ -286,7 +282,7 @@ class Rollout:
         agent.done = True
         agent.action = agent.before = None
         self._actions.pop(agent.key, None)
-        self._playing -= 1
+        self.playing -= 1
         self._over(agent, now)
 
     def _slow_down(self, now: float) -> None:
@@ -402,7 +398,7 @@ class Instance:
         Raises:
             LocalProtocolError: no run is on.
         """
-        return self._running().actions()
+        return (self.rollout or self._running()).actions()
 
     def reject(self, key: str, serial: int | None = None) -> None:
         """Do what `Rollout.reject` does, and count it.
@@ -420,9 +416,9 @@ class Instance:
             LocalProtocolError: no run is on, or what `Rollout.publish` says.
             EncodeError, LimitExceeded: a frame cannot be sent; then none of them is.
         """
-        rollout = self._running()
+        rollout = self.rollout or self._running()
         rollout.publish(frames, step, timestamp, now)
-        if rollout.finished:
+        if not rollout.playing:
             self._renew(rollout)
 
     def finish(self, now: float, timestamp: int | None = None) -> None:

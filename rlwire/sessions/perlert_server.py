@@ -460,14 +460,13 @@ class _RolloutPort(_Port):
             return []
         message, instance = found
         rollout = instance.rollout
-        agent = None
-        if rollout is not None:
-            agent = rollout.by_peer.get(peer)
+        agent = None if rollout is None else rollout.by_peer.get(peer)
+        if rollout is not None and agent is not None:
             # The hot path: the row of those who play, without the table.
-            if agent is not None and not agent.done and type(message) is Action:
+            if type(message) is Action and not agent.done:
                 rollout.act(agent, message.action, now)
                 return []
-        if agent is None:
+        else:
             rollout, agent = instance.past.get(peer, (None, None))
         if agent is None:
             who = Who.REGISTERED if peer in instance.lobby.clients else Who.STRANGER

@@ -132,7 +132,7 @@ class DatagramConnection(DatagramDriver):
                 sock.send_batch(datagrams)
             if events or (refusals and sock.refusals > refused):
                 return events
-            if session.closed:
+            if deadline is None and session.closed:
                 raise ConnectionClosed(f"{self._name()}: the session is over")
             wake = until if deadline is None or until <= deadline else deadline
             if until <= now:

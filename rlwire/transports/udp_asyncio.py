@@ -154,10 +154,11 @@ class DatagramEndpoint(DatagramDriver):
                 f"{self.address}: an endpoint belongs to its event loop's thread, once it has "
                 "started; use loop.call_soon_threadsafe(endpoint.flush)"
             )
-        if not self._closed:
-            self._send()
+        self._send()
 
     def _send(self) -> None:
+        if self._closed:
+            return
         session = self.session
         try:
             if datagrams := session.datagrams():
@@ -261,7 +262,11 @@ class DatagramEndpoint(DatagramDriver):
                     events += found
             except Exception:
                 self._failed("a received datagram")
-        self._finish(events)
+        if events:
+            self._react(events)
+        self._send()
+        if self._refused is not None and self.sock.refusals > self._refused:
+            self._wake_waiter()
 
     def _advance(self) -> None:
         self._timer = None
@@ -271,18 +276,15 @@ class DatagramEndpoint(DatagramDriver):
             events = self.session.advance(monotonic())
         except Exception:
             self._failed("a deadline")
-        self._finish(events)
-
-    def _finish(self, events: list[Any]) -> None:
         if events:
-            try:
-                self._on_events(events)
-            except Exception:
-                self._failed("its events")
-        if not self._closed:
-            self._send()
-        if self._refused is not None and self.sock.refusals > self._refused:
-            self._wake_waiter()
+            self._react(events)
+        self._send()
+
+    def _react(self, events: list[Any]) -> None:
+        try:
+            self._on_events(events)
+        except Exception:
+            self._failed("its events")
 
     def _set_timer(self, deadline: float) -> None:
         # A timer that is too early is left: it finds nothing to do, and is set anew.

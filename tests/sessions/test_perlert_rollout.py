@@ -141,7 +141,7 @@ def test_frames_of_agents_that_are_not_clients_are_ignored() -> None:
     assert made.publish(0, 0.0, a=True, b=False, c=True) == [
         ("city:7:0:0;obs=0;reward=0;done=false", BOB)
     ]
-    assert not made.rollout.finished
+    assert made.rollout.playing
     assert made.over == []
 
 
@@ -154,10 +154,10 @@ def test_a_client_that_has_no_frame_gets_none() -> None:
 def test_a_run_is_finished_when_all_its_clients_are_done() -> None:
     made = Made()
     made.publish(0, 1.0, a=True, b=False)
-    assert not made.rollout.finished
+    assert made.rollout.playing
     made.publish(1, 2.0, a=True, b=False)
     made.publish(2, 3.0, b=True)
-    assert made.rollout.finished
+    assert not made.rollout.playing
     assert made.over == [("a", 1.0), ("b", 3.0)]
 
 
@@ -247,6 +247,6 @@ def test_finish_keeps_the_observation_of_an_array() -> None:
         (b"city:7:11:1;obs=0,1,2;reward=0;done=true;extra=total:4", ANN),
         (b"city:7:11:1;obs=;reward=0;done=true", BOB),
     ]
-    assert made.rollout.finished
+    assert not made.rollout.playing
     made.rollout.finish(2.0)
     assert len(made.out) == 2

@@ -235,7 +235,7 @@ class PerlertRow(ServedRow):
         """One action, and the frame that follows it, its numbers read."""
         self._frame = frame = self._ask(self._actions[index % len(self._actions)])
         try:
-            self._seen = self._numbers(frame.observation)
+            self._seen = perlert.text_to_array(frame.observation, self._dtype, shape=self._shape)
         except RlwireError as error:
             raise self._mismatch(f"the observation cannot be read: {error}") from error
         self.rounds += 1
@@ -255,12 +255,15 @@ class PerlertRow(ServedRow):
         return perlert.text_to_array(text, self._dtype, shape=self._shape)
 
     def _ask(self, action: str) -> Frame:
-        assert self._client is not None, "enter the row first"
+        client = self._client
+        assert client is not None, "enter the row first"
         try:
-            self._client.act(action)
+            client.act(action)
+            return client.frame(_LOOK_AGAIN)
+        except DeadlineExceeded:
+            return self._receive()
         except self.failures as error:
             raise self._failed(error) from error
-        return self._receive()
 
     def _receive(self) -> Frame:
         assert self._client is not None, "enter the row first"
