@@ -110,13 +110,13 @@ def attempts(
 class Dialer(Protocol):
     """What `connect` calls; each returns its value, or something to await for it.
 
-    `connect` and `finish` raise an OSError when they fail or take longer than ``until``.
+    They raise an OSError when they fail or take longer than ``until``.
     """
 
     def sleep(self, seconds: float, /) -> Any:
         """Sleep."""
 
-    def resolve(self, where: Address, /) -> Any:
+    def resolve(self, where: Address, until: float) -> Any:
         """Return `Address.resolve`'s pairs."""
 
     def connect(self, sock: socket.socket, sockaddr: Any, until: float) -> Any:
@@ -156,7 +156,7 @@ def dial(where: Address, dialer: Dialer, until: float) -> Waits[Any]:
         OSError: none does; it is the last one's error.
     """
     failure: OSError | None = OSError(f"{where} has no address")
-    for family, sockaddr in (yield dialer.resolve(where)):
+    for family, sockaddr in (yield dialer.resolve(where, until)):
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             yield dialer.connect(sock, sockaddr, until)

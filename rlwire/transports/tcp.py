@@ -60,12 +60,15 @@ class _Dialer:
     """Connects sockets, and blocks."""
 
     sleep = staticmethod(sleep)
-    resolve = staticmethod(Address.resolve)
 
     def __init__(self, made_with: Any, tls: ssl.SSLContext | None, hostname: str | None) -> None:
         self._made_with = made_with
         self._tls = tls
         self._hostname = hostname
+
+    @staticmethod
+    def resolve(where: Address, until: float) -> list[tuple[int, Any]]:
+        return where.resolve()  # the system's resolver has times of its own
 
     @staticmethod
     def connect(sock: socket.socket, sockaddr: Any, until: float) -> None:

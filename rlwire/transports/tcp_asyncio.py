@@ -66,10 +66,10 @@ class _Dialer:
         self._made_with = made_with
         self._open = functools.partial(open_stream, tls=tls, server_hostname=hostname)
 
-    def resolve(self, where: Address) -> Awaitable[Any]:
-        return self._loop.run_in_executor(None, where.resolve)
+    def resolve(self, where: Address, until: float) -> Awaitable[Any]:
+        return _within(until, self._loop.run_in_executor, None, where.resolve)
 
-    def connect(self, sock: socket.socket, sockaddr: Any, until: float) -> Awaitable[None]:
+    def connect(self, sock: socket.socket, sockaddr: Any, until: float) -> Awaitable[Any]:
         sock.setblocking(False)
         return _within(until, self._loop.sock_connect, sock, sockaddr)
 
@@ -79,10 +79,10 @@ class _Dialer:
         return connection
 
 
-async def _within(until: float, do: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+async def _within(until: float, do: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
     left = connecting.time_left(until)
     try:
-        await asyncio.wait_for(do(*arguments), left)
+        return await asyncio.wait_for(do(*arguments), left)
     except asyncio.TimeoutError as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the network's own

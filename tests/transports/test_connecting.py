@@ -151,7 +151,7 @@ class Dialer:
         self.socks: list[socket.socket] = []
         self.finishing: BaseException | None = None
 
-    def resolve(self, where: Address) -> list[tuple[int, Any]]:
+    def resolve(self, where: Address, until: float) -> list[tuple[int, Any]]:
         return [(socket.AF_INET, ("127.0.0.1", n + 1)) for n in range(len(self.outcomes))]
 
     def connect(self, sock: socket.socket, sockaddr: Any, until: float) -> None:

@@ -26,6 +26,7 @@ from rlwire.errors import (
     RemoteProtocolError,
 )
 from rlwire.transports import sockets, tcp, tcp_asyncio
+from rlwire.transports.address import Address
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.stream_asyncio import SocketStream
 from rlwire.transports.tcp_asyncio import AsyncConnection, AsyncServer
@@ -262,6 +263,26 @@ def test_an_attempt_has_its_own_time(run: Run, blobs: Any) -> None:
                 await tcp_asyncio.connect(
                     listener.getsockname(), blobs(), timeouts=Timeouts(connect=0.2)
                 )
+
+    run(main())
+
+
+def test_a_resolver_that_hangs_has_the_attempt_s_time(
+    run: Run, blobs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+
+    def resolve(self: Address, **options: Any) -> list[Any]:
+        go_on.wait(30)
+        return []
+
+    async def main() -> None:
+        monkeypatch.setattr(Address, "resolve", resolve)
+        try:
+            with pytest.raises(DeadlineExceeded, match=r"cannot connect to .*timed out"):
+                await tcp_asyncio.connect("h.example:7", blobs(), timeouts=Timeouts(connect=0.1))
+        finally:
+            go_on.set()
 
     run(main())
 
