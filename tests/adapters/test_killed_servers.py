@@ -128,6 +128,21 @@ def test_openpi(serve: Any) -> None:
             policy.infer({})
 
 
+def test_openpi_asyncio(serve: Any) -> None:
+    from rlwire.adapters.openpi import AsyncPolicyClient
+
+    server = serve("openpi", "Policy")
+
+    async def talk() -> None:
+        async with AsyncPolicyClient(server.address, timeouts=FOREVER) as policy:
+            await policy.infer({})
+            await asyncio.to_thread(server.kill)
+            with pytest.raises(ConnectionError):
+                await policy.infer({})
+
+    asyncio.run(talk())
+
+
 def test_rewarder(serve: Any) -> None:
     from rlwire.adapters.rewarder import RewarderClient
 

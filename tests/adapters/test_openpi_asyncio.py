@@ -134,7 +134,7 @@ def test_a_cancelled_task_leaves_no_action_to_the_next(
 
 def test_a_late_action_is_not_taken_for_the_next(policy: Policy, server: PolicyServer) -> None:
     async def main() -> None:
-        async with client_of(server, timeouts=Timeouts(idle=0.2)) as client:
+        async with client_of(server, timeouts=Timeouts(idle=1.0)) as client:
             with pytest.raises(DeadlineExceeded):
                 await client.infer({"prompt": "wait", "number": 1})
         policy.go_on.set()
