@@ -35,21 +35,31 @@ Waits: TypeAlias = Generator[Any, Any, _T]
 """A generator that yields what it waits for, is sent what came of it, and returns a value."""
 
 
+_WAITING = (inspect.GEN_CREATED, inspect.GEN_SUSPENDED)
+
+
 def drive(steps: Waits[_T]) -> _T:
     """Run a generator over what blocks, and return what it returns.
 
+    A Ctrl-C is raised where the generator waits, if it comes between two of its steps too.
+
     Raises:
-        What it raises. After a Ctrl-C between two of its steps it is closed.
+        What it raises.
     """
-    try:
-        value = next(steps)
-        while True:
-            value = steps.send(value)
-    except StopIteration as end:
-        return cast(_T, end.value)
-    except BaseException:
-        steps.close()
-        raise
+    value: Any = None
+    errors: list[BaseException] = []  # at most one, and never while it is raised
+    while True:
+        try:
+            if errors:
+                value = steps.throw(errors.pop())
+            while True:
+                value = steps.send(value)
+        except StopIteration as end:
+            return cast(_T, end.value)
+        except BaseException as error:
+            if inspect.getgeneratorstate(steps) not in _WAITING:
+                raise  # it is the generator's
+            errors.append(error)
 
 
 async def drive_async(steps: Waits[_T]) -> _T:
@@ -61,21 +71,19 @@ async def drive_async(steps: Waits[_T]) -> _T:
     Raises:
         What it raises.
     """
-    try:
-        waited = next(steps)
-        while True:
-            try:
-                value = None if waited is None else await waited
-            except BaseException as error:
-                waited = None  # a future holds its error, and the error this frame
-                waited = steps.throw(error)
-            else:
-                waited = steps.send(value)
-    except StopIteration as end:
-        return cast(_T, end.value)
-    except BaseException:
-        steps.close()
-        raise
+    value: Any = None
+    errors: list[BaseException] = []
+    while True:
+        try:
+            waited = steps.throw(errors.pop()) if errors else steps.send(value)
+            value = None if waited is None else await waited
+        except StopIteration as end:
+            return cast(_T, end.value)
+        except BaseException as error:
+            waited = None  # a future holds its error, and the error this frame
+            if inspect.getgeneratorstate(steps) not in _WAITING:
+                raise  # it is the generator's
+            errors.append(error)
 
 
 class driven(Generic[_P, _T]):

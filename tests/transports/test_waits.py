@@ -181,24 +181,62 @@ def test_an_error_leaves_no_cycles(wait: Callable[[], Any]) -> None:
         gc.enable()
 
 
-def test_an_interrupt_between_two_steps_closes_the_generator() -> None:
-    log: list[str] = []
+class Interrupted:
+    """A generator that Ctrl-C keeps from being gone on with, each of so many times."""
 
-    class Interrupted:
-        """A generator's double: Ctrl-C comes when it is gone on with."""
+    def __init__(self, steps: Any, *at: int) -> None:
+        self._steps = steps
+        self._at = at
+        self._count = 0
 
-        def __next__(self) -> None:
-            log.append("next")
+    def send(self, value: object) -> Any:
+        self._count += 1
+        if self._count in self._at:
+            raise KeyboardInterrupt(str(self._count))
+        return self._steps.send(value)
 
-        def send(self, value: object) -> None:
-            raise KeyboardInterrupt
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._steps, name)
 
-        def close(self) -> None:
-            log.append("close")
 
-    with pytest.raises(KeyboardInterrupt):
-        drive(Interrupted())  # type: ignore[arg-type]
-    assert log == ["next", "close"]
+def test_an_interrupt_between_two_steps_is_raised_where_the_generator_waits() -> None:
+    echo = Echo()
+    with pytest.raises(KeyboardInterrupt, match="2"):
+        drive(Interrupted(talk(echo, 1, 2, 3), 2))  # type: ignore[arg-type]
+    assert echo.log == [1, "closed"]  # by a generator that waits in its finally
+    tasks = AsyncEcho()
+    with pytest.raises(KeyboardInterrupt, match="2"):
+        run_async(Interrupted(talk(tasks, 1, 2, 3), 2))  # type: ignore[arg-type]
+    assert tasks.log == [1, "closed"]
+    echo.log.clear()
+    with pytest.raises(KeyboardInterrupt, match="1"):
+        drive(Interrupted(talk(echo, 1), 1))  # type: ignore[arg-type]
+    assert echo.log == []
+
+
+def test_an_interrupt_may_be_the_generator_s_affair() -> None:
+    echo = Echo()
+
+    def patient() -> Waits[str]:
+        caught = []
+        for event in (1, 2):
+            try:
+                yield echo.exchange(event)
+            except KeyboardInterrupt as error:
+                caught.append(str(error))
+        return " ".join(caught)
+
+    assert drive(Interrupted(patient(), 2, 3)) == "2 3"  # type: ignore[arg-type]
+    assert echo.log == [1, 2]
+
+
+def test_a_generator_that_drives_itself_is_refused() -> None:
+    def steps() -> Waits[None]:
+        yield drive(mine)
+
+    mine = steps()
+    with pytest.raises(ValueError, match="already executing"):
+        drive(mine)
 
 
 def test_a_cancelled_task_cleans_up() -> None:
