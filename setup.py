@@ -80,6 +80,7 @@ MODULES = [
     "rlwire.codecs.rlx_options",
     "rlwire.codecs.websocket",
     "rlwire.streams",
+    "rlwire.transports.socket_calls",
     "rlwire.transports.timerfd",
 ]
 

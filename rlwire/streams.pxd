@@ -1,5 +1,16 @@
 from rlwire.buffers cimport Arena, Block
 
+# Phase, for C.
+cdef enum:
+    OPENING
+    FIRST
+    OPEN
+    DRAINING
+    DEAF
+    PARTING
+    LINGERING
+    CLOSED
+
 
 cdef class FrameReader:
     cdef object _frame_size

@@ -82,16 +82,6 @@ class Phase(IntEnum):
     """Nothing more comes. What is left to be sent may still go, then the socket is freed."""
 
 
-cdef enum:
-    OPENING
-    FIRST
-    OPEN
-    DRAINING
-    DEAF
-    PARTING
-    LINGERING
-    CLOSED
-
 cdef tuple _PHASES = tuple(Phase)
 
 # What is being waited for.
@@ -107,7 +97,8 @@ cdef enum:
 cdef tuple _WAITS = ("", "connect", "write", "read", "first", "idle", "")
 
 # What nobody looks at any more, of any connection.
-cdef object _junk = memoryview(bytearray(65536))
+cdef bytearray _junk = bytearray(65536)
+cdef object _junk_view = memoryview(_junk)
 
 
 cdef class FrameReader:
@@ -372,25 +363,41 @@ cdef class StreamCore(FrameReader):
         return self._out is not None
 
     @property
+    def silent(self) -> bool:
+        """Whether nothing of the peer's has come so far."""
+        return self.count == 0 and self.partial[0] == 0
+
+    @property
     def talks(self) -> bool:
         """Whether the session also speaks by itself."""
         return self._talker is not None
 
-    def begin(self, object seconds=None) -> None:
+    def begin(self, object seconds=None, *, bint accepted=False) -> None:
         """Begin, now that there is a stream: have a talking session say its first words.
 
         Args:
             seconds: for its handshake.
+            accepted: whether a server has it: the peer's first message may have a time of its own,
+                unless there is a handshake.
         """
         self._patience = seconds
         if self._talker is not None:
             self._talk()
+        elif accepted and self._phase == OPEN and self._timeouts.first_message is not None:
+            self._phase = FIRST
+            self._settle()
 
     # Receiving.
 
     cpdef object room(self):
         """Return where the next bytes belong; it is never empty."""
-        return _junk if self._phase == LINGERING else FrameReader.room(self)
+        return _junk_view if self._phase == LINGERING else FrameReader.room(self)
+
+    cdef char *_space(self, Py_ssize_t *size) except NULL:
+        if self._phase == LINGERING:
+            size[0] = PyByteArray_GET_SIZE(_junk)
+            return PyByteArray_AS_STRING(_junk)
+        return FrameReader._space(self, size)
 
     cpdef object take(self, Py_ssize_t have):
         """Take note of `have` bytes in `room()`, 0 for the end of the stream; return an event.
@@ -417,15 +424,17 @@ cdef class StreamCore(FrameReader):
                 self._take_events(events)
                 return self.next()
             self.fresh = False
-        if not have:
-            self.eof()
-        elif self._phase == LINGERING or self._phase == CLOSED:
+        if self._phase == PARTING or self._phase == LINGERING:
+            if not have:
+                self.eof()
+            elif self._phase == PARTING:
+                self.advance(have)
+                self._await_farewell()
             return _NOTHING
-        else:
+        if have:
             self.advance(have)
-        if self._phase == PARTING:
-            self._await_farewell()
-            return _NOTHING
+        else:
+            self.eof()
         return self.next()
 
     cpdef object next(self):
@@ -462,7 +471,7 @@ cdef class StreamCore(FrameReader):
             except RlwireError as error:
                 self._failed(error, True)
                 raise
-            if phase == FIRST:
+            if self._phase == FIRST:
                 self._phase = OPEN
             if (
                 self._events is None
@@ -566,6 +575,8 @@ cdef class StreamCore(FrameReader):
             Whether nothing more is to be written.
         """
         cdef Py_ssize_t size
+        if self._out is None:  # another thread has closed it meanwhile
+            raise self.end()
         self.waiting -= count
         if self.waiting == 0:
             self._out = None
@@ -772,6 +783,12 @@ cdef class StreamCore(FrameReader):
         return 0
 
     # Times.
+
+    def await_from(self, double since) -> None:
+        """Have what is waited for now be waited for since then, whatever it was before."""
+        self._wait, _ = self._waits_for(True)
+        self._wait_serial = self._serial_of(self._wait)
+        self._since = since
 
     def check(self, double now, bint waiting=True) -> None:
         """See whether something has lasted too long, at `now`, seconds on one clock.

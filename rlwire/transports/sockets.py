@@ -15,9 +15,8 @@ import ssl
 import stat
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from time import monotonic, sleep
 from typing import Any
 
 from rlwire.errors import DeadlineExceeded
@@ -38,7 +37,6 @@ __all__ = [
     "peer_name",
     "prepare",
     "set_kernel_timeout",
-    "spinning",
     "unlink",
     "warn_if_exposed",
 ]
@@ -132,27 +130,6 @@ class Backoff:
         for _ in range(self.attempts - 1):
             yield random.uniform(0.5, 1.0) * min(delay, self.longest)
             delay = min(2 * delay, self.longest)
-
-
-def spinning(recv_into: Callable[..., int], seconds: float) -> Callable[..., int]:
-    """Return a `recv_into` that asks for `seconds` before it lets the system put it to sleep."""
-    dont_wait = socket.MSG_DONTWAIT
-    give_way = getattr(os, "sched_yield", lambda: sleep(0.0))
-
-    def receive(buffer: bytearray | memoryview, size: int = 0, flags: int = 0) -> int:
-        until = 0.0
-        while True:
-            try:
-                return recv_into(buffer, size, flags | dont_wait)
-            except BlockingIOError:
-                now = monotonic()
-                if not until:
-                    until = now + seconds
-                elif now > until:
-                    return recv_into(buffer, size, flags)
-                give_way()
-
-    return receive
 
 
 def set_kernel_timeout(sock: socket.socket, option: int, seconds: float | None) -> None:

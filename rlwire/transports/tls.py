@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from rlwire.transports.interface import Buffer
@@ -107,18 +108,18 @@ class TLSSocket:
 
     TLS needs Python-level timeouts: one record may take several system calls.
 
-    Attributes:
-        receive_timeout: seconds that a call of `recv_into` may take, None for ever.
-        send_timeout: the same for `send` and `sendmsg`.
+    Args:
+        sock: the socket.
+        limits: seconds, None for ever, that a call of `recv_into` (SO_RCVTIMEO) and of `send` or
+            `sendmsg` (SO_SNDTIMEO) may take; looked at each time.
     """
 
-    __slots__ = ("_current", "_sock", "receive_timeout", "send_timeout")
+    __slots__ = ("_current", "_limits", "_sock")
 
-    def __init__(self, sock: ssl.SSLSocket) -> None:
+    def __init__(self, sock: ssl.SSLSocket, limits: Mapping[int, float | None]) -> None:
         self._sock = sock
         self._current = sock.gettimeout()
-        self.receive_timeout: float | None = None
-        self.send_timeout: float | None = None
+        self._limits = limits
 
     def handshake(self, seconds: float | None) -> None:
         """Run TLS's handshake."""
@@ -127,7 +128,7 @@ class TLSSocket:
 
     def recv_into(self, space: bytearray | memoryview, count: int = 0, flags: int = 0) -> int:
         """Receive at least one byte; 0 at the end of the stream."""
-        self._limit(self.receive_timeout)
+        self._limit(self._limits[socket.SO_RCVTIMEO])
         try:
             return self._sock.recv_into(space, len(space))
         except TimeoutError as error:
@@ -135,7 +136,7 @@ class TLSSocket:
 
     def send(self, data: Buffer) -> int:
         """Send and return how much was taken."""
-        self._limit(self.send_timeout)
+        self._limit(self._limits[socket.SO_SNDTIMEO])
         try:
             return self._sock.send(data)
         except TimeoutError as error:

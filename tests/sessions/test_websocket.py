@@ -40,8 +40,8 @@ from rlwire.sessions.websocket import (
     State,
     basic_authorization,
 )
+from rlwire.streams import FrameReader
 from rlwire.testing.memory import pair
-from rlwire.transports.framing import FrameReader
 
 URL = "ws://test/path?query"
 
@@ -524,7 +524,7 @@ def test_a_head_that_comes_byte_by_byte_is_read_once(monkeypatch: pytest.MonkeyP
     (head,) = Client(Messages(), URL).outgoing()
     reader = FrameReader(Server(Messages()))
     for at in range(len(head)):
-        reader.writable()[:1] = head[at : at + 1]
+        reader.room()[:1] = head[at : at + 1]
         reader.advance(1)
         frame = reader.frame()
     assert bytes(frame or b"") == head
@@ -831,7 +831,7 @@ def test_nothing_but_our_own_errors(frames_: Any, edits: Any, kind: Any, step: i
         for start in range(0, len(wire), step):
             piece = wire[start : start + step]
             while piece:
-                room = reader.writable()
+                room = reader.room()
                 room[: len(piece)] = piece[: len(room)]
                 reader.advance(min(len(piece), len(room)))
                 piece = piece[len(room) :]

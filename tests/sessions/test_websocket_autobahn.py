@@ -18,7 +18,7 @@ import pytest
 from rlwire.errors import RlwireError
 from rlwire.limits import Limits
 from rlwire.sessions.websocket import Client, Closed, Messages, Server
-from rlwire.transports.framing import FrameReader
+from rlwire.streams import FrameReader
 
 CONT, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 KEY = b"\x37\xfa\x21\x3d"
@@ -95,7 +95,7 @@ class Echo:
     def feed(self, data: bytes, step: int) -> None:
         at = 0
         while at < len(data) and self.error is None:
-            room = self.reader.writable()
+            room = self.reader.room()
             count = min(len(room), step, len(data) - at)
             room[:count] = data[at : at + count]
             self.reader.advance(count)

@@ -22,12 +22,30 @@ from rlwire.errors import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from rlwire.transports import connection as module
+from rlwire.transports import blocking as module
 from rlwire.transports.connection import Connection
 from rlwire.transports.sockets import Timeouts
 
 SMALL = Timeouts(connect=5, read=0.4, write=0.4, idle=0.2)
 HEADER = 20
+
+
+@pytest.fixture(params=["compiled calls", "plain calls"], autouse=True)
+def calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways to call the system."""
+    kind: str = request.param
+    if kind == "plain calls":
+        monkeypatch.setattr(module, "AVAILABLE", False)
+    elif not module.AVAILABLE:
+        pytest.skip("this system has no such calls")
+    return kind
+
+
+@pytest.fixture
+def plainly(calls: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what Python's sockets do."""
+    if calls != "plain calls":
+        pytest.skip("what the compiled ones call cannot be seen")
 
 
 @pytest.fixture
@@ -138,10 +156,12 @@ def test_a_held_view_is_not_overwritten(ends: Any, blobs: Any) -> None:
     assert held == b"\3" * 10
 
 
-def test_large_parts_go_to_the_system_as_they_are(ends: Any, monkeypatch: Any) -> None:
+def test_large_parts_go_to_the_system_as_they_are(
+    plainly: None, ends: Any, monkeypatch: Any
+) -> None:
     connection, peer = ends()
     given: list[Any] = []
-    sendmsg = connection._sendmsg
+    sendmsg = connection._calls._sendmsg
 
     def spy(parts: list[Any]) -> int:
         given.extend(parts)
@@ -149,7 +169,7 @@ def test_large_parts_go_to_the_system_as_they_are(ends: Any, monkeypatch: Any) -
         assert isinstance(count, int)
         return count
 
-    monkeypatch.setattr(connection, "_sendmsg", spy)
+    monkeypatch.setattr(connection._calls, "_sendmsg", spy)
     large = memoryview(bytearray(100_000))
     reader = threading.Thread(target=lambda: [peer.recv(2**20) for _ in range(5)])
     reader.start()
@@ -177,9 +197,9 @@ def test_more_parts_than_the_system_takes_at_once(ends: Any, read_frame: Any) ->
     assert read_frame(peer) == b"".join(b"%d," % number for number in range(3000))
 
 
-def test_without_sendmsg(ends: Any, read_frame: Any) -> None:
+def test_without_sendmsg(plainly: None, ends: Any, read_frame: Any) -> None:
     connection, peer = ends()
-    connection._sendmsg = None  # as on Windows
+    connection._calls._sendmsg = None  # as on Windows
     connection.send([b"one,", b"two"])
     assert read_frame(peer) == b"one,two"
 
@@ -755,11 +775,11 @@ def test_a_server_that_stops_sends_the_answer_it_owes(
 
 
 def test_a_large_message_takes_two_reads_and_the_next_one_or_two(
-    both: Any, monkeypatch: Any
+    plainly: None, both: Any, monkeypatch: Any
 ) -> None:
     sender, receiver = both()
     calls: list[Any] = []
-    recv_into = receiver._recv_into
+    recv_into = receiver._calls._recv_into
 
     def spy(space: Any, *arguments: Any) -> int:
         calls.append((len(space), *arguments))
@@ -767,7 +787,7 @@ def test_a_large_message_takes_two_reads_and_the_next_one_or_two(
         assert isinstance(got, int)
         return got
 
-    monkeypatch.setattr(receiver, "_recv_into", spy)
+    monkeypatch.setattr(receiver._calls, "_recv_into", spy)
     for expected in (2, 1, 1):
         calls.clear()
         sender.send(bytes(50_000))  # the socket holds it all before it is read

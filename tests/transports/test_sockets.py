@@ -154,26 +154,3 @@ def test_what_is_worth_another_attempt() -> None:
     assert sockets.is_permanent(PermissionError(13, "no"))
     assert not sockets.is_permanent(ConnectionRefusedError(111, "refused"))
     assert not sockets.is_permanent(FileNotFoundError(2, "not yet"))
-
-
-def test_spinning_asks_before_it_sleeps() -> None:
-    one, two = socket.socketpair()
-    asked: list[int] = []
-
-    def recv_into(buffer: bytearray, size: int, flags: int) -> int:
-        asked.append(flags)
-        return one.recv_into(buffer, size, flags)
-
-    receive = sockets.spinning(recv_into, 0.02)
-    with one, two:
-        sockets.set_kernel_timeout(one, socket.SO_RCVTIMEO, 0.05)
-        two.send(b"here")
-        space = bytearray(10)
-        assert receive(space) == 4
-        assert asked == [socket.MSG_DONTWAIT]
-        begun = time.monotonic()
-        with pytest.raises(BlockingIOError):
-            receive(space)
-        assert 0.06 < time.monotonic() - begun < 5
-        assert len(asked) > 3
-        assert asked[-1] == 0, "the last time it slept"

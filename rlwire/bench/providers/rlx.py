@@ -17,7 +17,7 @@ from rlwire.bench.processes import BenchError, ServerProcess
 from rlwire.bench.provider import Cores, ServedRow, array_difference
 from rlwire.codecs.rlx import Decoder, Encoder
 from rlwire.sessions.rlx import Server
-from rlwire.transports.framing import FrameReader
+from rlwire.streams import FrameReader
 from rlwire.transports.tcp import Timeouts
 
 __all__ = ["RLX", "CountingAgent", "KeepingAgent", "RLXRow", "serve"]
@@ -165,7 +165,7 @@ def _receive(frame: bytes) -> Any:
     """The frame where a connection has it: large ones lie so that their array is aligned."""
     reader = FrameReader(Server())
     while (whole := reader.frame()) is None:
-        space = reader.writable()
+        space = reader.room()
         part = frame[reader.partial[0] :][: len(space)]
         space[: len(part)] = part
         reader.advance(len(part))

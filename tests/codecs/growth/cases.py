@@ -11,7 +11,7 @@ from typing import Any
 
 from rlwire.errors import RlwireError
 from rlwire.limits import Limits
-from rlwire.transports.framing import FrameReader
+from rlwire.streams import FrameReader
 
 Work = Callable[[], object]
 
@@ -62,7 +62,7 @@ def fed(session: Any, data: bytes, piece: int) -> Work:
     def feed() -> None:
         at = 0
         while at < len(data):
-            room = reader.writable()
+            room = reader.room()
             count = min(piece, len(room), len(data) - at)
             room[:count] = data[at : at + count]
             reader.advance(count)

@@ -11,7 +11,7 @@ from rlwire.codecs.websocket import Framer
 from rlwire.errors import RlwireError
 from rlwire.limits import Limits
 from rlwire.sessions import websocket
-from rlwire.transports.framing import FrameReader
+from rlwire.streams import FrameReader
 
 # --- streams: bytes as they come
 
@@ -64,7 +64,7 @@ def netstrings_before_they_are_taken(n: int) -> Work:
         waiting = b""
         for _ in range(n):
             waiting += data
-            room = reader.writable()
+            room = reader.room()
             count = min(len(room), len(waiting))
             room[:count] = waiting[:count]
             reader.advance(count)

@@ -1,0 +1,253 @@
+"""The blocking driver of a stream core: waits, writes what is left, and ends in order.
+
+It is what a blocking connection does off the path of a small message, which `SocketCalls` or
+`PlainCalls` go alone. One wait in the kernel lasts at most half of the time for a whole message, so
+the clock is read only when that was not enough. Not here: whose thread it is, and what users call
+(`rlwire.transports.connection`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import ssl
+from time import monotonic
+from typing import Any, NoReturn
+
+from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
+from rlwire.streams import NOTHING, Phase, StreamCore
+from rlwire.transports.plain_calls import PlainCalls
+from rlwire.transports.socket_calls import AVAILABLE, SocketCalls
+from rlwire.transports.sockets import WAITED, Timeouts, set_kernel_timeout
+from rlwire.transports.tls import TLSSocket
+
+__all__ = ["Driver"]
+
+logger = logging.getLogger(__name__)
+
+_READING, _WRITING = socket.SO_RCVTIMEO, socket.SO_SNDTIMEO
+_SOON = 0.001  # seconds; a kernel timeout of 0 would be none at all
+
+
+class Driver:
+    """Drives one core over one socket.
+
+    Args:
+        core: the core.
+        sock: the socket, in blocking mode.
+        timeouts: how long to wait.
+
+    Attributes:
+        calls: the system calls of small messages.
+    """
+
+    __slots__ = ("_core", "_limits", "_sock", "_tick", "_tls", "_write", "calls")
+
+    def __init__(self, core: StreamCore, sock: socket.socket, timeouts: Timeouts) -> None:
+        self._core = core
+        self._sock = sock
+        self._limits: dict[int, float | None] = {}
+        self._tls = TLSSocket(sock, self._limits) if isinstance(sock, ssl.SSLSocket) else None
+        self.calls: SocketCalls | PlainCalls
+        if self._tls is not None:
+            self.calls = PlainCalls(core, self._tls, whole=False)
+        elif AVAILABLE:
+            self.calls = SocketCalls(core, sock.fileno(), spin=timeouts.spin or 0.0)
+        else:
+            self.calls = PlainCalls(core, sock)
+        waits = [timeouts.idle, timeouts.read and timeouts.read / 2]
+        self._tick = min((wait for wait in waits if wait is not None), default=None)
+        self._write = timeouts.write and timeouts.write / 2
+        self._limit(_READING, self._tick)
+        self._limit(_WRITING, self._write)
+
+    def shake_hands(self, seconds: float | None) -> float | None:
+        """Run TLS's handshake on a server, if there is TLS; return what is left of the time.
+
+        Raises:
+            DeadlineExceeded: it took more than `seconds`; the connection is closed.
+            ConnectionClosed: it failed; the connection is closed.
+        """
+        until = None if seconds is None else monotonic() + seconds
+        if self._tls is not None:
+            try:
+                self._tls.handshake(seconds)
+            except TimeoutError as error:
+                self.close()
+                raise DeadlineExceeded(
+                    f"{self._core.peer}: no TLS handshake within connect={seconds} s"
+                ) from error
+            except (OSError, ValueError) as error:  # ValueError: closed by another thread meanwhile
+                self._lost(error)
+        return None if until is None else max(until - monotonic(), _SOON)
+
+    def open(self, seconds: float | None, *, accepted: bool = False) -> None:
+        """Go through the session's handshake, if it has one."""
+        core = self._core
+        core.begin(seconds, accepted=accepted)
+        if not core.talks:
+            return
+        now = monotonic()
+        core.await_from(now)
+        try:
+            while not core.opened:
+                self._step()
+            self.flush()
+            now = monotonic()
+            core.check(now)
+        except BaseException as error:
+            self.failed(error)
+        due = core.session.next_deadline()
+        if due is not None:
+            self._tick = due - now if self._tick is None else min(self._tick, due - now)
+            self._limit(_READING, self._tick)
+
+    def receive(self, waited: float) -> Any:
+        """Return the next event; `waited` seconds of the time for it are over already."""
+        core = self._core
+        self.flush(tried=True)
+        core.await_from(monotonic() - waited)
+        try:
+            event = core.next()
+            while event is NOTHING:
+                event = self._step()
+            self.flush()
+        except BaseException as error:
+            self.failed(error)
+        if self._limits[_READING] != self._tick:
+            self._limit(_READING, self._tick)
+        return event
+
+    def _step(self) -> Any:
+        """Write what is to be written, and read once; return an event if there is one."""
+        core = self._core
+        if core.sending:
+            self.flush()
+        now = monotonic()
+        core.check(now)
+        if core.sending:
+            self.flush()
+        self._wait_until(core.next_deadline(now), now)
+        try:
+            return self.calls.read()
+        except WAITED:
+            self.calls.doing = ""
+            return core.next()
+
+    def _wait_until(self, due: float | None, now: float) -> None:
+        """Have the next read last until then, or until it is time to look at the clock anyway."""
+        wait = self._tick
+        if due is not None:
+            left = max(due - now, _SOON)
+            wait = left if wait is None else min(left, wait)
+        if wait != self._limits[_READING]:
+            self._limit(_READING, wait)
+
+    def flush(self, *, tried: bool = False) -> None:
+        """Write all that is to be written; `tried`: of which some was, or could not be."""
+        core, calls = self._core, self.calls
+        if not core.sending:
+            return
+        now = monotonic()
+        if tried and self._write is not None:
+            core.await_from(now - self._write)  # the attempt lasted so long, at most
+        try:
+            while core.sending:
+                due = core.next_deadline(now)
+                self._limit(_WRITING, None if due is None else max(due - now, _SOON))
+                with contextlib.suppress(WAITED):
+                    calls.write()
+                calls.doing = ""
+                now = monotonic()
+                core.check(now)
+        except BaseException as error:
+            self.failed(error)
+        self._limit(_WRITING, self._write)
+
+    # Errors and ends.
+
+    def failed(self, error: BaseException) -> float:
+        """Go on after `error`, which the core, a system call or the user's own code raised.
+
+        Returns:
+            Seconds that a system call waited in vain, if that is all that it was.
+
+        Raises:
+            What the user is to see.
+        """
+        core, calls = self._core, self.calls
+        doing, calls.doing = calls.doing, ""
+        if isinstance(error, RlwireError):
+            doing = ""
+        if doing and isinstance(error, WAITED):
+            return (self._limits[_READING] if doing == "reading" else 0.0) or 0.0
+        if doing and isinstance(error, OSError):
+            self._lost(error)
+        if doing and not isinstance(error, Exception):
+            # Ctrl-C, and nobody knows how much was sent, or has come: the next message would be
+            # garbage.
+            if doing == "writing" or core.partial[0]:
+                core.abort()
+        elif isinstance(error, DeadlineExceeded) and core.late in ("read", "write"):
+            if core.late == "read" and core.talks:
+                core.refuse(error)
+            self.close()
+        if core.closed or (core.over and isinstance(error, ConnectionClosed)):
+            self.close()
+        raise error
+
+    def _lost(self, error: OSError | ValueError) -> NoReturn:
+        closed = self._core.lost(error)
+        self.close()
+        raise closed from error
+
+    def close(self) -> None:
+        """Say farewell, if the session has one, and free the socket."""
+        self._core.close()
+        self.wind_up()
+
+    def wind_up(self) -> None:
+        """Say the last words, hear the peer out for a moment, and free the socket."""
+        core, calls = self._core, self.calls
+        half_closed = False
+        now = monotonic()
+        core.await_from(now)
+        try:
+            while core.sending or core.phase is not Phase.CLOSED:
+                left = max((core.next_deadline(now) or now) - now, _SOON)
+                with contextlib.suppress(WAITED):
+                    if core.sending:
+                        self._limit(_WRITING, left)
+                        calls.write()
+                    elif core.half_close and not half_closed:
+                        half_closed = True
+                        self.shutdown(socket.SHUT_WR)
+                    elif self._tls is not None and core.phase is Phase.LINGERING:
+                        # Past TLS: what the bytes mean does not matter any more.
+                        self._sock.settimeout(left)
+                        core.take(socket.socket.recv_into(self._sock, core.room()))
+                    else:
+                        self._limit(_READING, left)
+                        calls.read()
+                now = monotonic()
+                core.check(now)
+        except (OSError, ValueError) as error:
+            logger.debug("%s: the last words could not be told: %s", core.peer, error)
+        finally:
+            core.abort()
+            if self._tls is not None:
+                self._tls.say_goodbye()
+            self._sock.close()
+
+    def shutdown(self, how: int) -> None:
+        """Shut one direction down; from any thread."""
+        # Not SSLSocket.shutdown: that takes the TLS object away under the owner's feet.
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self._sock, how)
+
+    def _limit(self, option: int, seconds: float | None) -> None:
+        """Bound each system call: `_READING` or `_WRITING`."""
+        self._limits[option] = seconds
+        if self._tls is None:
+            set_kernel_timeout(self._sock, option, seconds)

@@ -1,0 +1,334 @@
+"""The system calls of plain POSIX sockets, straight from the stream core to the kernel.
+
+After a process switch the interpreter runs cold, and each call less shows: here a whole step, read,
+decoded, answered and written, is one call. `rlwire.transports.plain_calls` does the same with
+Python's sockets, for TLS and for systems without these calls. Not here: times, ends and errors;
+what raises one of these calls has `doing` say which.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EAGAIN, EINTR
+
+from rlwire.streams cimport OPEN, PARTING, StreamCore
+
+from rlwire.streams import NOTHING
+
+__all__ = ["AVAILABLE", "SocketCalls"]
+
+cdef extern from *:
+    """
+    #include <errno.h>
+    #include <stddef.h>
+    #define RLW_PARTS 32
+    #ifndef _WIN32
+    #include <sched.h>
+    #include <string.h>
+    #include <sys/socket.h>
+    #include <sys/types.h>
+    #include <sys/uio.h>
+    #include <time.h>
+    #define RLW_HAS_CALLS 1
+    #ifndef MSG_NOSIGNAL
+    #define MSG_NOSIGNAL 0
+    #endif
+
+    static double rlw_seconds(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    }
+
+    /* Bytes, or -errno. For `spin` seconds it asks before it lets the system put it to sleep. */
+    static Py_ssize_t rlw_recv(int file, char *data, Py_ssize_t size, int all, double spin) {
+        int flags = all ? MSG_WAITALL : 0;
+        Py_ssize_t got;
+        if (spin > 0) {
+            double until = 0;
+            for (;;) {
+                got = recv(file, data, (size_t)size, MSG_DONTWAIT);
+                if (got >= 0) return got;
+                if (errno != EAGAIN && errno != EWOULDBLOCK) return -errno;
+                if (until == 0) until = rlw_seconds() + spin;
+                else if (rlw_seconds() > until) break;
+                sched_yield();
+            }
+        }
+        got = recv(file, data, (size_t)size, flags);
+        return got >= 0 ? got : errno == EWOULDBLOCK ? -EAGAIN : -errno;
+    }
+
+    static Py_ssize_t rlw_send(int file, const char *data, Py_ssize_t size) {
+        Py_ssize_t sent = send(file, data, (size_t)size, MSG_NOSIGNAL);
+        return sent >= 0 ? sent : errno == EWOULDBLOCK ? -EAGAIN : -errno;
+    }
+
+    static Py_ssize_t rlw_send_parts(int file, Py_buffer *parts, int count, Py_ssize_t offset) {
+        struct iovec vector[RLW_PARTS];
+        struct msghdr message;
+        Py_ssize_t sent;
+        int i;
+        for (i = 0; i < count; i++) {
+            vector[i].iov_base = parts[i].buf;
+            vector[i].iov_len = (size_t)parts[i].len;
+        }
+        vector[0].iov_base = (char *)vector[0].iov_base + offset;
+        vector[0].iov_len -= (size_t)offset;
+        memset(&message, 0, sizeof message);
+        message.msg_iov = vector;
+        message.msg_iovlen = count;
+        sent = sendmsg(file, &message, MSG_NOSIGNAL);
+        return sent >= 0 ? sent : errno == EWOULDBLOCK ? -EAGAIN : -errno;
+    }
+    #else
+    #define RLW_HAS_CALLS 0
+    static Py_ssize_t rlw_recv(int file, char *data, Py_ssize_t size, int all, double spin) {
+        (void)file, (void)data, (void)size, (void)all, (void)spin;
+        return -ENOSYS;
+    }
+    static Py_ssize_t rlw_send(int file, const char *data, Py_ssize_t size) {
+        (void)file, (void)data, (void)size;
+        return -ENOSYS;
+    }
+    static Py_ssize_t rlw_send_parts(int file, Py_buffer *parts, int count, Py_ssize_t offset) {
+        (void)file, (void)parts, (void)count, (void)offset;
+        return -ENOSYS;
+    }
+    #endif
+
+    static int rlw_raise(int error) {
+        errno = error;
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    """
+    int RLW_HAS_CALLS
+    enum:
+        RLW_PARTS
+    Py_ssize_t rlw_recv(
+        int file, char *data, Py_ssize_t size, int all, double spin
+    ) noexcept nogil
+    Py_ssize_t rlw_send(int file, const char *data, Py_ssize_t size) noexcept nogil
+    Py_ssize_t rlw_send_parts(
+        int file, Py_buffer *parts, int count, Py_ssize_t offset
+    ) noexcept nogil
+    int rlw_raise(int error) except -1
+
+AVAILABLE = bool(RLW_HAS_CALLS)
+"""Whether this system has these calls."""
+
+cdef object _NOTHING = NOTHING
+
+
+cdef class SocketCalls:
+    """Moves bytes between a core and a socket.
+
+    Args:
+        core: what the bytes are for.
+        file: the socket's number; it must stay open until nothing here is called any more.
+        blocking: whether calls may wait, as long as the socket's kernel timeouts. Then what comes
+            to nothing in that time raises BlockingIOError; otherwise it just comes to nothing.
+        spin: seconds to ask for bytes before the thread sleeps.
+
+    Attributes:
+        doing: ``"reading"`` or ``"writing"`` while the system is called, and after it failed;
+            otherwise empty.
+        asked: what `respond` was answering when it raised.
+        reply: the answer to that, if there was one.
+    """
+
+    cdef StreamCore _core
+    cdef int _file
+    cdef bint _blocking
+    cdef double _spin
+    cdef bint _came
+    cdef public str doing
+    cdef readonly object asked
+    cdef readonly object reply
+
+    def __init__(self, StreamCore core, int file, *, bint blocking=True, double spin=0.0):
+        self._core = core
+        self._file = file
+        self._blocking = blocking
+        self._spin = spin
+        self.doing = ""
+
+    cpdef object read(self):
+        """Read once; return what `StreamCore.take` returns.
+
+        Raises:
+            OSError: the system's; the core was not told.
+            What `StreamCore.take` raises.
+        """
+        cdef StreamCore core = self._core
+        cdef Py_ssize_t size = 0
+        cdef Py_ssize_t got = 0
+        cdef char *data
+        cdef bint whole = False
+        if core.fresh:
+            data = PyByteArray_AS_STRING(core.inbox)
+            size = PyByteArray_GET_SIZE(core.inbox)
+        else:
+            data = core._space(&size)
+            whole = core.direct and self._blocking
+        # Another thread may close the connection meanwhile, which leaves the room as it is.
+        self._came = False
+        self.doing = "reading"
+        while True:
+            with nogil:
+                got = rlw_recv(self._file, data, size, whole, self._spin)
+            if got >= 0:
+                break
+            if got != -EINTR:
+                if got == -EAGAIN and not self._blocking:
+                    self.doing = ""
+                    return _NOTHING
+                rlw_raise(<int> -got)
+            PyErr_CheckSignals()
+        if whole and 0 < got < size:
+            # Its time came, or a signal: the bytes count, and the caller looks at the clock.
+            core.advance(got)
+            PyErr_CheckSignals()
+            rlw_raise(EAGAIN)
+        self.doing = ""
+        self._came = True
+        if not got and not self._blocking:
+            core.eof()
+            return _NOTHING
+        return core.take(got)
+
+    cpdef bint write(self) except -1:
+        """Write once; return whether nothing more is to be written.
+
+        Raises:
+            OSError: the system's; the core was not told.
+        """
+        cdef StreamCore core = self._core
+        cdef Py_buffer parts[RLW_PARTS]
+        cdef Py_ssize_t sent = 0
+        cdef Py_ssize_t size
+        cdef const char *data
+        cdef int count = 0
+        cdef int i
+        out = core._out
+        if out is None:
+            return True
+        self.doing = "writing"
+        if core._offset == 0 and core._index == 0 and len(out) == 1 and type(out[0]) is bytes:
+            only = out[0]
+            data, size = PyBytes_AS_STRING(only), PyBytes_GET_SIZE(only)
+            while True:
+                with nogil:
+                    sent = rlw_send(self._file, data, size)
+                if sent != -EINTR:
+                    break
+                PyErr_CheckSignals()
+        else:
+            try:
+                while count < RLW_PARTS and core._index + count < len(out):
+                    PyObject_GetBuffer(out[core._index + count], &parts[count], PyBUF_SIMPLE)
+                    count += 1
+                while True:
+                    with nogil:
+                        sent = rlw_send_parts(self._file, parts, count, core._offset)
+                    if sent != -EINTR:
+                        break
+                    PyErr_CheckSignals()
+            finally:
+                for i in range(count):
+                    PyBuffer_Release(&parts[i])
+        if sent < 0:
+            if sent == -EAGAIN and not self._blocking:
+                self.doing = ""
+                return False
+            rlw_raise(<int> -sent)
+        if not core.wrote(sent):
+            PyErr_CheckSignals()  # one may have cut the message short
+        self.doing = ""
+        return core._out is None
+
+    cpdef object receive(self):
+        """Return the next event, or `NOTHING` where the driver has to go on.
+
+        Raises:
+            What `read` and `StreamCore.next` raise.
+        """
+        cdef StreamCore core = self._core
+        event = _NOTHING if core.fresh else core.next()
+        if event is _NOTHING:
+            if core._out is not None or core._phase != OPEN:
+                return _NOTHING
+            event = self.read()
+            while event is _NOTHING and core.direct and self._came:
+                event = self.read()
+        # What the session has to say by itself goes before the event is looked at.
+        if core._out is not None and not self.write() and event is not _NOTHING:
+            core.put_back(event)
+            return _NOTHING
+        return event
+
+    def send(self, object event) -> bool:
+        """Put an event in line and write once; return whether all is written.
+
+        Raises:
+            What `StreamCore.put` and `write` raise.
+        """
+        self._core.put(event)
+        return self.write()
+
+    def exchange(self, object event):
+        """`send`, and `receive` if all is written; `NOTHING` where the driver has to go on.
+
+        Raises:
+            What `send` and `receive` raise.
+        """
+        self._core.put(event)
+        return self.receive() if self.write() else _NOTHING
+
+    def serve(self, object answer, object failure=None) -> None:
+        """Answer one event after another, until the driver has to go on.
+
+        Args:
+            answer: called with an event, returns the reply.
+            failure: called with the event and the error when the reply cannot be put in line;
+                returns what is put there instead.
+
+        Raises:
+            What `receive`, `answer` and `send` raise.
+        """
+        cdef StreamCore core = self._core
+        while True:
+            event = self.receive()
+            if event is _NOTHING:
+                return
+            reply = answer(event)
+            try:
+                core.put(reply)
+            except Exception as error:  # EncodeError; or the value's own code raised
+                if failure is None or core._phase >= PARTING:
+                    raise
+                core.put(failure(event, error))
+            # They may hold the receive buffer, which is used again once nobody does.
+            event = reply = None
+            if not self.write():
+                return
+
+    def respond(self, object answer) -> bool:
+        """Answer the next event, if there is one; return whether there was and all is written.
+
+        Raises:
+            What `receive`, `answer` and `send` raise; then see `asked` and `reply`.
+        """
+        self.asked = self.reply = _NOTHING
+        event = self.receive()
+        if event is _NOTHING:
+            return False
+        self.asked = event
+        event = answer(event)
+        self.reply = event
+        self._core.put(event)
+        event = None
+        self.asked = self.reply = _NOTHING
+        return self.write()
