@@ -107,30 +107,43 @@ static inline uint64_t rlw_ws_wide_key(const uint8_t *key, size_t phase) {
     return word;
 }
 
-/* Copies `size` bytes and masks or unmasks them; the two places do not overlap. `phase` tells how
- * many bytes of the payload came before. */
+/* Bytes before the next border of 64 at `to`, at most `size`. Stores that cross the borders of cache
+ * lines would take twice as long, and a payload begins behind its header. */
+static inline size_t rlw_ws_to_border(const uint8_t *to, size_t size) {
+    size_t head = (64 - (size_t)((uintptr_t)to & 63)) & 63;
+    return head < size ? head : size;
+}
+
+/* Copies `size` bytes and masks or unmasks them; the two places do not overlap. `phase` tells
+ * how many bytes of the payload came before. */
 static inline void rlw_ws_mask_copy(uint8_t *to, const uint8_t *from, size_t size,
                                     const uint8_t *key, size_t phase) {
-    uint64_t word, wide = rlw_ws_wide_key(key, phase);
-    size_t i = 0, k;
-    for (; i + 8 <= size; i += 8) {
-        memcpy(&word, from + i, 8);
+    uint64_t word, wide;
+    size_t i = 0, k, words, head = size < 256 ? 0 : rlw_ws_to_border(to, size);
+    for (; i < head; i++) to[i] = (uint8_t)(from[i] ^ key[(phase + i) & 3]);
+    wide = rlw_ws_wide_key(key, phase + i);
+    words = (size - i) / 8;
+    for (k = 0; k < words; k++) { /* written so that compilers make it vectors */
+        memcpy(&word, from + i + 8 * k, 8);
         word ^= wide;
-        memcpy(to + i, &word, 8);
+        memcpy(to + i + 8 * k, &word, 8);
     }
-    for (k = i; k < size; k++) to[k] = (uint8_t)(from[k] ^ key[(phase + k) & 3]);
+    for (i += 8 * words; i < size; i++) to[i] = (uint8_t)(from[i] ^ key[(phase + i) & 3]);
 }
 
 /* Masks or unmasks `size` bytes where they are. */
 static inline void rlw_ws_mask(uint8_t *data, size_t size, const uint8_t *key, size_t phase) {
-    uint64_t word, wide = rlw_ws_wide_key(key, phase);
-    size_t i = 0, k;
-    for (; i + 8 <= size; i += 8) {
-        memcpy(&word, data + i, 8);
+    uint64_t word, wide;
+    size_t i = 0, k, words, head = size < 256 ? 0 : rlw_ws_to_border(data, size);
+    for (; i < head; i++) data[i] ^= key[(phase + i) & 3];
+    wide = rlw_ws_wide_key(key, phase + i);
+    words = (size - i) / 8;
+    for (k = 0; k < words; k++) {
+        memcpy(&word, data + i + 8 * k, 8);
         word ^= wide;
-        memcpy(data + i, &word, 8);
+        memcpy(data + i + 8 * k, &word, 8);
     }
-    for (k = i; k < size; k++) data[k] ^= key[(phase + k) & 3];
+    for (i += 8 * words; i < size; i++) data[i] ^= key[(phase + i) & 3];
 }
 
 /* Whether a close frame may carry this code (section 7.4, and the registry of codes). */
