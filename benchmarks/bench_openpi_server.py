@@ -6,8 +6,10 @@ An observation is two cameras of 224x224x3, eight numbers and a sentence (301 KB
 are measured as they are, and after ``rlwire.install("openpi_client")``. Without openpi-client
 (`pip install --no-deps openpi-client dm-tree`) only rlwire's own ends are measured.
 
-`python benchmarks/bench_openpi_server.py` prints the ratios, on one core and on two; `pytest
-benchmarks/bench_openpi_server.py` times each, not pinned.
+`python benchmarks/bench_openpi_server.py` prints the ratios, on one core and on two, and then those of
+rlwire's two ends to a raw blocking exchange of the same bytes, for an observation of four numbers and
+for one of 100 KB (with ``raw`` only these); `pytest benchmarks/bench_openpi_server.py` times each pair,
+not pinned.
 """
 
 from __future__ import annotations
@@ -31,7 +33,11 @@ from pairs import TINY, print_head, print_table, run_benchmark
 
 import rlwire
 from rlwire.adapters.openpi import PolicyClient, PolicyServer
+from rlwire.bench.payloads import record
 from rlwire.bench.processes import allowed_cores, pin
+from rlwire.bench.provider import Cores
+from rlwire.bench.providers.openpi import Openpi
+from rlwire.bench.runner import measure
 
 SECONDS = 0.1 if TINY else 12.0
 BLOCK = 5 if TINY else 40
@@ -132,7 +138,7 @@ def ask(name: str, cores: list[int] | None, stack: ExitStack) -> Callable[[], An
     return lambda: policy.infer(OBSERVATION)
 
 
-def measure(name: str, cores: list[int] | None) -> list[float]:
+def block_of(name: str, cores: list[int] | None) -> list[float]:
     """Microseconds of each exchange of a block, in a process of its own."""
     with ExitStack() as stack:
         exchange = ask(name, cores, stack)
@@ -160,6 +166,20 @@ def settings() -> Iterator[tuple[str, list[int], list[int]]]:
     yield "one core", allowed[:1], allowed[:1]
     if len(allowed) > 1:
         yield "two cores", allowed[:1], allowed[1:2]
+
+
+def print_raw() -> None:
+    """Print rlwire's exchanges and raw ones, whose blocks take turns."""
+    rows = []
+    for where, client, server in settings():
+        pin(client)
+        cores = Cores(client, server)
+        for row in Openpi().rows([record(name) for name in ("cartpole", "pong")], cores):
+            result = measure(row, SECONDS, cores, lambda _: None)
+            times = result.round_trip.p50, result.echo.p50, result.overhead.p50
+            size = f"{result.request_bytes:,} bytes"
+            rows.append((where, size, *(f"{time:.1f}" for time in times[:2]), f"{times[2]:.2f}x"))
+    print_table(("setting", "request", "openpi, us", "raw exchange, us", "ratio"), rows)
 
 
 def main() -> None:
@@ -191,6 +211,8 @@ if __name__ == "__main__":
     elif sys.argv[1:2] == ["measure"]:
         client_cores, server_cores = json.loads(sys.argv[3])
         pin(client_cores)
-        print(json.dumps(measure(sys.argv[2], server_cores)))
+        print(json.dumps(block_of(sys.argv[2], server_cores)))
     else:
-        main()
+        if sys.argv[1:2] != ["raw"]:
+            main()
+        print_raw()
