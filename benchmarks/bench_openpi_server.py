@@ -6,10 +6,10 @@ An observation is two cameras of 224x224x3, eight numbers and a sentence (301 KB
 are measured as they are, and after ``rlwire.install("openpi_client")``. Without openpi-client
 (`pip install --no-deps openpi-client dm-tree`) only rlwire's own ends are measured.
 
-`python benchmarks/bench_openpi_server.py` prints the ratios, on one core and on two, and then those of
-rlwire's two ends to a raw blocking exchange of the same bytes, for an observation of four numbers and
-for one of 100 KB (with ``raw`` only these); `pytest benchmarks/bench_openpi_server.py` times each pair,
-not pinned.
+`python benchmarks/bench_openpi_server.py` prints the ratios, on one core and on two, and then those
+of rlwire's two ends to a raw blocking exchange of the same bytes, for an observation of four
+numbers and for one of 100 KB (with ``raw`` only these); `pytest benchmarks/bench_openpi_server.py`
+times each pair, not pinned.
 """
 
 from __future__ import annotations
