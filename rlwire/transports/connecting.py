@@ -12,7 +12,7 @@ from collections.abc import Callable
 from itertools import count
 from math import inf
 from time import monotonic
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from rlwire.transports.address import Address
 from rlwire.transports.sockets import (
@@ -25,7 +25,7 @@ from rlwire.transports.sockets import (
 )
 from rlwire.transports.waits import Waits
 
-__all__ = ["Dialer", "attempts", "connect", "dial", "hang_up", "retry", "time_left"]
+__all__ = ["attempts", "connect", "dial", "hang_up", "retry", "time_left"]
 
 logger = logging.getLogger(__name__)
 
@@ -107,40 +107,26 @@ def attempts(
     )
 
 
-class Dialer(Protocol):
-    """What `connect` calls; each returns its value, or something to await for it.
-
-    They raise an OSError when they fail or take longer than ``until``.
-    """
-
-    def sleep(self, seconds: float, /) -> Any:
-        """Sleep."""
-
-    def resolve(self, where: Address, until: float) -> Any:
-        """Return `Address.resolve`'s pairs."""
-
-    def connect(self, sock: socket.socket, sockaddr: Any, until: float) -> Any:
-        """Connect a socket."""
-
-    def finish(self, sock: socket.socket, until: float) -> Any:
-        """Return a connection over it, after TLS's handshake if there is to be one."""
-
-
-def connect(
-    where: Address, dialer: Dialer, timeouts: Timeouts, backoff: Backoff | None
-) -> Waits[Any]:
+def connect(where: Address, dialer: Any, timeouts: Timeouts, backoff: Backoff | None) -> Waits[Any]:
     """Return a connection whose session has opened the conversation; errors as for `attempts`.
+
+    Args:
+        where: to connect to.
+        dialer: has ``sleep(seconds)``; ``resolve(where, until)``, which returns `Address.resolve`'s
+            pairs; ``connect(sock, sockaddr, until)``; and ``finish(sock, until)``, which returns a
+            connection, after TLS's handshake if there is to be one. Each returns its value or
+            something to await for it, and raises an OSError if it takes longer than ``until``.
+        timeouts: `connect` counts for an attempt, and for opening the conversation.
+        backoff: as for `attempts`.
 
     Raises:
         RlwireError: the session and its peer found nothing to talk about; not tried again.
     """
-    connection = yield from attempts(
-        where,
-        lambda until: dial(where, dialer, until),
-        dialer.sleep,
-        timeouts.connect,
-        backoff,
-    )
+
+    def attempt(until: float) -> Waits[Any]:
+        return dial(where, dialer, until)
+
+    connection = yield from attempts(where, attempt, dialer.sleep, timeouts.connect, backoff)
     try:
         yield connection.open(timeouts.connect)
     except BaseException:
@@ -149,7 +135,7 @@ def connect(
     return connection
 
 
-def dial(where: Address, dialer: Dialer, until: float) -> Waits[Any]:
+def dial(where: Address, dialer: Any, until: float) -> Waits[Any]:
     """Return a connection to the first of the addresses of `where` that answers.
 
     Raises:
@@ -163,12 +149,11 @@ def dial(where: Address, dialer: Dialer, until: float) -> Waits[Any]:
             check_not_self(sock)
             prepare(sock)
             return (yield dialer.finish(sock, until))
-        except OSError as error:
+        except BaseException as error:
             sock.close()
+            if not isinstance(error, OSError):
+                raise
             failure = error
-        except BaseException:
-            sock.close()
-            raise
     try:
         assert failure is not None
         raise failure

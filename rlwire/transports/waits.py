@@ -123,6 +123,8 @@ class driven(Generic[_P, _T]):
 class Client:
     """A base of clients, to be written once; what drives it is `Blocking` or `Asyncio`."""
 
+    __slots__ = ()
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         make: Any = getattr(cls, "_make_method", None)
@@ -145,6 +147,8 @@ class Client:
 class Blocking(Client):
     """Makes a blocking client of a `Client`, before which it stands as a base."""
 
+    __slots__ = ()
+
     _sleep = staticmethod(time.sleep)
 
     @staticmethod
@@ -164,6 +168,8 @@ class Blocking(Client):
 
 class Asyncio(Client):
     """Makes an asyncio client of a `Client`, before which it stands as a base."""
+
+    __slots__ = ()
 
     @staticmethod
     def _sleep(seconds: float) -> Awaitable[None]:

@@ -96,7 +96,7 @@ class Way:
             self.joined = name, self.joined[1]
 
 
-class PendingBase:
+class PendingBase(waits.Client):
     """What a `Pending` and an `AsyncPending` are made of."""
 
     __slots__ = ("_client", "_error", "_reply", "request")
@@ -112,10 +112,15 @@ class PendingBase:
         """Whether the answer is there."""
         return self._reply is not None or self._error is not None
 
-    def _settle(self, reply: Any, error: RlwireError | OSError | None = None) -> None:
-        self._reply, self._error = reply, error
-        if error is None and not isinstance(reply, Status):
-            self._client._way.note(self.request, reply)
+    @driven
+    def result(self) -> Waits[Any]:
+        """Return the response, after waiting for it and for those before it.
+
+        Raises:
+            StatusError: the server answered with an error.
+            ConnectionClosed, DeadlineExceeded: the answer is lost.
+        """
+        return (yield from self._wait())
 
     def _wait(self) -> Waits[Any]:
         while self._reply is None and self._error is None:
@@ -129,30 +134,22 @@ class PendingBase:
             raise StatusError.of(self._reply)
         return self._reply
 
+    def _settle(self, reply: Any, error: RlwireError | OSError | None = None) -> None:
+        self._reply, self._error = reply, error
+        if error is None and not isinstance(reply, Status):
+            self._client._way.note(self.request, reply)
 
-class Pending(PendingBase):
+
+class Pending(Blocking, PendingBase):
     """The answer to a request that was submitted; `result` waits for it."""
 
     __slots__ = ()
 
-    def result(self) -> Any:
-        """Return the response, after waiting for it and for those before it.
 
-        Raises:
-            StatusError: the server answered with an error.
-            ConnectionClosed, DeadlineExceeded: the answer is lost.
-        """
-        return self._take() if self.done else drive(self._wait())
-
-
-class AsyncPending(PendingBase):
+class AsyncPending(Asyncio, PendingBase):
     """`Pending`, for tasks of an event loop."""
 
     __slots__ = ()
-
-    async def result(self) -> Any:
-        """Return the response, as `Pending.result`."""
-        return self._take() if self.done else await drive_async(self._wait())
 
 
 class ClientBase(waits.Client):
