@@ -1,10 +1,13 @@
 from libc.stdint cimport int64_t
 
 
-cdef class Message:
+cdef class Record:
+    cdef tuple values(self)
+
+
+cdef class Message(Record):
     cdef readonly str name
     cdef readonly int64_t number
-    cdef tuple values(self)
 
 
 cdef class LobbyRequest(Message):
@@ -25,13 +28,12 @@ cdef class Action(Message):
     cdef readonly object action
 
 
-cdef class AgentSlot:
+cdef class AgentSlot(Record):
     cdef readonly str key
     cdef readonly bint open
     cdef readonly str kind
     cdef readonly str tag
     cdef readonly bint ready
-    cdef tuple values(self)
 
 
 cdef class LobbyInformation(Message):

@@ -1,5 +1,5 @@
 from collections.abc import Iterable
-from typing import Any, ClassVar, SupportsFloat, SupportsIndex, final
+from typing import Any, ClassVar, Final, SupportsFloat, SupportsIndex, final
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -11,6 +11,7 @@ __all__ = [
     "LobbyRequest",
     "Message",
     "Ready",
+    "Record",
     "Register",
     "Registered",
     "RolloutStep",
@@ -18,14 +19,16 @@ __all__ = [
 ]
 
 @disjoint_base
-class Message:
-    @property
-    def name(self) -> str: ...
-    @property
-    def number(self) -> int: ...
+class Record:
+    __match_args__: ClassVar[tuple[str, ...]]
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def __reduce__(self) -> tuple[type[Any], tuple[Any, ...]]: ...
+
+@disjoint_base
+class Message(Record):
+    name: Final[str]
+    number: Final[int]
 
 @final
 class LobbyRequest(Message):
@@ -35,89 +38,66 @@ class LobbyRequest(Message):
 @final
 class Register(Message):
     __match_args__: ClassVar[tuple[str, ...]]
-    @property
-    def key(self) -> str: ...
-    @property
-    def tag(self) -> str: ...
+    key: Final[str]
+    tag: Final[str]
     def __init__(self, name: str, number: SupportsIndex, key: str, tag: str) -> None: ...
 
 @final
 class Ready(Message):
     __match_args__: ClassVar[tuple[str, ...]]
-    @property
-    def key(self) -> str: ...
-    @property
-    def ready(self) -> bool: ...
+    key: Final[str]
+    ready: Final[bool]
     def __init__(self, name: str, number: SupportsIndex, key: str, ready: bool) -> None: ...
 
 @final
 class Action(Message):
     __match_args__: ClassVar[tuple[str, ...]]
-    @property
-    def action(self) -> Any: ...
+    action: Final[Any]
     def __init__(self, name: str, number: SupportsIndex, action: str | Buffer) -> None: ...
 
 @final
-class AgentSlot:
+class AgentSlot(Record):
     __match_args__: ClassVar[tuple[str, ...]]
-    @property
-    def key(self) -> str: ...
-    @property
-    def open(self) -> bool: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def tag(self) -> str: ...
-    @property
-    def ready(self) -> bool: ...
+    key: Final[str]
+    open: Final[bool]
+    kind: Final[str]
+    tag: Final[str]
+    ready: Final[bool]
     def __init__(self, key: str, open: bool, kind: str, tag: str, ready: bool) -> None: ...
-    def __eq__(self, other: object, /) -> bool: ...
-    def __hash__(self) -> int: ...
-    def __reduce__(self) -> tuple[type[Any], tuple[Any, ...]]: ...
 
 @final
 class LobbyInformation(Message):
     __match_args__: ClassVar[tuple[str, ...]]
-    @property
-    def slots(self) -> tuple[AgentSlot, ...]: ...
+    slots: Final[tuple[AgentSlot, ...]]
     def __init__(self, name: str, number: SupportsIndex, slots: Iterable[AgentSlot]) -> None: ...
 
 @final
 class Registered(Message):
     __match_args__: ClassVar[tuple[str, ...]]
-    @property
-    def key(self) -> str: ...
+    key: Final[str]
     def __init__(self, name: str, number: SupportsIndex, key: str) -> None: ...
 
 @final
 class LobbyMessage(Message):
     __match_args__: ClassVar[tuple[str, ...]]
-    @property
-    def text(self) -> str: ...
+    text: Final[str]
     def __init__(self, name: str, number: SupportsIndex, text: str) -> None: ...
 
 @final
 class Start(Message):
     __match_args__: ClassVar[tuple[str, ...]]
-    @property
-    def port(self) -> int: ...
+    port: Final[int]
     def __init__(self, name: str, number: SupportsIndex, port: SupportsIndex) -> None: ...
 
 @final
 class RolloutStep(Message):
     __match_args__: ClassVar[tuple[str, ...]]
-    @property
-    def timestamp(self) -> int: ...
-    @property
-    def step(self) -> int: ...
-    @property
-    def observation(self) -> Any: ...
-    @property
-    def reward(self) -> float | str: ...
-    @property
-    def done(self) -> bool: ...
-    @property
-    def extra(self) -> Any: ...
+    timestamp: Final[int]
+    step: Final[int]
+    observation: Final[Any]
+    reward: Final[float | str]
+    done: Final[bool]
+    extra: Final[Any]
     def __init__(
         self,
         name: str,

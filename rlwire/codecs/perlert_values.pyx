@@ -21,6 +21,7 @@ __all__ = [
     "LobbyRequest",
     "Message",
     "Ready",
+    "Record",
     "Register",
     "Registered",
     "RolloutStep",
@@ -57,36 +58,35 @@ cdef int64_t _natural(object value, str field, int64_t least=0, int64_t most=INT
     return number
 
 
-cdef str _shown(object self, tuple values):
-    fields = ", ".join([f"{name}={value!r}" for name, value in
-                        zip(self.__match_args__, values, strict=True)])
-    return f"{type(self).__name__}({fields})"
+cdef class Record:
+    """What all values have: fields that do not change, by which they are equal and shown."""
+
+    cdef tuple values(self):
+        return tuple([getattr(self, name) for name in self.__match_args__])
+
+    def __eq__(self, other):
+        if type(self) is not type(other):
+            return NotImplemented
+        return self.values() == (<Record> other).values()
+
+    def __hash__(self):
+        return hash((type(self), self.values()))
+
+    def __repr__(self):
+        fields = zip(self.__match_args__, self.values(), strict=True)
+        return f"{type(self).__name__}({', '.join([f'{name}={value!r}' for name, value in fields])})"
+
+    def __reduce__(self):
+        return type(self), self.values()
 
 
-cdef class Message:
+cdef class Message(Record):
     """What all messages have: the header.
 
     Attributes:
         name: SERVER_INSTANCE_NAME.
         number: SERVER_INSTANCE_NUMBER.
     """
-
-    cdef tuple values(self):
-        return (self.name, self.number)
-
-    def __eq__(self, other):
-        if type(self) is not type(other):
-            return NotImplemented
-        return self.values() == (<Message> other).values()
-
-    def __hash__(self):
-        return hash((type(self), self.values()))
-
-    def __repr__(self):
-        return _shown(self, self.values())
-
-    def __reduce__(self):
-        return type(self), self.values()
 
 
 cdef int _begin(Message self, name, number) except -1:
@@ -123,9 +123,6 @@ cdef class Register(Message):
         self.key = _text(key, "key")
         self.tag = _text(tag, "tag")
 
-    cdef tuple values(self):
-        return (self.name, self.number, self.key, self.tag)
-
 
 @cython.final
 cdef class Ready(Message):
@@ -137,9 +134,6 @@ cdef class Ready(Message):
         _begin(self, name, number)
         self.key = _text(key, "key")
         self.ready = ready
-
-    cdef tuple values(self):
-        return (self.name, self.number, self.key, self.ready)
 
 
 @cython.final
@@ -157,12 +151,9 @@ cdef class Action(Message):
         _begin(self, name, number)
         self.action = _text_or_bytes(action, "action")
 
-    cdef tuple values(self):
-        return (self.name, self.number, self.action)
-
 
 @cython.final
-cdef class AgentSlot:
+cdef class AgentSlot(Record):
     """One slot of a lobby: ``agent0=close,citizen,patrick,not_ready``.
 
     Attributes:
@@ -184,23 +175,6 @@ cdef class AgentSlot:
         self.ready = ready
         self.key = _text(key, "key")
 
-    cdef tuple values(self):
-        return (self.key, self.open, self.kind, self.tag, self.ready)
-
-    def __eq__(self, other):
-        if type(other) is not AgentSlot:
-            return NotImplemented
-        return self.values() == (<AgentSlot> other).values()
-
-    def __hash__(self):
-        return hash(self.values())
-
-    def __repr__(self):
-        return _shown(self, self.values())
-
-    def __reduce__(self):
-        return AgentSlot, self.values()
-
 
 @cython.final
 @cython.no_gc
@@ -221,9 +195,6 @@ cdef class LobbyInformation(Message):
         _begin(self, name, number)
         self.slots = slots
 
-    cdef tuple values(self):
-        return (self.name, self.number, self.slots)
-
 
 @cython.final
 cdef class Registered(Message):
@@ -235,9 +206,6 @@ cdef class Registered(Message):
         _begin(self, name, number)
         self.key = _text(key, "key")
 
-    cdef tuple values(self):
-        return (self.name, self.number, self.key)
-
 
 @cython.final
 cdef class LobbyMessage(Message):
@@ -248,9 +216,6 @@ cdef class LobbyMessage(Message):
     def __init__(self, name, number, text):
         _begin(self, name, number)
         self.text = _text(text, "text")
-
-    cdef tuple values(self):
-        return (self.name, self.number, self.text)
 
 
 @cython.final
@@ -266,9 +231,6 @@ cdef class Start(Message):
     def __init__(self, name, number, port):
         _begin(self, name, number)
         self.port = <int> _natural(port, "SERVER_ROLLOUT_PORT", 1, 65535)
-
-    cdef tuple values(self):
-        return (self.name, self.number, self.port)
 
 
 @cython.final
@@ -304,7 +266,3 @@ cdef class RolloutStep(Message):
     @property
     def reward(self):
         return self.reward_value if self.reward_text is None else self.reward_text
-
-    cdef tuple values(self):
-        return (self.name, self.number, self.timestamp, self.step, self.observation, self.reward,
-                self.done, self.extra)
