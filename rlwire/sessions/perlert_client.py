@@ -160,32 +160,14 @@ Event: TypeAlias = (
 
 
 class Run:
-    """What an agent knows of the run that it is in, and of the one before.
-
-    Attributes:
-        address: the rollout port.
-        hot: the same once its steps are known to be ours, before that equal to no peer.
-        action: the datagram of the action in force, empty before the first.
-        pending: the same until it is sent.
-        heard: when the newest step came, or the run began.
-        speak_due: when the rollout port is to be told something.
-        step, timestamp: of the newest step, -1 before the first.
-        horizon: steps of the run before are not newer than this timestamp.
-        ended: when that run ended.
-        frames, skipped, duplicates, late: see `ClientSession`.
-    """
-
-    __slots__ = (
-        *("action", "address", "duplicates", "ended", "frames", "heard", "horizon", "hot", "late"),
-        *("pending", "skipped", "speak_due", "step", "timestamp"),
-    )
+    """What an agent knows of the run that it is in, and of the one before."""
 
     def __init__(self, address: Address) -> None:
-        self.address = address
-        self.horizon = -1
-        self.ended = -_NEVER
-        self.heard = 0.0
-        self.step = self.timestamp = -1
+        self.address = address  # the rollout port's
+        self.horizon = -1  # the steps of the run before are not newer than this timestamp
+        self.ended = -_NEVER  # when that run ended
+        self.heard = 0.0  # when the newest step came, or the run began
+        self.step = self.timestamp = -1  # of the newest step
         self.frames = self.skipped = self.duplicates = self.late = 0
         self.forget()
 
@@ -204,9 +186,10 @@ class Run:
 
     def forget(self) -> None:
         """Be in no run."""
-        self.hot: Hashable = _NOBODY
-        self.action = self.pending = b""
-        self.speak_due = _NEVER
+        self.hot: Hashable = _NOBODY  # `address` once its steps are known to be ours
+        self.action = b""  # the datagram of the action in force
+        self.pending = b""  # the same until it is sent
+        self.speak_due = _NEVER  # when the rollout port is to be told something
 
     def take(self, fields: tuple[Any, ...], now: float) -> Frame | None:
         """Return a step as a frame; None, counted, if it is not newer than all before."""

@@ -114,26 +114,6 @@ class Lobby:
         ValueError: no slots, two of the same key, or `players` is not 1 up to the slots.
     """
 
-    __slots__ = (
-        "_changed",
-        "_encoded",
-        "_limits",
-        "_name",
-        "_number",
-        "_quiet_until",
-        "_ready",
-        "_room",
-        "_seats",
-        "_send",
-        "_settings",
-        "_start",
-        "_start_message",
-        "_wake",
-        "clients",
-        "players",
-        "started",
-    )
-
     def __init__(
         self,
         name: str,
@@ -408,7 +388,7 @@ class TokenBucket:
 
 
 class StrangersBudget:
-    """What peers without a slot are sent: a bucket for each host, at most `hosts`, and one for all.
+    """What peers without a slot are sent: a bucket for each host, and one for all.
 
     Every answer is paid out of the bucket of the host that it goes to, lobby information out of the
     one for all besides.
@@ -416,25 +396,10 @@ class StrangersBudget:
     A new host finds a full bucket, so forgetting the host that was not heard for the longest time
     costs nothing if its bucket is full again, and otherwise no more than the bucket for all lets
     through.
-
-    Args:
-        rate: bytes a second to one host.
-        burst: bytes at once to one host.
-        all_rate: bytes a second to all hosts.
-        all_burst: bytes at once to all hosts.
-        hosts: how many are remembered.
     """
 
-    __slots__ = ("_all", "_all_burst", "_all_rate", "_buckets", "_burst", "_hosts", "_rate")
-
-    def __init__(
-        self, *, rate: float, burst: float, all_rate: float, all_burst: float, hosts: int
-    ) -> None:
-        self._rate = rate
-        self._burst = burst
-        self._all_rate = all_rate
-        self._all_burst = all_burst
-        self._hosts = hosts
+    def __init__(self, settings: ServerSettings) -> None:
+        self._settings = settings
         self._all: TokenBucket | None = None
         self._buckets: OrderedDict[Hashable, TokenBucket] = OrderedDict()
 
@@ -444,7 +409,8 @@ class StrangersBudget:
     def take(self, host: Hashable, size: int, now: float) -> bool:
         """Pay for `size` bytes to `host` out of both buckets, or out of neither."""
         if self._all is None:
-            self._all = TokenBucket(self._all_rate, self._all_burst, now)
+            settings = self._settings
+            self._all = TokenBucket(settings.strangers_rate, settings.strangers_burst, now)
         if not self._all.holds(size, now) or not self.take_own(host, size, now):
             return False
         return self._all.take(size, now)
@@ -457,9 +423,11 @@ class StrangersBudget:
         """
         bucket = self._buckets.get(host)
         if bucket is None:
-            if len(self._buckets) >= self._hosts:
+            settings = self._settings
+            if len(self._buckets) >= settings.hosts:
                 self._buckets.popitem(last=False)
-            bucket = self._buckets[host] = TokenBucket(self._rate, self._burst, now)
+            bucket = TokenBucket(settings.stranger_rate, settings.stranger_burst, now)
+            self._buckets[host] = bucket
         else:
             self._buckets.move_to_end(host)
         return bucket.take(size, now)

@@ -98,16 +98,9 @@ _ADVICE: Final = {
 
 
 class Standing:
-    """Where an agent stands, by the table.
+    """Where an agent stands, by the table."""
 
-    Attributes:
-        state: the state.
-    """
-
-    __slots__ = ("state",)
-
-    def __init__(self) -> None:
-        self.state = State.IDLE
+    state = State.IDLE
 
     def allowed(self, what: str) -> State:
         """Return the state after `what`.
@@ -184,20 +177,8 @@ class Registration:
         settings: times.
         encode: makes datagrams of messages.
         send: called with each datagram for the lobby.
-        give_up: called with what, why and the time when there is nothing to wait for; returns the
-            events of it.
-        jitter: as for `rlwire.sessions.perlert_client.ClientSession`.
-
-    Attributes:
-        slots: the lobby as last heard of.
-        key: the slot that is asked for, held or played; None before and after.
-        tag: what we are called there.
-        ready_as: key and tag that we called ready, which a start is for; None for none.
-        played: key and tag of the last run.
-        looking: asks for information.
-        asking: asks for a slot.
-        readying: says whether we are ready.
-        informed: when lobby information came last.
+        give_up: called with what, why and the time when there is nothing to wait for.
+        jitter: makes the waits differ, or None.
     """
 
     def __init__(
@@ -220,14 +201,16 @@ class Registration:
         self._send = send
         self._give_up = give_up
         self._jitter = jitter
-        self.looking = _Request("lobby", settings)
-        self.asking = _Request("register", settings)
-        self.readying = _Request("ready", settings)
+        # For information, for a slot, and to say whether we are ready.
+        self.looking, self.asking, self.readying = (
+            _Request(what, settings) for what in ("lobby", "register", "ready")
+        )
         self.looking.datagram = encode(perlert.LobbyRequest(name, number))
-        self.informed = -_NEVER
-        self.slots: tuple[perlert.AgentSlot, ...] = ()
-        self.key: str | None = None
+        self.informed = -_NEVER  # when lobby information came last
+        self.slots: tuple[perlert.AgentSlot, ...] = ()  # as last heard of
+        self.key: str | None = None  # the slot that is asked for, held or played
         self.tag = ""
+        # Key and tag: that we called ready, which a start is for; and of the last run.
         self.ready_as: tuple[str, str] | None = None
         self.played: tuple[str, str] | None = None
         self._wanted = False  # the agent waits for lobby information, changed or not

@@ -85,31 +85,6 @@ class Rollout:
         received: actions received.
     """
 
-    __slots__ = (
-        "_actions",
-        "_handed",
-        "_interval",
-        "_limits",
-        "_name",
-        "_number",
-        "_out",
-        "_over",
-        "_resend_interval",
-        "_serial",
-        "_slow_interval",
-        "_unheard_until",
-        "_write",
-        "agents",
-        "by_peer",
-        "dropped",
-        "playing",
-        "received",
-        "sent",
-        "started",
-        "step",
-        "timestamp",
-    )
-
     def __init__(
         self,
         name: str,

@@ -25,7 +25,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -300,12 +300,6 @@ class _LobbyPort(_Port):
         self._checks: deque[tuple[float, Instance]] = deque()
         self._checked: set[Instance] = set()
         self._events: list[Any] = []
-        self._steps: dict[str, Callable[[Instance, Any, Hashable, float], bool]] = {
-            "inform": self._inform,
-            "register": self._register,
-            "ready": self._ready,
-            "start_again": self._start_again,
-        }
 
     def receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Any]:
         """Take one datagram; return `Registered`, `ReadyChanged` and `Started`."""
@@ -316,7 +310,7 @@ class _LobbyPort(_Port):
         for step in LOBBY_RULES[self._who(instance, peer, now), type(message)]:
             if step in REASONS:
                 self._session.drop(step, peer, now)
-            elif self._steps[step](instance, message, peer, now):
+            elif getattr(self, f"_{step}")(instance, message, peer, now):
                 break
         return self._take_events()
 
@@ -331,10 +325,7 @@ class _LobbyPort(_Port):
 
     def next_deadline(self) -> float | None:
         """Return when `advance` should be called next, or None."""
-        if not self.wakes:
-            return self._checks[0][0] if self._checks else None
-        wake = self.wakes[0][0]
-        return min(wake, self._checks[0][0]) if self._checks else wake
+        return min((queue[0][0] for queue in (self.wakes, self._checks) if queue), default=None)
 
     def close(self) -> None:
         """Do nothing more."""
@@ -354,7 +345,7 @@ class _LobbyPort(_Port):
         former = instance.former
         return Who.FORMER if former is not None and peer in former.clients else Who.STRANGER
 
-    # --- the steps of LOBBY_RULES; True where no other one follows ---
+    # --- the words of LOBBY_RULES, as `_word`; True where no other one follows ---
 
     def _inform(self, instance: Instance, message: Any, peer: Hashable, now: float) -> bool:
         lobby = instance.lobby
@@ -447,11 +438,6 @@ class _RolloutPort(_Port):
         super().__init__(session, instances)
         # In order of time, as the lobby port's.
         self.expiries: deque[tuple[float, Instance, Agent]] = deque()
-        self._steps: dict[str, Callable[[Any, Any, Any, float], bool]] = {
-            "act": self._act,
-            "hear": self._hear,
-            "done_again": self._done_again,
-        }
 
     def receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Any]:
         """Take one datagram. There are no events: actions are asked for at each tick."""
@@ -475,7 +461,7 @@ class _RolloutPort(_Port):
         for step in ROLLOUT_RULES[who, type(message)]:
             if step in REASONS:
                 self._session.drop(step, peer, now)
-            elif self._steps[step](rollout, agent, message, now):
+            elif getattr(self, f"_{step}")(rollout, agent, message, now):
                 break
         return []
 
@@ -498,7 +484,7 @@ class _RolloutPort(_Port):
         self.closed = True
         self.expiries.clear()
 
-    # --- the steps of ROLLOUT_RULES; True where no other one follows ---
+    # --- the words of ROLLOUT_RULES, as `_word`; True where no other one follows ---
 
     def _act(self, rollout: Rollout, agent: Agent, message: Action, now: float) -> bool:
         rollout.act(agent, message.action, now)
@@ -546,13 +532,7 @@ class ServerSession:
         self.instances: Mapping[Header, Instance] = MappingProxyType(instances)
         self.dropped: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
-        self.budget = StrangersBudget(
-            rate=settings.stranger_rate,
-            burst=settings.stranger_burst,
-            all_rate=settings.strangers_rate,
-            all_burst=settings.strangers_burst,
-            hosts=settings.hosts,
-        )
+        self.budget = StrangersBudget(settings)
         self.lobby = _LobbyPort(self, instances)
         self.rollout = _RolloutPort(self, instances)
         self._log_at: dict[str, float] = {}
@@ -603,10 +583,6 @@ class ServerSession:
             instance.rollout = None
         instance.lobby.clients.clear()
         instance.past.clear()
-
-    def start(self, instance: Instance, now: float) -> None:
-        """Do what `Instance.start` does."""
-        instance.start(now)
 
     def close(self) -> None:
         """Take and send nothing more, after what `datagrams` still gives."""

@@ -416,15 +416,16 @@ TestAnything = Anything.TestCase
 
 
 def budget(**options: float) -> StrangersBudget:
-    values: dict[str, float] = {
-        "rate": 10,
-        "burst": 100,
-        "all_rate": 1000,
-        "all_burst": 10_000,
-        "hosts": 8,
+    names = {
+        "rate": "stranger_rate",
+        "burst": "stranger_burst",
+        "all_rate": "strangers_rate",
+        "all_burst": "strangers_burst",
+        "hosts": "hosts",
     }
-    values.update(options)
-    return StrangersBudget(**values)  # type: ignore[arg-type]
+    values = {"rate": 10, "burst": 100, "all_rate": 1000, "all_burst": 10_000, "hosts": 8}
+    values.update(options)  # type: ignore[arg-type]
+    return StrangersBudget(ServerSettings(**{names[key]: n for key, n in values.items()}))  # type: ignore[arg-type]
 
 
 def test_a_bucket_is_full_at_first_and_fills_with_time() -> None:

@@ -394,7 +394,7 @@ def test_start_is_sent_to_all_registered_clients() -> None:
         server.lobby(peer, f"ready={key},true")
         server.wait(1)
     server.from_lobby()
-    server.session.start(server.city, server.now)
+    server.city.start(server.now)
     assert server.from_lobby() == [
         ("city:7;start=port:32323", ANN),
         ("city:7;start=port:32323", BOB),
