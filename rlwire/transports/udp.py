@@ -19,7 +19,6 @@ from collections.abc import Callable
 from math import ceil
 from threading import get_ident
 from time import monotonic
-from types import TracebackType
 from typing import Any
 
 from rlwire.errors import ConnectionClosed, LocalProtocolError
@@ -86,12 +85,7 @@ class DatagramConnection(DatagramDriver):
     def __enter__(self) -> DatagramConnection:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @property

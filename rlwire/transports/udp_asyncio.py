@@ -4,13 +4,7 @@ A server has an endpoint a port; all run on one event loop::
 
     endpoint = await udp_asyncio.serve("127.0.0.1:32322", session, on_events=react)
 
-A client waits for its events::
-
-    async with await udp_asyncio.connect("127.0.0.1:32322", make_session) as endpoint:
-        endpoint.session.request_lobby(endpoint.now())
-        events = await endpoint.wait(timeout=1.0)
-
-Addresses and errors are explained in `rlwire.transports.udp_sockets`.
+A client's `connect` and `wait` are those of `rlwire.transports.udp`, with ``await``. Addresses and errors are explained in `rlwire.transports.udp_sockets`.
 """
 
 from __future__ import annotations
@@ -22,11 +16,10 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from threading import get_ident
 from time import monotonic
-from types import TracebackType
 from typing import Any
 
 from rlwire.errors import ConnectionClosed, LocalProtocolError
-from rlwire.transports.address import AddressLike, parse
+from rlwire.transports.address import AddressLike
 from rlwire.transports.interface import DatagramSession, Peer
 from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.udp_sockets import DatagramDriver, DatagramSocket, bind, dial
@@ -52,9 +45,7 @@ class DatagramEndpoint(DatagramDriver):
 
     What a session or `on_events` raises is logged (each text once in 10 seconds), counted in
     `failures` and ends nothing.
-
-    Where the loop cannot watch sockets (Windows' default loop), asyncio's own datagram transport
-    receives; it costs more for each datagram, and its buffers have asyncio's size.
+    Where the loop cannot watch sockets (Windows' default loop), asyncio's own transport receives.
 
     Args:
         session: the session.
@@ -99,12 +90,7 @@ class DatagramEndpoint(DatagramDriver):
     async def __aenter__(self) -> DatagramEndpoint:
         return self if self._loop is not None else await self.start()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self.close()
 
     async def __aiter__(self) -> AsyncIterator[Any]:
@@ -121,9 +107,8 @@ class DatagramEndpoint(DatagramDriver):
 
     def statistics(self) -> dict[str, int]:
         """Return the socket's counts, `failures` and `lost_events`."""
-        return {
-            **super().statistics(), "failures": self.failures, "lost_events": self.lost_events
-        }  # fmt: skip
+        own = {"failures": self.failures, "lost_events": self.lost_events}
+        return super().statistics() | own
 
     async def start(self) -> DatagramEndpoint:
         """Begin to receive, on the running loop, and send what the session has to send."""
@@ -136,9 +121,8 @@ class DatagramEndpoint(DatagramDriver):
             if isinstance(loop, asyncio.SelectorEventLoop):
                 self.sock.hear_refusals()
         except NotImplementedError:
-            self._transport, _ = await loop.create_datagram_endpoint(
-                lambda: _Receiver(self), sock=self.sock.raw
-            )
+            made = await loop.create_datagram_endpoint(lambda: _Receiver(self), sock=self.sock.raw)
+            self._transport = made[0]
         self.flush()
         logger.debug("%s: open for datagrams", self.address)
         return self
@@ -177,15 +161,8 @@ class DatagramEndpoint(DatagramDriver):
     async def wait(self, timeout: float | None = None, *, refusals: bool = False) -> list[Any]:
         """Return the events that came since the last call, waiting for some. For one task.
 
-        What the session has to send goes out first.
-
-        Args:
-            timeout: seconds; None waits for ever.
-            refusals: whether to end the wait, without events, when a peer's system says that nobody
-                listens at its port (`DatagramSocket.refusals`), as far as the system tells.
-
-        Returns:
-            The events, empty if the time ran out before there were any.
+        As `rlwire.transports.udp.DatagramConnection.wait`, but that no wait is needed for what the
+        session does in time.
 
         Raises:
             ConnectionClosed: there is nothing to wait for: it was closed, or the session is over
@@ -194,25 +171,20 @@ class DatagramEndpoint(DatagramDriver):
         """
         refused = self.sock.refusals
         self.flush()
-        if (
-            not self._events
-            and not self._closed
-            and not (refusals and self.sock.refusals > refused)
-        ):
+        gone = refusals and self.sock.refusals > refused
+        if not (self._events or self._closed or gone):
             if self._waiter is not None:
                 raise LocalProtocolError(f"{self.address}: another task waits for its events")
             assert self._loop is not None
             self._waiter = self._loop.create_future()
             self._refused = self.sock.refusals if refusals else None
-            handle = (
-                None if timeout is None else self._loop.call_later(timeout, self._wake_waiter)
-            )  # fmt: skip
+            timer = timeout is not None and self._loop.call_later(timeout, self._wake_waiter)
             try:
                 await self._waiter
             finally:
                 self._waiter = self._refused = None
-                if handle is not None:
-                    handle.cancel()
+                if timer:
+                    timer.cancel()
         events = list(self._events)
         self._events.clear()
         if not events and self._closed:
@@ -344,7 +316,7 @@ async def serve(
         options: as for `rlwire.transports.udp_sockets.bind`; errors too.
     """
     sock = bind(address, **options)
-    return await _start(DatagramEndpoint(session, sock, on_events=on_events, batch=batch))
+    return await _start(sock, lambda _: session, on_events=on_events, batch=batch)
 
 
 async def connect(
@@ -364,18 +336,15 @@ async def connect(
     """
     loop = asyncio.get_running_loop()
     # The name may have to be looked up.
-    sock = await loop.run_in_executor(None, lambda: dial(parse(address), **options))
+    sock = await loop.run_in_executor(None, lambda: dial(address, **options))
+    return await _start(sock, make_session, on_events=on_events)
+
+
+async def _start(
+    sock: DatagramSocket, make_session: Callable[[Peer], DatagramSession], **options: Any
+) -> DatagramEndpoint:
     try:
-        endpoint = DatagramEndpoint(make_session(sock.remote), sock, on_events=on_events)
+        return await DatagramEndpoint(make_session(sock.remote), sock, **options).start()
     except BaseException:
         sock.close()
-        raise
-    return await _start(endpoint)
-
-
-async def _start(endpoint: DatagramEndpoint) -> DatagramEndpoint:
-    try:
-        return await endpoint.start()
-    except BaseException:
-        endpoint.close()
         raise

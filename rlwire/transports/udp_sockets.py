@@ -24,7 +24,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from time import monotonic
-from types import TracebackType
 from typing import Any, Literal, TypeAlias
 
 from rlwire.errors import LimitExceeded
@@ -167,12 +166,7 @@ class DatagramSocket:
     def __enter__(self) -> DatagramSocket:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -247,9 +241,7 @@ class DatagramSocket:
         return [(text, peer) for data, peer in found if (text := opened(data)) is not None]
 
     def receive(self) -> tuple[bytes, Peer] | None:
-        """Return one datagram and whom it comes from, without waiting; None if there is none.
-
-        The quickest way for who knows that there is one.
+        """Return a datagram that is known to be there, and its peer; None if it is dropped.
 
         Raises:
             OSError: the socket is closed.
