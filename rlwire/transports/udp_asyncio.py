@@ -4,7 +4,8 @@ A server has an endpoint a port; all run on one event loop::
 
     endpoint = await udp_asyncio.serve("127.0.0.1:32322", session, on_events=react)
 
-A client's `connect` and `wait` are those of `rlwire.transports.udp`, with ``await``. Addresses and errors are explained in `rlwire.transports.udp_sockets`.
+A client's `connect` and `wait` are those of `rlwire.transports.udp`, with ``await``. Addresses and
+errors are explained in `rlwire.transports.udp_sockets`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ logger = logging.getLogger(__name__)
 _SHORTEST_DELAY = 0.001
 
 _MOST_EVENTS = 65_536
-
 _TAKEN_ALONE = 7
 
 
