@@ -15,7 +15,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import rlwire
 from rlwire.errors import RlwireError
@@ -71,315 +71,183 @@ class _Failed(Exception):
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
     protocols = parser.add_subparsers(dest="protocol", metavar="PROTOCOL", required=True)
-    _add_rlx(
-        protocols.add_parser(
-            "rlx",
-            help="an agent for RELAAX environments",
-            description="Serve an agent over RLX: one agent for each connection. "
-            "Ends with status 0 on SIGINT or SIGTERM.",
+    for name, add, text, description in _PROTOCOLS:
+        add(
+            protocols.add_parser(
+                name,
+                help=text,
+                description=f"{description} Ends with status 0 on SIGINT or SIGTERM.",
+            )
         )
-    )
-    _add_rlx_proxy(
-        protocols.add_parser(
-            "rlx-proxy",
-            help="a WebSocket in front of an RLX server, for environments in JavaScript",
-            description="Let pages reach an RLX server by JSON over a WebSocket. "
-            "Ends with status 0 on SIGINT or SIGTERM.",
-        )
-    )
-    _add_dm_env_rpc(
-        protocols.add_parser(
-            "dm_env_rpc",
-            help="an environment for dm_env_rpc agents",
-            description="Serve an environment of dm_env or Gymnasium over dm_env_rpc: one "
-            "environment for each agent. Ends with status 0 on SIGINT or SIGTERM.",
-        )
-    )
-    _add_perlert(
-        protocols.add_parser(
-            "perlert",
-            help="an environment that agents play together in real time",
-            description="Serve an environment of Gymnasium or PettingZoo in real time over "
-            "PERLERT, which is UDP. Ends with status 0 on SIGINT or SIGTERM.",
-        )
-    )
-    _add_rewarder(
-        protocols.add_parser(
-            "rewarder",
-            help="an environment that a Universe agent resets and that rewards it",
-            description="Serve an environment of Gymnasium in real time over Universe's rewarder "
-            "protocol, which is JSON over WebSocket. Ends with status 0 on SIGINT or SIGTERM.",
-        )
-    )
-    _add_openpi(
-        protocols.add_parser(
-            "openpi",
-            help="a policy for openpi's clients",
-            description="Serve a policy to openpi's clients, which is msgpack with arrays over "
-            "WebSocket. Ends with status 0 on SIGINT or SIGTERM.",
-        )
-    )
 
+
+def _add(parser: argparse._ActionsContainer, *rows: tuple[Any, ...]) -> None:
+    """Add options: name, type, what the value is called, help and, if not None, the default."""
+    for name, kind, metavar, text, *default in rows:
+        parser.add_argument(
+            name, type=kind, metavar=metavar, help=text, default=default[0] if default else None
+        )
+
+
+# fmt: off
 
 def _add_rlx(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("agent", metavar="MODULE:AGENT", help="class or factory of agents, such as my_agents:Agent")
+    parser.add_argument("agent", metavar="MODULE:AGENT",
+                        help="class or factory of agents, such as my_agents:Agent")
     _add_address(parser, "localhost:7001")
-    add(
-        "--workers",
-        type=_workers,
-        default="threads",
-        metavar="threads|asyncio|N",
-        help="a thread for each connection, one event loop for all of them (agents that answer "
-        "at once), or N processes with threads (default: %(default)s)",
+    _add(
+        parser,
+        ("--workers", _workers, "threads|asyncio|N",
+         "a thread for each connection, one event loop for all of them (agents that answer at "
+         "once), or N processes with threads (default: %(default)s)", "threads"),
+        ("--parameter-server", None, "MODULE:FACTORY",
+         "called once in each process; its result is given to every agent"),
     )
+    parser.add_argument("--metrics", action="append", type=_metric,
+                        metavar="logging|tensorboard:DIR",
+                        help="where metrics go; may be given more than once (default: logging)")
     _add_common(parser)
-    add(
-        "--metrics",
-        action="append",
-        type=_metric,
-        default=None,
-        metavar="logging|tensorboard:DIR",
-        help="where metrics go; may be given more than once (default: logging)",
-    )
-    add(
-        "--parameter-server",
-        default=None,
-        metavar="MODULE:FACTORY",
-        help="called once in each process; its result is given to every agent",
-    )
     parser.set_defaults(make=_make_rlx)
 
 
 def _add_rlx_proxy(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "--rlx",
-        type=_address,
-        default="localhost:7001",
-        metavar="HOST:PORT",
-        help="the RLX server, or unix:/path (default: %(default)s)",
+    _add(
+        parser,
+        ("--rlx", _address, "HOST:PORT",
+         "the RLX server, or unix:/path (default: %(default)s)", "localhost:7001"),
+        ("--max-sids", _positive_int, "N", "how many environments one WebSocket may have"),
+        ("--max-pending", _positive_int, "N",
+         "how many commands of one environment may wait for their answers"),
     )
+    parser.add_argument("--arrays", choices=("lists", "float32", "float64"),
+                        help="what lists of numbers in a state become (default: lists)")
     _add_address(parser, "localhost:9000")
     _add_origins(parser)
-    add(
-        "--arrays",
-        choices=("lists", "float32", "float64"),
-        default=None,
-        help="what lists of numbers in a state become (default: lists)",
-    )
-    for name, text in (
-        ("sids", "how many environments one WebSocket may have"),
-        ("pending", "how many commands of one environment may wait for their answers"),
-    ):
-        add(f"--max-{name}", type=_positive_int, default=None, metavar="N", help=text)
     _add_common(parser, message="the longest message that a page may send")
     parser.set_defaults(make=_make_rlx_proxy)
 
 
 def _add_dm_env_rpc(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "environment",
-        metavar="MODULE:ENVIRONMENT|gym:ID",
+    parser.add_argument(
+        "environment", metavar="MODULE:ENVIRONMENT|gym:ID",
         help="class, function or instance, such as my_module:MyEnvironment; an environment "
         "registered with Gymnasium, such as gym:CartPole-v1 or gym:ale_py:ALE/Pong-v5; or a class "
         "of worlds",
     )
     _add_address(parser, "localhost:9911")
-    add(
-        "--workers",
-        choices=("threads", "asyncio"),
-        default="threads",
+    parser.add_argument(
+        "--workers", choices=("threads", "asyncio"), default="threads",
         help="a thread for each connection, or one event loop for all of them (environments that "
         "step at once) (default: %(default)s)",
     )
-    add(
-        "--agents",
-        type=_positive_int,
-        default=1,
-        metavar="N",
-        help="how many agents may join one world, each with an environment of its own "
-        "(default: %(default)s)",
+    _add(
+        parser,
+        ("--agents", _positive_int, "N",
+         "how many agents may join one world, each with an environment of its own "
+         "(default: %(default)s)", 1),
+        ("--max-worlds", _positive_int, "N",
+         "how many worlds may exist at once; further ones are refused"),
+        ("--token-file", None, "FILE",
+         "accept only clients that send the bearer token in this file"),
+        *(
+            (f"--{name}", None, "NAME",
+             f"the observation that the {name} is; '' leaves it out (default: %(default)s)", name)
+            for name in ("reward", "discount")
+        ),
     )
-    _add_set(parser)
-    add(
-        "--accept",
-        action="append",
-        default=[],
-        metavar="NAME",
+    parser.add_argument(
+        "--accept", action="append", default=[], metavar="NAME",
         help="let clients choose this argument of the class or function by a setting, or 'options' "
         "of a Gymnasium environment's reset; may be given more than once (default: only the seed)",
     )
-    add(
-        "--max-worlds",
-        type=_positive_int,
-        default=None,
-        metavar="N",
-        help="how many worlds may exist at once; further ones are refused",
-    )
+    _add_set(parser)
     _add_common(parser)
-    add(
-        "--token-file",
-        metavar="FILE",
-        help="accept only clients that send the bearer token in this file",
-    )
-    for name in ("reward", "discount"):
-        add(
-            f"--{name}",
-            default=name,
-            metavar="NAME",
-            help=f"the observation that the {name} is; '' leaves it out (default: %(default)s)",
-        )
     parser.set_defaults(make=_make_dm_env_rpc)
 
 
 def _add_perlert(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "environment",
-        metavar="MODULE:ENVIRONMENT|gym:ID",
+    parser.add_argument(
+        "environment", metavar="MODULE:ENVIRONMENT|gym:ID",
         help="class or function that makes environments, such as "
         "mpe2.simple_spread_v3:parallel_env, or an instance; or an environment registered with "
         "Gymnasium, such as gym:CartPole-v1",
     )
     _add_address(parser, "127.0.0.1:32322", "where the lobby listens")
-    add(
-        "--rollout-port",
-        type=int,
-        default=None,
-        metavar="PORT",
-        help="where rollouts listen (default: the port after the lobby's)",
+    _add(
+        parser,
+        ("--rollout-port", int, "PORT",
+         "where rollouts listen (default: the port after the lobby's)"),
+        ("--name", None, None, "what it is called (default: the environment's own name)"),
+        ("--instances", _positive_int, "N",
+         "how many runs can go on at once, each in an environment of its own, numbered from 0 "
+         "(default: %(default)s)", 1),
+        ("--players", _positive_int, "N",
+         "how many agents it takes to begin (default: all that the environment has)"),
+        ("--rate", _positive_float, "HZ", "steps a second (default: %(default)s)", 30.0),
+        ("--frames", _positive_float, "HZ",
+         "how many steps a second an agent is told of, at most (default: 30)"),
+        ("--decimals", int, "N", "to which numbers are rounded (default: all that they have)"),
+        ("--max-datagram", _positive_int, "BYTES",
+         "the longest datagram, up to 65507 (default: 1200)"),
+        ("--workers", int, "N",
+         "threads for environments that step slowly; 0 steps all of them on the event loop "
+         "(default: %(default)s)", 0),
+        ("--key-file", None, "FILE",
+         "encipher and authenticate all datagrams with the key in this file, 64 hexadecimal "
+         "digits or 32 bytes, which agents need as well"),
+        ("--seed", int, None, "from which the seeds of all runs are made"),
     )
-    add("--name", default=None, help="what it is called (default: the environment's own name)")
-    add(
-        "--instances",
-        type=_positive_int,
-        default=1,
-        metavar="N",
-        help="how many runs can go on at once, each in an environment of its own, numbered from 0 "
-        "(default: %(default)s)",
-    )
-    add(
-        "--players",
-        type=_positive_int,
-        default=None,
-        metavar="N",
-        help="how many agents it takes to begin (default: all that the environment has)",
-    )
-    add(
-        "--rate",
-        type=_positive_float,
-        default=30.0,
-        metavar="HZ",
-        help="steps a second (default: %(default)s)",
-    )
-    add(
-        "--frames",
-        type=_positive_float,
-        default=None,
-        metavar="HZ",
-        help="how many steps a second an agent is told of, at most (default: 30)",
-    )
-    add(
-        "--decimals",
-        type=int,
-        default=None,
-        metavar="N",
-        help="to which numbers are rounded (default: all that they have)",
-    )
-    add(
-        "--max-datagram",
-        type=_positive_int,
-        default=None,
-        metavar="BYTES",
-        help="the longest datagram, up to 65507 (default: 1200)",
-    )
-    add(
-        "--workers",
-        type=int,
-        default=0,
-        metavar="N",
-        help="threads for environments that step slowly; 0 steps all of them on the event loop "
-        "(default: %(default)s)",
-    )
-    add(
-        "--key-file",
-        metavar="FILE",
-        help="encipher and authenticate all datagrams with the key in this file, 64 hexadecimal "
-        "digits or 32 bytes, which agents need as well",
-    )
-    add("--seed", type=int, default=None, help="from which the seeds of all runs are made")
     _add_set(parser)
     _add_limits_and_log(parser)
     parser.set_defaults(make=_make_perlert, tls_cert=None, tls_key=None, tls_client_ca=None)
 
 
 def _add_rewarder(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "environment",
-        metavar="MODULE:ENVIRONMENT|gym:ID",
+    parser.add_argument(
+        "environment", metavar="MODULE:ENVIRONMENT|gym:ID",
         help="class, function or instance, such as my_module:MyEnvironment; or an environment "
         "registered with Gymnasium, such as gym:CartPole-v1",
     )
     _add_address(parser, "127.0.0.1:15900")
-    secret = parser.add_mutually_exclusive_group()
-    secret.add_argument(
-        "--password-file",
-        metavar="FILE",
-        help="accept only clients that know the password in this file",
+    _add(
+        parser.add_mutually_exclusive_group(),
+        ("--password-file", None, "FILE",
+         "accept only clients that know the password in this file"),
+        ("--password-env", None, "NAME",
+         "the same, with the password in this environment variable; without either it is "
+         "Universe's, 'openai', which everybody knows"),
     )
-    secret.add_argument(
-        "--password-env",
-        metavar="NAME",
-        help="the same, with the password in this environment variable; without either it is "
-        "Universe's, 'openai', which everybody knows",
+    _add(
+        parser,
+        ("--fps", _positive_float, "HZ", "steps a second (default: %(default)s)", 60.0),
+        ("--seed", int, None, "for the first episode"),
+        ("--env-id", None, "NAME", "what it is called (default: the environment's own name)"),
     )
-    add(
-        "--fps",
-        type=_positive_float,
-        default=60.0,
-        metavar="HZ",
-        help="steps a second (default: %(default)s)",
-    )
-    add("--lockstep", action="store_true", help="make one step for each action instead")
-    add("--seed", type=int, default=None, help="for the first episode")
-    add("--env-id", metavar="NAME", help="what it is called (default: the environment's own name)")
+    parser.add_argument("--lockstep", action="store_true",
+                        help="make one step for each action instead")
     _add_origins(parser)
     _add_common(parser, "stop after so long without an agent")
     parser.set_defaults(make=_make_rewarder)
 
 
 def _add_openpi(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "policy",
-        metavar="MODULE:POLICY",
+    parser.add_argument(
+        "policy", metavar="MODULE:POLICY",
         help="class or instance with a method infer, or function of an observation, such as "
         "my_policies:Policy",
     )
     _add_address(parser, "localhost:8000")
-    add(
-        "--workers",
-        type=_natural_int,
-        default=None,
-        metavar="N",
-        help="threads that the policy thinks in; 0 calls it on the event loop, for policies that "
-        "answer at once (default: 1)",
+    _add(
+        parser,
+        ("--workers", _natural_int, "N",
+         "threads that the policy thinks in; 0 calls it on the event loop, for policies that "
+         "answer at once (default: 1)"),
+        ("--api-key-file", None, "FILE", "accept only clients that send the key in this file"),
     )
-    add(
-        "--api-key-file",
-        metavar="FILE",
-        help="accept only clients that send the key in this file",
-    )
-    add(
-        "--arrays",
-        choices=("openpi", "msgpack_numpy"),
-        default=None,
-        help="how arrays are written; both are read (default: openpi)",
-    )
-    add("--tracebacks", action="store_true", default=None, help="tell clients where an error arose")
+    parser.add_argument("--arrays", choices=("openpi", "msgpack_numpy"),
+                        help="how arrays are written; both are read (default: openpi)")
+    parser.add_argument("--tracebacks", action="store_true", default=None,
+                        help="tell clients where an error arose")
     _add_common(parser)
     parser.set_defaults(make=_make_openpi)
 
@@ -387,23 +255,17 @@ def _add_openpi(parser: argparse.ArgumentParser) -> None:
 def _add_address(
     parser: argparse.ArgumentParser, default: str, what: str = "where to listen, or unix:/path"
 ) -> None:
-    parser.add_argument(
-        "--address",
-        type=_address,
-        default=default,
-        metavar="HOST:PORT",
-        help=f"{what}; port 0 lets the system choose, and the log says which "
-        "(default: %(default)s)",
+    _add(
+        parser,
+        ("--address", _address, "HOST:PORT",
+         f"{what}; port 0 lets the system choose, and the log says which (default: %(default)s)",
+         default),
     )
 
 
 def _add_origins(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--origin",
-        action="append",
-        dest="origins",
-        default=None,
-        metavar="ORIGIN",
+        "--origin", action="append", dest="origins", metavar="ORIGIN",
         help="pages whose scripts may connect, such as https://example.org; * for all; null for "
         "pages without an origin of their own, such as files: any page on the web can have that "
         "origin by way of a sandboxed frame, so it keeps out as few as *; may be given more than "
@@ -417,50 +279,27 @@ def _add_common(
     message: str = "the longest message that is received; the same as --limit received=BYTES",
 ) -> None:
     """What all protocols over a connection have."""
-    add = parser.add_argument
-    add(
-        "--max-connections",
-        type=_positive_int,
-        default=None,
-        metavar="N",
-        help="how many connections are served at once (by each process); further ones are refused "
-        f"(default: {MAX_CONNECTIONS})",
+    _add(
+        parser,
+        ("--max-connections", _positive_int, "N",
+         "how many connections are served at once (by each process); further ones are refused "
+         f"(default: {MAX_CONNECTIONS})"),
+        ("--max-connections-per-address", _positive_int, "N",
+         f"how many of them from one address (default: {MAX_CONNECTIONS_PER_ADDRESS})"),
+        ("--first-timeout", _positive_float, "SECONDS",
+         "close a connection that has said nothing at all for so long"),
+        ("--max-message", _positive_int, "BYTES", message),
+        ("--idle-timeout", _positive_float, "SECONDS", idle),
+        ("--tls-cert", None, "FILE", "serve TLS with this certificate chain (PEM)"),
+        ("--tls-key", None, "FILE", "the certificate's private key (PEM)"),
+        ("--tls-client-ca", None, "FILE", "accept only clients certified by this (PEM)"),
     )
-    add(
-        "--max-connections-per-address",
-        type=_positive_int,
-        default=None,
-        metavar="N",
-        help=f"how many of them from one address (default: {MAX_CONNECTIONS_PER_ADDRESS})",
-    )
-    add(
-        "--first-timeout",
-        type=_positive_float,
-        default=None,
-        metavar="SECONDS",
-        help="close a connection that has said nothing at all for so long",
-    )
-    add(
-        "--max-message",
-        type=_positive_int,
-        default=None,
-        metavar="BYTES",
-        help=message,
-    )
-    add("--idle-timeout", type=_positive_float, default=None, metavar="SECONDS", help=idle)
-    add("--tls-cert", metavar="FILE", help="serve TLS with this certificate chain (PEM)")
-    add("--tls-key", metavar="FILE", help="the certificate's private key (PEM)")
-    add("--tls-client-ca", metavar="FILE", help="accept only clients certified by this (PEM)")
     _add_limits_and_log(parser)
 
 
 def _add_set(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--set",
-        action="append",
-        type=_setting,
-        default=[],
-        metavar="NAME=VALUE",
+        "--set", action="append", type=_setting, default=[], metavar="NAME=VALUE",
         help="keyword argument for what makes environments, in JSON or as plain text; may be "
         "given more than once",
     )
@@ -469,22 +308,36 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
 def _add_limits_and_log(parser: argparse.ArgumentParser) -> None:
     """What all protocols have."""
     parser.add_argument(
-        "--limit",
-        action="append",
-        type=_limit,
-        default=[],
-        metavar="NAME=N",
+        "--limit", action="append", type=_limit, default=[], metavar="NAME=N",
         help="raise or lower a limit on what is read and written: "
         + ", ".join(field.name for field in dataclasses.fields(Limits))
         + "; may be given more than once",
     )
     parser.add_argument(
-        "--log-level",
-        default="INFO",
-        choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
+        "--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
         help="what is logged, to standard error (default: %(default)s)",
     )
     parser.set_defaults(run=_serve, parser=parser)
+
+
+_PROTOCOLS: Final = (
+    ("rlx", _add_rlx, "an agent for RELAAX environments",
+     "Serve an agent over RLX: one agent for each connection."),
+    ("rlx-proxy", _add_rlx_proxy,
+     "a WebSocket in front of an RLX server, for environments in JavaScript",
+     "Let pages reach an RLX server by JSON over a WebSocket."),
+    ("dm_env_rpc", _add_dm_env_rpc, "an environment for dm_env_rpc agents",
+     "Serve an environment of dm_env or Gymnasium over dm_env_rpc: one environment for each "
+     "agent."),
+    ("perlert", _add_perlert, "an environment that agents play together in real time",
+     "Serve an environment of Gymnasium or PettingZoo in real time over PERLERT, which is UDP."),
+    ("rewarder", _add_rewarder, "an environment that a Universe agent resets and that rewards it",
+     "Serve an environment of Gymnasium in real time over Universe's rewarder protocol, which is "
+     "JSON over WebSocket."),
+    ("openpi", _add_openpi, "a policy for openpi's clients",
+     "Serve a policy to openpi's clients, which is msgpack with arrays over WebSocket."),
+)
+# fmt: on
 
 
 def _serve(given: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from rlwire.errors import (
     ConnectionClosed,
@@ -47,14 +47,17 @@ from rlwire.transports.sockets import (
     unlink,
 )
 
-__all__ = ["TLS", "Reception", "Served", "Server", "Statistics", "why_over"]
+if TYPE_CHECKING:
+    from rlwire.transports.connection_asyncio import AsyncConnection
+
+__all__ = ["TLS", "Reception", "Server", "Statistics", "why_over"]
 
 logger = logging.getLogger(__name__)
 
 TLS: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
 """A server's context, what makes one, or no encryption."""
 
-_C = TypeVar("_C", bound="Served")
+_C = TypeVar("_C", Connection, "AsyncConnection")
 
 _BREATH = 0.001  # seconds without accepting for each connection that came to nothing
 _BREATHS = 20  # of them at once, at most
@@ -75,25 +78,6 @@ class Statistics:
     open: int
     refused: int
     ended: Mapping[str, int]
-
-
-class Served(Protocol):
-    """What a server asks of a connection, whatever carries it."""
-
-    @property
-    def peer(self) -> str:
-        """The other end's name, for logs."""
-
-    @property
-    def broken(self) -> bool:
-        """Whether it ended otherwise than by a close between two messages."""
-
-    @property
-    def silent(self) -> bool:
-        """Whether no byte has come from the peer."""
-
-    def refuse(self, error: RlwireError) -> None:
-        """Tell the peer what went wrong."""
 
 
 class Reception(ABC, Generic[_C]):
@@ -135,8 +119,8 @@ class Reception(ABC, Generic[_C]):
         if (handler is None) == (make_responder is None):
             raise TypeError("a server needs either handler or make_responder")
         self._make_session = make_session
-        self._handler = handler
-        self._make_responder = make_responder
+        self._handler: Callable[[_C], Any] | None = handler
+        self._make_responder: Callable[[_C], Responder] | None = make_responder
         self._timeouts = timeouts or Timeouts()
         self._tls = tls() if callable(tls) else tls
         self._admission = Admission(max_connections, max_connections_per_address)
@@ -166,8 +150,7 @@ class Reception(ABC, Generic[_C]):
     @property
     def open_connections(self) -> tuple[_C, ...]:
         """The connections that are open."""
-        with self._lock:
-            return tuple(found for found in self._open.values() if found is not None)
+        return tuple(found for found in list(self._open.values()) if found is not None)
 
     @property
     def statistics(self) -> Statistics:
@@ -192,14 +175,14 @@ class Reception(ABC, Generic[_C]):
     def _let_go(self) -> None:
         """Forget, in the child, what the parent serves."""
 
-    def _begin(self) -> None:
+    def _start_once(self) -> None:
         if self._started:
             raise RuntimeError("a server starts once; make a new one")
         self._started = True
         logger.info("listening on %s", self._address)
 
-    def _left_behind(self, me: object, grace: float) -> None:
-        """Say which handlers did not end; `me` runs the one that stops the server."""
+    def _leave_behind(self, me: object, grace: float) -> None:
+        """Say which handlers did not end, but not the one that stops the server, run by `me`."""
         for runs, connection in self._open.copy().items():
             if runs is not me and connection is not None:
                 logger.warning(
@@ -265,21 +248,22 @@ class Reception(ABC, Generic[_C]):
             log.debug("%s: closed after its handler ended", peer)
         else:
             # A clean end between two messages is how a client leaves; and one that never said a
-            # word, such as a port scan, may do so as it likes.
-            lost = why == "lost" and not connection.silent
+            # word, such as a port scan, may do so as it likes. Whoever failed at TLS said one.
+            said = not connection.silent or isinstance(error.__cause__, ssl.SSLError)
+            lost = why == "lost" and said
             log.log(logging.WARNING if lost else logging.DEBUG, "%s", error)
-        self._count(connection, why)
+        self._count(why, vain=why == "fault" or connection.silent)
         if why in ("fault", "late"):
             assert isinstance(error, RlwireError)
             connection.refuse(error)
 
-    def _count(self, connection: _C, why: str) -> None:
+    def _count(self, why: str, *, vain: bool) -> None:
         with self._lock:
             self._ended[why] += 1
-            self._vain += why == "fault" or connection.silent
+            self._vain += vain
 
 
-def why_over(connection: Served, error: BaseException | None) -> str:
+def why_over(connection: Connection | AsyncConnection, error: BaseException | None) -> str:
     """Return why a connection is over, as `Statistics` says it."""
     if isinstance(error, (DecodeError, LimitExceeded, RemoteProtocolError)):
         return "fault"
@@ -312,7 +296,7 @@ class Server(Reception[Connection]):
 
     def start(self) -> Server:
         """Begin to accept, in a thread of its own."""
-        self._begin()
+        self._start_once()
         self._acceptor.start()
         return self
 
@@ -346,7 +330,7 @@ class Server(Reception[Connection]):
         for connection in self.open_connections:
             connection.close()
         self._join(until)
-        self._left_behind(threading.current_thread(), grace)
+        self._leave_behind(threading.current_thread(), grace)
         self._wake.close()
         self._waker.close()
         self._stopped.set()

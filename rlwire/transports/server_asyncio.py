@@ -38,7 +38,7 @@ class AsyncServer(Reception[AsyncConnection]):
 
     async def start(self) -> AsyncServer:
         """Begin to accept, on the running loop."""
-        self._begin()
+        self._start_once()
         self._stopped = asyncio.Event()
         self._acceptor = asyncio.create_task(self._accept(asyncio.get_running_loop()))
         return self
@@ -74,7 +74,7 @@ class AsyncServer(Reception[AsyncConnection]):
             if connection is not None:
                 connection.abort()
         await self._join(grace / 2)
-        self._left_behind(asyncio.current_task(), grace)
+        self._leave_behind(asyncio.current_task(), grace)
         if self._stopped is not None:
             self._stopped.set()
 
@@ -119,6 +119,7 @@ class AsyncServer(Reception[AsyncConnection]):
                 "%s: gone before it was served: %s", peer, str(error) or type(error).__name__,
             )  # fmt: skip
             sock.close()
+            self._count("lost", vain=True)
             # Its frames hold it, and all of the handshake, until a full garbage collection.
             cause: BaseException | None = error
             while cause is not None:
@@ -140,7 +141,8 @@ class AsyncServer(Reception[AsyncConnection]):
                 assert self._make_responder is not None
                 connection.serve(self._make_responder(connection))
                 await connection.wait_closed()
-                self._count(connection, why_over(connection, connection.fault))
+                why = why_over(connection, connection.fault)
+                self._count(why, vain=why == "fault" or connection.silent)
         except Exception as error:
             self._over(connection, error)
         finally:
