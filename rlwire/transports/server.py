@@ -395,7 +395,6 @@ class Server(Reception[Connection]):
             with self._lock:
                 self._open.pop(thread, None)
             self._admission.leave(host)
-            sock.close()
             if thread is not None and isinstance(error, RuntimeError):
                 self._log.error("%s: closed, no thread for it: %s", peer, error)
             elif isinstance(error, OSError):
@@ -403,6 +402,7 @@ class Server(Reception[Connection]):
                 self._log.debug("%s: gone before it was served: %s", peer, error)
             else:
                 raise
+            sock.close()
 
     def _serve(self, connection: Connection, host: str) -> None:
         try:
