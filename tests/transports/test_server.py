@@ -72,10 +72,14 @@ def test_why_connections_ended(
         sock.sendall(data)
         return sock
 
+    def talk() -> None:
+        with connect(hello) as sock:
+            assert read_frame(sock) == b"x"
+
     hello = blobs.frame(b"x")
     ends = [
         ("left", lambda: connect().close(), logging.DEBUG),
-        ("left", lambda: connect(hello).close(), logging.DEBUG),
+        ("left", talk, logging.DEBUG),
         ("lost", lambda: connect(hello[:-1]).close(), logging.WARNING),
         ("fault", lambda: connect(b"\xff garbage"), logging.WARNING),
         ("failed", lambda: connect(blobs.frame(b"fail")), logging.ERROR),
