@@ -246,14 +246,13 @@ class AgentProxy(Blocking, ProxyBase):
             AgentProxyException: the agent failed, or the connection is lost.
         """
         # The hot path, therefore without a generator.
-        connection = self._connection
         try:
             exchange = self._converse
             reply = exchange(
                 {"command": "update", "reward": reward, "state": state, "terminal": terminal}
             )
         except BaseException as error:
-            drive(self._give_up(connection, "update", error))
+            drive(self._give_up(self._connection, "update", error))
             raise
         if reply["response"] == "error" or "data" not in reply:
             return self._data("update", reply)
