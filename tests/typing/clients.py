@@ -1,0 +1,50 @@
+"""What a type checker knows of clients that are written once: checked by mypy, never run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typing_extensions import assert_type
+
+from rlwire.adapters.dm_env_rpc import AsyncClient, AsyncPending, Client, Pending
+from rlwire.adapters.openpi import AsyncPolicyClient, PolicyClient
+from rlwire.adapters.perlert import AsyncClient as AsyncAgent
+from rlwire.adapters.perlert import Client as Agent
+from rlwire.adapters.relaax import AgentProxy, AsyncAgentProxy
+from rlwire.codecs.dm_env_rpc import ActionObservationSpecs, Step, StepResult
+from rlwire.sessions.perlert_client import Frame
+
+
+def blocking(policy: PolicyClient, proxy: AgentProxy, client: Client, agent: Agent) -> None:
+    with policy as same:
+        assert_type(same, PolicyClient)
+        assert_type(same.infer({}), dict[str, Any])
+        same.infer(7)  # type: ignore[arg-type]
+        same.reset(7)  # type: ignore[call-arg]
+    proxy.connect(retry=3)
+    proxy.connect(retries=3)  # type: ignore[call-arg]
+    assert_type(client.create_world({"level": 3}), str)
+    assert_type(client.join_world(), ActionObservationSpecs)
+    assert_type(client.step(), StepResult)
+    assert_type(client.step_many([{}]), list[StepResult])
+    assert_type(client.submit(Step()), Pending)
+    assert_type(client.reconnect(), ActionObservationSpecs | None)
+    assert_type(agent.frame(timeout=1.0), Frame)
+
+
+async def asyncio(
+    policy: AsyncPolicyClient, proxy: AsyncAgentProxy, client: AsyncClient, agent: AsyncAgent
+) -> None:
+    async with policy as same:
+        assert_type(same, AsyncPolicyClient)
+        assert_type(await same.infer({}), dict[str, Any])
+        await same.infer(7)  # type: ignore[arg-type]
+    await proxy.connect(retry=3)
+    await proxy.connect(retries=3)  # type: ignore[call-arg]
+    assert_type(await client.create_world({"level": 3}), str)
+    assert_type(await client.join_world(), ActionObservationSpecs)
+    assert_type(await client.step(), StepResult)
+    assert_type(await client.step_many([{}]), list[StepResult])
+    assert_type(await client.submit(Step()), AsyncPending)
+    assert_type(await client.reconnect(), ActionObservationSpecs | None)
+    assert_type(await agent.frame(timeout=1.0), Frame)
