@@ -119,6 +119,21 @@ class Driver:
             self._limit(_READING, self._tick)
         return event
 
+    def poll(self) -> Any:
+        """Read once what is there, without waiting for more; return as `StreamCore.take`."""
+        if self._tls is not None:
+            self._limit(_READING, _SOON)  # what is there may be of TLS alone
+        try:
+            return self.calls.read()
+        except WAITED:
+            self.calls.doing = ""
+            return self._core.next()
+
+    @property
+    def pending(self) -> bool:
+        """Whether TLS has something that the system does not know of."""
+        return self._tls is not None and self._tls.pending
+
     def _step(self) -> Any:
         """Write what is to be written, and read once; return an event if there is one."""
         core = self._core

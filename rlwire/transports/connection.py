@@ -12,6 +12,7 @@ import logging
 import socket
 from collections.abc import Callable
 from threading import get_ident
+from time import monotonic
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -148,6 +149,37 @@ class Connection(Owned):
         except BaseException as error:
             waited = self._driver.failed(error)
         return self._driver.receive(waited)
+
+    def listen(self, take: Callable[[Any], object], ready: bool) -> None:
+        """Hand over the events that can be had without waiting, and let time pass.
+
+        For a connection that several threads read in turns; see `release`.
+
+        Args:
+            take: called with each event.
+            ready: whether the socket has something to read.
+
+        Raises:
+            What `receive` raises; after `take` had what came before.
+        """
+        if get_ident() != self._owner:
+            self._claim()
+        core, driver = self._core, self._driver
+        try:
+            if ready:
+                event = driver.poll()
+            else:
+                core.check(monotonic(), False)
+                event = core.next()
+            while event is not NOTHING:
+                take(event)
+                event = core.next()
+                if event is NOTHING and driver.pending:
+                    event = driver.poll()
+        except BaseException as error:
+            driver.failed(error)
+        if core.sending:
+            driver.flush()
 
     def exchange(self, event: Any) -> Any:
         """Send one event and return the next: `send` and `receive` in one call, for clients.

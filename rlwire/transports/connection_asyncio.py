@@ -59,6 +59,7 @@ class AsyncConnection:
         "_loop",
         "_next",
         "_on_end",
+        "_on_fault",
         "_own",
         "_patience",
         "_posted",
@@ -98,6 +99,7 @@ class AsyncConnection:
         self.fault: BaseException | None = None
         self._core = StreamCore(session, peer, timeouts, accepted)
         self._on_end = on_end
+        self._on_fault: Callable[[RlwireError], object] | None = None
         self._loop = asyncio.get_running_loop()
         self._stream: Stream | None = None
         self._responder: Responder | None = None
@@ -318,9 +320,17 @@ class AsyncConnection:
         if self._responder is not None:
             self._respond()
 
-    def serve(self, responder: Responder) -> None:
-        """Have all events, from now on, answered by `responder`."""
+    def serve(
+        self, responder: Responder, on_fault: Callable[[RlwireError], object] | None = None
+    ) -> None:
+        """Have all events, from now on, answered by `responder`.
+
+        Args:
+            responder: what answers.
+            on_fault: told at once of an error that ends the connection, which the log is not then.
+        """
         self._responder = responder
+        self._on_fault = on_fault
         self._respond()
         self._listen()
 
@@ -387,11 +397,15 @@ class AsyncConnection:
         if not self._gone.done():
             self._gone.set_result(None)
         responder, self._responder = self._responder, None
+        on_fault, self._on_fault = self._on_fault, None
+        if on_fault is not None:
+            on_fault(core.end())
         if self._answering is not None:
             self._answering.cancel()  # nobody waits for it any more
         if responder is not None:
+            loud = core.broken and not self.silent and on_fault is None
             self.log.log(
-                logging.WARNING if core.broken and not self.silent else logging.DEBUG,
+                logging.WARNING if loud else logging.DEBUG,
                 "the connection to %s is %s", self.peer, core.ended,
             )  # fmt: skip
             try:
@@ -441,13 +455,18 @@ class AsyncConnection:
                     event, self._next = self._next, NOTHING
                 if event is NOTHING:
                     event = core.next()
-            except ConnectionClosed:
+            except ConnectionClosed as failure:
                 error = None  # whose traceback has this frame, and would keep it
+                if self._on_fault is not None:
+                    self._on_fault(failure)
                 if self._answering is None:
                     self.close_soon()
                 break
             except RlwireError as failure:
-                self.log.warning("%s: it sent what is not allowed: %s", self.peer, failure)
+                if self._on_fault is not None:
+                    self._on_fault(failure)
+                else:
+                    self.log.warning("%s: it sent what is not allowed: %s", self.peer, failure)
                 self.refuse(failure)
                 error = None
                 continue
@@ -615,7 +634,9 @@ class AsyncConnection:
             with contextlib.suppress(asyncio.InvalidStateError):
                 self._sender.set_exception(error)
             return
-        if late == "write" or self._responder is not None:
+        if self._on_fault is not None:
+            self._on_fault(error)
+        elif late == "write" or self._responder is not None:
             self.log.warning(
                 "%s: closed: %s" if late == "session" else "closed, too slow: %s",
                 *((self.peer, error) if late == "session" else (error,)),

@@ -43,6 +43,11 @@ class Owned:
         self._owner = get_ident()
         self._owner_thread = ref(threading.current_thread())
 
+    def release(self) -> None:
+        """Give it up: the next thread that uses it owns it. Who shares it so has a lock for it."""
+        if self._owner != PARENTS:
+            self._owner, self._owner_thread = 0, None
+
     def _is_used_elsewhere(self) -> bool:
         """Return whether another thread that still runs owns it."""
         owner = None if self._owner_thread is None else self._owner_thread()

@@ -134,6 +134,11 @@ class TLSSocket:
         except TimeoutError as error:
             raise WAITED from error
 
+    @property
+    def pending(self) -> bool:
+        """Whether something was received and decrypted, and waits for `recv_into`."""
+        return self._sock.fileno() != -1 and self._sock.pending() > 0
+
     def send(self, data: Buffer) -> int:
         """Send and return how much was taken."""
         self._limit(self._limits[socket.SO_SNDTIMEO])

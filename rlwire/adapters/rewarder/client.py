@@ -1,106 +1,441 @@
-"""`RewarderClient`: `AsyncRewarderClient` for programs without an event loop.
+"""`RewarderClient`: an agent's side of a rewarder, blocking; and what both kinds share.
 
-A thread takes in what the server pushes, at the moment it comes, whatever the agent does meanwhile:
-a rewarder keeps its own time, and an agent that thinks for a second must neither hold up the
-server nor spoil the measured times. The agent's thread sends by itself, and takes what has come,
-while that thread waits (`rlwire.adapters.rewarder.shared_loop`).
+Not here: what messages add up to (`rlwire.sessions.rewarder_client`), the asyncio counterpart
+(`rlwire.adapters.rewarder.client_asyncio`), who reads while the agent thinks
+(`rlwire.adapters.rewarder.reading`).
 """
 
 from __future__ import annotations
 
-import asyncio
+import ssl
 import threading
 import time
-from collections.abc import Coroutine, Iterable, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
-from rlwire.adapters.rewarder.client_asyncio import AsyncRewarderClient
-from rlwire.adapters.rewarder.shared_loop import SharedLock, SharedLoop
-from rlwire.adapters.serving import LoopThread
-from rlwire.codecs.rewarder import AgentAction, UnknownMessage
-from rlwire.errors import ConnectionClosed, LocalProtocolError
-from rlwire.sessions.rewarder_client import Step
+from rlwire.adapters import websocket
+from rlwire.adapters.rewarder.reading import Reader
+from rlwire.codecs.rewarder import (
+    AgentAction,
+    ConnectionClose,
+    ControlPing,
+    EnvObservation,
+    EnvReset,
+    EnvReward,
+    EnvText,
+    UnknownMessage,
+)
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    LocalProtocolError,
+    PeerError,
+)
+from rlwire.limits import Limits
+from rlwire.sessions.rewarder_client import (
+    Answered,
+    ClientSession,
+    ClientSettings,
+    Failed,
+    Step,
+    TimedOut,
+    handshake_headers,
+)
 from rlwire.sessions.rewarder_steps import ClockEstimate, LatencySummary
-from rlwire.transports.address import Address
 from rlwire.transports.forking import not_ours, of_this_process
+from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.waits import Blocking, Client, Waits, driven
 
-__all__ = ["RewarderClient"]
+__all__ = ["ClientBase", "RewarderClient"]
 
-_T = TypeVar("_T")
+_Self = TypeVar("_Self", bound="ClientBase")
+
+_UNKNOWN = 256  # messages of unknown methods that are kept
+_IN_STEPS = frozenset((EnvObservation, EnvReward, EnvText))  # the session has them in its steps
 
 
-class _Client(AsyncRewarderClient):
-    """The asyncio client, as a `LoopThread` runs it, with steps for another thread.
+class ClientBase(Client):
+    """What both clients do, once.
 
-    The methods for another thread are called with the loop's lock.
+    Args:
+        where: ``"ws://host:port/path"``, ``"wss://..."``, or ``"host:port"``.
+        password: which the server asks for.
+        observer: whether to look on only: no resets, no actions.
+        attach: whether to join the episode that goes on without a reset. None: as `observer`.
+        tls: for ``wss``; by default a context that trusts the system's authorities.
+        timeouts: `connect` is for the handshake, the server's first word included.
+        backoff: how often and when to try to reach the server; by default once.
+        ping_interval: seconds of silence after which the server's program is pinged by the
+            WebSocket; None for never.
+        ping_timeout: seconds that it may take to answer.
+        settings: times and bounds of the protocol.
+        limits: maxima for what is read and written.
+
+    Raises:
+        ValueError: the URL is none.
+        EncodeError: the password cannot be sent.
     """
 
-    address = Address("rewarder", 0)
+    _connect: Callable[..., Any]
+    _lock: AbstractContextManager[Any] = nullcontext()
+    """Whoever uses the session has it."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._waiting = False
-        self._bell = threading.Lock()  # released for the thread that waits
-        self._bell.acquire()
+    def __init__(
+        self,
+        where: str,
+        password: str = "openai",
+        *,
+        observer: bool = False,
+        attach: bool | None = None,
+        tls: ssl.SSLContext | None = None,
+        timeouts: Timeouts | None = None,
+        backoff: Backoff | None = None,
+        ping_interval: float | None = 20.0,
+        ping_timeout: float | None = 20.0,
+        settings: ClientSettings | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        where = str(where)
+        self.url = where if "://" in where else f"{'ws' if tls is None else 'wss'}://{where}/"
+        self.observer = observer
+        self._settings = settings or ClientSettings()
+        self._limits = limits
+        self._attach = attach
+        self._timeouts = timeouts or Timeouts(idle=None)
+        self._options: dict[str, Any] = {
+            "headers": handshake_headers(password, observer),
+            "kind": "text",
+            "tls": tls,
+            "timeouts": self._timeouts,
+            "backoff": backoff,
+            "ping_interval": ping_interval,
+            "ping_timeout": ping_timeout,
+            "limits": limits,
+        }
+        self._session = self._make_session()
+        self._connection: Any = None
+        self._greeted = False
+        self._replies: dict[int, float | Exception | None] = {}
+        self._refused: list[Exception] = []
+        self._unknown: list[UnknownMessage] = []
+        self._ended: Exception | None = None
+        self._heard = 0  # times that those that wait were to look again
 
-    async def start(self) -> object:
-        return await self.connect()
-
-    async def stop(self, grace: float) -> None:
-        await self.close()
-
-    def _wake(self) -> None:
-        if self._waiting:
-            self._waiting = False
-            self._bell.release()
+    def _make_session(self) -> ClientSession:
+        return ClientSession(
+            clock=time.monotonic,
+            wall=time.time,
+            observer=self.observer,
+            attach=self._attach,
+            settings=self._settings,
+            limits=self._limits,
+        )
 
     def __repr__(self) -> str:
-        return f"<RewarderClient of {self.url}>"
+        return f"<{type(self).__name__} of {self.url}>"
 
-    def wait_for_step(self, timeout: float | None, lock: SharedLock) -> Step:
-        """As `step`."""
-        session = self._session
-        if not session.news:
-            until = None if timeout is None else time.monotonic() + timeout
-            self._check()
-            while until is None or time.monotonic() < until:
-                self._wait_for_bell(until, lock)
-                if session.news:
-                    break
-                self._check()
-        return session.take()
+    # -- the connection --------------------------------------------------------------------------
 
-    def _wait_for_bell(self, until: float | None, lock: SharedLock) -> None:
-        if self._waiting:
-            raise LocalProtocolError("another thread is waiting for a step; one may at a time")
-        seconds = -1.0
-        if until is not None:
-            seconds = min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)
-        rung = False
-        self._waiting = True
-        lock.release()
+    def _enter(self) -> Waits[None]:
+        if self._connection is None:
+            yield self.connect()
+
+    @driven
+    def connect(self: _Self) -> Waits[_Self]:
+        """Connect, and wait until the server says what the environment is.
+
+        Raises:
+            PeerError: it does not let us in.
+            DeadlineExceeded: it says nothing.
+            What `rlwire.adapters.websocket.connect` raises.
+        """
+        if self._connection is not None:
+            raise RuntimeError(f"{self} is connected already")
+        with self._lock:
+            session = self._session = self._make_session()
+            self._ended, self._greeted = None, False
+            self._refused, self._unknown = [], []
+        self._connection = yield self._connect(self.url, session, **self._options)
+        seconds = self._timeouts.connect
         try:
-            rung = self._bell.acquire(timeout=seconds)
+            self._listen(self._connection)
+            yield from self._until(
+                lambda: self._greeted, seconds, lambda: f"no word within connect={seconds} s"
+            )
+        except BaseException:
+            yield self.close()
+            raise
+        return self
+
+    @driven
+    def close(self) -> Waits[None]:
+        """Close the connection; whoever waits gets `ConnectionClosed`."""
+        connection, self._connection = self._connection, None
+        self._end(ConnectionClosed(f"the connection to {self.url} was closed on this side"))
+        if connection is not None:
+            yield self._hang_up(connection)
+
+    # What the two kinds have of their own.
+
+    def _listen(self, connection: Any) -> None:
+        """Have what comes taken by `_take`, and an end by `_end`, from now on."""
+        raise NotImplementedError
+
+    def _wake(self) -> None:
+        """Have those that wait look again."""
+        raise NotImplementedError
+
+    def _wait(self, seconds: float | None, heard: int) -> Any:
+        """Wait until they are to look again, since `heard` times, or for so long.
+
+        Or return what to await for that.
+        """
+        raise NotImplementedError
+
+    def _hang_up(self, connection: Any) -> Any:
+        """Close the connection, or return what to await for that."""
+        raise NotImplementedError
+
+    # What comes.
+
+    def _take(self, event: Any) -> None:
+        """Take one event of the session."""
+        kind = type(event)
+        if not self._greeted and kind is not ConnectionClose:
+            self._greeted = True
+            self._wake()
+        if kind in _IN_STEPS:
+            return
+        if kind is Answered:
+            self._resolve(event.request, event.seconds)
+        elif kind is Failed:
+            error = PeerError(event.message)
+            if event.what == "message":
+                self._refused.append(error)
+                del self._refused[:-_UNKNOWN]
+                self._wake()
+            else:
+                self._resolve(event.request, error)
+        elif kind is TimedOut:
+            late = DeadlineExceeded(f"{self.url}: no reply to a {event.what} in {event.seconds} s")
+            self._resolve(event.request, late)
+        elif kind is ConnectionClose:
+            self._end(PeerError(event.message))
+        elif kind is UnknownMessage:
+            self._unknown.append(event)
+            del self._unknown[:-_UNKNOWN]
+
+    def _resolve(self, request: int, outcome: float | Exception) -> None:
+        if request in self._replies:
+            self._replies[request] = outcome
+            self._wake()
+
+    def _end(self, error: Exception) -> None:
+        """Take note of why nothing more comes; the first reason counts."""
+        closing = self._session.closing
+        if self._ended is None:
+            self._ended = error if closing is None else PeerError(closing)
+        self._wake()
+
+    def _until(
+        self, there: Callable[[], Any], timeout: float | None, what: Callable[[], str]
+    ) -> Waits[None]:
+        """Wait until something is there.
+
+        Raises:
+            DeadlineExceeded: it did not come in time.
+            Exception: what ended the connection.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            heard = self._heard
+            if there():
+                return
+            self._check()
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                raise DeadlineExceeded(f"{self.url}: {what()}")
+            yield self._wait(left, heard)
+
+    def _check(self) -> None:
+        """Raise what ended the connection."""
+        if self._ended is not None:
+            raise self._ended
+        if self._connection is None:
+            raise ConnectionClosed(f"{self} is not connected: call connect(), or use `with`")
+
+    def _check_step(self) -> None:
+        """Raise what a step has to tell, if nothing has come."""
+        if self._refused:
+            raise self._refused.pop(0)
+        self._check()
+
+    # -- what the agent does ---------------------------------------------------------------------
+
+    @driven
+    def reset(
+        self,
+        env_id: str | None = None,
+        seed: int | None = None,
+        *,
+        fps: float | None = None,
+        timeout: float | None = None,
+    ) -> Waits[str]:
+        """Ask for a new episode, and wait for it; return its id.
+
+        What came of former episodes is dropped. After an error no episode is open, unless the
+        server has begun one by itself; the reply, if it comes after all, is counted and dropped.
+
+        Args:
+            env_id: which environment; None for the one that runs.
+            seed: for the environment.
+            fps: frames a second.
+            timeout: seconds; by default `ClientSettings.reset_timeout`.
+
+        Raises:
+            PeerError: the server refused it.
+            DeadlineExceeded: no answer came in time.
+            ConnectionClosed: the connection is gone.
+        """
+        if timeout is None:
+            timeout = self._settings.reset_timeout
+        yield from self._ask(EnvReset(env_id, seed, fps), "reset", timeout)
+        episode_id = self._session.episode_id
+        assert episode_id is not None
+        return episode_id
+
+    @driven
+    def ping(self, timeout: float | None = None) -> Waits[float]:
+        """Return the seconds until the server answers a ping.
+
+        Raises:
+            DeadlineExceeded: it does not answer in time; by default `ClientSettings.ping_timeout`.
+            ConnectionClosed: the connection is gone.
+        """
+        if timeout is None:
+            timeout = self._settings.ping_timeout
+        return (yield from self._ask(ControlPing(), "ping", timeout))
+
+    def _ask(self, request: EnvReset | ControlPing, what: str, timeout: float) -> Waits[float]:
+        self._check()
+        replies = self._replies
+        with self._lock:
+            self._post(request)
+            number = self._session.last_id
+            replies[number] = None
+        try:
+            yield from self._until(
+                lambda: replies[number] is not None,
+                timeout,
+                lambda: f"no reply to a {what} in {timeout:g} s",
+            )
+            outcome = replies[number]
         finally:
-            lock.acquire()
-            if not rung and not self._waiting:
-                self._bell.acquire()  # it rang after all
-            self._waiting = False
+            with self._lock:
+                del replies[number]
+                self._session.give_up(number)  # unless it was answered
+        if isinstance(outcome, Exception):
+            raise outcome
+        assert outcome is not None
+        return outcome
+
+    def act(self, events: Iterable[Sequence[Any]]) -> None:
+        """Send an action: events, such as ``[("KeyEvent", 97, True)]``.
+
+        It is not answered; if the server refuses it, the next `step` raises that.
+
+        Raises:
+            LocalProtocolError: an observer cannot act.
+            EncodeError, LimitExceeded: it cannot be written, or too much waits to be sent.
+            ConnectionClosed: the connection is gone.
+        """
+        self.send(AgentAction(events))
+
+    def send(self, message: AgentAction | UnknownMessage) -> None:
+        """Send a message without an answer, such as one of a method of one's own; as `act`."""
+        if self._ended is not None or self._connection is None:
+            self._check()
+        with self._lock:
+            self._post(message)
+
+    def _post(self, message: Any) -> None:
+        """Send a message, with the lock."""
+        try:
+            self._say(message)
+        except (ConnectionClosed, LocalProtocolError):
+            # The server may have said why, and nobody has come to it.
+            closing = self._session.closing
+            if closing is None:
+                raise
+            raise PeerError(closing) from None
+
+    def _say(self, message: Any) -> None:
+        raise NotImplementedError
+
+    def peek(self) -> Step:
+        """Return what `step` would give now, without waiting, and leave it for the next `step`.
+
+        `env_state` tells of the newest episode, which may be one after this step's.
+        """
+        with self._lock:
+            return self._session.peek()
+
+    def unknown(self) -> list[UnknownMessage]:
+        """Return messages of methods that are not known, since the last call; the last 256."""
+        with self._lock:
+            taken, self._unknown = self._unknown, []
+        return taken
+
+    # -- what is known ---------------------------------------------------------------------------
+
+    @property
+    def env_id(self) -> str | None:
+        """Which environment there is, as the server last said."""
+        return self._session.env_id
+
+    @property
+    def env_state(self) -> str | None:
+        """What it does, such as "running", as the server last said."""
+        return self._session.env_state
+
+    @property
+    def fps(self) -> float | None:
+        """Its frames a second."""
+        return self._session.fps
+
+    @property
+    def episode_id(self) -> str | None:
+        """The episode that the next step is of; None while none is open."""
+        return self._session.episode_id
+
+    def clock_offset(self) -> ClockEstimate | None:
+        """Return how the server's clock differs from ours; None before the first pong."""
+        with self._lock:
+            return self._session.clock_offset()
+
+    def round_trips(self) -> LatencySummary | None:
+        """Return how long pings took; None if there were none."""
+        with self._lock:
+            return self._session.round_trips()
+
+    def reset_times(self) -> LatencySummary | None:
+        """Return how long resets took; None if there were none."""
+        with self._lock:
+            return self._session.reset_times()
+
+    def delays(self) -> LatencySummary | None:
+        """Return how long pushes were under way, by the clocks' offset; None if that is unknown."""
+        with self._lock:
+            return self._session.delays()
+
+    def statistics(self) -> dict[str, int]:
+        """Return counts: pushes that were ``stale``, replies that were ``late``, and so on."""
+        with self._lock:
+            return self._session.statistics()
 
 
-class _ParentsLock(SharedLock):
-    """In a child process: nobody gets it."""
-
-    def __init__(self, peer: str) -> None:
-        super().__init__()
-        self._peer = peer
-
-    def __enter__(self) -> None:
-        raise not_ours(self._peer)
-
-
-class RewarderClient:
+class RewarderClient(Blocking, ClientBase):
     """An agent's, or an observer's, connection to a rewarder.
 
     ::
@@ -110,143 +445,100 @@ class RewarderClient:
             while not (step := client.step()).done:
                 client.act([("Action", choose(step.observation))])
 
-    The arguments and errors are those of `AsyncRewarderClient`, and so are the methods.
+    What comes is taken in when it comes, by a thread while the agent's does not wait, so pings are
+    timed well and nothing piles up in the network; `step` gives all that came since the last one.
+    Methods may be called from any thread; one at a time may wait in `step`.
+
+    The arguments and errors are `ClientBase`'s.
     """
 
+    _connect = staticmethod(websocket.connect)
+
     def __init__(self, where: str, password: str = "openai", **options: Any) -> None:
-        self._client = _Client(where, password, **options)
-        self._lock = SharedLock()  # of the client, and of its loop
-        self._loop: SharedLoop | None = None
-        self._thread: LoopThread | None = None
+        super().__init__(where, password, **options)
+        self._lock: Any = threading.RLock()
+        self._looking = threading.Condition(threading.Lock())
+        self._reader: Reader | None = None
+        self._sent = 0
         of_this_process(self)
 
-    def __enter__(self) -> RewarderClient:
-        return self if self._thread is not None else self.connect()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<RewarderClient of {self._client.url}>"
-
-    def connect(self) -> RewarderClient:
-        """Connect, as `AsyncRewarderClient.connect`."""
-        if self._thread is not None:
-            raise RuntimeError(f"{self} is connected already")
-        self._loop = loop = SharedLoop(self._lock)
-        self._thread = LoopThread(lambda: self._client, lambda: loop, "the client")
-        return self
-
-    def close(self) -> None:
-        """Close the connection; a thread that waits gets `ConnectionClosed`."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.stop(5.0)
-
     def disown(self) -> None:
-        """See `rlwire.transports.forking.Forked`: the loop's thread is the parent's only."""
-        if self._thread is not None:
-            self._thread = self._loop = None
-            self._lock = _ParentsLock(self._client.url)
-
-    def reset(
-        self,
-        env_id: str | None = None,
-        seed: int | None = None,
-        *,
-        fps: float | None = None,
-        timeout: float | None = None,
-    ) -> str:
-        """Ask for a new episode, and wait for it, as `AsyncRewarderClient.reset`."""
-        return self._ask(self._client.reset(env_id, seed, fps=fps, timeout=timeout))
+        """See `rlwire.transports.forking.Forked`: the reader's thread is the parent's only."""
+        if self._connection is not None:
+            self._connection = self._reader = None
+            self._lock, self._ended = _ParentsLock(self.url), not_ours(self.url)
+            self._looking = threading.Condition(threading.Lock())
 
     def step(self, timeout: float | None = None) -> Step:
-        """Return what has come since the last step, as `AsyncRewarderClient.step`."""
-        lock = self._lock
-        with lock:
-            return self._client.wait_for_step(timeout, lock)
+        """Return what has come since the last step, and wait for something if nothing has.
 
-    def peek(self) -> Step:
-        """Return what `step` would give now, as `AsyncRewarderClient.peek`."""
-        with self._lock:
-            return self._client.peek()
+        Something is a reward, a text, an observation, the episode's end, or another `env_state`.
 
-    def act(self, events: Iterable[Sequence[Any]]) -> None:
-        """Send an action, as `AsyncRewarderClient.act`."""
-        self.send(AgentAction(events))
+        Args:
+            timeout: seconds to wait; then the step is empty. None waits for ever, 0 not at all.
 
-    def send(self, message: AgentAction | UnknownMessage) -> None:
-        """Send a message without an answer, as `AsyncRewarderClient.send`."""
-        loop = self._loop
-        with self._lock:
-            self._client.send(message)
-            if loop is not None:
-                loop.changed()
-
-    def ping(self, timeout: float | None = None) -> float:
-        """Return the seconds until the server answers a ping, as `AsyncRewarderClient.ping`."""
-        return self._ask(self._client.ping(timeout))
-
-    def unknown(self) -> list[UnknownMessage]:
-        """Return messages of methods that are not known, as `AsyncRewarderClient.unknown`."""
-        with self._lock:
-            return self._client.unknown()
-
-    @property
-    def env_id(self) -> str | None:
-        """Which environment there is, as the server last said."""
-        return self._client.env_id
-
-    @property
-    def env_state(self) -> str | None:
-        """What it does, such as "running", as the server last said."""
-        return self._client.env_state
-
-    @property
-    def fps(self) -> float | None:
-        """Its frames a second."""
-        return self._client.fps
-
-    @property
-    def episode_id(self) -> str | None:
-        """The episode that the next step is of; None while none is open."""
-        return self._client.episode_id
-
-    def clock_offset(self) -> ClockEstimate | None:
-        """Return how the server's clock differs from ours; None before the first pong."""
-        with self._lock:
-            return self._client.clock_offset()
-
-    def round_trips(self) -> LatencySummary | None:
-        """Return how long pings took; None if there were none."""
-        with self._lock:
-            return self._client.round_trips()
-
-    def reset_times(self) -> LatencySummary | None:
-        """Return how long resets took; None if there were none."""
-        with self._lock:
-            return self._client.reset_times()
-
-    def delays(self) -> LatencySummary | None:
-        """Return how long pushes were under way; None if that is unknown."""
-        with self._lock:
-            return self._client.delays()
-
-    def statistics(self) -> dict[str, int]:
-        """Return counts, as `AsyncRewarderClient.statistics`."""
-        with self._lock:
-            return self._client.statistics()
-
-    def _ask(self, question: Coroutine[Any, Any, _T]) -> _T:
-        thread = self._thread
-        if thread is None:
-            question.close()
+        Raises:
+            PeerError: the server refused an action, or it said why it closes the connection.
+            ConnectionClosed: the connection is gone. What came before is given first.
+        """
+        until = None
+        while True:
             with self._lock:
-                pass
-            raise ConnectionClosed(f"{self} is not connected: call connect(), or use `with`")
-        return asyncio.run_coroutine_threadsafe(question, thread.loop).result()
+                if self._session.news:
+                    return self._session.take()
+                self._check_step()
+                reader = self._reader
+            left = timeout
+            if timeout is not None:
+                now = time.monotonic()
+                until = now + timeout if until is None else until
+                left = until - now
+                if left <= 0:
+                    with self._lock:
+                        return self._session.take()
+            assert reader is not None
+            reader.wait(left)
+
+    def _listen(self, connection: Any) -> None:
+        self._reader = Reader(
+            connection,
+            self._lock,
+            self._take,
+            self._end,
+            lambda: self._session.news or bool(self._refused) or self._ended is not None,
+        )
+
+    def _say(self, message: Any) -> None:
+        reader = self._reader
+        if reader is None:
+            self._check()
+        assert reader is not None
+        reader.own().send(message)
+
+    def _wake(self) -> None:
+        with self._looking:
+            self._heard += 1
+            self._looking.notify_all()
+
+    def _wait(self, seconds: float | None, heard: int) -> None:
+        with self._looking:
+            self._looking.wait_for(lambda: self._heard != heard, seconds)
+
+    def _hang_up(self, connection: Any) -> None:
+        reader, self._reader = self._reader, None
+        if reader is None:
+            connection.close()
+        else:
+            reader.close()
+
+
+class _ParentsLock:
+    """In a child process: nobody gets it."""
+
+    def __init__(self, peer: str) -> None:
+        self._peer = peer
+
+    def __enter__(self) -> None:
+        raise not_ours(self._peer)
+
+    def __exit__(self, *_: object) -> None: ...

@@ -385,7 +385,7 @@ def test_one_thread_waits_for_a_step_at_a_time(
     steps: list[Any] = []
     thread = threading.Thread(target=lambda: steps.append(client.step(20)))
     thread.start()
-    wait_for(lambda: client._client._waiting)
+    wait_for(lambda: client._reader is not None and client._reader.waiting)
     with pytest.raises(LocalProtocolError, match="another thread"):
         client.step(1)
     wait_for(lambda: server.clients == 1)
@@ -408,7 +408,7 @@ def test_closing_wakes_who_waits(serving: Serving, join: Join, wait_for: WaitFor
 
     thread = threading.Thread(target=wait)
     thread.start()
-    wait_for(lambda: client._client._waiting)
+    wait_for(lambda: client._reader is not None and client._reader.waiting)
     client.close()
     thread.join(10)
     assert "closed on this side" in str(errors[0])

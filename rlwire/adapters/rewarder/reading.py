@@ -1,0 +1,193 @@
+"""Who reads a blocking connection: the thread that waits for what comes, or else one of its own.
+
+A rewarder keeps its own time, so what it sends is taken in when it comes, whatever the agent does
+meanwhile. To have another thread read all of it costs two changes of thread a step, more than all
+else; so the agent's thread reads by itself while it waits, and a `Reader`'s while it does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import select
+import socket
+import threading
+from collections.abc import Callable
+from threading import get_ident
+from time import monotonic
+from typing import Any
+
+from rlwire.errors import LocalProtocolError
+from rlwire.transports.tcp import Connection
+
+__all__ = ["Reader"]
+
+_LOOK = 1.0  # seconds, at most, until the connection is told what time it is
+
+
+class Reader:
+    """Has one connection read by two threads in turns.
+
+    Args:
+        connection: a blocking connection, which nobody else reads.
+        lock: whoever uses the connection has it; `take`, `end` and `news` are called with it.
+        take: called with each event.
+        end: called once with what ended the connection.
+        news: whether an agent that waits need not wait any longer.
+
+    Attributes:
+        waiting: whether the agent's thread waits.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        lock: Any,
+        take: Callable[[Any], None],
+        end: Callable[[Exception], None],
+        news: Callable[[], bool],
+    ) -> None:
+        self._connection = connection
+        self._lock = lock
+        self._take = take
+        self._end = end
+        self._news = news
+        self._owner = get_ident()  # of the connection
+        self._over = False
+        self._reads = 0
+        self._due = 0.0  # when the connection is told what time it is
+        self.waiting = False
+        self._file = file = connection.fileno()
+        # What is written to one end wakes up who looks at the other.
+        self._agents, self._own = socket.socketpair()
+        self._agents.setblocking(False)
+        self._own.setblocking(False)
+        self._agents_look = _look_at(file, self._agents.fileno())
+        # While the agent waits, this one's thread is not to be woken up for each message. Where
+        # that cannot be told to the system, both wake up, and one of them finds nothing.
+        self._epoll = select.epoll() if hasattr(select, "epoll") else None
+        if self._epoll is None:
+            self._own_look = _look_at(file, self._own.fileno())
+        else:
+            self._epoll.register(file, select.EPOLLIN)
+            self._epoll.register(self._own.fileno(), select.EPOLLIN)
+            self._own_look = _look_by(self._epoll, file)
+        self._thread = threading.Thread(target=self._keep, name="rlwire reader", daemon=True)
+        self._thread.start()
+
+    def wait(self, seconds: float | None) -> None:
+        """Wait until something was heard, for so long at most; in the agent's thread.
+
+        Raises:
+            LocalProtocolError: another thread waits.
+        """
+        with self._lock:
+            if self.waiting:
+                raise LocalProtocolError("another thread is waiting for a step; one may at a time")
+            if self._over or self._news():
+                return
+            self.waiting = True
+        ready, seen = False, self._reads
+        try:
+            self._listen(0)
+            ready = self._agents_look(self._left(seconds))
+        finally:
+            with self._lock:
+                self.waiting = False
+                self._read(ready, seen)
+                self._listen(1)
+                if not ready:
+                    with contextlib.suppress(OSError):
+                        self._agents.recv(64)
+                if self._over:
+                    self._free()
+
+    def own(self) -> Connection:
+        """Return the connection for the calling thread, which has the lock."""
+        if self._owner != get_ident():
+            self._owner = get_ident()
+            self._connection.release()
+        return self._connection
+
+    def ring(self) -> None:
+        """End the agent's wait; from any thread."""
+        with contextlib.suppress(OSError):  # it rings already, or nobody is there any more
+            self._own.send(b"!")
+
+    def close(self) -> None:
+        """Close the connection, and end the thread."""
+        self._over = True
+        self.ring()
+        with contextlib.suppress(OSError):
+            self._agents.send(b"!")
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+        with self._lock:
+            self.own().close()
+            self._free()
+
+    def _keep(self) -> None:
+        while not self._over:
+            seen = self._reads
+            ready = self._own_look(self._left(None))
+            with self._lock:
+                self._read(ready, seen)
+                if self.waiting and (self._over or self._news()):
+                    self.ring()
+
+    def _listen(self, wanted: int) -> None:
+        """Have the reader's own thread woken up for messages, or no longer."""
+        if self._epoll is not None and not self._over:
+            with contextlib.suppress(OSError):  # the connection is gone
+                self._epoll.modify(self._file, select.EPOLLIN * wanted)
+
+    def _read(self, ready: bool, seen: int) -> None:
+        """Take in what has come, unless the other one did, and let time pass; with the lock."""
+        if self._over:
+            return
+        try:
+            if ready and self._reads == seen:
+                self._reads += 1
+                self.own().listen(self._take, True)
+            now = monotonic()
+            if now >= self._due:
+                connection = self.own()
+                connection.listen(self._take, False)
+                due = connection.session.next_deadline()
+                self._due = now + _LOOK if due is None else min(now + _LOOK, due)
+        except Exception as error:
+            self._over = True
+            self._end(error)
+
+    def _left(self, seconds: float | None) -> float:
+        """Return how long to wait: no longer than until the connection is told the time."""
+        left = max(0.0, self._due - monotonic())
+        return left if seconds is None else min(left, seconds)
+
+    def _free(self) -> None:
+        if not self.waiting and not self._thread.is_alive():
+            for each in (self._epoll, self._agents, self._own):
+                if each is not None:
+                    each.close()
+
+
+def _look_at(file: int, alarm: int) -> Callable[[float | None], bool]:
+    """Return what waits for so many seconds, or a ring, and says whether `file` has something."""
+    if not hasattr(select, "poll"):
+        return lambda seconds: file in select.select([file, alarm], [], [], seconds)[0]
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    poll.register(alarm, select.POLLIN)
+
+    def look(seconds: float | None) -> bool:
+        found = poll.poll(None if seconds is None else math.ceil(1000 * max(0.0, seconds)))
+        return bool(found) and found[0][0] == file
+
+    return look
+
+
+def _look_by(epoll: Any, file: int) -> Callable[[float | None], bool]:
+    def look(seconds: float | None) -> bool:
+        return any(number == file for number, _ in epoll.poll(seconds))
+
+    return look
