@@ -512,16 +512,14 @@ def _make_rewarder(given: argparse.Namespace) -> EnvironmentRewarder:
 
 def _make_openpi(given: argparse.Namespace) -> PolicyServer:
     import inspect
-    from pkgutil import resolve_name
 
+    from rlwire.adapters.loading import load
     from rlwire.adapters.openpi import PolicyServer
 
     options = _given(given, "workers", "arrays", "tracebacks") | _serving(given)
     if given.api_key_file is not None:
         options["api_key"] = _secret(given.api_key_file)
-    if ":" not in given.policy:
-        raise ValueError(f"expected module:policy, not {given.policy!r}")
-    policy = resolve_name(given.policy)
+    policy = load(given.policy, "module:policy")
     if inspect.isclass(policy):
         policy = policy()
     return PolicyServer(policy, given.address, **options, **_limits(given))

@@ -23,6 +23,7 @@ argument types (`TypeError`).
 from __future__ import annotations
 
 import reprlib
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,7 @@ __all__ = [
     "PeerError",
     "RemoteProtocolError",
     "RlwireError",
+    "describe",
     "for_peer",
     "quoted",
     "shown",
@@ -226,6 +228,17 @@ def for_peer(error: BaseException, side: str) -> str:
         function, (kind, arguments, keywords) = error.__reduce__()
         return str(function(kind, arguments, {**keywords, "whose": side}))
     return str(error)
+
+
+def describe(error: BaseException) -> str:
+    """Return the type and text of what user code raised at a server, fit to be sent to a client."""
+    if isinstance(error, LimitExceeded):
+        return f"LimitExceeded: {for_peer(error, 'the server')}"
+    text = "".join(traceback.format_exception_only(error)).strip()
+    if len(text) > _TEXT:
+        text = text[:_TEXT] + "..."
+    # A lone surrogate, as in an undecodable file name, has no UTF-8 form.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 class LocalProtocolError(RlwireError):

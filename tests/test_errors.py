@@ -13,6 +13,7 @@ from rlwire.errors import (
     LimitExceeded,
     MissingExtra,
     RlwireError,
+    describe,
     for_peer,
     quoted,
     shown,
@@ -38,7 +39,7 @@ def test_the_tree_is_the_one_of_the_docstring() -> None:
         for name, kind in vars(errors).items()
         if inspect.isclass(kind) and issubclass(kind, Exception)
     }
-    functions = {"quoted", "shown", "for_peer"}
+    functions = {"quoted", "shown", "for_peer", "describe"}
     assert set(classes) == set(errors.__all__) - functions == {"RlwireError", *BASES}
     for name, base in BASES.items():
         assert issubclass(classes[name], RlwireError)
@@ -198,3 +199,14 @@ def test_the_advice_for_a_datagram_can_be_followed() -> None:
     ):
         assert "raise" not in str(error)
         assert "no datagram holds more than 65507 bytes: scale or crop" in str(error)
+
+
+def test_describe_is_fit_to_be_sent() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    assert describe(ValueError("x")) == "ValueError: x"
+    assert "Mute" in describe(Mute())
+    assert describe(ValueError("\ud800")).encode("utf-8") == b"ValueError: \\ud800"
+    assert len(describe(ValueError("x" * 10**6))) < 3000

@@ -1,4 +1,4 @@
-"""Environments by name, as they are written on a command line.
+"""Environments and agents by name, as they are written on a command line.
 
 ``my_module:MyEnvironment`` is a class, function or instance of a module; ``gym:CartPole-v1`` is
 registered with Gymnasium, and ``gym:ale_py:ALE/Pong-v5`` by a module that is imported first.
@@ -6,16 +6,31 @@ registered with Gymnasium, and ``gym:ale_py:ALE/Pong-v5`` by a module that is im
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 from typing import Any
 
 from rlwire.errors import MissingExtra
 
-__all__ = ["load_environment"]
+__all__ = ["load", "load_environment"]
 
 # Namespaces whose module has another name.
 _REGISTERED_BY = {"ALE": "ale_py"}
+
+
+def load(path: str, example: str = "'module:name', such as 'my_agents:Agent'") -> Any:
+    """Import ``"package.module:name"`` (or ``":outer.inner"``) and return what it names.
+
+    Raises:
+        ValueError: the text has another form; `example` says which is meant.
+        ImportError: there is no such module.
+        AttributeError: the module has no such name.
+    """
+    module, colon, names = path.partition(":")
+    if not (module and colon and names):
+        raise ValueError(f"expected {example}, not {path!r}")
+    return functools.reduce(getattr, names.split("."), importlib.import_module(module))
 
 
 def load_environment(name: str) -> Any:
@@ -26,18 +41,13 @@ def load_environment(name: str) -> Any:
         ImportError: there is no such module; MissingExtra if it is Gymnasium.
         AttributeError: the module has no such name.
     """
-    module, colon, rest = name.partition(":")
-    if not (module and colon and rest):
-        raise ValueError(
-            f"expected 'module:environment' or 'gym:id', such as 'my_module:MyEnvironment' or "
-            f"'gym:CartPole-v1', not {name!r}"
-        )
-    if module == "gym":
+    module, _, rest = name.partition(":")
+    if module == "gym" and rest:
         return _of_gymnasium(rest)
-    found: Any = importlib.import_module(module)
-    for part in rest.split("."):
-        found = getattr(found, part)
-    return found
+    return load(
+        name,
+        "'module:environment' or 'gym:id', such as 'my_module:MyEnvironment' or 'gym:CartPole-v1'",
+    )
 
 
 def _of_gymnasium(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What a policy is, the threads that it thinks in, and how its errors are told.
+"""What a policy is, and the threads that it thinks in.
 
 Not here: clients (`rlwire.adapters.openpi.server`).
 """
@@ -11,18 +11,12 @@ import inspect
 import queue
 import threading
 import time
-import traceback as tracebacks
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
-from rlwire.errors import LimitExceeded, for_peer
-
-__all__ = ["Infer", "Workers", "describe", "resolve_policy", "timed"]
+__all__ = ["Infer", "Workers", "resolve_policy", "timed"]
 
 Infer: TypeAlias = Callable[[Any], Any]
-
-_TEXT = 2000  # characters of an error that a client is told
-_TRACEBACK = 20_000
 
 
 def resolve_policy(policy: Any) -> Infer:
@@ -39,16 +33,6 @@ def resolve_policy(policy: Any) -> Infer:
             f"a policy has a method infer, or is a function; {type(policy).__name__} is neither"
         )
     return infer  # type: ignore[no-any-return]
-
-
-def describe(error: BaseException, *, traceback: bool = False) -> str:
-    """Return the type and text of an exception, or its traceback, to be sent to a client."""
-    if traceback:
-        return "".join(tracebacks.format_exception(error))[-_TRACEBACK:]
-    if isinstance(error, LimitExceeded):
-        return f"LimitExceeded: {for_peer(error, 'the server')}"
-    text = "".join(tracebacks.format_exception_only(type(error), error)).strip()
-    return text if len(text) <= _TEXT else text[:_TEXT] + "..."
 
 
 class _Job(NamedTuple):

@@ -16,12 +16,14 @@ import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Collection, Mapping
+import traceback
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from rlwire.adapters.openpi.policies import Infer, Workers, describe, resolve_policy, timed
+from rlwire.adapters.openpi.policies import Infer, Workers, resolve_policy, timed
 from rlwire.adapters.serving import Service, StreamOptions, StreamServer
 from rlwire.codecs.websocket_handshake import Request, same_secret
+from rlwire.errors import describe
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import websocket
 from rlwire.sessions.openpi import Dialect, Failure, PolicySocket, Server, Undecoded
@@ -38,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 PORT = 8000
 """Where openpi's server listens."""
+
+_TRACEBACK = 20_000  # characters of one that a client is told
 
 _LARGE = 512 * 1024
 """Bytes of an observation that is decoded in a thread of its own. Values without arrays take up to
@@ -163,7 +167,7 @@ class PolicyServer(StreamServer):
             workers,
             timing=timing,
             tracebacks=tracebacks,
-            speech={"arrays": arrays, "limits": limits, "large": _LARGE},
+            speech=functools.partial(Server, arrays=arrays, limits=limits, large=_LARGE),
             socket={
                 "check": _all_of(None if api_key is None else api_key_check(api_key), check),
                 "origins": origins,
@@ -213,34 +217,26 @@ def _all_of(*checks: websocket.Check | None) -> websocket.Check | None:
 _Reply: TypeAlias = dict[str, Any] | Failure
 
 
+@dataclasses.dataclass
 class _Service(Service):
     """What all connections of a server share."""
 
-    def __init__(
-        self,
-        infer: Infer,
-        metadata: dict[str, Any],
-        count: int,
-        *,
-        timing: bool,
-        tracebacks: bool,
-        speech: dict[str, Any],
-        socket: dict[str, Any],
-    ) -> None:
-        self.infer = infer
-        self.metadata = metadata
-        self.count = count
-        self.timing = timing
-        self.tracebacks = tracebacks
-        self.workers: Workers | None = None
-        self.decoders: Workers | None = None
-        self.log = SeldomLog(logger)
-        self.clients = self.actions = self.failures = 0
-        self.speech = functools.partial(Server, **speech)
-        self._socket = socket
+    infer: Infer
+    metadata: dict[str, Any]
+    count: int
+    timing: bool
+    tracebacks: bool
+    speech: Callable[[], Server]
+    socket: dict[str, Any]
+    workers: Workers | None = None
+    decoders: Workers | None = None
+    log: SeldomLog = dataclasses.field(default_factory=lambda: SeldomLog(logger))
+    clients: int = 0
+    actions: int = 0
+    failures: int = 0
 
     def session(self) -> PolicySocket:
-        return PolicySocket(lambda request: self.speech(), **self._socket)
+        return PolicySocket(lambda request: self.speech(), **self.socket)
 
     def responder(self, connection: AsyncConnection) -> _Conversation:
         conversation = _Conversation(self, connection)
@@ -337,4 +333,6 @@ class _Conversation:
         service = self._service
         service.failures += 1
         service.log.exception("%s: the policy failed", self._peer)
-        return Failure(describe(error, traceback=service.tracebacks))
+        if service.tracebacks:
+            return Failure("".join(traceback.format_exception(error))[-_TRACEBACK:])
+        return Failure(describe(error))

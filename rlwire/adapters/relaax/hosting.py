@@ -8,21 +8,20 @@ here touches a socket or knows whether threads, an event loop or processes carry
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import logging
-import traceback
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from rlwire.adapters.loading import load
 from rlwire.adapters.relaax.metrics import LONGEST_NAME, METHODS, Metrics, StepMetrics
-from rlwire.errors import LimitExceeded, for_peer, quoted
+from rlwire.errors import describe, quoted
 from rlwire.transports.seldom_log import SeldomLog
 
-__all__ = ["AgentFactory", "AgentHost", "RewardAverage", "describe", "load", "resolve_agent"]
+__all__ = ["AgentFactory", "AgentHost", "RewardAverage", "resolve_agent"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,36 +32,6 @@ FAILURES = {
     "reset": "can't reset agent",
     "update_metrics": "can't update metrics",
 }
-
-_TEXT_MAX = 2000  # characters of an exception's text that a peer is told
-
-
-def load(path: str) -> Any:
-    """Import ``"package.module:name"`` (or ``":outer.inner"``) and return what it names.
-
-    Raises:
-        ValueError: the text has another form.
-        ImportError: there is no such module.
-        AttributeError: the module has no such name.
-    """
-    module, colon, names = path.partition(":")
-    if not (module and colon and names):
-        raise ValueError(f"expected 'module:name', such as 'my_agents:Agent', not {path!r}")
-    found: Any = importlib.import_module(module)
-    for name in names.split("."):
-        found = getattr(found, name)
-    return found
-
-
-def describe(error: BaseException) -> str:
-    """Return the type and text of an exception, fit to be sent to a peer."""
-    if isinstance(error, LimitExceeded):
-        return f"LimitExceeded: {for_peer(error, 'the server')}"
-    text = "".join(traceback.format_exception_only(type(error), error)).strip()
-    if len(text) > _TEXT_MAX:
-        text = text[:_TEXT_MAX] + "..."
-    # A lone surrogate, as in an undecodable file name, has no UTF-8 form.
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def resolve_agent(agent: Any) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ import logging
 import ssl
 from collections import deque
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
 
 from rlwire.adapters.relaax.proxy_json import (
@@ -61,7 +61,7 @@ _MESSAGE = 4 * 2**20  # bytes of a text, unless limits are given
 _WAITING = 16  # times max_message: what one page's commands may take while they wait
 
 
-@dataclass(frozen=True)
+@dataclass
 class ProxyStatistics:
     """What an `RLXProxy` has done since it was made.
 
@@ -147,10 +147,7 @@ class RLXProxy(StreamServer):
     ) -> None:
         if arrays not in get_args(Arrays):
             raise ValueError(f"arrays must be one of {get_args(Arrays)}, not {arrays!r}")
-        for name, value in (
-            ("max_sids", max_sids),
-            ("max_pending", max_pending),
-        ):
+        for name, value in (("max_sids", max_sids), ("max_pending", max_pending)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value!r}")
         if max_message is None:
@@ -181,7 +178,7 @@ class RLXProxy(StreamServer):
     @property
     def statistics(self) -> ProxyStatistics:
         """What it has done so far; from any thread."""
-        return ProxyStatistics(**vars(self._proxy.counts))
+        return dataclasses.replace(self._proxy.counts)
 
     def _details(self) -> str:
         return f"in front of {self._proxy.rlx_address}"
@@ -194,45 +191,25 @@ class RLXProxy(StreamServer):
         )
 
 
-class _Counts:
-    """What `ProxyStatistics` shows."""
-
-    def __init__(self) -> None:
-        self.pages = self.environments = self.commands = self.replies = self.errors = 0
-
-
+@dataclass
 class _Service(Service):
     """What all pages of a proxy share."""
 
-    def __init__(
-        self,
-        *,
-        session_options: dict[str, Any],
-        rlx_address: Address,
-        rlx_timeouts: Timeouts,
-        rlx_tls: ssl.SSLContext | None,
-        limits: Limits,
-        arrays: Arrays,
-        max_sids: int,
-        max_pending: int,
-        max_waiting: int,
-    ) -> None:
-        self._session_options = session_options
-        self.rlx_address = rlx_address
-        self._rlx_timeouts = rlx_timeouts
-        self.patience = rlx_timeouts.idle or 0.0
-        self._rlx_tls = rlx_tls
-        self._limits = limits
-        self._arrays = arrays
-        self.max_sids = max_sids
-        self.max_pending = max_pending
-        self.max_waiting = max_waiting
-        self.counts = _Counts()
-        self.log = SeldomLog(logger)
+    session_options: dict[str, Any]
+    rlx_address: Address
+    rlx_timeouts: Timeouts
+    rlx_tls: ssl.SSLContext | None
+    limits: Limits
+    arrays: Arrays
+    max_sids: int
+    max_pending: int
+    max_waiting: int
+    counts: ProxyStatistics = field(default_factory=ProxyStatistics)
+    log: SeldomLog = field(default_factory=lambda: SeldomLog(logger))
 
     def session(self) -> websocket.Server:
-        texts = self._session_options["limits"]
-        return websocket.Server(lambda request: Conversation(texts), **self._session_options)
+        texts = self.session_options["limits"]
+        return websocket.Server(lambda request: Conversation(texts), **self.session_options)
 
     async def converse(self, connection: AsyncConnection) -> None:
         await _Page(connection, self).serve()
@@ -240,9 +217,9 @@ class _Service(Service):
     async def connect(self) -> AsyncConnection:
         return await connect(
             self.rlx_address,
-            rlx.Client(limits=self._limits),
-            timeouts=self._rlx_timeouts,
-            tls=self._rlx_tls,
+            rlx.Client(limits=self.limits),
+            timeouts=self.rlx_timeouts,
+            tls=self.rlx_tls,
         )
 
     def command(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -257,8 +234,8 @@ class _Service(Service):
             message.setdefault("reward", None)
             message.setdefault("terminal", False)
             state = message.setdefault("state", None)
-            if self._arrays != "lists":
-                message["state"] = arrays_of(state, self._arrays)
+            if self.arrays != "lists":
+                message["state"] = arrays_of(state, self.arrays)
         elif name == "init":
             message.setdefault("exploit", False)
         return message
@@ -563,7 +540,7 @@ class _Environment:
     async def _not_answered(self, connection: AsyncConnection, error: Exception) -> None:
         """Wait on if the server has not been asked for so long; or fail, if anybody minds."""
         if isinstance(error, DeadlineExceeded) and not connection.closed:
-            patience = self._service.patience
+            patience = self._service.rlx_timeouts.idle or 0.0
             if not self.commands or self._loop.time() - self._asked_at < patience:
                 return
         if not (self.over or self._failure or self.commands):

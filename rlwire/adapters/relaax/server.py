@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from rlwire.adapters.relaax.hosting import AgentFactory, AgentHost, load, resolve_agent
+from rlwire.adapters.loading import load
+from rlwire.adapters.relaax.hosting import AgentFactory, AgentHost, resolve_agent
 from rlwire.adapters.relaax.metrics import LoggingMetrics, Metrics
 from rlwire.adapters.serving import Service, StreamOptions, StreamServer, WorkersOption
 from rlwire.limits import DEFAULT, Limits

@@ -10,12 +10,11 @@ import types
 import numpy as np
 import pytest
 
+from rlwire.adapters.loading import load
 from rlwire.adapters.relaax.hosting import (
     AgentFactory,
     AgentHost,
     RewardAverage,
-    describe,
-    load,
 )
 from rlwire.adapters.relaax.metrics import Metrics
 
@@ -477,14 +476,3 @@ def test_texts_take_no_more_memory_than_they_have():
         assert tracemalloc.get_traced_memory()[1] < 5_000_000
     finally:
         tracemalloc.stop()
-
-
-def test_describe_is_fit_to_be_sent():
-    class Mute(Exception):
-        def __str__(self):
-            raise ValueError
-
-    assert describe(ValueError("x")) == "ValueError: x"
-    assert "Mute" in describe(Mute())
-    assert describe(ValueError("\ud800")).encode("utf-8") == b"ValueError: \\ud800"
-    assert len(describe(ValueError("x" * 10**6))) < 3000
