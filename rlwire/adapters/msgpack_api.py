@@ -26,6 +26,7 @@ __all__ = [
     "encode",
     "encoder",
     "steady",
+    "unpackb",
     "unpacking",
 ]
 
@@ -142,6 +143,20 @@ def encode(encoder: msgpack.Encoder, obj: Any) -> bytes:
         raise
     except EncodeError as error:
         raise PackError(error.reason, path=error.path) from error.__cause__
+
+
+def unpackb(packed: Any, **kwargs: Any) -> Any:
+    """Return the value in a buffer that holds exactly one.
+
+    Args:
+        packed: bytes, or anything else with a buffer.
+        kwargs: as for `rlwire.adapters.msgpack_streams.Unpacker`, but for those of streams.
+
+    Raises:
+        DecodeError: the bytes are not a value, or there are more.
+        LimitExceeded: it is too deep, or longer than a maximum in `kwargs`.
+    """
+    return decoder(kwargs).decode(steady(packed))
 
 
 class Packer:

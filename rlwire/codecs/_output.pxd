@@ -51,3 +51,10 @@ cdef void drop_references(Output *out) noexcept
 cdef bytes output_bytes(const Output *out)
 cdef Py_ssize_t output_into(const Output *out, object buffer, Py_ssize_t offset) except -1
 cdef list output_parts(const Output *out)
+
+
+cdef class PartsEncoder:
+    cpdef bytes encode(self, object value)
+    cpdef Py_ssize_t encode_into(self, object value, object buffer, Py_ssize_t offset=*) except -1
+    cpdef list encode_parts(self, object value)
+    cdef int write(self, Output *out, object value) except -1

@@ -107,3 +107,59 @@ cdef list output_parts(const Output *out):
         parts.append(PyBytes_FromStringAndSize(
             <char *> out.writer.start + done, rlw_written(&out.writer) - done))
     return parts
+
+
+cdef class PartsEncoder:
+    """What encoders have that write into an `Output`; a subclass has `write`."""
+
+    cdef int write(self, Output *out, object value) except -1:
+        """The whole message into `out`, frame included."""
+        raise NotImplementedError
+
+    cpdef bytes encode(self, object value):
+        """Return the value as bytes; each array is copied once.
+
+        Raises:
+            EncodeError: a value that the format cannot carry.
+            LimitExceeded: the message passes one of the limits.
+        """
+        cdef Output out
+        open_output(&out)
+        try:
+            self.write(&out, value)
+            return output_bytes(&out)
+        finally:
+            close_output(&out)
+
+    cpdef Py_ssize_t encode_into(self, object value, object buffer,
+                                 Py_ssize_t offset=0) except -1:
+        """Write the value into a writable buffer from `offset` on; return the bytes written.
+
+        Raises:
+            EncodeError: as `encode`, or the buffer is too small; nothing is written then.
+            LimitExceeded: as `encode`.
+        """
+        cdef Output out
+        open_output(&out)
+        try:
+            self.write(&out, value)
+            return output_into(&out, buffer, offset)
+        finally:
+            close_output(&out)
+
+    cpdef list encode_parts(self, object value):
+        """Return the value as buffers for `socket.sendmsg`, large arrays by reference.
+
+        An array that is referred to must not change until the parts are sent; the parts keep it
+        alive.
+
+        Raises:
+            EncodeError, LimitExceeded: as `encode`.
+        """
+        cdef Output out
+        open_output(&out)
+        try:
+            self.write(&out, value)
+            return output_parts(&out)
+        finally:
+            close_output(&out)

@@ -4,12 +4,13 @@ from typing import Any, Literal
 import numpy as np
 from typing_extensions import Buffer, disjoint_base
 
+from rlwire.codecs._output import PartsEncoder
 from rlwire.limits import Limits
 
 __all__ = ["Encoder", "encode", "encode_into", "encode_parts"]
 
 @disjoint_base
-class Encoder:
+class Encoder(PartsEncoder):
     @property
     def arrays(self) -> Literal["msgpack_numpy", "openpi", "refuse"]: ...
     @property
@@ -39,9 +40,6 @@ class Encoder:
         unicode_errors: str = "strict",
         limits: Limits | None = None,
     ) -> None: ...
-    def encode(self, value: Any) -> bytes: ...
-    def encode_into(self, value: Any, buffer: Buffer, offset: int = ...) -> int: ...
-    def encode_parts(self, value: Any) -> list[bytes | memoryview]: ...
     def array_header(self, count: int) -> bytes: ...
     def map_header(self, count: int) -> bytes: ...
 

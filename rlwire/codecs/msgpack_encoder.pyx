@@ -22,7 +22,7 @@ cdef dict _ARRAYS = {
     "refuse": ARRAYS_REFUSE,
 }
 
-cdef class Encoder:
+cdef class Encoder(PartsEncoder):
     """Encodes values; configured once, without state of its own, so threads may share it.
 
     None, bool, int, float, str, bytes, bytearray, memoryview, list, tuple, dict, `ExtType` and
@@ -74,54 +74,6 @@ cdef class Encoder:
         if output_size(out) > self._options.message:
             raise LimitExceeded("message", self._options.message, output_size(out))
         return 0
-
-    cpdef bytes encode(self, object value):
-        """Return the value as bytes; each array is copied once.
-
-        Raises:
-            EncodeError: a value that msgpack cannot carry.
-            LimitExceeded: the message passes one of the limits.
-        """
-        cdef Output out
-        open_output(&out)
-        try:
-            self.write(&out, value)
-            return output_bytes(&out)
-        finally:
-            close_output(&out)
-
-    cpdef Py_ssize_t encode_into(self, object value, object buffer,
-                                 Py_ssize_t offset=0) except -1:
-        """Write the value into a writable buffer from `offset` on; return the bytes written.
-
-        Raises:
-            EncodeError: as `encode`, or the buffer is too small; nothing is written then.
-            LimitExceeded: as `encode`.
-        """
-        cdef Output out
-        open_output(&out)
-        try:
-            self.write(&out, value)
-            return output_into(&out, buffer, offset)
-        finally:
-            close_output(&out)
-
-    cpdef list encode_parts(self, object value):
-        """Return the value as buffers for `socket.sendmsg`, arrays of 1 KiB and more by reference.
-
-        An array that is referred to must not change until the parts are sent; the parts keep it
-        alive.
-
-        Raises:
-            EncodeError, LimitExceeded: as `encode`.
-        """
-        cdef Output out
-        open_output(&out)
-        try:
-            self.write(&out, value)
-            return output_parts(&out)
-        finally:
-            close_output(&out)
 
     def array_header(self, count):
         """Return the head of an array; that many encoded values, one after another, complete it."""

@@ -2,6 +2,7 @@ from typing import Any, Final, Literal
 
 from typing_extensions import Buffer, disjoint_base
 
+from rlwire.codecs._output import PartsEncoder
 from rlwire.limits import Limits
 
 __all__ = ["NONE", "Encoder", "encode", "encode_into", "encode_parts"]
@@ -9,7 +10,7 @@ __all__ = ["NONE", "Encoder", "encode", "encode_into", "encode_parts"]
 NONE: Final[object]
 
 @disjoint_base
-class Encoder:
+class Encoder(PartsEncoder):
     @property
     def framed(self) -> bool: ...
     @property
@@ -21,9 +22,6 @@ class Encoder:
         dialect: Literal["relaax", "readme"] = "relaax",
         limits: Limits | None = None,
     ) -> None: ...
-    def encode(self, message: dict[str, Any]) -> bytes: ...
-    def encode_into(self, message: dict[str, Any], buffer: Buffer, offset: int = ...) -> int: ...
-    def encode_parts(self, message: dict[str, Any]) -> list[bytes | memoryview]: ...
 
 def encode(
     message: dict[str, Any],

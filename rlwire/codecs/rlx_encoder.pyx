@@ -341,7 +341,7 @@ cdef int _put(Encoder self, Output *out, object value, uint32_t depth,
     return _put_other(self, out, value, depth, path)
 
 
-cdef class Encoder:
+cdef class Encoder(PartsEncoder):
     """Encodes messages; configured once, without state of its own, so threads may share it.
 
     Args:
@@ -379,54 +379,6 @@ cdef class Encoder:
             prefix = rlw_netstring_prefix_before(out.writer.start + out.start, size)
             out.start = prefix - out.writer.start
         return 0
-
-    cpdef bytes encode(self, object message):
-        """Return the message as bytes; each array is copied once.
-
-        Raises:
-            EncodeError: a value that RLX cannot carry.
-            LimitExceeded: the message passes one of the limits.
-        """
-        cdef Output out
-        open_output(&out)
-        try:
-            self.write(&out, message)
-            return output_bytes(&out)
-        finally:
-            close_output(&out)
-
-    cpdef Py_ssize_t encode_into(self, object message, object buffer,
-                                 Py_ssize_t offset=0) except -1:
-        """Write the message into a writable buffer from `offset` on; return the bytes written.
-
-        Raises:
-            EncodeError: as `encode`, or the buffer is too small; nothing is written then.
-            LimitExceeded: as `encode`.
-        """
-        cdef Output out
-        open_output(&out)
-        try:
-            self.write(&out, message)
-            return output_into(&out, buffer, offset)
-        finally:
-            close_output(&out)
-
-    cpdef list encode_parts(self, object message):
-        """Return the message as buffers for `socket.sendmsg`, large arrays by reference.
-
-        An array that is referred to must not change until the parts are sent; the parts keep it
-        alive.
-
-        Raises:
-            EncodeError, LimitExceeded: as `encode`.
-        """
-        cdef Output out
-        open_output(&out)
-        try:
-            self.write(&out, message)
-            return output_parts(&out)
-        finally:
-            close_output(&out)
 
 
 cdef Encoder _default = Encoder()

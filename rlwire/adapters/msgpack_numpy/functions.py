@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlwire.adapters.msgpack_api import Packer, decoder, encode, encoder, steady
+from rlwire.adapters.msgpack_api import Packer, encode, encoder, unpackb
 from rlwire.adapters.msgpack_streams import Unpacker
 
 __all__ = [
@@ -36,20 +36,6 @@ def packb(o: Any, **kwargs: Any) -> Any:
     if kwargs.pop("autoreset", True):
         return encode(encoder("msgpack_numpy", kwargs), o)
     return None  # as with the original, whose packer then keeps the bytes
-
-
-def unpackb(packed: Any, **kwargs: Any) -> Any:
-    """Return the value in a buffer that holds exactly one.
-
-    Args:
-        packed: bytes, or anything else with a buffer.
-        kwargs: as for `Unpacker`, but for those of streams.
-
-    Raises:
-        DecodeError: the bytes are not a value, or there are more.
-        LimitExceeded: it is too deep, or longer than a maximum in `kwargs`.
-    """
-    return decoder(kwargs).decode(steady(packed))
 
 
 def pack(o: Any, stream: Any, **kwargs: Any) -> None:

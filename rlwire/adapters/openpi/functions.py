@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from rlwire.adapters import msgpack_api, msgpack_streams
-from rlwire.adapters.msgpack_api import Dialect, decoder, encode, encoder, steady
+from rlwire.adapters.msgpack_api import Dialect, encode, encoder, unpackb
 
 __all__ = ["Packer", "Unpacker", "packb", "unpackb"]
 
@@ -35,17 +35,3 @@ def packb(o: Any, **kwargs: Any) -> Any:
     if kwargs.pop("autoreset", True):
         return encode(encoder("openpi", kwargs), o)
     return None  # as with the original, whose packer then keeps the bytes
-
-
-def unpackb(packed: Any, **kwargs: Any) -> Any:
-    """Return the value in a buffer that holds exactly one.
-
-    Args:
-        packed: bytes, or anything else with a buffer.
-        kwargs: as for `Unpacker`, but for those of streams.
-
-    Raises:
-        DecodeError: the bytes are not a value, or there are more.
-        LimitExceeded: it is too deep, or longer than a maximum in `kwargs`.
-    """
-    return decoder(kwargs).decode(steady(packed))
