@@ -14,11 +14,15 @@ from hypothesis import strategies as st
 from rlwire.buffers import Arena, Block
 from rlwire.errors import (
     ConnectionClosed,
+    DeadlineExceeded,
     DecodeError,
     LimitExceeded,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RlwireError,
 )
 from rlwire.sessions import openpi, rlx, websocket
-from rlwire.streams import INBOX, NOTHING, FrameReader, Phase, StreamCore
+from rlwire.streams import INBOX, LAST_WORDS, NOTHING, FrameReader, Phase, StreamCore
 
 # The session's frames have a header of 20 bytes; what follows it is to be aligned.
 HEADER = 20
@@ -462,3 +466,374 @@ def test_ended_at_every_byte(talk: str, side: int) -> None:
         assert ("message bytes" in core.ended) == inside
         if inside:
             assert core.broken
+
+
+# Phases, ends, output and times, with the small session.
+
+
+def core_of(session: Any, times: Times | None = None) -> StreamCore:
+    return StreamCore(session, "the peer", times or Times())
+
+
+def give(core: StreamCore, data: bytes) -> Any:
+    """Write bytes into the room, as one read would."""
+    space = core.room()
+    count = min(len(space), len(data))
+    space[:count] = data[:count]
+    event = core.take(count)
+    return event if count == len(data) else give(core, data[count:])
+
+
+def test_a_small_message_stays_in_the_inbox(blobs: Any) -> None:
+    core = core_of(blobs())
+    assert core.fresh
+    assert core.room().obj is core.inbox
+    assert bytes(give(core, blobs.frame(b"hello"))) == b"hello"
+    assert core.fresh
+    assert core.count == 1
+    assert core.next() is NOTHING
+    assert not NOTHING
+    assert repr(NOTHING) == "NOTHING"
+    assert repr(core) == "<StreamCore to the peer, OPEN>"
+
+
+def test_several_events_wait_and_one_may_be_put_back(blobs: Any) -> None:
+    core = core_of(blobs())
+    assert core.silent
+    assert give(core, blobs.frame(b"twice") + blobs.frame(b"last")) == b"one"
+    assert not core.fresh
+    assert not core.silent
+    core.put_back(b"one")
+    assert [core.next() for _ in range(2)] == [b"one", b"two"]
+    assert bytes(core.next()) == b"last"
+    assert core.next() is NOTHING
+    assert core.fresh
+
+
+@pytest.mark.parametrize("piece", [1, 3, 100])
+def test_output_goes_in_any_pieces_and_is_not_copied(blobs: Any, piece: int) -> None:
+    core = core_of(blobs())
+    body = bytearray(b"large")
+    parts: list[Any] = [b"one", body, b"", b"three" * 7]
+    assert core.put(parts) is None
+    assert core.output()[2] is body
+    assert core.sending
+    assert core.put([b"the next"]) is None
+    wire = b""
+    while core.sending:
+        ready = b"".join(core.output())
+        assert len(ready) == core.waiting
+        wire += ready[:piece]
+        assert core.wrote(len(ready[:piece])) == (not core.sending)
+    assert wire == blobs.frame(b"".join(parts)) + blobs.frame(b"the next")
+    assert core.output() == []
+
+
+def test_one_buffer_is_handed_out_as_it_is(blobs: Any) -> None:
+    core = core_of(blobs())
+    data = core.put(b"")
+    assert data == blobs.frame(b"")
+    assert core.output() == [data]
+    assert core.wrote(len(data))
+
+
+def test_nothing_is_put_in_line_by_an_event_that_cannot_be_written() -> None:
+    core = core_of(rlx.Client())
+    with pytest.raises(LocalProtocolError):
+        core.put({"command": "update"})
+    assert not core.sending
+
+
+def test_half_closed_peers_are_heard_out_and_answered(blobs: Any) -> None:
+    core = core_of(blobs())
+    assert bytes(give(core, blobs.frame(b"one") + blobs.frame(b"two"))) == b"one"
+    core.eof()
+    assert core.phase is Phase.DRAINING
+    assert bytes(core.next()) == b"two"
+    core.put(b"answer")
+    core.wrote(core.waiting)
+    with pytest.raises(ConnectionClosed, match=r"the peer is closed by the peer$"):
+        core.next()
+    assert core.phase is Phase.DEAF
+    assert not core.broken
+    core.put(b"late")
+    core.close()
+    assert core.phase is Phase.CLOSED
+    assert not core.sending
+    with pytest.raises(ConnectionClosed):
+        core.put(b"later")
+
+
+def test_stopping_leaves_the_answer(blobs: Any) -> None:
+    core = core_of(blobs())
+    give(core, blobs.frame(b"ask") + blobs.frame(b"again"))
+    core.stop()
+    with pytest.raises(ConnectionClosed, match="closed on this side"):
+        core.next()
+    core.put(b"answer")
+    assert core.sending
+
+
+def test_what_is_lost_is_broken_unless_it_was_closed(blobs: Any) -> None:
+    core = core_of(blobs())
+    assert "lost: broken pipe" in str(core.lost(OSError("broken pipe")))
+    assert core.broken
+    assert core.phase is Phase.CLOSED
+    core = core_of(blobs())
+    core.close()
+    assert "closed on this side" in str(core.lost(OSError("bad descriptor")))
+    assert not core.broken
+    core = core_of(blobs())
+    core.put(b"x")
+    core.abort("gone")
+    with pytest.raises(ConnectionClosed, match=r"is gone$"):
+        core.wrote(1)
+
+
+def test_wrong_bytes_end_receiving_and_can_be_refused(blobs: Any) -> None:
+    core = core_of(blobs())
+    with pytest.raises(DecodeError) as caught:
+        give(core, b"\xff" * 30)
+    assert core.phase is Phase.DEAF
+    with pytest.raises(ConnectionClosed, match="of no more use"):
+        core.next()
+    core.refuse(caught.value)
+    assert core.phase is Phase.LINGERING
+    assert core.half_close
+    assert b"refused" in b"".join(core.output())
+    assert core.next() is NOTHING
+    assert give(core, bytes(100_000)) is NOTHING  # junk
+    core.wrote(core.waiting)
+    assert core.take(0) is NOTHING
+    assert core.phase is Phase.CLOSED
+
+
+def test_out_of_turn_leaves_it_open(blobs: Any) -> None:
+    core = core_of(blobs())
+    with pytest.raises(RemoteProtocolError):
+        give(core, blobs.frame(b"turn"))
+    assert core.phase is Phase.OPEN
+    assert bytes(give(core, blobs.frame(b"fine"))) == b"fine"
+
+
+class Clock:
+    """Calls `check` at times, and says what came of it."""
+
+    def __init__(self, core: StreamCore) -> None:
+        self.core = core
+
+    def __call__(self, now: float, waiting: bool = True) -> str:
+        try:
+            self.core.check(now, waiting)
+        except DeadlineExceeded as error:
+            return f"{self.core.late}: {error}"
+        return ""
+
+
+def test_waits_begin_when_they_are_seen_and_end_in_time(blobs: Any) -> None:
+    core = core_of(blobs())
+    at = Clock(core)
+    assert not at(100.0)
+    assert core.next_deadline(100.0) == 110.0
+    assert core.next_deadline(100.0, waiting=False) is None
+    assert not at(109.0)
+    give(core, blobs.frame(b"a message between"))
+    assert not at(109.5)
+    assert not at(119.0)
+    assert "idle: the peer: no message began within idle=10.0 s" in at(119.5)
+    assert core.phase is Phase.OPEN
+    assert not at(120.0, waiting=False)
+    assert not at(1000.0)
+    give(core, blobs.frame(bytes(100))[:50])
+    assert not at(1001.0)
+    assert core.next_deadline(1001.5) == 1003.0
+    assert "read: the peer: 50 of 120 bytes of a message came within read=2.0 s" in at(1003.0)
+    core.put(b"x" * 10)
+    assert not at(1004.0, waiting=False)
+    core.wrote(3)
+    assert not at(1006.9)
+    assert "write: the peer did not take a message within write=3.0 s" in at(1007.0)
+    core.await_from(1005.0)
+    assert core.next_deadline(1007.0) == 1008.0
+
+
+def test_no_times_at_all(blobs: Any) -> None:
+    core = core_of(blobs(), Times(None, None, None, None))
+    for now in (1.0, 1e9):
+        core.check(now)
+    assert core.next_deadline(1e9) is None
+
+
+def test_a_new_peer_has_less_time(blobs: Any) -> None:
+    core = StreamCore(blobs(), "the peer", Times(), accepted=True)
+    at = Clock(core)
+    assert core.phase is Phase.FIRST
+    assert not at(5.0)
+    assert core.next_deadline(5.0) == 6.0
+    assert "first: the peer: no message began within first=1.0 s" in at(6.0)
+    assert bytes(give(core, blobs.frame(b"hello"))) == b"hello"
+    assert core.phase is Phase.OPEN
+    assert not at(7.0)
+    assert not at(16.9)
+    assert "idle" in at(17.0)
+
+
+def opened() -> Wire:
+    return Wire(
+        websocket.Client(websocket.Messages(), "ws://a/", ping_interval=5, ping_timeout=5),
+        websocket.Server(websocket.Messages()),
+    )
+
+
+def test_a_handshake_has_its_time() -> None:
+    core = core_of(websocket.Client(websocket.Messages(), "ws://a/"))
+    core.begin(4.0)
+    assert core.phase is Phase.OPENING
+    at = Clock(core)
+    assert not at(0.0)
+    core.wrote(core.waiting)
+    assert not at(3.9)
+    assert "connect: the peer: no handshake within connect=4.0 s" in at(4.0)
+
+
+def test_both_sides_say_farewell() -> None:
+    wire = opened()
+    client, server = wire.cores
+    server.close()
+    assert server.phase is Phase.PARTING
+    wire.flush(1)
+    with pytest.raises(ConnectionClosed, match="code 1000"):
+        wire.deliver(0)
+    assert client.phase is Phase.LINGERING, "the server hangs up first"
+    assert not client.half_close
+    wire.flush(0)
+    wire.deliver(1)
+    assert server.phase is Phase.CLOSED
+    assert client.take(0) is NOTHING
+    assert client.phase is Phase.CLOSED
+
+
+def test_a_farewell_that_is_not_answered_has_its_time() -> None:
+    wire = opened()
+    core = wire.cores[1]
+    core.close()
+    at = Clock(core)
+    assert not at(50.0)
+    assert core.next_deadline(50.0) == 50.0 + LAST_WORDS
+    assert not at(50.0 + LAST_WORDS)
+    assert core.phase is Phase.CLOSED
+    assert not core.sending
+
+
+def test_a_session_speaks_by_itself_when_it_is_time() -> None:
+    wire = opened()
+    client, server = wire.cores
+    client.check(0.0)
+    client.check(5.0)
+    assert client.sending, "a ping"
+    wire.flush(0)
+    wire.deliver(1)
+    assert server.sending, "its answer"
+    wire.flush(1)
+    wire.deliver(0)
+    client.check(9.0)
+    client.check(14.0)
+    client.wrote(client.waiting)
+    with pytest.raises(DeadlineExceeded, match="ping"):
+        client.check(19.0)
+    assert client.late == "session"
+    assert client.phase is Phase.LINGERING
+
+
+class Paced(websocket.Messages):
+    """Its `send` only puts in line; what may go now is `outgoing`'s, a window at a time."""
+
+    hangs_up = True
+    opened = True
+    leaving = False
+
+    def __init__(self, blobs: Any) -> None:
+        self.blobs = blobs
+        self.line: list[bytes] = []
+
+    def frame_size(self, *where: Any) -> int:
+        size: int = self.blobs().frame_size(*where)
+        return size
+
+    def data_offset(self, *where: Any) -> int:
+        return 0
+
+    def receive_whole(self, buffer: Any, size: int) -> Any:
+        return self.blobs().receive_whole(buffer, size)
+
+    def send(self, event: Any) -> list[Any]:
+        self.line += [event[start : start + 4] for start in range(0, len(event), 4)]
+        return []
+
+    def outgoing(self) -> list[Any]:
+        return [self.line.pop(0)] if self.line else []
+
+    def tick(self, now: float) -> None:
+        pass
+
+    def farewell(self, ending: bool = False) -> list[Any]:
+        return []
+
+    def lost(self) -> str:
+        return ""
+
+
+def test_a_session_may_pace_what_it_sends(blobs: Any) -> None:
+    core = core_of(Paced(blobs))
+    core.begin(1.0)
+    assert core.put(b"0123456789") is None
+    gone = []
+    while core.sending:
+        gone.append(b"".join(core.output()))
+        core.wrote(len(gone[-1]))
+    assert gone == [b"0123", b"4567", b"89"]
+
+
+actions = st.one_of(
+    st.binary(max_size=60),
+    st.sampled_from(["eof", "close", "stop", "refuse", "lost", "check", "put", "wrote", "abort"]),
+)
+
+
+@given(
+    seed=st.sampled_from(sorted(TALKS)),
+    side=st.integers(0, 1),
+    how=st.lists(actions, max_size=25),
+    cut=st.integers(0, 400),
+)
+def test_whatever_comes_when(seed: str, side: int, how: list[Any], cut: int) -> None:
+    """Bytes of anybody's, calls in any order: only the errors that are documented, one way on."""
+    wire = converse(TALKS[seed], cut=(side, cut))
+    core = wire.cores[side]
+    now, before = 0.0, core.phase
+    for action in how:
+        try:
+            if isinstance(action, bytes):
+                give(core, action)
+            elif action == "check":
+                now += 1.0
+                core.check(now)
+            elif action == "put":
+                core.put({"command": "init"} if seed == "rlx" else b"x")
+            elif action == "wrote":
+                core.wrote(min(core.waiting, 7))
+            elif action == "refuse":
+                core.refuse(RemoteProtocolError("no"))
+            elif action == "lost":
+                core.lost(OSError("lost"))
+            else:
+                getattr(core, action)()
+        except RlwireError:
+            pass
+        assert core.phase >= before or (before, core.phase) == (Phase.FIRST, Phase.OPEN)
+        before = core.phase
+        assert core.sending == bool(core.waiting)
+        assert core.sending == bool(core.output())
+        if core.phase >= Phase.DEAF:
+            assert not core.fresh
+            assert core.ended

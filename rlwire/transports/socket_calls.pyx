@@ -220,8 +220,7 @@ cdef class SocketCalls:
             only = out[0]
             data, size = PyBytes_AS_STRING(only), PyBytes_GET_SIZE(only)
             while True:
-                with nogil:
-                    sent = rlw_send(self._file, data, size)
+                sent = rlw_send(self._file, data, size)
                 if sent != -EINTR:
                     break
                 PyErr_CheckSignals()
