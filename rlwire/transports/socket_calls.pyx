@@ -23,6 +23,7 @@ cdef extern from *:
     #include <errno.h>
     #include <stddef.h>
     #define RLW_PARTS 32
+    #define RLW_AT_ONCE 4096 /* bytes that are sent without giving the lock up */
     #ifndef _WIN32
     #include <sched.h>
     #include <string.h>
@@ -60,8 +61,9 @@ cdef extern from *:
         return got >= 0 ? got : errno == EWOULDBLOCK ? -EAGAIN : -errno;
     }
 
-    static Py_ssize_t rlw_send(int file, const char *data, Py_ssize_t size) {
-        Py_ssize_t sent = send(file, data, (size_t)size, MSG_NOSIGNAL);
+    static Py_ssize_t rlw_send(int file, const char *data, Py_ssize_t size, int at_once) {
+        int flags = MSG_NOSIGNAL | (at_once ? MSG_DONTWAIT : 0);
+        Py_ssize_t sent = send(file, data, (size_t)size, flags);
         return sent >= 0 ? sent : errno == EWOULDBLOCK ? -EAGAIN : -errno;
     }
 
@@ -88,8 +90,8 @@ cdef extern from *:
         (void)file, (void)data, (void)size, (void)all, (void)spin;
         return -ENOSYS;
     }
-    static Py_ssize_t rlw_send(int file, const char *data, Py_ssize_t size) {
-        (void)file, (void)data, (void)size;
+    static Py_ssize_t rlw_send(int file, const char *data, Py_ssize_t size, int at_once) {
+        (void)file, (void)data, (void)size, (void)at_once;
         return -ENOSYS;
     }
     static Py_ssize_t rlw_send_parts(int file, Py_buffer *parts, int count, Py_ssize_t offset) {
@@ -107,10 +109,13 @@ cdef extern from *:
     int RLW_HAS_CALLS
     enum:
         RLW_PARTS
+        RLW_AT_ONCE
     Py_ssize_t rlw_recv(
         int file, char *data, Py_ssize_t size, int all, double spin
     ) noexcept nogil
-    Py_ssize_t rlw_send(int file, const char *data, Py_ssize_t size) noexcept nogil
+    Py_ssize_t rlw_send(
+        int file, const char *data, Py_ssize_t size, int at_once
+    ) noexcept nogil
     Py_ssize_t rlw_send_parts(
         int file, Py_buffer *parts, int count, Py_ssize_t offset
     ) noexcept nogil
@@ -219,8 +224,11 @@ cdef class SocketCalls:
         if core._offset == 0 and core._index == 0 and len(out) == 1 and type(out[0]) is bytes:
             only = out[0]
             data, size = PyBytes_AS_STRING(only), PyBytes_GET_SIZE(only)
-            while True:
-                sent = rlw_send(self._file, data, size)
+            # A small one takes less time than to give the interpreter's lock up and get it again.
+            sent = rlw_send(self._file, data, size, True) if size <= RLW_AT_ONCE else -EINTR
+            while sent == -EINTR or (sent == -EAGAIN and self._blocking):
+                with nogil:
+                    sent = rlw_send(self._file, data, size, not self._blocking)
                 if sent != -EINTR:
                     break
                 PyErr_CheckSignals()

@@ -17,6 +17,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
+from conversations import feed_stream
 from PIL import Image
 
 from rlwire.codecs import (
@@ -437,5 +438,6 @@ DECODERS: dict[str, Feed] = {
     "websocket": feed_websocket,
     "handshake": feed_handshake,
     "datagram_cipher": feed_cipher,
+    "streams": feed_stream,
 }
 """By the names of their folders in `corpus/`."""

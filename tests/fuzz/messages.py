@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+import conversations
 import numpy as np
 from PIL import Image
 
@@ -247,4 +248,6 @@ def seeds(decoder: str) -> list[bytes]:
             b"\0\3\0\0\0\4\1\0" * 2,
             b"\0\0\0\0" * 3,
         ]
+    if decoder == "streams":
+        return conversations.seeds()
     raise ValueError(decoder)

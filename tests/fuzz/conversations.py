@@ -1,0 +1,191 @@
+"""What a peer says to a session, through the stream core, as a function of its bytes.
+
+`feed_stream` lets the first byte choose a session, whether its handshake is over, and how the
+rest is cut. Whole and in pieces they must come to the same: events, errors, phase.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from rlwire.codecs import websocket as frames
+from rlwire.errors import ConnectionClosed, RlwireError
+from rlwire.limits import Limits
+from rlwire.sessions import openpi, rewarder_client, rewarder_server, rlx, websocket
+from rlwire.streams import NOTHING, Phase, StreamCore
+
+LIMITS = Limits(expanded=2**20, string=2**20, pixels=2**18, message=2**20, received=2**20)
+CHUNKS = (1, 3, 61, 1460)
+
+
+class Times(NamedTuple):
+    read: float | None = 1.0
+    write: float | None = 1.0
+    idle: float | None = 1.0
+    first_message: float | None = None
+
+
+def still() -> float:
+    return 1000.0
+
+
+def _websocket(client: Any, server: Any, kind: websocket.Kind = "any") -> tuple[Any, Any]:
+    return (
+        websocket.Client(client, "ws://a/", kind=kind, limits=LIMITS),
+        websocket.Server(server, kind=kind, limits=LIMITS),
+    )
+
+
+def _rewarder() -> tuple[Any, Any]:
+    runtime = rewarder_server.Runtime("env", clock=still, wall=still, password=None, limits=LIMITS)
+    client = rewarder_client.ClientSession(clock=still, wall=still, limits=LIMITS)
+    return _websocket(client, runtime.connect(), "text")
+
+
+PAIRS: tuple[Callable[[], tuple[Any, Any]], ...] = (
+    lambda: (rlx.Client(limits=LIMITS), rlx.Server(limits=LIMITS)),
+    lambda: _websocket(websocket.Messages(), websocket.Messages()),
+    lambda: _websocket(openpi.Client(limits=LIMITS), openpi.Server(limits=LIMITS)),
+    _rewarder,
+)
+
+
+def begin(pair: int, side: int, *, handshake: bool) -> StreamCore:
+    """One end, to which the other has said what opens a conversation, if anything."""
+    sessions = PAIRS[pair]()
+    cores = [StreamCore(session, "the peer", Times()) for session in sessions]
+    for core in cores:
+        core.begin()
+    for who in (0, 1, 0) if handshake else ():
+        data = said_by(cores[who])
+        hear(cores[1 - who], data, len(data), talk=False)
+    if pair == 0 and side == 0:
+        cores[0].put({"command": "init"})
+        cores[0].wrote(cores[0].waiting)
+    return cores[side]
+
+
+def said_by(core: StreamCore) -> bytes:
+    """What is to be sent, sent."""
+    said = b""
+    while core.sending:
+        data = b"".join(core.output())[:1000]
+        core.wrote(len(data))
+        said += data
+    return said
+
+
+def plain(event: Any) -> str:
+    """The event, comparable."""
+    if isinstance(event, (bytearray, memoryview)):
+        event = bytes(event)
+    return re.sub("0x[0-9a-f]+", "", repr(event))
+
+
+def hear(core: StreamCore, data: bytes, chunk: int, *, talk: bool = True) -> list[Any]:
+    """What comes of the bytes: events and errors, in order; what is said to them goes at once."""
+    came: list[Any] = []
+
+    def note(get: Callable[[], Any]) -> bool:
+        try:
+            event = get()
+        except RlwireError as error:
+            # Bytes count from where the frame lies.
+            came.append((type(error).__name__, re.sub("at byte [0-9]+", "", str(error))))
+            return not isinstance(error, ConnectionClosed)
+        if event is not NOTHING:
+            came.append(plain(event))
+        return event is not NOTHING
+
+    while data and core.phase < Phase.DEAF:
+        space = core.room()
+        count = min(len(space), len(data), chunk)
+        space[:count] = data[:count]
+        data = data[count:]
+        note(lambda count=count: core.take(count))  # type: ignore[misc]
+        while note(core.next):
+            pass
+        if talk:
+            said_by(core)
+    return came
+
+
+def feed_stream(data: bytes) -> None:
+    """A session as the first byte says, the bytes behind it whole and in pieces."""
+    if not data:
+        return
+    what, data = data[0], data[1:]
+    pair, side, handshake = what % 4, what // 4 % 2, what // 8 % 2 == 0
+    chunk = CHUNKS[what // 16 % 4]
+    ends = []
+    for size in (len(data), chunk):
+        core = begin(pair, side, handshake=handshake)
+        came = hear(core, data, size)
+        assert core.sending == bool(core.waiting)
+        have, want = core.partial
+        if core.phase < Phase.DEAF:
+            assert have < want or not want, "a whole message waits"
+            if pair == 0:
+                came.append((have, want))
+        phase = core.phase
+        core.eof()
+        hear(core, b"\0", 1)
+        for _ in range(3):
+            with contextlib.suppress(RlwireError):
+                assert core.next() is NOTHING
+        core.close()
+        assert core.phase >= Phase.PARTING
+        core.abort()
+        ends.append((came, phase))
+    assert ends[0] == ends[1], ends
+
+
+def seeds() -> list[bytes]:
+    """What peers say, in order, to each side of each pair."""
+    found = []
+    for pair, talk in enumerate(TALKS):
+        for side in (0, 1):
+            said = b"".join(
+                b"".join(_said(pair, side, event)) for who, event in talk if who != side
+            )
+            found += [bytes([pair + 4 * side + 16 * cut]) + said for cut in range(4)]
+    for pair in range(1, 4):
+        client, server = (StreamCore(session, "", Times()) for session in PAIRS[pair]())
+        client.begin()
+        request = b"".join(client.output())
+        hear(server, request, len(request))
+        found.append(bytes([pair + 4 + 8]) + request)
+        found.append(bytes([pair + 4 + 8 + 16]) + request + b"\x81\x85mask")
+    return found
+
+
+def _said(pair: int, side: int, event: Any) -> list[Any]:
+    """A message to one side, out of its conversation: framed as the other side would."""
+    if pair == 0:
+        return list(rlx.Client()._encode(event))
+    framer = frames.Framer(side == 1, "any", LIMITS)
+    return list(framer.message(event))
+
+
+_TELL = (
+    b'{"method": "v0.env.describe", "headers": {"sent_at": 1, "message_id": 0, '
+    b'"episode_id": "1"}, "body": {"env_id": "e", "env_state": "running", "fps": 60}}'
+)
+_ASK = (
+    b'{"method": "v0.env.reset", "headers": {"sent_at": 1, "message_id": 0, '
+    b'"episode_id": "0"}, "body": {"env_id": "e"}}'
+)
+TALKS: tuple[list[tuple[int, Any]], ...] = (
+    [
+        (0, {"command": "init"}),
+        (1, {"response": "ready"}),
+        (0, {"command": "update", "reward": 1.0, "state": [1.5, "two"], "terminal": False}),
+        (1, {"response": "action", "data": b"x" * 9000}),
+    ],
+    [(0, "text"), (0, b"y" * 5000), (0, b"y" * 5000), (1, "ü" * 70), (1, b""), (1, b"z" * 9000)],
+    [(1, b"\x81\xa1n\x05"), (0, b"\x81\xa1a\xc4\x02xy"), (1, b"\x80"), (0, b"\x93\1\2\3")],
+    [(1, _TELL.decode()), (0, _ASK.decode()), (1, _TELL.decode()), (0, "{}")],
+)
