@@ -11,11 +11,19 @@ from rlwire.adapters.openpi import AsyncPolicyClient, PolicyClient
 from rlwire.adapters.perlert import AsyncClient as AsyncAgent
 from rlwire.adapters.perlert import Client as Agent
 from rlwire.adapters.relaax import AgentProxy, AsyncAgentProxy
+from rlwire.adapters.rewarder import AsyncRewarderClient, RewarderClient
 from rlwire.codecs.dm_env_rpc import ActionObservationSpecs, Step, StepResult
 from rlwire.sessions.perlert_client import Frame
+from rlwire.sessions.rewarder_client import Step as RewarderStep
 
 
-def blocking(policy: PolicyClient, proxy: AgentProxy, client: Client, agent: Agent) -> None:
+def blocking(
+    policy: PolicyClient,
+    proxy: AgentProxy,
+    client: Client,
+    agent: Agent,
+    rewarder: RewarderClient,
+) -> None:
     with policy as same:
         assert_type(same, PolicyClient)
         assert_type(same.infer({}), dict[str, Any])
@@ -30,10 +38,16 @@ def blocking(policy: PolicyClient, proxy: AgentProxy, client: Client, agent: Age
     assert_type(client.submit(Step()), Pending)
     assert_type(client.reconnect(), ActionObservationSpecs | None)
     assert_type(agent.frame(timeout=1.0), Frame)
+    assert_type(rewarder.reset(seed=3), str)
+    assert_type(rewarder.step(0.5), RewarderStep)
 
 
 async def asyncio(
-    policy: AsyncPolicyClient, proxy: AsyncAgentProxy, client: AsyncClient, agent: AsyncAgent
+    policy: AsyncPolicyClient,
+    proxy: AsyncAgentProxy,
+    client: AsyncClient,
+    agent: AsyncAgent,
+    rewarder: AsyncRewarderClient,
 ) -> None:
     async with policy as same:
         assert_type(same, AsyncPolicyClient)
@@ -48,3 +62,5 @@ async def asyncio(
     assert_type(await client.submit(Step()), AsyncPending)
     assert_type(await client.reconnect(), ActionObservationSpecs | None)
     assert_type(await agent.frame(timeout=1.0), Frame)
+    assert_type(await rewarder.reset(seed=3), str)
+    assert_type(await rewarder.step(0.5), RewarderStep)
