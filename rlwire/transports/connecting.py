@@ -82,14 +82,7 @@ def attempts(
     seconds: float | None,
     backoff: Backoff | None,
 ) -> Waits[_T]:
-    """Return a connection that one of the attempts makes.
-
-    Args:
-        where: to connect to.
-        attempt: called with when it must be over, by `time.monotonic`.
-        sleep: `time.sleep` or `asyncio.sleep`.
-        seconds: for one attempt.
-        backoff: how often and when to try; by default once.
+    """Return a connection that `attempt` makes, as `retry`; one attempt has so many seconds.
 
     Raises:
         DeadlineExceeded: the last attempt took too long, or the backoff's deadline came.

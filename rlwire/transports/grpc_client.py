@@ -17,14 +17,13 @@ from typing import Any, Literal, NoReturn, TypeAlias
 from rlwire.errors import (
     ConnectionClosed,
     LimitExceeded,
-    LocalProtocolError,
     RemoteProtocolError,
     RlwireError,
 )
 from rlwire.limits import Limits
 from rlwire.transports import connecting
 from rlwire.transports.address import Address, AddressLike, parse
-from rlwire.transports.forking import PARENTS, not_ours, of_this_process
+from rlwire.transports.forking import PARENTS, of_this_process
 from rlwire.transports.grpc_client_streams import (
     ClientStream,
     DirectStream,
@@ -45,6 +44,7 @@ from rlwire.transports.grpc_options import (
     warn_of_plain_token,
 )
 from rlwire.transports.interface import Session, StreamStatus
+from rlwire.transports.ownership import Owned
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.waits import Waits, drive
 
@@ -59,7 +59,7 @@ BACKLOG = 64 * 1024 * 1024
 """Bytes that may wait on a client's side, to be sent or to be received, before `send` refuses."""
 
 
-class GrpcConnection:
+class GrpcConnection(Owned):
     """A client's stream and the session that speaks over it, for one thread.
 
     It belongs to the thread that first sends or receives; `close` and `cancel` may be called from
@@ -78,20 +78,17 @@ class GrpcConnection:
         "__weakref__",
         "_closed",
         "_events",
-        "_owner",
         "_pending",
         "_session_receive",
         "_session_send",
         "_stream",
-        "peer",
         "session",
     )
 
     def __init__(self, stream: ClientStream, session: Session) -> None:
+        super().__init__(stream.peer)
         self.session = session
-        self.peer = stream.peer
         self._stream: Any = stream
-        self._owner = 0
         self._closed = False
         self._pending = 0
         self._events: deque[Any] = deque()
@@ -274,14 +271,8 @@ class GrpcConnection:
             self.close()
 
     def _claim(self) -> None:
-        if self._owner == PARENTS:
-            raise not_ours(self.peer)
-        if self._owner != 0:
-            raise LocalProtocolError(
-                f"the connection to {self.peer} belongs to the thread that first used it "
-                f"({self._owner}), not to this one ({get_ident()}); give each thread its own"
-            )
-        self._owner = self._stream.owner = get_ident()
+        super()._claim()
+        self._stream.owner = self._owner
 
     def _raise_closed(self) -> NoReturn:
         status = self._stream.status
