@@ -7,12 +7,17 @@ import importlib.util
 import signal
 import ssl
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from rlwire.adapters.relaax import RLXServer
 from rlwire.adapters.serving import BackgroundServer, LoopThread
+from rlwire.sessions import rlx
 from rlwire.transports.address import Address
+from rlwire.transports.sockets import Timeouts
+from rlwire.transports.tcp import connect
 
 
 class Async:
@@ -121,6 +126,52 @@ def test_a_loop_of_ones_own():
     assert thread.loop is made[0]
     thread.stop(1.0)
     assert made[0].is_closed()
+
+
+class TestStreams:
+    """Servers of streams are the one server, by their options."""
+
+    @pytest.fixture(params=["threads", "asyncio"])
+    def server(self, request: pytest.FixtureRequest) -> Iterator[RLXServer]:
+        with RLXServer(_Agent, "127.0.0.1:0", workers=request.param) as server:
+            yield server
+
+    def test_connections_are_counted_until_the_next_start(self, server: RLXServer) -> None:
+        with connect(server.address, rlx.Client()) as client:
+            assert client.exchange({"command": "init"}) == {"response": "ready"}
+            statistics = server.connection_statistics
+            assert statistics is not None
+            assert (statistics.open, statistics.refused, statistics.ended) == (1, 0, {})
+        server.stop()
+        statistics = server.connection_statistics
+        assert statistics is not None
+        assert (statistics.open, statistics.ended) == (0, {"left": 1})
+        with server:
+            statistics = server.connection_statistics
+            assert statistics is not None
+            assert statistics.ended == {}
+
+    @pytest.mark.parametrize(
+        ("options", "idle"),
+        [
+            ({}, 3600.0),
+            ({"timeouts": Timeouts(idle=5)}, 5),
+            ({"timeouts": Timeouts(idle=5, read=7), "idle_timeout": 6}, 6),
+            ({"idle_timeout": None}, None),
+        ],
+    )
+    def test_the_idle_time(self, options: Any, idle: float | None) -> None:
+        times = RLXServer(_Agent, **options)._options["timeouts"]
+        assert times.idle == idle
+        assert times.read == options.get("timeouts", Timeouts()).read
+
+    def test_worker_processes_count_for_themselves(self) -> None:
+        assert RLXServer(_Agent, workers=1).connection_statistics is None
+
+    @pytest.mark.parametrize("workers", ["fibres", 0, -1, True, 1.5])
+    def test_workers_that_make_no_sense(self, workers: Any) -> None:
+        with pytest.raises(ValueError, match="workers must be 'threads', 'asyncio' or a number"):
+            RLXServer(_Agent, workers=workers)
 
 
 class TestWhatOthersCanReach:
