@@ -4,14 +4,21 @@ Client and server are two processes, pinned to one core and to two; blocks of up
 of raw exchanges take turns. Updates follow one another without a pause, to an agent that keeps
 nothing; that everything arrives unchanged is for `rlwire bench` to check.
 
+And how much does `await exchange` add on asyncio's own loop, to a loop's callbacks that receive and
+send as many bytes? Without a task and without a codec: that is asyncio's own floor. At one end, the
+other blocking, and at both; all on one core.
+
 `pytest benchmarks/bench_rlx_round_trip.py` times each, not pinned; `python
 benchmarks/bench_rlx_round_trip.py` prints the ratios.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
-from collections.abc import Iterator
+import socket
+from collections.abc import Awaitable, Callable, Iterator
 from statistics import median
 from time import perf_counter_ns
 from typing import Any
@@ -20,11 +27,15 @@ import numpy as np
 import pytest
 from pairs import TINY, Line, print_head, print_lines, run_benchmark
 
+from rlwire.adapters.relaax import RLXServer
 from rlwire.bench.floor import Floor
+from rlwire.bench.floor import serve as serve_raw
 from rlwire.bench.payloads import Payload, Step
-from rlwire.bench.processes import allowed_cores, pin
+from rlwire.bench.processes import ServerProcess, allowed_cores, pin
 from rlwire.bench.provider import Cores
 from rlwire.bench.providers.rlx import RLX, CountingAgent, RLXRow
+from rlwire.sessions.rlx import Client
+from rlwire.transports import tcp_asyncio
 
 SIDE = 8 if TINY else 84
 SECONDS = 0.05 if TINY else 6.0
@@ -113,6 +124,158 @@ def lines() -> Iterator[Line]:
         yield Line(f"{payload.title}, {where}", ours, "raw echo", raw, target)
 
 
+def serve_rlx(report: Callable[[Any], None], workers: Any) -> None:
+    """Run in a server's process."""
+    server = RLXServer(AGENT, "127.0.0.1:0", workers=workers)
+    server.start()
+    report(tuple(str(server.address).rsplit(":", 1)))
+    server.serve_forever()
+
+
+def serve_bare(report: Callable[[Any], None], request: int, reply: int) -> None:
+    """The same of callbacks alone; for messages that fit into a socket's buffer."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.setblocking(False)
+            report(listener.getsockname())
+            answer = bytes(reply)
+            while True:
+                peer, _ = await loop.sock_accept(listener)
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                loop.add_reader(peer.fileno(), answerer(loop, peer, bytearray(request), answer))
+
+    asyncio.run(main())
+
+
+def answerer(
+    loop: asyncio.AbstractEventLoop, peer: socket.socket, inbox: bytearray, answer: bytes
+) -> Callable[[], None]:
+    """What a bare server calls when a request is there."""
+    recv_into, send = peer.recv_into, peer.send
+
+    def readable() -> None:
+        if recv_into(inbox):
+            send(answer)
+        else:
+            loop.remove_reader(peer.fileno())
+
+    return readable
+
+
+async def bare_client(
+    stack: contextlib.AsyncExitStack, address: Any, request: bytes, reply: int
+) -> Callable[[int], Awaitable[list[int]]]:
+    """What gives the nanoseconds of each of some exchanges, of callbacks alone."""
+    loop = asyncio.get_running_loop()
+    sock = stack.enter_context(socket.create_connection((address[0], int(address[1]))))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setblocking(False)
+    recv_into, send, inbox = sock.recv_into, sock.send, bytearray(reply)
+    begin = 0
+    taken: list[int] = []
+    count = 0
+    done: asyncio.Future[None] = loop.create_future()
+
+    def readable() -> None:
+        nonlocal begin
+        recv_into(inbox)
+        now = perf_counter_ns()
+        taken.append(now - begin)
+        if len(taken) == count:
+            done.set_result(None)
+            return
+        begin = perf_counter_ns()
+        send(request)
+
+    async def block(number: int) -> list[int]:
+        nonlocal begin, count, done
+        taken.clear()
+        count, done = number, loop.create_future()
+        loop.add_reader(sock.fileno(), readable)
+        begin = perf_counter_ns()
+        send(request)
+        await done
+        loop.remove_reader(sock.fileno())
+        return taken.copy()
+
+    return block
+
+
+async def rlx_client(
+    stack: contextlib.AsyncExitStack, address: Any, update: Any
+) -> Callable[[int], Awaitable[list[int]]]:
+    """What gives the nanoseconds of each of some `await exchange`."""
+    connection = await stack.enter_async_context(
+        await tcp_asyncio.connect((address[0], int(address[1])), Client())
+    )
+    exchange = connection.exchange
+    await exchange({"command": "init", "exploit": False})
+
+    async def block(number: int) -> list[int]:
+        taken = []
+        for _ in range(number):
+            begin = perf_counter_ns()
+            await exchange(update)
+            taken.append(perf_counter_ns() - begin)
+        return taken
+
+    return block
+
+
+async def on_a_loop(addresses: dict[str, Any], row: RLXRow) -> dict[str, float]:
+    """Median microseconds of each kind of client with its server, taken in turn."""
+    request, reply, update = row.requests[0], row.reply_bytes, row.messages[0]
+    async with contextlib.AsyncExitStack() as stack:
+        blocks = {
+            "bare, one end": await bare_client(stack, addresses["raw"], request, reply),
+            "rlwire, one end": await rlx_client(stack, addresses["threads"], update),
+            "bare, both ends": await bare_client(stack, addresses["bare"], request, reply),
+            "rlwire, both ends": await rlx_client(stack, addresses["asyncio"], update),
+        }
+        taken: dict[str, list[int]] = {name: [] for name in blocks}
+        order = list(blocks)
+        deadline = perf_counter_ns() + 2 * SECONDS * 1e9
+        while perf_counter_ns() < deadline:
+            for name in order:
+                taken[name].extend((await blocks[name](BLOCK))[BLOCK // 10 :])
+            order.append(order.pop(0))
+    return {name: median(times) / 1e3 for name, times in taken.items()}
+
+
+def loop_lines() -> Iterator[Line]:
+    """The same of asyncio's own loop, for a small message."""
+    allowed = allowed_cores()
+    row = row_of(PAYLOADS["small"], Cores())
+    sizes = (len(row.requests[0]), row.reply_bytes)
+    servers = {
+        "raw": ServerProcess("raw echo", serve_raw, *sizes, False, cores=allowed[:1]),
+        "bare": ServerProcess("bare echo", serve_bare, *sizes, cores=allowed[:1]),
+        "threads": ServerProcess("rlx", serve_rlx, "threads", cores=allowed[:1]),
+        "asyncio": ServerProcess("rlx", serve_rlx, "asyncio", cores=allowed[:1]),
+    }
+    pin(allowed[:1])
+    try:
+        with contextlib.ExitStack() as stack:
+            addresses = {
+                name: stack.enter_context(server).address for name, server in servers.items()
+            }
+            found = asyncio.run(on_a_loop(addresses, row))
+    finally:
+        pin(allowed)
+    for ends, target in (("one end", 1.15), ("both ends", 1.2)):
+        yield Line(
+            f"small update, await exchange, {ends}",
+            found[f"rlwire, {ends}"], "bare add_reader", found[f"bare, {ends}"], target,
+        )  # fmt: skip
+
+
+def test_on_a_loop() -> None:
+    """Each line has its times."""
+    assert all(line.ours > 0 and line.theirs > 0 for line in loop_lines())
+
+
 if __name__ == "__main__":
     print_head("A round trip of AgentProxy.update against a raw exchange of as many bytes.")
-    print_lines(list(lines()))
+    print_lines([*lines(), *loop_lines()])
