@@ -29,7 +29,7 @@ from rlwire.transports.interface import Responder, StreamSession
 from rlwire.transports.seldom_log import Log
 from rlwire.transports.socket_asyncio import Stream
 from rlwire.transports.sockets import Timeouts
-from rlwire.transports.turn import Turn, best_turn
+from rlwire.transports.turn import PlainTurn, Turn, best_turn
 
 __all__ = ["AsyncConnection", "Responder"]
 
@@ -106,7 +106,7 @@ class AsyncConnection:
         self._answering: asyncio.Future[Any] | None = None  # an answer that is being made,
         self._asked: Any = NOTHING  # what it answers,
         self._next: Any = NOTHING  # and what has come meanwhile
-        self._turn: Turn = best_turn(self._loop)  # of the task that receives
+        self._turn: Turn = PlainTurn(self._loop)  # of the task that receives
         self._receiving = False  # whether there is one, which may have its event already
         self._sender: asyncio.Future[None] | None = None  # of the task that sends
         self._own = 0  # bytes of its message,
@@ -339,6 +339,7 @@ class AsyncConnection:
     def on_stream(self, stream: Stream) -> None:
         """Take the stream, which has just begun."""
         self._stream = stream
+        self._turn = best_turn(self._loop)
         stream.listen(True)
 
     def on_readable(self) -> None:
