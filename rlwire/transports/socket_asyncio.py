@@ -14,39 +14,81 @@ import socket
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from rlwire.streams import NOTHING, StreamCore
 from rlwire.transports.interface import Buffer
+from rlwire.transports.socket_calls import AVAILABLE, SocketCalls
 
 __all__ = ["SocketStream", "Stream", "StreamOwner"]
 
 
 class StreamOwner(Protocol):
-    """What a stream tells, and to whom."""
+    """What a stream tells, and to whom.
+
+    Attributes:
+        core: whose bytes it moves.
+    """
+
+    core: StreamCore
 
     def on_stream(self, stream: Stream) -> None:
         """Take the stream, which has just begun, and does not listen yet."""
 
     def on_readable(self) -> None:
-        """Call `recv_into`: there are bytes, or the end, or nothing after all."""
+        """Call `read`: there are bytes, or the end, or nothing after all."""
 
     def on_writable(self) -> None:
-        """Go on: `send` may take more now."""
+        """Call `write`, which may get further now."""
 
     def on_lost(self, error: Exception | None) -> None:
         """Take note that the stream is gone; None if it was closed on this side or by the peer."""
 
 
-class Stream(Protocol):
+class Stream:
     """What a connection asks of the bytes below it.
 
     Attributes:
         half_closes: whether the peer may still be written to when it sends no more.
     """
 
-    half_closes: bool
+    half_closes = True
 
-    @property
-    def recv_into(self) -> Callable[[Buffer], int]:
-        """Return what receives: 0 when nothing more comes, and OSError as a socket's."""
+    def __init__(self, owner: StreamOwner) -> None:
+        self._owner = owner
+        self._core = owner.core
+
+    def read(self) -> Any:
+        """Receive once; return the next event, `NOTHING` if there is none so far, or no more.
+
+        Raises:
+            OSError: the connection is gone.
+            What `StreamCore.take` raises.
+        """
+        try:
+            have = self.recv_into(self._core.room())
+        except (BlockingIOError, InterruptedError):
+            return NOTHING
+        if have:
+            return self._core.take(have)
+        self._core.eof()
+        return NOTHING
+
+    def write(self) -> bool:
+        """Send what the system takes of what the core has; return whether nothing is left.
+
+        Raises:
+            OSError: the connection is gone.
+        """
+        core = self._core
+        try:
+            while core.sending:
+                core.wrote(self.send(core.output()))
+        except (BlockingIOError, InterruptedError):
+            return False
+        return True
+
+    def recv_into(self, buffer: Buffer) -> int:
+        """Receive; 0 when nothing more comes, and OSError as a socket's."""
+        raise NotImplementedError
 
     def send(self, buffers: list[Buffer]) -> int:
         """Send from some buffers, at most IOV_MAX, and return how many bytes the system has taken.
@@ -55,61 +97,69 @@ class Stream(Protocol):
             BlockingIOError: none; ask again, with the same bytes, when it is writable.
             OSError: the connection is gone.
         """
+        raise NotImplementedError
 
     def listen(self, wanted: bool) -> None:
         """Have `on_readable` called when there is something, or no longer."""
+        raise NotImplementedError
 
     def await_writable(self, wanted: bool) -> None:
         """Have `on_writable` called when more can be written, or no longer."""
+        raise NotImplementedError
 
     def shutdown(self) -> None:
         """Tell the peer that nothing more comes, if it `half_closes`."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Close, all that was sent having been taken by the system; `on_lost` follows, later."""
+        raise NotImplementedError
 
     def abort(self) -> None:
         """Close at once; `on_lost` follows, later."""
+        raise NotImplementedError
 
     def disown(self) -> None:
         """Close the socket's number of this process only, and tell neither the loop nor the owner.
 
         The loop, down to what it polls with, is the parent process's too.
         """
+        raise NotImplementedError
 
 
-class SocketStream:
+class SocketStream(Stream):
     """A non-blocking socket and the loop's readers and writers.
 
     Raises:
         NotImplementedError: the loop has none.
     """
 
-    half_closes = True
-
     def __init__(
         self, loop: asyncio.AbstractEventLoop, sock: socket.socket, owner: StreamOwner
     ) -> None:
+        super().__init__(owner)
         self._loop = loop
         self._sock = sock
         # Given the socket, asyncio makes a text of it, in two system calls, for an exception that
         # nobody sees, whenever it has no reader or writer of it yet. The number is ours until
         # `_stop`; then it may be another's.
         self._file = sock.fileno()
-        self._owner = owner
-        self.recv_into: Callable[[Buffer], int] = self._receiving()
         # Windows has no sendmsg.
         self._sendmsg: Callable[[list[Any]], int] | None = getattr(sock, "sendmsg", None)
         self._listening = self._has_writer = self._closing = self._gone = False
         loop.remove_reader(self._file)  # is there such a thing?
+        self._quicken()
         owner.on_stream(self)
 
-    def _receiving(self) -> Callable[[Any], int]:
-        return self._sock.recv_into
+    def _quicken(self) -> None:
+        """Read and write by compiled calls, where there are such."""
+        if AVAILABLE:
+            calls = SocketCalls(self._core, self._file, blocking=False)
+            self.read, self.write = calls.read, calls.write  # type: ignore[method-assign]
 
-    def fileno(self) -> int:
-        """Return the socket's number, for who calls the system by itself."""
-        return self._file
+    def recv_into(self, buffer: Buffer) -> int:
+        """See `Stream.recv_into`."""
+        return self._sock.recv_into(buffer)
 
     def send(self, buffers: list[Buffer]) -> int:
         """See `Stream.send`."""
@@ -170,5 +220,5 @@ class SocketStream:
     def _end(self) -> None:
         owner = self._owner
         # Stream and owner point at each other; only so are they freed as soon as nobody needs them.
-        del self._owner, self.recv_into
+        del self._owner
         owner.on_lost(None)

@@ -14,18 +14,18 @@ import ssl
 from typing import cast
 
 from rlwire.transports.interface import Buffer
-from rlwire.transports.socket_asyncio import SocketStream, StreamOwner
+from rlwire.transports.socket_asyncio import SocketStream, Stream, StreamOwner
 from rlwire.transports.tls_asyncio import TLSPipe, TLSStream
 from rlwire.transports.turn import try_turns
 
 __all__ = ["TransportStream", "open_stream"]
 
 
-class TransportStream(asyncio.Protocol):
+class TransportStream(Stream, asyncio.Protocol):
     """A transport of asyncio's, which may encrypt; what it brings unasked is kept."""
 
     def __init__(self, owner: StreamOwner, sock: socket.socket, *, half_closes: bool) -> None:
-        self._owner = owner
+        super().__init__(owner)
         self._sock = sock  # the transport's
         self._transport: asyncio.Transport
         self._came = bytearray()

@@ -1,0 +1,176 @@
+"""A responder's part in an asyncio connection: each event is answered, in order, now or later.
+
+Not here: how events come and answers go (`rlwire.transports.driver_asyncio`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from asyncio import Future
+from typing import Any, Protocol
+
+from rlwire.errors import ConnectionClosed, RlwireError
+from rlwire.streams import NOTHING, StreamCore
+from rlwire.transports.interface import Responder
+from rlwire.transports.seldom_log import Log
+
+__all__ = ["Answered", "Answers"]
+
+
+class Answered(Protocol):
+    """What is asked of the connection.
+
+    Attributes:
+        blocked: whether something cannot be sent for now; `Answers.go_on` is called afterwards.
+    """
+
+    peer: str
+    log: Log
+    fault: BaseException | None
+    blocked: bool
+
+    def refuse(self, error: RlwireError) -> None:
+        """Tell the peer what went wrong."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+    def close_soon(self) -> None:
+        """Close it, but let a refused peer take in first what it was told."""
+
+    def listen(self, wanted: bool = True) -> None:
+        """Listen to the peer if nothing is against it, or no longer."""
+
+    def write_aside(self) -> None:
+        """Write, and do not listen to the peer until all has gone."""
+
+
+class Answers:
+    """Has a responder answer the events of one connection."""
+
+    __slots__ = ("_answer", "_asked", "_connection", "_core", "_making", "_next", "_responder")
+
+    def __init__(self, connection: Answered, core: StreamCore, responder: Responder) -> None:
+        self._connection = connection
+        self._core = core
+        self._responder = responder
+        self._answer = responder.answer
+        self._making: Future[Any] | None = None  # an answer that is being made,
+        self._asked: Any = NOTHING  # what it answers,
+        self._next: Any = NOTHING  # and what has come meanwhile
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more is to come for now."""
+        return self._next is not NOTHING
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the peer is waited for; while an answer is being made, only inside a message."""
+        return self._making is None or (self._core.partial[0] > 0 and self._next is NOTHING)
+
+    def go_on(self, event: Any = NOTHING) -> None:
+        """Answer what has come; stop while an answer cannot be made or sent.
+
+        Args:
+            event: what has come just now, if there is something.
+        """
+        core, connection = self._core, self._connection
+        while not connection.blocked:
+            if event is NOTHING:
+                try:
+                    event, self._next = self._next, NOTHING
+                    if event is NOTHING:
+                        event = core.next()
+                except RlwireError as error:
+                    if self.failed(error):
+                        return
+                    continue
+                if event is NOTHING:
+                    return
+            if self._making is not None:
+                # Listened to up to its next message, so that it is heard if it leaves.
+                self._next = event
+                connection.listen(False)
+                return
+            reply: Any = NOTHING
+            try:
+                reply = self._answer(event)
+                if isinstance(reply, Future):
+                    self._making, self._asked = reply, event
+                    reply.add_done_callback(self._made)
+                elif reply is not NOTHING:
+                    core.put(reply)
+            except Exception as error:
+                self._not_answered(event, reply, error)
+            event = reply = NOTHING  # the arena may have the block back
+            if core.sending:
+                connection.write_aside()
+            if core.fresh:
+                return
+        if event is not NOTHING:
+            core.put_back(event)
+
+    def failed(self, error: RlwireError) -> bool:
+        """Tell who is concerned that no event could be had; returns whether none can be."""
+        if isinstance(error, ConnectionClosed):
+            # Who sends no more may wait for the answer that is being made.
+            if self._making is None:
+                self._connection.close_soon()
+            return True
+        self._connection.log.warning(
+            "%s: it sent what is not allowed: %s", self._connection.peer, error
+        )
+        self._connection.refuse(error)
+        return False
+
+    def end(self) -> None:
+        """Take note that the connection is gone."""
+        if self._making is not None:
+            self._making.cancel()  # nobody waits for it any more
+        connection, core = self._connection, self._core
+        lost = core.broken and (core.count or core.partial[0])
+        connection.log.log(
+            logging.WARNING if lost else logging.DEBUG,
+            "the connection to %s is %s", connection.peer, core.ended,
+        )  # fmt: skip
+        try:
+            self._responder.close()
+        except Exception:
+            connection.log.exception("%s: its responder failed to close", connection.peer)
+
+    def _made(self, answer: Future[Any]) -> None:
+        """Send the answer that a future gives."""
+        event, self._making, self._asked = self._asked, None, NOTHING
+        core, connection = self._core, self._connection
+        if core.closed:
+            return
+        reply: Any = NOTHING
+        try:
+            reply = answer.result()
+            core.put(reply)
+        except (Exception, asyncio.CancelledError) as error:
+            self._not_answered(event, reply, error)
+        if core.sending and not connection.blocked:
+            connection.write_aside()
+        self.go_on()
+        connection.listen()
+
+    def _not_answered(self, event: Any, reply: Any, error: BaseException) -> None:
+        """Go on after the answer to `event` could not be made or written."""
+        connection = self._connection
+        try:
+            if reply is NOTHING or not isinstance(error, Exception):
+                raise error
+            # EncodeError; or the value's own code raised.
+            self._core.put(self._responder.failure(event, error))
+        except ConnectionClosed:
+            return  # `end` reports it
+        except RlwireError as failure:
+            connection.log.warning("%s: it sent what is not allowed: %s", connection.peer, failure)
+            connection.refuse(failure)
+        except (Exception, asyncio.CancelledError) as failure:
+            connection.fault = failure
+            connection.log.exception("%s: closed, its responder failed", connection.peer)
+            connection.close()

@@ -1,0 +1,336 @@
+"""The asyncio driver of a stream core: between the core, a stream, and who waits for what.
+
+The core says what is a message and what is to be sent, a stream moves bytes when the loop says that
+it can (`rlwire.transports.socket_asyncio` and beside it), and what comes goes to the task that
+waits or to a responder. Times are told by a `Sweeper` for many connections, so that a message costs
+no timer. Not here: what users call (`rlwire.transports.connection_asyncio`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from rlwire.errors import RlwireError
+from rlwire.streams import LAST_WORDS, NOTHING, Phase, StreamCore
+from rlwire.transports.answers_asyncio import Answers
+from rlwire.transports.forking import not_ours, of_this_process
+from rlwire.transports.interface import StreamSession
+from rlwire.transports.seldom_log import Log
+from rlwire.transports.socket_asyncio import Stream
+from rlwire.transports.sockets import Timeouts
+from rlwire.transports.turn import PlainTurn, Turn, best_turn
+
+__all__ = ["LoopDriver"]
+
+logger = logging.getLogger(__name__)
+
+
+class LoopDriver:
+    """Drives one core over one stream.
+
+    Attributes:
+        session: the session that speaks over it.
+        peer: the other end's name, for logs.
+        log: where a served connection's errors are written; a server gives its own.
+        fault: why this side ended a conversation that a responder serves, if it did.
+        core: what it drives.
+        blocked: whether the system takes no more for now.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_answers",
+        "_gone",
+        "_held_up",
+        "_loop",
+        "_on_end",
+        "_own",
+        "_patience",
+        "_posted",
+        "_receiving",
+        "_sender",
+        "_stream",
+        "_turn",
+        "blocked",
+        "core",
+        "fault",
+        "log",
+        "peer",
+        "session",
+    )
+
+    def __init__(
+        self,
+        session: StreamSession,
+        peer: str,
+        timeouts: Timeouts,
+        *,
+        on_end: Callable[[Any], None] | None = None,
+        accepted: bool = False,
+    ) -> None:
+        """Make the connection; it is none before it is given its stream.
+
+        Args:
+            session: a new session.
+            peer: the other end's name.
+            timeouts: as for a blocking connection.
+            on_end: called once, when the connection is gone.
+            accepted: whether it is a server's: the peer then has `Timeouts.first` for its first
+                message, unless the session's handshake was one.
+        """
+        self.session = session
+        self.peer = peer
+        self.log: Log = logger
+        self.fault: BaseException | None = None
+        self.core = StreamCore(session, peer, timeouts, accepted)
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._stream: Stream | None = None
+        self._answers: Answers | None = None
+        self._turn: Turn = PlainTurn(self._loop)  # of the task that receives
+        self._receiving = False  # whether there is one, which may have its event already
+        self._sender: asyncio.Future[None] | None = None  # of the task that sends
+        self._own = 0  # bytes of its message,
+        self._posted = 0  # and of what has been posted since
+        self.blocked = False
+        self._held_up = False  # and until it is not, the peer is not listened to
+        self._patience: asyncio.TimerHandle | None = None
+        self._gone = self._loop.create_future()
+        of_this_process(self)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called, by the user or because the connection broke."""
+        return self._stream is None or self.core.closed
+
+    @property
+    def broken(self) -> bool:
+        """Whether the connection ended otherwise than by `close`, or inside a message."""
+        return self.core.broken
+
+    @property
+    def silent(self) -> bool:
+        """Whether the peer has not said anything so far."""
+        return not (self.core.count or self.core.partial[0])
+
+    # What the stream calls.
+
+    def on_stream(self, stream: Stream) -> None:
+        """Take the stream, which has just begun."""
+        self._stream = stream
+        self._turn = best_turn(self._loop)
+        stream.listen(True)
+
+    def on_readable(self) -> None:
+        """Receive what is there, and hand it to who waits for it."""
+        core, turn, answers, stream = self.core, self._turn, self._answers, self._stream
+        if stream is None:
+            return
+        if answers is None and not turn.waiting and not core.closed:
+            stream.listen(False)  # what comes meanwhile waits in the system
+            return
+        opening = not core.opened
+        try:
+            event = stream.read()
+            if event is NOTHING and core.phase == Phase.DRAINING:
+                stream.listen(False)
+                event = core.next()
+        except RlwireError as error:
+            if answers is None:
+                if turn.waiting:
+                    turn.set_exception(error)
+            elif not answers.failed(error):
+                answers.go_on()
+            elif core.talks:
+                self.close_soon()  # others may still wait for the answer that is being made
+        except OSError as error:
+            self._lose(error)
+            return
+        else:
+            if event is not NOTHING or (opening and core.opened):
+                if answers is not None:
+                    answers.go_on(event)
+                elif turn.waiting:
+                    turn.resume(event)
+                else:
+                    core.put_back(event)
+        if core.sending or core.ended:
+            self._follow()
+
+    def on_writable(self) -> None:
+        """Go on writing."""
+        if not self.write():
+            return
+        if self._sender is not None and not self._sender.done():
+            self._sender.set_result(None)
+        self._held_up = False
+        self._follow()
+        if self._answers is not None:
+            self._answers.go_on()
+        self.listen()
+
+    def on_lost(self, error: Exception | None) -> None:
+        """Take note that the stream is gone."""
+        self.core.lost(error)
+        self._wake()
+        if self._patience is not None:
+            self._patience.cancel()
+        if not self._gone.done():
+            self._gone.set_result(None)
+        answers, self._answers = self._answers, None
+        if answers is not None:
+            answers.end()
+        if self._on_end is not None:
+            self._on_end(self)
+
+    def disown(self) -> None:
+        """See `Forked.disown`."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.disown()
+        self.core.abort(instead=not_ours(self.peer))
+        # The loop's tasks, which wait for these, are the parent's.
+        self._turn = PlainTurn(self._loop)
+        self._sender = self._patience = self._answers = None
+        self._receiving = self.blocked = False
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    # Listening and writing.
+
+    def listen(self, wanted: bool = True) -> None:
+        """Listen to the peer if nothing is against it, or no longer."""
+        if self._stream is not None and self.core.phase < Phase.DRAINING:
+            full = self._answers is not None and self._answers.full
+            self._stream.listen(wanted and not self._held_up and not full)
+
+    def write(self) -> bool:
+        """Write what the system takes; return whether nothing is left, or all is lost."""
+        if self._stream is None:
+            return True
+        try:
+            self.blocked = not self._stream.write()
+        except OSError as error:
+            self._lose(error)
+            return True
+        self._stream.await_writable(self.blocked)
+        return not self.blocked
+
+    def write_aside(self) -> None:
+        """Write; until all has gone the peer is not heard, so that it cannot make us say more."""
+        if not self.write():
+            self._held_up = True
+            self.listen(False)
+
+    # Ends and times.
+
+    def refuse(self, error: RlwireError) -> None:
+        """Tell the peer what went wrong, if the protocol has words for that.
+
+        If that was the session's last message the connection is closed.
+        """
+        if not self.core.closed:
+            self.core.refuse(error)
+            if self.core.closed:
+                self.fault = error
+        self._follow()
+
+    def close(self) -> None:
+        """Close the connection; a task that waits in `send` or `receive` wakes up."""
+        if self.core.phase == Phase.LINGERING and not self.core.talks:
+            self.core.abort()
+        self.core.close()
+        self._wind_up()
+
+    def close_soon(self) -> None:
+        """Close, but let a refused peer take in first what it was told."""
+        if self.core.phase != Phase.LINGERING:
+            self.close()
+
+    def abort(self) -> None:
+        """Close at once, without TLS's goodbye or the session's."""
+        self.core.abort()
+        self._wake()
+        if self._stream is not None:
+            self._stream.abort()
+
+    def _follow(self) -> None:
+        """Do what the core is left with: write what the session says by itself, or wind up."""
+        core = self.core
+        if core.closed:
+            self._wind_up()
+            return
+        if core.sending and not self.blocked:
+            self.write_aside()
+        if core.over:
+            # Not now: a task that waits for an event is still to have those that came.
+            self._loop.call_soon(self.close)
+
+    def _wind_up(self) -> None:
+        """Write the last words, give the peer a moment to take them in, and close."""
+        core, stream = self.core, self._stream
+        self._wake()
+        if stream is None:
+            return
+        if not self.blocked:
+            self.write()
+        if not core.sending:
+            if core.phase == Phase.CLOSED:
+                stream.close()
+                return
+            if core.phase == Phase.LINGERING and core.half_close:
+                # Closing over bytes that were not read would reset the connection, and the peer
+                # might never see our last message: read for a moment what still comes.
+                if not stream.half_closes:
+                    stream.close()
+                    return
+                stream.shutdown()
+            stream.listen(True)
+        if self._patience is None:
+            self._patience = self._loop.call_later(LAST_WORDS, self.abort)
+
+    def _lose(self, error: OSError) -> None:
+        """Take note that the system says that the stream is gone."""
+        self.core.lost(error)
+        self._wake()
+        if self._stream is not None:
+            self._stream.abort()
+
+    def _wake(self) -> None:
+        if self._turn.waiting:
+            self._turn.set_exception(self.core.end())
+        if self._sender is not None and not self._sender.done():
+            self._sender.set_exception(self.core.end())
+
+    def sweep(self, now: float) -> None:
+        """Look, for the `Sweeper`, whether something has lasted too long."""
+        answers = self._answers
+        try:
+            self.core.check(now, self._turn.waiting if answers is None else answers.waiting)
+        except RlwireError as error:
+            self._late(error)
+        self._follow()
+
+    def _late(self, error: RlwireError) -> None:
+        late, served = self.core.late, self._answers is not None
+        if late == "write" and self._sender is not None:
+            with contextlib.suppress(asyncio.InvalidStateError):
+                self._sender.set_exception(error)
+            return
+        if late == "session" and served:
+            self.log.warning("%s: closed: %s", self.peer, error)
+        elif late == "write" or served:
+            self.log.warning("closed, too slow: %s", error)
+        if late == "write":
+            self.abort()
+        elif served and late != "session":
+            self.refuse(error)
+        else:
+            if self._turn.waiting:
+                self._turn.set_exception(error)
+            if late == "read":
+                self.close()
