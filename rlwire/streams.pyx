@@ -368,6 +368,11 @@ cdef class StreamCore(FrameReader):
         return self.count == 0 and self.partial[0] == 0
 
     @property
+    def steady(self) -> bool:
+        """Whether it is open and there is nothing to be written: bytes are all that it needs."""
+        return self._phase == OPEN and self._out is None
+
+    @property
     def talks(self) -> bool:
         """Whether the session also speaks by itself."""
         return self._talker is not None

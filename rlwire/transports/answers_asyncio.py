@@ -47,18 +47,27 @@ class Answered(Protocol):
 
 
 class Answers:
-    """Has a responder answer the events of one connection."""
+    """Has a responder answer the events of one connection.
 
-    __slots__ = ("_answer", "_asked", "_connection", "_core", "_making", "_next", "_responder")
+    Attributes:
+        answer: the responder's.
+    """
+
+    __slots__ = ("_asked", "_connection", "_core", "_making", "_next", "_responder", "answer")
 
     def __init__(self, connection: Answered, core: StreamCore, responder: Responder) -> None:
         self._connection = connection
         self._core = core
         self._responder = responder
-        self._answer = responder.answer
+        self.answer = responder.answer
         self._making: Future[Any] | None = None  # an answer that is being made,
         self._asked: Any = NOTHING  # what it answers,
         self._next: Any = NOTHING  # and what has come meanwhile
+
+    @property
+    def ready(self) -> bool:
+        """Whether the next event can be answered when it comes."""
+        return self._making is None and self._next is NOTHING
 
     @property
     def full(self) -> bool:
@@ -70,47 +79,69 @@ class Answers:
         """Whether the peer is waited for; while an answer is being made, only inside a message."""
         return self._making is None or (self._core.partial[0] > 0 and self._next is NOTHING)
 
-    def go_on(self, event: Any = NOTHING) -> None:
-        """Answer what has come; stop while an answer cannot be made or sent.
+    def take_over(self, event: Any, reply: Any = NOTHING, error: Exception | None = None) -> None:
+        """Go on where an event has come, and maybe its answer, or an error of making that."""
+        if reply is not NOTHING or error is not None:
+            self._send(event, reply, error)
+        elif event is not NOTHING:
+            self._next = event
+        self.go_on()
 
-        Args:
-            event: what has come just now, if there is something.
-        """
-        core, connection = self._core, self._connection
-        while not connection.blocked:
-            if event is NOTHING:
+    def go_on(self) -> None:
+        """Answer what has come; stop while an answer cannot be made or sent."""
+        while not self._connection.blocked:
+            if self._next is NOTHING:
                 try:
-                    event, self._next = self._next, NOTHING
-                    if event is NOTHING:
-                        event = core.next()
+                    self._next = self._core.next()
                 except RlwireError as error:
                     if self.failed(error):
                         return
                     continue
-                if event is NOTHING:
+                if self._next is NOTHING:
                     return
             if self._making is not None:
                 # Listened to up to its next message, so that it is heard if it leaves.
-                self._next = event
-                connection.listen(False)
+                self._connection.listen(False)
                 return
-            reply: Any = NOTHING
+            event, self._next = self._next, NOTHING
             try:
-                reply = self._answer(event)
-                if isinstance(reply, Future):
-                    self._making, self._asked = reply, event
-                    reply.add_done_callback(self._made)
-                elif reply is not NOTHING:
-                    core.put(reply)
+                reply = self.answer(event)
             except Exception as error:
-                self._not_answered(event, reply, error)
-            event = reply = NOTHING  # the arena may have the block back
-            if core.sending:
-                connection.write_aside()
-            if core.fresh:
-                return
-        if event is not NOTHING:
-            core.put_back(event)
+                self._send(event, NOTHING, error)
+            else:
+                self._send(event, reply)
+            event = reply = None  # the arena may have the block back
+
+    def _send(self, event: Any, reply: Any, error: BaseException | None = None) -> None:
+        """Send the answer to an event, later if it is a future, or what stands for it."""
+        core, connection = self._core, self._connection
+        if error is None and isinstance(reply, Future):
+            self._making, self._asked = reply, event
+            reply.add_done_callback(self._made)
+            return
+        try:
+            try:
+                if error is not None:
+                    raise error
+                if reply is not NOTHING:
+                    core.put(reply)
+            except Exception as failed:  # EncodeError; or the value's own code raised
+                if reply is NOTHING:
+                    raise
+                core.put(self._responder.failure(event, failed))
+        except ConnectionClosed:
+            return  # `end` reports it
+        except RlwireError as failed:
+            connection.log.warning("%s: it sent what is not allowed: %s", connection.peer, failed)
+            connection.refuse(failed)
+        except (Exception, asyncio.CancelledError) as failed:
+            connection.fault = failed
+            connection.log.exception("%s: closed, its responder failed", connection.peer)
+            connection.close()
+        finally:
+            error = None  # whose traceback has this frame
+        if core.sending and not connection.blocked:
+            connection.write_aside()
 
     def failed(self, error: RlwireError) -> bool:
         """Tell who is concerned that no event could be had; returns whether none can be."""
@@ -143,34 +174,13 @@ class Answers:
     def _made(self, answer: Future[Any]) -> None:
         """Send the answer that a future gives."""
         event, self._making, self._asked = self._asked, None, NOTHING
-        core, connection = self._core, self._connection
-        if core.closed:
+        if self._core.closed:
             return
-        reply: Any = NOTHING
         try:
             reply = answer.result()
-            core.put(reply)
         except (Exception, asyncio.CancelledError) as error:
-            self._not_answered(event, reply, error)
-        if core.sending and not connection.blocked:
-            connection.write_aside()
+            self._send(event, NOTHING, error)
+        else:
+            self._send(event, reply)
         self.go_on()
-        connection.listen()
-
-    def _not_answered(self, event: Any, reply: Any, error: BaseException) -> None:
-        """Go on after the answer to `event` could not be made or written."""
-        connection = self._connection
-        try:
-            if reply is NOTHING or not isinstance(error, Exception):
-                raise error
-            # EncodeError; or the value's own code raised.
-            self._core.put(self._responder.failure(event, error))
-        except ConnectionClosed:
-            return  # `end` reports it
-        except RlwireError as failure:
-            connection.log.warning("%s: it sent what is not allowed: %s", connection.peer, failure)
-            connection.refuse(failure)
-        except (Exception, asyncio.CancelledError) as failure:
-            connection.fault = failure
-            connection.log.exception("%s: closed, its responder failed", connection.peer)
-            connection.close()
+        self._connection.listen()

@@ -148,9 +148,33 @@ class AsyncConnection(LoopDriver):
         Raises:
             What `send` and `receive` raise.
         """
-        await self.send(event)
+        core, stream = self.core, self._stream
+        # The way of a small message is in one piece: after a process switch the interpreter runs
+        # cold, and each call less shows.
+        waits = core.fresh and not (self._receiving or self.blocked)
+        if waits and stream is not None:
+            core.put(event)
+            try:
+                self.blocked = not stream.write()
+            except OSError as error:
+                self._lose(error)
+                raise core.end() from error
+            if self.blocked:
+                stream.await_writable(True)
+                await self._drain()
+                waits = False
+            elif not stream.listening:
+                self.listen()
+        else:
+            await self.send(event)
         try:
-            return await self._receive()
+            if not waits:
+                return await self._receive()
+            self._receiving = True
+            try:
+                return await self._turn.begin()
+            finally:
+                self._receiving = False
         except asyncio.CancelledError:
             if self._turn.take_late() is None:
                 self.core.close("closed on this side: an exchange was cancelled")

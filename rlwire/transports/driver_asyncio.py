@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from asyncio import Future
 from collections.abc import Callable
 from typing import Any
 
@@ -125,41 +126,64 @@ class LoopDriver:
         self._turn = best_turn(self._loop)
         stream.listen(True)
 
+    # The way of a small message is short, as after a process switch the interpreter runs cold, and
+    # each call less shows.
+
     def on_readable(self) -> None:
         """Receive what is there, and hand it to who waits for it."""
-        core, turn, answers, stream = self.core, self._turn, self._answers, self._stream
+        answers, turn, stream = self._answers, self._turn, self._stream
         if stream is None:
             return
-        if answers is None and not turn.waiting and not core.closed:
+        try:
+            done = False
+            if answers is not None and answers.ready:
+                if stream.respond(answers.answer, Future):
+                    return
+                answers.take_over(*stream.unanswered())
+                done = self.core.steady
+            elif turn.waiting:
+                event = stream.receive()
+                if event is not NOTHING:
+                    turn.resume(event)
+                    return
+                done = self.core.steady
+            if not done:
+                self._read_on(stream)
+        except RlwireError as error:
+            self._not_received(error)
+        except OSError as error:
+            self._lose(error)
+        if self.core.sending or self.core.ended:
+            self._follow()
+
+    def _read_on(self, stream: Stream) -> None:
+        """Receive where it was not one message and nothing else."""
+        core, turn, answers = self.core, self._turn, self._answers
+        if not (turn.waiting or answers is not None or core.closed):
             stream.listen(False)  # what comes meanwhile waits in the system
             return
         opening = not core.opened
-        try:
-            event = stream.read()
-            if event is NOTHING and core.phase == Phase.DRAINING:
-                stream.listen(False)
-                event = core.next()
-        except RlwireError as error:
-            if answers is None:
-                if turn.waiting:
-                    turn.set_exception(error)
-            elif not answers.failed(error):
-                answers.go_on()
-            elif core.talks:
-                self.close_soon()  # others may still wait for the answer that is being made
-        except OSError as error:
-            self._lose(error)
-            return
-        else:
-            if event is not NOTHING or (opening and core.opened):
-                if answers is not None:
-                    answers.go_on(event)
-                elif turn.waiting:
-                    turn.resume(event)
-                else:
-                    core.put_back(event)
-        if core.sending or core.ended:
-            self._follow()
+        event = stream.read()
+        if event is NOTHING and core.phase == Phase.DRAINING:
+            stream.listen(False)
+            event = core.next()
+        if event is not NOTHING or (opening and core.opened):
+            if answers is not None:
+                answers.take_over(event)
+            elif turn.waiting:
+                turn.resume(event)
+            else:
+                core.put_back(event)
+
+    def _not_received(self, error: RlwireError) -> None:
+        answers = self._answers
+        if answers is None:
+            if self._turn.waiting:
+                self._turn.set_exception(error)
+        elif not answers.failed(error):
+            answers.go_on()
+        elif self.core.talks:
+            self.close_soon()  # others may still wait for the answer that is being made
 
     def on_writable(self) -> None:
         """Go on writing."""

@@ -48,13 +48,16 @@ class Stream:
 
     Attributes:
         half_closes: whether the peer may still be written to when it sends no more.
+        listening: whether `on_readable` is called.
     """
 
     half_closes = True
+    listening = False
 
     def __init__(self, owner: StreamOwner) -> None:
         self._owner = owner
         self._core = owner.core
+        self._left: Any = NOTHING
 
     def read(self) -> Any:
         """Receive once; return the next event, `NOTHING` if there is none so far, or no more.
@@ -71,6 +74,35 @@ class Stream:
             return self._core.take(have)
         self._core.eof()
         return NOTHING
+
+    def receive(self) -> Any:
+        """Return the next event, or `NOTHING`: in a `steady` core bytes are missing, else `read`.
+
+        Raises:
+            What `read` raises.
+        """
+        return self.read() if self._core.steady else NOTHING
+
+    def respond(self, answer: Callable[[Any], Any], later: type) -> bool:
+        """`receive`, and maybe answer; return whether nothing is left to be done.
+
+        Args:
+            answer: called with an event, returns what is sent back.
+            later: the type of answers that are left to the owner.
+
+        Raises:
+            What `read` and `write` raise.
+        """
+        self._left = self.receive()
+        return False
+
+    def unanswered(self) -> tuple[Any, Any, Exception | None]:
+        """Return, once, what `respond` has left: an event, its answer, and an error.
+
+        `NOTHING` stands for an event, or for an answer, that there is not.
+        """
+        left, self._left = self._left, NOTHING
+        return left, NOTHING, None
 
     def write(self) -> bool:
         """Send what the system takes of what the core has; return whether nothing is left.
@@ -146,7 +178,7 @@ class SocketStream(Stream):
         self._file = sock.fileno()
         # Windows has no sendmsg.
         self._sendmsg: Callable[[list[Any]], int] | None = getattr(sock, "sendmsg", None)
-        self._listening = self._has_writer = self._closing = self._gone = False
+        self.listening = self._has_writer = self._closing = self._gone = False
         loop.remove_reader(self._file)  # is there such a thing?
         self._quicken()
         owner.on_stream(self)
@@ -154,8 +186,10 @@ class SocketStream(Stream):
     def _quicken(self) -> None:
         """Read and write by compiled calls, where there are such."""
         if AVAILABLE:
-            calls = SocketCalls(self._core, self._file, blocking=False)
+            self._calls = calls = SocketCalls(self._core, self._file, blocking=False)
             self.read, self.write = calls.read, calls.write  # type: ignore[method-assign]
+            self.receive, self.respond = calls.receive, calls.respond  # type: ignore[method-assign]
+            self.unanswered = calls.unanswered  # type: ignore[method-assign]
 
     def recv_into(self, buffer: Buffer) -> int:
         """See `Stream.recv_into`."""
@@ -169,9 +203,9 @@ class SocketStream(Stream):
 
     def listen(self, wanted: bool) -> None:
         """See `Stream.listen`."""
-        if wanted == self._listening or self._closing:
+        if wanted == self.listening or self._closing:
             return
-        self._listening = wanted
+        self.listening = wanted
         if wanted:
             self._loop.add_reader(self._file, self._owner.on_readable)
         else:

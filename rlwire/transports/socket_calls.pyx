@@ -125,6 +125,7 @@ AVAILABLE = bool(RLW_HAS_CALLS)
 """Whether this system has these calls."""
 
 cdef object _NOTHING = NOTHING
+cdef tuple _NONE_LEFT = (NOTHING, NOTHING, None)
 
 
 cdef class SocketCalls:
@@ -140,8 +141,6 @@ cdef class SocketCalls:
     Attributes:
         doing: ``"reading"`` or ``"writing"`` while the system is called, and after it failed;
             otherwise empty.
-        asked: what `respond` was answering when it raised.
-        reply: the answer to that, if there was one.
     """
 
     cdef StreamCore _core
@@ -150,8 +149,7 @@ cdef class SocketCalls:
     cdef double _spin
     cdef bint _came
     cdef public str doing
-    cdef readonly object asked
-    cdef readonly object reply
+    cdef tuple _left
 
     def __init__(self, StreamCore core, int file, *, bint blocking=True, double spin=0.0):
         self._core = core
@@ -159,6 +157,7 @@ cdef class SocketCalls:
         self._blocking = blocking
         self._spin = spin
         self.doing = ""
+        self._left = _NONE_LEFT
 
     cpdef object read(self):
         """Read once; return what `StreamCore.take` returns.
@@ -322,20 +321,37 @@ cdef class SocketCalls:
             if not self.write():
                 return
 
-    def respond(self, object answer) -> bool:
-        """Answer the next event, if there is one; return whether there was and all is written.
+    def respond(self, object answer, type later) -> bool:
+        """Answer the next event, if there is one; return whether nothing is left to be done.
+
+        What `answer` or putting its reply in line raises is not raised here, and a reply of a kind
+        that comes `later` is not put in line: see `unanswered`. `NOTHING` is no reply.
 
         Raises:
-            What `receive`, `answer` and `send` raise; then see `asked` and `reply`.
+            What `receive` and `write` raise.
         """
-        self.asked = self.reply = _NOTHING
+        cdef StreamCore core = self._core
         event = self.receive()
         if event is _NOTHING:
             return False
-        self.asked = event
-        event = answer(event)
-        self.reply = event
-        self._core.put(event)
-        event = None
-        self.asked = self.reply = _NOTHING
-        return self.write()
+        reply = _NOTHING
+        try:
+            reply = answer(event)
+            if isinstance(reply, later):
+                self._left = event, reply, None
+                return False
+            if reply is not _NOTHING:
+                core.put(reply)
+        except Exception as error:
+            self._left = event, reply, error
+            return False
+        event = reply = None
+        return self.write() and core.fresh
+
+    def unanswered(self) -> tuple[object, object, object]:
+        """Return, once, what `respond` has left: an event, its reply, and an error.
+
+        `NOTHING` stands for an event, or for a reply, that there is not.
+        """
+        left, self._left = self._left, _NONE_LEFT
+        return left

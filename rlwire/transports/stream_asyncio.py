@@ -31,7 +31,7 @@ class TransportStream(Stream, asyncio.Protocol):
         self._came = bytearray()
         self._given = 0  # bytes that the transport was given, and `send` has not told of
         self._full = self._over = self._gone = False
-        self._listening = True
+        self.listening = True
         self.half_closes = half_closes
 
     def recv_into(self, buffer: Buffer) -> int:
@@ -56,17 +56,17 @@ class TransportStream(Stream, asyncio.Protocol):
 
     def listen(self, wanted: bool) -> None:
         """See `Stream.listen`."""
-        if wanted != self._listening and not self._transport.is_closing():
+        if wanted != self.listening and not self._transport.is_closing():
             if wanted:
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
-        self._listening = wanted
+        self.listening = wanted
         if wanted and (self._came or self._over):
             asyncio.get_running_loop().call_soon(self._ring)
 
     def _ring(self) -> None:
-        while self._listening and not self._gone and (self._came or self._over):
+        while self.listening and not self._gone and (self._came or self._over):
             have = len(self._came)
             self._owner.on_readable()
             if not have or len(self._came) == have:

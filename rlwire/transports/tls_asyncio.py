@@ -152,7 +152,7 @@ class TLSStream(SocketStream):
 
     def _ring_again(self) -> None:
         """Have `on_readable` called although the socket may have nothing: TLS has."""
-        if self._ringing or not self._listening:
+        if self._ringing or not self.listening:
             return
         if self._over or self._incoming.pending or self._tls.pending():
             self._ringing = True
@@ -160,7 +160,7 @@ class TLSStream(SocketStream):
 
     def _ring(self) -> None:
         self._ringing = False
-        if self._listening:
+        if self.listening:
             self._owner.on_readable()
 
     def _send_ciphered(self) -> bool:

@@ -84,7 +84,7 @@ def test_what_is_not_taken_at_once_waits_in_order(run: Run, blobs: Any) -> None:
         with pytest.raises(LimitExceeded) as caught:
             fill()
         assert caught.value.limit == "backlog"
-        assert 3 * BIG < connection._core.waiting <= 4 * BIG + 20
+        assert 3 * BIG < connection.core.waiting <= 4 * BIG + 20
         assert len(want) >= 4 * BIG
         assert await exactly(peer, len(want)) == want
         await asyncio.sleep(0.01)
@@ -226,7 +226,7 @@ def test_what_the_session_says_itself_comes_before(run: Run) -> None:
         pongs.clear()
         for i in range(60):
             far.post(bytes([i]) * BIG, backlog=1 << 30)
-        assert far._core.sending
+        assert far.core.sending
         ping = frames.Framer(True).frame(frames.PING, b"?")
         # As if it had come just before the peer was no longer listened to.
         assert far.session.receive(ping) == []

@@ -25,7 +25,7 @@ from rlwire.errors import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from rlwire.transports import sockets, tcp, tcp_asyncio
+from rlwire.transports import socket_asyncio, sockets, tcp, tcp_asyncio
 from rlwire.transports.address import Address
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.stream_asyncio import SocketStream
@@ -129,8 +129,14 @@ def test_a_blocking_client(run: Run, blobs: Any, kind: Any) -> None:
     run(main())
 
 
+@pytest.mark.parametrize("calls", ["compiled", "Python's"])
 @pytest.mark.parametrize("feed", ["bytes", "glued"])
-def test_messages_arrive_however_they_are_cut(run: Run, blobs: Any, kind: Any, feed: str) -> None:
+def test_messages_arrive_however_they_are_cut(
+    run: Run, blobs: Any, kind: Any, feed: str, calls: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if calls == "Python's":
+        monkeypatch.setattr(socket_asyncio, "AVAILABLE", False)
+
     async def main() -> None:
         loop = asyncio.get_running_loop()
         bodies = [b"one", b"", b"three" * 100, b"four"]
@@ -175,7 +181,11 @@ def test_a_large_array_is_received_in_place_and_a_held_view_is_safe(run: Run, bl
     run(main())
 
 
-def test_large_parts_go_to_the_system_as_they_are(run: Run, blobs: Any) -> None:
+def test_large_parts_go_to_the_system_as_they_are(
+    run: Run, blobs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket_asyncio, "AVAILABLE", False)  # Python's calls can be watched
+
     class Spy:
         def __init__(self, sock: socket.socket) -> None:
             self.sock = sock
