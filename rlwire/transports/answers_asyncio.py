@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from asyncio import Future
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from rlwire.errors import ConnectionClosed, RlwireError
@@ -53,12 +54,28 @@ class Answers:
         answer: the responder's.
     """
 
-    __slots__ = ("_asked", "_connection", "_core", "_making", "_next", "_responder", "answer")
+    __slots__ = (
+        "_asked",
+        "_connection",
+        "_core",
+        "_making",
+        "_next",
+        "_on_fault",
+        "_responder",
+        "answer",
+    )
 
-    def __init__(self, connection: Answered, core: StreamCore, responder: Responder) -> None:
+    def __init__(
+        self,
+        connection: Answered,
+        core: StreamCore,
+        responder: Responder,
+        on_fault: Callable[[RlwireError], object] | None,
+    ) -> None:
         self._connection = connection
         self._core = core
         self._responder = responder
+        self._on_fault = on_fault
         self.answer = responder.answer
         self._making: Future[Any] | None = None  # an answer that is being made,
         self._asked: Any = NOTHING  # what it answers,
@@ -146,22 +163,31 @@ class Answers:
     def failed(self, error: RlwireError) -> bool:
         """Tell who is concerned that no event could be had; returns whether none can be."""
         if isinstance(error, ConnectionClosed):
+            if self._on_fault is not None:
+                self._on_fault(error)
             # Who sends no more may wait for the answer that is being made.
             if self._making is None:
                 self._connection.close_soon()
             return True
-        self._connection.log.warning(
-            "%s: it sent what is not allowed: %s", self._connection.peer, error
-        )
+        self.report(error, "%s: it sent what is not allowed: %s", self._connection.peer, error)
         self._connection.refuse(error)
         return False
+
+    def report(self, error: RlwireError, text: str, *words: object) -> None:
+        """Tell of what ends the connection: who asked for that, or the log."""
+        if self._on_fault is not None:
+            self._on_fault(error)
+        else:
+            self._connection.log.warning(text, *words)
 
     def end(self) -> None:
         """Take note that the connection is gone."""
         if self._making is not None:
             self._making.cancel()  # nobody waits for it any more
         connection, core = self._connection, self._core
-        lost = core.broken and (core.count or core.partial[0])
+        lost = core.broken and not core.silent and self._on_fault is None
+        if self._on_fault is not None:
+            self._on_fault(core.end())
         connection.log.log(
             logging.WARNING if lost else logging.DEBUG,
             "the connection to %s is %s", connection.peer, core.ended,

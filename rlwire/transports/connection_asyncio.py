@@ -8,6 +8,7 @@ Making connections is in `rlwire.transports.tcp_asyncio`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -195,9 +196,16 @@ class AsyncConnection(LoopDriver):
         if self._answers is not None:
             self._answers.go_on()
 
-    def serve(self, responder: Responder) -> None:
-        """Have all events, from now on, answered by `responder`."""
-        self._answers = Answers(self, self.core, responder)
+    def serve(
+        self, responder: Responder, on_fault: Callable[[RlwireError], object] | None = None
+    ) -> None:
+        """Have all events, from now on, answered by `responder`.
+
+        Args:
+            responder: what answers.
+            on_fault: told at once of an error that ends the connection, which the log is not then.
+        """
+        self._answers = Answers(self, self.core, responder, on_fault)
         self._answers.go_on()
         self.listen()
 

@@ -116,7 +116,7 @@ class LoopDriver:
     @property
     def silent(self) -> bool:
         """Whether the peer has not said anything so far."""
-        return not (self.core.count or self.core.partial[0])
+        return self.core.silent
 
     # What the stream calls.
 
@@ -340,18 +340,20 @@ class LoopDriver:
         self._follow()
 
     def _late(self, error: RlwireError) -> None:
-        late, served = self.core.late, self._answers is not None
+        late, answers = self.core.late, self._answers
         if late == "write" and self._sender is not None:
             with contextlib.suppress(asyncio.InvalidStateError):
                 self._sender.set_exception(error)
             return
-        if late == "session" and served:
-            self.log.warning("%s: closed: %s", self.peer, error)
-        elif late == "write" or served:
+        if answers is not None and late == "session":
+            answers.report(error, "%s: closed: %s", self.peer, error)
+        elif answers is not None:
+            answers.report(error, "closed, too slow: %s", error)
+        elif late == "write":
             self.log.warning("closed, too slow: %s", error)
         if late == "write":
             self.abort()
-        elif served and late != "session":
+        elif answers is not None and late != "session":
             self.refuse(error)
         else:
             if self._turn.waiting:
