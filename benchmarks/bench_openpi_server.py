@@ -36,7 +36,7 @@ from rlwire.adapters.openpi import PolicyClient, PolicyServer
 from rlwire.bench.payloads import record
 from rlwire.bench.processes import allowed_cores, pin
 from rlwire.bench.provider import Cores
-from rlwire.bench.providers.openpi import Openpi
+from rlwire.bench.providers.openpi import OpenpiRow
 from rlwire.bench.runner import measure
 
 SECONDS = 0.1 if TINY else 12.0
@@ -174,8 +174,8 @@ def print_raw() -> None:
     for where, client, server in settings():
         pin(client)
         cores = Cores(client, server)
-        for row in Openpi().rows([record(name) for name in ("cartpole", "pong")], cores):
-            result = measure(row, SECONDS, cores, lambda _: None)
+        for name in ("cartpole", "pong"):
+            result = measure(OpenpiRow(record(name), cores), SECONDS, cores, lambda _: None)
             times = result.round_trip.p50, result.echo.p50, result.overhead.p50
             size = f"{result.request_bytes:,} bytes"
             rows.append((where, size, *(f"{time:.1f}" for time in times[:2]), f"{times[2]:.2f}x"))

@@ -33,7 +33,7 @@ from rlwire.bench.floor import serve as serve_raw
 from rlwire.bench.payloads import Payload, Step
 from rlwire.bench.processes import ServerProcess, allowed_cores, pin
 from rlwire.bench.provider import Cores
-from rlwire.bench.providers.rlx import RLX, CountingAgent, RLXRow
+from rlwire.bench.providers.rlx import CountingAgent, RLXRow
 from rlwire.sessions.rlx import Client
 from rlwire.transports import tcp_asyncio
 
@@ -66,8 +66,7 @@ PAYLOADS = {payload.name: payload for payload in payloads()}
 
 def row_of(payload: Payload, cores: Cores, spin: float | None = None) -> RLXRow:
     """The row of the bench for a payload."""
-    (row,) = RLX(AGENT, spin).rows([payload], cores)
-    return row
+    return RLXRow(payload, cores, AGENT, spin=spin)
 
 
 @pytest.mark.benchmark(group="round trip")

@@ -6,6 +6,7 @@ Not here: measuring (`rlwire.bench.runner`) and showing (`rlwire.bench.report`).
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import sys
@@ -16,7 +17,7 @@ from rlwire.bench import plot, report
 from rlwire.bench.machine import machine, versions
 from rlwire.bench.payloads import PAYLOADS, Payload, record
 from rlwire.bench.processes import BenchError, allowed_cores, pin
-from rlwire.bench.provider import Cores, LeftOut, Provider, Row
+from rlwire.bench.provider import Cores, LeftOut, Row, Unfit
 from rlwire.bench.providers import PROVIDERS, load
 from rlwire.bench.runner import Result, measure
 from rlwire.errors import MissingExtra
@@ -125,7 +126,7 @@ def _measure(
     args: argparse.Namespace, cores: Cores, results: list[Result], left_out: list[LeftOut]
 ) -> float:
     """Measure row after row into `results`; returns the seconds each had."""
-    providers = _providers(args.protocol)
+    kinds = _kinds(args.protocol)
     names = list(dict.fromkeys(args.payload or PAYLOADS))
     # Standard error may be a terminal when standard output is not, and the other way round.
     with report.progress(sys.stderr) as tick:
@@ -134,14 +135,13 @@ def _measure(
             tick(f"recording {name}", 0.0)
             payloads.append(record(name))
         rows: list[Row] = []
-        for each in providers:
-            for row in each.rows(payloads, cores):
-                if isinstance(row, LeftOut):
-                    left_out.append(row)
-                else:
-                    rows.append(row)
+        for kind, payload in itertools.product(kinds, payloads):
+            try:
+                rows.append(kind(payload, cores))
+            except Unfit as error:
+                left_out.append(LeftOut(kind.protocol, payload, str(error)))
         if not rows:
-            raise BenchError(_nothing(providers, left_out))
+            raise BenchError(_nothing(kinds, left_out))
         seconds = args.seconds or min(ROW_SECONDS, RUN_SECONDS / len(rows))
         for number, row in enumerate(rows):
             label = f"{row.protocol}, {row.payload.name}"
@@ -153,12 +153,12 @@ def _measure(
     return seconds
 
 
-def _nothing(providers: Sequence[Provider], left_out: Sequence[LeftOut]) -> str:
+def _nothing(kinds: Sequence[type[Row]], left_out: Sequence[LeftOut]) -> str:
     """Why no row is left, and what could be asked for."""
     reasons = [
         f"{each.protocol} cannot carry {each.payload.name}: {each.reason}" for each in left_out
     ]
-    if not providers:
+    if not kinds:
         reasons = ["no protocol can run here"]
     return (
         f"there is nothing to measure: {'; '.join(reasons)}; "
@@ -166,17 +166,17 @@ def _nothing(providers: Sequence[Provider], left_out: Sequence[LeftOut]) -> str:
     )
 
 
-def _providers(asked: list[str] | None) -> list[Provider]:
+def _kinds(asked: list[str] | None) -> list[type[Row]]:
     """Those that were asked for; else all that can run here, and a line for each that cannot."""
     if asked:
         return [load(name) for name in dict.fromkeys(asked)]
-    providers = []
+    kinds = []
     for name in PROVIDERS:
         try:
-            providers.append(load(name))
+            kinds.append(load(name))
         except MissingExtra as error:
             sys.stderr.write(f"rlwire: {name} is left out: {error}\n")
-    return providers
+    return kinds
 
 
 def _outcome(

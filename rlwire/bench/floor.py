@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from types import TracebackType
 
 from rlwire.bench.processes import BenchError, ServerProcess
 from rlwire.transports.sockets import set_kernel_timeout
@@ -131,12 +130,7 @@ class Floor:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._socket is not None:
             self._socket.close()
         self._server.stop()

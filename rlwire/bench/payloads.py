@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -51,6 +51,10 @@ class Payload:
     title: str
     steps: list[Step]
 
+    def arrays(self) -> list[Step]:
+        """The steps with their states as arrays."""
+        return [Step(np.asarray(each.state), each.reward, each.terminal) for each in self.steps]
+
 
 def _package(module: str, package: str) -> ModuleType:
     try:
@@ -85,52 +89,39 @@ def _play(name: str, count: int) -> Iterator[Step]:
         env.close()
 
 
-def _title(name: str, state: NDArray[Any]) -> str:
-    shape = "x".join(map(str, state.shape))
-    return f"{name} {shape} {state.dtype}"
-
-
-def _cartpole(count: int) -> Payload:
-    steps = list(_play("CartPole-v1", count))
-    title = _title("CartPole-v1", steps[0].state)
-    return Payload("cartpole", title, steps)
-
-
-def _pong(count: int) -> Payload:
-    steps = list(_play("ALE/Pong-v5", count))
-    title = _title("Pong-v5", steps[0].state)
-    return Payload("pong", title, steps)
-
-
 def _grey_square(frame: NDArray[Any]) -> NDArray[np.float32]:
     small = Image.fromarray(frame).convert("L").resize((SIDE, SIDE), Image.Resampling.BOX)
     grey: NDArray[np.float32] = np.asarray(small, dtype=np.float32) / np.float32(255.0)
     return grey
 
 
-def _pong_stack(count: int) -> Payload:
+def _stacked(steps: Iterable[Step]) -> Iterator[Step]:
     latest: deque[NDArray[np.float32]] = deque(maxlen=STACKED)
-    steps: list[Step] = []
-    for step in _play("ALE/Pong-v5", count + STACKED - 1):
+    for step in steps:
         latest.append(_grey_square(step.state))
         if len(latest) == STACKED:
-            stack = np.ascontiguousarray(np.stack(latest, axis=-1))
-            steps.append(Step(stack, step.reward, step.terminal))
-    title = _title("Pong-v5 stack", steps[0].state)
-    return Payload("pong-stack", title, steps)
+            yield Step(np.stack(latest, axis=-1), step.reward, step.terminal)
 
 
-_RECORDERS: dict[str, tuple[Callable[[int], Payload], int]] = {
-    "cartpole": (_cartpole, 256),
-    "pong": (_pong, 64),
-    "pong-stack": (_pong_stack, 64),
+# Name: the environment, what it is called, and how many steps.
+_RECORDED: dict[str, tuple[str, str, int]] = {
+    "cartpole": ("CartPole-v1", "CartPole-v1", 256),
+    "pong": ("ALE/Pong-v5", "Pong-v5", 64),
+    "pong-stack": ("ALE/Pong-v5", "Pong-v5 stack", 64),
 }
 
-PAYLOADS = tuple(_RECORDERS)
+PAYLOADS = tuple(_RECORDED)
 """The names that `record` knows, in the order in which they are reported."""
 
 
 def record(name: str, count: int | None = None) -> Payload:
     """Record the payload `name`: `count` steps, or as many as the payload has by default."""
-    recorder, usual = _RECORDERS[name]
-    return recorder(usual if count is None else count)
+    environment, title, usual = _RECORDED[name]
+    count = usual if count is None else count
+    if name.endswith("-stack"):
+        steps = list(_stacked(_play(environment, count + STACKED - 1)))
+    else:
+        steps = list(_play(environment, count))
+    state = steps[0].state
+    shape = "x".join(map(str, state.shape))
+    return Payload(name, f"{title} {shape} {state.dtype}", steps)

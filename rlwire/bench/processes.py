@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterator
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
-from types import TracebackType
 from typing import Any
 
 from rlwire.errors import RlwireError
@@ -143,12 +142,7 @@ class ServerProcess:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property

@@ -1,4 +1,4 @@
-"""What a protocol brings to the bench: a `Provider`, which makes one `Row` a payload.
+"""What a protocol brings to the bench: its `Row`, made for one payload.
 
 A protocol joins with one file in ``providers/`` and one line in ``providers/__init__.py``.
 
@@ -7,10 +7,10 @@ Not here: measuring (`rlwire.bench.runner`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,28 @@ from rlwire.errors import RlwireError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Cores", "LeftOut", "Mismatch", "Provider", "Row", "ServedRow", "array_difference"]
+__all__ = [
+    "ANSWER_SECONDS",
+    "Cores",
+    "LeftOut",
+    "Mismatch",
+    "Row",
+    "Unfit",
+    "array_difference",
+    "serve",
+    "value_difference",
+]
+
+ANSWER_SECONDS = 10.0
+"""After this long a server is taken for dead."""
 
 
 class Mismatch(BenchError):
     """What came back over the wire is not what was sent."""
+
+
+class Unfit(BenchError):
+    """A protocol cannot carry a payload; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -46,59 +63,60 @@ class LeftOut:
     reason: str
 
 
-class Row(Protocol):
+class Row:
     """One protocol with one payload: a server in its own process, and a client of it.
 
-    Entering starts the server and connects; leaving ends both.
+    Entering starts the server and connects; leaving ends both. A subclass has what is not written
+    here, `_connect`, and `_client` with a ``close``, or `_disconnect`.
+
+    Args:
+        payload: what is sent.
+        cores: where the server runs.
+        peer: ``"module:class"`` of what answers in the server, if not the protocol's own. One that
+            does not answer as that does is found out, which is what the tests do.
+
+    Attributes:
+        protocol: its name, and the word for ``--protocol``.
+        datagrams: whether each message is a UDP datagram; else they are in a TCP stream.
+        failures: what the protocol's client raises when its server is gone or wrong.
+        payload: what is sent.
+        requests: the wire's bytes, framing included, of the request for each step; all of one size.
+        reply_bytes: how many bytes, framing included, answer each request.
+        messages: what `encode` is timed with, one for each step: what carries the observation.
+        received: what `decode` is timed with: each message in the memory that a transport puts it
+            in.
+        encode: a message to its bytes, as one object.
+        decode: a received message to values, as the protocol's own receiver does it.
+        rounds: round trips so far.
+
+    Raises:
+        Unfit: the protocol cannot carry the payload.
     """
 
-    @property
-    def protocol(self) -> str:
-        """The protocol's name."""
+    protocol: str
+    datagrams = False
+    failures: tuple[type[Exception], ...] = (RlwireError, OSError)
+    payload: Payload
+    requests: list[bytes]
+    reply_bytes: int
+    messages: Sequence[Any]
+    received: Sequence[Any]
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any], Any]
+    rounds = 0
+    _client: Any = None
+    _server: ServerProcess
 
-    @property
-    def payload(self) -> Payload:
-        """What is sent."""
+    def __init__(self, payload: Payload, cores: Cores, peer: str | None = None) -> None:
+        raise NotImplementedError
 
-    @property
-    def datagrams(self) -> bool:
-        """Whether each message is a UDP datagram; else they are in a TCP stream."""
-
-    @property
-    def requests(self) -> list[bytes]:
-        """The wire's bytes, framing included, of the request for each step; all of one size."""
-
-    @property
-    def reply_bytes(self) -> int:
-        """How many bytes, framing included, answer each request."""
-
-    @property
-    def messages(self) -> Sequence[Any]:
-        """What `encode` is timed with, one for each step: what carries the observation."""
-
-    @property
-    def received(self) -> Sequence[Any]:
-        """What `decode` is timed with: each message in the memory that a transport puts it in."""
-
-    @property
-    def encode(self) -> Callable[[Any], Any]:
-        """A message to its bytes, as one object."""
-
-    @property
-    def decode(self) -> Callable[[Any], Any]:
-        """A received message to values, as the protocol's own receiver does it."""
-
-    def __enter__(self) -> Row: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    @classmethod
+    def require(cls) -> None:
+        """Raise `MissingExtra` if what the protocol needs is not installed."""
 
     def exchange(self, index: int) -> None:
         """One timed round trip with the step number `index` (modulo their count)."""
+        raise NotImplementedError
 
     def check(self, index: int) -> None:
         """Untimed: read back what went over in `exchange(index)` and compare all of it.
@@ -108,24 +126,7 @@ class Row(Protocol):
         Raises:
             Mismatch: something differs.
         """
-
-
-class ServedRow:
-    """What the rows of all protocols do alike: begin, end, and say what went wrong.
-
-    A subclass sets `payload` and `_server`, and has `_connect` and `_disconnect`.
-
-    Attributes:
-        failures: what the protocol's client raises when its server is gone or wrong.
-        rounds: round trips so far.
-    """
-
-    protocol: str
-    datagrams = False
-    payload: Payload
-    failures: tuple[type[Exception], ...] = (RlwireError, OSError)
-    rounds = 0
-    _server: ServerProcess
+        raise NotImplementedError
 
     def __enter__(self) -> Self:
         self._server.__enter__()
@@ -133,20 +134,17 @@ class ServedRow:
             self._connect()
         except self.failures as error:
             failure = self._failed(error)
-            self._end()
+            self.__exit__()
             raise failure from error
         except BaseException:
-            self._end()
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._end()
+    def __exit__(self, *_: object) -> None:
+        if self._client is not None:
+            self._disconnect()
+        self._server.stop()
 
     @property
     def server_pid(self) -> int:
@@ -158,32 +156,26 @@ class ServedRow:
         raise NotImplementedError
 
     def _disconnect(self) -> None:
-        """End the client, if there is one."""
-        raise NotImplementedError
-
-    def _end(self) -> None:
-        self._disconnect()
-        self._server.stop()
+        self._client.close()
 
     def _failed(self, error: Exception) -> BenchError:
         """What to raise for a client's error: the server's own words, if it has died."""
         return BenchError(self._server.epitaph() or str(error))
 
-    def _mismatch(self, difference: str) -> Mismatch:
-        return Mismatch(
-            f"{self.protocol}, {self.payload.name}, round trip {self.rounds}: {difference}"
-        )
+    def _compared(self, difference: str) -> None:
+        """Raise a `Mismatch` if there is a difference."""
+        if difference:
+            raise Mismatch(
+                f"{self.protocol}, {self.payload.name}, round trip {self.rounds}: {difference}"
+            )
 
 
-class Provider(Protocol):
-    """A protocol's rows."""
-
-    @property
-    def name(self) -> str:
-        """The protocol's name, and the word for ``--protocol``."""
-
-    def rows(self, payloads: Sequence[Payload], cores: Cores) -> Iterator[Row | LeftOut]:
-        """For each payload a row, not yet entered, or why the protocol cannot carry it."""
+def serve(report: Callable[[str], None], make: Callable[..., Any], *arguments: Any) -> None:
+    """Start the server that `make` returns for the arguments, and serve until killed."""
+    server = make(*arguments)
+    server.start()
+    report(str(server.address))
+    threading.Event().wait()
 
 
 def array_difference(sent: NDArray[Any], state: Any) -> str:
@@ -197,6 +189,12 @@ def array_difference(sent: NDArray[Any], state: Any) -> str:
     if wrong.size:
         return f"byte {wrong[0]} of the state differs, {wrong.size} in all"
     return ""
+
+
+def value_difference(name: str, sent: Any, value: Any) -> str:
+    """The same of a value that is no array; its type is compared, too."""
+    same = type(value) is type(sent) and value == sent
+    return "" if same else f"{name} {sent!r} came back as {value!r}"
 
 
 def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:

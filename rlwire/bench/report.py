@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
 from rlwire.bench.provider import LeftOut
@@ -211,22 +211,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "machine": dict(run.machine),
         "pin": run.pin,
         "seconds": run.seconds,
-        "rows": [
-            {
-                "protocol": result.protocol,
-                "payload": result.payload,
-                "title": result.title,
-                "request_bytes": result.request_bytes,
-                "reply_bytes": result.reply_bytes,
-                "encode": result.encode.as_dict(),
-                "decode": result.decode.as_dict(),
-                "round_trip": result.round_trip.as_dict(),
-                "echo": result.echo.as_dict(),
-                "overhead": result.overhead.as_dict(),
-                "checked": result.checked,
-            }
-            for result in run.results
-        ],
+        "rows": [asdict(result) for result in run.results],
         "left_out": [
             {"protocol": each.protocol, "payload": each.payload.name, "reason": each.reason}
             for each in run.left_out

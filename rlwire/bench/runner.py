@@ -75,9 +75,7 @@ def measure(row: Row, seconds: float, cores: Cores, progress: Progress) -> Resul
     Raises:
         BenchError: a server died, or something came back changed.
     """
-    floor = Floor(
-        row.requests, row.reply_bytes, cores=cores.server, datagrams=row.datagrams
-    )  # fmt: skip
+    floor = Floor(row.requests, row.reply_bytes, cores=cores.server, datagrams=row.datagrams)
     with row, floor:
         collecting = gc.isenabled()
         gc.disable()

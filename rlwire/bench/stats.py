@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 __all__ = ["Ratio", "Spread", "percentile", "ratios", "spread"]
 
@@ -36,10 +36,6 @@ class Spread:
     p99: float
     count: int
 
-    def as_dict(self) -> dict[str, float]:
-        """The fields by name."""
-        return asdict(self)
-
 
 def spread(nanoseconds: Sequence[float]) -> Spread:
     """Median and 99th percentile of times in nanoseconds, as microseconds."""
@@ -65,10 +61,6 @@ class Ratio:
     p25: float
     p75: float
     count: int
-
-    def as_dict(self) -> dict[str, float]:
-        """The fields by name."""
-        return asdict(self)
 
 
 def ratios(values: Sequence[float], references: Sequence[float], size: int) -> Ratio:

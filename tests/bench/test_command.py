@@ -138,15 +138,16 @@ def test_a_mismatch_makes_it_fail(
 ) -> None:
     pytest.importorskip("gymnasium", reason="gymnasium comes with the extra 'bench'")
     (tmp_path / "bench_test_liar.py").write_text(
-        "from rlwire.bench.providers.rlx import RLX, KeepingAgent\n"
+        "from rlwire.bench.providers.rlx import RLXRow, KeepingAgent\n"
         "class Liar(KeepingAgent):\n"
         "    def update(self, reward, state, terminal):\n"
         "        return super().update(reward, None if state is None else -state, terminal)\n"
-        "def provider():\n"
-        "    return RLX('bench_test_liar:Liar')\n"
+        "class Row(RLXRow):\n"
+        "    def __init__(self, payload, cores):\n"
+        "        super().__init__(payload, cores, 'bench_test_liar:Liar')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(command.PROVIDERS, "rlx", "bench_test_liar:provider")
+    monkeypatch.setitem(command.PROVIDERS, "rlx", "bench_test_liar:Row")
     from rlwire.cli import main
 
     assert main(["bench", "--payload", "cartpole", "--seconds", "0.01"]) == 1

@@ -10,7 +10,7 @@ import pytest
 from rlwire.bench.payloads import Payload, Step
 from rlwire.bench.processes import BenchError
 from rlwire.bench.provider import Cores, Mismatch
-from rlwire.bench.providers.openpi import Openpi, OpenpiRow
+from rlwire.bench.providers.openpi import OpenpiRow
 from rlwire.bench.runner import measure
 
 LIARS = """
@@ -57,9 +57,7 @@ def payload(dtype: str = "float32", shape: tuple[int, ...] = (4,)) -> Payload:
 
 
 def row(policy: str | None = None, given: Payload | None = None) -> OpenpiRow:
-    provider = Openpi() if policy is None else Openpi(policy)
-    (found,) = provider.rows([given or payload()], Cores())
-    return found
+    return OpenpiRow(given or payload(), Cores(), policy)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "uint8"])

@@ -11,8 +11,8 @@ import pytest
 
 from rlwire.bench.payloads import Payload, Step
 from rlwire.bench.processes import BenchError
-from rlwire.bench.provider import Cores, LeftOut, Mismatch
-from rlwire.bench.providers.perlert import Perlert, PerlertRow
+from rlwire.bench.provider import Cores, Mismatch, Unfit
+from rlwire.bench.providers.perlert import PerlertRow
 from rlwire.bench.runner import BLOCK, LEAD_IN, WARM_UP, measure
 from rlwire.codecs import perlert
 
@@ -89,9 +89,7 @@ def made_up(shape: tuple[int, ...] = (3, 5), kind: type = np.float32) -> Payload
 
 
 def row_of(world: str, payload: Payload | None = None) -> PerlertRow:
-    (row,) = Perlert(f"bench_test_arenas:{world}").rows([payload or made_up()], Cores())
-    assert isinstance(row, PerlertRow)
-    return row
+    return PerlertRow(payload or made_up(), Cores(), f"bench_test_arenas:{world}")
 
 
 @pytest.mark.parametrize(
@@ -106,8 +104,8 @@ def test_an_honest_row(shape: tuple[int, ...], kind: type) -> None:
     assert result.round_trip.count == result.echo.count
     blocks = result.round_trip.count // (BLOCK - LEAD_IN)
     assert result.checked == (blocks + WARM_UP) * BLOCK
-    assert 0 < result.encode.p50 < result.round_trip.p50
-    assert 0 < result.decode.p50 < result.round_trip.p50
+    assert 0 < result.encode.p50
+    assert 0 < result.decode.p50
 
 
 def test_list_states_and_what_is_no_number() -> None:
@@ -138,13 +136,8 @@ def test_sizes_are_those_on_the_wire() -> None:
 
 
 def test_what_does_not_fit_into_a_datagram_is_left_out() -> None:
-    rows = list(Perlert().rows([made_up((84, 84, 4)), made_up()], Cores()))
-    assert rows[0] == LeftOut(
-        "perlert",
-        rows[0].payload,
-        "28,224 numbers as text do not fit into a datagram of 1,200 bytes",
-    )
-    assert isinstance(rows[1], PerlertRow)
+    with pytest.raises(Unfit, match=r"^28,224 numbers as text do not fit into a datagram of 1,200"):
+        PerlertRow(made_up((84, 84, 4)), Cores())
 
 
 @pytest.mark.parametrize(

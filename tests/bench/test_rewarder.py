@@ -10,7 +10,7 @@ import pytest
 from rlwire.bench.payloads import Payload, Step
 from rlwire.bench.processes import BenchError
 from rlwire.bench.provider import Cores, Mismatch
-from rlwire.bench.providers.rewarder import Rewarder, RewarderRow
+from rlwire.bench.providers.rewarder import RewarderRow
 from rlwire.bench.runner import measure
 
 LIARS = """
@@ -49,10 +49,7 @@ def payload(dtype: str = "float32", shape: tuple[int, ...] = (4,)) -> Payload:
 
 
 def row(world: str | None = None, given: Payload | None = None) -> RewarderRow:
-    provider = Rewarder() if world is None else Rewarder(world)
-    (found,) = provider.rows([given or payload()], Cores())
-    assert isinstance(found, RewarderRow)
-    return found
+    return RewarderRow(given or payload(), Cores(), world)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "uint8"])

@@ -14,7 +14,7 @@ from rlwire.bench.payloads import Payload, Step
 from rlwire.bench.processes import BenchError
 from rlwire.bench.provider import Cores, Mismatch
 from rlwire.bench.providers import PROVIDERS, load
-from rlwire.bench.providers.rlx import RLX, RLXRow
+from rlwire.bench.providers.rlx import RLXRow
 from rlwire.bench.runner import BLOCK, LEAD_IN, WARM_UP, measure
 
 LIARS = """
@@ -92,10 +92,8 @@ def made_up(shape: tuple[int, ...] = (3, 5)) -> Payload:
     return Payload("made-up", "made up", steps)
 
 
-def row_of(agent: str, payload: Payload | None = None):
-    provider = RLX(f"bench_test_agents:{agent}")
-    (row,) = provider.rows([payload or made_up()], Cores())
-    return row
+def row_of(agent: str, payload: Payload | None = None) -> RLXRow:
+    return RLXRow(payload or made_up(), Cores(), f"bench_test_agents:{agent}")
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (84, 84, 4), ()])
@@ -109,8 +107,8 @@ def test_an_honest_row(shape: tuple[int, ...]) -> None:
     blocks = result.round_trip.count // (BLOCK - LEAD_IN)
     assert result.round_trip.count == blocks * (BLOCK - LEAD_IN)
     assert result.checked == (blocks + WARM_UP) * BLOCK
-    assert 0 < result.encode.p50 < result.round_trip.p50
-    assert 0 < result.decode.p50 < result.round_trip.p50
+    assert 0 < result.encode.p50
+    assert 0 < result.decode.p50
     assert shares == sorted(shares)
     assert (shares[0], shares[-1]) == (0.0, 1.0)
     assert gc.isenabled()
@@ -182,4 +180,4 @@ def step_many(row: RLXRow) -> None:
 
 def test_registered_providers_load_by_name() -> None:
     for name in PROVIDERS:
-        assert load(name).name == name
+        assert load(name).protocol == name

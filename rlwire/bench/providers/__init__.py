@@ -1,32 +1,32 @@
 """The protocols that `rlwire bench` measures, a file each.
 
-Not here: what a provider is (`rlwire.bench.provider`).
+Not here: what a row is (`rlwire.bench.provider`).
 """
 
 from __future__ import annotations
 
-import importlib
+from pkgutil import resolve_name
 
-from rlwire.bench.provider import Provider
+from rlwire.bench.provider import Row
 
 __all__ = ["PROVIDERS", "load"]
 
 PROVIDERS: dict[str, str] = {
-    "rlx": "rlwire.bench.providers.rlx:RLX",
-    "dm_env_rpc": "rlwire.bench.providers.dm_env_rpc:DmEnvRpc",
-    "perlert": "rlwire.bench.providers.perlert:Perlert",
-    "rewarder": "rlwire.bench.providers.rewarder:Rewarder",
-    "openpi": "rlwire.bench.providers.openpi:Openpi",
+    "rlx": "rlwire.bench.providers.rlx:RLXRow",
+    "dm_env_rpc": "rlwire.bench.providers.dm_env_rpc:DmEnvRpcRow",
+    "perlert": "rlwire.bench.providers.perlert:PerlertRow",
+    "rewarder": "rlwire.bench.providers.rewarder:RewarderRow",
+    "openpi": "rlwire.bench.providers.openpi:OpenpiRow",
 }
 """Name to ``module:class``; imported when it is asked for."""
 
 
-def load(name: str) -> Provider:
-    """Make the provider called `name`.
+def load(name: str) -> type[Row]:
+    """Return the rows' class of the protocol called `name`.
 
     Raises:
         MissingExtra: what its protocol needs is not installed.
     """
-    module, _, kind = PROVIDERS[name].partition(":")
-    provider: Provider = getattr(importlib.import_module(module), kind)()
-    return provider
+    row: type[Row] = resolve_name(PROVIDERS[name])
+    row.require()
+    return row

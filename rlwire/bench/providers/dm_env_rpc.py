@@ -9,17 +9,23 @@ tree).
 
 from __future__ import annotations
 
-import importlib
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 
 from rlwire.adapters.dm_env_rpc import Client, DmEnvRpcServer
 from rlwire.bench.payloads import Payload, Step
-from rlwire.bench.processes import BenchError, ServerProcess
-from rlwire.bench.provider import Cores, ServedRow, array_difference
+from rlwire.bench.processes import ServerProcess
+from rlwire.bench.provider import (
+    ANSWER_SECONDS,
+    Cores,
+    Row,
+    array_difference,
+    serve,
+    value_difference,
+)
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
     EnvironmentStateType,
@@ -35,10 +41,7 @@ from rlwire.codecs.dm_env_rpc import (
 from rlwire.transports import grpc_options
 from rlwire.transports.sockets import Timeouts
 
-__all__ = ["DmEnvRpc", "DmEnvRpcRow", "RecordedWorld", "serve"]
-
-ANSWER_SECONDS = 10.0
-"""After this long a server is taken for dead."""
+__all__ = ["DmEnvRpcRow", "RecordedWorld"]
 
 _RUNNING = EnvironmentStateType.RUNNING
 _SEEN = ("observation", "reward", "discount")
@@ -103,49 +106,26 @@ def _specs(steps: Sequence[Step]) -> ActionObservationSpecs:
     )
 
 
-def serve(report: Callable[[str], None], world: str, steps: list[Step]) -> None:
-    """Serve worlds of the class `world`, ``"module:class"``, on a free loopback port."""
-    module, _, name = world.partition(":")
-    kind = getattr(importlib.import_module(module), name)
-    server = DmEnvRpcServer(lambda settings: kind(steps), "127.0.0.1:0")
-    server.start()
-    report(str(server.address))
-    threading.Event().wait()
+def _server(world: str, steps: list[Step]) -> DmEnvRpcServer:
+    kind = resolve_name(world)
+    return DmEnvRpcServer(lambda settings: kind(steps), "127.0.0.1:0")
 
 
-class DmEnvRpc:
-    """The provider.
-
-    Args:
-        world: ``"module:class"`` of the world to serve. It must answer as `RecordedWorld` does; one
-            that does not is found out, which is what the tests do.
-
-    Raises:
-        MissingExtra: grpcio is not installed.
-    """
-
-    name = "dm_env_rpc"
-
-    def __init__(self, world: str = f"{__name__}:{RecordedWorld.__name__}") -> None:
-        grpc_options.load()
-        self._world = world
-
-    def rows(self, payloads: Sequence[Payload], cores: Cores) -> Iterator[DmEnvRpcRow]:
-        """dm_env_rpc carries every payload that is an array, and lists as arrays."""
-        for payload in payloads:
-            yield DmEnvRpcRow(payload, self._world, cores)
-
-
-class DmEnvRpcRow(ServedRow):
-    """One payload over dm_env_rpc."""
+class DmEnvRpcRow(Row):
+    """One payload over dm_env_rpc, shown by a `RecordedWorld`; lists go as arrays."""
 
     protocol = "dm_env_rpc"
+    _result: StepResult | None = None
+    _step: Callable[..., StepResult]
 
-    def __init__(self, payload: Payload, world: str, cores: Cores) -> None:
+    @classmethod
+    def require(cls) -> None:
+        """Raise `MissingExtra` without grpcio."""
+        grpc_options.load()
+
+    def __init__(self, payload: Payload, cores: Cores, peer: str | None = None) -> None:
         self.payload = payload
-        self._steps = [
-            Step(np.asarray(step.state), step.reward, step.terminal) for step in payload.steps
-        ]
+        self._steps = payload.arrays()
         shown = RecordedWorld(self._steps)
         actions, observations = (
             SpecManager(specs) for specs in (shown.specs.actions, shown.specs.observations)
@@ -156,18 +136,14 @@ class DmEnvRpcRow(ServedRow):
             _on_the_wire(encode_step_request(actions, action, uids)) for action in self._actions
         ]
         self.messages = [shown.show(number) for number in range(len(self._steps))]
-        self.encode: Callable[[Any], bytes] = lambda seen: encode_step_response(
-            observations, _RUNNING, seen, uids
-        )
-        self.decode: Callable[[Any], Any] = lambda response: decode_step_response(
-            observations, response, copy=None
-        )
+        self.encode = lambda seen: encode_step_response(observations, _RUNNING, seen, uids)
+        self.decode = lambda response: decode_step_response(observations, response, copy=None)
         self.received = [self.encode(message) for message in self.messages]
         self.reply_bytes = len(_on_the_wire(self.received[0]))
-        self._result: StepResult | None = None
-        self._server = ServerProcess(self.protocol, serve, world, self._steps, cores=cores.server)
-        self._client: Client | None = None
-        self._step: Callable[..., StepResult] = _not_entered
+        world = peer or f"{__name__}:{RecordedWorld.__name__}"
+        self._server = ServerProcess(
+            "dm_env_rpc", serve, _server, world, self._steps, cores=cores.server
+        )
 
     def _connect(self) -> None:
         self._client = Client(
@@ -179,10 +155,6 @@ class DmEnvRpcRow(ServedRow):
         self._client.join_world()
         self._client.step()
         self._step = self._client.step
-
-    def _disconnect(self) -> None:
-        if self._client is not None:
-            self._client.close()
 
     def exchange(self, index: int) -> None:
         """One `Client.step` that is shown a recorded observation."""
@@ -203,8 +175,7 @@ class DmEnvRpcRow(ServedRow):
                 raise self._failed(error) from error
             if told != number:
                 difference = f"the server was asked for step {number} and heard {told:g}"
-        if difference:
-            raise self._mismatch(difference)
+        self._compared(difference)
 
 
 def _on_the_wire(message: bytes) -> bytes:
@@ -217,22 +188,15 @@ def _on_the_wire(message: bytes) -> bytes:
     return b"".join(frames)
 
 
-def _not_entered(*arguments: Any) -> StepResult:
-    raise BenchError("enter the row first")
-
-
 def _difference(step: Step, result: StepResult | None) -> str:
     """What differs between a recorded step and the one that was shown; "" for nothing."""
     if result is None or result.state != _RUNNING or result.observations.keys() != set(_SEEN):
         return f"a running step with {', '.join(_SEEN)} was expected, not {result!r:.200}"
     shown = result.observations["observation"]
-    difference = array_difference(
-        step.state, np.asarray(shown) if isinstance(shown, np.generic) else shown
+    return (
+        array_difference(step.state, np.asarray(shown) if isinstance(shown, np.generic) else shown)
+        or value_difference("reward", np.float64(step.reward), result.observations["reward"])
+        or value_difference(
+            "discount", np.float64(not step.terminal), result.observations["discount"]
+        )
     )
-    if difference:
-        return difference
-    for name, sent in (("reward", step.reward), ("discount", float(not step.terminal))):
-        value = result.observations[name]
-        if type(value) is not np.float64 or value.tobytes() != np.float64(sent).tobytes():
-            return f"{name} {sent!r} came back as {value!r}"
-    return ""

@@ -15,17 +15,22 @@ Not here: `PerlertServer`, which steps at a rate (``benchmarks/`` in the source 
 from __future__ import annotations
 
 import asyncio
-import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from pkgutil import resolve_name
 from time import monotonic, time
 from typing import Any
-
-import numpy as np
 
 from rlwire.adapters.perlert import Client, ClientSettings, Frame, ServerSettings
 from rlwire.bench.payloads import Payload, Step
 from rlwire.bench.processes import BenchError, ServerProcess
-from rlwire.bench.provider import Cores, LeftOut, ServedRow, array_difference
+from rlwire.bench.provider import (
+    ANSWER_SECONDS,
+    Cores,
+    Row,
+    Unfit,
+    array_difference,
+    value_difference,
+)
 from rlwire.codecs import perlert
 from rlwire.errors import DeadlineExceeded, LimitExceeded, RlwireError
 from rlwire.limits import DEFAULT
@@ -33,10 +38,7 @@ from rlwire.sessions.perlert_server import Instance, ServerSession
 from rlwire.transports import udp_asyncio
 from rlwire.transports.interface import Buffer, Peer
 
-__all__ = ["Perlert", "PerlertRow", "RecordedWorld", "serve"]
-
-ANSWER_SECONDS = 10.0
-"""After this long a server is taken for dead."""
+__all__ = ["PerlertRow", "RecordedWorld"]
 
 _LOOK_AGAIN = 0.5  # pause between two looks at whether it is: a datagram's loss is not told
 
@@ -57,9 +59,7 @@ class RecordedWorld:
     """Shows recorded steps; an action is the number of the one to show, or asks for the last."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
-        self._steps = [
-            Step(np.asarray(step.state), float(step.reward), bool(step.terminal)) for step in steps
-        ]
+        self._steps = steps
         self.extras = _extras(self._steps)
         self._told = ""
 
@@ -123,14 +123,11 @@ class _StepsAtOnce:
         self._step += 1
 
 
-def serve(report: Callable[[str], None], world: str, steps: list[Step]) -> None:
-    """Serve a world of the class `world`, ``"module:class"``, on free loopback ports."""
-    module, _, name = world.partition(":")
-    kind = getattr(importlib.import_module(module), name)
-    asyncio.run(_serve(report, kind(steps)))
+def _serve(report: Callable[[str], None], world: str, steps: list[Step]) -> None:
+    asyncio.run(_step_at_once(report, resolve_name(world)(steps)))
 
 
-async def _serve(report: Callable[[str], None], world: RecordedWorld) -> None:
+async def _step_at_once(report: Callable[[str], None], world: RecordedWorld) -> None:
     session = ServerSession(settings=ServerSettings(frames_per_second=1e9))
     instance = session.add_instance(_NAME, 0, [_KEY])
     port = _StepsAtOnce(session, instance, world)
@@ -151,49 +148,17 @@ async def _serve(report: Callable[[str], None], world: RecordedWorld) -> None:
     await port.failed
 
 
-class Perlert:
-    """The provider.
-
-    Args:
-        world: ``"module:class"`` of the world to serve. It must answer as `RecordedWorld` does; one
-            that does not is found out, which is what the tests do.
-    """
-
-    name = "perlert"
-
-    def __init__(self, world: str = f"{__name__}:{RecordedWorld.__name__}") -> None:
-        self._world = world
-
-    def rows(self, payloads: Sequence[Payload], cores: Cores) -> Iterator[PerlertRow | LeftOut]:
-        """PERLERT carries every payload whose numbers, as text, fit into one datagram."""
-        for payload in payloads:
-            size = np.asarray(payload.steps[0].state).size
-            try:
-                yield PerlertRow(payload, self._world, cores)
-            except LimitExceeded:
-                yield LeftOut(
-                    self.name,
-                    payload,
-                    f"{size:,} numbers as text do not fit into a datagram of "
-                    f"{DEFAULT.datagram:,} bytes",
-                )
-
-
-class PerlertRow(ServedRow):
-    """One payload over PERLERT.
-
-    Raises:
-        LimitExceeded: it does not fit into a datagram.
-    """
+class PerlertRow(Row):
+    """One payload over PERLERT, shown by a `RecordedWorld`; its numbers must fit a datagram."""
 
     protocol = "perlert"
     datagrams = True
+    _frame: Frame | None = None
+    _seen: Any = None
 
-    def __init__(self, payload: Payload, world: str, cores: Cores) -> None:
+    def __init__(self, payload: Payload, cores: Cores, peer: str | None = None) -> None:
         self.payload = payload
-        self._steps = [
-            Step(np.asarray(step.state), step.reward, step.terminal) for step in payload.steps
-        ]
+        self._steps = payload.arrays()
         shown = RecordedWorld(self._steps)
         writer = perlert.StepWriter(_NAME, 0)
         read: Callable[[bytes], Any] = perlert.StepReader(_NAME, 0).read
@@ -207,14 +172,18 @@ class PerlertRow(ServedRow):
         self.messages = [
             (_TIMESTAMP, _FIRST_STEP, *shown.show(number)) for number in range(len(self._steps))
         ]
-        self.encode: Callable[[Any], bytes] = lambda message: writer.write(*message)
-        self.decode: Callable[[Any], Any] = lambda frame: self._numbers(read(frame)[2])
-        self.received = [self.encode(message) for message in self.messages]
+        self.encode = lambda message: writer.write(*message)
+        self.decode = lambda frame: self._numbers(read(frame)[2])
+        try:
+            self.received = [self.encode(message) for message in self.messages]
+        except LimitExceeded:
+            raise Unfit(
+                f"{state.size:,} numbers as text do not fit into a datagram of "
+                f"{DEFAULT.datagram:,} bytes"
+            ) from None
         self.reply_bytes = len(self.received[0])
-        self._frame: Frame | None = None
-        self._seen: Any = None
-        self._server = ServerProcess(self.protocol, serve, world, payload.steps, cores=cores.server)
-        self._client: Client | None = None
+        world = peer or f"{__name__}:{RecordedWorld.__name__}"
+        self._server = ServerProcess("perlert", _serve, world, self._steps, cores=cores.server)
 
     def _connect(self) -> None:
         never = 1e9
@@ -227,17 +196,13 @@ class PerlertRow(ServedRow):
         self._client.wait_start(ANSWER_SECONDS)
         self._receive()
 
-    def _disconnect(self) -> None:
-        if self._client is not None:
-            self._client.close()
-
     def exchange(self, index: int) -> None:
         """One action, and the frame that follows it, its numbers read."""
         self._frame = frame = self._ask(self._actions[index % len(self._actions)])
         try:
-            self._seen = perlert.text_to_array(frame.observation, self._dtype, shape=self._shape)
+            self._seen = self._numbers(frame.observation)
         except RlwireError as error:
-            raise self._mismatch(f"the observation cannot be read: {error}") from error
+            self._compared(f"the observation cannot be read: {error}")
         self.rounds += 1
 
     def check(self, index: int) -> None:
@@ -248,15 +213,13 @@ class PerlertRow(ServedRow):
             told = self._ask(_TELL).extra
             if told != f"told:{self._actions[number]}":
                 difference = f"the server was asked for step {number} and heard {told!r}"
-        if difference:
-            raise self._mismatch(difference)
+        self._compared(difference)
 
     def _numbers(self, text: str | bytes) -> Any:
         return perlert.text_to_array(text, self._dtype, shape=self._shape)
 
     def _ask(self, action: str) -> Frame:
-        client = self._client
-        assert client is not None, "enter the row first"
+        client: Client = self._client
         try:
             client.act(action)
             return client.frame(_LOOK_AGAIN)
@@ -266,11 +229,11 @@ class PerlertRow(ServedRow):
             raise self._failed(error) from error
 
     def _receive(self) -> Frame:
-        assert self._client is not None, "enter the row first"
+        client: Client = self._client
         deadline = monotonic() + ANSWER_SECONDS
         while True:
             try:
-                return self._client.frame(_LOOK_AGAIN)
+                return client.frame(_LOOK_AGAIN)
             except DeadlineExceeded as error:
                 reason = self._server.epitaph()
                 if reason is None and monotonic() < deadline:
@@ -283,11 +246,8 @@ class PerlertRow(ServedRow):
         """What differs between a recorded step and the one that was shown; "" for nothing."""
         step, frame = self._steps[number], self._frame
         assert frame is not None
-        difference = array_difference(step.state, self._seen)
-        if difference:
-            return difference
-        if type(frame.reward) is not float or frame.reward != step.reward:
-            return f"reward {step.reward!r} came back as {frame.reward!r}"
-        if frame.extra != self._extras[number]:
-            return f"extra {self._extras[number]!r} came back as {frame.extra!r}"
-        return ""
+        return (
+            array_difference(step.state, self._seen)
+            or value_difference("reward", step.reward, frame.reward)
+            or value_difference("extra", self._extras[number], frame.extra)
+        )

@@ -12,9 +12,8 @@ bytes; the raw exchange has the largest.
 from __future__ import annotations
 
 import asyncio
-import importlib
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -22,16 +21,13 @@ import numpy as np
 from rlwire.adapters.rewarder import AsyncRewarderClient, ClientSettings, RewarderServer
 from rlwire.bench.payloads import Payload, Step
 from rlwire.bench.processes import BenchError, ServerProcess
-from rlwire.bench.provider import Cores, LeftOut, ServedRow, array_difference
+from rlwire.bench.provider import ANSWER_SECONDS, Cores, Row, Unfit, array_difference, serve
 from rlwire.codecs import rewarder
 from rlwire.codecs.websocket import TEXT, Framer
 from rlwire.errors import LimitExceeded
 from rlwire.transports.turn import Turn
 
-__all__ = ["RecordedRewards", "Rewarder", "RewarderRow", "serve"]
-
-ANSWER_SECONDS = 10.0
-"""After this long a server is taken for dead."""
+__all__ = ["RecordedRewards", "RewarderRow"]
 
 _TELL = "Tell"  # the event that asks which number the server heard last
 _SHOW = "Show"
@@ -44,7 +40,7 @@ class RecordedRewards:
     """Shows recorded steps to who asks for them by number."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
-        self._steps = [np.asarray(step.state) for step in steps]
+        self._steps = steps
         self._told = ""
         self.server: RewarderServer | None = None
 
@@ -60,41 +56,15 @@ class RecordedRewards:
 
     def show(self, number: int) -> Any:
         """Return an observation."""
-        return self._steps[number]
+        return self._steps[number].state
 
 
-def serve(report: Callable[[str], None], world: str, steps: list[Step]) -> None:
-    """Serve a world of the class `world`, ``"module:class"``, on a free loopback port."""
-    module, _, name = world.partition(":")
-    shown = getattr(importlib.import_module(module), name)(steps)
-    shown.server = server = RewarderServer(
+def _server(world: str, steps: list[Step]) -> Any:
+    shown = resolve_name(world)(steps)
+    shown.server = RewarderServer(
         "bench", "127.0.0.1:0", on_action=shown.act, ping_interval=None, backlog=1 << 26
     )
-    server.start()
-    report(str(server.address))
-    threading.Event().wait()
-
-
-class Rewarder:
-    """The provider.
-
-    Args:
-        world: ``"module:class"`` of the world to serve. It must answer as `RecordedRewards` does;
-            one that does not is found out, which is what the tests do.
-    """
-
-    name = "rewarder"
-
-    def __init__(self, world: str = f"{__name__}:{RecordedRewards.__name__}") -> None:
-        self._world = world
-
-    def rows(self, payloads: Sequence[Payload], cores: Cores) -> Iterator[RewarderRow | LeftOut]:
-        """JSON carries every payload, within the limits."""
-        for payload in payloads:
-            try:
-                yield RewarderRow(payload, self._world, cores)
-            except LimitExceeded as error:
-                yield LeftOut(self.name, payload, str(error))
+    return shown.server
 
 
 class _Player:
@@ -150,18 +120,16 @@ class _Player:
         loop.close()
 
 
-class RewarderRow(ServedRow):
-    """One payload over the rewarder protocol.
-
-    Raises:
-        LimitExceeded: it is too large for a message.
-    """
+class RewarderRow(Row):
+    """One payload over the rewarder protocol, pushed by `RecordedRewards`."""
 
     protocol = "rewarder"
+    _seen: Any = None
 
-    def __init__(self, payload: Payload, world: str, cores: Cores) -> None:
+    def __init__(self, payload: Payload, cores: Cores, peer: str | None = None) -> None:
         self.payload = payload
-        self._states = [np.asarray(step.state) for step in payload.steps]
+        steps = payload.arrays()
+        self._states = [step.state for step in steps]
         self._actions = [[(_SHOW, f"{number:0{_DIGITS}}")] for number in range(len(self._states))]
         client = Framer(True, "text")
         self.requests = [
@@ -169,26 +137,24 @@ class RewarderRow(ServedRow):
             for action in self._actions
         ]
         self.messages = [rewarder.EnvObservation(state, episode_id="1") for state in self._states]
-        self.encode: Callable[[Any], bytes] = self._write
-        self.decode: Callable[[Any], Any] = rewarder.decode
-        self.received = [self.encode(message) for message in self.messages]
+        self.encode = self._write
+        self.decode = rewarder.decode
+        try:
+            self.received = [self.encode(message) for message in self.messages]
+        except LimitExceeded as error:
+            raise Unfit(str(error)) from None
         longest = max(self.received, key=len)
         self.reply_bytes = len(Framer(False).frame(TEXT, longest))
-        self._seen: Any = None
-        self._server = ServerProcess(self.protocol, serve, world, payload.steps, cores=cores.server)
-        self._player: _Player | None = None
+        world = peer or f"{__name__}:{RecordedRewards.__name__}"
+        self._server = ServerProcess("rewarder", serve, _server, world, steps, cores=cores.server)
 
     @staticmethod
     def _write(message: rewarder.Message) -> bytes:
         return rewarder.encode(message, sent_at=_SENT_AT, message_id=_NUMBER)
 
     def _connect(self) -> None:
-        self._player = _Player(self._server.address)
-        self._player.check()
-
-    def _disconnect(self) -> None:
-        if self._player is not None:
-            self._player.close()
+        self._client = _Player(self._server.address)
+        self._client.check()
 
     def exchange(self, index: int) -> None:
         """One action, and the observation that is pushed then."""
@@ -207,13 +173,11 @@ class RewarderRow(ServedRow):
             told = self._ask([(_TELL, 0)]).texts
             if told != (self._actions[number][0][1],):
                 difference = f"the server was asked for step {number} and heard {told!r}"
-        if difference:
-            raise self._mismatch(difference)
+        self._compared(difference)
 
     def _ask(self, action: Any) -> Any:
-        assert self._player is not None, "enter the row first"
         try:
-            step = self._player.play(action)
+            step = self._client.play(action)
         except self.failures as error:
             raise self._failed(error) from error
         if not (step.observations or step.texts):
