@@ -183,13 +183,13 @@ class _Agent:
         )
 
 
-class GymnasiumSimulation:
-    """A `gymnasium.Env`: one agent.
+class _OfSpaces:
+    """What the simulations of environments with spaces have in common.
 
     Args:
         environment: the environment.
-        keys: what the agent is called, by ``"agent0"``.
-        kinds: its AGENT_KIND, by its key.
+        keys: what agents are called, by their own names; Gymnasium's one is ``"agent0"``.
+        kinds: AGENT_KIND, by key.
         limits: `Limits.datagram` bounds what an observation may be.
         action_names: words that clients may say instead of an action of a Discrete space, from
             its first on; or the action that each word stands for.
@@ -197,6 +197,9 @@ class GymnasiumSimulation:
     Raises:
         EncodeError: something of it cannot be carried.
     """
+
+    _names: Sequence[Any]
+    name: str
 
     def __init__(
         self,
@@ -208,12 +211,43 @@ class GymnasiumSimulation:
         action_names: Iterable[str] | Mapping[str, Any] = (),
     ) -> None:
         self._environment = environment
-        self.agents, (self._key,) = _agents(["agent0"], keys, kinds)
-        self._agent = _Agent(
-            "", environment.observation_space, environment.action_space, limits, action_names
-        )
+        self.agents, found = _agents(self._names, keys, kinds)
+        self._keys = dict(zip(self._names, found, strict=True))
+        self._agents = {
+            key: _Agent(*self._spaces(name), limits, action_names)
+            for name, key in self._keys.items()
+        }
+
+    def _spaces(self, name: Any) -> tuple[str, Any, Any]:
+        """Return what texts of errors call an agent, and its spaces."""
+        raise NotImplementedError
+
+    def parse(self, key: str, text: str) -> Any:
+        """Return the action that a text is."""
+        return self._agents[key].parse(text)
+
+    def default(self, key: str) -> Any:
+        """Return the action nearest to zero."""
+        return self._agents[key].default()
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._environment.close()
+
+
+class GymnasiumSimulation(_OfSpaces):
+    """A `gymnasium.Env`: one agent, ``"agent0"`` unless `keys` has another name for it."""
+
+    _names = ("agent0",)
+
+    def __init__(self, environment: Any, **options: Any) -> None:
+        super().__init__(environment, **options)
         spec = getattr(environment, "spec", None)
         self.name = _name(getattr(spec, "id", "") or type(environment.unwrapped).__name__)
+        ((self._key, self._agent),) = self._agents.items()
+
+    def _spaces(self, name: Any) -> tuple[str, Any, Any]:
+        return "", self._environment.observation_space, self._environment.action_space
 
     def reset(self, seed: int) -> dict[str, Outcome]:
         """Begin a run."""
@@ -224,64 +258,37 @@ class GymnasiumSimulation:
         """Act."""
         return {self._key: self._agent.outcome(*self._environment.step(actions[self._key]))}
 
-    def parse(self, key: str, text: str) -> Any:
-        """Return the action that a text is."""
-        return self._agent.parse(text)
 
-    def default(self, key: str) -> Any:
-        """Return the action nearest to zero."""
-        return self._agent.default()
-
-    def close(self) -> None:
-        """Close the environment."""
-        self._environment.close()
-
-
-class PettingZooSimulation:
-    """A `pettingzoo.ParallelEnv`; the arguments are `GymnasiumSimulation`'s.
+class PettingZooSimulation(_OfSpaces):
+    """A `pettingzoo.ParallelEnv`.
 
     An agent's key is its name, unless `keys` has another one; its kind is its name without the
     number at the end.
     """
 
-    def __init__(
-        self,
-        environment: Any,
-        *,
-        keys: Mapping[Any, str] | None = None,
-        kinds: Mapping[str, str] | None = None,
-        limits: Limits = DEFAULT,
-        action_names: Iterable[str] | Mapping[str, Any] = (),
-    ) -> None:
-        self._environment = environment
-        self._names: Sequence[Any] = list(environment.possible_agents)
-        self.agents, found = _agents(self._names, keys, kinds)
-        self._keys = dict(zip(self._names, found, strict=True))
-        self._agents = {
-            key: _Agent(
-                f" of {name!r}",
-                environment.observation_space(name),
-                environment.action_space(name),
-                limits,
-                action_names,
-            )
-            for name, key in self._keys.items()
-        }
+    def __init__(self, environment: Any, **options: Any) -> None:
+        self._names = list(environment.possible_agents)
+        super().__init__(environment, **options)
         self._playing: list[Any] = []
         self._last: dict[Any, Any] = {}
         given = (getattr(environment, "metadata", None) or {}).get("name")
         self.name = _name(str(given or type(environment.unwrapped).__name__))
+
+    def _spaces(self, name: Any) -> tuple[str, Any, Any]:
+        environment = self._environment
+        observations = environment.observation_space(name)
+        return f" of {name!r}", observations, environment.action_space(name)
 
     def reset(self, seed: int) -> dict[str, Outcome]:
         """Begin a run."""
         observations, infos = self._environment.reset(seed=seed)
         self._playing = list(self._environment.agents)
         self._last = dict(observations)
-        outcomes = {}
-        for name, observation in observations.items():
-            key = self._keys[name]
-            outcomes[key] = self._agents[key].outcome(observation, info=infos.get(name))
-        return outcomes
+        return {
+            key: self._agents[key].outcome(observation, info=infos.get(name))
+            for name, observation in observations.items()
+            for key in (self._keys[name],)
+        }
 
     def step(self, actions: Mapping[str, Any]) -> dict[str, Outcome]:
         """Let the agents that the environment has now act together."""
@@ -306,18 +313,6 @@ class PettingZooSimulation:
                 infos.get(name),
             )
         return outcomes
-
-    def parse(self, key: str, text: str) -> Any:
-        """Return the action that a text is."""
-        return self._agents[key].parse(text)
-
-    def default(self, key: str) -> Any:
-        """Return the action nearest to zero."""
-        return self._agents[key].default()
-
-    def close(self) -> None:
-        """Close the environment."""
-        self._environment.close()
 
 
 def _agents(

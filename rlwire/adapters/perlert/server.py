@@ -244,10 +244,7 @@ class PerlertServer(BackgroundServer):
     def _run(self) -> Running:
         if not self._hosted:
             raise ValueError("there is nothing to serve: add an environment first")
-        service = _Service(
-            self._where, self._rollout, self._hosted, self._workers, self._settings, self._limits,
-            self._cipher,
-        )  # fmt: skip
+        service = _Service(self)
         try:
             for hosted in self._hosted:
                 hosted.fill()
@@ -341,22 +338,15 @@ class _Hosted:
 class _Service:
     """A server on an event loop: what a `LoopThread` runs."""
 
-    def __init__(
-        self,
-        where: Address,
-        rollout: Address,
-        hosted: list[_Hosted],
-        workers: int,
-        settings: ServerSettings,
-        limits: Limits,
-        cipher: DatagramCipher | None,
-    ) -> None:
-        self.address = where
-        self.rollout_address = rollout
-        self._hosted = hosted
-        self._workers = workers
-        self._options: dict[str, Any] = {"limit": limits.datagram, "cipher": cipher}
-        self._session = ServerSession(settings=settings, limits=limits)
+    def __init__(self, server: PerlertServer) -> None:
+        self.address = server._where
+        self.rollout_address = server._rollout
+        self._hosted = server._hosted
+        self._workers = server._workers
+        self._options: dict[str, Any] = {
+            "limit": server._limits.datagram, "cipher": server._cipher
+        }  # fmt: skip
+        self._session = ServerSession(settings=server._settings, limits=server._limits)
         self._hosts: dict[Any, Host] = {}
         self._ports: dict[str, DatagramEndpoint] = {}
         self._pool: ThreadPoolExecutor | None = None
@@ -437,14 +427,7 @@ class _Service:
         if threading.get_ident() == self._thread:
             return question()
         answer: Future[_T] = Future()
-
-        def call() -> None:
-            try:
-                answer.set_result(question())
-            except BaseException as error:
-                answer.set_exception(error)
-
-        self._loop.call_soon_threadsafe(call)
+        self._loop.call_soon_threadsafe(_answer, answer, question)
         return answer.result(10.0)
 
     def statistics(self) -> dict[str, Any]:
@@ -463,6 +446,13 @@ class _Service:
             if instance.rollout is None:
                 instance.message(text)
         self._ports["lobby"].flush()
+
+
+def _answer(answer: Future[_T], question: Callable[[], _T]) -> None:
+    try:
+        answer.set_result(question())
+    except BaseException as error:
+        answer.set_exception(error)
 
 
 def _of(peer: Any) -> str:
