@@ -186,6 +186,28 @@ def test_flush_sends_and_a_poll_takes_what_is_there() -> None:
         assert events == [b"1 a"]
 
 
+def test_a_wait_takes_the_first_and_a_poll_takes_all() -> None:
+    class Hears(sessions.Answers):  # type: ignore[misc]
+        def datagrams(self) -> list[Any]:
+            return []
+
+    with (
+        udp.connect("127.0.0.1:1", lambda server: Hears()) as connection,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+    ):
+        address = connection.address
+        texts = [b"%d" % number for number in range(5)]
+        for text in texts:
+            sender.sendto(text, (address.host, address.port))
+        assert [text for _, text in connection.wait(10)] == texts[:1]
+        rest: list[bytes] = []
+        until = time.monotonic() + 10
+        while len(rest) < 4:
+            rest += [text for _, text in connection.wait(0)]
+            assert time.monotonic() < until
+        assert rest == texts[1:]
+
+
 def test_other_senders_are_the_sessions_affair() -> None:
     """A server may have further ports, so the socket takes all; the session knows them."""
     with (

@@ -481,6 +481,34 @@ def test_a_flood_leaves_turns_to_others(loop_kind: str) -> None:
         asyncio.run(main())
 
 
+@pytest.mark.parametrize("loop_kind", ["asyncio", "uvloop"])
+def test_datagrams_that_come_alone_are_seldom_asked_for_twice(loop_kind: str) -> None:
+    async def main() -> None:
+        async with serving() as (endpoint, _, plain):
+            asked: list[int] = []
+            receive = endpoint.sock._recvfrom
+
+            def count(size: int) -> Any:
+                asked.append(size)
+                return receive(size)
+
+            endpoint.sock._recvfrom = count
+            for number in range(80):
+                await plain.ask(b"%d x" % number)
+            assert len(asked) == 80 + 80 // 8
+            before = len(asked)
+            plain.send(*[b"1 hush"] * 199)
+            assert await plain.ask(b"2 x") == b"2 x"
+            assert len(asked) - before <= 200 + 200 // 8 + 1
+
+    if loop_kind == "uvloop":
+        loop = pytest.importorskip("uvloop").new_event_loop()
+        loop.run_until_complete(main())
+        loop.close()
+    else:
+        asyncio.run(main())
+
+
 def test_with_a_cipher(run: Run) -> None:
     key = os.urandom(32)
 
