@@ -147,6 +147,7 @@ class Runtime:
         limits: maxima for what is read and written.
 
     Attributes:
+        status: what the environment is, as clients are told; it is replaced, never changed.
         stale: messages that were not sent, since their client was told of a newer episode before.
     """
 
@@ -174,17 +175,12 @@ class Runtime:
         self.stale = 0
         _own_key(episode_id)
         _check_fps(fps)
-        self._status = EnvDescribe(env_id, env_state, fps, episode_id=episode_id)
-
-    @property
-    def status(self) -> EnvDescribe:
-        """What the environment is, as clients are told."""
-        return self._status
+        self.status = EnvDescribe(env_id, env_state, fps, episode_id=episode_id)
 
     @property
     def episode_id(self) -> str:
         """The episode that goes on."""
-        episode_id = self._status.episode_id
+        episode_id = self.status.episode_id
         assert episode_id is not None
         return episode_id
 
@@ -202,8 +198,8 @@ class Runtime:
     ) -> EnvDescribe:
         """Change what is not None, and return what all clients are to be told now."""
         with self._lock:
-            self._status = self._changed(env_id, env_state, fps, self.episode_id)
-            return self._status
+            self.status = self._changed(env_id, env_state, fps, self.episode_id)
+            return self.status
 
     def begin(
         self,
@@ -226,13 +222,13 @@ class Runtime:
         """
         with self._lock:
             episode_id = following_episode(self.episode_id, past)
-            self._status = self._changed(env_id, env_state, fps, episode_id)
-            return self._status
+            self.status = self._changed(env_id, env_state, fps, episode_id)
+            return self.status
 
     def _changed(
         self, env_id: str | None, env_state: str | None, fps: Number | None, episode_id: str
     ) -> EnvDescribe:
-        status = self._status
+        status = self.status
         if fps is not None:
             _check_fps(fps)
         return EnvDescribe(
@@ -256,8 +252,8 @@ class Runtime:
             raise LocalProtocolError(f"{called} is not for all connections")
         episode_id = event.episode_id
         if episode_id is None:
-            event = event.with_headers(episode_id=self._status.episode_id)
-        elif episode_id != self._status.episode_id:
+            event = event.with_headers(episode_id=self.status.episode_id)
+        elif episode_id != self.status.episode_id:
             _own_key(episode_id)
         return Push(event, self.wall(), self.limits)
 

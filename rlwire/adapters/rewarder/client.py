@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from time import monotonic
 from typing import Any, TypeVar
 
 from rlwire.adapters import websocket
@@ -481,22 +482,25 @@ class RewarderClient(Blocking, ClientBase):
             PeerError: the server refused an action, or it said why it closes the connection.
             ConnectionClosed: the connection is gone. What came before is given first.
         """
-        until = None
+        until: float | None = None
+        left = timeout
         while True:
             with self._lock:
-                if self._session.news:
-                    return self._session.take()
-                self._check_step()
+                session = self._session
+                if session.news:
+                    return session.take()
+                if self._refused or self._ended is not None or self._connection is None:
+                    self._check_step()
+                if timeout is not None:
+                    now = monotonic()
+                    if until is None:
+                        until = now + timeout
+                    left = until - now
+                    if left <= 0:
+                        return session.take()
                 reader = self._reader
-            left = timeout
-            if timeout is not None:
-                now = time.monotonic()
-                until = now + timeout if until is None else until
-                left = until - now
-                if left <= 0:
-                    with self._lock:
-                        return self._session.take()
-            assert reader is not None
+                assert reader is not None
+                reader.expect()
             reader.wait(left)
 
     def _listen(self, connection: Any) -> None:
@@ -513,7 +517,7 @@ class RewarderClient(Blocking, ClientBase):
         if reader is None:
             self._check()
         assert reader is not None
-        reader.own().send(message)
+        reader.send(message)
 
     def _wake(self) -> None:
         with self._looking:

@@ -52,9 +52,6 @@ class Listener(Protocol):
     def count(self, name: str, number: int = 1) -> None:
         """Count what happened; from any thread."""
 
-    def pushed(self, messages: int) -> None:
-        """Count a push and the messages it became; one thread at a time."""
-
     def idle(self) -> None:
         """Take note that there was no active client for too long."""
 
@@ -114,6 +111,7 @@ class Connections(Service):
     Attributes:
         clients: those that are told what is pushed, by their sessions.
         told: who is told what they say.
+        pushes, messages: what was pushed, and what that became, one for each client.
     """
 
     def __init__(
@@ -121,6 +119,7 @@ class Connections(Service):
     ) -> None:
         self.clients: dict[ServerSession, Client] = {}
         self.told = listener
+        self.pushes = self.messages = 0
         self.log = SeldomLog(logger)
         self._runtime = runtime
         self._backlog = backlog
@@ -128,6 +127,7 @@ class Connections(Service):
         self._loop: asyncio.AbstractEventLoop | None = None  # while it serves
         self._thread = 0
         self._newcomers: WeakKeyDictionary[ServerSession, _Newcomer] = WeakKeyDictionary()
+        self._coming = False  # whether there may be newcomers
         # What the loop is to send. As long as there is something, nobody overtakes it.
         self._queue: deque[tuple[Any, Client | None]] = deque()
         self._scheduled = False
@@ -145,6 +145,7 @@ class Connections(Service):
             headers.get("Authorization"), headers.get("openai-observer")
         )
         self._newcomers[session] = _Newcomer(self._backlog)
+        self._coming = True
         return session
 
     def responder(self, connection: AsyncConnection) -> Client:
@@ -163,7 +164,7 @@ class Connections(Service):
         if missed is None:
             self._drop(client)
         for push in missed or ():
-            self.told.count("messages")
+            self.messages += 1
             self._post(push, (client,))
         return client
 
@@ -263,9 +264,12 @@ class Connections(Service):
         if client is not None:
             self._post(what, (client,))
             return
-        self.told.pushed(len(self.clients))
-        for newcomer in self._newcomers.values() if self._newcomers else ():
-            newcomer.keep(what)
+        self.pushes += 1
+        self.messages += len(self.clients)
+        if self._coming:
+            for newcomer in self._newcomers.values():
+                newcomer.keep(what)
+            self._coming = bool(self._newcomers)
         self._post(what, self.clients.values())
 
     def _post(self, what: Any, clients: Any) -> None:

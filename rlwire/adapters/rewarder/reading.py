@@ -8,11 +8,11 @@ else; so the agent's thread reads by itself while it waits, and a `Reader`'s whi
 from __future__ import annotations
 
 import contextlib
-import math
 import select
 import socket
 import threading
 from collections.abc import Callable
+from math import ceil
 from threading import get_ident
 from time import monotonic
 from typing import Any
@@ -23,6 +23,7 @@ from rlwire.transports.tcp import Connection
 __all__ = ["Reader"]
 
 _LOOK = 1.0  # seconds, at most, until the connection is told what time it is
+_SOON = 0.02  # seconds in which an agent that has acted wants a step, or else it thinks
 
 
 class Reader:
@@ -56,21 +57,24 @@ class Reader:
         self._over = False
         self._reads = 0
         self._due = 0.0  # when the connection is told what time it is
+        self._armed = True  # whether our thread is woken up for messages
+        self._brisk = False  # whether the agent acts often, and our thread looks often
+        self._acts = 0
         self.waiting = False
         self._file = file = connection.fileno()
         # What is written to one end wakes up who looks at the other.
-        self._agents, self._own = socket.socketpair()
+        self._agents, self._keepers = socket.socketpair()
         self._agents.setblocking(False)
-        self._own.setblocking(False)
+        self._keepers.setblocking(False)
         self._agents_look = _look_at(file, self._agents.fileno())
         # While the agent waits, this one's thread is not to be woken up for each message. Where
         # that cannot be told to the system, both wake up, and one of them finds nothing.
         self._epoll = select.epoll() if hasattr(select, "epoll") else None
         if self._epoll is None:
-            self._own_look = _look_at(file, self._own.fileno())
+            self._own_look = _look_at(file, self._keepers.fileno())
         else:
             self._epoll.register(file, select.EPOLLIN)
-            self._epoll.register(self._own.fileno(), select.EPOLLIN)
+            self._epoll.register(self._keepers.fileno(), select.EPOLLIN)
             self._own_look = _look_by(self._epoll, file)
         self._thread = threading.Thread(target=self._keep, name="rlwire reader", daemon=True)
         self._thread.start()
@@ -78,31 +82,46 @@ class Reader:
     def wait(self, seconds: float | None) -> None:
         """Wait until something was heard, for so long at most; in the agent's thread.
 
-        Raises:
-            LocalProtocolError: another thread waits.
+        The agent said so (`expect`) when it had the lock, and there was no news.
         """
-        with self._lock:
-            if self.waiting:
-                raise LocalProtocolError("another thread is waiting for a step; one may at a time")
-            if self._over or self._news():
-                return
-            self.waiting = True
         ready, seen = False, self._reads
+        now = monotonic()
+        left = self._due - now if self._due > now else 0.0
+        if seconds is not None and seconds < left:
+            left = seconds
         try:
-            self._listen(0)
-            ready = self._agents_look(self._left(seconds))
+            ready = self._agents_look(left)
         finally:
             with self._lock:
                 self.waiting = False
                 self._read(ready, seen)
-                self._listen(1)
+                self._arm(True)
                 if not ready:
                     with contextlib.suppress(OSError):
                         self._agents.recv(64)
                 if self._over:
                     self._free()
 
-    def own(self) -> Connection:
+    def expect(self) -> None:
+        """Take note that the agent is about to wait; with the lock.
+
+        Raises:
+            LocalProtocolError: another thread waits.
+        """
+        if self.waiting:
+            raise LocalProtocolError("another thread is waiting for a step; one may at a time")
+        self.waiting = True
+        if self._armed:
+            self._arm(False)
+
+    def send(self, message: Any) -> None:
+        """Send a message; with the lock."""
+        self._acts += 1
+        if self._brisk and self._armed:
+            self._arm(False)  # what comes now is for the step that will be asked for
+        self._own().send(message)
+
+    def _own(self) -> Connection:
         """Return the connection for the calling thread, which has the lock."""
         if self._owner != get_ident():
             self._owner = get_ident()
@@ -112,7 +131,7 @@ class Reader:
     def ring(self) -> None:
         """End the agent's wait; from any thread."""
         with contextlib.suppress(OSError):  # it rings already, or nobody is there any more
-            self._own.send(b"!")
+            self._keepers.send(b"!")
 
     def close(self) -> None:
         """Close the connection, and end the thread."""
@@ -123,23 +142,32 @@ class Reader:
         if self._thread is not threading.current_thread():
             self._thread.join()
         with self._lock:
-            self.own().close()
+            self._own().close()
             self._free()
 
     def _keep(self) -> None:
+        acts = 0
         while not self._over:
             seen = self._reads
-            ready = self._own_look(self._left(None))
+            left = max(0.0, self._due - monotonic())
+            ready = self._own_look(min(left, _SOON) if self._brisk else left)
             with self._lock:
                 self._read(ready, seen)
-                if self.waiting and (self._over or self._news()):
-                    self.ring()
+                if self.waiting:
+                    if self._over or self._news():
+                        self.ring()
+                elif not self._armed and self._acts == acts:
+                    self._arm(True)
+                # As long as it acts often, it need not wake us up for what comes then.
+                self._brisk = self._acts != acts
+                acts = self._acts
 
-    def _listen(self, wanted: int) -> None:
+    def _arm(self, wanted: bool) -> None:
         """Have the reader's own thread woken up for messages, or no longer."""
+        self._armed = wanted or self._epoll is None
         if self._epoll is not None and not self._over:
             with contextlib.suppress(OSError):  # the connection is gone
-                self._epoll.modify(self._file, select.EPOLLIN * wanted)
+                self._epoll.modify(self._file, select.EPOLLIN if wanted else 0)
 
     def _read(self, ready: bool, seen: int) -> None:
         """Take in what has come, unless the other one did, and let time pass; with the lock."""
@@ -148,10 +176,10 @@ class Reader:
         try:
             if ready and self._reads == seen:
                 self._reads += 1
-                self.own().listen(self._take, True)
+                self._own().listen(self._take, True)
             now = monotonic()
             if now >= self._due:
-                connection = self.own()
+                connection = self._own()
                 connection.listen(self._take, False)
                 due = connection.session.next_deadline()
                 self._due = now + _LOOK if due is None else min(now + _LOOK, due)
@@ -159,19 +187,14 @@ class Reader:
             self._over = True
             self._end(error)
 
-    def _left(self, seconds: float | None) -> float:
-        """Return how long to wait: no longer than until the connection is told the time."""
-        left = max(0.0, self._due - monotonic())
-        return left if seconds is None else min(left, seconds)
-
     def _free(self) -> None:
         if not self.waiting and not self._thread.is_alive():
-            for each in (self._epoll, self._agents, self._own):
+            for each in (self._epoll, self._agents, self._keepers):
                 if each is not None:
                     each.close()
 
 
-def _look_at(file: int, alarm: int) -> Callable[[float | None], bool]:
+def _look_at(file: int, alarm: int) -> Callable[[float], bool]:
     """Return what waits for so many seconds, or a ring, and says whether `file` has something."""
     if not hasattr(select, "poll"):
         return lambda seconds: file in select.select([file, alarm], [], [], seconds)[0]
@@ -179,15 +202,15 @@ def _look_at(file: int, alarm: int) -> Callable[[float | None], bool]:
     poll.register(file, select.POLLIN)
     poll.register(alarm, select.POLLIN)
 
-    def look(seconds: float | None) -> bool:
-        found = poll.poll(None if seconds is None else math.ceil(1000 * max(0.0, seconds)))
+    def look(seconds: float) -> bool:
+        found = poll.poll(ceil(1000 * seconds))
         return bool(found) and found[0][0] == file
 
     return look
 
 
-def _look_by(epoll: Any, file: int) -> Callable[[float | None], bool]:
-    def look(seconds: float | None) -> bool:
+def _look_by(epoll: Any, file: int) -> Callable[[float], bool]:
+    def look(seconds: float) -> bool:
         return any(number == file for number, _ in epoll.poll(seconds))
 
     return look

@@ -227,16 +227,16 @@ class RewarderServer(StreamServer):
             DeadlineExceeded: the server is too busy to take it.
         """
         # An event that has its episode from the beginning need not be made twice.
-        episode_id = episode_id or self._runtime.episode_id
+        episode_id = episode_id or self._runtime.status.episode_id
         self._push(EnvReward(value, done, info or {}, episode_id=episode_id))
 
     def text(self, text: str, *, episode_id: str | None = None) -> None:
         """Tell all clients a text; arguments and errors as for `reward`."""
-        self._push(EnvText(text, episode_id=episode_id or self._runtime.episode_id))
+        self._push(EnvText(text, episode_id=episode_id or self._runtime.status.episode_id))
 
     def observation(self, observation: Any, *, episode_id: str | None = None) -> None:
         """Show all clients an observation, an array or whatever JSON can carry; as `reward`."""
-        episode_id = episode_id or self._runtime.episode_id
+        episode_id = episode_id or self._runtime.status.episode_id
         self._push(EnvObservation(observation, episode_id=episode_id))
 
     def describe(
@@ -336,8 +336,14 @@ class RewarderServer(StreamServer):
         """
         with self._lock:
             counts = dict(self._counts)
-        if self._runtime.stale:
-            counts["stale"] = self._runtime.stale
+        connections = self._connections
+        for name, count in (
+            ("pushes", connections.pushes),
+            ("messages", connections.messages),
+            ("stale", self._runtime.stale),
+        ):
+            if count:
+                counts[name] = count
         return {"clients": self.clients, "active": int(self.active), **counts}
 
     # -- the inside ------------------------------------------------------------------------------
@@ -349,12 +355,6 @@ class RewarderServer(StreamServer):
     def _send(self, what: Push | ReplyEnvReset | ReplyError, client: Client | None = None) -> None:
         self._connections.send(what, client)
 
-    def pushed(self, messages: int) -> None:
-        """Count a push and the messages it became; one thread at a time."""
-        counts = self._counts  # no lock: under these names only who has the loop counts
-        counts["pushes"] += 1
-        counts["messages"] += messages
-
     def count(self, name: str, number: int = 1) -> None:
         """Add to the statistics."""
         with self._lock:
@@ -362,7 +362,7 @@ class RewarderServer(StreamServer):
 
     def take(self, event: AgentAction | EnvReset, client: Client) -> None:
         """Take what a client said, on the event loop."""
-        if isinstance(event, AgentAction):
+        if type(event) is AgentAction:
             self._counts["actions"] += 1  # on the event loop only
             if self._on_action is not None:
                 self._on_action(event)
