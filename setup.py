@@ -79,6 +79,7 @@ MODULES = [
     "rlwire.codecs.rlx_encoder",
     "rlwire.codecs.rlx_options",
     "rlwire.codecs.websocket",
+    "rlwire.sessions.rlx_turns",
     "rlwire.streams",
     "rlwire.transports.socket_calls",
     "rlwire.transports.timerfd",

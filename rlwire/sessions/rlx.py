@@ -8,7 +8,7 @@ are `rlwire.codecs.rlx`'s; what the commands do is the adapters'.
 from __future__ import annotations
 
 import enum
-from typing import Any, Literal, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 from rlwire.codecs import rlx
 from rlwire.errors import (
@@ -20,6 +20,7 @@ from rlwire.errors import (
     quoted,
 )
 from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.rlx_turns import Node, Turns
 
 __all__ = ["ANSWERS", "TRANSITIONS", "Client", "Server", "State"]
 
@@ -71,28 +72,15 @@ TRANSITIONS: dict[tuple[State, str], State] = {
 _TEXT = 1000  # characters of an error's text that a peer is told
 _UNREADABLE = "the message cannot be read: "
 
-
-class _Node:
-    """A state with its rows of the table, so that a step is one dictionary look-up."""
-
-    __slots__ = ("commands", "replies", "reports", "state")
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-        self.commands: dict[Any, _Node] = {}
-        self.replies: dict[Any, _Node] = {}
-        self.reports = state in (State.REPORTING, State.REPORTING_NEW)
-
-
-_NODES = {state: _Node(state) for state in State}
+_NODES = {state: Node(state, state in (State.REPORTING, State.REPORTING_NEW)) for state in State}
 for (_state, _name), _next in TRANSITIONS.items():
     _row = _NODES[_state].commands if _name in ANSWERS else _NODES[_state].replies
     _row[_name] = _NODES[_next]
 _NEW, _BROKEN, _CLOSED = _NODES[State.NEW], _NODES[State.BROKEN], _NODES[State.CLOSED]
 
 
-class _Session:
-    """What both sides share.
+class _Session(Turns):
+    """What both sides share; the path of every message is in `Turns`.
 
     Args:
         limits: maxima for both directions; ``received`` is for whole frames of the peer's. None
@@ -103,15 +91,9 @@ class _Session:
         dtype: of the arrays that the peer sends, for ``dialect="readme"``.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_decode",
-        "_decode_whole",
-        "_encode",
-        "_node",
-        "_owed",
-        "_received",
-    )
+    __slots__ = ("__weakref__", "_owed")
+
+    _asks: ClassVar[bool]
 
     def __init__(
         self,
@@ -122,20 +104,18 @@ class _Session:
         dtype: Any = None,
     ) -> None:
         limits = DEFAULT if limits is None else limits
-        self._encode = rlx.Encoder(framed=True, dialect=dialect, limits=limits).encode_parts
+        encoder = rlx.Encoder(framed=True, dialect=dialect, limits=limits)
         decoder = rlx.Decoder(
             copy=None, images=images, dialect=dialect, dtype=dtype, framed=True, limits=limits
         )
-        self._decode = decoder.decode
-        self._decode_whole = decoder.decode_whole
-        self._received = limits.received
-        self._node = _NEW
+        super().__init__(_NEW, self._asks, encoder, decoder, limits.received)
         self._owed = False
 
     @property
     def state(self) -> State:
         """Where the conversation stands."""
-        return self._node.state
+        state: State = self._node.state
+        return state
 
     @property
     def pending(self) -> bool:
@@ -155,19 +135,6 @@ class _Session:
         """Return where, from `start`, the frame's first large array begins; 0 if unknown."""
         return rlx.data_offset(buffer, start, end)
 
-    def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return the size of the frame that begins at `start`, 0 if more bytes must tell.
-
-        Raises:
-            DecodeError: it does not begin with a netstring's length.
-            LimitExceeded: it is longer than the limit ``received``.
-        """
-        try:
-            return rlx.frame_size(buffer, start, end, self._received)
-        except RlwireError:
-            self._break()
-            raise
-
     def _break(self) -> None:
         self._node = _CLOSED
 
@@ -180,72 +147,18 @@ class _Session:
         return 0 < size == len(frame) and frame[-1] == ord(",")
 
 
-# `receive` and `receive_whole` repeat some lines on both sides: after a process switch the
-# interpreter runs cold, and one call more for each message shows in a round trip.
-
-
 class Client(_Session):
-    """The environment's side: sends commands, receives replies."""
+    """The environment's side: sends commands, receives replies.
+
+    `receive` returns an ``error`` reply like others. It raises DecodeError and LimitExceeded for a
+    wrong frame, which closes the session, and RemoteProtocolError for a reply that does not answer
+    the command, which closes it too, or that cannot be read, which is the cause; the session is
+    then where an error reply would have left it.
+    """
 
     __slots__ = ()
 
-    # On the way of every message a slot is first loaded into a local and then called: CPython
-    # 3.11 specializes loading a slot, but not calling one.
-
-    def send(self, event: Message) -> Buffers:
-        """Return the buffers of one command.
-
-        Raises:
-            LocalProtocolError: the command is not allowed now; the text says what is.
-            EncodeError, LimitExceeded: it cannot be written.
-        """
-        try:
-            node = self._node.commands[event["command"]]
-        except (KeyError, TypeError):
-            self._not_now(event)
-        encode = self._encode
-        buffers = encode(event)
-        self._node = node
-        return buffers
-
-    def receive(self, message: Buffer) -> list[Message]:
-        """Take one frame and return the reply in it; an ``error`` reply is returned like others.
-
-        Raises:
-            DecodeError, LimitExceeded: the frame is wrong; the session is closed.
-            RemoteProtocolError: it does not answer the command, and the session is closed; or it
-                answers with what cannot be read, which is the cause, and the session is where an
-                error reply would have left it.
-        """
-        decode = self._decode
-        try:
-            reply = decode(message)
-        except RlwireError as error:
-            self._unreadable(error, self._is_whole(message))
-        try:
-            self._node = self._node.replies[reply["response"]]
-        except (KeyError, TypeError):
-            self._no_answer(reply)
-        return [reply]
-
-    def receive_whole(self, buffer: Buffer, size: int) -> list[Message] | None:
-        """Take the one frame that fills `buffer[:size]` as `receive` does; None if it is not one.
-
-        Raises:
-            What `receive` raises.
-        """
-        decode = self._decode_whole
-        try:
-            reply = decode(buffer, size)
-        except RlwireError as error:
-            self._unreadable(error, True)
-        if reply is None:
-            return None
-        try:
-            self._node = self._node.replies[reply["response"]]
-        except (KeyError, TypeError):
-            self._no_answer(reply)
-        return [reply]
+    _asks = True
 
     def refuse(self, error: RlwireError) -> Buffers:
         """Close the session; RLX has no words for a client that refuses."""
@@ -260,12 +173,12 @@ class Client(_Session):
         self._node = _CLOSED
         raise error
 
-    def _not_now(self, event: Message) -> NoReturn:
+    def _cannot_send(self, event: Message) -> NoReturn:
         raise LocalProtocolError(
             f"{_called(event, 'command')} cannot be sent now; {_allowed(self._node, 'send')}"
         ) from None
 
-    def _no_answer(self, reply: Message) -> NoReturn:
+    def _unexpected(self, reply: Message) -> NoReturn:
         before, self._node = self._node, _CLOSED
         raise RemoteProtocolError(
             f"the server sent {_called(reply, 'response')}; {_allowed(before, 'be sent')}"
@@ -276,80 +189,19 @@ class Server(_Session):
     """The agent's side: receives commands, sends replies.
 
     A command out of turn changes nothing, nor does a message that cannot be read in a netstring
-    that can: `receive` raises an error whose text the peer should be told, and one error reply may
-    be sent for it.
+    that can: `receive` raises RemoteProtocolError, whose text the peer should be told, and one
+    error reply may be sent for it. After one that came before the last command was answered the
+    session is closed with that reply: answers carry no number, so the peer could not tell them
+    apart. DecodeError and LimitExceeded are for a wrong frame, or what is in it while an answer is
+    owed; one error reply may still be sent.
+
+    An ``update_metrics`` always has ``data``, a list of dictionaries with ``method``, ``name``,
+    ``y`` and ``x``: the older form without it is brought into this one.
     """
 
     __slots__ = ()
 
-    def receive(self, message: Buffer) -> list[Message]:
-        """Take one frame and return the command in it.
-
-        An ``update_metrics`` always has ``data``, a list of dictionaries with ``method``,
-        ``name``, ``y`` and ``x``: the older form without it is brought into this one.
-
-        Raises:
-            DecodeError, LimitExceeded: the frame is wrong, or what is in it while an answer is
-                owed; one error reply may still be sent.
-            RemoteProtocolError: the command is unknown, malformed, not allowed now or cannot be
-                read, with that error as the cause. The state is as before, unless the command came
-                before the last one was answered: answers carry no number, so the peer could not
-                tell them apart, and after one error reply the session is closed.
-        """
-        decode = self._decode
-        try:
-            command = decode(message)
-        except RlwireError as error:
-            self._unreadable(error, self._is_whole(message))
-        try:
-            node = self._node.commands[command["command"]]
-        except (KeyError, TypeError):
-            self._out_of_turn(command)
-        if node.reports:
-            self._gather(command)
-        self._node = node
-        return [command]
-
-    def receive_whole(self, buffer: Buffer, size: int) -> list[Message] | None:
-        """Take the one frame that fills `buffer[:size]` as `receive` does; None if it is not one.
-
-        Raises:
-            What `receive` raises.
-        """
-        decode = self._decode_whole
-        try:
-            command = decode(buffer, size)
-        except RlwireError as error:
-            self._unreadable(error, True)
-        if command is None:
-            return None
-        try:
-            node = self._node.commands[command["command"]]
-        except (KeyError, TypeError):
-            self._out_of_turn(command)
-        if node.reports:
-            self._gather(command)
-        self._node = node
-        return [command]
-
-    def send(self, event: Message) -> Buffers:
-        """Return the buffers of one reply.
-
-        Raises:
-            LocalProtocolError: it does not answer the command that is pending.
-            EncodeError, LimitExceeded: it cannot be written; the command is still pending.
-        """
-        try:
-            response = event["response"]
-            node = self._node.replies[response]
-        except (KeyError, TypeError):
-            return self._unasked(event)
-        if response == "action" and "data" not in event:
-            raise LocalProtocolError("an 'action' needs its 'data', the action itself")
-        encode = self._encode
-        buffers = encode(event)
-        self._node = node
-        return buffers
+    _asks = False
 
     def refuse(self, error: RlwireError) -> Buffers:
         """Return the error reply that tells the peer about `error`.
@@ -381,7 +233,11 @@ class Server(_Session):
         self._owed = True
         raise RemoteProtocolError(f"{_UNREADABLE}{error}") from error
 
-    def _unasked(self, event: Message) -> Buffers:
+    def _check_reply(self, event: Message) -> None:
+        if event["response"] == "action" and "data" not in event:
+            raise LocalProtocolError("an 'action' needs its 'data', the action itself")
+
+    def _cannot_send(self, event: Message) -> Buffers:
         """Allow one error reply to a command out of turn."""
         if self._owed and type(event) is dict and event.get("response") == "error":
             buffers = self._encode(event)
@@ -391,7 +247,7 @@ class Server(_Session):
             f"{_called(event, 'response')} cannot be sent now; {_allowed(self._node, 'send')}"
         ) from None
 
-    def _out_of_turn(self, command: Message) -> NoReturn:
+    def _unexpected(self, command: Message) -> NoReturn:
         node = self._node
         name = command.get("command")
         if node.replies:
@@ -446,7 +302,7 @@ def _called(message: Any, kind: str) -> str:
     return f"{kind} {quoted(value)}"
 
 
-def _allowed(node: _Node, verb: str) -> str:
+def _allowed(node: Node, verb: str) -> str:
     names = [repr(name) for name in (*node.commands, *node.replies)]
     if not names:
         return f"the session is {node.state.value}"
