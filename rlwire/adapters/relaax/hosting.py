@@ -119,20 +119,25 @@ def close_agent(agent: Any, peer: object, log: SeldomLog) -> None:
 
 
 class AgentHost:
-    """One connection's agent and the replies it gives.
+    """One connection's agent and the replies it gives; a `Responder` of the transports.
 
     The agent is made when the first command comes, so a connection that says nothing costs none.
 
     Args:
         factory: makes the agent.
         peer: who is at the other end, for the log.
+        hang_up: called when the agent could not be made: the connection is to be closed after the
+            reply that says so.
     """
 
-    __slots__ = ("_agent", "_average", "_factory", "_handlers", "_peer", "_told", "failed")
+    __slots__ = ("_agent", "_average", "_factory", "_handlers", "_hang_up", "_peer", "_told")
 
-    def __init__(self, factory: AgentFactory, peer: object) -> None:
+    def __init__(
+        self, factory: AgentFactory, peer: object, hang_up: Callable[[], object] = bool
+    ) -> None:
         self._factory = factory
         self._peer = peer
+        self._hang_up = hang_up
         self._agent: Any = None
         self._average = RewardAverage(self._report_average)
         self._told = False
@@ -141,8 +146,6 @@ class AgentHost:
             "reset": self._reset,
             "update_metrics": self._update_metrics,
         }
-        self.failed = False
-        """Whether the agent could not be made: the connection is to be closed after the reply."""
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any]:
         """Carry out one command, as `rlwire.sessions.rlx.Server` hands it over; return the reply.
@@ -166,11 +169,11 @@ class AgentHost:
                 return {"response": "action", "data": action}
             return self._handlers[command](message)
         except BaseException as error:
-            return self.failure(command, error)
+            return self.failure(message, error)
 
-    def failure(self, command: str, error: BaseException) -> dict[str, Any]:
-        """Log what an agent raised and return the error reply."""
-        text = describe(error)
+    def failure(self, message: dict[str, Any], error: BaseException) -> dict[str, Any]:
+        """Log what an agent raised, or its answer when it was encoded; return the error reply."""
+        command, text = message["command"], describe(error)
         self._factory.log.error("%s: %s: %s", self._peer, FAILURES[command], text)
         self._factory.log.debug("%s: traceback of the agent's error", self._peer, exc_info=error)
         return _error(f"{FAILURES[command]}: {text}")
@@ -185,7 +188,7 @@ class AgentHost:
             try:
                 self._agent = self._factory.make()
             except BaseException:
-                self.failed = True
+                self._hang_up()
                 raise
         return self._agent
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from rlwire.adapters.loading import load
@@ -130,9 +131,9 @@ class _Agents(Service):
     def session(self) -> rlx.Server:
         return rlx.Server(**self.session_options)
 
-    def responder(self, connection: Connection | AsyncConnection) -> _Responder:
+    def responder(self, connection: Connection | AsyncConnection) -> AgentHost:
         assert self.factory is not None
-        return _Responder(connection, self.factory)
+        return AgentHost(self.factory, connection.peer, partial(_hang_up, connection))
 
     def begin(self) -> None:
         self.factory = self.factory or self.make_factory()
@@ -144,25 +145,9 @@ class _Agents(Service):
         self.metrics.close()
 
 
-class _Responder:
-    """Serves one connection."""
-
-    def __init__(self, connection: Connection | AsyncConnection, factory: AgentFactory) -> None:
-        self._connection = connection
-        self._host = AgentHost(factory, connection.peer)
-
-    def answer(self, event: dict[str, Any]) -> dict[str, Any]:
-        reply = self._host.answer(event)
-        if self._host.failed:
-            # After this reply, which is sent as soon as this returns, nothing more.
-            if isinstance(self._connection, AsyncConnection):
-                asyncio.get_running_loop().call_soon(self._connection.close)
-            else:
-                self._connection.stop_receiving()
-        return reply
-
-    def failure(self, event: dict[str, Any], error: Exception) -> dict[str, Any]:
-        return self._host.failure(event["command"], error)
-
-    def close(self) -> None:
-        self._host.close()
+def _hang_up(connection: Connection | AsyncConnection) -> None:
+    """Close after the reply that is being made, which is sent as soon as it is there."""
+    if isinstance(connection, AsyncConnection):
+        asyncio.get_running_loop().call_soon(connection.close)
+    else:
+        connection.stop_receiving()

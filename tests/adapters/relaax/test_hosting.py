@@ -49,9 +49,13 @@ class Agent:
         return True
 
 
-def host_of(agent, parameter_server=None, metrics=None):
+def host_of(agent, parameter_server=None, metrics=None, hang_up=bool):
     factory = AgentFactory(agent, parameter_server, Recorder() if metrics is None else metrics)
-    return AgentHost(factory, "peer:1")
+    return AgentHost(factory, "peer:1", hang_up)
+
+
+def must_not():
+    raise AssertionError("the agent could be made")
 
 
 def metrics_command(*entries):
@@ -231,13 +235,12 @@ class TestAnswers:
             def update(self, reward, state, terminal):
                 return 3
 
-        host = host_of(Three)
+        host = host_of(Three, hang_up=must_not)
         assert host.answer(INIT) == {"response": "ready"}
         assert host.answer({"command": "reset"}) == {
             "response": "error",
             "message": "can't reset agent: agent Three has no method reset",
         }
-        assert not host.failed
         assert host.answer(UPDATE) == {"response": "action", "data": 3}
 
     @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, GeneratorExit])
@@ -262,12 +265,11 @@ class TestAnswers:
                     raise error("boom")
                 return super().__getattribute__(name)
 
-        host = host_of(Raising)
+        host = host_of(Raising, hang_up=must_not)
         host.answer(INIT)
         host._agent.broken = {"update_metrics": "metrics"}.get(command, command)
         reply = host.answer({**UPDATE, "command": command, "data": [entry()]})
         assert reply == {"response": "error", "message": f"{text}: {error.__name__}: boom"}
-        assert not host.failed
         traces = [record for record in caplog.records if record.exc_info]
         assert [record.levelname for record in traces] == ["DEBUG"]
         host._agent.broken = ""
@@ -278,12 +280,13 @@ class TestAnswers:
             def __init__(self, parameter_server):
                 raise OSError("no model")
 
-        host = host_of(Broken)
+        calls = []
+        host = host_of(Broken, hang_up=lambda: calls.append("hang up"))
         assert host.answer(INIT) == {
             "response": "error",
             "message": "can't initialize agent: OSError: no model",
         }
-        assert host.failed
+        assert calls == ["hang up"]
 
     def test_close_hooks(self):
         seen = []
