@@ -23,6 +23,7 @@ from rlwire.transports.tcp import Connection
 __all__ = ["Reader"]
 
 _LOOK = 1.0  # seconds, at most, until the connection is told what time it is
+_UNHEARD = 32  # messages that are sent, if nothing was read meanwhile, before it is looked for
 _SOON = 0.02  # seconds in which an agent that has acted wants a step, or else it thinks
 
 
@@ -60,6 +61,7 @@ class Reader:
         self._armed = True  # whether our thread is woken up for messages
         self._brisk = False  # whether the agent acts often, and our thread looks often
         self._acts = 0
+        self._before = 0  # reads, when a message was sent last
         self.waiting = False
         self._file = file = connection.fileno()
         # What is written to one end wakes up who looks at the other.
@@ -119,7 +121,18 @@ class Reader:
         self._acts += 1
         if self._brisk and self._armed:
             self._arm(False)  # what comes now is for the step that will be asked for
+        if self._reads == self._before and self._acts % _UNHEARD == 0:
+            self._make_room()
+        self._before = self._reads
         self._own().send(message)
+
+    def _make_room(self) -> None:
+        """Read until there is room to write: the server does not read what it cannot answer."""
+        room = False
+        while not (room or self._over):
+            found, room = _what_of(self._file)
+            if found:
+                self._read(True, self._reads)
 
     def _own(self) -> Connection:
         """Return the connection for the calling thread, which has the lock."""
@@ -214,3 +227,14 @@ def _look_by(epoll: Any, file: int) -> Callable[[float], bool]:
         return any(number == file for number, _ in epoll.poll(seconds))
 
     return look
+
+
+def _what_of(file: int) -> tuple[bool, bool]:
+    """Wait until a socket can be read or written, and say which."""
+    if not hasattr(select, "poll"):
+        found, room, _ = select.select([file], [file], [], _LOOK)
+        return bool(found), bool(room)
+    poll = select.poll()
+    poll.register(file, select.POLLIN | select.POLLOUT)
+    is_ready = sum(mask for _, mask in poll.poll(1000 * _LOOK))
+    return is_ready & ~select.POLLOUT != 0, is_ready & select.POLLOUT != 0

@@ -193,8 +193,13 @@ class Raw:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RewarderServer]:
+    # Without pings, which peers by hand do not answer: a test may take long on a busy machine.
     with RewarderServer(
-        "test.Game-v0", "127.0.0.1:0", on_reset=lambda request: None, limits=FEW
+        "test.Game-v0",
+        "127.0.0.1:0",
+        on_reset=lambda request: None,
+        ping_interval=None,
+        limits=FEW,
     ) as made:
         yield made
 

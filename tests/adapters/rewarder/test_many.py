@@ -543,3 +543,25 @@ def test_a_server_that_comes_back(serving: Serving) -> None:
     finally:
         starter.join()
         again.stop()
+
+
+def test_an_agent_that_only_acts(serving: Serving, join: Join) -> None:
+    """What comes is taken in meanwhile: neither side waits for the other to read."""
+    told = 0
+
+    def on_action(action: Any) -> None:
+        nonlocal told
+        told += 1
+        server.text("x" * 3000)
+
+    server = serving(on_action=on_action)
+    agent = join(server, attach=True, settings=ClientSettings(texts=8))
+    for number in range(5000):
+        agent.act([("A", number, "y" * 400)])
+    assert agent.ping(60) > 0
+    assert told == 5000
+    texts = dropped = 0
+    while texts + dropped < 5000:
+        step = agent.step(10)
+        texts, dropped = texts + len(step.texts), dropped + step.dropped
+    assert "slow" not in server.statistics()
