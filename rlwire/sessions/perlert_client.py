@@ -291,10 +291,10 @@ class ClientSession:
         return self._registration.key
 
     def statistics(self) -> dict[str, int]:
-        """Return counts of what came: `Run`'s and this one's, by name.
+        """Return counts by name: this object's ``stale``, ``foreign`` and ``malformed``, and more.
 
-        ``frames`` are new steps, ``skipped`` the sum of their `Frame.skipped`, ``duplicates`` steps
-        equal to the newest one, ``late`` those older than the newest one of the run.
+        ``frames``: new steps; ``skipped``: the sum of their `Frame.skipped`; ``duplicates``: steps
+        equal to the newest one; ``late``: those older than the newest one of the run.
         """
         run = self._run
         return {
@@ -387,7 +387,9 @@ class ClientSession:
         """Do what fell due: ask again, keep alive, give up."""
         if self._standing.state in RUNNING:
             if now >= self._run.heard + self._settings.timeout:
-                return self._give_up("rollout", self._no_step(), now)
+                what = "step at all" if self.state is State.STARTING else "further step"
+                within = f"in {self._settings.timeout:g} s{self._oddities()}"
+                return self._give_up("rollout", f"no {what} from {self._run.address} {within}", now)
             if now >= self._run.speak_due:
                 self._speak(now)
         expired = self._registration.advance(now)
@@ -573,12 +575,6 @@ class ClientSession:
                 "information comes: it may be that a run goes on"
             )
         return f"lobby information does not show {self.key!r} as we said {within}"
-
-    def _no_step(self) -> str:
-        what = "step at all" if self._standing.state is State.STARTING else "further step"
-        return (
-            f"no {what} from {self._run.address} in {self._settings.timeout:g} s{self._oddities()}"
-        )
 
     def _oddities(self) -> str:
         names = ("stale", "foreign", "malformed")

@@ -14,7 +14,7 @@ therefore paid from token buckets: `StrangersBudget` for peers without a slot, o
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, KeysView
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -96,8 +96,6 @@ class Lobby:
     """The slots of one instance and who holds them, until a run is over.
 
     Args:
-        name: the instance's.
-        number: the instance's.
         slots: the places for agents, at least one; a str is short for ``Slot(key)``.
         players: how many clients must be registered for `may_start`; None for all slots. The
             slots that stay open are the server's to play.
@@ -176,11 +174,6 @@ class Lobby:
     def slots(self) -> dict[str, perlert.AgentSlot]:
         """The slots as clients see them."""
         return {key: seat.value for key, seat in self._seats.items()}
-
-    @property
-    def keys(self) -> KeysView[str]:
-        """The keys of all slots."""
-        return self._seats.keys()
 
     @property
     def not_ready(self) -> list[str]:

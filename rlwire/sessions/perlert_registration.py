@@ -171,14 +171,8 @@ class _Request:
 class Registration:
     """How an agent gets a slot, keeps it, and says that it is ready.
 
-    Args:
-        name, number: the instance's header.
-        standing: where the agent stands, which a run moves too.
-        settings: times.
-        encode: makes datagrams of messages.
-        send: called with each datagram for the lobby.
-        give_up: called with what, why and the time when there is nothing to wait for.
-        jitter: makes the waits differ, or None.
+    `encode` makes datagrams, `send` is called with each one for the lobby, and `give_up` with what,
+    why and the time when there is nothing to wait for.
     """
 
     def __init__(

@@ -7,6 +7,7 @@ by their slots and by their addresses, and does not know what an action or an ob
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ Frame = tuple[Any, Any, bool, Any]
 """What one agent is told: observation, reward, done, extra (None for none)."""
 
 
+@dataclass(slots=True, eq=False)
 class Agent:
     """One client in a run.
 
@@ -46,28 +48,22 @@ class Agent:
         interval: the time between two.
     """
 
-    __slots__ = ("action", "before", "done", "due", "heard", "interval", "key", "last", "peer")
-
-    def __init__(self, key: str, peer: Hashable, now: float, interval: float) -> None:
-        self.key = key
-        self.peer = peer
-        self.heard: float | None = None
-        self.action: Action | None = None
-        self.before: Action | None = None
-        self.done = False
-        self.last: bytes | None = None
-        self.due = now - interval  # one frame may come an interval early, see `frames_per_second`
-        self.interval = interval
+    key: str
+    peer: Hashable
+    due: float
+    interval: float
+    heard: float | None = None
+    action: Action | None = None
+    before: Action | None = None
+    done: bool = False
+    last: bytes | None = None
 
 
 class Rollout:
     """A run, from ``start`` until all its clients are done.
 
     Args:
-        name: the instance's.
-        number: the instance's.
         clients: the peer that holds each slot; slots that nobody holds are the server's.
-        now: when it starts.
         out: the list to which (datagram, peer) are appended.
         over: called with each agent that is done, and the time.
         decimals: to which observations and rewards are rounded; None for all that they have.
@@ -109,7 +105,9 @@ class Rollout:
         self._slow_interval = 1.0 / settings.unheard_rate
         self._resend_interval = 1.0 / settings.resends_per_second
         self._unheard_until = now + settings.unheard
-        self.agents = {key: Agent(key, peer, now, self._interval) for key, peer in clients.items()}
+        # One frame may come an interval early, see `ServerSettings.frames_per_second`.
+        due, interval = now - self._interval, self._interval
+        self.agents = {key: Agent(key, peer, due, interval) for key, peer in clients.items()}
         self.by_peer = {agent.peer: agent for agent in self.agents.values()}
         self.playing = len(self.agents)
         self._actions: dict[str, Action] = {}
@@ -118,11 +116,6 @@ class Rollout:
         self.step = -1
         self.timestamp = timestamp
         self.sent = self.dropped = self.received = 0
-
-    @property
-    def clients(self) -> dict[str, Hashable]:
-        """The peer that plays each slot; slots of the server's own agents are not in it."""
-        return {key: agent.peer for key, agent in self.agents.items()}
 
     # --- what clients say ---
 
@@ -426,7 +419,7 @@ class Instance:
             if agent.last is not None:
                 self.past.pop(agent.peer, None)  # so that the newest are the last ones
                 self.past[agent.peer] = (rollout, agent)
-        while len(self.past) > _RUNS_KEPT * len(self.lobby.keys):
+        while len(self.past) > _RUNS_KEPT * len(self.lobby.slots):
             del self.past[next(iter(self.past))]
         self._session.add_up(rollout)
         self._timestamp = rollout.timestamp + 1

@@ -256,6 +256,8 @@ class Started:
 class _Port:
     """What both ports have of `rlwire.transports.interface.DatagramSession`."""
 
+    queues: tuple[deque[Any], ...]  # what falls due, in order of time
+
     def __init__(self, session: ServerSession, instances: Mapping[Header, Instance]) -> None:
         self.closed = False
         self.out: list[tuple[bytes, Hashable]] = []
@@ -289,6 +291,12 @@ class _Port:
             self.sent += len(out)
         return out
 
+    def close(self) -> None:
+        """Do nothing more."""
+        self.closed = True
+        for queue in self.queues:
+            queue.clear()
+
 
 class _LobbyPort(_Port):
     """The lobby port of all instances."""
@@ -299,6 +307,7 @@ class _LobbyPort(_Port):
         self.wakes: deque[tuple[float, Lobby]] = deque()
         self._checks: deque[tuple[float, Instance]] = deque()
         self._checked: set[Instance] = set()
+        self.queues = self.wakes, self._checks
         self._events: list[Any] = []
 
     def receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Any]:
@@ -325,13 +334,7 @@ class _LobbyPort(_Port):
 
     def next_deadline(self) -> float | None:
         """Return when `advance` should be called next, or None."""
-        return min((queue[0][0] for queue in (self.wakes, self._checks) if queue), default=None)
-
-    def close(self) -> None:
-        """Do nothing more."""
-        self.closed = True
-        self.wakes.clear()
-        self._checks.clear()
+        return min((queue[0][0] for queue in self.queues if queue), default=None)
 
     def _take_events(self) -> list[Any]:
         events, self._events = self._events, []
@@ -391,7 +394,7 @@ class _LobbyPort(_Port):
         if not client.requests.take(1, now):
             self._session.drop("over_budget", peer, now)
         elif client.key != key:
-            reason = "not_your_slot" if key in lobby.keys else "unknown_slot"
+            reason = "not_your_slot" if key in lobby.slots else "unknown_slot"
             self._session.drop(reason, peer, now)
         elif lobby.set_ready(client, message.ready, now):
             self._events.append(ReadyChanged(instance, key, message.ready))
@@ -438,6 +441,7 @@ class _RolloutPort(_Port):
         super().__init__(session, instances)
         # In order of time, as the lobby port's.
         self.expiries: deque[tuple[float, Instance, Agent]] = deque()
+        self.queues = (self.expiries,)
 
     def receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Any]:
         """Take one datagram. There are no events: actions are asked for at each tick."""
@@ -478,11 +482,6 @@ class _RolloutPort(_Port):
     def next_deadline(self) -> float | None:
         """Return when `advance` should be called next, or None."""
         return self.expiries[0][0] if self.expiries else None
-
-    def close(self) -> None:
-        """Do nothing more."""
-        self.closed = True
-        self.expiries.clear()
 
     # --- the words of ROLLOUT_RULES, as `_word`; True where no other one follows ---
 
@@ -596,20 +595,26 @@ class ServerSession:
         for instance in self._instances.values():
             if instance.rollout is not None:
                 running += 1
-                _add(total, instance.rollout)
+                self.add_up(instance.rollout, total)
         return {
             "instances": len(self._instances),
             "running": running,
             "clients": sum(len(one.lobby.clients) for one in self._instances.values()),
             "received": self.lobby.received + self.rollout.received,
             "sent": self.lobby.sent + self.rollout.sent,
-            **{name: total[name] for name in _COUNTED},
+            **{
+                name: total[name]
+                for name in ("starts", "actions", "frames", "frames_dropped", "resends")
+            },
             "dropped": dict(self.dropped),
         }
 
-    def add_up(self, rollout: Rollout) -> None:
-        """Keep the counts of a run that is over."""
-        _add(self.counts, rollout)
+    def add_up(self, rollout: Rollout, total: Counter[str] | None = None) -> None:
+        """Add the counts of a run, by default to those that are kept when it is over."""
+        total = self.counts if total is None else total
+        total["actions"] += rollout.received
+        total["frames"] += rollout.sent
+        total["frames_dropped"] += rollout.dropped
 
     def drop(self, reason: str, peer: Hashable, now: float) -> None:
         """Count a datagram that is dropped, and say so in the log once in a while."""
@@ -624,12 +629,3 @@ class ServerSession:
                 self.dropped[reason],
                 peer,
             )
-
-
-_COUNTED = ("starts", "actions", "frames", "frames_dropped", "resends")
-
-
-def _add(total: Counter[str], rollout: Rollout) -> None:
-    total["actions"] += rollout.received
-    total["frames"] += rollout.sent
-    total["frames_dropped"] += rollout.dropped

@@ -92,7 +92,7 @@ class Server:
         frames = {}
         timestamp = EPOCH + round(now * 1000)
         actions = instance.actions()
-        for number, key in enumerate(sorted(instance.rollout.clients)):
+        for number, key in enumerate(sorted(instance.rollout.agents)):
             if key in actions:
                 slot, tag, run = actions[key][0].split()
                 assert tag == self.tags[key], "an action from one who has not the slot"

@@ -407,7 +407,7 @@ def test_the_server_can_choose_to_start_at_any_time() -> None:
     assert server.city.rollout is None
     server.city.start(server.now)
     assert server.city.rollout is not None
-    assert server.city.rollout.clients == {"a": ANN}
+    assert {key: agent.peer for key, agent in server.city.rollout.agents.items()} == {"a": ANN}
     with pytest.raises(LocalProtocolError, match="runs"):
         server.city.start(server.now)
 
