@@ -44,9 +44,9 @@ COUNT = 32  # different observations
 AGENT = f"{CountingAgent.__module__}:{CountingAgent.__name__}"
 # The server's core, the seconds of Timeouts.spin at both ends, the target.
 SETTINGS: dict[str, tuple[int, float | None, float]] = {
-    "two cores": (1, None, 1.15),
-    "two cores, spin": (1, 100e-6, 1.15),
-    "one core": (0, None, 1.5),
+    "two cores": (1, None, 1.10),
+    "two cores, spin": (1, 100e-6, 1.0),
+    "one core": (0, None, 1.25),
 }
 
 

@@ -174,7 +174,8 @@ class TalkingSession(StreamSession, Protocol):
 
         Asked for when the connection is made, and after each `receive` that gave not exactly one
         event, each `send` that gave nothing, each `tick`, and each error that `receive` or
-        `frame_size` raised.
+        `frame_size` raised; and again when what it gave last has gone. So a session with flow
+        control gives what may go now, and more as the peer takes it.
         """
 
     def tick(self, now: float) -> None:

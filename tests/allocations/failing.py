@@ -21,7 +21,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
 
@@ -41,6 +41,8 @@ from rlwire.codecs import (
     websocket,
 )
 from rlwire.limits import Limits
+from rlwire.sessions import rlx as sessions
+from rlwire.streams import NOTHING, StreamCore
 
 Call = Callable[[], Any]
 Named = Iterator[tuple[str, Call, tuple[Any, ...]]]
@@ -213,6 +215,59 @@ def calls_websocket() -> Named:
             yield f"{words} size", lambda r=receiver, b=sent: r.frame_size(b, 0, len(b)), (sent,)
     yield "close", lambda: w.decode_close(w.encode_close(1000, "bye")), ()
     yield "mask", lambda: w.mask(b"abc", b"1234"), ()
+
+
+class Told(sessions.Server):
+    """A session whose path is compiled throughout."""
+
+    __slots__ = ()
+
+    data_offset = staticmethod(rlx.data_offset)  # type: ignore[assignment]
+
+
+class Times(NamedTuple):
+    read: float | None = None
+    write: float | None = None
+    idle: float | None = None
+    first_message: float | None = None
+
+
+def calls_streams() -> Named:
+    session, times = Told(), Times()
+    ready, updating = (
+        next(node for state, node in sessions._NODES.items() if state.name == name)
+        for name in ("READY", "UPDATING")
+    )
+
+    def hear(wire: bytes, chunk: int) -> Any:
+        session._node = ready
+        core = StreamCore(session, "", times)
+        data = memoryview(wire)
+        event = NOTHING
+        while data:
+            space = core.room()
+            count = min(len(data), len(space), chunk)
+            space[:count] = data[:count]
+            data = data[count:]
+            event = core.take(count)
+        return event
+
+    def say(reply: dict[str, Any], piece: int) -> int:
+        session._node = updating
+        core = StreamCore(session, "", times)
+        core.put(reply)
+        waiting = core.waiting
+        while core.sending:
+            core.wrote(min(piece, sum(map(len, core.output()))))
+        return waiting
+
+    for size in (3, 4000):
+        array = np.zeros(size)
+        wire = rlx.encode({"command": "update", "state": array}, framed=True)
+        reply = {"response": "action", "data": array}
+        for chunk in (2**20, len(wire) // 3):
+            yield f"hear {size} by {chunk}", lambda w=wire, c=chunk: hear(w, c), (wire,)
+            yield f"say {size} by {chunk}", lambda r=reply, c=chunk: say(r, c), (array,)
 
 
 def calls_refusals() -> Named:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-CODECS = ["rlx", "msgpack", "json", "rewarder", "perlert", "dm_env_rpc", "websocket"]
+CODECS = ["rlx", "msgpack", "json", "rewarder", "perlert", "dm_env_rpc", "websocket", "streams"]
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="malloc is put in place of the linker's"),

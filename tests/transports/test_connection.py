@@ -351,6 +351,16 @@ def test_idle_leaves_the_connection_open(ends: Any, blobs: Any) -> None:
     assert bytes(connection.receive()) == b"late"
 
 
+def test_spinning_ends_in_sleep_and_in_time(ends: Any, blobs: Any) -> None:
+    connection, peer = ends(Timeouts(read=0.4, idle=0.2, spin=0.05))
+    with pytest.raises(DeadlineExceeded, match=r"idle=0\.2"):
+        connection.receive()
+    timer = threading.Timer(0.01, lambda: peer.sendall(blobs.frame(b"while it spins")))
+    timer.start()
+    assert bytes(connection.receive()) == b"while it spins"
+    timer.join()
+
+
 def test_idle_may_last_longer_than_a_message(ends: Any, blobs: Any) -> None:
     connection, peer = ends(Timeouts(read=0.1, idle=0.5))
     timer = threading.Timer(0.25, lambda: peer.sendall(blobs.frame(b"late")))
