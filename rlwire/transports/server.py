@@ -9,7 +9,6 @@ here: what a connection does (`connection`), how many are let in (`admission`), 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import selectors
 import socket
@@ -230,8 +229,12 @@ class Reception(ABC, Generic[_C]):
             with sock:
                 if self._tls is None:
                     sock.setblocking(False)
-                    with contextlib.suppress(OSError):
+                    try:
                         sock.send(b"".join(self._make_session().refuse(error)))
+                    except OSError:
+                        pass  # gone, or it does not read
+                    except Exception:
+                        self._log.exception("%s: a session failed", peer)
             return None
         return peer, host
 
@@ -373,7 +376,7 @@ class Server(Reception[Connection]):
             if names is not None:
                 self._attend(sock, *names)
         except Exception:
-            self._log.exception("%s: a new connection failed", self._address)
+            self._log.exception("%s: a session failed", self._address)
             sock.close()
         return self._breath()
 

@@ -125,6 +125,10 @@ class AsyncServer(Reception[AsyncConnection]):
             while cause is not None:
                 cause.__traceback__, cause = None, cause.__context__
             return
+        except Exception:
+            self._log.exception("%s: a session failed", peer)
+            sock.close()
+            return
         except BaseException:
             sock.close()
             raise

@@ -38,12 +38,14 @@ def start(request: Any, blobs: Any) -> Iterator[Callable[..., Any]]:
     """Start a server that answers by a handler, or as the options say."""
     stops = []
 
-    def make(**options: Any) -> Any:
+    def make(make_session: Any = blobs, **options: Any) -> Any:
         if request.param == "threads":
-            server: Any = Server(LOOPBACK, blobs, **(options or {"handler": handle})).start()
+            options = options or {"handler": handle}
+            server: Any = Server(LOOPBACK, make_session, **options).start()
             stops.append(server.stop)
         else:
-            server = AsyncServer(LOOPBACK, blobs, **(options or {"handler": handle_on_a_loop}))
+            options = options or {"handler": handle_on_a_loop}
+            server = AsyncServer(LOOPBACK, make_session, **options)
             thread = LoopThread(lambda: server, None, "an echo")
             stops.append(lambda: thread.stop(2.0))
         return server
@@ -129,6 +131,30 @@ def test_a_reset_of_who_never_spoke_is_no_warning(
         eventually(lambda: server.connections == 0)
         (record,) = [record for record in log.records if "lost: " in record.message]
         assert record.levelname == level
+
+
+def test_a_session_that_cannot_be_made_ends_its_own_connection_only(
+    start: Any, responder: Any, raw: Any, blobs: Any, read_frame: Any, log: Any, eventually: Any
+) -> None:
+    failing = [False]
+
+    def make_session() -> Any:
+        if failing[0]:
+            raise ZeroDivisionError("one of those days")
+        return blobs()
+
+    server = start(make_session, make_responder=responder, max_connections=2)
+    good = raw(server.address)
+    for wanted in ("admitted", "refused"):
+        failing[0] = False
+        good.sendall(blobs.frame(b"x"))
+        assert read_frame(good) == b"x"
+        failing[0] = True
+        if wanted == "refused":
+            eventually(lambda: server.connections == 1)
+            server._admission.enter("192.0.2.1")
+        assert read_frame(raw(server.address)) == b""
+        assert log.text.count("a session failed") == (1 if wanted == "admitted" else 2)
 
 
 def test_a_responder_says_what_else_when_its_reply_cannot_be_written(
