@@ -1,5 +1,5 @@
 from collections.abc import Iterable, KeysView, Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -10,10 +10,8 @@ __all__ = ["SpecManager"]
 
 @disjoint_base
 class SpecManager:
-    @property
-    def specs_by_uid(self) -> Mapping[int, TensorSpec]: ...
-    @property
-    def specs_by_name(self) -> Mapping[str, TensorSpec]: ...
+    specs_by_uid: Final[Mapping[int, TensorSpec]]
+    specs_by_name: Final[Mapping[str, TensorSpec]]
     def __init__(
         self, specs: Mapping[int, TensorSpec], *, limits: Limits | None = None
     ) -> None: ...

@@ -1,6 +1,6 @@
 from collections.abc import Mapping
 from types import EllipsisType
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from numpy.typing import DTypeLike
 from typing_extensions import Buffer, disjoint_base
@@ -11,20 +11,14 @@ __all__ = ["Decoder", "decode"]
 
 @disjoint_base
 class Decoder:
-    @property
-    def arrays(
-        self,
-    ) -> Literal["all"] | dict[str | tuple[str | EllipsisType, ...], DTypeLike | None] | None: ...
-    @property
-    def ragged(self) -> Literal["refuse", "lists"]: ...
-    @property
-    def repeated(self) -> Literal["refuse", "first", "last"]: ...
-    @property
-    def nan(self) -> Literal["refuse", "null", "words"]: ...
-    @property
-    def big_integers(self) -> bool: ...
-    @property
-    def limits(self) -> Limits: ...
+    arrays: Final[
+        Literal["all"] | dict[str | tuple[str | EllipsisType, ...], DTypeLike | None] | None
+    ]
+    ragged: Final[Literal["refuse", "lists"]]
+    repeated: Final[Literal["refuse", "first", "last"]]
+    nan: Final[Literal["refuse", "null", "words"]]
+    big_integers: Final[bool]
+    limits: Final[Limits]
     def __init__(
         self,
         *,

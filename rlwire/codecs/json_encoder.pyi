@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -9,14 +9,10 @@ __all__ = ["Encoder", "encode", "encode_into"]
 
 @disjoint_base
 class Encoder:
-    @property
-    def nan(self) -> Literal["refuse", "null", "words"]: ...
-    @property
-    def big_integers(self) -> bool: ...
-    @property
-    def default(self) -> Callable[[Any], Any] | None: ...
-    @property
-    def limits(self) -> Limits: ...
+    nan: Final[Literal["refuse", "null", "words"]]
+    big_integers: Final[bool]
+    default: Final[Callable[[Any], Any] | None]
+    limits: Final[Limits]
     def __init__(
         self,
         *,

@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -11,30 +11,18 @@ _Timestamp = Literal["timestamp", "float", "int", "datetime"] | Callable[[int, i
 
 @disjoint_base
 class Decoder:
-    @property
-    def arrays(self) -> bool | Literal["bytes"]: ...
-    @property
-    def copy(self) -> bool | None: ...
-    @property
-    def ext_hook(self) -> Callable[[int, bytes], Any] | None: ...
-    @property
-    def use_list(self) -> bool: ...
-    @property
-    def raw(self) -> bool: ...
-    @property
-    def timestamp(self) -> _Timestamp: ...
-    @property
-    def strict_map_key(self) -> bool: ...
-    @property
-    def object_hook(self) -> Callable[[dict[Any, Any]], Any] | None: ...
-    @property
-    def object_pairs_hook(self) -> Callable[[list[tuple[Any, Any]]], Any] | None: ...
-    @property
-    def list_hook(self) -> Callable[[list[Any]], Any] | None: ...
-    @property
-    def unicode_errors(self) -> str: ...
-    @property
-    def limits(self) -> Limits: ...
+    arrays: Final[bool | Literal["bytes"]]
+    copy: Final[bool | None]
+    ext_hook: Final[Callable[[int, bytes], Any] | None]
+    use_list: Final[bool]
+    raw: Final[bool]
+    timestamp: Final[_Timestamp]
+    strict_map_key: Final[bool]
+    object_hook: Final[Callable[[dict[Any, Any]], Any] | None]
+    object_pairs_hook: Final[Callable[[list[tuple[Any, Any]]], Any] | None]
+    list_hook: Final[Callable[[list[Any]], Any] | None]
+    unicode_errors: Final[str]
+    limits: Final[Limits]
     def __init__(
         self,
         *,

@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from typing_extensions import Buffer, disjoint_base
@@ -11,22 +11,14 @@ __all__ = ["Encoder", "encode", "encode_into", "encode_parts"]
 
 @disjoint_base
 class Encoder(PartsEncoder):
-    @property
-    def arrays(self) -> Literal["msgpack_numpy", "openpi", "refuse"]: ...
-    @property
-    def default(self) -> Callable[[Any], Any] | None: ...
-    @property
-    def array_hook(self) -> Callable[[np.ndarray[Any, Any]], Any] | None: ...
-    @property
-    def use_single_float(self) -> bool: ...
-    @property
-    def use_bin_type(self) -> bool: ...
-    @property
-    def strict_types(self) -> bool: ...
-    @property
-    def datetime(self) -> bool: ...
-    @property
-    def unicode_errors(self) -> str: ...
+    arrays: Final[Literal["msgpack_numpy", "openpi", "refuse"]]
+    default: Final[Callable[[Any], Any] | None]
+    array_hook: Final[Callable[[np.ndarray[Any, Any]], Any] | None]
+    use_single_float: Final[bool]
+    use_bin_type: Final[bool]
+    strict_types: Final[bool]
+    datetime: Final[bool]
+    unicode_errors: Final[str]
     def __init__(
         self,
         *,

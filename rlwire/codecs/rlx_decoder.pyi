@@ -1,4 +1,4 @@
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -10,16 +10,11 @@ __all__ = ["Decoder", "data_offset", "decode", "frame_size"]
 
 @disjoint_base
 class Decoder:
-    @property
-    def copy(self) -> bool | None: ...
-    @property
-    def images(self) -> Literal["array", "float32", "pil"]: ...
-    @property
-    def dialect(self) -> Literal["relaax", "readme"]: ...
-    @property
-    def framed(self) -> bool: ...
-    @property
-    def dtype(self) -> np.dtype[Any] | None: ...
+    copy: Final[bool | None]
+    images: Final[Literal["array", "float32", "pil"]]
+    dialect: Final[Literal["relaax", "readme"]]
+    framed: Final[bool]
+    dtype: Final[np.dtype[Any] | None]
     def __init__(
         self,
         *,

@@ -11,10 +11,8 @@ NONE: Final[object]
 
 @disjoint_base
 class Encoder(PartsEncoder):
-    @property
-    def framed(self) -> bool: ...
-    @property
-    def dialect(self) -> Literal["relaax", "readme"]: ...
+    framed: Final[bool]
+    dialect: Final[Literal["relaax", "readme"]]
     def __init__(
         self,
         *,

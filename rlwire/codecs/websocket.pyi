@@ -33,10 +33,8 @@ class NotText(DecodeError): ...
 
 @disjoint_base
 class Framer:
-    @property
-    def client(self) -> bool: ...
-    @property
-    def kind(self) -> Literal["any", "binary", "text"]: ...
+    client: Final[bool]
+    kind: Final[Literal["any", "binary", "text"]]
     def __init__(
         self,
         client: bool,

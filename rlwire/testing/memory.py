@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from time import monotonic
-from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
 from rlwire.errors import ConnectionClosed, LocalProtocolError, RlwireError
@@ -48,12 +47,7 @@ class MemoryConnection:
     def __enter__(self) -> MemoryConnection:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

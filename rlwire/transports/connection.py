@@ -13,7 +13,6 @@ import socket
 from collections.abc import Callable
 from threading import get_ident
 from time import monotonic
-from types import TracebackType
 from typing import Any, NoReturn
 
 from rlwire.errors import RlwireError
@@ -56,12 +55,7 @@ class Connection(Owned):
     def __enter__(self) -> Connection:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

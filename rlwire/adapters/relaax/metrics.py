@@ -280,35 +280,44 @@ class TensorBoardMetrics(Metrics):
         return count
 
 
-class MultiMetrics(Metrics):
-    """Hands each measurement to several sinks, in order."""
+class _Relay(Metrics):
+    """Hands what it takes to the sinks behind it, in order, as `_pass_on` says."""
 
-    def __init__(self, metrics: Iterable[Metrics]) -> None:
-        self._metrics = tuple(metrics)
+    def __init__(self, *sinks: Metrics) -> None:
+        self._sinks = sinks
 
     def scalar(self, name: str, y: Any, x: Any = None) -> None:
         """Hand one number on."""
-        for sink in self._metrics:
-            sink.scalar(name, y, x)
+        self._pass_on(name, "scalar", name, y, x=x)
 
     def histogram(self, name: str, y: Any, x: Any = None) -> None:
         """Hand many numbers on."""
-        for sink in self._metrics:
-            sink.histogram(name, y, x)
+        self._pass_on(name, "histogram", name, y, x=x)
 
     def summary(self, summary: Any, x: Any = None) -> None:
         """Hand a summary on."""
-        for sink in self._metrics:
-            sink.summary(summary, x)
+        self._pass_on(None, "summary", summary, x=x)
 
     def close(self) -> None:
-        """Close every sink."""
-        for sink in self._metrics:
+        """Close the sinks behind."""
+        for sink in self._sinks:
             sink.close()
 
+    def _pass_on(self, name: str | None, method: str, *what: Any, x: Any) -> None:
+        """Call a method of the sinks; `name` is the series', if there is one."""
+        for sink in self._sinks:
+            getattr(sink, method)(*what, x)
 
-class EnabledMetrics(Metrics):
-    """Lets some names through and drops the others.
+
+class MultiMetrics(_Relay):
+    """Hands each measurement to several sinks, in order."""
+
+    def __init__(self, metrics: Iterable[Metrics]) -> None:
+        super().__init__(*metrics)
+
+
+class EnabledMetrics(_Relay):
+    """Lets some names through and drops the others; a summary has none, and passes.
 
     Args:
         metrics: the sink behind.
@@ -320,30 +329,16 @@ class EnabledMetrics(Metrics):
     def __init__(
         self, metrics: Metrics, enabled: Mapping[str, bool], *, default: bool = True
     ) -> None:
-        self._metrics = metrics
+        super().__init__(metrics)
         self._enabled = dict(enabled)
         self._default = default
 
-    def scalar(self, name: str, y: Any, x: Any = None) -> None:
-        """Hand one number on if its name is enabled."""
-        if self._enabled.get(name, self._default):
-            self._metrics.scalar(name, y, x)
-
-    def histogram(self, name: str, y: Any, x: Any = None) -> None:
-        """Hand many numbers on if their name is enabled."""
-        if self._enabled.get(name, self._default):
-            self._metrics.histogram(name, y, x)
-
-    def summary(self, summary: Any, x: Any = None) -> None:
-        """Hand a summary on; it has no name to be disabled by."""
-        self._metrics.summary(summary, x)
-
-    def close(self) -> None:
-        """Close the sink behind."""
-        self._metrics.close()
+    def _pass_on(self, name: str | None, method: str, *what: Any, x: Any) -> None:
+        if name is None or self._enabled.get(name, self._default):
+            super()._pass_on(name, method, *what, x=x)
 
 
-class StepMetrics(Metrics):
+class StepMetrics(_Relay):
     """Fills in a missing `x` from a counter shared by all who report, such as global steps.
 
     Args:
@@ -352,24 +347,11 @@ class StepMetrics(Metrics):
     """
 
     def __init__(self, metrics: Metrics, step: Callable[[], Any]) -> None:
-        self._metrics = metrics
+        super().__init__(metrics)
         self._step = step
 
-    def scalar(self, name: str, y: Any, x: Any = None) -> None:
-        """Hand one number on."""
-        self._metrics.scalar(name, y, self._step() if x is None else x)
-
-    def histogram(self, name: str, y: Any, x: Any = None) -> None:
-        """Hand many numbers on."""
-        self._metrics.histogram(name, y, self._step() if x is None else x)
-
-    def summary(self, summary: Any, x: Any = None) -> None:
-        """Hand a summary on."""
-        self._metrics.summary(summary, self._step() if x is None else x)
-
-    def close(self) -> None:
-        """Close the sink behind."""
-        self._metrics.close()
+    def _pass_on(self, name: str | None, method: str, *what: Any, x: Any) -> None:
+        super()._pass_on(name, method, *what, x=self._step() if x is None else x)
 
 
 _serial = itertools.count()
