@@ -24,24 +24,9 @@ from typing import Any
 from rlwire.errors import ConnectionClosed, LocalProtocolError
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.interface import DatagramSession, Peer
-from rlwire.transports.udp_sockets import (
-    LONGEST,
-    DatagramCounters,
-    DatagramDriver,
-    DatagramSocket,
-    bind,
-    dial,
-)
+from rlwire.transports.udp_sockets import DatagramDriver, DatagramSocket, dial
 
-__all__ = [
-    "LONGEST",
-    "DatagramConnection",
-    "DatagramCounters",
-    "DatagramSocket",
-    "bind",
-    "connect",
-    "dial",
-]
+__all__ = ["DatagramConnection", "connect"]
 
 _NEVER = float("inf")
 

@@ -71,8 +71,7 @@ class DatagramEndpoint(DatagramDriver):
         if batch < 1:
             raise ValueError(f"batch must be at least 1, not {batch}")
         super().__init__(session, sock)
-        self.failures = 0
-        self.lost_events = 0
+        self.failures = self.lost_events = 0
         self._batch = batch
         self._alone = 0  # how many datagrams are still taken one at a time
         self._on_events = on_events or self._keep
@@ -207,8 +206,8 @@ class DatagramEndpoint(DatagramDriver):
         self._wake_waiter()
 
     def _readable(self) -> None:
-        # Asking until there is no more costs an exception each time. Where datagrams come one by
-        # one, that is done at every eighth only; what else is there wakes us again at once.
+        # To ask until there is no more costs an exception: where datagrams come one by one, only
+        # every eighth is followed by that. What else is there wakes us again at once.
         try:
             if self._alone:
                 self._alone -= 1

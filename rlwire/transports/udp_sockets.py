@@ -283,7 +283,7 @@ class DatagramSocket:
         refused: LimitExceeded | None = None
         for data, peer in datagrams:
             if len(data) > limit:
-                refused = refused or _over_limit(limit, len(data))
+                refused = refused or LimitExceeded("datagram", limit, len(data))
                 continue
             try:
                 sendto(data if cipher is None else cipher.seal(data), peer)
@@ -378,18 +378,6 @@ class DatagramDriver:
         """Return the socket's counts, `DatagramSocket.statistics`."""
         return self.sock.statistics()
 
-    def flush(self) -> None:
-        """Send what the session has to send."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Free the socket."""
-        raise NotImplementedError
-
-
-def _over_limit(limit: int, size: int) -> LimitExceeded:
-    return LimitExceeded("datagram", limit, size)
-
 
 def bind(
     address: AddressLike,
@@ -415,15 +403,10 @@ def bind(
     """
     where = parse(address)
     family, sockaddr = where.resolve(listen=True, datagram=True)[0]
-    sock = socket.socket(family, socket.SOCK_DGRAM)
-    try:
-        _bind(sock, where, sockaddr)
-        _set_buffer(sock, socket.SO_RCVBUF, receive_buffer, "rmem_max")
-        _set_buffer(sock, socket.SO_SNDBUF, send_buffer, "wmem_max")
-        made = DatagramSocket(sock, "server", limit=limit, cipher=cipher)
-    except BaseException:
-        sock.close()
-        raise
+    made = _open(
+        family, where, sockaddr, receive_buffer, send_buffer, role="server", limit=limit,
+        cipher=cipher,
+    )  # fmt: skip
     if cipher is None:
         warn_if_exposed(made.address, "a cipher at both ends")
     return made
@@ -469,19 +452,32 @@ def dial(
             where = Address("::" if six else "0.0.0.0")
         sockaddr = (where.host, 0)
     while True:
-        sock = socket.socket(family, socket.SOCK_DGRAM)
-        try:
-            _bind(sock, where, sockaddr)
-            if local is None and sock.getsockname()[1] == remote[1]:
-                # The very port where the server should be: on loopback we would hear ourselves.
-                sock.close()
-                continue
-            _set_buffer(sock, socket.SO_RCVBUF, receive_buffer, "rmem_max")
-            _set_buffer(sock, socket.SO_SNDBUF, send_buffer, "wmem_max")
-            return DatagramSocket(sock, "client", limit=limit, cipher=cipher, remote=remote)
-        except BaseException:
-            sock.close()
-            raise
+        made = _open(
+            family, where, sockaddr, receive_buffer, send_buffer, role="client", limit=limit,
+            cipher=cipher, remote=remote,
+        )  # fmt: skip
+        if local is not None or made.address.port != remote[1]:
+            return made
+        made.close()  # it is the very port of the server: on loopback we would hear ourselves
+
+
+def _open(
+    family: int,
+    where: Address,
+    sockaddr: Any,
+    receive_buffer: int | None,
+    send_buffer: int | None,
+    **options: Any,
+) -> DatagramSocket:
+    sock = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        _bind(sock, where, sockaddr)
+        _set_buffer(sock, socket.SO_RCVBUF, receive_buffer, "rmem_max")
+        _set_buffer(sock, socket.SO_SNDBUF, send_buffer, "wmem_max")
+        return DatagramSocket(sock, **options)
+    except BaseException:
+        sock.close()
+        raise
 
 
 def _bind(sock: socket.socket, where: Address, sockaddr: Any) -> None:

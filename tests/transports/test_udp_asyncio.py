@@ -19,6 +19,7 @@ from rlwire.errors import ConnectionClosed, LocalProtocolError
 from rlwire.transports import udp, udp_asyncio
 from rlwire.transports.datagram_cipher import DatagramCipher
 from rlwire.transports.udp_asyncio import DatagramEndpoint
+from rlwire.transports.udp_sockets import bind
 
 
 def load(name: str) -> Any:
@@ -548,13 +549,13 @@ def test_misuse(run: Run) -> None:
 
 def test_an_endpoint_of_ones_own_socket(run: Run) -> None:
     async def main() -> None:
-        sock = udp.bind("127.0.0.1:0")
+        sock = bind("127.0.0.1:0")
         with pytest.raises(LocalProtocolError, match="once it has started"):
             DatagramEndpoint(sessions.Answers(), sock).flush()
         async with DatagramEndpoint(sessions.Answers(), sock) as endpoint:
             plain = Plain(endpoint)
             with plain.sock:
                 assert await plain.ask(b"1 x") == b"1 x"
-        DatagramEndpoint(sessions.Answers(), udp.bind("127.0.0.1:0")).close()
+        DatagramEndpoint(sessions.Answers(), bind("127.0.0.1:0")).close()
 
     run(main())
