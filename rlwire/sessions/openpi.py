@@ -150,15 +150,20 @@ class Server(_Session):
         if isinstance(message, str):
             self._break("an observation is a binary message, this is a text")
         observation: Any
-        if len(message) < self._large:
-            observation = self._observation(message)
-        else:
+        if len(message) >= self._large:
             observation = Undecoded(message, self._observation)
+        else:
+            # `_observation`, without a call.
+            decode = self._copy if type(message) is bytes else self._decode
+            observation = decode(message)
+            if type(observation) is not dict:
+                self._no_map(observation, "an observation")
         self.pending += 1
         return [observation]
 
     def _observation(self, message: Buffer) -> dict[str, Any]:
-        observation = (self._copy if type(message) is bytes else self._decode)(message)
+        decode = self._copy if type(message) is bytes else self._decode
+        observation = decode(message)
         if type(observation) is not dict:
             self._no_map(observation, "an observation")
         return observation
