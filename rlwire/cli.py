@@ -239,9 +239,10 @@ def _add_openpi(parser: argparse.ArgumentParser) -> None:
     _add_address(parser, "localhost:8000")
     _add(
         parser,
-        ("--workers", _natural_int, "N",
+        ("--workers", _thinkers, "N|threads",
          "threads that the policy thinks in; 0 calls it on the event loop, for policies that "
-         "answer at once (default: 1)"),
+         "answer at once; threads calls it in a thread of each client, once at a time "
+         "(default: 1)"),
         ("--api-key-file", None, "FILE", "accept only clients that send the key in this file"),
     )
     parser.add_argument("--arrays", choices=("openpi", "msgpack_numpy"),
@@ -570,6 +571,10 @@ def _workers(text: str) -> str | int:
         raise argparse.ArgumentTypeError(
             f"expected threads, asyncio or a number of processes, not {text!r}"
         ) from None
+
+
+def _thinkers(text: str) -> str | int:
+    return text if text == "threads" else _natural_int(text)
 
 
 def _setting(text: str) -> tuple[str, Any]:

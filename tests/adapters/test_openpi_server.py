@@ -131,9 +131,9 @@ def wait_for(condition: Any, seconds: float = 5.0) -> None:
 # -- what everybody wants ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("workers", [0, 1, 3, "threads"])
 @pytest.mark.parametrize("arrays", ["openpi", "msgpack_numpy"])
-def test_observations_and_actions(policy: Policy, workers: int, arrays: Any) -> None:
+def test_observations_and_actions(policy: Policy, workers: Any, arrays: Any) -> None:
     with (
         PolicyServer(policy, LOOPBACK, workers=workers, arrays=arrays) as server,
         client_of(server, arrays=arrays) as client,
@@ -208,7 +208,7 @@ def test_the_policys_dict_is_left_alone() -> None:
 # -- the policy fails --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", [0, 1, "threads"])
 @pytest.mark.parametrize(
     ("prompt", "text"),
     [
@@ -218,7 +218,7 @@ def test_the_policys_dict_is_left_alone() -> None:
     ],
 )
 def test_an_error_is_told_in_a_text_and_ends_the_connection(
-    policy: Policy, workers: int, prompt: str, text: str, caplog: pytest.LogCaptureFixture
+    policy: Policy, workers: Any, prompt: str, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with PolicyServer(policy, LOOPBACK, workers=workers) as server:
         with client_of(server, reconnect=False) as client:
@@ -269,23 +269,27 @@ def test_an_observation_that_cannot_be_sent(server: PolicyServer) -> None:
 # -- many clients, slow policies ---------------------------------------------------------------
 
 
-def test_a_policy_is_called_once_at_a_time_from_one_thread(policy: Policy) -> None:
+@pytest.mark.parametrize(("workers", "threads"), [(1, 1), ("threads", 6)])
+def test_a_policy_is_called_once_at_a_time(policy: Policy, workers: Any, threads: int) -> None:
+    """By default from one thread; or from that of the client."""
+
     def ask(address: str, number: int) -> None:
         with PolicyClient(address) as client:
             for _ in range(3):
                 client.infer({"prompt": "sleep", "seconds": 0.01, "number": number})
 
-    with PolicyServer(policy, LOOPBACK) as server:
-        threads = [
+    with PolicyServer(policy, LOOPBACK, workers=workers) as server:
+        robots = [
             threading.Thread(target=ask, args=(str(server.address), number)) for number in range(6)
         ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(20)
+        for robot in robots:
+            robot.start()
+        for robot in robots:
+            robot.join(20)
         assert server.statistics.actions == 18
+        wait_for(lambda: server.statistics.clients == 0)
     assert policy.most == 1
-    assert len(policy.threads) == 1
+    assert len(policy.threads) == threads
 
 
 def test_more_workers_call_it_at_the_same_time(policy: Policy) -> None:

@@ -15,10 +15,11 @@ import asyncio
 import dataclasses
 import functools
 import logging
+import threading
 import time
 import traceback
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from rlwire.adapters.openpi.policies import Infer, Workers, resolve_policy, timed
 from rlwire.adapters.serving import Service, StreamOptions, StreamServer
@@ -28,6 +29,7 @@ from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import websocket
 from rlwire.sessions.openpi import Dialect, Failure, PolicySocket, Server, Undecoded
 from rlwire.transports.address import AddressLike
+from rlwire.transports.connection import Connection
 from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.tcp_asyncio import AsyncConnection
 
@@ -113,6 +115,9 @@ class PolicyServer(StreamServer):
             wait in the order in which they came. More is for policies that may be called from
             several threads at once. 0 calls it on the event loop, which saves two changes of thread
             and is for policies that answer at once, because all clients wait meanwhile.
+            ``"threads"`` gives each client a thread, which decodes its observations and calls the
+            policy, once at a time: the quickest for few clients. A client is not heard while the
+            policy thinks for it, or it waits for its turn.
         timing: whether an action gets the entry ``server_timing``, as from openpi's server:
             milliseconds that the policy took, and that the whole exchange before took, from its
             observation to its action; to send that is not counted.
@@ -145,7 +150,7 @@ class PolicyServer(StreamServer):
         address: AddressLike = f"localhost:{PORT}",
         *,
         metadata: Mapping[str, Any] | None = None,
-        workers: int = 1,
+        workers: int | Literal["threads"] = 1,
         timing: bool = True,
         tracebacks: bool = False,
         api_key: str | None = None,
@@ -157,8 +162,9 @@ class PolicyServer(StreamServer):
         limits: Limits = DEFAULT,
         **options: Unpack[StreamOptions],
     ) -> None:
-        if not isinstance(workers, int) or isinstance(workers, bool) or workers < 0:
-            raise ValueError(f"workers must be at least 0, not {workers!r}")
+        threads = workers == "threads"
+        if not threads and not (type(workers) is int and workers >= 0):
+            raise ValueError(f"workers must be at least 0, or 'threads', not {workers!r}")
         if metadata is None:
             metadata = getattr(policy, "metadata", None) or {}
         self._policy = _Service(
@@ -167,7 +173,9 @@ class PolicyServer(StreamServer):
             workers,
             timing=timing,
             tracebacks=tracebacks,
-            speech=functools.partial(Server, arrays=arrays, limits=limits, large=_LARGE),
+            speech=functools.partial(
+                Server, arrays=arrays, limits=limits, large=None if threads else _LARGE
+            ),
             socket={
                 "check": _all_of(None if api_key is None else api_key_check(api_key), check),
                 "origins": origins,
@@ -179,7 +187,9 @@ class PolicyServer(StreamServer):
         # What makes no sense raises here, not in a log.
         self._policy.session()
         self._policy.speech().send(self._policy.metadata)
-        super().__init__(address, self._policy, **options)
+        super().__init__(
+            address, self._policy, workers="threads" if threads else "asyncio", **options
+        )
         self._guarded = self._guarded or not (api_key is None and check is None)
 
     @property
@@ -190,6 +200,8 @@ class PolicyServer(StreamServer):
 
     def _details(self) -> str:
         count = self._policy.count
+        if count == "threads":
+            return "a thread for each client"
         return f"{count or 'no'} worker{'' if count == 1 else 's'}"
 
     def _after_stop(self) -> None:
@@ -223,7 +235,7 @@ class _Service(Service):
 
     infer: Infer
     metadata: dict[str, Any]
-    count: int
+    count: int | Literal["threads"]
     timing: bool
     tracebacks: bool
     speech: Callable[[], Server]
@@ -234,22 +246,27 @@ class _Service(Service):
     clients: int = 0
     actions: int = 0
     failures: int = 0
+    # Where clients have threads: whose the policy is, and who counts clients.
+    turn: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+    counting: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
     def session(self) -> PolicySocket:
         return PolicySocket(lambda request: self.speech(), **self.socket)
 
-    def responder(self, connection: AsyncConnection) -> _Conversation:
-        conversation = _Conversation(self, connection)
+    def responder(self, connection: Connection | AsyncConnection) -> _Conversation:
+        conversation = _Conversation(self, connection.peer)
         try:
-            connection.post(self.metadata)
+            greet = connection.post if isinstance(connection, AsyncConnection) else connection.send
+            greet(self.metadata)
         except BaseException:
             conversation.close()
             raise
         return conversation
 
     def begin(self) -> None:
-        self.workers = Workers(self.count) if self.count else None
-        self.decoders = Workers(1, "decoder")
+        if self.count != "threads":
+            self.workers = Workers(self.count) if self.count else None
+            self.decoders = Workers(1, "decoder")
 
     def end(self) -> None:
         for workers in (self.workers, self.decoders):
@@ -261,11 +278,14 @@ class _Service(Service):
 class _Conversation:
     """Answers the observations of one client; a `rlwire.transports.interface.Responder`."""
 
-    def __init__(self, service: _Service, connection: AsyncConnection) -> None:
+    def __init__(self, service: _Service, peer: str) -> None:
         self._service = service
-        self._peer = connection.peer
+        self._peer = peer
         self._took: float | None = None  # seconds of the exchange before
-        service.clients += 1
+        if service.count == "threads":
+            self.answer = self._in_turn  # type: ignore[method-assign]
+        with service.counting:
+            service.clients += 1
         logger.info("%s: a client has connected", self._peer)
 
     def answer(self, observation: dict[str, Any] | Undecoded) -> _Reply | asyncio.Task[_Reply]:
@@ -285,17 +305,23 @@ class _Conversation:
         except BaseException as error:  # SystemExit as well: a policy does not end the server
             return self._failed(error)
 
+    def _in_turn(self, observation: dict[str, Any] | Undecoded) -> Any:
+        with self._service.turn:
+            return _Conversation.answer(self, observation)
+
     def failure(self, observation: Any, error: Exception) -> Failure:
         """Return what is said instead of an action that cannot be sent."""
         service = self._service
-        service.actions -= 1
-        service.failures += 1
+        with service.turn:
+            service.actions -= 1
+            service.failures += 1
         service.log.error("%s: the policy's action cannot be sent: %s", self._peer, error)
         return Failure(describe(error))
 
     def close(self) -> None:
         """The client is gone, and what the policy is still asked for is nobody's."""
-        self._service.clients -= 1
+        with self._service.counting:
+            self._service.clients -= 1
         logger.info("%s: the client is gone", self._peer)
 
     async def _think(self, observation: dict[str, Any] | Undecoded) -> _Reply:

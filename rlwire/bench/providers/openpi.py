@@ -1,8 +1,8 @@
 """openpi's policies in the bench: `PolicyServer` in its own process, `PolicyClient.infer` timed.
 
 An observation goes to the policy, a number comes back: a large request and a small reply, as with
-RLX. The policy is called on the server's event loop (``workers=0``), so that the protocol is
-measured and not the two changes of thread that a policy with a thread of its own costs.
+RLX. The policy is called in the client's own thread (``workers="threads"``), so that the
+protocol is measured and not the two changes of thread that a policy with a thread of its own costs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class KeepingPolicy:
 
 
 def _server(policy: str) -> PolicyServer:
-    return PolicyServer(resolve_name(policy)(), "127.0.0.1:0", workers=0, timing=False)
+    return PolicyServer(resolve_name(policy)(), "127.0.0.1:0", workers="threads", timing=False)
 
 
 class OpenpiRow(Row):
