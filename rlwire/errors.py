@@ -22,9 +22,10 @@ argument types (`TypeError`).
 
 from __future__ import annotations
 
+import contextlib
 import reprlib
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 __all__ = [
@@ -285,3 +286,28 @@ class MissingExtra(RlwireError, ImportError):
 
     def __reduce__(self) -> _Rebuilt:
         return _rebuild, (type(self), (self.package, self.extra), {})
+
+
+@contextlib.contextmanager
+def optional(package: str, extra: str, module: str | None = None) -> Iterator[None]:
+    """Around imports of an optional dependency.
+
+    ::
+
+        with optional("dm-env", "dm", "dm_env"):
+            import dm_env
+
+    Args:
+        package: as it is installed.
+        extra: what it comes with.
+        module: as it is imported, if that is not the package's name.
+
+    Raises:
+        MissingExtra: it is not installed. That it lacks a module itself stays what it is.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != (module or package):
+            raise
+        raise MissingExtra(package, extra) from None

@@ -11,7 +11,7 @@ import importlib
 import inspect
 from typing import Any
 
-from rlwire.errors import MissingExtra
+from rlwire.errors import optional
 
 __all__ = ["load", "load_environment"]
 
@@ -51,13 +51,9 @@ def load_environment(name: str) -> Any:
 
 
 def _of_gymnasium(name: str) -> Any:
-    try:
+    with optional("gymnasium", "gym"):
         import gymnasium
         from gymnasium.envs.registration import load_env_creator
-    except ModuleNotFoundError as error:
-        if error.name != "gymnasium":
-            raise
-        raise MissingExtra("gymnasium", "gym") from None
     module, _, identifier = name.rpartition(":")
     if module:
         importlib.import_module(module)

@@ -8,18 +8,16 @@ Not here: encoding.
 
 from __future__ import annotations
 
-import importlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from rlwire.errors import MissingExtra
+from rlwire.errors import optional
 
 __all__ = ["PAYLOADS", "Payload", "Step", "record"]
 
@@ -56,20 +54,13 @@ class Payload:
         return [Step(np.asarray(each.state), each.reward, each.terminal) for each in self.steps]
 
 
-def _package(module: str, package: str) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != module:
-            raise
-        raise MissingExtra(package, "bench") from None
-
-
 def _play(name: str, count: int) -> Iterator[Step]:
     """`count` steps of random play, through as many episodes as they take."""
-    gymnasium = _package("gymnasium", "gymnasium")
+    with optional("gymnasium", "bench"):
+        import gymnasium
     if name.startswith("ALE/"):
-        ale_py = _package("ale_py", "ale-py")
+        with optional("ale-py", "bench", "ale_py"):
+            import ale_py
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # it greets on stderr
         gymnasium.register_envs(ale_py)
     env = gymnasium.make(name, disable_env_checker=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from rlwire.bench.report import Run, microseconds
 from rlwire.bench.runner import Result
-from rlwire.errors import MissingExtra
+from rlwire.errors import optional
 
 __all__ = ["require", "save"]
 
@@ -22,12 +22,8 @@ _TEXT = 9  # points, of what stands beside a bar
 
 def require() -> None:
     """Raise `MissingExtra` when matplotlib is not there; better before a run than after."""
-    try:
+    with optional("matplotlib", "bench"):
         import matplotlib  # noqa: F401
-    except ModuleNotFoundError as error:
-        if error.name != "matplotlib":
-            raise
-        raise MissingExtra("matplotlib", "bench") from None
 
 
 def save(run: Run, path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from rlwire.bench.provider import LeftOut
 from rlwire.bench.runner import TURN, Result
-from rlwire.errors import MissingExtra
+from rlwire.errors import optional
 
 __all__ = ["SCHEMA", "Run", "as_json", "microseconds", "plain_table", "progress", "show"]
 
@@ -153,13 +153,9 @@ def _styled(stream: TextIO) -> Callable[[str, str], object]:
 
 
 def _rich() -> tuple[Any, Any]:
-    try:
+    with optional("rich", "bench"):
         import rich.console
         import rich.text
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "rich":
-            raise
-        raise MissingExtra("rich", "bench") from None
     return rich.console, rich.text
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-from rlwire.errors import ConnectionClosed, LimitExceeded, MissingExtra, RlwireError
+from rlwire.errors import ConnectionClosed, LimitExceeded, RlwireError, optional
 from rlwire.limits import DEFAULT, Limits
 from rlwire.transports.address import Address
 from rlwire.transports.interface import StreamStatus
@@ -69,12 +69,8 @@ def load() -> Any:
     Raises:
         MissingExtra: it is not installed.
     """
-    try:
+    with optional("grpcio", "grpc", "grpc"):
         import grpc
-    except ModuleNotFoundError as error:
-        if error.name != "grpc":
-            raise
-        raise MissingExtra("grpcio", "grpc") from error
     return grpc
 
 

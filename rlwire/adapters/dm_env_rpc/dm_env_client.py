@@ -27,17 +27,13 @@ from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
     EncodeError,
-    MissingExtra,
     RemoteProtocolError,
+    optional,
 )
 
-try:
+with optional("dm-env", "dm", "dm_env"):
     import dm_env
     from dm_env import specs as dm_specs
-except ModuleNotFoundError as error:
-    if error.name != "dm_env":
-        raise
-    raise MissingExtra("dm-env", "dm") from None
 
 __all__ = ["RemoteEnvironment", "to_dm_env_spec"]
 

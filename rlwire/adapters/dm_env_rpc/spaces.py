@@ -24,7 +24,7 @@ import numpy as np
 
 from rlwire.codecs.casting import cast
 from rlwire.codecs.dm_env_rpc import DataType, TensorSpec, bounds, make_spec, unflatten
-from rlwire.errors import EncodeError, MissingExtra
+from rlwire.errors import EncodeError, optional
 
 __all__ = ["Leaf", "Structure", "of_dm_env_spec", "of_gymnasium_space"]
 
@@ -287,12 +287,8 @@ def of_dm_env_spec(spec: Any, what: str, name: str, prefix: str = "") -> Structu
         EncodeError: it cannot be carried.
         MissingExtra: dm_env is not installed.
     """
-    try:
+    with optional("dm-env", "dm", "dm_env"):
         from dm_env import specs
-    except ModuleNotFoundError as error:
-        if error.name != "dm_env":
-            raise
-        raise MissingExtra("dm-env", "dm") from None
 
     def node(spec: Any, path: str) -> _Node:
         if isinstance(spec, specs.Array):
@@ -340,12 +336,8 @@ def of_gymnasium_space(space: Any, what: str, name: str) -> Structure:
         EncodeError: it cannot be carried.
         MissingExtra: Gymnasium is not installed.
     """
-    try:
+    with optional("gymnasium", "gym"):
         from gymnasium import spaces
-    except ModuleNotFoundError as error:
-        if error.name != "gymnasium":
-            raise
-        raise MissingExtra("gymnasium", "gym") from None
 
     def node(space: Any, path: str) -> _Node:
         if isinstance(space, spaces.Dict):

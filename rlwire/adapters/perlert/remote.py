@@ -20,8 +20,8 @@ from rlwire.errors import (
     EncodeError,
     LimitExceeded,
     LocalProtocolError,
-    MissingExtra,
     PeerError,
+    optional,
     quoted,
 )
 from rlwire.limits import DEFAULT, Limits
@@ -29,13 +29,9 @@ from rlwire.sessions.perlert_client import ClientSettings, Frame, State
 from rlwire.transports.address import AddressLike
 from rlwire.transports.datagram_cipher import DatagramCipher
 
-try:
+with optional("gymnasium", "gym"):
     import gymnasium
     from gymnasium.envs.registration import EnvSpec
-except ModuleNotFoundError as error:
-    if error.name != "gymnasium":
-        raise
-    raise MissingExtra("gymnasium", "gym") from None
 
 __all__ = ["RemoteEnvironment"]
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from rlwire.codecs import perlert
 from rlwire.codecs.casting import cast
-from rlwire.errors import DecodeError, EncodeError, MissingExtra, quoted
+from rlwire.errors import DecodeError, EncodeError, optional, quoted
 from rlwire.limits import DEFAULT, Limits
 
 __all__ = ["SpaceText"]
@@ -50,7 +50,7 @@ class SpaceText:
 
     Raises:
         EncodeError: it cannot be written.
-        MissingExtra: Gymnasium is not installed.
+        optional: Gymnasium is not installed.
     """
 
     def __init__(self, space: Any, what: str, *, named: bool, limits: Limits = DEFAULT) -> None:
@@ -328,10 +328,6 @@ class _TextLeaf:
 
 
 def _spaces() -> Any:
-    try:
+    with optional("gymnasium", "gym"):
         from gymnasium import spaces
-    except ModuleNotFoundError as error:
-        if error.name != "gymnasium":
-            raise
-        raise MissingExtra("gymnasium", "gym") from None
     return spaces

@@ -26,7 +26,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rlwire.errors import MissingExtra, quoted
+from rlwire.errors import optional, quoted
 
 __all__ = ["EnvironmentOptions", "Options", "options"]
 
@@ -165,11 +165,9 @@ def _settings(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _read(path: str) -> Mapping[Any, Any]:
-    try:
+    with optional("ruamel.yaml", "relaax", "ruamel"):
         # As in the original: to YAML 1.1, which PyYAML reads, 1e-4 is a text.
         import ruamel.yaml
-    except ModuleNotFoundError as error:
-        raise MissingExtra("ruamel.yaml", "relaax") from error
     with open(path, encoding="utf-8") as file:
         try:
             found = ruamel.yaml.YAML(typ="safe", pure=True).load(file)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from rlwire.errors import LimitExceeded, MissingExtra, quoted
+from rlwire.errors import LimitExceeded, optional, quoted
 
 __all__ = [
     "METHODS",
@@ -358,10 +358,8 @@ _serial = itertools.count()
 
 
 def _tensorboardx() -> Any:
-    try:
+    with optional("tensorboardX", "metrics"):
         return importlib.import_module("tensorboardX")
-    except ImportError as error:
-        raise MissingExtra("tensorboardX", "metrics") from error
 
 
 def _number(name: str, y: Any) -> float:
