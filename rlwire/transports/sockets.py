@@ -182,7 +182,7 @@ def connect_error(where: Address, attempts: int, seconds: float, error: OSError)
     return type(error)(text) if error.errno is None else type(error)(error.errno, text)
 
 
-def listen(address: AddressLike, *, backlog: int = 128) -> socket.socket:
+def listen(address: AddressLike, *, backlog: int = 1024) -> socket.socket:
     """Return a listening socket; with port 0 the system chooses the port.
 
     A unix socket's file that nobody listens on any more, left by a program that died, is
