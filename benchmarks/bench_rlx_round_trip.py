@@ -202,6 +202,37 @@ async def bare_client(
     return block
 
 
+async def task_client(
+    stack: contextlib.AsyncExitStack, address: Any, request: bytes, reply: int
+) -> Callable[[int], Awaitable[list[int]]]:
+    """The same of a task that awaits a future each time: what anybody's `await` costs."""
+    loop = asyncio.get_running_loop()
+    sock = stack.enter_context(socket.create_connection((address[0], int(address[1]))))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setblocking(False)
+    recv_into, send, inbox = sock.recv_into, sock.send, bytearray(reply)
+    answered: asyncio.Future[int] = loop.create_future()
+
+    async def exchange() -> int:
+        nonlocal answered
+        answered = loop.create_future()
+        send(request)
+        return await answered
+
+    loop.add_reader(sock.fileno(), lambda: answered.set_result(recv_into(inbox)))
+    stack.callback(loop.remove_reader, sock.fileno())
+
+    async def block(number: int) -> list[int]:
+        taken = []
+        for _ in range(number):
+            begin = perf_counter_ns()
+            await exchange()
+            taken.append(perf_counter_ns() - begin)
+        return taken
+
+    return block
+
+
 async def rlx_client(
     stack: contextlib.AsyncExitStack, address: Any, update: Any
 ) -> Callable[[int], Awaitable[list[int]]]:
@@ -229,6 +260,7 @@ async def on_a_loop(addresses: dict[str, Any], row: RLXRow) -> dict[str, float]:
     async with contextlib.AsyncExitStack() as stack:
         blocks = {
             "bare, one end": await bare_client(stack, addresses["raw"], request, reply),
+            "task, one end": await task_client(stack, addresses["raw too"], request, reply),
             "rlwire, one end": await rlx_client(stack, addresses["threads"], update),
             "bare, both ends": await bare_client(stack, addresses["bare"], request, reply),
             "rlwire, both ends": await rlx_client(stack, addresses["asyncio"], update),
@@ -250,6 +282,8 @@ def loop_lines() -> Iterator[Line]:
     sizes = (len(row.requests[0]), row.reply_bytes)
     servers = {
         "raw": ServerProcess("raw echo", serve_raw, *sizes, False, cores=allowed[:1]),
+        # It serves one client after the other.
+        "raw too": ServerProcess("raw echo", serve_raw, *sizes, False, cores=allowed[:1]),
         "bare": ServerProcess("bare echo", serve_bare, *sizes, cores=allowed[:1]),
         "threads": ServerProcess("rlx", serve_rlx, "threads", cores=allowed[:1]),
         "asyncio": ServerProcess("rlx", serve_rlx, "asyncio", cores=allowed[:1]),
@@ -268,6 +302,10 @@ def loop_lines() -> Iterator[Line]:
             f"small update, await exchange, {ends}",
             found[f"rlwire, {ends}"], "bare add_reader", found[f"bare, {ends}"], target,
         )  # fmt: skip
+    yield Line(
+        "small update, await exchange, one end",
+        found["rlwire, one end"], "a task and futures", found["task, one end"],
+    )  # fmt: skip
 
 
 def test_on_a_loop() -> None:

@@ -3,16 +3,21 @@
 The server runs in a process of its own with each way of carrying connections. `pytest
 benchmarks/bench_rlx_server.py` times a step of all clients; `python
 benchmarks/bench_rlx_server.py` prints the table. Memory is the proportional set size of the
-server and its workers (Linux), so pages that processes share count once.
+server and its workers (Linux), so pages that processes share count once. A second table has the
+steps of an asyncio server next to the answers of a bare loop around Linux's epoll, in Python, that
+looks at nothing: in turn, in one run.
 """
 
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal
 
 import pytest
@@ -183,6 +188,59 @@ def rows() -> Iterator[tuple[str, ...]]:
         )
 
 
+def serve_epoll(report: Callable[[Any], None]) -> None:
+    """Run in the rival's process: the least that Python can do for many clients."""
+    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener, select.epoll() as poll:
+        report("{}:{}".format(*listener.getsockname()))
+        poll.register(listener.fileno(), select.EPOLLIN)
+        calls: dict[int, Any] = {}
+        inbox, first = bytearray(4096), len(INIT)
+        while True:
+            for file, _ in poll.poll():
+                if file == listener.fileno():
+                    peer, _address = listener.accept()
+                    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    peer.setblocking(False)
+                    poll.register(peer.fileno(), select.EPOLLIN)
+                    calls[peer.fileno()] = peer, peer.recv_into, peer.send
+                    continue
+                peer, recv_into, send = calls[file]
+                have = recv_into(inbox)
+                if have:
+                    send(READY if have == first else ACTION)
+                else:
+                    del calls[file]
+                    peer.close()
+
+
+def against_epoll() -> Iterator[tuple[str, ...]]:
+    """The medians of both, for each number of busy clients."""
+    with (
+        server_process("asyncio") as ours,
+        ServerProcess("epoll", serve_epoll) as theirs,
+    ):
+        for count in BUSY:
+            with connected(ours.address, count) as one, connected(theirs.address, count) as two:
+                rates: tuple[list[float], list[float]] = ([], [])
+                until = time.perf_counter() + 2 * SECONDS
+                while time.perf_counter() < until:
+                    for clients, kept in ((one, rates[0]), (two, rates[1])):
+                        clients.step()
+                        begin = time.perf_counter()
+                        for _ in range(5):
+                            clients.step()
+                        kept.append(5 * count / (time.perf_counter() - begin))
+            mine, bare = median(rates[0]), median(rates[1])
+            target = "at least 80 %" if count == BUSY[-1] else ""
+            yield str(count), f"{mine:,.0f}", f"{bare:,.0f}", f"{100 * mine / bare:.0f} %", target
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux's epoll")
+def test_against_epoll() -> None:
+    """Each number of clients has its line."""
+    assert len(list(against_epoll())) == len(BUSY)
+
+
 if __name__ == "__main__":
     print_head(
         f"An RLX server with {IDLE} idle connections, each past init and one small update, and "
@@ -196,3 +254,6 @@ if __name__ == "__main__":
         *(f"steps/s, {count} busy" for count in BUSY),
     )
     print_table(columns, list(rows()))
+    if sys.platform == "linux":
+        print("\nSteps a second of an asyncio server, and answers of a bare loop around epoll")
+        print_table(("busy", "asyncio", "epoll", "ratio", "target"), list(against_epoll()))
