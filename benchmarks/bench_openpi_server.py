@@ -58,7 +58,8 @@ PAIRS: dict[str, tuple[str, str]] = {
     "rlwire's server, openpi's client with rlwire.install": ("ours", "installed"),
     "openpi's server, rlwire's client": ("theirs", "ours"),
     "rlwire's server and client": ("ours", "ours"),
-    "rlwire's server and client, workers=0": ("ours inline", "ours"),
+    "rlwire's server and client, workers=0": ("ours, 0", "ours"),
+    "rlwire's server and client, workers='threads'": ("ours, threads", "ours"),
 }
 if find_spec("openpi_client") is None:
     PAIRS = {name: pair for name, pair in PAIRS.items() if not {"theirs", "installed"} & {*pair}}
@@ -74,7 +75,7 @@ def infer(observation: dict[str, Any]) -> dict[str, Any]:
 def serve(kind: str) -> None:
     """Serve until killed; prints the port."""
     if kind.startswith("ours"):
-        workers = 0 if kind == "ours inline" else 1
+        workers: Any = {"ours": 1, "ours, 0": 0, "ours, threads": "threads"}[kind]
         server = PolicyServer(infer, "127.0.0.1:0", workers=workers).start()
         print(server.address.port, flush=True)
         threading.Event().wait()

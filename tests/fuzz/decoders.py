@@ -335,6 +335,10 @@ def feed_websocket(data: bytes) -> None:
                 break
             frame = body[start : start + size]
             whole = framer.whole(frame, size)
+            block = bytearray(frame)
+            assert framer.whole(block, size, True) == whole
+            if whole is None:
+                assert block == frame  # whoever looks again finds it as it came
             opcode, fin, payload = framer.take(frame)
             same(
                 (opcode, fin, bytes(payload)), (*framer.take(bytearray(frame))[:2], bytes(payload))
