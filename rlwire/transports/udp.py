@@ -135,7 +135,7 @@ class DatagramConnection(DatagramDriver):
                     events += session.receive(datagram, peer, now)
             elif (one := sock.receive()) is not None:
                 events = session.receive(one[0], one[1], now)
-            if events:  # and nothing else is due
+            if events or pause == 0:  # and nothing else is due
                 if datagrams := session.datagrams():
                     sock.send_batch(datagrams)
                 return events

@@ -208,6 +208,22 @@ def test_a_wait_takes_the_first_and_a_poll_takes_all() -> None:
         assert rest == texts[1:]
 
 
+def test_a_flood_of_what_is_no_event_does_not_keep_a_wait() -> None:
+    with udp.connect("127.0.0.1:1", asks(b"a")) as connection:
+        connection._poll = lambda milliseconds: [(connection.sock.fileno(), 1)]
+        endless = iter(range(1_000_000))
+
+        def receive(size: int) -> Any:
+            next(endless)
+            return b"1 forged", ("127.0.0.1", 2)
+
+        connection.sock._recvfrom = receive
+        for timeout in (0.02, 0):
+            before = connection.session.foreign  # type: ignore[attr-defined]
+            assert connection.wait(timeout) == []
+            assert connection.session.foreign > before  # type: ignore[attr-defined]
+
+
 def test_other_senders_are_the_sessions_affair() -> None:
     """A server may have further ports, so the socket takes all; the session knows them."""
     with (
