@@ -2,8 +2,7 @@
 
 An agent asks for one recorded observation after another, by a number in its action, and the server
 pushes it at once: a small request and a larger response, as with dm_env_rpc. The client is
-`AsyncRewarderClient` in a task that goes on from one exchange to the next; its loop runs during
-each of them.
+`RewarderClient`; `benchmarks/bench_rewarder_step.py` has the asyncio one beside it.
 
 Numbers are text, and so is the time that each message carries, so messages differ in size by some
 bytes; the raw exchange has the largest.
@@ -11,21 +10,19 @@ bytes; the raw exchange has the largest.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 
-from rlwire.adapters.rewarder import AsyncRewarderClient, ClientSettings, RewarderServer
+from rlwire.adapters.rewarder import ClientSettings, RewarderClient, RewarderServer
 from rlwire.bench.payloads import Payload, Step
 from rlwire.bench.processes import BenchError, ServerProcess
 from rlwire.bench.provider import ANSWER_SECONDS, Cores, Row, Unfit, array_difference, serve
 from rlwire.codecs import rewarder
 from rlwire.codecs.websocket import TEXT, Framer
 from rlwire.errors import LimitExceeded
-from rlwire.transports.turn import Turn
 
 __all__ = ["RecordedRewards", "RewarderRow"]
 
@@ -67,59 +64,6 @@ def _server(world: str, steps: list[Step]) -> Any:
     return shown.server
 
 
-class _Player:
-    """An agent's task, which plays one exchange each time it is asked to.
-
-    Args:
-        where: the server.
-    """
-
-    def __init__(self, where: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._client = AsyncRewarderClient(
-            where, attach=True, settings=ClientSettings(ping_interval=None)
-        )
-        self._turn = Turn(self._loop)
-        self._action: Any = None
-        self._seen: Any = None
-        self._task = self._loop.create_task(self._play())
-        self._loop.run_forever()
-
-    async def _play(self) -> None:
-        turn = self._turn
-        try:
-            async with self._client as client:
-                await client.ping(ANSWER_SECONDS)  # those of the beginning are no exchange
-                while True:
-                    self._loop.stop()
-                    await turn.begin()
-                    client.act(self._action)
-                    self._seen = await client.step(ANSWER_SECONDS)
-        finally:
-            self._loop.stop()
-
-    def play(self, action: Any) -> Any:
-        """Return the step that follows an action."""
-        self._action = action
-        self._loop.call_soon(self._turn.resume, None)
-        self._loop.run_forever()
-        self.check()
-        return self._seen
-
-    def check(self) -> None:
-        """Raise what the task ended with, if it did."""
-        if self._task.done():
-            self._task.result()
-
-    def close(self) -> None:
-        """End the task, and its loop."""
-        loop = self._loop
-        if self._task.cancel():
-            loop.run_forever()
-        loop.run_until_complete(loop.shutdown_default_executor())
-        loop.close()
-
-
 class RewarderRow(Row):
     """One payload over the rewarder protocol, pushed by `RecordedRewards`."""
 
@@ -153,8 +97,11 @@ class RewarderRow(Row):
         return rewarder.encode(message, sent_at=_SENT_AT, message_id=_NUMBER)
 
     def _connect(self) -> None:
-        self._client = _Player(self._server.address)
-        self._client.check()
+        self._client = RewarderClient(
+            self._server.address, attach=True, settings=ClientSettings(ping_interval=None)
+        )
+        self._client.connect()
+        self._client.ping(ANSWER_SECONDS)  # those of the beginning are no exchange
 
     def exchange(self, index: int) -> None:
         """One action, and the observation that is pushed then."""
@@ -177,7 +124,8 @@ class RewarderRow(Row):
 
     def _ask(self, action: Any) -> Any:
         try:
-            step = self._client.play(action)
+            self._client.act(action)
+            step = self._client.step(ANSWER_SECONDS)
         except self.failures as error:
             raise self._failed(error) from error
         if not (step.observations or step.texts):
