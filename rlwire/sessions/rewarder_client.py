@@ -318,6 +318,7 @@ class ClientSession:
         limits: maxima for what is read and written.
 
     Attributes:
+        episodes: what came, and was not taken.
         env_id, env_state, fps: what the server last described, None before.
         closing: the server's ``v0.connection.close``, None before.
         stale: pushes of an episode that is over, or of none that was asked for.
@@ -352,7 +353,7 @@ class ClientSession:
         # What we hear.
         self._heard = -1  # the last message id
         self._events: list[Event] = []  # of `tick`, for the next `receive`
-        self._episodes = Episodes(self._settings)
+        self.episodes = Episodes(self._settings)
         self._newest: tuple[EpisodeKey, str] | None = None
         self._known: tuple[EpisodeKey, str] | None = None  # the last one that `_named` read
         self._told: str | None = None  # the episode of the last `Began`
@@ -382,7 +383,7 @@ class ClientSession:
     @property
     def episode_id(self) -> str | None:
         """The episode that the next `take` is of; None while none is open, and between two."""
-        current = self._episodes.current
+        current = self.episodes.current
         return None if current is None else current.episode_id
 
     @property
@@ -403,12 +404,12 @@ class ClientSession:
     @property
     def skipped(self) -> int:
         """Episodes that a newer one replaced before `take` came to them."""
-        return self._episodes.skipped
+        return self.episodes.skipped
 
     @property
     def news(self) -> bool:
         """Whether `take` has something to give."""
-        current = self._episodes.current
+        current = self.episodes.current
         return current is not None and current.news
 
     def clock_offset(self) -> ClockEstimate | None:
@@ -462,7 +463,7 @@ class ClientSession:
         self._attach = False
         self._reset = self._last_id
         self._follow("reset")
-        self._episodes.expect(None if self._newest is None else self._newest[0])
+        self.episodes.expect(None if self._newest is None else self._newest[0])
         self._told = None
         return buffers
 
@@ -587,7 +588,7 @@ class ClientSession:
             return []
         self.env_id, self.env_state, self.fps = told.env_id, told.env_state, told.fps
         self._described = key
-        episodes = self._episodes
+        episodes = self.episodes
         if self._attach and self._phase is Phase.IDLE:
             self._follow("attach")
             episodes.open(key, episode_id)
@@ -602,9 +603,9 @@ class ClientSession:
 
     def _on_push(self, told: Any) -> list[Event]:
         """Take a push, unless it is of an episode that does not count."""
-        episode = self._episodes.current
+        episode = self.episodes.current
         if episode is None or told.episode_id != episode.episode_id:
-            episode = self._episodes.place(*self._named(told))
+            episode = self.episodes.place(*self._named(told))
             if episode is None:
                 self.stale += 1
                 return []
@@ -645,8 +646,8 @@ class ClientSession:
         if request.number == self._reset:
             self._reset = None
             self._follow("reply")
-            self._episodes.open(key, episode_id)
-            episode = self._episodes.place(key, episode_id)
+            self.episodes.open(key, episode_id)
+            episode = self.episodes.place(key, episode_id)
             if episode is not None and key == self._described:
                 episode.describe(self.env_state)
         return self._with_began(Answered(request.number, "reset", seconds))
@@ -692,7 +693,7 @@ class ClientSession:
         return known
 
     def _with_began(self, event: Event) -> list[Event]:
-        current = self._episodes.current
+        current = self.episodes.current
         if current is None or current.episode_id == self._told:
             return [event]
         self._told = current.episode_id
@@ -701,7 +702,7 @@ class ClientSession:
     def _fail_reset(self) -> None:
         self._reset = None
         if self._phase is Phase.RESETTING:
-            self._episodes.close()
+            self.episodes.close()
         self._follow("failed")
 
     def _follow(self, event: str) -> None:
@@ -730,11 +731,11 @@ class ClientSession:
 
         Also after the end of the connection, for what came before it.
         """
-        return self._episodes.take(self._date())
+        return self.episodes.take(self._date())
 
     def peek(self) -> Step:
         """Return what `take` would give, and leave it there."""
-        return self._episodes.peek(self._date())
+        return self.episodes.peek(self._date())
 
     def statistics(self) -> dict[str, int]:
         """Return the counters by name."""

@@ -223,18 +223,13 @@ class Episode:
 
     def peek(self, server_time: float | None) -> Step:
         """Return what has come, and keep it."""
-        step = self._step(server_time)
-        step.info = dict(step.info)  # more comes into ours
-        return step
-
-    def _step(self, server_time: float | None) -> Step:
         lag = None
         if server_time is not None and self.sent_at is not None:
             lag = max(0.0, server_time - self.sent_at)
         return Step(
             self.reward,
             self.done,
-            self._infos,
+            dict(self._infos),  # more comes into ours
             tuple(self._texts),
             self.observation,
             self.count,
@@ -249,7 +244,7 @@ class Episode:
 
     def take(self, server_time: float | None) -> Step:
         """Return what has come, and forget all but the observation and the state."""
-        step = self._step(server_time)
+        step = self.peek(server_time)
         self.sent_at = None
         self.news = self.done = self.cut = self.state_changed = False
         self.reward = 0.0
@@ -257,8 +252,8 @@ class Episode:
         if self._texts:
             self._texts.clear()
             self._text_size = 0
-        self._infos = {}  # the former is the step's
         if self._sizes:
+            self._infos.clear()
             self._sizes.clear()
             self._info_size = 0
         return step

@@ -116,6 +116,7 @@ class ClientBase(Client):
         }
         self._session = self._make_session()
         self._connection: Any = None
+        self._transmit: Callable[[Any], None]  # what sends a message over it
         self._greeted = False
         self._replies: dict[int, float | Exception | None] = {}
         self._refused: list[Exception] = []
@@ -319,7 +320,6 @@ class ClientBase(Client):
         return (yield from self._ask(ControlPing(), "ping", timeout))
 
     def _ask(self, request: EnvReset | ControlPing, what: str, timeout: float) -> Waits[float]:
-        self._check()
         replies = self._replies
         with self._lock:
             self._post(request)
@@ -355,24 +355,21 @@ class ClientBase(Client):
 
     def send(self, message: AgentAction | UnknownMessage) -> None:
         """Send a message without an answer, such as one of a method of one's own; as `act`."""
-        if self._ended is not None or self._connection is None:
-            self._check()
         with self._lock:
             self._post(message)
 
     def _post(self, message: Any) -> None:
         """Send a message, with the lock."""
+        if self._ended is not None or self._connection is None:
+            self._check()
         try:
-            self._say(message)
+            self._transmit(message)
         except (ConnectionClosed, LocalProtocolError):
             # The server may have said why, and nobody has come to it.
             closing = self._session.closing
             if closing is None:
                 raise
             raise PeerError(closing) from None
-
-    def _say(self, message: Any) -> None:
-        raise NotImplementedError
 
     def peek(self) -> Step:
         """Return what `step` would give now, without waiting, and leave it for the next `step`.
@@ -460,7 +457,6 @@ class RewarderClient(Blocking, ClientBase):
         self._lock: Any = threading.RLock()
         self._looking = threading.Condition(threading.Lock())
         self._reader: Reader | None = None
-        self._sent = 0
         of_this_process(self)
 
     def disown(self) -> None:
@@ -484,24 +480,30 @@ class RewarderClient(Blocking, ClientBase):
         """
         until: float | None = None
         left = timeout
-        while True:
-            with self._lock:
-                session = self._session
-                if session.news:
-                    return session.take()
-                if self._refused or self._ended is not None or self._connection is None:
-                    self._check_step()
-                if timeout is not None:
-                    now = monotonic()
-                    if until is None:
-                        until = now + timeout
-                    left = until - now
-                    if left <= 0:
+        reader: Reader | None = None
+        try:
+            while True:
+                with self._lock:
+                    session = self._session
+                    current = session.episodes.current
+                    if current is not None and current.news:
                         return session.take()
-                reader = self._reader
-                assert reader is not None
-                reader.expect()
-            reader.wait(left)
+                    if self._refused or self._ended is not None or self._connection is None:
+                        self._check_step()
+                    if timeout is not None:
+                        now = monotonic()
+                        if until is None:
+                            until = now + timeout
+                        left = until - now
+                        if left <= 0:
+                            return session.take()
+                    assert self._reader is not None
+                    self._reader.expect()
+                    reader = self._reader
+                reader.wait(left)
+        finally:
+            if reader is not None:
+                reader.leave()
 
     def _listen(self, connection: Any) -> None:
         self._reader = Reader(
@@ -511,13 +513,7 @@ class RewarderClient(Blocking, ClientBase):
             self._end,
             lambda: self._session.news or bool(self._refused) or self._ended is not None,
         )
-
-    def _say(self, message: Any) -> None:
-        reader = self._reader
-        if reader is None:
-            self._check()
-        assert reader is not None
-        reader.send(message)
+        self._transmit = self._reader.send
 
     def _wake(self) -> None:
         with self._looking:

@@ -90,10 +90,8 @@ class AsyncRewarderClient(Asyncio, ClientBase):
     def _listen(self, connection: Any) -> None:
         self._loop = loop = asyncio.get_running_loop()
         self._turn = best_turn(loop)
+        self._transmit = connection.post
         connection.serve(_Ear(self, connection), self._end)
-
-    def _say(self, message: Any) -> None:
-        self._connection.post(message)
 
     def _wake(self) -> None:
         turn = self._turn

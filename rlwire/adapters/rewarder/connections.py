@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 from threading import get_ident
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -222,7 +223,12 @@ class Connections(Service):
         """
         if get_ident() == self._thread:
             if not self._scheduled:
-                self._tell(what, client)
+                if client is None and not self._coming:
+                    self.pushes += 1
+                    self.messages += len(self.clients)
+                    self._post(what, self.clients.values())
+                else:
+                    self._tell(what, client)
                 return
         elif wait and len(self._queue) >= _QUEUED:
             self._wait_for_room()
@@ -272,7 +278,7 @@ class Connections(Service):
             self._coming = bool(self._newcomers)
         self._post(what, self.clients.values())
 
-    def _post(self, what: Any, clients: Any) -> None:
+    def _post(self, what: Any, clients: Iterable[Client]) -> None:
         backlog = self._backlog
         failed: list[tuple[Client, RlwireError]] = []
         for one in clients:
@@ -280,14 +286,18 @@ class Connections(Service):
                 one.connection.post(what, backlog)
             except RlwireError as error:
                 failed.append((one, error))
-        for one, why in failed:
-            if isinstance(why, (ConnectionClosed, LocalProtocolError)):
+        if failed:
+            self._not_told(failed)
+
+    def _not_told(self, failed: list[tuple[Client, RlwireError]]) -> None:
+        for one, error in failed:
+            if isinstance(error, (ConnectionClosed, LocalProtocolError)):
                 # It is about to go, or what it asked for is of no interest any more.
-                logger.debug("%s: not told: %s", one.peer, why)
-            elif isinstance(why, LimitExceeded) and why.limit == "backlog":
+                logger.debug("%s: not told: %s", one.peer, error)
+            elif isinstance(error, LimitExceeded) and error.limit == "backlog":
                 self._drop(one)
             else:
-                self.log.error("%s: cannot be told: %s", one.peer, why)
+                self.log.error("%s: cannot be told: %s", one.peer, error)
 
     def _drop(self, client: Client) -> None:
         self.told.count("slow")

@@ -38,7 +38,7 @@ class Reader:
         news: whether an agent that waits need not wait any longer.
 
     Attributes:
-        waiting: whether the agent's thread waits.
+        waiting: the agent's thread, while it waits; otherwise 0.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Reader:
         self._brisk = False  # whether the agent acts often, and our thread looks often
         self._acts = 0
         self._before = 0  # reads, when a message was sent last
-        self.waiting = False
+        self.waiting = 0
         self._file = file = connection.fileno()
         # What is written to one end wakes up who looks at the other.
         self._agents, self._keepers = socket.socketpair()
@@ -95,14 +95,11 @@ class Reader:
             ready = self._agents_look(left)
         finally:
             with self._lock:
-                self.waiting = False
                 self._read(ready, seen)
                 self._arm(True)
                 if not ready:
                     with contextlib.suppress(OSError):
                         self._agents.recv(64)
-                if self._over:
-                    self._free()
 
     def expect(self) -> None:
         """Take note that the agent is about to wait; with the lock.
@@ -110,11 +107,18 @@ class Reader:
         Raises:
             LocalProtocolError: another thread waits.
         """
-        if self.waiting:
+        if self.waiting and self.waiting != get_ident():
             raise LocalProtocolError("another thread is waiting for a step; one may at a time")
-        self.waiting = True
+        self.waiting = get_ident()
         if self._armed:
             self._arm(False)
+
+    def leave(self) -> None:
+        """Take note that the agent, which did wait, has what it waited for."""
+        self.waiting = 0
+        if self._over:
+            with self._lock:
+                self._free()
 
     def send(self, message: Any) -> None:
         """Send a message; with the lock."""
@@ -124,7 +128,8 @@ class Reader:
         if self._reads == self._before and self._acts % _UNHEARD == 0:
             self._make_room()
         self._before = self._reads
-        self._own().send(message)
+        connection = self._connection if self._owner == get_ident() else self._own()
+        connection.send(message)
 
     def _make_room(self) -> None:
         """Read until there is room to write: the server does not read what it cannot answer."""
@@ -189,7 +194,8 @@ class Reader:
         try:
             if ready and self._reads == seen:
                 self._reads += 1
-                self._own().listen(self._take, True)
+                connection = self._connection if self._owner == get_ident() else self._own()
+                connection.listen(self._take, True)
             now = monotonic()
             if now >= self._due:
                 connection = self._own()

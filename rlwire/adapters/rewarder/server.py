@@ -228,16 +228,20 @@ class RewarderServer(StreamServer):
         """
         # An event that has its episode from the beginning need not be made twice.
         episode_id = episode_id or self._runtime.status.episode_id
-        self._push(EnvReward(value, done, info or {}, episode_id=episode_id))
+        push = self._runtime.push(EnvReward(value, done, info or {}, episode_id=episode_id))
+        self._connections.send(push, None, wait=True)
 
     def text(self, text: str, *, episode_id: str | None = None) -> None:
         """Tell all clients a text; arguments and errors as for `reward`."""
-        self._push(EnvText(text, episode_id=episode_id or self._runtime.status.episode_id))
+        episode_id = episode_id or self._runtime.status.episode_id
+        push = self._runtime.push(EnvText(text, episode_id=episode_id))
+        self._connections.send(push, None, wait=True)
 
     def observation(self, observation: Any, *, episode_id: str | None = None) -> None:
         """Show all clients an observation, an array or whatever JSON can carry; as `reward`."""
         episode_id = episode_id or self._runtime.status.episode_id
-        self._push(EnvObservation(observation, episode_id=episode_id))
+        push = self._runtime.push(EnvObservation(observation, episode_id=episode_id))
+        self._connections.send(push, None, wait=True)
 
     def describe(
         self,
@@ -347,10 +351,6 @@ class RewarderServer(StreamServer):
         return {"clients": self.clients, "active": int(self.active), **counts}
 
     # -- the inside ------------------------------------------------------------------------------
-
-    def _push(self, event: EnvReward | EnvText | EnvObservation) -> None:
-        push = self._runtime.push(event)  # what is long takes its time in this thread
-        self._connections.send(push, None, wait=True)
 
     def _send(self, what: Push | ReplyEnvReset | ReplyError, client: Client | None = None) -> None:
         self._connections.send(what, client)
