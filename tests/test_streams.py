@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
@@ -527,6 +527,33 @@ def test_output_goes_in_any_pieces_and_is_not_copied(blobs: Any, piece: int) -> 
         assert core.wrote(len(ready[:piece])) == (not core.sending)
     assert wire == blobs.frame(b"".join(parts)) + blobs.frame(b"the next")
     assert core.output() == []
+
+
+def test_what_waits_grows_in_a_list_of_the_core_s_own(blobs: Any) -> None:
+    class Same(blobs):  # type: ignore[misc, valid-type]
+        """Gives the same list each time."""
+
+        given: ClassVar[list[Any]] = [b"abc"]
+
+        def send(self, event: Any) -> list[Any]:
+            return self.given
+
+    core = core_of(Same())
+    core.put(b"")
+    sent = b""
+    for _ in range(100):
+        core.put(b"")
+        core.put(b"")
+        data = b"".join(core.output())[:4]
+        sent += data
+        core.wrote(len(data))
+        assert core.waiting == len(b"".join(core.output()))
+    while core.sending:
+        data = b"".join(core.output())
+        sent += data
+        core.wrote(len(data))
+    assert sent == b"abc" * 201
+    assert Same.given == [b"abc"]
 
 
 def test_one_buffer_is_handed_out_as_it_is(blobs: Any) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 import ssl
 from typing import cast
@@ -30,7 +31,8 @@ class TransportStream(Stream, asyncio.Protocol):
         self._transport: asyncio.Transport
         self._came = bytearray()
         self._given = 0  # bytes that the transport was given, and `send` has not told of
-        self._full = self._over = self._gone = False
+        self._full = self._over = self._gone = self._told = False
+        self._lost: Exception | None = None
         self.listening = True
         self.half_closes = half_closes
 
@@ -38,6 +40,8 @@ class TransportStream(Stream, asyncio.Protocol):
         """See `Stream.recv_into`."""
         if not self._came and not self._over:
             raise BlockingIOError
+        if not self._came and self._gone:
+            self._end_soon()
         data = self._came[: len(buffer)]
         memoryview(buffer)[: len(data)] = data
         del self._came[: len(data)]
@@ -45,6 +49,8 @@ class TransportStream(Stream, asyncio.Protocol):
 
     def send(self, buffers: list[Buffer]) -> int:
         """See `Stream.send`."""
+        if self._gone:
+            raise ConnectionResetError(errno.ECONNRESET, "the transport is gone")
         if not self._given:
             # Some Pythons' transports forget flow control in `writelines`.
             self._transport.write(b"".join(buffers))
@@ -66,7 +72,7 @@ class TransportStream(Stream, asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._ring)
 
     def _ring(self) -> None:
-        while self.listening and not self._gone and (self._came or self._over):
+        while self.listening and not self._told and (self._came or self._over):
             have = len(self._came)
             self._owner.on_readable()
             if not have or len(self._came) == have:
@@ -83,10 +89,12 @@ class TransportStream(Stream, asyncio.Protocol):
     def close(self) -> None:
         """See `Stream.close`."""
         self._transport.close()
+        self._end_soon()
 
     def abort(self) -> None:
         """See `Stream.abort`."""
         self._transport.abort()
+        self._end_soon()
 
     def disown(self) -> None:
         """See `Stream.disown`; the transport is left as it is."""
@@ -112,11 +120,23 @@ class TransportStream(Stream, asyncio.Protocol):
         return self.half_closes
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: D102
-        self._gone = True
-        owner = self._owner
-        del self._owner  # as in `SocketStream`
+        self._gone = self._over = True
+        self._lost = error
         self._transport.close()  # TLS's of Python 3.10 warns if nobody has
-        owner.on_lost(error)
+        # What came before is still to be had.
+        if error is not None or not self._came:
+            self._end()
+
+    def _end_soon(self) -> None:
+        if self._gone:
+            asyncio.get_running_loop().call_soon(self._end)
+
+    def _end(self) -> None:
+        if not self._told:
+            self._told = True
+            owner = self._owner
+            del self._owner  # as in `SocketStream`
+            owner.on_lost(self._lost)
 
     def pause_writing(self) -> None:  # noqa: D102
         self._full = True

@@ -217,6 +217,38 @@ def test_the_last_is_read_after_our_end(run: Run) -> None:
     run(main())
 
 
+@pytest.mark.parametrize("way", ["read", "close", "abort"])
+def test_what_a_transport_brought_outlives_it(run: Run, kind: str, way: str) -> None:
+    """asyncio's TLS ends when the peer's end comes, whether anybody has read what came before."""
+    if kind == "socket":
+        pytest.skip("there is none")
+
+    async def main() -> None:
+        owner, far = await ends()
+        with far:
+            stream = owner.stream
+            owner.stream.listen(False)
+            stream.data_received(b"last words")
+            stream.connection_lost(None)
+            await asyncio.sleep(0.01)
+            assert (owner.got, owner.told) == (b"", [])
+            with pytest.raises(ConnectionResetError):
+                stream.send([b"too late"])
+            if way == "read":
+                stream.listen(True)
+                await eventually(lambda: owner.told[-1:] == [type(None)])
+                assert (owner.got, owner.told) == (b"last words", ["eof", type(None)])
+            else:
+                getattr(stream, way)()
+                await eventually(lambda: owner.told == [type(None)])
+            stream._transport.abort()
+            await asyncio.sleep(0.01)
+            assert owner.told[-1] is type(None)
+            assert owner.told.count(type(None)) == 1
+
+    run(main())
+
+
 def test_an_abort_waits_for_nothing(run: Run) -> None:
     async def main() -> None:
         owner, far = await ends()
