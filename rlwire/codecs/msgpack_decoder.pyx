@@ -813,22 +813,6 @@ cdef Decoder _descriptions = Decoder(arrays=False)
 cdef Decoder _default = Decoder()
 
 
-def decode(buffer, *, arrays=True, copy=True, ext_hook=None, use_list=True, raw=False,
-           timestamp="timestamp", strict_map_key=True, object_hook=None, object_pairs_hook=None,
-           list_hook=None, unicode_errors="strict", max_str_len=None, max_bin_len=None,
-           max_array_len=None, max_map_len=None, max_ext_len=None, limits=None):
+def decode(buffer, **options):
     """Return the value in `buffer`, which holds exactly one; `Decoder` explains the options."""
-    if (arrays is True and copy is True and ext_hook is None and use_list is True
-            and raw is False and timestamp == "timestamp" and strict_map_key is True
-            and object_hook is None and object_pairs_hook is None and list_hook is None
-            and unicode_errors == "strict" and max_str_len is None and max_bin_len is None
-            and max_array_len is None and max_map_len is None and max_ext_len is None
-            and limits is None):
-        return _default.decode(buffer)
-    return Decoder(
-        arrays=arrays, copy=copy, ext_hook=ext_hook, use_list=use_list, raw=raw,
-        timestamp=timestamp, strict_map_key=strict_map_key, object_hook=object_hook,
-        object_pairs_hook=object_pairs_hook, list_hook=list_hook, unicode_errors=unicode_errors,
-        max_str_len=max_str_len, max_bin_len=max_bin_len, max_array_len=max_array_len,
-        max_map_len=max_map_len, max_ext_len=max_ext_len, limits=limits,
-    ).decode(buffer)
+    return (Decoder(**options) if options else _default).decode(buffer)

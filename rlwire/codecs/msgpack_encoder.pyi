@@ -1,17 +1,19 @@
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict
 
 import numpy as np
-from typing_extensions import Buffer, disjoint_base
+from typing_extensions import Buffer, Unpack, disjoint_base
 
 from rlwire.codecs._output import PartsEncoder
 from rlwire.limits import Limits
 
 __all__ = ["Encoder", "encode", "encode_into", "encode_parts"]
 
+_Arrays = Literal["msgpack_numpy", "openpi", "refuse"]
+
 @disjoint_base
 class Encoder(PartsEncoder):
-    arrays: Final[Literal["msgpack_numpy", "openpi", "refuse"]]
+    arrays: Final[_Arrays]
     default: Final[Callable[[Any], Any] | None]
     array_hook: Final[Callable[[np.ndarray[Any, Any]], Any] | None]
     use_single_float: Final[bool]
@@ -22,7 +24,7 @@ class Encoder(PartsEncoder):
     def __init__(
         self,
         *,
-        arrays: Literal["msgpack_numpy", "openpi", "refuse"] = "msgpack_numpy",
+        arrays: _Arrays = "msgpack_numpy",
         default: Callable[[Any], Any] | None = None,
         array_hook: Callable[[np.ndarray[Any, Any]], Any] | None = None,
         use_single_float: bool = False,
@@ -35,44 +37,27 @@ class Encoder(PartsEncoder):
     def array_header(self, count: int) -> bytes: ...
     def map_header(self, count: int) -> bytes: ...
 
+class _Options(TypedDict, total=False):
+    default: Callable[[Any], Any] | None
+    array_hook: Callable[[np.ndarray[Any, Any]], Any] | None
+    use_single_float: bool
+    use_bin_type: bool
+    strict_types: bool
+    datetime: bool
+    unicode_errors: str
+    limits: Limits | None
+
 def encode(
-    value: Any,
-    *,
-    arrays: Literal["msgpack_numpy", "openpi", "refuse"] = "msgpack_numpy",
-    default: Callable[[Any], Any] | None = None,
-    array_hook: Callable[[np.ndarray[Any, Any]], Any] | None = None,
-    use_single_float: bool = False,
-    use_bin_type: bool = True,
-    strict_types: bool = False,
-    datetime: bool = False,
-    unicode_errors: str = "strict",
-    limits: Limits | None = None,
+    value: Any, *, arrays: _Arrays = "msgpack_numpy", **options: Unpack[_Options]
 ) -> bytes: ...
 def encode_into(
     value: Any,
     buffer: Buffer,
     offset: int = 0,
     *,
-    arrays: Literal["msgpack_numpy", "openpi", "refuse"] = "msgpack_numpy",
-    default: Callable[[Any], Any] | None = None,
-    array_hook: Callable[[np.ndarray[Any, Any]], Any] | None = None,
-    use_single_float: bool = False,
-    use_bin_type: bool = True,
-    strict_types: bool = False,
-    datetime: bool = False,
-    unicode_errors: str = "strict",
-    limits: Limits | None = None,
+    arrays: _Arrays = "msgpack_numpy",
+    **options: Unpack[_Options],
 ) -> int: ...
 def encode_parts(
-    value: Any,
-    *,
-    arrays: Literal["msgpack_numpy", "openpi", "refuse"] = "msgpack_numpy",
-    default: Callable[[Any], Any] | None = None,
-    array_hook: Callable[[np.ndarray[Any, Any]], Any] | None = None,
-    use_single_float: bool = False,
-    use_bin_type: bool = True,
-    strict_types: bool = False,
-    datetime: bool = False,
-    unicode_errors: str = "strict",
-    limits: Limits | None = None,
+    value: Any, *, arrays: _Arrays = "msgpack_numpy", **options: Unpack[_Options]
 ) -> list[bytes | memoryview]: ...

@@ -6,43 +6,10 @@ the messages, `rewarder_decoder` and `rewarder_encoder` what turns them into byt
 here: who may send what when.
 """
 
+from rlwire.codecs import rewarder_values
 from rlwire.codecs.rewarder_decoder import decode
 from rlwire.codecs.rewarder_encoder import encode, encode_into
-from rlwire.codecs.rewarder_values import (
-    AgentAction,
-    ClientMessage,
-    ConnectionClose,
-    ControlPing,
-    EnvDescribe,
-    EnvObservation,
-    EnvReset,
-    EnvReward,
-    EnvText,
-    Message,
-    ReplyControlPing,
-    ReplyEnvReset,
-    ReplyError,
-    ServerMessage,
-    UnknownMessage,
-)
+from rlwire.codecs.rewarder_values import *  # noqa: F403
 
-__all__ = [
-    "AgentAction",
-    "ClientMessage",
-    "ConnectionClose",
-    "ControlPing",
-    "EnvDescribe",
-    "EnvObservation",
-    "EnvReset",
-    "EnvReward",
-    "EnvText",
-    "Message",
-    "ReplyControlPing",
-    "ReplyEnvReset",
-    "ReplyError",
-    "ServerMessage",
-    "UnknownMessage",
-    "decode",
-    "encode",
-    "encode_into",
-]
+__all__ = ["decode", "encode", "encode_into"]
+__all__ += rewarder_values.__all__
