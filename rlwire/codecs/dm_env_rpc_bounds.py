@@ -11,22 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
+from rlwire.codecs.dm_env_rpc_dtypes import data_type, numpy_dtype
 from rlwire.codecs.dm_env_rpc_values import DataType, TensorSpec
 from rlwire.errors import EncodeError, quoted
 
 __all__ = ["Bounds", "bounds", "check_bounds", "make_spec"]
 
 _NUMBERS: dict[int, np.dtype[Any]] = {
-    DataType.FLOAT: np.dtype(np.float32),
-    DataType.DOUBLE: np.dtype(np.float64),
-    DataType.INT8: np.dtype(np.int8),
-    DataType.INT32: np.dtype(np.int32),
-    DataType.INT64: np.dtype(np.int64),
-    DataType.UINT8: np.dtype(np.uint8),
-    DataType.UINT32: np.dtype(np.uint32),
-    DataType.UINT64: np.dtype(np.uint64),
+    number: numpy_dtype(number)
+    for number in DataType
+    if DataType.FLOAT <= number <= DataType.UINT64
 }
-_OTHERS = {"b": DataType.BOOL, "U": DataType.STRING, "O": DataType.PROTO}
 
 
 class Bounds(NamedTuple):
@@ -46,15 +41,9 @@ def _data_type(dtype: DTypeLike | DataType) -> DataType:
         except ValueError:
             raise EncodeError(f"there is no DataType {dtype}") from None
     try:
-        known = np.dtype(dtype)
+        return data_type(dtype)
     except TypeError as problem:
         raise EncodeError(f"{dtype!r} is no dtype: {problem}") from None
-    for number, native in _NUMBERS.items():
-        if native == known.newbyteorder("="):
-            return DataType(number)
-    if known.kind in _OTHERS:
-        return _OTHERS[known.kind]
-    raise EncodeError(f"dm_env_rpc has no DataType for {known}")
 
 
 def _shown(spec: TensorSpec) -> str:

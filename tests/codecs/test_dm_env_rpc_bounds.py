@@ -156,7 +156,7 @@ NOT_MADE: list[tuple[str, dict[str, Any], str]] = [
     ("two variable dimensions", {"shape": (-1, 2, -1)}, "more than one variable dimension"),
     ("a large dimension", {"shape": (2**31,)}, "more than 32 bits"),
     ("no name", {"name": 3}, "a name must be str"),
-    ("no such dtype", {"dtype": np.float16}, "no DataType for float16"),
+    ("no such dtype", {"dtype": np.float16}, "no data type for dtype float16"),
     ("no dtype at all", {"dtype": "nothing"}, "no dtype"),
     ("no such number", {"dtype": 12}, "no DataType 12"),
     ("bounds of text", {"dtype": str, "minimum": 1}, "non-numeric"),
