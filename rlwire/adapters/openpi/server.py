@@ -282,8 +282,6 @@ class _Conversation:
         self._service = service
         self._peer = peer
         self._took: float | None = None  # seconds of the exchange before
-        if service.count == "threads":
-            self.answer = self._in_turn  # type: ignore[method-assign]
         with service.counting:
             service.clients += 1
         logger.info("%s: a client has connected", self._peer)
@@ -293,21 +291,18 @@ class _Conversation:
         service = self._service
         if service.workers is not None or type(observation) is Undecoded:
             return asyncio.get_running_loop().create_task(self._think(observation))
-        try:
-            if service.timing:
-                return self._reply(time.perf_counter(), *timed(service.infer, observation))
-            infer = service.infer
-            action = infer(observation)
-            if type(action) is not dict:
-                return self._reply(0.0, action, 0.0)
-            service.actions += 1  # as `_reply` does; a call less
-            return action
-        except BaseException as error:  # SystemExit as well: a policy does not end the server
-            return self._failed(error)
-
-    def _in_turn(self, observation: dict[str, Any] | Undecoded) -> Any:
-        with self._service.turn:
-            return _Conversation.answer(self, observation)
+        with service.turn:
+            try:
+                if service.timing:
+                    return self._reply(time.perf_counter(), *timed(service.infer, observation))
+                infer = service.infer
+                action = infer(observation)
+                if type(action) is not dict:
+                    return self._reply(0.0, action, 0.0)
+                service.actions += 1  # as `_reply` does; a call less
+                return action
+            except BaseException as error:  # SystemExit as well: a policy does not end the server
+                return self._failed(error)
 
     def failure(self, observation: Any, error: Exception) -> Failure:
         """Return what is said instead of an action that cannot be sent."""
