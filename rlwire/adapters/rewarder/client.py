@@ -173,8 +173,8 @@ class ClientBase(Client):
     @driven
     def close(self) -> Waits[None]:
         """Close the connection; whoever waits gets `ConnectionClosed`."""
-        connection, self._connection = self._connection, None
         self._end(ConnectionClosed(f"the connection to {self.url} was closed on this side"))
+        connection, self._connection = self._connection, None
         if connection is not None:
             yield self._hang_up(connection)
 
@@ -497,9 +497,11 @@ class RewarderClient(Blocking, ClientBase):
                         left = until - now
                         if left <= 0:
                             return session.take()
-                    assert self._reader is not None
-                    self._reader.expect()
-                    reader = self._reader
+                    reading = self._reader
+                    if reading is None:  # another thread closes it just now
+                        raise ConnectionClosed(f"{self} is not connected any more")
+                    reading.expect()
+                    reader = reading
                 reader.wait(left)
         finally:
             if reader is not None:
