@@ -103,11 +103,7 @@ class Standing:
     state = State.IDLE
 
     def allowed(self, what: str) -> State:
-        """Return the state after `what`.
-
-        Raises:
-            LocalProtocolError: it is not possible now.
-        """
+        """Return the state after `what`; LocalProtocolError if that is not possible now."""
         following = TRANSITIONS.get((self.state, what))
         if following is None:
             raise LocalProtocolError(

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Action", "Agent", "Frame", "Instance", "Rollout"]
 
-# Runs whose last steps are repeated to their clients: a server whose runs are over sooner than
-# that forgets the oldest.
-_RUNS_KEPT = 4
+_RUNS_KEPT = 4  # whose last steps are repeated to their clients; older ones are forgotten
 
 Action = tuple[str, int]
 """An action's text, and a number that is another one whenever the action is."""
@@ -369,11 +367,7 @@ class Instance:
         return (self.rollout or self._running()).actions()
 
     def reject(self, key: str, serial: int | None = None) -> None:
-        """Do what `Rollout.reject` does, and count it.
-
-        Raises:
-            LocalProtocolError: no run is on.
-        """
+        """Do what `Rollout.reject` does, and count it; errors as of `actions`."""
         if self._running().reject(key, serial):
             self._session.dropped["invalid_action"] += 1
 
@@ -390,11 +384,7 @@ class Instance:
             self._renew(rollout)
 
     def finish(self, now: float, timestamp: int | None = None) -> None:
-        """Do what `Rollout.finish` does, after which there is a new lobby.
-
-        Raises:
-            LocalProtocolError: no run is on.
-        """
+        """Do what `Rollout.finish` does, then open a new lobby; errors as of `actions`."""
         rollout = self._running()
         rollout.finish(now, timestamp)
         self._renew(rollout)

@@ -60,6 +60,7 @@ Header: TypeAlias = tuple[str, int]
 ClientMessage: TypeAlias = LobbyRequest | Register | Ready | Action
 
 
+_COUNTED = ("starts", "actions", "frames", "frames_dropped", "resends")
 _WARNED = frozenset(("malformed", "unknown_instance", "stranger", "over_budget", "tag_too_long"))
 
 
@@ -602,10 +603,7 @@ class ServerSession:
             "clients": sum(len(one.lobby.clients) for one in self._instances.values()),
             "received": self.lobby.received + self.rollout.received,
             "sent": self.lobby.sent + self.rollout.sent,
-            **{
-                name: total[name]
-                for name in ("starts", "actions", "frames", "frames_dropped", "resends")
-            },
+            **{name: total[name] for name in _COUNTED},
             "dropped": dict(self.dropped),
         }
 
