@@ -5,11 +5,12 @@ benchmarks/bench_rlx_server.py` times a step of all clients; `python
 benchmarks/bench_rlx_server.py` prints the table. Memory is the proportional set size of the
 server and its workers (Linux), so pages that processes share count once. A second table has the
 steps of an asyncio server next to the answers of a bare loop around Linux's epoll, in Python, that
-looks at nothing: in turn, in one run.
+looks at nothing, and of bare callbacks of asyncio's loop: in turn, in one run.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import select
 import socket
@@ -213,26 +214,73 @@ def serve_epoll(report: Callable[[Any], None]) -> None:
                     peer.close()
 
 
+def serve_readers(report: Callable[[Any], None]) -> None:
+    """Run in another's: the same on asyncio's loop, which is between any server on it and epoll."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
+            listener.setblocking(False)
+            report("{}:{}".format(*listener.getsockname()))
+            while True:
+                peer, _address = await loop.sock_accept(listener)
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                loop.add_reader(peer.fileno(), answerer(loop, peer))
+
+    asyncio.run(main())
+
+
+def answerer(loop: asyncio.AbstractEventLoop, peer: socket.socket) -> Callable[[], None]:
+    """What is called when a request is there."""
+    recv_into, send, inbox, first = peer.recv_into, peer.send, bytearray(4096), len(INIT)
+
+    def readable() -> None:
+        have = recv_into(inbox)
+        if have:
+            send(READY if have == first else ACTION)
+        else:
+            loop.remove_reader(peer.fileno())
+            peer.close()
+
+    return readable
+
+
 def against_epoll() -> Iterator[tuple[str, ...]]:
-    """The medians of both, for each number of busy clients."""
-    with (
-        server_process("asyncio") as ours,
-        ServerProcess("epoll", serve_epoll) as theirs,
-    ):
+    """The medians of all three, for each number of busy clients."""
+    servers = {
+        "rlwire": server_process("asyncio"),
+        "add_reader": ServerProcess("add_reader", serve_readers),
+        "epoll": ServerProcess("epoll", serve_epoll),
+    }
+    with contextlib.ExitStack() as started:
+        for server in servers.values():
+            started.enter_context(server)
         for count in BUSY:
-            with connected(ours.address, count) as one, connected(theirs.address, count) as two:
-                rates: tuple[list[float], list[float]] = ([], [])
-                until = time.perf_counter() + 2 * SECONDS
+            rates: dict[str, list[float]] = {name: [] for name in servers}
+            with contextlib.ExitStack() as stack:
+                many = {
+                    name: stack.enter_context(connected(server.address, count))
+                    for name, server in servers.items()
+                }
+                until = time.perf_counter() + 3 * SECONDS
                 while time.perf_counter() < until:
-                    for clients, kept in ((one, rates[0]), (two, rates[1])):
+                    for name, clients in many.items():
                         clients.step()
                         begin = time.perf_counter()
                         for _ in range(5):
                             clients.step()
-                        kept.append(5 * count / (time.perf_counter() - begin))
-            mine, bare = median(rates[0]), median(rates[1])
-            target = "at least 80 %" if count == BUSY[-1] else ""
-            yield str(count), f"{mine:,.0f}", f"{bare:,.0f}", f"{100 * mine / bare:.0f} %", target
+                        rates[name].append(5 * count / (time.perf_counter() - begin))
+            found = {name: median(kept) for name, kept in rates.items()}
+            yield (
+                str(count),
+                *(f"{rate:,.0f}" for rate in found.values()),
+                *(
+                    f"{100 * found[name] / found['epoll']:.0f} %"
+                    for name in found
+                    if name != "epoll"
+                ),
+                "at least 80 %" if count == BUSY[-1] else "",
+            )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux's epoll")
@@ -256,4 +304,5 @@ if __name__ == "__main__":
     print_table(columns, list(rows()))
     if sys.platform == "linux":
         print("\nSteps a second of an asyncio server, and answers of a bare loop around epoll")
-        print_table(("busy", "asyncio", "epoll", "ratio", "target"), list(against_epoll()))
+        columns = ("busy", "asyncio", "bare add_reader", "bare epoll", "asyncio/epoll")
+        print_table((*columns, "add_reader/epoll", "target"), list(against_epoll()))

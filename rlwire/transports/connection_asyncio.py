@@ -38,6 +38,21 @@ class AsyncConnection(LoopDriver):
     def __repr__(self) -> str:
         return f"<AsyncConnection to {self.peer}{', closed' if self.closed else ''}>"
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called, by the user or because the connection broke."""
+        return self._stream is None or self.core.closed
+
+    @property
+    def broken(self) -> bool:
+        """Whether the connection ended otherwise than by `close`, or inside a message."""
+        return self.core.broken
+
+    @property
+    def silent(self) -> bool:
+        """Whether the peer has not said anything so far."""
+        return self.core.silent
+
     # What users call.
 
     async def open(self, seconds: float | None) -> None:

@@ -103,21 +103,6 @@ class LoopDriver:
         self._gone = self._loop.create_future()
         of_this_process(self)
 
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called, by the user or because the connection broke."""
-        return self._stream is None or self.core.closed
-
-    @property
-    def broken(self) -> bool:
-        """Whether the connection ended otherwise than by `close`, or inside a message."""
-        return self.core.broken
-
-    @property
-    def silent(self) -> bool:
-        """Whether the peer has not said anything so far."""
-        return self.core.silent
-
     # What the stream calls.
 
     def on_stream(self, stream: Stream) -> None:
