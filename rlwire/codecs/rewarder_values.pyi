@@ -1,5 +1,5 @@
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, TypedDict, final
+from typing import Any, ClassVar, Final, TypedDict, final
 
 from typing_extensions import Self, Unpack, disjoint_base
 
@@ -35,24 +35,15 @@ class _Headers(TypedDict, total=False):
 class Message:
     __hash__: ClassVar[None]  # type: ignore[assignment]
     def __init__(self, *arguments: Any, **headers: Any) -> None: ...
-    @property
-    def method(self) -> str: ...
-    @property
-    def sent_at(self) -> float | None: ...
-    @property
-    def message_id(self) -> int | str | None: ...
-    @property
-    def episode_id(self) -> str | None: ...
-    @property
-    def parent_message_id(self) -> int | str | None: ...
-    @property
-    def parent_runtime(self) -> float | None: ...
-    @property
-    def extra_headers(self) -> Mapping[str, Any]: ...
-    @property
-    def extra_body(self) -> Mapping[str, Any]: ...
-    @property
-    def extra(self) -> Mapping[str, Any]: ...
+    method: Final[str]
+    sent_at: Final[float | None]
+    message_id: Final[int | str | None]
+    episode_id: Final[str | None]
+    parent_message_id: Final[int | str | None]
+    parent_runtime: Final[float | None]
+    extra_headers: Final[Mapping[str, Any]]
+    extra_body: Final[Mapping[str, Any]]
+    extra: Final[Mapping[str, Any]]
     def with_headers(self, **headers: Unpack[_Headers]) -> Self: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]: ...
@@ -63,12 +54,9 @@ class ClientMessage(Message): ...
 @final
 class EnvDescribe(ServerMessage):
     __match_args__: ClassVar[tuple[str, ...]]
-    @property
-    def env_id(self) -> str | None: ...
-    @property
-    def env_state(self) -> str | None: ...
-    @property
-    def fps(self) -> float | None: ...
+    env_id: Final[str | None]
+    env_state: Final[str | None]
+    fps: Final[float | None]
     def __init__(
         self,
         env_id: str | None,
@@ -80,12 +68,9 @@ class EnvDescribe(ServerMessage):
 @final
 class EnvReward(ServerMessage):
     __match_args__: ClassVar[tuple[str, ...]]
-    @property
-    def reward(self) -> float: ...
-    @property
-    def done(self) -> bool: ...
-    @property
-    def info(self) -> dict[str, Any]: ...
+    reward: Final[float]
+    done: Final[bool]
+    info: Final[dict[str, Any]]
     def __init__(
         self,
         reward: float,
@@ -97,29 +82,25 @@ class EnvReward(ServerMessage):
 @final
 class EnvText(ServerMessage):
     __match_args__: ClassVar[tuple[str, ...]]
-    @property
-    def text(self) -> str: ...
+    text: Final[str]
     def __init__(self, text: str, **headers: Unpack[_Headers]) -> None: ...
 
 @final
 class EnvObservation(ServerMessage):
     __match_args__: ClassVar[tuple[str, ...]]
-    @property
-    def observation(self) -> Any: ...
+    observation: Final[Any]
     def __init__(self, observation: Any, **headers: Unpack[_Headers]) -> None: ...
 
 @final
 class ConnectionClose(ServerMessage):
     __match_args__: ClassVar[tuple[str, ...]]
-    @property
-    def message(self) -> str: ...
+    message: Final[str]
     def __init__(self, message: str, **headers: Unpack[_Headers]) -> None: ...
 
 @final
 class ReplyError(ServerMessage):
     __match_args__: ClassVar[tuple[str, ...]]
-    @property
-    def message(self) -> str: ...
+    message: Final[str]
     def __init__(self, message: str, **headers: Unpack[_Headers]) -> None: ...
 
 @final
@@ -135,19 +116,15 @@ class ReplyControlPing(ServerMessage):
 @final
 class AgentAction(ClientMessage):
     __match_args__: ClassVar[tuple[str, ...]]
-    @property
-    def action(self) -> tuple[tuple[Any, ...], ...]: ...
+    action: Final[tuple[tuple[Any, ...], ...]]
     def __init__(self, action: Iterable[Sequence[Any]], **headers: Unpack[_Headers]) -> None: ...
 
 @final
 class EnvReset(ClientMessage):
     __match_args__: ClassVar[tuple[str, ...]]
-    @property
-    def env_id(self) -> str | None: ...
-    @property
-    def seed(self) -> int | None: ...
-    @property
-    def fps(self) -> float | None: ...
+    env_id: Final[str | None]
+    seed: Final[int | None]
+    fps: Final[float | None]
     def __init__(
         self,
         env_id: str | None,
@@ -164,6 +141,5 @@ class ControlPing(ClientMessage):
 @final
 class UnknownMessage(Message):
     __match_args__: ClassVar[tuple[str, ...]]
-    @property
-    def body(self) -> Any: ...
+    body: Final[Any]
     def __init__(self, method: str, body: Any = None, **headers: Unpack[_Headers]) -> None: ...

@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from typing_extensions import disjoint_base
 
@@ -11,23 +11,17 @@ _Buffer = bytes | bytearray | memoryview
 
 @disjoint_base
 class Node:
-    @property
-    def state(self) -> Any: ...
-    @property
-    def commands(self) -> dict[str, Node]: ...
-    @property
-    def replies(self) -> dict[str, Node]: ...
-    @property
-    def reports(self) -> bool: ...
+    state: Final[Any]
+    commands: Final[dict[str, Node]]
+    replies: Final[dict[str, Node]]
+    reports: Final[bool]
     def __init__(self, state: Any, reports: bool) -> None: ...
 
 @disjoint_base
 class Turns:
     _node: Node
-    @property
-    def _encode(self) -> Callable[[dict[str, Any]], list[bytes | memoryview]]: ...
-    @property
-    def _received(self) -> int: ...
+    _encode: Final[Callable[[dict[str, Any]], list[bytes | memoryview]]]
+    _received: Final[int]
     def __init__(
         self, node: Node, asks: bool, encoder: Encoder, decoder: Decoder, received: int
     ) -> None: ...
