@@ -104,7 +104,7 @@ def test_a_server_refuses_many_in_a_few_lines(
     wrong = rlx.rlx.encode({key: 1}, framed=True)[:-1] + b"?"
     server = tcp.Server("127.0.0.1:0", rlx.Server, lambda connection: connection.receive())
     # All of it in one interval, however slow the machine is.
-    monkeypatch.setattr(server, "_log", SeldomLog(tcp.logger, clock=lambda: 0.0))
+    monkeypatch.setattr(server, "_log", SeldomLog(logging.getLogger("seldom"), clock=lambda: 0.0))
     with server:
         for _ in range(60):
             with socket.create_connection((server.address.host, server.address.port)) as peer:

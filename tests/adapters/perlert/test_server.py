@@ -147,7 +147,7 @@ def test_each_run_has_another_seed_and_the_same_again(worlds, serving, begin):
 
 def test_two_instances_at_once(worlds, serving, begin):
     made = []
-    server = serving(worlds.Walk, make_with={"length": 10, "made": made}, instances=2, number=4)
+    server = serving(worlds.Walk, make_with={"length": 100, "made": made}, instances=2, number=4)
     assert server.instances == ["Walk:4", "Walk:5"]
     one, two = begin(server, "Walk:4"), begin(server, "Walk:5")
     one.wait_start(5)
