@@ -170,6 +170,7 @@ class AsyncConnection(LoopDriver):
                 self._lose(error)
                 raise core.end() from error
             if self.blocked:
+                self._own, self._posted = core.waiting, 0
                 stream.await_writable(True)
                 await self._drain()
                 waits = False

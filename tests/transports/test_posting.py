@@ -111,6 +111,22 @@ def test_behind_a_message_that_a_task_sends(run: Run, blobs: Any) -> None:
     run(with_peer(blobs, use))
 
 
+def test_behind_a_message_that_is_to_be_answered(run: Run, blobs: Any) -> None:
+    async def use(connection: AsyncConnection, peer: socket.socket) -> None:
+        asking = asyncio.create_task(connection.exchange([bytes(40 * BIG)]))
+        await asyncio.sleep(0.01)
+        connection.post(b"behind")
+        connection.post(bytes(BIG))
+        with pytest.raises(LimitExceeded) as caught:
+            connection.post(b"too much", backlog=BIG)
+        assert caught.value.limit == "backlog"
+        await exactly(peer, 40 * BIG + 20 + 26 + BIG + 20)
+        await asyncio.get_running_loop().sock_sendall(peer, blobs.frame(b"answer"))
+        assert await asking == b"answer"
+
+    run(with_peer(blobs, use))
+
+
 def test_meanwhile_a_task_receives_but_only_afterwards(run: Run, blobs: Any) -> None:
     """Whoever does not read is not listened to, so that it cannot make us say more."""
 
