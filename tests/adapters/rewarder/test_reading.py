@@ -90,7 +90,7 @@ def test_an_end_wakes_who_waits(joined: Callable[..., Any], wait_for: WaitFor) -
         client.close()
         thread.join(10)
         assert "closed on this side" in str(errors.pop())
-    wait_for(lambda: threading.active_count() == before)
+    wait_for(lambda: threading.active_count() <= before)  # others may have ended as well
 
 
 def test_an_agent_that_acted_and_thinks_is_read_for(
