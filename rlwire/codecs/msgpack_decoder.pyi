@@ -1,7 +1,7 @@
 from collections.abc import Callable
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, Literal
 
-from typing_extensions import Buffer, Unpack, disjoint_base
+from typing_extensions import Buffer, disjoint_base
 
 from rlwire.limits import Limits
 
@@ -47,25 +47,24 @@ class Decoder:
     def decode(self, buffer: Buffer) -> Any: ...
     def decode_first(self, buffer: Buffer, offset: int = ...) -> tuple[Any, int]: ...
 
-class _UnpackerOptions(TypedDict, total=False):
-    arrays: bool | Literal["bytes"]
-    ext_hook: Callable[[int, bytes], Any] | None
-    use_list: bool
-    raw: bool
-    timestamp: _Timestamp
-    strict_map_key: bool
-    object_hook: Callable[[dict[Any, Any]], Any] | None
-    object_pairs_hook: Callable[[list[tuple[Any, Any]]], Any] | None
-    list_hook: Callable[[list[Any]], Any] | None
-    unicode_errors: str
-    max_str_len: int | None
-    max_bin_len: int | None
-    max_array_len: int | None
-    max_map_len: int | None
-    max_ext_len: int | None
-    limits: Limits | None
-
-class _Options(_UnpackerOptions, total=False):
-    copy: bool | None
-
-def decode(buffer: Buffer, **options: Unpack[_Options]) -> Any: ...
+def decode(
+    buffer: Buffer,
+    *,
+    arrays: bool | Literal["bytes"] = True,
+    copy: bool | None = True,
+    ext_hook: Callable[[int, bytes], Any] | None = None,
+    use_list: bool = True,
+    raw: bool = False,
+    timestamp: _Timestamp = "timestamp",
+    strict_map_key: bool = True,
+    object_hook: Callable[[dict[Any, Any]], Any] | None = None,
+    object_pairs_hook: Callable[[list[tuple[Any, Any]]], Any] | None = None,
+    list_hook: Callable[[list[Any]], Any] | None = None,
+    unicode_errors: str = "strict",
+    max_str_len: int | None = None,
+    max_bin_len: int | None = None,
+    max_array_len: int | None = None,
+    max_map_len: int | None = None,
+    max_ext_len: int | None = None,
+    limits: Limits | None = None,
+) -> Any: ...

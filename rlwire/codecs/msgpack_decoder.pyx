@@ -632,10 +632,6 @@ cdef uint64_t _length(str name, object given, uint64_t otherwise) except? 0:
         raise ValueError(f"{name} must be an int from 0 on, not {given!r}")
     return min(<uint64_t> min(given, 0xFFFFFFFF), otherwise)
 
-cdef extern from "Python.h":
-    object PyObject_VectorcallDict(object kind, PyObject **arguments, size_t count, object options)
-
-
 
 cdef class Decoder:
     """Decodes values; configured once, without state of its own, so threads may share it.
@@ -817,10 +813,22 @@ cdef Decoder _descriptions = Decoder(arrays=False)
 cdef Decoder _default = Decoder()
 
 
-def decode(buffer, **options):
+def decode(buffer, *, arrays=True, copy=True, ext_hook=None, use_list=True, raw=False,
+           timestamp="timestamp", strict_map_key=True, object_hook=None, object_pairs_hook=None,
+           list_hook=None, unicode_errors="strict", max_str_len=None, max_bin_len=None,
+           max_array_len=None, max_map_len=None, max_ext_len=None, limits=None):
     """Return the value in `buffer`, which holds exactly one; `Decoder` explains the options."""
-    if not options:
+    if (arrays is True and copy is True and ext_hook is None and use_list is True
+            and raw is False and timestamp == "timestamp" and strict_map_key is True
+            and object_hook is None and object_pairs_hook is None and list_hook is None
+            and unicode_errors == "strict" and max_str_len is None and max_bin_len is None
+            and max_array_len is None and max_map_len is None and max_ext_len is None
+            and limits is None):
         return _default.decode(buffer)
-    # Not Decoder(**options): without memory, what Cython 3.3.1 makes of it gives back what it has
-    # not taken.
-    return (<Decoder> PyObject_VectorcallDict(Decoder, NULL, 0, options)).decode(buffer)
+    return Decoder(
+        arrays=arrays, copy=copy, ext_hook=ext_hook, use_list=use_list, raw=raw,
+        timestamp=timestamp, strict_map_key=strict_map_key, object_hook=object_hook,
+        object_pairs_hook=object_pairs_hook, list_hook=list_hook, unicode_errors=unicode_errors,
+        max_str_len=max_str_len, max_bin_len=max_bin_len, max_array_len=max_array_len,
+        max_map_len=max_map_len, max_ext_len=max_ext_len, limits=limits,
+    ).decode(buffer)

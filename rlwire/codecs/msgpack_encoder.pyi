@@ -1,19 +1,17 @@
 from collections.abc import Callable
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, Literal
 
 import numpy as np
-from typing_extensions import Buffer, Unpack, disjoint_base
+from typing_extensions import Buffer, disjoint_base
 
 from rlwire.codecs._output import PartsEncoder
 from rlwire.limits import Limits
 
 __all__ = ["Encoder", "encode", "encode_into", "encode_parts"]
 
-_Arrays = Literal["msgpack_numpy", "openpi", "refuse"]
-
 @disjoint_base
 class Encoder(PartsEncoder):
-    arrays: Final[_Arrays]
+    arrays: Final[Literal["msgpack_numpy", "openpi", "refuse"]]
     default: Final[Callable[[Any], Any] | None]
     array_hook: Final[Callable[[np.ndarray[Any, Any]], Any] | None]
     use_single_float: Final[bool]
@@ -24,7 +22,7 @@ class Encoder(PartsEncoder):
     def __init__(
         self,
         *,
-        arrays: _Arrays = "msgpack_numpy",
+        arrays: Literal["msgpack_numpy", "openpi", "refuse"] = "msgpack_numpy",
         default: Callable[[Any], Any] | None = None,
         array_hook: Callable[[np.ndarray[Any, Any]], Any] | None = None,
         use_single_float: bool = False,
@@ -37,27 +35,44 @@ class Encoder(PartsEncoder):
     def array_header(self, count: int) -> bytes: ...
     def map_header(self, count: int) -> bytes: ...
 
-class _Options(TypedDict, total=False):
-    default: Callable[[Any], Any] | None
-    array_hook: Callable[[np.ndarray[Any, Any]], Any] | None
-    use_single_float: bool
-    use_bin_type: bool
-    strict_types: bool
-    datetime: bool
-    unicode_errors: str
-    limits: Limits | None
-
 def encode(
-    value: Any, *, arrays: _Arrays = "msgpack_numpy", **options: Unpack[_Options]
+    value: Any,
+    *,
+    arrays: Literal["msgpack_numpy", "openpi", "refuse"] = "msgpack_numpy",
+    default: Callable[[Any], Any] | None = None,
+    array_hook: Callable[[np.ndarray[Any, Any]], Any] | None = None,
+    use_single_float: bool = False,
+    use_bin_type: bool = True,
+    strict_types: bool = False,
+    datetime: bool = False,
+    unicode_errors: str = "strict",
+    limits: Limits | None = None,
 ) -> bytes: ...
 def encode_into(
     value: Any,
     buffer: Buffer,
     offset: int = 0,
     *,
-    arrays: _Arrays = "msgpack_numpy",
-    **options: Unpack[_Options],
+    arrays: Literal["msgpack_numpy", "openpi", "refuse"] = "msgpack_numpy",
+    default: Callable[[Any], Any] | None = None,
+    array_hook: Callable[[np.ndarray[Any, Any]], Any] | None = None,
+    use_single_float: bool = False,
+    use_bin_type: bool = True,
+    strict_types: bool = False,
+    datetime: bool = False,
+    unicode_errors: str = "strict",
+    limits: Limits | None = None,
 ) -> int: ...
 def encode_parts(
-    value: Any, *, arrays: _Arrays = "msgpack_numpy", **options: Unpack[_Options]
+    value: Any,
+    *,
+    arrays: Literal["msgpack_numpy", "openpi", "refuse"] = "msgpack_numpy",
+    default: Callable[[Any], Any] | None = None,
+    array_hook: Callable[[np.ndarray[Any, Any]], Any] | None = None,
+    use_single_float: bool = False,
+    use_bin_type: bool = True,
+    strict_types: bool = False,
+    datetime: bool = False,
+    unicode_errors: str = "strict",
+    limits: Limits | None = None,
 ) -> list[bytes | memoryview]: ...

@@ -127,26 +127,40 @@ cdef dict _plain = {name: Encoder(arrays=name) for name in _ARRAYS}
 cdef Encoder _default = _plain["msgpack_numpy"]
 
 
-cdef Encoder _encoder(object arrays, dict options):
-    if not options:
-        if arrays == "msgpack_numpy":
-            return _default
+def encode(value, *, arrays="msgpack_numpy", default=None, array_hook=None,
+           use_single_float=False, use_bin_type=True, strict_types=False, datetime=False,
+           unicode_errors="strict", limits=None):
+    """Return a value as bytes; `Encoder` explains the options."""
+    return _encoder(arrays, default, array_hook, use_single_float, use_bin_type, strict_types,
+                    datetime, unicode_errors, limits).encode(value)
+
+
+def encode_into(value, buffer, offset=0, *, arrays="msgpack_numpy", default=None, array_hook=None,
+                use_single_float=False, use_bin_type=True, strict_types=False, datetime=False,
+                unicode_errors="strict", limits=None):
+    """Write a value into a buffer, return the bytes written; see `Encoder`."""
+    return _encoder(arrays, default, array_hook, use_single_float, use_bin_type, strict_types,
+                    datetime, unicode_errors, limits).encode_into(value, buffer, offset)
+
+
+def encode_parts(value, *, arrays="msgpack_numpy", default=None, array_hook=None,
+                 use_single_float=False, use_bin_type=True, strict_types=False, datetime=False,
+                 unicode_errors="strict", limits=None):
+    """Return a value as buffers, large arrays by reference; see `Encoder`."""
+    return _encoder(arrays, default, array_hook, use_single_float, use_bin_type, strict_types,
+                    datetime, unicode_errors, limits).encode_parts(value)
+
+
+cdef Encoder _encoder(arrays, default, array_hook, use_single_float, use_bin_type, strict_types,
+                      datetime, unicode_errors, limits):
+    if (default is None and array_hook is None and limits is None and use_single_float is False
+            and use_bin_type is True and strict_types is False and datetime is False
+            and unicode_errors == "strict"):
         found = _plain.get(arrays)
         if found is not None:
             return <Encoder> found
-    return Encoder(arrays=arrays, **options)
-
-
-def encode(value, *, arrays="msgpack_numpy", **options):
-    """Return a value as bytes; `Encoder` explains the options."""
-    return _encoder(arrays, options).encode(value)
-
-
-def encode_into(value, buffer, offset=0, *, arrays="msgpack_numpy", **options):
-    """Write a value into a buffer, return the bytes written; see `Encoder`."""
-    return _encoder(arrays, options).encode_into(value, buffer, offset)
-
-
-def encode_parts(value, *, arrays="msgpack_numpy", **options):
-    """Return a value as buffers, large arrays by reference; see `Encoder`."""
-    return _encoder(arrays, options).encode_parts(value)
+    return Encoder(
+        arrays=arrays, default=default, array_hook=array_hook, use_single_float=use_single_float,
+        use_bin_type=use_bin_type, strict_types=strict_types, datetime=datetime,
+        unicode_errors=unicode_errors, limits=limits,
+    )

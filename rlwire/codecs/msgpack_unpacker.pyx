@@ -45,8 +45,19 @@ cdef class Unpacker:
             writable views of memory that is not used again.
     """
 
-    def __init__(self, *, max_buffer_size=None, copy=True, **options):
-        self._decoder = Decoder(copy=copy, **options)
+    def __init__(self, *, max_buffer_size=None, arrays=True, copy=True, ext_hook=None,
+                 use_list=True, raw=False, timestamp="timestamp", strict_map_key=True,
+                 object_hook=None, object_pairs_hook=None, list_hook=None, unicode_errors="strict",
+                 max_str_len=None, max_bin_len=None, max_array_len=None, max_map_len=None,
+                 max_ext_len=None, limits=None):
+        self._decoder = Decoder(
+            arrays=arrays, copy=copy, ext_hook=ext_hook, use_list=use_list, raw=raw,
+            timestamp=timestamp, strict_map_key=strict_map_key, object_hook=object_hook,
+            object_pairs_hook=object_pairs_hook, list_hook=list_hook,
+            unicode_errors=unicode_errors, max_str_len=max_str_len, max_bin_len=max_bin_len,
+            max_array_len=max_array_len, max_map_len=max_map_len, max_ext_len=max_ext_len,
+            limits=limits,
+        )
         if max_buffer_size is None:
             max_buffer_size = self._decoder.limits.received
         if not isinstance(max_buffer_size, int) or not 1 <= max_buffer_size < 2**60:
