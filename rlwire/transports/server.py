@@ -286,9 +286,7 @@ class Server(Reception[Connection]):
     def _prepare(self) -> None:
         self._stopping = threading.Event()
         self._stopped = threading.Event()
-        self._acceptor = threading.Thread(
-            target=self._accept, name=f"rlwire accept {self._address}", daemon=True
-        )
+        self._acceptor: threading.Thread | None = None
         self._wake, self._waker = socket.socketpair()
 
     def __enter__(self) -> Server:
@@ -300,6 +298,10 @@ class Server(Reception[Connection]):
     def start(self) -> Server:
         """Begin to accept, in a thread of its own."""
         self._start_once()
+        # Not before: a thread that a forked child inherits cannot be started there.
+        self._acceptor = threading.Thread(
+            target=self._accept, name=f"rlwire accept {self._address}", daemon=True
+        )
         self._acceptor.start()
         return self
 
@@ -324,7 +326,7 @@ class Server(Reception[Connection]):
             return
         until = monotonic() + grace
         self._waker.send(b"\0")
-        if self._started:
+        if self._acceptor is not None:
             self._acceptor.join(grace)
         self._stop_listening()
         for connection in self.open_connections:
