@@ -163,14 +163,20 @@ def answerer(
     return readable
 
 
+def plain_socket(stack: contextlib.AsyncExitStack, address: Any) -> socket.socket:
+    """What callbacks of a loop may read and write."""
+    sock = stack.enter_context(socket.create_connection((address[0], int(address[1]))))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setblocking(False)
+    return sock
+
+
 async def bare_client(
     stack: contextlib.AsyncExitStack, address: Any, request: bytes, reply: int
 ) -> Callable[[int], Awaitable[list[int]]]:
     """What gives the nanoseconds of each of some exchanges, of callbacks alone."""
     loop = asyncio.get_running_loop()
-    sock = stack.enter_context(socket.create_connection((address[0], int(address[1]))))
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setblocking(False)
+    sock = plain_socket(stack, address)
     recv_into, send, inbox = sock.recv_into, sock.send, bytearray(reply)
     begin = 0
     taken: list[int] = []
@@ -207,9 +213,7 @@ async def task_client(
 ) -> Callable[[int], Awaitable[list[int]]]:
     """The same of a task that awaits a future each time: what anybody's `await` costs."""
     loop = asyncio.get_running_loop()
-    sock = stack.enter_context(socket.create_connection((address[0], int(address[1]))))
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setblocking(False)
+    sock = plain_socket(stack, address)
     recv_into, send, inbox = sock.recv_into, sock.send, bytearray(reply)
     answered: asyncio.Future[int] = loop.create_future()
 

@@ -31,6 +31,7 @@ from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.stream_asyncio import SocketStream
 from rlwire.transports.tcp_asyncio import AsyncConnection, AsyncServer
 from rlwire.transports.turn import PlainTurn, Turn
+from tests.transports.conftest import Echo
 
 HEADER = 20
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -39,31 +40,6 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 async def echo(connection: AsyncConnection) -> None:
     while True:
         await connection.send(bytes(await connection.receive()))
-
-
-class Echo:
-    """A responder that sends back what comes."""
-
-    def __init__(self, connection: AsyncConnection) -> None:
-        self.closed = 0
-        self.connection = connection
-
-    def answer(self, event: Any) -> Any:
-        body = bytes(event)
-        if body == b"fail":
-            raise ZeroDivisionError("one of those days")
-        return 5 if body == b"number" else body
-
-    def failure(self, event: Any, error: Exception) -> Any:
-        return f"{bytes(event).decode()}: {type(error).__name__}".encode()
-
-    def close(self) -> None:
-        self.closed += 1
-
-
-@pytest.fixture(params=["handler", "responder"])
-def kind(request: Any) -> dict[str, Any]:
-    return {"handler": echo} if request.param == "handler" else {"make_responder": Echo}
 
 
 async def eventually(condition: Callable[[], Any]) -> None:
