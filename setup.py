@@ -6,6 +6,7 @@ Switches (environment variables):
     RLWIRE_OPTIMIZE=N  0, 1, 2 or 3, the default: -O3 takes three times as long to compile as -O0
     RLWIRE_C=FOLDER    the C that an earlier build of these very sources left (build/cython, or
                        build/cython-debug for RLWIRE_DEBUG=1), taken as it is
+    RLWIRE_PLAIN=1     Python modules that are otherwise compiled as they stand are left as they are
     RLWIRE_FUZZ=1      both, and what libFuzzer needs; Clang only, see tests/fuzz/run
 """
 
@@ -25,6 +26,7 @@ SANITIZE = os.environ.get("RLWIRE_SANITIZE") == "1"
 OPTIMIZE = "0" if DEBUG else os.environ.get("RLWIRE_OPTIMIZE", "3")
 C_FOLDER = os.environ.get("RLWIRE_C", "")
 FUZZ = os.environ.get("RLWIRE_FUZZ") == "1"
+PLAIN = os.environ.get("RLWIRE_PLAIN") == "1"
 
 DIRECTIVES = {
     "language_level": 3,
@@ -84,6 +86,18 @@ MODULES = [
     "rlwire.transports.socket_calls",
     "rlwire.transports.timerfd",
 ]
+
+# Python modules that are compiled as they stand, because every step passes through them. What is
+# typed of them is in a .pxd beside the .py; not compiled they do the same, slower.
+PYTHON_MODULES: list[str] = []
+PYTHON_DIRECTIVES = {
+    "annotation_typing": False,  # they are for readers and mypy: an int may be any number
+    "boundscheck": True,
+    "cdivision": False,
+    "wraparound": True,
+    "warn.unused": False,  # the linter's, which knows more of Python
+    "warn.maybe_uninitialized": False,
+}
 
 # Those that read or write numbers as text.
 WITH_NUMBERS = {
@@ -151,14 +165,15 @@ class BuildCython(build_ext):
     def make_c(self):
         """Put the C of each extension in place of its Cython."""
         Options.warning_errors = True
-        generated = cythonize(
-            self.extensions,
-            build_dir="build/cython-debug" if DEBUG else "build/cython",
-            compiler_directives=DIRECTIVES,
-        )
-        for extension, with_c in zip(self.extensions, generated, strict=True):
-            extension.sources = with_c.sources
-            for name in with_c.sources:
+        folder = "build/cython-debug" if DEBUG else "build/cython"
+        with_c: dict[str, list[str]] = {}
+        for kind, directives in ((".pyx", DIRECTIVES), (".py", DIRECTIVES | PYTHON_DIRECTIVES)):
+            extensions = [one for one in self.extensions if one.sources[0].endswith(kind)]
+            generated = cythonize(extensions, build_dir=folder, compiler_directives=directives)
+            with_c.update({one.name: one.sources for one in generated})
+        for extension in self.extensions:
+            extension.sources = with_c[extension.name]
+            for name in extension.sources:
                 text = Path(name).read_text("utf-8")
                 if ONCE_TOO_OFTEN in text:
                     Path(name).write_text(text.replace(ONCE_TOO_OFTEN, ONCE), "utf-8")
@@ -169,13 +184,13 @@ setup(
     ext_modules=[
         Extension(
             name,
-            [name.replace(".", "/") + ".pyx"],
+            [name.replace(".", "/") + (".py" if name in PYTHON_MODULES else ".pyx")],
             include_dirs=["rlwire/include", numpy.get_include()],
             depends=[*glob("rlwire/include/rlwire/*.h"), NUMBERS],
             define_macros=macros,
             extra_compile_args=[*c_standard, *compile_args],
             extra_link_args=link_args,
         )
-        for name in MODULES
+        for name in MODULES + ([] if PLAIN else PYTHON_MODULES)
     ],
 )
