@@ -136,7 +136,7 @@ class PendingBase(waits.Client):
 
     def _settle(self, reply: Any, error: RlwireError | OSError | None = None) -> None:
         self._reply, self._error = reply, error
-        if error is None and not isinstance(reply, Status):
+        if type(reply) is not StepResult and error is None and not isinstance(reply, Status):
             self._client._way.note(self.request, reply)
 
 
@@ -144,6 +144,19 @@ class Pending(Blocking, PendingBase):
     """The answer to a request that was submitted; `result` waits for it."""
 
     __slots__ = ()
+
+    def result(self) -> Any:
+        """Return the response; as `PendingBase.result`."""
+        # The hot path, therefore without a generator.
+        client = self._client
+        while self._reply is None and self._error is None:
+            try:
+                reply = client._connected().receive()
+            except BaseException as error:
+                client._not_received(error)
+            else:
+                client._pending.popleft()._settle(reply)
+        return self._take()
 
 
 class AsyncPending(Asyncio, PendingBase):
@@ -497,12 +510,7 @@ class ClientBase(waits.Client):
                     yield connection.send(request)
                     return pending
                 except BaseException as error:
-                    if pending in self._pending:
-                        self._pending.remove(pending)
-                    if connection.closed:
-                        self._lose(error)
-                    full = isinstance(error, LimitExceeded) and error.limit == "backlog"
-                    if not (full and self._pending):
+                    if not self._take_back(pending, error):
                         raise
                 yield from self._receive_one(self._pending[0])
         finally:
@@ -520,17 +528,29 @@ class ClientBase(waits.Client):
             connection = self._connected()
             try:
                 reply = yield connection.receive()
-            except LocalProtocolError:  # another thread's connection
-                raise
             except BaseException as error:
-                self._lose(error)
-                if not isinstance(error, (RlwireError, OSError)):
-                    raise
-                return
-            self._pending.popleft()._settle(reply)
+                self._not_received(error)
+            else:
+                self._pending.popleft()._settle(reply)
         finally:
             if lock is not None:
                 lock.release()
+
+    def _take_back(self, pending: PendingBase, error: BaseException) -> bool:
+        """Forget a request that was not sent; return whether it can be after another's answer."""
+        if pending in self._pending:
+            self._pending.remove(pending)
+        if self._connection is None or self._connection.closed:
+            self._lose(error)
+        full = isinstance(error, LimitExceeded) and error.limit == "backlog"
+        return full and bool(self._pending)
+
+    def _not_received(self, error: BaseException) -> None:
+        if isinstance(error, LocalProtocolError):  # another thread's connection
+            raise error
+        self._lose(error)
+        if not isinstance(error, (RlwireError, OSError)):
+            raise error
 
     def _lose(self, error: BaseException) -> None:
         """All answers under way are lost."""
@@ -599,7 +619,17 @@ class Client(Blocking, ClientBase):
             EncodeError, LocalProtocolError: it cannot be sent now; nothing was.
             ConnectionClosed, DeadlineExceeded: the connection is lost.
         """
-        return cast(Pending, drive(self._submit(request)))
+        if self._connection is None or len(self._pending) >= self._ahead:
+            return cast(Pending, drive(self._submit(request)))
+        pending = Pending(self, request)
+        self._pending.append(pending)
+        try:
+            self._connection.send(request)
+        except BaseException as error:
+            if not self._take_back(pending, error):
+                raise
+            return cast(Pending, drive(self._submit(request)))
+        return pending
 
 
 class AsyncClient(Asyncio, ClientBase):
