@@ -280,6 +280,49 @@ cdef int _take_entry(SpecManager manager, Input *input, const rlw_field *entry, 
     return 0
 
 
+cdef object _decode(SpecManager manager, object buffer, bint response, bint ignore, bint check,
+                    object copy, object broadcast):
+    """Tensors by name, with the state of a response or the requested UIDs of a request."""
+    cdef Input input
+    cdef Py_buffer view
+    cdef size_t size = 0
+    cdef const uint8_t *data = NULL
+    cdef rlw_cursor c
+    cdef rlw_field f
+    cdef Step root, group, requested_path
+    cdef uint64_t state = 0
+    cdef uint32_t tensors_field = 2 if response else 1
+    root.parent = NULL
+    root.name = <void *> _STEP
+    group.parent = requested_path.parent = &root
+    group.name = <void *> (_OBSERVATIONS if response else _ACTIONS)
+    requested_path.name = <void *> _REQUESTED
+    fill_input(&input, copy, broadcast, manager._limits)
+    open_buffer(&input, buffer, &view, &size)
+    try:
+        keep = _find_step(response, &input, size, &data, &size)
+        if keep is None:
+            return None
+        tensors = {}
+        requested = None if response else []
+        rlw_cursor_init(&c, data, size)
+        while c.at < c.end:
+            if rlw_take_field(&c, &f) != RLW_OK:
+                fault(&input, &c.fault, &root)
+            if f.number == tensors_field:
+                expect(&input, &f, RLW_WIRE_BYTES, &group)
+                if not ignore:
+                    _take_entry(manager, &input, &f, tensors, check, &group)
+            elif f.number == 2:
+                read_uids(&input, &f, requested, &requested_path)
+            elif f.number == 1:
+                expect(&input, &f, RLW_WIRE_VARINT, &root)
+                state = f.value
+        return (read_state(state), tensors) if response else (tensors, requested)
+    finally:
+        close_buffer(&view)
+
+
 def decode_step_request(SpecManager manager not None, buffer, *, ignore_actions=False,
                         check_bounds=False, copy=True, broadcast="full"):
     """Return the actions by name and the requested UIDs of a step; None for another request.
@@ -297,41 +340,7 @@ def decode_step_request(SpecManager manager not None, buffer, *, ignore_actions=
             spec. Requested UIDs are not looked up: `SpecManager.names_of` does that.
         LimitExceeded: the message passes one of the limits.
     """
-    cdef Input input
-    cdef Py_buffer view
-    cdef size_t size = 0
-    cdef const uint8_t *data = NULL
-    cdef rlw_cursor c
-    cdef rlw_field f
-    cdef Step root, actions_path, requested_path
-    cdef bint ignore = ignore_actions, check = check_bounds
-    root.parent = NULL
-    root.name = <void *> _STEP
-    actions_path.parent = &root
-    actions_path.name = <void *> _ACTIONS
-    requested_path.parent = &root
-    requested_path.name = <void *> _REQUESTED
-    fill_input(&input, copy, broadcast, manager._limits)
-    open_buffer(&input, buffer, &view, &size)
-    try:
-        keep = _find_step(False, &input, size, &data, &size)
-        if keep is None:
-            return None
-        actions = {}
-        requested = []
-        rlw_cursor_init(&c, data, size)
-        while c.at < c.end:
-            if rlw_take_field(&c, &f) != RLW_OK:
-                fault(&input, &c.fault, &root)
-            if f.number == 1:
-                expect(&input, &f, RLW_WIRE_BYTES, &actions_path)
-                if not ignore:
-                    _take_entry(manager, &input, &f, actions, check, &actions_path)
-            elif f.number == 2:
-                read_uids(&input, &f, requested, &requested_path)
-        return actions, requested
-    finally:
-        close_buffer(&view)
+    return _decode(manager, buffer, False, ignore_actions, check_bounds, copy, broadcast)
 
 
 def decode_step_response(SpecManager manager not None, buffer, *, check_bounds=False, copy=True,
@@ -350,36 +359,4 @@ def decode_step_response(SpecManager manager not None, buffer, *, check_bounds=F
             its spec.
         LimitExceeded: the message passes one of the limits.
     """
-    cdef Input input
-    cdef Py_buffer view
-    cdef size_t size = 0
-    cdef const uint8_t *data = NULL
-    cdef rlw_cursor c
-    cdef rlw_field f
-    cdef Step root, group
-    cdef uint64_t state = 0
-    cdef bint check = check_bounds
-    root.parent = NULL
-    root.name = <void *> _STEP
-    group.parent = &root
-    group.name = <void *> _OBSERVATIONS
-    fill_input(&input, copy, broadcast, manager._limits)
-    open_buffer(&input, buffer, &view, &size)
-    try:
-        keep = _find_step(True, &input, size, &data, &size)
-        if keep is None:
-            return None
-        observations = {}
-        rlw_cursor_init(&c, data, size)
-        while c.at < c.end:
-            if rlw_take_field(&c, &f) != RLW_OK:
-                fault(&input, &c.fault, &root)
-            if f.number == 2:
-                expect(&input, &f, RLW_WIRE_BYTES, &group)
-                _take_entry(manager, &input, &f, observations, check, &group)
-            elif f.number == 1:
-                expect(&input, &f, RLW_WIRE_VARINT, &root)
-                state = f.value
-        return read_state(state), observations
-    finally:
-        close_buffer(&view)
+    return _decode(manager, buffer, True, False, check_bounds, copy, broadcast)
