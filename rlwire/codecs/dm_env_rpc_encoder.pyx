@@ -376,33 +376,19 @@ cdef int _draft(Draft *draft, _Choice choice, object message, limits) except -1:
     return end_draft(draft, &maxima)
 
 
-cdef bytes _encode(_Choice choice, object message, object limits):
+cdef enum:
+    WHOLE, INTO, PARTS
+
+
+cdef object _encode(_Choice choice, object message, object limits, int how=WHOLE,
+                    object buffer=None, Py_ssize_t offset=0):
     cdef Draft draft
     open_draft(&draft, 0, 0)
     try:
         _draft(&draft, choice, message, limits)
-        return bytes_of(&draft)
-    finally:
-        close_draft(&draft)
-
-
-cdef Py_ssize_t _encode_into(_Choice choice, object message, object buffer, Py_ssize_t offset,
-                             object limits) except -1:
-    cdef Draft draft
-    open_draft(&draft, 0, 0)
-    try:
-        _draft(&draft, choice, message, limits)
-        return write_into(&draft, buffer, offset)
-    finally:
-        close_draft(&draft)
-
-
-cdef list _encode_parts(_Choice choice, object message, object limits):
-    cdef Draft draft
-    open_draft(&draft, 0, 0)
-    try:
-        _draft(&draft, choice, message, limits)
-        return parts_of(&draft)
+        if how == INTO:
+            return write_into(&draft, buffer, offset)
+        return parts_of(&draft) if how == PARTS else bytes_of(&draft)
     finally:
         close_draft(&draft)
 
@@ -429,7 +415,7 @@ def encode_request_into(message, buffer, Py_ssize_t offset=0, *, limits=None):
         EncodeError: as `encode_request`, or the buffer is too small; nothing is written then.
         LimitExceeded: as `encode_request`.
     """
-    return _encode_into(_REQUEST, message, buffer, offset, limits)
+    return _encode(_REQUEST, message, limits, INTO, buffer, offset)
 
 
 def encode_request_parts(message, *, limits=None):
@@ -440,7 +426,7 @@ def encode_request_parts(message, *, limits=None):
     Raises:
         EncodeError, LimitExceeded: as `encode_request`.
     """
-    return _encode_parts(_REQUEST, message, limits)
+    return _encode(_REQUEST, message, limits, PARTS)
 
 
 def encode_response(message, *, limits=None):
@@ -450,12 +436,12 @@ def encode_response(message, *, limits=None):
 
 def encode_response_into(message, buffer, Py_ssize_t offset=0, *, limits=None):
     """Write an EnvironmentResponse into a buffer; see `encode_request_into`."""
-    return _encode_into(_RESPONSE, message, buffer, offset, limits)
+    return _encode(_RESPONSE, message, limits, INTO, buffer, offset)
 
 
 def encode_response_parts(message, *, limits=None):
     """Return an EnvironmentResponse as buffers; see `encode_request_parts`."""
-    return _encode_parts(_RESPONSE, message, limits)
+    return _encode(_RESPONSE, message, limits, PARTS)
 
 
 def encode_property_request(message, *, limits=None):

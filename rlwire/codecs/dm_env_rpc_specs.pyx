@@ -47,45 +47,28 @@ ctypedef fused number:
     uint64_t
 
 
-cdef bint _below(const number *values, size_t count, const number *bound, bint each) noexcept nogil:
-    """Whether a value is not at least its bound; NaN is at least nothing."""
+cdef bint _beyond(const number *values, size_t count, cnp.ndarray bound, bint above) noexcept:
+    """Whether a value is above, or below, its bound; NaN is both."""
+    cdef const number *bounds = <const number *> cnp.PyArray_DATA(bound)
+    cdef number one = bounds[0] if cnp.PyArray_SIZE(bound) else 0
     cdef size_t i
     cdef int found = 0
-    cdef number least
-    if each:
-        for i in range(count):
-            found |= not values[i] >= bound[i]
+    if cnp.PyArray_SIZE(bound) == 1:
+        if above:
+            for i in range(count):
+                found |= not values[i] <= one
+        else:
+            for i in range(count):
+                found |= not values[i] >= one
     else:
-        least = bound[0]
         for i in range(count):
-            found |= not values[i] >= least
-    return found
-
-
-cdef bint _above(const number *values, size_t count, const number *bound, bint each) noexcept nogil:
-    cdef size_t i
-    cdef int found = 0
-    cdef number most
-    if each:
-        for i in range(count):
-            found |= not values[i] <= bound[i]
-    else:
-        most = bound[0]
-        for i in range(count):
-            found |= not values[i] <= most
+            found |= not (values[i] <= bounds[i] if above else values[i] >= bounds[i])
     return found
 
 
 cdef bint _outside(const number *values, size_t count, cnp.ndarray low, cnp.ndarray high) noexcept:
-    if low is not None:
-        if _below(values, count, <const number *> cnp.PyArray_DATA(low),
-                  cnp.PyArray_SIZE(low) != 1):
-            return True
-    if high is not None:
-        if _above(values, count, <const number *> cnp.PyArray_DATA(high),
-                  cnp.PyArray_SIZE(high) != 1):
-            return True
-    return False
+    return (low is not None and _beyond(values, count, low, False)
+            or high is not None and _beyond(values, count, high, True))
 
 
 cdef class _Slot:
