@@ -5,7 +5,8 @@ we differ. The work is done in compiled modules: `dm_env_rpc_tensors` for arrays
 `dm_env_rpc_encoder` and `dm_env_rpc_decoder` for messages, `dm_env_rpc_steps` for steps by name.
 Not here: who may send what when.
 """
-# What each module offers, its __all__ says. ruff: noqa: F403
+# ruff: noqa: F403
+# What each module offers, its __all__ says.
 
 from rlwire.codecs import (
     dm_env_rpc_bounds,
