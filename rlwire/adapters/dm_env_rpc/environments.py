@@ -98,11 +98,11 @@ class EnvironmentWorld:
         default_actions: Mapping[str, Any] | None = None,
         accepts: Collection[str] = (),
     ) -> None:
-        instance = is_environment(make_environment) and not isinstance(make_environment, type)
-        self._owned = not instance
-        self._maker = Maker((lambda: make_environment) if instance else make_environment, accepts)
+        maker = make_environment
+        self._maker = maker if isinstance(maker, Maker) else Maker(maker, accepts)
+        self._owned = not self._maker.lends
         self.is_accepted = self._maker.is_accepted
-        self._agents = 1 if instance else agents
+        self._agents = agents if self._owned else 1
         self._names = names or Names()
         self._defaults = dict(default_actions or {})
         self._lock = threading.Lock()
@@ -111,18 +111,21 @@ class EnvironmentWorld:
         self._resets = 0
         self._gymnasium: bool | None = None
         self._latest: _Environment | None = None
-        given = settings or {}
+        self._idle: _Environment | None = None
+        self._maker.lend()
+        try:
+            self._begin(settings or {})
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, given: Settings) -> None:
         self._settings, self._start = self._sort(given)
         self._maker.check_required(given)
-        made = self._make(self._settings)
+        made = self._idle = self._make(self._settings)
         self._gymnasium = isinstance(made.driver, GymnasiumDriver)
-        try:
-            self._sort(given)
-            _View(made.driver, self._names, self._defaults)
-        except BaseException:
-            self._close(made)
-            raise
-        self._idle: _Environment | None = made
+        self._sort(given)
+        _View(made.driver, self._names, self._defaults)
 
     @property
     def properties(self) -> Properties | None:
@@ -166,10 +169,12 @@ class EnvironmentWorld:
     def close(self) -> None:
         """Close the environment that waits for an agent."""
         with self._lock:
-            self._closed = True
+            closed, self._closed = self._closed, True
             idle, self._idle = self._idle, None
         if idle is not None:
             self._close(idle)
+        if not closed:
+            self._maker.take_back()
 
     def _sort(self, settings: Settings) -> tuple[Settings, Start]:
         """Return what environments are made with, and what they are reset with."""
@@ -331,24 +336,20 @@ class _Agent:
 
     def begin(self) -> StepResult:
         """Reset the environment."""
-        environment = self._environment
         start = self._start
-        try:
-            outcome = environment.driver.begin(start.seed, start.options)
-        except BaseException:
-            environment.failed = True
-            raise
+        result = self._drive(self._environment.driver.begin, start.seed, start.options)
         self._start = Start()
-        return self._view.result(outcome)
+        return result
 
     def step(self, actions: dict[str, Any]) -> StepResult:
         """Step the environment."""
-        environment = self._environment
-        action = self._view.action(actions)
+        return self._drive(self._environment.driver.step, self._view.action(actions))
+
+    def _drive(self, call: Callable[..., Outcome], *arguments: Any) -> StepResult:
         try:
-            outcome = environment.driver.step(action)
+            outcome = call(*arguments)
         except BaseException:
-            environment.failed = True
+            self._environment.failed = True
             raise
         return self._view.result(outcome)
 
@@ -390,55 +391,15 @@ class EnvironmentWorlds:
         default_actions: Mapping[str, Any] | None = None,
         accepts: Collection[str] = (),
     ) -> None:
-        self._instance = is_environment(make_environment) and not isinstance(make_environment, type)
-        if not self._instance and not callable(make_environment):
-            raise TypeError(
-                f"expected an environment, or a class or function that makes one, "
-                f"not a {type(make_environment).__name__}"
-            )
-        make = (lambda: make_environment) if self._instance else make_environment
-        maker = Maker(make, accepts)
-        self.accepts = maker.accepts
-        self.is_accepted = maker.is_accepted
-        self._make = make_environment
+        self._maker = Maker(make_environment, accepts)
+        self.accepts = self._maker.accepts
+        self.is_accepted = self._maker.is_accepted
         self._options: dict[str, Any] = {
             "agents": agents,
             "names": names,
             "default_actions": default_actions,
-            "accepts": tuple(accepts),
         }
-        self._lock = threading.Lock()
-        self._busy = False
 
     def __call__(self, settings: Settings) -> World:
         """Make a world."""
-        if not self._instance:
-            return EnvironmentWorld(self._make, settings, **self._options)
-        with self._lock:
-            if self._busy:
-                raise Refusal(
-                    Code.RESOURCE_EXHAUSTED,
-                    "this server has one environment, and it is in use in another world",
-                )
-            self._busy = True
-        try:
-            return _Lent(self._free, self._make, settings, **self._options)
-        except BaseException:
-            self._free()
-            raise
-
-    def _free(self) -> None:
-        with self._lock:
-            self._busy = False
-
-
-class _Lent(EnvironmentWorld):
-    """The world of an environment that others wait for."""
-
-    def __init__(self, free: Callable[[], None], *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._free = free
-
-    def close(self) -> None:
-        super().close()
-        self._free()
+        return EnvironmentWorld(self._maker, settings, **self._options)

@@ -10,45 +10,53 @@ Not here: when environments are made (`rlwire.adapters.dm_env_rpc.environments`)
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
+from rlwire.adapters.dm_env_rpc.drivers import is_environment
 from rlwire.adapters.dm_env_rpc.protocols import Refusal
 from rlwire.codecs.dm_env_rpc import Settings, is_within, unflatten
 from rlwire.errors import EncodeError, LimitExceeded, quoted
 from rlwire.sessions.dm_env_rpc import Code
 
-__all__ = ["MakeEnvironment", "Maker", "Start"]
+__all__ = ["Maker", "Start"]
 
 _RESET_SETTINGS = ("seed", "options")
-
-MakeEnvironment: TypeAlias = Callable[..., Any]
-"""Makes an environment; takes settings as keyword arguments, or none."""
 
 
 class Maker:
     """What makes environments, and which of a client's settings may reach it.
 
     Args:
-        make: the class or function.
+        make: the class or function, or an environment.
         accepts: the names of the settings that clients may give; a name covers what nests in it.
 
     Attributes:
         accepts: the same, and `seed`, which goes to a Gymnasium environment's reset.
+        lends: whether it is an environment that was made already.
 
     Raises:
-        TypeError: `accepts` is no list of names, or what `make` needs is not in it.
+        TypeError: `make` can neither be called nor is it an environment, `accepts` is no list of
+            names, or what `make` needs is not in it.
         ValueError: `make` has no argument of a name that is in `accepts`.
     """
 
-    def __init__(self, make: MakeEnvironment, accepts: Collection[str] = ()) -> None:
+    def __init__(self, make: Any, accepts: Collection[str] = ()) -> None:
         if isinstance(accepts, str):
             raise TypeError(f"accepts is a list of names, such as [{accepts!r}], not a text")
         listed = list(accepts)
-        self.make = make
+        self.lends = is_environment(make) and not isinstance(make, type)
+        if not self.lends and not callable(make):
+            raise TypeError(
+                f"expected an environment, or a class or function that makes one, "
+                f"not a {type(make).__name__}"
+            )
+        self.make: Callable[..., Any] = (lambda: make) if self.lends else make
+        self._lent = threading.Lock()
         self.accepts = frozenset((*listed, "seed"))
         self._open = False
         self._required: dict[str, bool] = {}
@@ -89,6 +97,23 @@ class Maker:
                 f"{maker} needs {', '.join(map(repr, missing))}, which clients may not give: list "
                 f"it in accepts (--accept), or set it here (functools.partial, --set)"
             )
+
+    def lend(self) -> None:
+        """Let one world have an environment that was made already, until `take_back`.
+
+        Raises:
+            Refusal: another one has it.
+        """
+        if self.lends and not self._lent.acquire(blocking=False):
+            raise Refusal(
+                Code.RESOURCE_EXHAUSTED,
+                "this server has one environment, and it is in use in another world",
+            )
+
+    def take_back(self) -> None:
+        """The world that it was lent to is closed."""
+        if self.lends:
+            self._lent.release()
 
     def is_accepted(self, name: str) -> bool:
         """Whether a setting of this name may come at all: its value is not made otherwise."""
