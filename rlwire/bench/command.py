@@ -11,6 +11,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rlwire.bench import plot, report
@@ -59,9 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pin",
         choices=("none", "one-core", "two-cores"),
-        default="none",
-        help="keep client and server on the same core, where the kernel's wake-ups cost least and "
-        "differences show best, or on one each (default: %(default)s)",
+        default="one-core" if allowed_cores() else "none",
+        help="keep client and server, and both ends of the raw exchange, on the same core, where "
+        "the kernel's wake-ups cost least and differences show best, or on one each; with none the "
+        "ratios are the scheduler's as much as the protocols' (default here: %(default)s)",
     )
     parser.add_argument(
         "--json",
@@ -95,21 +97,21 @@ def run(args: argparse.Namespace) -> int:
     for path in (args.json, args.plot):
         if path is not None and not path.absolute().parent.is_dir():
             raise BenchError(f"{path} cannot be written: there is no directory {path.parent}")
-    cores = _cores(args.pin)
-    before = allowed_cores()
+    before, cores = allowed_cores(), _cores(args.pin)
+    packages = versions("rlwire", "numpy", "grpcio", "gymnasium", "ale-py")
+    outcome = report.Run(packages, machine(), args.pin, math.nan, results, left_out)
     try:
         pin(cores.client)
-        seconds = _measure(args, cores, results, left_out)
+        outcome = replace(outcome, seconds=_measure(args, cores, results, left_out))
     except KeyboardInterrupt:
         sys.stderr.write("rlwire: interrupted\n")
         return INTERRUPTED
     except BaseException:
         if results:
-            report.show(_outcome(args.pin, math.nan, results, left_out), tables)
+            report.show(outcome, tables)
         raise
     finally:
         pin(before if cores.client else None)
-    outcome = _outcome(args.pin, seconds, results, left_out)
     report.show(outcome, tables)
     if args.json is not None:
         text = json.dumps(report.as_json(outcome), indent=2) + "\n"
@@ -177,13 +179,6 @@ def _kinds(asked: list[str] | None) -> list[type[Row]]:
         except MissingExtra as error:
             sys.stderr.write(f"rlwire: {name} is left out: {error}\n")
     return kinds
-
-
-def _outcome(
-    pinning: str, seconds: float, results: list[Result], left_out: list[LeftOut]
-) -> report.Run:
-    packages = versions("rlwire", "numpy", "grpcio", "gymnasium", "ale-py")
-    return report.Run(packages, machine(), pinning, seconds, results, left_out)
 
 
 def _cores(pinning: str) -> Cores:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
+from rlwire.bench.processes import allowed_cores
 from rlwire.bench.provider import LeftOut
 from rlwire.bench.runner import TURN, Result
 from rlwire.errors import optional
@@ -77,6 +78,8 @@ def _environment(run: Run) -> list[str]:
         "one-core": "both processes on one core",
         "two-cores": "each process on its own core",
     }[run.pin]
+    if run.pin == "none" and not allowed_cores():
+        pinning += ", which this system does not offer"
     cores = run.machine["cores"]
     return [
         ", ".join(f"{name} {version}" for name, version in run.versions.items()),
@@ -93,7 +96,7 @@ def _notes(run: Run) -> list[str]:
         *(f"{name}: {title}" for name, title in titles.items()),
         f"{checked:,} round trips, each read back from the server and equal to what was sent.",
         "Bytes are those on the wire with framing; encode and decode are of the message with the "
-        "observation; echo is the p50 of a raw socket exchange of as many bytes.",
+        "observation; echo is the p50 of a raw socket exchange of as many bytes, pinned alike.",
         f"Overhead is round trip over echo. Both took turns, {_range(turns)} of {TURN} "
         "exchanges each, and each turn has a ratio, of its two medians: the overhead is the median "
         "of the turns, and a quarter of them lies below and above the quartiles.",

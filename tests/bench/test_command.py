@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rlwire.bench import command
-from rlwire.bench.processes import BenchError
+from rlwire.bench.processes import BenchError, allowed_cores
 from rlwire.bench.runner import TURN
 from rlwire.errors import MissingExtra
 
@@ -61,6 +61,9 @@ def test_a_real_run(tmp_path: Path) -> None:
         ("perlert", "pong-stack"),
     ]
     assert "perlert cannot carry Pong-v5 210x160x3 uint8: 100,800 numbers" in done.stdout
+    cores = allowed_cores()
+    assert read["pin"] == ("one-core" if cores else "none")
+    assert read["machine"]["cores"] == (len(cores) or os.cpu_count())
     arrays = {"cartpole": 4 * 4, "pong": 210 * 160 * 3, "pong-stack": 84 * 84 * 4 * 4}
     for row in read["rows"]:
         # The state, and around it command, names, dtype, reward and framing; or the two scalars,
@@ -168,11 +171,15 @@ def test_what_was_measured_before_a_failure_is_shown(
             return measured(row, seconds, cores, progress)
         raise BenchError("the server is gone")
 
+    cores = allowed_cores()
     monkeypatch.setattr(command, "measure", failing)
     monkeypatch.setattr(command, "record", _record_small)
     with pytest.raises(BenchError, match="the server is gone"):
         command.run(arguments("--seconds", "0.01"))
-    assert "CartPole-v1" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "CartPole-v1" in out
+    assert allowed_cores() == cores
+    assert f"{len(cores) or os.cpu_count()} core" in out
 
 
 def _record_small(name: str):
@@ -228,6 +235,16 @@ def test_wrong_arguments(words: list[str], capsys: pytest.CaptureFixture[str]) -
         arguments(*words)
     assert ended.value.code == 2
     assert words[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("offered", "pin"), [([], "none"), ([3], "one-core"), ([0, 1], "one-core")])
+def test_one_core_by_default_where_cores_can_be_chosen(
+    offered: list[int], pin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "allowed_cores", lambda: offered)
+    assert arguments().pin == pin
+    cores = command._cores(pin)
+    assert cores.client == cores.server == (offered[:1] or None)
 
 
 def test_pinning_more_cores_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import re
 
 import pytest
 
+from rlwire.bench import report
 from rlwire.bench.payloads import PAYLOADS, Payload
 from rlwire.bench.provider import LeftOut
 from rlwire.bench.providers import PROVIDERS
@@ -94,6 +95,24 @@ def test_piped_report_is_plain_and_complete(run: Run) -> None:
     for at, line in enumerate(lines):
         if line.startswith("-----"):
             assert len(lines[at - 1]) == len(line) == len(lines[at + 1])
+
+
+@pytest.mark.parametrize(
+    ("pin", "offered", "said"),
+    [
+        ("two-cores", [0, 1], "each process on its own core"),
+        ("none", [0, 1], "processes not pinned"),
+        ("none", [], "processes not pinned, which this system does not offer"),
+    ],
+)
+def test_the_head_says_where_processes_ran(
+    run: Run, monkeypatch: pytest.MonkeyPatch, pin: str, offered: list[int], said: str
+) -> None:
+    monkeypatch.setattr(report, "allowed_cores", lambda: offered)
+    stream = io.StringIO()
+    show(dataclasses.replace(run, pin=pin), stream)
+    head = " ".join(stream.getvalue().partition("\n\n")[0].splitlines())
+    assert head.endswith(f"2 cores, {said}")
 
 
 WIDEST = [
