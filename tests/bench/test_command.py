@@ -237,7 +237,9 @@ def test_wrong_arguments(words: list[str], capsys: pytest.CaptureFixture[str]) -
     assert words[0] in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("offered", "pin"), [([], "none"), ([3], "one-core"), ([0, 1], "one-core")])
+@pytest.mark.parametrize(
+    ("offered", "pin"), [([], "none"), ([3], "one-core"), ([0, 1], "one-core")]
+)
 def test_one_core_by_default_where_cores_can_be_chosen(
     offered: list[int], pin: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
