@@ -79,7 +79,6 @@ MODULES = [
     "rlwire.codecs.rewarder_values",
     "rlwire.codecs.rlx_decoder",
     "rlwire.codecs.rlx_encoder",
-    "rlwire.codecs.rlx_options",
     "rlwire.codecs.websocket",
     "rlwire.sessions.rlx_turns",
     "rlwire.streams",

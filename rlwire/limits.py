@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["DEFAULT", "Limits"]
+__all__ = ["DEFAULT", "Limits", "checked"]
 
 
 @dataclass(frozen=True)
@@ -75,3 +75,16 @@ class Limits:
 
 DEFAULT = Limits()
 """The limits in force where none are given."""
+
+
+def checked(limits: Limits | None) -> Limits:
+    """Return the limits that are meant, `DEFAULT` for None.
+
+    Raises:
+        TypeError: these are no `Limits`.
+    """
+    if limits is None:
+        return DEFAULT
+    if not isinstance(limits, Limits):
+        raise TypeError(f"limits must be a rlwire.limits.Limits, not {type(limits).__name__}")
+    return limits

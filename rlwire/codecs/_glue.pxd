@@ -1,4 +1,4 @@
-from cpython.object cimport PyObject
+from cpython.object cimport PyObject, PyObject_Call
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from rlwire.kernels cimport rlw_fault, rlw_text
@@ -49,3 +49,8 @@ cdef str valid_text(const uint8_t *data, size_t size, Budget *budget)  # known t
 cdef uint64_t wide_size(const uint8_t *data, size_t size) noexcept
 cdef PyObject *known_key(const uint8_t *data, size_t size) noexcept
 cdef str key_of(const uint8_t *data, size_t size, Budget *budget)
+
+
+cdef inline object made_with(object kind, dict options):
+    """`kind(**options)`, of which Cython 3.3.1 frees too much where there is no memory to copy them."""
+    return PyObject_Call(kind, (), options)

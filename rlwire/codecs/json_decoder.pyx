@@ -9,9 +9,9 @@ from libc.stdint cimport uint8_t, uint64_t
 cimport numpy as cnp
 
 from rlwire.codecs._arrays cimport number_kind
-from rlwire.codecs._glue cimport ITEM, afford
+from rlwire.codecs._glue cimport ITEM, afford, made_with
 from rlwire.codecs.json_reader cimport *
-from rlwire.codecs.json_writer cimport checked_limits, name_of_special, special_of
+from rlwire.codecs.json_writer cimport special_of
 from rlwire.kernels cimport *
 
 from collections.abc import Mapping
@@ -19,6 +19,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from rlwire.errors import DecodeError
+from rlwire.limits import checked
 
 cnp.import_array()
 
@@ -228,6 +229,9 @@ cdef class Decoder:
     cdef Repeated _repeated
     cdef rlw_json_special _special
     cdef readonly object arrays
+    cdef readonly object ragged
+    cdef readonly object repeated
+    cdef readonly object nan
     cdef readonly bint big_integers
     cdef readonly object limits
 
@@ -247,24 +251,12 @@ cdef class Decoder:
             raise ValueError(f"ragged must be 'refuse' or 'lists', not {ragged!r}")
         if repeated not in _REPEATED:
             raise ValueError(f"repeated must be 'refuse', 'first' or 'last', not {repeated!r}")
-        self.arrays = arrays
+        self.arrays, self.ragged, self.repeated, self.nan = arrays, ragged, repeated, nan
         self._ragged = ragged == "lists"
         self._repeated = <Repeated> <int> _REPEATED.index(repeated)
         self._special = special_of(nan)
         self.big_integers = big_integers
-        self.limits = checked_limits(limits)
-
-    @property
-    def ragged(self):
-        return "lists" if self._ragged else "refuse"
-
-    @property
-    def repeated(self):
-        return _REPEATED[<int> self._repeated]
-
-    @property
-    def nan(self):
-        return name_of_special(self._special)
+        self.limits = checked(limits)
 
     def decode(self, buffer):
         """Return the value in a JSON text.
@@ -297,32 +289,24 @@ cdef Decoder _PLAIN = Decoder()
 cdef Decoder _ALL = Decoder(arrays="all")
 
 
-def decode(buffer, *, arrays=None, ragged="refuse", repeated="refuse", nan="refuse",
-           bint big_integers=False, limits=None):
-    """Return the value in a JSON text; the options are `Decoder`'s.
+def decode(buffer, *, arrays=None, **options):
+    """Return the value in a JSON text.
 
     A `Decoder` that is made once looks at its options once.
 
     Args:
         buffer: UTF-8 in any buffer, or a str.
-        arrays: which lists of numbers become ndarrays: None, ``"all"`` or a mapping from paths to
-            dtypes.
-        ragged: lists that differ in length or depth, where an array was to be: ``"refuse"``,
-            ``"lists"``.
-        repeated: members with the same name: ``"refuse"``, ``"first"``, ``"last"``.
-        nan: what stands for NaN: ``"refuse"``, ``"null"``, ``"words"``.
-        big_integers: read integers of more than 64 bits.
-        limits: `rlwire.limits.Limits`.
+        arrays: which lists of numbers become ndarrays: see `Decoder`.
+        options: its others.
 
     Raises:
         DecodeError: not JSON by RFC 8259, or something that the options refuse; it says where.
         LimitExceeded: the text passes one of the limits.
     """
-    if (limits is None and not big_integers and ragged == "refuse" and repeated == "refuse"
-            and nan == "refuse"):
+    if not options:
         if arrays is None:
             return _PLAIN.decode(buffer)
         if type(arrays) is str and arrays == "all":
             return _ALL.decode(buffer)
-    return Decoder(arrays=arrays, ragged=ragged, repeated=repeated, nan=nan,
-                   big_integers=big_integers, limits=limits).decode(buffer)
+    options["arrays"] = arrays
+    return (<Decoder> made_with(Decoder, options)).decode(buffer)

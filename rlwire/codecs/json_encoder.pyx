@@ -3,8 +3,11 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t
 
+from rlwire.codecs._glue cimport made_with
 from rlwire.codecs.json_writer cimport *
 from rlwire.kernels cimport *
+
+from rlwire.limits import checked
 
 __all__ = ["Encoder", "encode", "encode_into"]
 
@@ -29,6 +32,7 @@ cdef class Encoder:
     """
 
     cdef rlw_json_special _special
+    cdef readonly object nan
     cdef readonly bint big_integers
     cdef readonly object default
     cdef readonly object limits
@@ -37,13 +41,10 @@ cdef class Encoder:
         if default is not None and not callable(default):
             raise TypeError(f"default must be callable, not {type(default).__name__}")
         self._special = special_of(nan)
+        self.nan = nan
         self.big_integers = big_integers
         self.default = default
-        self.limits = checked_limits(limits)
-
-    @property
-    def nan(self):
-        return name_of_special(self._special)
+        self.limits = checked(limits)
 
     cdef int _begin(self, JsonWriter *j, uint8_t *room) except -1:
         begin_json_writer(j, room, STACK, self.limits)
@@ -89,35 +90,29 @@ cdef class Encoder:
 cdef Encoder _PLAIN = Encoder()
 
 
-cdef Encoder _encoder(nan, bint big_integers, default, limits):
-    if nan == "refuse" and not big_integers and default is None and limits is None:
-        return _PLAIN
-    return Encoder(nan=nan, big_integers=big_integers, default=default, limits=limits)
+cdef Encoder _encoder(dict options):
+    return <Encoder> made_with(Encoder, options) if options else _PLAIN
 
 
-def encode(value, *, nan="refuse", bint big_integers=False, default=None, limits=None):
-    """Return a value as JSON, in UTF-8 and without spaces; the options are `Encoder`'s.
+def encode(value, **options):
+    """Return a value as JSON, in UTF-8 and without spaces.
 
     Args:
         value: plain values, ndarrays and NumPy's numbers: see `Encoder`.
-        nan: what becomes of NaN and the infinities: ``"refuse"``, ``"null"`` or ``"words"``.
-        big_integers: write integers of more than 64 bits.
-        default: called with a value that cannot be written; returns another one for it.
-        limits: `rlwire.limits.Limits`.
+        options: `Encoder`'s.
 
     Raises:
         EncodeError: JSON has no such value; it says where.
         LimitExceeded: nested deeper, or longer, than the limits.
     """
-    return _encoder(nan, big_integers, default, limits).encode(value)
+    return _encoder(options).encode(value)
 
 
-def encode_into(value, buffer, Py_ssize_t offset=0, *, nan="refuse", bint big_integers=False,
-                default=None, limits=None):
+def encode_into(value, buffer, Py_ssize_t offset=0, **options):
     """Write a value as JSON into a writable buffer from `offset` on; return the bytes written.
 
     Raises:
         EncodeError: as `encode`, or the buffer is too small; nothing is written then.
         LimitExceeded: as `encode`.
     """
-    return _encoder(nan, big_integers, default, limits).encode_into(value, buffer, offset)
+    return _encoder(options).encode_into(value, buffer, offset)

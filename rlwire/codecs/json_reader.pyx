@@ -20,7 +20,7 @@ from rlwire.codecs._glue cimport (Budget, ITEM, afford, begin_budget, key_of, ov
 from rlwire.kernels cimport *
 
 from rlwire.errors import DecodeError, LimitExceeded, quoted, shown
-from rlwire.limits import DEFAULT, Limits
+from rlwire.limits import DEFAULT, checked
 
 cnp.import_array()
 
@@ -77,8 +77,7 @@ cdef int begin_json(JsonReader *r, const uint8_t *data, size_t size, limits) exc
         r.dims = _DEFAULT_DIMS
         rlw_json_reader_init(&r.json, data, size, &_DEFAULT_LIMITS)
     else:
-        if not isinstance(limits, Limits):
-            raise TypeError(f"limits must be a rlwire.limits.Limits, not {type(limits).__name__}")
+        limits = checked(limits)
         room.depth, room.items, room.string = limits.depth, limits.items, limits.string
         message, r.dims = limits.message, limits.dims
         begin_budget(&r.budget, min(limits.expanded, 2**62))

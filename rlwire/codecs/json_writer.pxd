@@ -24,5 +24,3 @@ cdef int put_json_text(JsonWriter *j, str text, const Step *path) except -1
 cdef int put_json_float(JsonWriter *j, double value, const Step *path) except -1
 cdef int put_json_int(JsonWriter *j, object value, const Step *path) except -1
 cdef rlw_json_special special_of(nan) except *
-cdef str name_of_special(rlw_json_special special)
-cdef object checked_limits(limits)

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from rlwire.errors import EncodeError, LimitExceeded
-from rlwire.limits import DEFAULT, Limits
+from rlwire.limits import DEFAULT, checked
 
 cnp.import_array()
 
@@ -73,7 +73,7 @@ cdef int begin_json_writer(JsonWriter *j, void *room, size_t size, limits) excep
     if limits is None or limits is DEFAULT:
         j.message, j.depth_most = _DEFAULT_MESSAGE, _DEFAULT_DEPTH
     else:
-        limits = checked_limits(limits)
+        limits = checked(limits)
         j.message, j.depth_most = limits.message, limits.depth
     return 0
 
@@ -373,16 +373,3 @@ cdef rlw_json_special special_of(nan) except *:
     if nan not in _SPECIAL:
         raise ValueError(f"nan must be 'refuse', 'null' or 'words', not {nan!r}")
     return <rlw_json_special> <int> _SPECIAL.index(nan)
-
-
-cdef str name_of_special(rlw_json_special special):
-    return _SPECIAL[<int> special]
-
-
-cdef object checked_limits(limits):
-    """The limits, or the default ones for None."""
-    if limits is None:
-        return DEFAULT
-    if not isinstance(limits, Limits):
-        raise TypeError(f"limits must be a rlwire.limits.Limits, not {type(limits).__name__}")
-    return limits

@@ -17,14 +17,16 @@ cdef class Decoder:
     cdef uint64_t _message
     cdef uint64_t _keys
     cdef uint64_t _expanded
+    cdef readonly object copy
     cdef CopyMode _copy
     cdef Timestamps _timestamps
-    cdef object _timestamp  # what was given
+    cdef readonly object timestamp
+    cdef readonly object arrays
     cdef bint _arrays
     cdef bint _bytes_marks  # those that are strings are none
-    cdef bint _use_list
-    cdef bint _raw
-    cdef bint _strict_map_key
+    cdef readonly bint use_list
+    cdef readonly bint raw
+    cdef readonly bint strict_map_key
     cdef bint _plain_maps   # no hook wants a map
     cdef bint _lenient      # unicode_errors is not "strict"
     cdef readonly str unicode_errors

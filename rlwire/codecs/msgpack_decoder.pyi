@@ -1,13 +1,32 @@
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict
 
-from typing_extensions import Buffer, disjoint_base
+from typing_extensions import Buffer, Unpack, disjoint_base
 
 from rlwire.limits import Limits
 
 __all__ = ["Decoder", "decode"]
 
 _Timestamp = Literal["timestamp", "float", "int", "datetime"] | Callable[[int, int], Any]
+
+class _Options(TypedDict, total=False):
+    arrays: bool | Literal["bytes"]
+    copy: bool | None
+    ext_hook: Callable[[int, bytes], Any] | None
+    use_list: bool
+    raw: bool
+    timestamp: _Timestamp
+    strict_map_key: bool
+    object_hook: Callable[[dict[Any, Any]], Any] | None
+    object_pairs_hook: Callable[[list[tuple[Any, Any]]], Any] | None
+    list_hook: Callable[[list[Any]], Any] | None
+    unicode_errors: str
+    max_str_len: int | None
+    max_bin_len: int | None
+    max_array_len: int | None
+    max_map_len: int | None
+    max_ext_len: int | None
+    limits: Limits | None
 
 @disjoint_base
 class Decoder:
@@ -23,48 +42,8 @@ class Decoder:
     list_hook: Final[Callable[[list[Any]], Any] | None]
     unicode_errors: Final[str]
     limits: Final[Limits]
-    def __init__(
-        self,
-        *,
-        arrays: bool | Literal["bytes"] = True,
-        copy: bool | None = True,
-        ext_hook: Callable[[int, bytes], Any] | None = None,
-        use_list: bool = True,
-        raw: bool = False,
-        timestamp: _Timestamp = "timestamp",
-        strict_map_key: bool = True,
-        object_hook: Callable[[dict[Any, Any]], Any] | None = None,
-        object_pairs_hook: Callable[[list[tuple[Any, Any]]], Any] | None = None,
-        list_hook: Callable[[list[Any]], Any] | None = None,
-        unicode_errors: str = "strict",
-        max_str_len: int | None = None,
-        max_bin_len: int | None = None,
-        max_array_len: int | None = None,
-        max_map_len: int | None = None,
-        max_ext_len: int | None = None,
-        limits: Limits | None = None,
-    ) -> None: ...
+    def __init__(self, **options: Unpack[_Options]) -> None: ...
     def decode(self, buffer: Buffer) -> Any: ...
     def decode_first(self, buffer: Buffer, offset: int = ...) -> tuple[Any, int]: ...
 
-def decode(
-    buffer: Buffer,
-    *,
-    arrays: bool | Literal["bytes"] = True,
-    copy: bool | None = True,
-    ext_hook: Callable[[int, bytes], Any] | None = None,
-    use_list: bool = True,
-    raw: bool = False,
-    timestamp: _Timestamp = "timestamp",
-    strict_map_key: bool = True,
-    object_hook: Callable[[dict[Any, Any]], Any] | None = None,
-    object_pairs_hook: Callable[[list[tuple[Any, Any]]], Any] | None = None,
-    list_hook: Callable[[list[Any]], Any] | None = None,
-    unicode_errors: str = "strict",
-    max_str_len: int | None = None,
-    max_bin_len: int | None = None,
-    max_array_len: int | None = None,
-    max_map_len: int | None = None,
-    max_ext_len: int | None = None,
-    limits: Limits | None = None,
-) -> Any: ...
+def decode(buffer: Buffer, **options: Unpack[_Options]) -> Any: ...

@@ -18,16 +18,17 @@ cimport numpy as cnp
 from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, CopyMode, dtype_of,
                                     memory_owner, new_array, view_array, wants_view)
 from rlwire.codecs._glue cimport (Budget, ITEM, afford, afford_items, begin_budget, key_of,
-                                  known_key, over_budget, raise_fault, valid_text, wide_size)
+                                  known_key, made_with, over_budget, raise_fault, valid_text,
+                                  wide_size)
 from rlwire.codecs.msgpack_arrays cimport named_dtype, structured_dtype
-from rlwire.codecs.msgpack_options cimport (check_hook, checked_limits, fill_limits, path_to,
-                                            short_text)
+from rlwire.codecs.msgpack_options cimport check_hook, fill_limits, path_to, short_text
 from rlwire.kernels cimport *
 
 import numpy as np
 
 from rlwire.codecs.msgpack_values import ExtType, Timestamp
 from rlwire.errors import DecodeError, LimitExceeded
+from rlwire.limits import checked
 
 cnp.import_array()
 
@@ -218,7 +219,7 @@ cdef PyObject *_other_text(Decoder self, Input *input, const rlw_msgpack_value *
 
 
 cdef inline PyObject *_text(Decoder self, Input *input, const rlw_msgpack_value *v) except NULL:
-    if self._raw:
+    if self.raw:
         return _bytes(v)
     if rlw_is_ascii(v.data, v.size):
         return rlw_new_ascii(v.data, v.size)
@@ -267,7 +268,7 @@ cdef object _ext(Decoder self, Input *input, const rlw_msgpack_value *v):
     if self._timestamps == TIMESTAMPS_INT:
         return <object> seconds * 10**9 + nanoseconds
     if self._timestamps == TIMESTAMPS_CALL:
-        return self._timestamp(seconds, nanoseconds)
+        return self.timestamp(seconds, nanoseconds)
     found = Timestamp(seconds, nanoseconds)
     if self._timestamps == TIMESTAMPS_TIMESTAMP:
         return found
@@ -403,7 +404,7 @@ cdef object _marked(Decoder self, Input *input, const rlw_msgpack_value *map, ui
     input.reader.c.at = first
     input.reader.items = items
     status = rlw_msgpack_read_marked(&input.reader, map, depth, &m)
-    if self._bytes_marks and not m.binary_keys and not self._raw:
+    if self._bytes_marks and not m.binary_keys and not self.raw:
         m.mark = RLW_MSGPACK_UNMARKED
     elif status != RLW_OK:
         _wrong(self, input)
@@ -460,7 +461,7 @@ cdef object _other_key(Decoder self, Input *input, const rlw_msgpack_value *v, u
     """A key that is no string, already read; arrays in it become tuples."""
     if v.kind == RLW_MSGPACK_BINARY:
         return v.data[:v.size]
-    if self._strict_map_key:
+    if self.strict_map_key:
         raise _error(input, "a key is neither a string nor bytes, and strict_map_key=True", v.at)
     input.keys += 1
     if input.keys > self._keys:
@@ -509,7 +510,7 @@ cdef inline object _key(Decoder self, Input *input, const rlw_msgpack_value *v, 
     cdef PyObject *known
     if v.kind != RLW_MSGPACK_STRING:
         return _other_key(self, input, v, depth)
-    if not self._raw:
+    if not self.raw:
         known = known_key(v.data, v.size)
         if known != NULL:
             return <object> known
@@ -609,7 +610,7 @@ cdef PyObject *_made(Decoder self, Input *input, const rlw_msgpack_value *v,
     if depth >= self._limits.depth:
         raise _too_deep(self, input, v, depth)
     if v.kind == RLW_MSGPACK_ARRAY:
-        if self._use_list:
+        if self.use_list:
             return _list(self, input, v, depth + 1)
         return _tuple(self, input, v, depth + 1)
     if self._plain_maps:
@@ -672,7 +673,7 @@ cdef class Decoder:
                  object_pairs_hook=None, list_hook=None, unicode_errors="strict",
                  max_str_len=None, max_bin_len=None, max_array_len=None, max_map_len=None,
                  max_ext_len=None, limits=None):
-        self.limits = limits = checked_limits(limits)
+        self.limits = limits = checked(limits)
         fill_limits(&self._limits, limits)
         self._limits.string = _length("max_str_len", max_str_len, self._limits.string)
         self._limits.binary = _length("max_bin_len", max_bin_len, self._limits.binary)
@@ -684,8 +685,9 @@ cdef class Decoder:
         self._expanded = min(limits.expanded, 2**62)
         if copy not in _COPY:
             raise ValueError(f"copy must be True, False or None, not {copy!r}")
+        self.copy = copy
         self._copy = _COPY[copy]
-        self._timestamp = timestamp
+        self.timestamp = timestamp
         if isinstance(timestamp, str) and timestamp in _TIMESTAMPS:
             self._timestamps = _TIMESTAMPS[timestamp]
         elif callable(timestamp):
@@ -697,11 +699,12 @@ cdef class Decoder:
             )
         if arrays not in (True, False, "bytes"):
             raise ValueError(f"arrays must be True, False or 'bytes', not {arrays!r}")
+        self.arrays = arrays
         self._arrays = bool(arrays)
         self._bytes_marks = arrays == "bytes"
-        self._use_list = bool(use_list)
-        self._raw = bool(raw)
-        self._strict_map_key = bool(strict_map_key)
+        self.use_list = bool(use_list)
+        self.raw = bool(raw)
+        self.strict_map_key = bool(strict_map_key)
         self.ext_hook = check_hook("ext_hook", ext_hook)
         self._within = check_hook("ext_hook.within", getattr(ext_hook, "within", None))
         self.object_hook = check_hook("object_hook", object_hook)
@@ -777,58 +780,12 @@ cdef class Decoder:
             if input.owner != NULL:
                 Py_DECREF(<object> input.owner)
 
-    @property
-    def arrays(self):
-        """The option, as given."""
-        return "bytes" if self._bytes_marks else self._arrays
-
-    @property
-    def copy(self):
-        """The option, as given."""
-        return {COPY_ALWAYS: True, COPY_NEVER: False, COPY_AS_NEEDED: None}[self._copy]
-
-    @property
-    def use_list(self):
-        """The option, as given."""
-        return self._use_list
-
-    @property
-    def raw(self):
-        """The option, as given."""
-        return self._raw
-
-    @property
-    def timestamp(self):
-        """The option, as given."""
-        return self._timestamp
-
-    @property
-    def strict_map_key(self):
-        """The option, as given."""
-        return self._strict_map_key
-
 
 # Of a structured dtype: plain lists, whatever hooks the message's own decoder has.
 cdef Decoder _descriptions = Decoder(arrays=False)
 cdef Decoder _default = Decoder()
 
 
-def decode(buffer, *, arrays=True, copy=True, ext_hook=None, use_list=True, raw=False,
-           timestamp="timestamp", strict_map_key=True, object_hook=None, object_pairs_hook=None,
-           list_hook=None, unicode_errors="strict", max_str_len=None, max_bin_len=None,
-           max_array_len=None, max_map_len=None, max_ext_len=None, limits=None):
+def decode(buffer, **options):
     """Return the value in `buffer`, which holds exactly one; `Decoder` explains the options."""
-    if (arrays is True and copy is True and ext_hook is None and use_list is True
-            and raw is False and timestamp == "timestamp" and strict_map_key is True
-            and object_hook is None and object_pairs_hook is None and list_hook is None
-            and unicode_errors == "strict" and max_str_len is None and max_bin_len is None
-            and max_array_len is None and max_map_len is None and max_ext_len is None
-            and limits is None):
-        return _default.decode(buffer)
-    return Decoder(
-        arrays=arrays, copy=copy, ext_hook=ext_hook, use_list=use_list, raw=raw,
-        timestamp=timestamp, strict_map_key=strict_map_key, object_hook=object_hook,
-        object_pairs_hook=object_pairs_hook, list_hook=list_hook, unicode_errors=unicode_errors,
-        max_str_len=max_str_len, max_bin_len=max_bin_len, max_array_len=max_array_len,
-        max_map_len=max_map_len, max_ext_len=max_ext_len, limits=limits,
-    ).decode(buffer)
+    return (<Decoder> made_with(Decoder, options) if options else _default).decode(buffer)

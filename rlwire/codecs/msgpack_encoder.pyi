@@ -1,13 +1,24 @@
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict
 
 import numpy as np
-from typing_extensions import Buffer, disjoint_base
+from typing_extensions import Buffer, Unpack, disjoint_base
 
 from rlwire.codecs._output import PartsEncoder
 from rlwire.limits import Limits
 
 __all__ = ["Encoder", "encode", "encode_into", "encode_parts"]
+
+class _Options(TypedDict, total=False):
+    arrays: Literal["msgpack_numpy", "openpi", "refuse"]
+    default: Callable[[Any], Any] | None
+    array_hook: Callable[[np.ndarray[Any, Any]], Any] | None
+    use_single_float: bool
+    use_bin_type: bool
+    strict_types: bool
+    datetime: bool
+    unicode_errors: str
+    limits: Limits | None
 
 @disjoint_base
 class Encoder(PartsEncoder):
@@ -19,60 +30,12 @@ class Encoder(PartsEncoder):
     strict_types: Final[bool]
     datetime: Final[bool]
     unicode_errors: Final[str]
-    def __init__(
-        self,
-        *,
-        arrays: Literal["msgpack_numpy", "openpi", "refuse"] = "msgpack_numpy",
-        default: Callable[[Any], Any] | None = None,
-        array_hook: Callable[[np.ndarray[Any, Any]], Any] | None = None,
-        use_single_float: bool = False,
-        use_bin_type: bool = True,
-        strict_types: bool = False,
-        datetime: bool = False,
-        unicode_errors: str = "strict",
-        limits: Limits | None = None,
-    ) -> None: ...
+    def __init__(self, **options: Unpack[_Options]) -> None: ...
     def array_header(self, count: int) -> bytes: ...
     def map_header(self, count: int) -> bytes: ...
 
-def encode(
-    value: Any,
-    *,
-    arrays: Literal["msgpack_numpy", "openpi", "refuse"] = "msgpack_numpy",
-    default: Callable[[Any], Any] | None = None,
-    array_hook: Callable[[np.ndarray[Any, Any]], Any] | None = None,
-    use_single_float: bool = False,
-    use_bin_type: bool = True,
-    strict_types: bool = False,
-    datetime: bool = False,
-    unicode_errors: str = "strict",
-    limits: Limits | None = None,
-) -> bytes: ...
+def encode(value: Any, **options: Unpack[_Options]) -> bytes: ...
 def encode_into(
-    value: Any,
-    buffer: Buffer,
-    offset: int = 0,
-    *,
-    arrays: Literal["msgpack_numpy", "openpi", "refuse"] = "msgpack_numpy",
-    default: Callable[[Any], Any] | None = None,
-    array_hook: Callable[[np.ndarray[Any, Any]], Any] | None = None,
-    use_single_float: bool = False,
-    use_bin_type: bool = True,
-    strict_types: bool = False,
-    datetime: bool = False,
-    unicode_errors: str = "strict",
-    limits: Limits | None = None,
+    value: Any, buffer: Buffer, offset: int = 0, **options: Unpack[_Options]
 ) -> int: ...
-def encode_parts(
-    value: Any,
-    *,
-    arrays: Literal["msgpack_numpy", "openpi", "refuse"] = "msgpack_numpy",
-    default: Callable[[Any], Any] | None = None,
-    array_hook: Callable[[np.ndarray[Any, Any]], Any] | None = None,
-    use_single_float: bool = False,
-    use_bin_type: bool = True,
-    strict_types: bool = False,
-    datetime: bool = False,
-    unicode_errors: str = "strict",
-    limits: Limits | None = None,
-) -> list[bytes | memoryview]: ...
+def encode_parts(value: Any, **options: Unpack[_Options]) -> list[bytes | memoryview]: ...

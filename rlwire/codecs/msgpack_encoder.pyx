@@ -7,12 +7,14 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t, uint32_t
 
+from rlwire.codecs._glue cimport made_with
 from rlwire.codecs._output cimport *
-from rlwire.codecs.msgpack_options cimport check_hook, checked_limits, fill_limits
+from rlwire.codecs.msgpack_options cimport check_hook, fill_limits
 from rlwire.codecs.msgpack_writer cimport *
 from rlwire.kernels cimport *
 
 from rlwire.errors import EncodeError, LimitExceeded, quoted
+from rlwire.limits import checked
 
 __all__ = ["Encoder", "encode", "encode_into", "encode_parts"]
 
@@ -48,22 +50,24 @@ cdef class Encoder(PartsEncoder):
     def __init__(self, *, arrays="msgpack_numpy", default=None, array_hook=None,
                  use_single_float=False, use_bin_type=True, strict_types=False, datetime=False,
                  unicode_errors="strict", limits=None):
-        limits = checked_limits(limits)
+        limits = checked(limits)
         fill_limits(&self._options.limits, limits)
         self._options.message = limits.message
         if arrays not in _ARRAYS:
             raise ValueError(
                 f"arrays must be 'msgpack_numpy', 'openpi' or 'refuse', not {arrays!r}"
             )
+        self.arrays = arrays
         self._options.arrays = _ARRAYS[arrays]
         self.default = check_hook("default", default)
         self.array_hook = check_hook("array_hook", array_hook)
         self._options.default_hook = NULL if default is None else <PyObject *> default
         self._options.array_hook = NULL if array_hook is None else <PyObject *> array_hook
-        self._options.single = bool(use_single_float)
+        self._options.single = self.use_single_float = bool(use_single_float)
+        self.use_bin_type = bool(use_bin_type)
         self._options.old = not use_bin_type
-        self._options.strict = bool(strict_types)
-        self._options.dates = bool(datetime)
+        self._options.strict = self.strict_types = bool(strict_types)
+        self._options.dates = self.datetime = bool(datetime)
         self.unicode_errors = unicode_errors
         self._options.unicode_errors = <PyObject *> self.unicode_errors
         self._options.lenient = unicode_errors != "strict"
@@ -83,32 +87,6 @@ cdef class Encoder(PartsEncoder):
         """Return the head of a map; that many keys, each before its value, complete it."""
         return _header(count, True)
 
-    @property
-    def arrays(self):
-        """The option, as given."""
-        return {ARRAYS_ND: "msgpack_numpy", ARRAYS_NDARRAY: "openpi",
-                ARRAYS_REFUSE: "refuse"}[self._options.arrays]
-
-    @property
-    def use_single_float(self):
-        """The option, as given."""
-        return self._options.single
-
-    @property
-    def use_bin_type(self):
-        """The option, as given."""
-        return not self._options.old
-
-    @property
-    def strict_types(self):
-        """The option, as given."""
-        return self._options.strict
-
-    @property
-    def datetime(self):
-        """The option, as given."""
-        return self._options.dates
-
 
 cdef bytes _header(object count, bint is_map):
     cdef rlw_writer writer
@@ -127,40 +105,24 @@ cdef dict _plain = {name: Encoder(arrays=name) for name in _ARRAYS}
 cdef Encoder _default = _plain["msgpack_numpy"]
 
 
-def encode(value, *, arrays="msgpack_numpy", default=None, array_hook=None,
-           use_single_float=False, use_bin_type=True, strict_types=False, datetime=False,
-           unicode_errors="strict", limits=None):
+cdef Encoder _encoder(dict options):
+    if not options:
+        return _default
+    if len(options) == 1 and options.get("arrays") in _plain:
+        return <Encoder> _plain[options["arrays"]]
+    return <Encoder> made_with(Encoder, options)
+
+
+def encode(value, **options):
     """Return a value as bytes; `Encoder` explains the options."""
-    return _encoder(arrays, default, array_hook, use_single_float, use_bin_type, strict_types,
-                    datetime, unicode_errors, limits).encode(value)
+    return _encoder(options).encode(value)
 
 
-def encode_into(value, buffer, offset=0, *, arrays="msgpack_numpy", default=None, array_hook=None,
-                use_single_float=False, use_bin_type=True, strict_types=False, datetime=False,
-                unicode_errors="strict", limits=None):
+def encode_into(value, buffer, offset=0, **options):
     """Write a value into a buffer, return the bytes written; see `Encoder`."""
-    return _encoder(arrays, default, array_hook, use_single_float, use_bin_type, strict_types,
-                    datetime, unicode_errors, limits).encode_into(value, buffer, offset)
+    return _encoder(options).encode_into(value, buffer, offset)
 
 
-def encode_parts(value, *, arrays="msgpack_numpy", default=None, array_hook=None,
-                 use_single_float=False, use_bin_type=True, strict_types=False, datetime=False,
-                 unicode_errors="strict", limits=None):
+def encode_parts(value, **options):
     """Return a value as buffers, large arrays by reference; see `Encoder`."""
-    return _encoder(arrays, default, array_hook, use_single_float, use_bin_type, strict_types,
-                    datetime, unicode_errors, limits).encode_parts(value)
-
-
-cdef Encoder _encoder(arrays, default, array_hook, use_single_float, use_bin_type, strict_types,
-                      datetime, unicode_errors, limits):
-    if (default is None and array_hook is None and limits is None and use_single_float is False
-            and use_bin_type is True and strict_types is False and datetime is False
-            and unicode_errors == "strict"):
-        found = _plain.get(arrays)
-        if found is not None:
-            return <Encoder> found
-    return Encoder(
-        arrays=arrays, default=default, array_hook=array_hook, use_single_float=use_single_float,
-        use_bin_type=use_bin_type, strict_types=strict_types, datetime=datetime,
-        unicode_errors=unicode_errors, limits=limits,
-    )
+    return _encoder(options).encode_parts(value)

@@ -34,7 +34,7 @@ from rlwire.codecs.msgpack_image_files import (
 )
 from rlwire.codecs.msgpack_values import ExtType
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, MissingExtra
-from rlwire.limits import DEFAULT, Limits
+from rlwire.limits import Limits, checked
 
 # What sessions need besides (`pack`, `unpack` and what belongs to them) is no part of the face.
 __all__ = [
@@ -145,15 +145,6 @@ def kind_of(name: KindName | Kind) -> Kind:
     if found is None:
         raise ValueError(f"kind must be 'raw', 'png', 'jpeg', 'lz4' or 'zstd', not {name!r}")
     return found
-
-
-def limits_of(limits: Limits | None) -> Limits:
-    """The limits that are meant, `DEFAULT` for None."""
-    if limits is None:
-        return DEFAULT
-    if not isinstance(limits, Limits):
-        raise TypeError(f"limits must be a rlwire.limits.Limits, not {type(limits).__name__}")
-    return limits
 
 
 def check_sizes(
@@ -389,7 +380,7 @@ def encode(
     """
     found = kind_of(kind)
     ready = prepared(array)
-    check_sizes(found, ready.shape, ready.itemsize, limits_of(limits), None)
+    check_sizes(found, ready.shape, ready.itemsize, checked(limits), None)
     return pack(found, ready, level=level, quality=quality, shuffle=shuffle)
 
 
@@ -434,7 +425,7 @@ def read_header(
     dtype = _DTYPES[dtype_number]
     if flags & _SHUFFLE and dtype.itemsize == 1:
         _bad("bytes have no bytes to sort", 2)
-    limits = limits_of(limits)
+    limits = checked(limits)
     if dims > limits.dims:
         raise LimitExceeded("dims", limits.dims, dims, offset=4)
     shape = struct.unpack(f"<{dims}I", _part(view, 5, 4 * dims))
@@ -546,7 +537,7 @@ class ArrayHook:
         self._at_least = at_least
         self._level = level
         self._quality = quality
-        self._limits = limits_of(limits)
+        self._limits = checked(limits)
 
     def __call__(self, array: Array) -> ExtType | None:
         """The image as an ext type; None for any other array."""
@@ -576,7 +567,7 @@ class ImageHook:
         limits: Limits | None = None,
         otherwise: Callable[[int, Any], Any] | None = None,
     ) -> None:
-        self._limits = limits_of(limits)
+        self._limits = checked(limits)
         self._otherwise: Callable[[int, Any], Any] = otherwise or ExtType
 
     def __call__(self, code: int, data: Any) -> Any:

@@ -1,20 +1,8 @@
-"""What msgpack's encoder and decoder share: their options, and a value's path for error texts."""
+"""What msgpack's encoder and decoder share: their options; where in a message a byte stands."""
 
 from libc.stdint cimport uint8_t, uint64_t
 
 from rlwire.kernels cimport *
-
-from rlwire.limits import DEFAULT, Limits
-from rlwire.errors import quoted, shown
-
-
-cdef object checked_limits(limits):
-    """The limits in force."""
-    if limits is None:
-        return DEFAULT
-    if not isinstance(limits, Limits):
-        raise TypeError(f"limits must be a rlwire.limits.Limits, not {type(limits).__name__}")
-    return limits
 
 
 cdef void fill_limits(rlw_msgpack_limits *out, limits) except *:
@@ -31,24 +19,6 @@ cdef object check_hook(str name, hook):
     if hook is not None and not callable(hook):
         raise TypeError(f"{name} must be callable, not {type(hook).__qualname__}")
     return hook
-
-
-cdef str path_of(const Step *step):
-    """`$.state[3]` for a chain of steps, the innermost given."""
-    parts = []
-    while step != NULL:
-        if step.key == NULL:
-            parts.append(f"[{step.index}]")
-        elif isinstance(<object> step.key, str):
-            parts.append("." + shown(<object> step.key, 100))
-        else:
-            parts.append(f"[{quoted(<object> step.key)}]")
-        step = step.parent
-    return "$" + "".join(reversed(parts))
-
-
-# --- where in a message that is read
-
 
 cdef str path_to(const uint8_t *data, size_t size, const uint8_t *at):
     """`$.state[3]`, where in the value at `data` the byte at `at` stands.

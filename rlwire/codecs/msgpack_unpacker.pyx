@@ -6,7 +6,7 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memcpy, memmove
 
 from rlwire.buffers cimport Block
-from rlwire.codecs._glue cimport raise_fault
+from rlwire.codecs._glue cimport made_with, raise_fault
 from rlwire.codecs.msgpack_decoder cimport Decoder
 from rlwire.kernels cimport *
 
@@ -39,25 +39,12 @@ cdef class Unpacker:
 
     Args:
         max_buffer_size: bytes that may wait; `limits.received` when None.
-        arrays, copy, ext_hook, use_list, raw, timestamp, strict_map_key, object_hook,
-        object_pairs_hook, list_hook, unicode_errors, max_str_len, max_bin_len, max_array_len,
-        max_map_len, max_ext_len, limits: as for `Decoder`. With copy=False or None, arrays are
-            writable views of memory that is not used again.
+        options: `Decoder`'s. With copy=False or None, arrays are writable views of memory that is
+            not used again.
     """
 
-    def __init__(self, *, max_buffer_size=None, arrays=True, copy=True, ext_hook=None,
-                 use_list=True, raw=False, timestamp="timestamp", strict_map_key=True,
-                 object_hook=None, object_pairs_hook=None, list_hook=None, unicode_errors="strict",
-                 max_str_len=None, max_bin_len=None, max_array_len=None, max_map_len=None,
-                 max_ext_len=None, limits=None):
-        self._decoder = Decoder(
-            arrays=arrays, copy=copy, ext_hook=ext_hook, use_list=use_list, raw=raw,
-            timestamp=timestamp, strict_map_key=strict_map_key, object_hook=object_hook,
-            object_pairs_hook=object_pairs_hook, list_hook=list_hook,
-            unicode_errors=unicode_errors, max_str_len=max_str_len, max_bin_len=max_bin_len,
-            max_array_len=max_array_len, max_map_len=max_map_len, max_ext_len=max_ext_len,
-            limits=limits,
-        )
+    def __init__(self, *, max_buffer_size=None, **options):
+        self._decoder = made_with(Decoder, options)
         if max_buffer_size is None:
             max_buffer_size = self._decoder.limits.received
         if not isinstance(max_buffer_size, int) or not 1 <= max_buffer_size < 2**60:
@@ -65,7 +52,7 @@ cdef class Unpacker:
                 f"max_buffer_size must be an int from 1 to 2**60, not {max_buffer_size!r}"
             )
         self._most = max_buffer_size
-        self._views = copy is not True
+        self._views = self._decoder.copy is not True
         rlw_msgpack_scan_init(&self._scan)
 
     cdef int _check_idle(self) except -1:

@@ -16,9 +16,9 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from rlwire.codecs._arrays cimport contiguous, foreign_array
+from rlwire.codecs._glue cimport Step, path_of
 from rlwire.codecs._output cimport Output, refer
 from rlwire.codecs.msgpack_arrays cimport structured_fields, wire_name
-from rlwire.codecs.msgpack_options cimport Step, path_of
 from rlwire.kernels cimport *
 
 import datetime as _datetime

@@ -5,9 +5,9 @@ from cpython.float cimport PyFloat_AS_DOUBLE
 from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t
 
+from rlwire.codecs._glue cimport Step
 from rlwire.codecs.json_writer cimport *
 from rlwire.codecs.rewarder_values cimport *
-from rlwire.codecs.rlx_options cimport Step
 from rlwire.kernels cimport *
 
 from rlwire.limits import DEFAULT

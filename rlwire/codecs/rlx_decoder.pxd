@@ -16,6 +16,8 @@ cdef class Decoder:
     cdef uint64_t _message
     cdef uint64_t _expanded
     cdef uint64_t _received
+    cdef readonly object copy
+    cdef readonly object images
     cdef CopyMode _copy
     cdef Images _images
     cdef readonly str dialect

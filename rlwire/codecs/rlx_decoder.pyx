@@ -18,15 +18,15 @@ cimport numpy as cnp
 from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, CopyMode, VIEW_LEAST,
                                     dtype_name, dtype_of, memory_owner, new_array, view_array,
                                     wants_view)
-from rlwire.codecs._glue cimport (Budget, ITEM, afford, afford_items, begin_budget, key_of,
-                                  over_budget, raise_fault, text_of, wide_size)
-from rlwire.codecs.rlx_options cimport Step, check_dialect, fill_limits, path_of
+from rlwire.codecs._glue cimport (Budget, ITEM, Step, afford, afford_items, begin_budget, key_of,
+                                  over_budget, path_of, raise_fault, text_of, wide_size)
+from rlwire.codecs.rlx_encoder cimport check_dialect, fill_limits
 from rlwire.kernels cimport *
 
 import numpy as np
 
 from rlwire.errors import DecodeError, LimitExceeded, quoted
-from rlwire.limits import DEFAULT
+from rlwire.limits import checked
 
 cnp.import_array()
 
@@ -286,13 +286,15 @@ cdef class Decoder:
 
     def __init__(self, *, copy=True, images="array", dialect="relaax", dtype=None, framed=False,
                  limits=None):
+        limits = checked(limits)
         fill_limits(&self._limits, limits, &self._message)
-        self._received = (DEFAULT if limits is None else limits).received
-        self._expanded = min((DEFAULT if limits is None else limits).expanded, 2**62)
+        self._received = limits.received
+        self._expanded = min(limits.expanded, 2**62)
         if images not in _IMAGES:
             raise ValueError(f"images must be 'array', 'float32' or 'pil', not {images!r}")
         if copy not in _COPY:
             raise ValueError(f"copy must be True, False or None, not {copy!r}")
+        self.images, self.copy = images, copy
         self._images = _IMAGES[images]
         self._copy = _COPY[copy]
         self.dialect = check_dialect(dialect)
@@ -390,16 +392,6 @@ cdef class Decoder:
         finally:
             if input.owner != NULL:
                 Py_DECREF(<object> input.owner)
-
-    @property
-    def copy(self):
-        """The option, as given."""
-        return {COPY_ALWAYS: True, COPY_NEVER: False, COPY_AS_NEEDED: None}[self._copy]
-
-    @property
-    def images(self):
-        """The option, as given."""
-        return {IMAGES_ARRAY: "array", IMAGES_FLOAT32: "float32", IMAGES_PIL: "pil"}[self._images]
 
 
 cdef Decoder _default = Decoder()

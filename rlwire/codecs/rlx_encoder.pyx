@@ -16,8 +16,8 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, uint8_t, uint32_t, uint6
 cimport numpy as cnp
 
 from rlwire.codecs._arrays cimport VIEW_LEAST, contiguous, dtype_name, foreign_array
+from rlwire.codecs._glue cimport Step, path_of
 from rlwire.codecs._output cimport *
-from rlwire.codecs.rlx_options cimport Step, check_dialect, fill_limits, path_of
 from rlwire.kernels cimport *
 
 import sys
@@ -25,6 +25,7 @@ import sys
 import numpy as np
 
 from rlwire.errors import EncodeError, LimitExceeded, quoted
+from rlwire.limits import checked
 
 cnp.import_array()
 
@@ -339,6 +340,24 @@ cdef int _put(Encoder self, Output *out, object value, uint32_t depth,
     if kind is tuple:
         return _put_tuple(self, out, <tuple> value, depth, path)
     return _put_other(self, out, value, depth, path)
+
+
+cdef int fill_limits(rlw_rlx_limits *out, limits, uint64_t *message) except -1:
+    limits = checked(limits)
+    # Counts and sizes have 32 bits on the wire.
+    out.items = min(limits.items, 0xFFFFFFFF)
+    out.string = min(limits.string, 0xFFFFFFFF)
+    out.pixels = min(limits.pixels, 0xFFFFFFFF)
+    out.depth = limits.depth
+    out.dims = limits.dims
+    message[0] = limits.message
+    return 0
+
+
+cdef str check_dialect(dialect):
+    if dialect not in ("relaax", "readme"):
+        raise ValueError(f"dialect must be 'relaax' or 'readme', not {dialect!r}")
+    return dialect
 
 
 cdef class Encoder(PartsEncoder):

@@ -27,7 +27,7 @@ from typing import Any, Literal
 from rlwire.codecs import msgpack_images as codec
 from rlwire.codecs.msgpack_values import ExtType
 from rlwire.errors import LimitExceeded, RemoteProtocolError
-from rlwire.limits import Limits
+from rlwire.limits import Limits, checked
 
 __all__ = ["FrameReader", "FrameWriter", "MissingReference"]
 
@@ -116,7 +116,7 @@ class FrameWriter:
         self._shuffle = shuffle
         self._most = streams
         self._start = start
-        self._limits = codec.limits_of(limits)
+        self._limits = checked(limits)
         self._streams: dict[str, _Sent] = {}
 
     def write(self, frame: Any, stream: str = "") -> ExtType:
@@ -237,7 +237,7 @@ class FrameReader:
         self._kept = kept
         self._most = streams
         self._memory = memory
-        self._limits = codec.limits_of(limits)
+        self._limits = checked(limits)
         self._otherwise: Callable[[int, Any], Any] = otherwise or ExtType
         self._streams: dict[str, deque[tuple[int, codec.Array]]] = {}
         self._held = 0
