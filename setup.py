@@ -88,7 +88,12 @@ MODULES = [
 
 # Python modules that are compiled as they stand, because every step passes through them. What is
 # typed of them is in a .pxd beside the .py; not compiled they do the same, slower.
-PYTHON_MODULES: list[str] = []
+PYTHON_MODULES: list[str] = [
+    "rlwire.sessions.rewarder_client",
+    "rlwire.sessions.rewarder_server",
+    "rlwire.sessions.rewarder_steps",
+    "rlwire.sessions.websocket_session",
+]
 PYTHON_DIRECTIVES = {
     "annotation_typing": False,  # they are for readers and mypy: an int may be any number
     "boundscheck": True,

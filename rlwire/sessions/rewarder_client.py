@@ -25,7 +25,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 from rlwire.codecs.rewarder import (
     ClientMessage,
@@ -392,6 +392,11 @@ class ClientSession:
         return self._reset is not None
 
     @property
+    def asking(self) -> bool:
+        """Whether a reply is waited for."""
+        return len(self._requests) > 0
+
+    @property
     def last_id(self) -> int:
         """The message id of the last message that was sent, -1 before the first."""
         return self._last_id
@@ -561,7 +566,7 @@ class ClientSession:
                 self._heard = number
             else:
                 self._count(told)
-            events = self._HANDLERS[type(told)](self, told)
+            events = _HANDLERS[type(told)](self, told)
         except RlwireError:
             self._end()
             raise
@@ -605,7 +610,8 @@ class ClientSession:
         """Take a push, unless it is of an episode that does not count."""
         episode = self.episodes.current
         if episode is None or told.episode_id != episode.episode_id:
-            episode = self.episodes.place(*self._named(told))
+            key, episode_id = self._named(told)
+            episode = self.episodes.place(key, episode_id)
             if episode is None:
                 self.stale += 1
                 return []
@@ -742,10 +748,8 @@ class ClientSession:
         names = ("stale", "late", "unknown", "skipped")
         return {name: getattr(self, name) for name in names}
 
-    _HANDLERS: ClassVar[dict[type, Callable[[ClientSession, Any], list[Event]]]]
 
-
-ClientSession._HANDLERS = {
+_HANDLERS: Final[dict[type, Callable[[ClientSession, Any], list[Event]]]] = {
     kind: getattr(ClientSession, f"_on_{rule}") for kind, rule in CLIENT_HEARS.items()
 }
 

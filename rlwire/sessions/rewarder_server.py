@@ -401,12 +401,13 @@ class ServerSession:
             EncodeError, LimitExceeded: it cannot be written; nothing was sent.
         """
         if isinstance(event, Push):
+            push = event
             if self._opening or self._broken or self._closing is not None:
                 self._check_open()
-            if event.episode_id != self._episode:
-                self._check_episode(event.episode_id)
-            self._last_id = number = self._last_id + 1
-            return event.numbered(number)
+            if push.episode_id != self._episode:
+                self._check_episode(push.episode_id)
+            self._last_id += 1
+            return push.numbered(self._last_id)
         rule = SERVER_SAYS.get(type(event))
         if rule is None:
             called = event.method if isinstance(event, Message) else f"a {type(event).__name__}"

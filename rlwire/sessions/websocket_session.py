@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeAlias, T
 
 from rlwire.codecs import websocket as frames
 from rlwire.codecs import websocket_handshake as handshake
+from rlwire.codecs.websocket import Endpoint
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -120,7 +121,7 @@ class Messages:
         return None
 
 
-class Session(frames.Endpoint):
+class Session(Endpoint):
     """What both sides share; `Client` and `Server` add their handshakes."""
 
     __slots__ = (
@@ -150,8 +151,8 @@ class Session(frames.Endpoint):
         "protocol",
     )
 
-    _begins: ClassVar[bytes]
-    hangs_up: ClassVar[bool]
+    _begins = b""
+    hangs_up = False
     """Whether this side ends the stream after both close frames (section 7.1.1: the server)."""
 
     def __init__(self, client: bool, **options: Unpack[Options]) -> None:
@@ -169,8 +170,11 @@ class Session(frames.Endpoint):
         self._ping_interval = options.get("ping_interval")
         self._ping_timeout = options.get("ping_timeout", 20.0)
         self._message_timeout = options.get("message_timeout", 60.0)
-        for name in ("ping_interval", "ping_timeout", "message_timeout"):
-            seconds = getattr(self, f"_{name}")
+        for name, seconds in (
+            ("ping_interval", self._ping_interval),
+            ("ping_timeout", self._ping_timeout),
+            ("message_timeout", self._message_timeout),
+        ):
             if seconds is not None and not seconds > 0:
                 raise ValueError(f"{name} must be positive or None, not {seconds!r}")
         self._heard_at: float | None = None
@@ -218,7 +222,7 @@ class Session(frames.Endpoint):
                 return handshake.head_size(buffer, start, end, self._header, self._begins, known)
             if self._fragments:
                 room = self._room - len(self._data)
-            return super().frame_size(buffer, start, end, room)
+            return Endpoint.frame_size(self, buffer, start, end, room)
         except RlwireError as error:
             self._fail(error)
             raise

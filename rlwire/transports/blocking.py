@@ -27,6 +27,8 @@ __all__ = ["Driver"]
 logger = logging.getLogger(__name__)
 
 _READING, _WRITING = socket.SO_RCVTIMEO, socket.SO_SNDTIMEO
+_AT_ONCE = getattr(socket, "MSG_DONTWAIT", 0)  # without it: who asks knows that bytes are there
+_WHOLE = getattr(socket, "MSG_WAITALL", 0)
 _SOON = 0.001  # seconds; a kernel timeout of 0 would be none at all
 
 
@@ -79,7 +81,7 @@ class Driver:
                     f"{self._core.peer}: no TLS handshake within connect={seconds} s"
                 ) from error
             except (OSError, ValueError) as error:  # ValueError: closed by another thread meanwhile
-                self._lost(error)
+                self.lost(error)
         return None if until is None else max(until - monotonic(), _SOON)
 
     def open(self, seconds: float | None, *, accepted: bool = False) -> None:
@@ -119,15 +121,32 @@ class Driver:
             self._limit(_READING, self._tick)
         return event
 
-    def poll(self) -> Any:
-        """Read once what is there, without waiting for more; return as `StreamCore.take`."""
-        if self._tls is not None:
-            self._limit(_READING, _SOON)  # what is there may be of TLS alone
+    def fetch(self, wait: bool) -> int | OSError | None:
+        """Read once where the next bytes belong, and return how many came; None: none in time.
+
+        The core is not told; without TLS it may even be used meanwhile, for anything but reading.
+
+        Args:
+            wait: whether to wait, as long as the kernel's timeout, or only see what is there.
+        """
+        room = self._core.room()
         try:
-            return self.calls.read()
+            if self._tls is not None:
+                self._limit(_READING, _SOON)  # what is there may be of TLS alone
+                return self._tls.recv_into(room)
+            if not wait:
+                return self._sock.recv_into(room, 0, _AT_ONCE)
+            return self._sock.recv_into(room, 0, _WHOLE if self._core.direct else 0)
         except WAITED:
-            self.calls.doing = ""
-            return self._core.next()
+            return None
+        except OSError as error:
+            return error
+
+    def bound(self, seconds: float) -> bool:
+        """Have a `fetch` that waits last at most so long; return whether one may wait at all."""
+        if self._tls is None:
+            self._limit(_READING, seconds)
+        return self._tls is None
 
     @property
     def pending(self) -> bool:
@@ -198,7 +217,7 @@ class Driver:
         if doing and isinstance(error, WAITED):
             return (self._limits[_READING] if doing == "reading" else 0.0) or 0.0
         if doing and isinstance(error, OSError):
-            self._lost(error)
+            self.lost(error)
         if doing and not isinstance(error, Exception):
             # Ctrl-C, and nobody knows how much was sent, or has come: the next message would be
             # garbage.
@@ -212,7 +231,8 @@ class Driver:
             self.close()
         raise error
 
-    def _lost(self, error: OSError | ValueError) -> NoReturn:
+    def lost(self, error: OSError | ValueError) -> NoReturn:
+        """Close, as the system says that the stream is gone, and raise that."""
         closed = self._core.lost(error)
         self.close()
         raise closed from error

@@ -144,14 +144,24 @@ class Connection(Owned):
             waited = self._driver.failed(error)
         return self._driver.receive(waited)
 
-    def listen(self, take: Callable[[Any], object], ready: bool) -> None:
-        """Hand over the events that can be had without waiting, and let time pass.
+    def fetch(self, wait: bool = False) -> int | OSError | None:
+        """Read once, for `listen`, without waiting or at most as long as `share` was told.
 
-        For a connection that several threads read in turns; see `release`.
+        For a connection that several threads read in turns; see `release`. One at a time may; if it
+        waits, others may call `send`, and `listen` without anything, meanwhile.
+        """
+        return self._driver.fetch(wait)
+
+    def share(self, seconds: float) -> bool:
+        """Have a `fetch` that waits last at most so long; return whether one may wait at all."""
+        return self._driver.bound(seconds)
+
+    def listen(self, take: Callable[[Any], object], have: int | OSError | None = None) -> None:
+        """Hand over the events that can be had without waiting.
 
         Args:
             take: called with each event.
-            ready: whether the socket has something to read.
+            have: what `fetch` has returned. With None only time passes.
 
         Raises:
             What `receive` raises; after `take` had what came before.
@@ -160,16 +170,19 @@ class Connection(Owned):
             self._claim()
         core, driver = self._core, self._driver
         try:
-            if ready:
-                event = driver.poll()
-            else:
+            if isinstance(have, int):
+                event = core.take(have)
+            elif have is None:
                 core.check(monotonic(), False)
                 event = core.next()
+            else:
+                driver.lost(have)
             while event is not NOTHING:
                 take(event)
-                event = core.next()
-                if event is NOTHING and driver.pending:
-                    event = driver.poll()
+                # Nothing more is there, if the next bytes go to the beginning of the inbox.
+                event = NOTHING if core.fresh else core.next()
+            if driver.pending:
+                self.listen(take, driver.fetch(False))
         except BaseException as error:
             driver.failed(error)
         if core.sending:

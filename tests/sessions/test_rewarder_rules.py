@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlwire.codecs import rewarder
 from rlwire.errors import RemoteProtocolError
-from rlwire.sessions.rewarder_client import ClientSession
+from rlwire.sessions.rewarder_client import _HANDLERS
 from rlwire.sessions.rewarder_rules import (
     CLIENT_HEARS,
     CLIENT_SAYS,
@@ -55,7 +55,7 @@ def test_the_tables_know_every_message() -> None:
 
 
 def test_each_rule_of_the_client_is_a_method() -> None:
-    assert {kind: method.__name__ for kind, method in ClientSession._HANDLERS.items()} == {
+    assert {kind: method.__name__ for kind, method in _HANDLERS.items()} == {
         kind: f"_on_{rule}" for kind, rule in CLIENT_HEARS.items()
     }
 

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from time import monotonic
 from typing import Any, TypeVar
 
 from rlwire.adapters import websocket
@@ -195,6 +194,9 @@ class ClientBase(Client):
         """
         raise NotImplementedError
 
+    def _await_reply(self) -> None:
+        """Have a reply taken in when it comes."""
+
     def _hang_up(self, connection: Any) -> Any:
         """Close the connection, or return what to await for that."""
         raise NotImplementedError
@@ -323,6 +325,7 @@ class ClientBase(Client):
         replies = self._replies
         with self._lock:
             self._post(request)
+            self._await_reply()
             number = self._session.last_id
             replies[number] = None
         try:
@@ -478,34 +481,18 @@ class RewarderClient(Blocking, ClientBase):
             PeerError: the server refused an action, or it said why it closes the connection.
             ConnectionClosed: the connection is gone. What came before is given first.
         """
-        until: float | None = None
-        left = timeout
-        reader: Reader | None = None
-        try:
-            while True:
-                with self._lock:
-                    session = self._session
-                    current = session.episodes.current
-                    if current is not None and current.news:
-                        return session.take()
-                    if self._refused or self._ended is not None or self._connection is None:
+        with self._lock:
+            session = self._session
+            if not session.news:
+                self._check_step()
+                reader = self._reader
+                if reader is None:  # another thread closes it just now
+                    raise ConnectionClosed(f"{self} is not connected any more")
+                if timeout is None or timeout > 0:
+                    reader.wait(timeout)
+                    if not session.news:
                         self._check_step()
-                    if timeout is not None:
-                        now = monotonic()
-                        if until is None:
-                            until = now + timeout
-                        left = until - now
-                        if left <= 0:
-                            return session.take()
-                    reading = self._reader
-                    if reading is None:  # another thread closes it just now
-                        raise ConnectionClosed(f"{self} is not connected any more")
-                    reading.expect()
-                    reader = reading
-                reader.wait(left)
-        finally:
-            if reader is not None:
-                reader.leave()
+            return session.take()
 
     def _listen(self, connection: Any) -> None:
         self._reader = Reader(
@@ -514,8 +501,13 @@ class RewarderClient(Blocking, ClientBase):
             self._take,
             self._end,
             lambda: self._session.news or bool(self._refused) or self._ended is not None,
+            lambda: self._session.asking,
         )
         self._transmit = self._reader.send
+
+    def _await_reply(self) -> None:
+        if self._reader is not None:
+            self._reader.call()
 
     def _wake(self) -> None:
         with self._looking:

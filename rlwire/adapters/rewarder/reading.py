@@ -2,7 +2,8 @@
 
 A rewarder keeps its own time, so what it sends is taken in when it comes, whatever the agent does
 meanwhile. To have another thread read all of it costs two changes of thread a step, more than all
-else; so the agent's thread reads by itself while it waits, and a `Reader`'s while it does not.
+else; so the agent's thread reads by itself while it waits, and a `Reader`'s while it does not. The
+latter rests as long as the agent acts or waits often.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import select
 import socket
 import threading
 from collections.abc import Callable
-from math import ceil
+from math import ceil, inf
 from threading import get_ident
 from time import monotonic
 from typing import Any
@@ -24,7 +25,8 @@ __all__ = ["Reader"]
 
 _LOOK = 1.0  # seconds, at most, until the connection is told what time it is
 _UNHEARD = 32  # messages that are sent, if nothing was read meanwhile, before it is looked for
-_SOON = 0.02  # seconds in which an agent that has acted wants a step, or else it thinks
+_REST = 0.005  # seconds in which an agent acts or waits again, or else it thinks
+_QUICK = 0.02  # seconds in which most steps come; until then nothing wakes up the agent's thread
 
 
 class Reader:
@@ -32,10 +34,12 @@ class Reader:
 
     Args:
         connection: a blocking connection, which nobody else reads.
-        lock: whoever uses the connection has it; `take`, `end` and `news` are called with it.
+        lock: whoever uses the connection has it; `take`, `end`, `news` and `asking` are called with
+            it.
         take: called with each event.
         end: called once with what ended the connection.
         news: whether an agent that waits need not wait any longer.
+        asking: whether replies are waited for, which are to be taken in when they come.
 
     Attributes:
         waiting: the agent's thread, while it waits; otherwise 0.
@@ -48,96 +52,118 @@ class Reader:
         take: Callable[[Any], None],
         end: Callable[[Exception], None],
         news: Callable[[], bool],
+        asking: Callable[[], bool],
     ) -> None:
         self._connection = connection
         self._lock = lock
         self._take = take
         self._end = end
         self._news = news
+        self._asking = asking
         self._owner = get_ident()  # of the connection
         self._over = False
         self._reads = 0
         self._due = 0.0  # when the connection is told what time it is
-        self._armed = True  # whether our thread is woken up for messages
-        self._brisk = False  # whether the agent acts often, and our thread looks often
-        self._acts = 0
-        self._before = 0  # reads, when a message was sent last
+        self._resting = False  # whether our thread leaves the reading to the agent's
+        self._asleep = False  # and until time is to pass, if nobody rings
+        self._acts = 0  # of the agent: messages and waits
+        self._unheard = 0  # messages that were sent since something was read
         self.waiting = 0
-        self._file = file = connection.fileno()
+        self._reading = threading.Lock()  # whoever waits without `lock`, or closes, has it
+        self._quick = connection.share(_QUICK)
         # What is written to one end wakes up who looks at the other.
         self._agents, self._keepers = socket.socketpair()
         self._agents.setblocking(False)
         self._keepers.setblocking(False)
-        self._agents_look = _look_at(file, self._agents.fileno())
-        # While the agent waits, this one's thread is not to be woken up for each message. Where
-        # that cannot be told to the system, both wake up, and one of them finds nothing.
-        self._epoll = select.epoll() if hasattr(select, "epoll") else None
-        if self._epoll is None:
-            self._own_look = _look_at(file, self._keepers.fileno())
-        else:
-            self._epoll.register(file, select.EPOLLIN)
-            self._epoll.register(self._keepers.fileno(), select.EPOLLIN)
-            self._own_look = _look_by(self._epoll, file)
+        self._agents_look = _look_at(self._agents.fileno(), connection.fileno())
+        self._own_look = _look_at(self._keepers.fileno(), connection.fileno())
+        self._doze = _look_at(self._keepers.fileno())
         self._thread = threading.Thread(target=self._keep, name="rlwire reader", daemon=True)
         self._thread.start()
 
-    def wait(self, seconds: float | None) -> None:
-        """Wait until something was heard, for so long at most; in the agent's thread.
+    def wait(self, timeout: float | None) -> None:
+        """Wait for news, so many seconds at most; in the agent's thread, with the lock.
 
-        The agent said so (`expect`) when it had the lock, and there was no news.
-        """
-        ready, seen = False, self._reads
-        now = monotonic()
-        left = self._due - now if self._due > now else 0.0
-        if seconds is not None and seconds < left:
-            left = seconds
-        try:
-            ready = self._agents_look(left)
-        finally:
-            with self._lock:
-                self._read(ready, seen)
-                self._arm(True)
-                if not ready:
-                    with contextlib.suppress(OSError):
-                        self._agents.recv(64)
-
-    def expect(self) -> None:
-        """Take note that the agent is about to wait; with the lock.
+        Others get the lock while it waits.
 
         Raises:
             LocalProtocolError: another thread waits.
         """
-        if self.waiting and self.waiting != get_ident():
+        if self.waiting:
             raise LocalProtocolError("another thread is waiting for a step; one may at a time")
         self.waiting = get_ident()
-        if self._armed:
-            self._arm(False)
+        self._acts += 1
+        if not self._resting:
+            self._resting = True
+            _ring(self._agents)
+        until = inf if timeout is None else monotonic() + timeout
+        quick = self._quick and (timeout is None or timeout >= _QUICK)
+        try:
+            # Whoever closes waits until nobody reads, and is not waited for.
+            while not self._over and self._reading.acquire(False):
+                have = self._await_bytes(quick, until)
+                if have is not None:
+                    self._hear(have)
+                if self._news():
+                    break
+                now = monotonic()
+                if now >= until:
+                    break
+                quick = quick and have is not None
+                if not quick:
+                    self._pass_time(now)
+        finally:
+            self.waiting = 0
+            if self._asleep or self._asking():
+                self.call()
 
-    def leave(self) -> None:
-        """Take note that the agent, which did wait, has what it waited for."""
-        self.waiting = 0
-        if self._over:
-            with self._lock:
-                self._free()
+    def _await_bytes(self, quick: bool, until: float) -> int | OSError | None:
+        """Read what comes next, without the lock; None: nothing has come, but it may be time."""
+        connection = self._connection
+        self._lock.release()
+        try:
+            if quick:
+                return connection.fetch(True)
+            if self._agents_look(max(0.0, min(self._due, until) - monotonic())):
+                return connection.fetch()
+            _silence(self._agents)
+            return None
+        finally:
+            self._reading.release()
+            self._lock.acquire()
 
     def send(self, message: Any) -> None:
         """Send a message; with the lock."""
         self._acts += 1
-        if self._brisk and self._armed:
-            self._arm(False)  # what comes now is for the step that will be asked for
-        if self._reads == self._before and self._acts % _UNHEARD == 0:
+        self._unheard += 1
+        if self._unheard % _UNHEARD == 0:
             self._make_room()
-        self._before = self._reads
         connection = self._connection if self._owner == get_ident() else self._own()
         connection.send(message)
 
+    def call(self) -> None:
+        """Have our thread take in what comes, when it comes, unless the agent waits."""
+        if self._resting and not self.waiting:
+            self._resting = False
+            _ring(self._agents)
+
     def _make_room(self) -> None:
-        """Read until there is room to write: the server does not read what it cannot answer."""
+        """Let be read until there is room to write: the server does not read what it cannot answer.
+
+        Another thread that waits reads, and needs the lock for it.
+        """
         room = False
         while not (room or self._over):
-            found, room = _what_of(self._file)
-            if found:
-                self._read(True, self._reads)
+            if self.waiting:
+                self._lock.release()
+                try:
+                    _, room = _what_of(self._connection.fileno(), False)
+                finally:
+                    self._lock.acquire()
+            else:
+                found, room = _what_of(self._connection.fileno(), True)
+                if found:
+                    self._hear(self._connection.fetch())
 
     def _own(self) -> Connection:
         """Return the connection for the calling thread, which has the lock."""
@@ -146,80 +172,80 @@ class Reader:
             self._connection.release()
         return self._connection
 
-    def ring(self) -> None:
-        """End the agent's wait; from any thread."""
-        with contextlib.suppress(OSError):  # it rings already, or nobody is there any more
-            self._keepers.send(b"!")
-
     def close(self) -> None:
         """Close the connection, and end the thread."""
         self._over = True
-        self.ring()
-        with contextlib.suppress(OSError):
-            self._agents.send(b"!")
+        _ring(self._keepers)
+        _ring(self._agents)
         if self._thread is not threading.current_thread():
             self._thread.join()
-        with self._lock:
+        with self._reading, self._lock:
             self._own().close()
-            self._free()
+            self._agents.close()
+            self._keepers.close()
 
     def _keep(self) -> None:
         acts = 0
         while not self._over:
-            seen = self._reads
             left = max(0.0, self._due - monotonic())
-            ready = self._own_look(min(left, _SOON) if self._brisk else left)
+            if not self._resting:
+                ready = self._own_look(left)
+            else:
+                ready = self._doze(left if self._asleep else min(left, _REST))
             with self._lock:
-                self._read(ready, seen)
-                if self.waiting:
-                    if self._over or self._news():
-                        self.ring()
-                elif not self._armed and self._acts == acts:
-                    self._arm(True)
-                # As long as it acts often, it need not wake us up for what comes then.
-                self._brisk = self._acts != acts
+                if not ready:
+                    _silence(self._keepers)
+                elif not (self.waiting or self._over):
+                    self._hear(self._connection.fetch())
+                self._pass_time(monotonic())
+                if self.waiting and self._news():
+                    _ring(self._keepers)
+                # Who has waited for so long calls us when it does not any more.
+                self._asleep = self.waiting != 0 and self._acts == acts
+                self._resting = self.waiting != 0 or (self._acts != acts and not self._asking())
                 acts = self._acts
 
-    def _arm(self, wanted: bool) -> None:
-        """Have the reader's own thread woken up for messages, or no longer."""
-        self._armed = wanted or self._epoll is None
-        if self._epoll is not None and not self._over:
-            with contextlib.suppress(OSError):  # the connection is gone
-                self._epoll.modify(self._file, select.EPOLLIN if wanted else 0)
-
-    def _read(self, ready: bool, seen: int) -> None:
-        """Take in what has come, unless the other one did, and let time pass; with the lock."""
+    def _hear(self, have: int | OSError | None) -> None:
+        """Take in what was fetched; with None time passes; with the lock."""
         if self._over:
             return
+        connection = self._connection if self._owner == get_ident() else self._own()
         try:
-            if ready and self._reads == seen:
-                self._reads += 1
-                connection = self._connection if self._owner == get_ident() else self._own()
-                connection.listen(self._take, True)
-            now = monotonic()
-            if now >= self._due:
-                connection = self._own()
-                connection.listen(self._take, False)
-                due = connection.session.next_deadline()
-                self._due = now + _LOOK if due is None else min(now + _LOOK, due)
+            connection.listen(self._take, have)
         except Exception as error:
             self._over = True
             self._end(error)
+        else:
+            if have is not None:
+                self._unheard = 0
 
-    def _free(self) -> None:
-        if not self.waiting and not self._thread.is_alive():
-            for each in (self._epoll, self._agents, self._keepers):
-                if each is not None:
-                    each.close()
+    def _pass_time(self, now: float) -> None:
+        """Tell the connection what time it is, if that is due; with the lock."""
+        if now >= self._due:
+            self._hear(None)
+            due = self._connection.session.next_deadline()
+            self._due = now + _LOOK if due is None else min(now + _LOOK, due)
 
 
-def _look_at(file: int, alarm: int) -> Callable[[float], bool]:
+def _ring(bell: socket.socket) -> None:
+    """Wake up who looks at the other end; from any thread."""
+    with contextlib.suppress(OSError):  # it rings already, or nobody is there any more
+        bell.send(b"!")
+
+
+def _silence(bell: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        bell.recv(64)
+
+
+def _look_at(alarm: int, file: int | None = None) -> Callable[[float], bool]:
     """Return what waits for so many seconds, or a ring, and says whether `file` has something."""
+    files = [number for number in (file, alarm) if number is not None]
     if not hasattr(select, "poll"):
-        return lambda seconds: file in select.select([file, alarm], [], [], seconds)[0]
+        return lambda seconds: file in select.select(files, [], [], seconds)[0]
     poll = select.poll()
-    poll.register(file, select.POLLIN)
-    poll.register(alarm, select.POLLIN)
+    for number in files:
+        poll.register(number, select.POLLIN)
 
     def look(seconds: float) -> bool:
         found = poll.poll(ceil(1000 * seconds))
@@ -228,19 +254,12 @@ def _look_at(file: int, alarm: int) -> Callable[[float], bool]:
     return look
 
 
-def _look_by(epoll: Any, file: int) -> Callable[[float], bool]:
-    def look(seconds: float) -> bool:
-        return any(number == file for number, _ in epoll.poll(seconds))
-
-    return look
-
-
-def _what_of(file: int) -> tuple[bool, bool]:
-    """Wait until a socket can be read or written, and say which."""
+def _what_of(file: int, reading: bool) -> tuple[bool, bool]:
+    """Wait until a socket can be written, or read, for a moment at most; say which."""
     if not hasattr(select, "poll"):
-        found, room, _ = select.select([file], [file], [], _LOOK)
+        found, room, _ = select.select([file] if reading else [], [file], [], _LOOK)
         return bool(found), bool(room)
     poll = select.poll()
-    poll.register(file, select.POLLIN | select.POLLOUT)
+    poll.register(file, select.POLLOUT | (select.POLLIN if reading else 0))
     is_ready = sum(mask for _, mask in poll.poll(1000 * _LOOK))
     return is_ready & ~select.POLLOUT != 0, is_ready & select.POLLOUT != 0

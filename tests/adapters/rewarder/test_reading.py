@@ -17,7 +17,7 @@ Serving = Callable[..., RewarderServer]
 WaitFor = Callable[..., None]
 
 
-@pytest.fixture(params=["epoll", "poll", "select"])
+@pytest.fixture(params=["poll", "select"])
 def joined(
     request: pytest.FixtureRequest, serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[RewarderServer, RewarderClient]]:
@@ -25,7 +25,7 @@ def joined(
 
     def join(**options: Any) -> tuple[RewarderServer, RewarderClient]:
         server = serving(**options)  # its event loop is made first
-        for name in {"epoll": [], "poll": ["epoll"], "select": ["epoll", "poll"]}[request.param]:
+        for name in {"poll": [], "select": ["poll"]}[request.param]:
             monkeypatch.delattr(select, name, raising=False)
         quiet = ClientSettings(first_pings=0, ping_interval=None)
         return server, RewarderClient(str(server.address), attach=True, settings=quiet)
