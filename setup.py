@@ -60,6 +60,7 @@ MODULES = [
     "rlwire.codecs.dm_env_rpc_tensor_decoder",
     "rlwire.codecs.dm_env_rpc_tensor_encoder",
     "rlwire.codecs.dm_env_rpc_wire",
+    "rlwire.codecs.http2",
     "rlwire.codecs.json_decoder",
     "rlwire.codecs.json_encoder",
     "rlwire.codecs.json_reader",

@@ -7,6 +7,7 @@
 #include "dm_env_rpc.h"
 #include "dtype.h"
 #include "endian.h"
+#include "http2.h"
 #include "image.h"
 #include "json.h"
 #include "json_array.h"

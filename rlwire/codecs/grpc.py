@@ -1,0 +1,214 @@
+"""What gRPC writes into header fields: statuses, messages, timeouts, metadata.
+
+Not here: HTTP/2's own words (`rlwire.codecs.http2`), and which field stands when.
+
+Source: PROTOCOL-HTTP2.md, statuscodes.md and http-grpc-status-mapping.md of gRPC.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from rlwire.errors import DecodeError, EncodeError, quoted
+
+__all__ = [
+    "STATUSES",
+    "Metadata",
+    "decode_message",
+    "decode_metadata",
+    "decode_status",
+    "decode_timeout",
+    "encode_message",
+    "encode_metadata",
+    "encode_timeout",
+    "status_code",
+    "status_of_http",
+    "status_of_reset",
+]
+
+Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
+"""Names and values; those of names that end in ``-bin`` are bytes."""
+
+STATUSES = (
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
+"""The names of the codes, by their numbers."""
+
+_CODES = {name: code for code, name in enumerate(STATUSES)}
+
+# What an answer of HTTP alone stands for (http-grpc-status-mapping.md), and what the error code of
+# an RST_STREAM does ("Errors" in PROTOCOL-HTTP2.md).
+_OF_HTTP = {
+    400: "INTERNAL",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "UNIMPLEMENTED",
+    429: "UNAVAILABLE",
+    502: "UNAVAILABLE",
+    503: "UNAVAILABLE",
+    504: "UNAVAILABLE",
+}
+_OF_RESET = {
+    5: "UNKNOWN",  # STREAM_CLOSED has no mapping
+    7: "UNAVAILABLE",
+    8: "CANCELLED",
+    11: "RESOURCE_EXHAUSTED",
+    12: "PERMISSION_DENIED",
+}
+
+_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])")
+_NAME = re.compile(r"[0-9a-z_.\-]+")
+_PRINTABLE = re.compile(r"[ -~]*")
+
+
+def status_code(name: str) -> int:
+    """Return the number of a status.
+
+    Raises:
+        EncodeError: there is no such name.
+    """
+    try:
+        return _CODES[name]
+    except KeyError:
+        raise EncodeError(f"gRPC has no status {quoted(name)}") from None
+
+
+def decode_status(text: str) -> str:
+    """Return the name of a ``grpc-status``; of a number that is not known ``UNKNOWN``.
+
+    Raises:
+        DecodeError: it is no number.
+    """
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise DecodeError(f"grpc-status is no number: {quoted(text)}")
+    code = int(text)
+    return STATUSES[code] if code < len(STATUSES) else "UNKNOWN"
+
+
+def status_of_http(status: int) -> str:
+    """Return the name for an answer that has a status of HTTP and none of gRPC."""
+    return _OF_HTTP.get(status, "UNKNOWN")
+
+
+def status_of_reset(code: int) -> str:
+    """Return the name for a stream that was reset with an error code of HTTP/2."""
+    return _OF_RESET.get(code, "INTERNAL" if code <= 10 else "UNKNOWN")
+
+
+def encode_message(text: str) -> str:
+    """Return a ``grpc-message``: UTF-8, with all but printable ASCII and ``%`` percent-encoded."""
+    data = text.encode("utf-8", "backslashreplace")
+    return "".join([chr(b) if 32 <= b <= 126 and b != 37 else f"%{b:02X}" for b in data])
+
+
+def decode_message(text: str) -> str:
+    """Return the text of a ``grpc-message``; what is wrong in it stays as it came."""
+    if "%" not in text and text.isascii():
+        return text
+    data = re.sub(
+        rb"%([0-9A-Fa-f]{2})",
+        lambda found: bytes([int(found[1], 16)]),
+        text.encode("latin-1", "replace"),
+    )
+    return data.decode("utf-8", "replace")
+
+
+def encode_timeout(seconds: float) -> str:
+    """Return a ``grpc-timeout``, in the finest unit that holds it with eight digits, rounded up.
+
+    Raises:
+        EncodeError: not a number of seconds from 0 on.
+    """
+    if not seconds >= 0 or seconds == math.inf:
+        raise EncodeError(f"no call can last {seconds!r} s")
+    for unit, size in reversed(_UNITS.items()):
+        count = math.ceil(seconds / size)
+        if count < 10**8:
+            return f"{count}{unit}"
+    return "99999999H"
+
+
+def decode_timeout(text: str) -> float:
+    """Return the seconds of a ``grpc-timeout``.
+
+    Raises:
+        DecodeError: not at most eight digits and a unit.
+    """
+    found = _TIMEOUT.fullmatch(text)
+    if found is None:
+        raise DecodeError(f"grpc-timeout is not up to 8 digits and a unit: {quoted(text)}")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def encode_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> list[tuple[str, str]]:
+    """Return metadata as header fields.
+
+    Raises:
+        EncodeError: a name that is not of lower-case letters, digits and ``_.-``, or is gRPC's own;
+            a value that its name does not allow.
+    """
+    fields = []
+    for name, value in metadata:
+        if _NAME.fullmatch(name) is None or name.startswith("grpc-"):
+            raise EncodeError(f"metadata cannot have the name {quoted(name)}")
+        if name.endswith("-bin"):
+            if isinstance(value, str):
+                raise EncodeError(f"metadata {name} must be bytes, as its name says")
+            # Unpadded, as PROTOCOL-HTTP2.md asks for.
+            fields.append((name, base64.b64encode(value).rstrip(b"=").decode("ascii")))
+            continue
+        text = value if isinstance(value, str) else str(value, "latin-1")
+        if _PRINTABLE.fullmatch(text) is None or text != text.strip(" "):
+            raise EncodeError(
+                f"metadata {name} must be printable ASCII without spaces around it, not "
+                f"{quoted(value)}: a name that ends in -bin takes any bytes"
+            )
+        fields.append((name, text))
+    return fields
+
+
+def decode_metadata(fields: Iterable[tuple[str, str]]) -> Metadata:
+    """Return header fields as metadata, without those of HTTP/2 and the values' commas joined.
+
+    A ``-bin`` field may be padded or not, and several in one, with commas.
+
+    Raises:
+        DecodeError: a ``-bin`` field that is not base64.
+    """
+    metadata: list[tuple[str, str | bytes]] = []
+    for name, value in fields:
+        if name[:1] == ":":
+            continue
+        if not name.endswith("-bin"):
+            metadata.append((name, value))
+            continue
+        for one in value.split(","):
+            text = one.strip(" ").rstrip("=")
+            try:
+                data = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+            except (binascii.Error, ValueError):
+                raise DecodeError(f"metadata {name} is not base64: {quoted(one)}") from None
+            metadata.append((name, data))
+    return tuple(metadata)

@@ -1,0 +1,318 @@
+/* HTTP/2 frames (RFC 9113): heads, padding, settings, windows; and the prefix of a gRPC message.
+ *
+ * What one frame may be by itself. Which frame may follow which is a session's business.
+ *
+ * What the statuses mean here, and the error code that stands for each (section 7):
+ *     RLW_BAD_SIZE      got = a frame's size, allowed = what it may be   FRAME_SIZE_ERROR
+ *     RLW_BAD_TYPE      got = the type of a frame that is refused        PROTOCOL_ERROR
+ *     RLW_BAD_CONTROL   got = a frame's stream, where it must have none  PROTOCOL_ERROR
+ *                       or must have one
+ *     RLW_BAD_LENGTH    got = bytes of padding, allowed = what is left   PROTOCOL_ERROR
+ *     RLW_BAD_RANGE     got = a setting's value, allowed = the nearest   PROTOCOL_ERROR
+ *     RLW_BAD_EMPTY     a window is opened by 0 bytes                    PROTOCOL_ERROR
+ *     RLW_BAD_COUNT     got = what a window would be, allowed = the most FLOW_CONTROL_ERROR
+ *     RLW_OVER_DATAGRAM got = a frame's size, allowed = our limit        ENHANCE_YOUR_CALM
+ *     RLW_BAD_BOOLEAN   got = the first byte of a gRPC message; 1: it is compressed
+ *     RLW_OVER_MESSAGE  got = the size of a gRPC message, allowed = our limit
+ */
+#ifndef RLWIRE_HTTP2_H
+#define RLWIRE_HTTP2_H
+
+#include "cursor.h"
+#include "msgpack.h" /* its big-endian loads and stores */
+
+/* Types, section 6. Others are to be ignored (section 4.1). */
+enum {
+    RLW_H2_DATA = 0,
+    RLW_H2_HEADERS = 1,
+    RLW_H2_PRIORITY = 2,
+    RLW_H2_RST_STREAM = 3,
+    RLW_H2_SETTINGS = 4,
+    RLW_H2_PUSH_PROMISE = 5,
+    RLW_H2_PING = 6,
+    RLW_H2_GOAWAY = 7,
+    RLW_H2_WINDOW_UPDATE = 8,
+    RLW_H2_CONTINUATION = 9
+};
+
+/* Flags. END_STREAM is of DATA and HEADERS, ACK of SETTINGS and PING. */
+enum {
+    RLW_H2_END_STREAM = 0x1,
+    RLW_H2_ACK = 0x1,
+    RLW_H2_END_HEADERS = 0x4,
+    RLW_H2_PADDED = 0x8,
+    RLW_H2_PRIORITIZED = 0x20
+};
+
+/* Settings, section 6.5.2. Others are to be ignored. */
+enum {
+    RLW_H2_HEADER_TABLE_SIZE = 1,
+    RLW_H2_ENABLE_PUSH = 2,
+    RLW_H2_MAX_CONCURRENT_STREAMS = 3,
+    RLW_H2_INITIAL_WINDOW_SIZE = 4,
+    RLW_H2_MAX_FRAME_SIZE = 5,
+    RLW_H2_MAX_HEADER_LIST_SIZE = 6
+};
+
+/* Error codes, section 7. */
+enum {
+    RLW_H2_NO_ERROR = 0,
+    RLW_H2_PROTOCOL_ERROR = 1,
+    RLW_H2_INTERNAL_ERROR = 2,
+    RLW_H2_FLOW_CONTROL_ERROR = 3,
+    RLW_H2_SETTINGS_TIMEOUT = 4,
+    RLW_H2_STREAM_CLOSED = 5,
+    RLW_H2_FRAME_SIZE_ERROR = 6,
+    RLW_H2_REFUSED_STREAM = 7,
+    RLW_H2_CANCEL = 8,
+    RLW_H2_COMPRESSION_ERROR = 9,
+    RLW_H2_CONNECT_ERROR = 10,
+    RLW_H2_ENHANCE_YOUR_CALM = 11,
+    RLW_H2_INADEQUATE_SECURITY = 12,
+    RLW_H2_HTTP_1_1_REQUIRED = 13
+};
+
+#define RLW_H2_HEAD 9                 /* bytes of a frame's head */
+#define RLW_H2_FRAME_LEAST 16384u     /* what SETTINGS_MAX_FRAME_SIZE may be, section 6.5.2 */
+#define RLW_H2_FRAME_MOST 16777215u
+#define RLW_H2_WINDOW_MOST 0x7FFFFFFF /* section 6.9.1 */
+#define RLW_H2_WINDOW_FIRST 65535     /* section 6.9.2 */
+#define RLW_GRPC_PREFIX 5             /* bytes before a gRPC message: compressed or not, length */
+
+typedef struct rlw_h2_head {
+    uint32_t size;   /* bytes of payload */
+    uint32_t stream; /* without the reserved bit */
+    uint8_t type;
+    uint8_t flags;
+} rlw_h2_head;
+
+/* What a frame's size and stream must be by its type: RLW_OK, RLW_BAD_CONTROL, RLW_BAD_SIZE
+ * with the size that is `allowed`, or RLW_BAD_TYPE. */
+static inline rlw_status rlw_h2_check_head(const rlw_h2_head *h, uint64_t *allowed) {
+    uint32_t least = 0;
+    switch (h->type) {
+    case RLW_H2_DATA:
+    case RLW_H2_HEADERS:
+        if (h->flags & RLW_H2_PADDED) least = 1;
+        if (h->type == RLW_H2_HEADERS && h->flags & RLW_H2_PRIORITIZED) least += 5;
+        *allowed = least;
+        return !h->stream ? RLW_BAD_CONTROL : h->size < least ? RLW_BAD_SIZE : RLW_OK;
+    case RLW_H2_CONTINUATION: return h->stream ? RLW_OK : RLW_BAD_CONTROL;
+    case RLW_H2_PRIORITY:
+        *allowed = 5;
+        return !h->stream ? RLW_BAD_CONTROL : h->size != 5 ? RLW_BAD_SIZE : RLW_OK;
+    case RLW_H2_RST_STREAM:
+        *allowed = 4;
+        return !h->stream ? RLW_BAD_CONTROL : h->size != 4 ? RLW_BAD_SIZE : RLW_OK;
+    case RLW_H2_WINDOW_UPDATE:
+        *allowed = 4;
+        return h->size != 4 ? RLW_BAD_SIZE : RLW_OK;
+    case RLW_H2_SETTINGS:
+        *allowed = h->flags & RLW_H2_ACK ? 0 : h->size - h->size % 6;
+        return h->stream ? RLW_BAD_CONTROL : h->size != *allowed ? RLW_BAD_SIZE : RLW_OK;
+    case RLW_H2_PING:
+        *allowed = 8;
+        return h->stream ? RLW_BAD_CONTROL : h->size != 8 ? RLW_BAD_SIZE : RLW_OK;
+    case RLW_H2_GOAWAY:
+        *allowed = 8;
+        return h->stream ? RLW_BAD_CONTROL : h->size < 8 ? RLW_BAD_SIZE : RLW_OK;
+    case RLW_H2_PUSH_PROMISE: return RLW_BAD_TYPE; /* nobody here allows pushes (section 8.4) */
+    default: return RLW_OK;
+    }
+}
+
+/* Reads the head at c->at, and moves behind it on RLW_OK.
+ *
+ *     most   the largest frame that we announced (SETTINGS_MAX_FRAME_SIZE)
+ *     other  the most bytes of payload of a frame that is not DATA; what has no use above that is
+ *            "excessive load" (section 10.5)
+ *
+ * After any status but RLW_OK and RLW_NEED_MORE `out` is what was read. */
+static inline rlw_status rlw_h2_read_head(rlw_cursor *c, uint32_t most, uint32_t other,
+                                          rlw_h2_head *out) {
+    const uint8_t *p = c->at;
+    uint64_t allowed = 0;
+    rlw_status status;
+    if (rlw_left(c) < RLW_H2_HEAD) {
+        out->size = out->stream = 0; /* compilers cannot tell that who looks has had RLW_OK */
+        out->type = out->flags = 0;
+        return rlw_fail(c, RLW_NEED_MORE, p, RLW_H2_HEAD, rlw_left(c));
+    }
+    out->size = (uint32_t)p[0] << 16 | (uint32_t)p[1] << 8 | (uint32_t)p[2];
+    out->type = p[3];
+    out->flags = p[4];
+    out->stream = rlw_load_u32be(p + 5) & 0x7FFFFFFFu;
+    if (out->size > most) return rlw_fail(c, RLW_BAD_SIZE, p, out->size, most);
+    if (out->type != RLW_H2_DATA && out->size > other)
+        return rlw_fail(c, RLW_OVER_DATAGRAM, p, out->size, other);
+    status = rlw_h2_check_head(out, &allowed);
+    if (status != RLW_OK)
+        return rlw_fail(c, status, p,
+                        status == RLW_BAD_SIZE   ? out->size
+                        : status == RLW_BAD_TYPE ? out->type
+                                                 : out->stream,
+                        allowed);
+    c->at = p + RLW_H2_HEAD;
+    return RLW_OK;
+}
+
+/* Writes a head, RLW_H2_HEAD bytes; `size` is at most RLW_H2_FRAME_MOST. Returns the byte behind. */
+static inline uint8_t *rlw_h2_write_head(uint8_t *to, uint32_t size, unsigned type, unsigned flags,
+                                         uint32_t stream) {
+    to[0] = (uint8_t)(size >> 16);
+    to[1] = (uint8_t)(size >> 8);
+    to[2] = (uint8_t)size;
+    to[3] = (uint8_t)type;
+    to[4] = (uint8_t)flags;
+    rlw_store_u32be(to + 5, stream);
+    return to + RLW_H2_HEAD;
+}
+
+/* Takes the payload of the frame whose head was read: without its padding, of HEADERS also without
+ * its priority. It is whole or RLW_NEED_MORE. */
+static inline rlw_status rlw_h2_take_payload(rlw_cursor *c, const rlw_h2_head *h,
+                                             const uint8_t **data, size_t *size) {
+    const uint8_t *p = c->at;
+    size_t left = h->size, skip = 0, padding = 0;
+    if (rlw_left(c) < left) return rlw_fail(c, RLW_NEED_MORE, p, left, rlw_left(c));
+    if (h->type == RLW_H2_DATA || h->type == RLW_H2_HEADERS) {
+        if (h->flags & RLW_H2_PADDED) {
+            padding = p[0]; /* rlw_h2_check_head has seen that it is there */
+            skip = 1;
+        }
+        if (h->type == RLW_H2_HEADERS && h->flags & RLW_H2_PRIORITIZED) skip += 5;
+        if (skip + padding > left)
+            return rlw_fail(c, RLW_BAD_LENGTH, p, padding, left - skip);
+    }
+    *data = p + skip;
+    *size = left - skip - padding;
+    c->at = p + left;
+    return RLW_OK;
+}
+
+/* Reads one setting, and checks what section 6.5.2 says of its value. */
+static inline rlw_status rlw_h2_read_setting(rlw_cursor *c, unsigned *id, uint32_t *value) {
+    const uint8_t *p = c->at;
+    if (rlw_left(c) < 6) return rlw_fail(c, RLW_NEED_MORE, p, 6, rlw_left(c));
+    *id = (unsigned)p[0] << 8 | p[1];
+    *value = rlw_load_u32be(p + 2);
+    if (*id == RLW_H2_ENABLE_PUSH && *value > 1) return rlw_fail(c, RLW_BAD_RANGE, p, *value, 1);
+    if (*id == RLW_H2_INITIAL_WINDOW_SIZE && *value > RLW_H2_WINDOW_MOST)
+        return rlw_fail(c, RLW_BAD_COUNT, p, *value, RLW_H2_WINDOW_MOST);
+    if (*id == RLW_H2_MAX_FRAME_SIZE &&
+        (*value < RLW_H2_FRAME_LEAST || *value > RLW_H2_FRAME_MOST))
+        return rlw_fail(c, RLW_BAD_RANGE, p, *value,
+                        *value < RLW_H2_FRAME_LEAST ? RLW_H2_FRAME_LEAST : RLW_H2_FRAME_MOST);
+    c->at = p + 6;
+    return RLW_OK;
+}
+
+/* Opens `*window` by the WINDOW_UPDATE payload at c->at, four bytes (section 6.9). */
+static inline rlw_status rlw_h2_open_window(rlw_cursor *c, int64_t *window) {
+    const uint8_t *p = c->at;
+    uint32_t more;
+    if (rlw_left(c) < 4) return rlw_fail(c, RLW_NEED_MORE, p, 4, rlw_left(c));
+    more = rlw_load_u32be(p) & 0x7FFFFFFFu;
+    if (!more) return rlw_fail(c, RLW_BAD_EMPTY, p, 0, 1);
+    if (*window + (int64_t)more > RLW_H2_WINDOW_MOST)
+        return rlw_fail(c, RLW_BAD_COUNT, p, (uint64_t)(*window + (int64_t)more),
+                        RLW_H2_WINDOW_MOST);
+    *window += (int64_t)more;
+    c->at = p + 4;
+    return RLW_OK;
+}
+
+/* Whether a fault in a frame is its stream's alone, and not the connection's (section 5.4). */
+static inline int rlw_h2_stream_only(const rlw_h2_head *h, rlw_status status) {
+    if (!h->stream) return 0;
+    if (h->type == RLW_H2_PRIORITY) return status == RLW_BAD_SIZE && h->size != 5;
+    return h->type == RLW_H2_WINDOW_UPDATE &&
+           (status == RLW_BAD_EMPTY || status == RLW_BAD_COUNT);
+}
+
+/* The error code of section 7 that a status stands for. */
+static inline unsigned rlw_h2_code_of(rlw_status status) {
+    switch (status) {
+    case RLW_OK: return RLW_H2_NO_ERROR;
+    case RLW_BAD_SIZE: return RLW_H2_FRAME_SIZE_ERROR;
+    case RLW_BAD_COUNT: return RLW_H2_FLOW_CONTROL_ERROR;
+    case RLW_OVER_DATAGRAM: return RLW_H2_ENHANCE_YOUR_CALM;
+    default: return RLW_H2_PROTOCOL_ERROR;
+    }
+}
+
+/* A static sentence, as rlw_status_text() has for others. */
+static inline const char *rlw_h2_status_text(rlw_status status) {
+    switch (status) {
+    case RLW_BAD_SIZE: return "a frame of a size that its type does not have";
+    case RLW_BAD_TYPE: return "a frame of a type that is refused";
+    case RLW_BAD_CONTROL: return "a frame with a stream where it must have none, or without one";
+    case RLW_BAD_LENGTH: return "more padding than the frame has room for";
+    case RLW_BAD_RANGE: return "a setting with a value that it must not have";
+    case RLW_BAD_EMPTY: return "a window is opened by 0 bytes";
+    case RLW_BAD_COUNT: return "a window of 2**31 bytes or more";
+    case RLW_BAD_BOOLEAN: return "a message that is compressed, which was not agreed on";
+    case RLW_OVER_DATAGRAM: return "frame over its limit";
+    default: return rlw_status_text(status);
+    }
+}
+
+/* A static name, NULL for a code that section 7 does not have. */
+static inline const char *rlw_h2_code_name(uint32_t code) {
+    switch (code) {
+    case RLW_H2_NO_ERROR: return "NO_ERROR";
+    case RLW_H2_PROTOCOL_ERROR: return "PROTOCOL_ERROR";
+    case RLW_H2_INTERNAL_ERROR: return "INTERNAL_ERROR";
+    case RLW_H2_FLOW_CONTROL_ERROR: return "FLOW_CONTROL_ERROR";
+    case RLW_H2_SETTINGS_TIMEOUT: return "SETTINGS_TIMEOUT";
+    case RLW_H2_STREAM_CLOSED: return "STREAM_CLOSED";
+    case RLW_H2_FRAME_SIZE_ERROR: return "FRAME_SIZE_ERROR";
+    case RLW_H2_REFUSED_STREAM: return "REFUSED_STREAM";
+    case RLW_H2_CANCEL: return "CANCEL";
+    case RLW_H2_COMPRESSION_ERROR: return "COMPRESSION_ERROR";
+    case RLW_H2_CONNECT_ERROR: return "CONNECT_ERROR";
+    case RLW_H2_ENHANCE_YOUR_CALM: return "ENHANCE_YOUR_CALM";
+    case RLW_H2_INADEQUATE_SECURITY: return "INADEQUATE_SECURITY";
+    case RLW_H2_HTTP_1_1_REQUIRED: return "HTTP_1_1_REQUIRED";
+    default: return NULL;
+    }
+}
+
+/* The same of a frame's type. */
+static inline const char *rlw_h2_type_name(unsigned type) {
+    switch (type) {
+    case RLW_H2_DATA: return "DATA";
+    case RLW_H2_HEADERS: return "HEADERS";
+    case RLW_H2_PRIORITY: return "PRIORITY";
+    case RLW_H2_RST_STREAM: return "RST_STREAM";
+    case RLW_H2_SETTINGS: return "SETTINGS";
+    case RLW_H2_PUSH_PROMISE: return "PUSH_PROMISE";
+    case RLW_H2_PING: return "PING";
+    case RLW_H2_GOAWAY: return "GOAWAY";
+    case RLW_H2_WINDOW_UPDATE: return "WINDOW_UPDATE";
+    case RLW_H2_CONTINUATION: return "CONTINUATION";
+    default: return NULL;
+    }
+}
+
+/* gRPC's prefix of a message: RLW_GRPC_PREFIX bytes. Returns the byte behind. */
+static inline uint8_t *rlw_grpc_write_prefix(uint8_t *to, uint32_t size) {
+    *to = 0; /* not compressed */
+    rlw_store_u32be(to + 1, size);
+    return to + RLW_GRPC_PREFIX;
+}
+
+/* Reads a prefix; `*size` is known unless it is RLW_NEED_MORE. */
+static inline rlw_status rlw_grpc_read_prefix(rlw_cursor *c, uint64_t limit, uint32_t *size) {
+    const uint8_t *p = c->at;
+    *size = 0;
+    if (rlw_left(c) < RLW_GRPC_PREFIX)
+        return rlw_fail(c, RLW_NEED_MORE, p, RLW_GRPC_PREFIX, rlw_left(c));
+    *size = rlw_load_u32be(p + 1);
+    if (p[0]) return rlw_fail(c, RLW_BAD_BOOLEAN, p, p[0], 0);
+    if (*size > limit) return rlw_fail(c, RLW_OVER_MESSAGE, p + 1, *size, limit);
+    c->at = p + RLW_GRPC_PREFIX;
+    return RLW_OK;
+}
+
+#endif

@@ -1,0 +1,709 @@
+"""Frames, windows and messages of HTTP/2. Each test of a MUST names its section of RFC 9113."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire.codecs import http2
+from rlwire.codecs.http2 import Compressed, Endpoint, Http2Error, Stream
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, LocalProtocolError
+from rlwire.limits import Limits
+from rlwire.streams import FrameReader
+
+MOST = 2**31 - 1
+
+
+class Peer(Endpoint):
+    """An endpoint that notes what its hooks are told."""
+
+    def __init__(self, client: bool, *args: Any) -> None:
+        super().__init__(client, *args)
+        self.told: list[Any] = []
+        self.listening = True
+        self.mute = None
+
+    def _headers(self, number: int, block: bytes, end: bool) -> list[Any]:
+        self.told.append(("headers", number, block, end))
+        return []
+
+    def _control(self, kind: int, flags: int, number: int, payload: bytes) -> list[Any]:
+        self.told.append(("control", http2.TYPES[kind], flags, number, payload))
+        return []
+
+    def _settled(self, changes: dict[int, int]) -> list[Any]:
+        self.told.append(("settled", changes))
+        return []
+
+    def _ended(self, stream: Stream) -> list[Any]:
+        self.told.append(("ended", stream.number))
+        return []
+
+    def _stray(self, kind: int, number: int, end: bool) -> list[Any]:
+        self.told.append(("stray", http2.TYPES[kind], number, end))
+        return []
+
+    def _stream_failed(self, number: int, error: Exception) -> list[Any]:
+        self.told.append(("failed", number, error))
+        if number in self.streams:
+            self.drop(self.streams[number])
+        return []
+
+
+def feed(peer: Endpoint, data: bytes) -> list[Any]:
+    """The events of whole frames one after the other."""
+    events, at = [], 0
+    while at < len(data):
+        size = peer.frame_size(data, at, len(data))
+        assert 0 < size <= len(data) - at
+        events += [e for e in peer.receive(data[at : at + size]) if e is not None]
+        at += size
+    return events
+
+
+def joined(buffers: Sequence[Any]) -> bytes:
+    return b"".join(bytes(part) for part in buffers)
+
+
+def drained(peer: Endpoint, most: int = 10_000) -> bytes:
+    """All that it has to say."""
+    said = b""
+    for _ in range(most):
+        buffers = peer.outgoing()
+        if not buffers:
+            return said
+        said += joined(buffers)
+    raise AssertionError("there is no end of it")
+
+
+def opened(client: bool, number: int = 1, **options: Any) -> tuple[Any, Stream]:
+    """An endpoint whose peer has said its first words, with one stream."""
+    peer = Peer(client, options.get("limits"), options.get("window"), options.get("all"))
+    feed(peer, Peer(not client).first_words(options.get("settings")))
+    peer.told.clear()
+    stream = Stream(number)
+    peer.add(stream)
+    return peer, stream
+
+
+def pair(**options: Any) -> tuple[Any, Stream, Any, Stream]:
+    client, server = Peer(True, options.get("limits")), Peer(False, options.get("limits"))
+    feed(server, client.first_words())
+    feed(client, server.first_words())
+    ours, theirs = Stream(1), Stream(1)
+    client.add(ours)
+    server.add(theirs)
+    return client, ours, server, theirs
+
+
+def data(payload: bytes, flags: int = 0, number: int = 1) -> bytes:
+    return http2.frame(http2.DATA, flags, number, payload)
+
+
+def prefixed(message: bytes, first: int = 0) -> bytes:
+    return bytes([first]) + len(message).to_bytes(4, "big") + message
+
+
+def refused(peer: Endpoint, wire: bytes) -> Http2Error:
+    with pytest.raises(Http2Error) as caught:
+        feed(peer, wire)
+    assert caught.value.stream == 0
+    return caught.value
+
+
+# --- Messages
+
+
+def test_a_small_message_is_one_buffer_and_comes_in_one_call() -> None:
+    client, ours, server, theirs = pair()
+    buffers = client.message(ours, [b"hel", bytearray(b"lo")])
+    assert buffers == [b"\0\0\x0a\0\0\0\0\0\x01" + prefixed(b"hello")]
+    assert server.receive_whole(buffers[0], len(buffers[0])) == [b"hello"]
+    assert server.heard
+    assert feed(server, buffers[0]) == [b"hello"]
+    assert server.window - theirs.receive_window == 2 * 10
+    assert ours.send_window == client.peer_window - 10
+
+
+def test_a_large_message_is_not_copied() -> None:
+    client, ours, server, _ = pair()
+    array = np.arange(30_000, dtype=np.float64)
+    head, body = client.message(ours, [b"", array.data.cast("B")])[0::2]
+    assert np.shares_memory(np.frombuffer(body, np.uint8), array.view(np.uint8))
+    assert len(head) == 14
+    [message] = feed(server, joined([head, body]))
+    assert bytes(message) == array.tobytes()
+
+
+@pytest.mark.parametrize("size", [0, 1, 16_379, 16_380, 16_384, 20_000, 100_000])
+def test_messages_in_frames_that_the_peer_takes(size: int) -> None:
+    client, ours = opened(True, settings={http2.MAX_FRAME_SIZE: 16_384})
+    server, _ = opened(False)
+    parts = [bytes(range(256)) * (size // 512), b"small", np.zeros(size // 2, np.uint8).data]
+    wire = joined(client.message(ours, parts)) + drained(client)
+    sizes, at = [], 0
+    while at < len(wire):
+        length, kind, flags, number = http2.frame_head(wire, at)
+        assert (kind, flags, number) == (http2.DATA, 0, 1)
+        sizes.append(length)
+        at += 9 + length
+    assert max(sizes) <= 16_384
+    assert [bytes(message) for message in feed(server, wire)] == [joined(parts)]
+
+
+def test_messages_however_they_are_cut_into_frames() -> None:
+    messages = [b"", b"x", bytes(range(256)) * 40, b"y" * 5000, b""]
+    wire = b"".join(map(prefixed, messages))
+    for size in (1, 2, 3, 4, 5, 6, 7, 1000, 5005, 16_384):
+        peer, stream = opened(False)
+        pieces = [wire[at : at + size] for at in range(0, len(wire), size)]
+        events = feed(peer, b"".join(map(data, pieces)))
+        assert [bytes(event) for event in events] == messages
+        assert peer.assembling == stream.partial == 0
+
+
+def test_an_array_in_several_frames_ends_aligned() -> None:
+    def find_data(buffer: Any, start: int, end: int) -> int:
+        return 7 if end - start > 20 else 0
+
+    message = b"1234567" + bytes(range(200)) * 100
+    for first in (5, 6, 12, 40, 9000):
+        peer, stream = opened(False)
+        stream.find_data = find_data
+        wire = prefixed(message)
+        [event] = feed(peer, data(wire[:first]) + data(wire[first:10_000]) + data(wire[10_000:]))
+        assert bytes(event) == message
+        address = np.frombuffer(event, np.uint8).__array_interface__["data"][0]
+        assert (address + 7) % 64 == 0
+
+
+def test_an_array_in_one_frame_lies_where_it_was_received() -> None:
+    peer, stream = opened(False)
+    stream.find_data = lambda buffer, start, end: 3
+    wire = data(prefixed(b"abc" + bytes(50_000)))
+    reader = FrameReader(peer)
+    at = 0
+    while at < len(wire):
+        room = reader.room()
+        count = min(len(room), len(wire) - at)
+        room[:count] = wire[at : at + count]
+        reader.advance(count)
+        at += count
+        frame = reader.frame()
+    [event] = peer.receive(frame)
+    array = np.frombuffer(event, np.uint8)
+    assert np.shares_memory(array, np.frombuffer(frame, np.uint8))
+    assert (array.__array_interface__["data"][0] + 3) % 64 == 0
+
+
+def test_whole_messages_only_are_taken_in_one_call() -> None:
+    server, stream = opened(False)
+    good = data(prefixed(b"hello"))
+    for wire in (
+        good[:-1],
+        good + b"\0",
+        data(prefixed(b"hello") + b"\0"),
+        data(prefixed(b"hello")[:-1]),
+        data(prefixed(b"hello"), http2.END_STREAM),
+        data(b"\0" + prefixed(b"hello"), http2.PADDED),
+        data(prefixed(b"hello"), number=3),
+        data(prefixed(b"hello", 1)),
+        http2.ping(),
+    ):
+        assert server.receive_whole(wire, len(wire)) is None
+    assert server.window == stream.receive_window
+    server.listening = False
+    assert server.receive_whole(good, len(good)) is None
+    server.listening = True
+    assert server.receive_whole(good, len(good)) == [b"hello"]
+
+
+def test_a_compressed_message_fails_its_stream_only() -> None:
+    for first in (1, 2, 255):
+        server, _ = opened(False)
+        assert feed(server, data(prefixed(b"x", first))) == []
+        [(_, number, error)] = server.told
+        assert number == 1
+        assert isinstance(error, Compressed)
+
+
+def test_a_message_over_the_limit_fails_before_it_comes() -> None:
+    server, _ = opened(False, limits=Limits(received=100_000))
+    assert feed(server, data((0).to_bytes(1, "big") + (100_001).to_bytes(4, "big"))) == []
+    [(_, _, error)] = server.told
+    assert (error.limit, error.maximum, error.size) == ("received", 100_000, 100_001)
+    assert server.assembling == 0
+
+
+def test_what_is_put_together_is_bounded_over_all_streams() -> None:
+    server, _ = opened(False, limits=Limits(received=100_000))
+    for number in range(3, 13, 2):
+        server.add(Stream(number))
+    begin = b"\0" + (100_000).to_bytes(4, "big") + b"x"
+    for number in range(1, 13, 2):
+        feed(server, data(begin, number=number))
+    failed = [entry for entry in server.told if entry[0] == "failed"]
+    assert [entry[1] for entry in failed] == [5, 7, 9, 11]
+    assert server.assembling == 200_000
+    for number in (1, 3):
+        server.drop(server.streams[number])
+    assert server.assembling == 0
+
+
+def test_the_end_of_a_stream() -> None:
+    server, stream = opened(False)
+    assert feed(server, data(prefixed(b"last"), http2.END_STREAM)) == [b"last"]
+    assert server.told == [("ended", 1)]
+    assert not stream.receiving
+    server, _ = opened(False)
+    feed(server, data(prefixed(b"last")[:-1], http2.END_STREAM))
+    [(_, number, error)] = server.told
+    assert (number, str(error)) == (1, "the stream ends inside a message - at byte 0")
+
+
+def test_read_gives_the_events_and_may_end_the_stream() -> None:
+    server, stream = opened(False)
+
+    def read(message: bytes) -> list[Any]:
+        if message == b"stop":
+            server.drop(stream)
+        return [message, message]
+
+    stream.read = read
+    wire = data(prefixed(b"a") + prefixed(b"stop") + prefixed(b"b"))
+    assert feed(server, wire) == [b"a", b"a", b"stop", b"stop"]
+    assert stream.gone
+
+
+def test_what_read_raises_is_the_sessions_to_judge() -> None:
+    server, stream = opened(False)
+
+    def read(message: bytes) -> list[Any]:
+        raise DecodeError("no")
+
+    stream.read = read
+    wire = data(prefixed(b"a"))
+    with pytest.raises(DecodeError, match="no"):
+        server.receive_whole(wire, len(wire))
+
+
+# --- What waits for windows
+
+
+@pytest.mark.parametrize("first", [0, 1, 7, 65_535])
+def test_nothing_goes_that_no_window_allows(first: int) -> None:
+    """Section 6.9.1: a sender MUST NOT send a frame with a length that exceeds either window."""
+    client, ours = opened(True, settings={http2.INITIAL_WINDOW_SIZE: first})
+    server, _ = opened(False)
+    message = bytes(range(256)) * 400
+    wire, most = b"", first
+    assert client.message(ours, [message]) == []
+    for more in itertools.chain([1, 2, 3, 500], itertools.repeat(9_999)):
+        said = drained(client)
+        wire += said
+        assert len(wire) - 9 * count_frames(wire) <= most
+        if not ours.waiting:
+            break
+        most += more
+        feed(client, http2.window_update(1, more))
+    assert feed(server, wire)[0] == message
+
+
+def count_frames(wire: bytes) -> int:
+    count, at = 0, 0
+    while at < len(wire):
+        at += 9 + http2.frame_head(wire, at)[0]
+        count += 1
+    return count
+
+
+def test_a_window_that_shrinks_below_nothing() -> None:
+    """Section 6.9.2: the window may become negative, and MUST NOT be used until it is positive."""
+    client, ours = opened(True, settings={http2.INITIAL_WINDOW_SIZE: 1000})
+    client.message(ours, [b"x" * 895])
+    assert ours.send_window == 100
+    feed(client, http2.settings({http2.INITIAL_WINDOW_SIZE: 500}))
+    assert ours.send_window == -400
+    assert client.message(ours, [b"y"]) == []
+    assert client.outgoing() == []
+    feed(client, http2.window_update(1, 400))
+    assert client.outgoing() == []
+    feed(client, http2.settings({http2.INITIAL_WINDOW_SIZE: 503}))
+    assert len(joined(client.outgoing())) == 9 + 3
+
+
+def test_streams_take_turns() -> None:
+    client, _ = opened(True)
+    client = Peer(True)
+    feed(client, Peer(False).first_words({http2.MAX_FRAME_SIZE: 2**24 - 1}))
+    feed(client, http2.window_update(0, 2**30))
+    size = 3 * 2**20
+    streams = [Stream(number) for number in (1, 3, 5)]
+    for stream in streams:
+        client.add(stream)
+        feed(client, http2.settings({http2.INITIAL_WINDOW_SIZE: 10}))
+    for stream in streams:
+        assert client.message(stream, [b"x" * size]) == []
+    drained(client)
+    feed(client, http2.settings({http2.INITIAL_WINDOW_SIZE: 2**30}))
+    wire = joined(client.outgoing())
+    sent, at, order = {1: 0, 3: 0, 5: 0}, 0, []
+    while at < len(wire):
+        length, _, _, number = http2.frame_head(wire, at)
+        sent[number] += length
+        order.append(number)
+        at += 9 + length
+    assert order[:6] == [1, 3, 5, 1, 3, 5]
+    assert max(sent.values()) - min(sent.values()) <= 2**18
+
+
+def test_what_follows_the_last_message_waits_for_it() -> None:
+    client, ours = opened(True, settings={http2.INITIAL_WINDOW_SIZE: 3})
+    client.message(ours, [b"abc"])
+    assert client.finish(ours) == []
+    with pytest.raises(LocalProtocolError):
+        client.message(ours, [b"more"])
+    first = drained(client)
+    assert first == data(b"\0\0\0")
+    feed(client, http2.window_update(1, 100))
+    assert drained(client) == data(b"\0\x03abc") + data(b"", http2.END_STREAM)
+    assert not ours.sending
+    with pytest.raises(LocalProtocolError):
+        client.message(ours, [b"more"])
+
+
+def test_a_dropped_stream_says_no_more() -> None:
+    client, ours = opened(True, settings={http2.INITIAL_WINDOW_SIZE: 3})
+    client.message(ours, [b"abc"])
+    client.drop(ours)
+    feed(client, http2.settings({http2.INITIAL_WINDOW_SIZE: 1000}))
+    assert client.outgoing() == []
+    assert ours.waiting == 0
+
+
+def test_messages_over_the_limit_are_not_sent() -> None:
+    client, ours = opened(True, limits=Limits(message=70_000))
+    with pytest.raises(LimitExceeded, match="message=70000"):
+        client.message(ours, [b"x" * 70_001])
+    assert ours.send_window == client.peer_window
+
+
+# --- Windows of what comes
+
+
+def test_windows_are_opened_when_half_is_used() -> None:
+    server, stream = opened(False, window=65_535, all=131_070)
+    size, said = 10_000, []
+    for _ in range(30):
+        wire = data(prefixed(b"x" * size))
+        events = server.receive_whole(wire, len(wire))
+        assert events[0] == b"x" * size
+        assert (events[1:] == [None]) == bool(server.said)
+        said += server.said
+        server.said = []
+    opened_by = {0: 0, 1: 0}
+    for frame in said:
+        _, kind, _, number = http2.frame_head(frame)
+        assert kind == http2.WINDOW_UPDATE
+        opened_by[number] += int.from_bytes(frame[9:], "big")
+    used = 30 * (size + 5)
+    assert opened_by[1] == used - (65_535 - stream.receive_window)
+    assert opened_by[0] == used - (131_070 - server.receive_window)
+    assert len(said) <= 15
+
+
+def test_a_held_stream_gets_no_more() -> None:
+    server, stream = opened(False, window=65_535)
+    server.hold(stream)
+    feed(server, data(bytes(15_000)) * 4)
+    assert server.said == []
+    server.hold(stream, False)
+    assert server.said == [http2.window_update(1, 60_000)]
+
+
+# --- MUSTs of sections 3 to 6: what a frame may be
+
+
+def case(*frames: bytes, code: int, client: bool = False) -> Any:
+    return (b"".join(frames), code, client)
+
+
+PROTOCOL, SIZE = http2.PROTOCOL_ERROR, http2.FRAME_SIZE_ERROR
+FLOW, CALM = http2.FLOW_CONTROL_ERROR, http2.ENHANCE_YOUR_CALM
+f = http2.frame
+
+CONNECTION_ERRORS = {
+    "4.2 larger than SETTINGS_MAX_FRAME_SIZE": case(
+        (1 << 16).to_bytes(3, "big") + b"\0\0\0\0\0\x01" + bytes(1 << 16), code=SIZE
+    ),
+    "4.3 interleaved with a header block": case(f(1, 0, 1, b"x"), http2.ping(), code=PROTOCOL),
+    "4.3 another stream's CONTINUATION": case(f(1, 0, 1, b"x"), f(9, 4, 3, b"x"), code=PROTOCOL),
+    "4.3 an unknown frame in a block": case(f(1, 0, 1, b"x"), f(77, 0, 1), code=PROTOCOL),
+    "6.1 DATA on stream 0": case(data(b"", number=0), code=PROTOCOL),
+    "6.1 padding as long as the payload": case(data(b"\x01", 8), code=PROTOCOL),
+    "6.1 padding longer than the payload": case(data(b"\x07abc", 8), code=PROTOCOL),
+    "4.2 no room for the padding's length": case(data(b"", 8), code=SIZE),
+    "6.2 HEADERS on stream 0": case(f(1, 4, 0, b"x"), code=PROTOCOL),
+    "6.2 padding longer than the block": case(f(1, 4 | 8, 1, b"\x05abc"), code=PROTOCOL),
+    "6.2 no room for a priority": case(f(1, 4 | 0x20, 1, b"abcd"), code=SIZE),
+    "6.2 padding into the priority": case(f(1, 4 | 8 | 0x20, 1, b"\x01abcde"), code=PROTOCOL),
+    "6.3 PRIORITY on stream 0": case(f(2, 0, 0, bytes(5)), code=PROTOCOL),
+    "6.4 RST_STREAM on stream 0": case(f(3, 0, 0, bytes(4)), code=PROTOCOL),
+    "6.4 RST_STREAM of 3 bytes": case(f(3, 0, 1, bytes(3)), code=SIZE),
+    "6.4 RST_STREAM of 5 bytes": case(f(3, 0, 1, bytes(5)), code=SIZE),
+    "6.5 SETTINGS on a stream": case(f(4, 0, 1), code=PROTOCOL),
+    "6.5 SETTINGS with ACK and more": case(f(4, 1, 0, bytes(6)), code=SIZE),
+    "6.5 SETTINGS of 5 bytes": case(f(4, 0, 0, bytes(5)), code=SIZE),
+    "6.5.2 ENABLE_PUSH 2": case(http2.settings({2: 2}), code=PROTOCOL),
+    "6.5.2 ENABLE_PUSH 1 of a server": case(http2.settings({2: 1}), code=PROTOCOL, client=True),
+    "6.5.2 INITIAL_WINDOW_SIZE 2**31": case(http2.settings({4: 2**31}), code=FLOW),
+    "6.5.2 MAX_FRAME_SIZE 16383": case(http2.settings({5: 16_383}), code=PROTOCOL),
+    "6.5.2 MAX_FRAME_SIZE 2**24": case(http2.settings({5: 2**24}), code=PROTOCOL),
+    "6.6 PUSH_PROMISE": case(f(5, 4, 1, bytes(4)), code=PROTOCOL),
+    "8.4 PUSH_PROMISE of a server": case(f(5, 4, 1, bytes(4)), code=PROTOCOL, client=True),
+    "6.7 PING on a stream": case(f(6, 0, 1, bytes(8)), code=PROTOCOL),
+    "6.7 PING of 7 bytes": case(f(6, 0, 0, bytes(7)), code=SIZE),
+    "6.8 GOAWAY on a stream": case(f(7, 0, 1, bytes(8)), code=PROTOCOL),
+    "4.2 GOAWAY of 7 bytes": case(f(7, 0, 0, bytes(7)), code=SIZE),
+    "6.9 WINDOW_UPDATE of 3 bytes": case(f(8, 0, 1, bytes(3)), code=SIZE),
+    "6.9 WINDOW_UPDATE by 0": case(http2.window_update(0, 0), code=PROTOCOL),
+    "6.9.1 the connection's window over 2**31 - 1": case(http2.window_update(0, MOST), code=FLOW),
+    "6.9.2 SETTINGS that open a window over 2**31 - 1": case(
+        http2.window_update(1, 1), http2.settings({4: MOST}), code=FLOW
+    ),
+    "6.10 CONTINUATION on stream 0": case(f(9, 4, 0, b"x"), code=PROTOCOL),
+    "6.10 CONTINUATION without a block": case(f(9, 4, 1, b"x"), code=PROTOCOL),
+    "6.10 CONTINUATION behind a whole block": case(f(1, 4, 1, b"x"), f(9, 4, 1), code=PROTOCOL),
+    "10.5 more than any SETTINGS needs": case(f(4, 0, 0, bytes(16_386)), code=CALM),
+}
+
+
+@pytest.mark.parametrize(
+    ("wire", "code", "client"), CONNECTION_ERRORS.values(), ids=list(CONNECTION_ERRORS)
+)
+def test_a_connection_at_fault(wire: bytes, code: int, client: bool) -> None:
+    peer, _ = opened(client, limits=Limits(received=20_000))
+    error = refused(peer, wire)
+    assert error.code == code
+    assert str(error).startswith(http2.CODES[code] + ": ")
+
+
+STREAM_ERRORS = {
+    "6.3 PRIORITY of 4 bytes": (f(2, 0, 1, bytes(4)), SIZE),
+    "6.9 WINDOW_UPDATE by 0": (http2.window_update(1, 0), PROTOCOL),
+    "6.9.1 a window over 2**31 - 1": (http2.window_update(1, MOST), FLOW),
+    "6.9.1 DATA over the stream's window": (data(bytes(16_000)) * 9, FLOW),
+}
+
+
+@pytest.mark.parametrize(("wire", "code"), STREAM_ERRORS.values(), ids=list(STREAM_ERRORS))
+def test_a_stream_at_fault(wire: bytes, code: int) -> None:
+    """Section 5.4.2: the stream is, and the connection goes on."""
+    server, stream = opened(False, window=65_535, all=2**20)
+    server.hold(stream)
+    feed(server, wire)
+    failures = [entry for entry in server.told if entry[0] == "failed"]
+    assert failures[0][1] == 1
+    assert failures[0][2].code == code
+    server.add(Stream(3))
+    assert feed(server, data(prefixed(b"fine"), number=3)) == [b"fine"]
+
+
+def test_data_after_the_end_of_a_stream() -> None:
+    """Section 5.1, half-closed (remote): STREAM_CLOSED."""
+    server, _ = opened(False)
+    feed(server, data(b"", http2.END_STREAM) + data(b""))
+    assert server.told[0] == ("ended", 1)
+    assert server.told[1][2].code == http2.STREAM_CLOSED
+
+
+def test_data_over_the_connections_window() -> None:
+    """Section 6.9.1; padding counts, and so do streams that are not there any more."""
+    server, _ = opened(False, window=65_535, all=65_535)
+    server.drop(server.streams[1])
+    padded = data(bytes([200]) + bytes(16_000), http2.PADDED)
+    server.receive(padded)
+    assert server.receive_window == 65_535 - 16_001
+    server.said.clear()
+    peer = Peer(False, Limits(received=2**20), 65_535, 65_535)
+    feed(peer, Peer(True).first_words())
+    error = refused(peer, data(bytes(65_536), number=9))
+    assert error.code == FLOW
+
+
+def test_what_is_to_be_ignored() -> None:
+    """4.1 unknown frames, flags that a type does not have, the reserved bit; 6.5.2 settings."""
+    server, _ = opened(False)
+    assert feed(server, f(77, 255, 5, b"what") + f(2, 255, 1, bytes(5))) == []
+    assert feed(server, http2.settings({0x1234: 7, 9: 2**32 - 1})) == []
+    wire = bytearray(data(prefixed(b"fine"), 0xF6 & ~http2.PADDED))
+    wire[5] |= 0x80
+    assert feed(server, bytes(wire)) == [b"fine"]
+    assert server.told == [("settled", {0x1234: 7, 9: 2**32 - 1})]
+
+
+def test_padding_is_left_out() -> None:
+    server, _ = opened(False)
+    assert feed(server, data(b"\x03" + prefixed(b"fine") + bytes(3), http2.PADDED)) == [b"fine"]
+    feed(server, f(1, 4 | 8 | 0x20 | 1, 3, b"\x02" + bytes(5) + b"block" + bytes(2)))
+    assert server.told == [("headers", 3, b"block", True)]
+
+
+def test_a_header_block_in_pieces() -> None:
+    """Section 6.10."""
+    server, _ = opened(False)
+    feed(server, f(1, 1, 3, b"a") + f(9, 0, 3, b"b") + f(9, 0, 3) + f(9, 4, 3, b"c"))
+    feed(server, f(1, 4, 5, b"d"))
+    assert server.told == [("headers", 3, b"abc", True), ("headers", 5, b"d", False)]
+
+
+@pytest.mark.parametrize("size", [0, 1, 16_384, 16_385, 40_000])
+def test_header_blocks_go_in_frames_that_the_peer_takes(size: int) -> None:
+    client, _ = opened(True, settings={http2.MAX_FRAME_SIZE: 16_384})
+    server, _ = opened(False, limits=Limits(header=40_000))
+    block = bytes(index % 251 for index in range(size))
+    feed(server, client.headers(3, block, True))
+    assert server.told == [("headers", 3, block, True)]
+
+
+def test_a_header_block_over_the_limit() -> None:
+    """CVE-2024-27316: neither bytes nor empty frames without an end."""
+    server, _ = opened(False, limits=Limits(header=1000))
+    with pytest.raises(LimitExceeded, match="header=1000"):
+        feed(server, f(1, 0, 3, bytes(500)) + f(9, 0, 3, bytes(501)))
+    server, _ = opened(False)
+    wire = f(9, 0, 3)
+    feed(server, f(1, 0, 3, b"x"))
+    server.chaff = 0
+    for _ in range(http2.CHAFF):
+        server.receive(wire)
+    with pytest.raises(Http2Error, match="ENHANCE_YOUR_CALM"):
+        server.receive(wire)
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        data(b""),
+        data(b"\x02\0\0", http2.PADDED),
+        http2.ping(),
+        http2.settings({}),
+        f(2, 0, 1, bytes(5)),
+        f(99, 0, 0),
+        http2.window_update(1, 1),
+        http2.reset(3, 0),
+    ],
+    ids=["data", "padding", "ping", "settings", "priority", "unknown", "window", "reset"],
+)
+def test_floods_of_what_brings_nothing(wire: bytes) -> None:
+    server, _ = opened(False)
+    server.chaff = 0
+    for _ in range(http2.CHAFF):
+        server.receive(wire)
+    with pytest.raises(Http2Error, match="ENHANCE_YOUR_CALM"):
+        server.receive(wire)
+    server.chaff = 0
+    for _ in range(3):
+        for _ in range(http2.CHAFF - 1):
+            server.receive(wire)
+        feed(server, data(prefixed(b"a message between")))
+
+
+# --- How a connection begins (section 3.4)
+
+
+def test_the_preface_and_the_first_frame() -> None:
+    server = Peer(False)
+    words = Peer(True).first_words({http2.MAX_CONCURRENT_STREAMS: 7})
+    for end in range(24):
+        assert server.frame_size(words, 0, end) == 0
+    assert server.frame_size(words, 0, len(words)) == 24
+    feed(server, words)
+    [(_, settings)] = server.told
+    assert settings[http2.ENABLE_PUSH] == 0
+    assert settings[http2.MAX_CONCURRENT_STREAMS] == 7
+    assert settings[http2.MAX_FRAME_SIZE] == 2**24 - 1
+    assert server.peer_frame == 2**24 - 1
+
+
+@pytest.mark.parametrize(
+    ("client", "words", "says"),
+    [
+        (False, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1:"),
+        (False, b"POST /a HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1:"),
+        (False, b"\x16\x03\x01\x02\0\x01\0", "TLS"),
+        (False, b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n", "no HTTP/2"),
+        (False, b"\0\0\0\x04\0\0\0\0\0", "no HTTP/2"),
+        (True, b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP/1:"),
+        (True, b"\x15\x03\x01\0\x02\x02\x46\0\0\0", "TLS"),
+        (True, b"SSH-2.0-OpenSSH_9.2\r\n", "no HTTP/2"),
+        (True, http2.ping(), "the first frame is PING, and must be SETTINGS"),
+        (True, http2.frame(http2.SETTINGS, http2.ACK, 0), "must be SETTINGS"),
+    ],
+)
+def test_whoever_speaks_otherwise_is_told(client: bool, words: bytes, says: str) -> None:
+    error = refused(Peer(client), words)
+    assert error.code == PROTOCOL
+    assert says in str(error)
+
+
+def test_the_preface_byte_by_byte() -> None:
+    server = Peer(False)
+    wrong = b"PRI * HTTP/2.0\r\n\r\nSX"
+    for end in range(len(wrong)):
+        assert server.frame_size(wrong, 0, end) == 0
+    with pytest.raises(Http2Error):
+        server.frame_size(wrong, 0, len(wrong))
+
+
+# --- The small things
+
+
+def test_frames_by_themselves() -> None:
+    assert http2.frame_head(f(3, 4, 5, b"abc")) == (3, 3, 4, 5)
+    assert http2.goaway(7, 1, "why" * 1000)[:20] == (
+        (1008).to_bytes(3, "big") + b"\x07\0" + bytes(4) + bytes([0, 0, 0, 7, 0, 0, 0, 1]) + b"why"
+    )
+    assert http2.ping(b"12345678", True) == b"\0\0\x08\x06\x01\0\0\0\0" + b"12345678"
+    for wrong in ((256, 0, 0), (0, 256, 0), (0, 0, 2**31)):
+        with pytest.raises(EncodeError):
+            f(*wrong)
+    with pytest.raises(EncodeError):
+        f(0, 0, 1, bytes(2**24))
+    with pytest.raises(DecodeError):
+        http2.frame_head(b"12345678")
+
+
+def test_errors_travel() -> None:
+    error = Http2Error("why", http2.CANCEL, 7, offset=3)
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error) == "CANCEL: why - at byte 3"
+    assert (again.code, again.stream, again.offset) == (8, 7, 3)
+    assert http2.code_name(99) == "code 0x63"
+
+
+def test_send_is_for_the_attached_stream() -> None:
+    client, ours = opened(True)
+
+    class Inner:
+        closed = False
+
+    inner = Inner()
+    write: Callable[[str], list[bytes]] = lambda event: [event.encode()]  # noqa: E731
+    client._attach(ours, inner, write)
+    assert client.send("abc") == [data(prefixed(b"abc"))]
+    client.mute = "not now"
+    with pytest.raises(LocalProtocolError, match="not now"):
+        client.send("abc")
+
+
+@pytest.mark.parametrize("name", ["window", "connection_window"])
+def test_windows_that_cannot_be(name: str) -> None:
+    for size in (0, 65_534, 2**31):
+        with pytest.raises(ValueError, match=name):
+            Endpoint(True, **{name: size})
