@@ -77,7 +77,7 @@ _OF_RESET = {
     12: "PERMISSION_DENIED",
 }
 
-_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_UNITS = {"n": 1e9, "u": 1e6, "m": 1e3, "S": 1.0, "M": 1 / 60, "H": 1 / 3600}  # in a second
 _TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])")
 _NAME = re.compile(r"[0-9a-z_.\-]+")
 _PRINTABLE = re.compile(r"[ -~]*")
@@ -143,10 +143,9 @@ def encode_timeout(seconds: float) -> str:
     """
     if not seconds >= 0 or seconds == math.inf:
         raise EncodeError(f"no call can last {seconds!r} s")
-    for unit, size in reversed(_UNITS.items()):
-        count = math.ceil(seconds / size)
-        if count < 10**8:
-            return f"{count}{unit}"
+    for unit, many in _UNITS.items():
+        if seconds * many <= 99_999_999:
+            return f"{math.ceil(seconds * many)}{unit}"
     return "99999999H"
 
 
@@ -159,7 +158,7 @@ def decode_timeout(text: str) -> float:
     found = _TIMEOUT.fullmatch(text)
     if found is None:
         raise DecodeError(f"grpc-timeout is not up to 8 digits and a unit: {quoted(text)}")
-    return int(found[1]) * _UNITS[found[2]]
+    return int(found[1]) / _UNITS[found[2]]
 
 
 def encode_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> list[tuple[str, str]]:

@@ -1,0 +1,145 @@
+"""gRPC's words in header fields."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlwire.codecs import grpc
+from rlwire.errors import DecodeError, EncodeError
+
+
+@pytest.mark.parametrize(
+    ("text", "encoded"),
+    [
+        ("plain, with ~ and !", "plain, with ~ and !"),
+        ("100%", "100%25"),
+        ("a\nb\0", "a%0Ab%00"),
+        ("Grüße", "Gr%C3%BC%C3%9Fe"),
+        ("\x7f", "%7F"),
+    ],
+)
+def test_messages(text: str, encoded: str) -> None:
+    assert grpc.encode_message(text) == encoded
+    assert grpc.decode_message(encoded) == text
+
+
+@given(st.text(st.characters(exclude_categories=("Cs",))))
+def test_any_message_comes_back(text: str) -> None:
+    encoded = grpc.encode_message(text)
+    assert encoded.isascii()
+    assert encoded.isprintable()
+    assert grpc.decode_message(encoded) == text
+
+
+def test_messages_that_are_wrong_are_kept() -> None:
+    """PROTOCOL-HTTP2.md: a wrong encoding MUST NOT lose the message."""
+    assert grpc.decode_message("50% of %zz %4") == "50% of %zz %4"
+    assert grpc.decode_message("%C3") == "\ufffd"
+    assert grpc.decode_message("Gr\xc3\xbc\xc3\x9fe") == "Grüße"
+    assert grpc.encode_message("\ud800") == "\\ud800"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0n"),
+        (1e-9, "1n"),
+        (0.05, "50000000n"),
+        (0.1, "100000u"),
+        (99.999999, "99999999u"),
+        (100, "100000m"),
+        (1e5, "100000S"),
+        (3e8, "5000000M"),
+        (1e11, "27777778H"),
+        (1e300, "99999999H"),
+    ],
+)
+def test_timeouts(seconds: float, text: str) -> None:
+    assert grpc.encode_timeout(seconds) == text
+    if seconds < 1e12:
+        assert grpc.decode_timeout(text) == pytest.approx(seconds, rel=1e-6, abs=1e-9)
+
+
+@given(st.floats(0, 1e10))
+def test_no_timeout_gets_shorter(seconds: float) -> None:
+    text = grpc.encode_timeout(seconds)
+    assert len(text) <= 9
+    assert grpc.decode_timeout(text) >= seconds * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("text", ["", "S", "1", "-1S", "123456789S", "1s", "1.5S", "1 S", "१S"])
+def test_timeouts_that_cannot_be(text: str) -> None:
+    with pytest.raises(DecodeError):
+        grpc.decode_timeout(text)
+
+
+@pytest.mark.parametrize("seconds", [-1, math.inf, math.nan])
+def test_timeouts_that_cannot_be_sent(seconds: float) -> None:
+    with pytest.raises(EncodeError):
+        grpc.encode_timeout(seconds)
+
+
+def test_statuses() -> None:
+    assert [grpc.status_code(name) for name in grpc.STATUSES] == list(range(17))
+    assert grpc.decode_status("5") == "NOT_FOUND"
+    assert grpc.decode_status("99") == "UNKNOWN"
+    for text in ("", "x", "-1", "1" * 10, "1.0"):
+        with pytest.raises(DecodeError):
+            grpc.decode_status(text)
+    with pytest.raises(EncodeError):
+        grpc.status_code("FINE")
+
+
+def test_what_other_statuses_stand_for() -> None:
+    assert [grpc.status_of_http(code) for code in (400, 401, 404, 503, 418)] == [
+        *("INTERNAL", "UNAUTHENTICATED", "UNIMPLEMENTED", "UNAVAILABLE", "UNKNOWN"),
+    ]
+    names = ["INTERNAL"] * 5 + ["UNKNOWN", "INTERNAL", "UNAVAILABLE", "CANCELLED"]
+    names += ["INTERNAL", "INTERNAL", "RESOURCE_EXHAUSTED", "PERMISSION_DENIED", "UNKNOWN"]
+    assert [grpc.status_of_reset(code) for code in range(14)] == names
+
+
+def test_metadata() -> None:
+    metadata = (("a", "text"), ("b-bin", b"\0\xff\x01"), ("a", ""), ("_.-0", "~"))
+    fields = grpc.encode_metadata(metadata)
+    assert fields == [("a", "text"), ("b-bin", "AP8B"), ("a", ""), ("_.-0", "~")]
+    assert grpc.decode_metadata([(":path", "/"), *fields]) == metadata
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_come_back_padded_or_not(value: bytes) -> None:
+    [(name, text)] = grpc.encode_metadata([("x-bin", value)])
+    assert not text.endswith("=")
+    for padded in (text, text + "=" * (-len(text) % 4)):
+        assert grpc.decode_metadata([(name, padded)]) == (("x-bin", value),)
+    assert grpc.decode_metadata([(name, f"{text}, {text}")]) == (("x-bin", value),) * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Upper", "x"),
+        ("a b", "x"),
+        ("", "x"),
+        (":path", "x"),
+        ("grpc-own", "x"),
+        ("a", "b\n"),
+        ("a", " b"),
+        ("a", "é"),
+        ("a", b"\xff"),
+        ("a-bin", "text"),
+    ],
+)
+def test_metadata_that_cannot_be_sent(name: str, value: str | bytes) -> None:
+    with pytest.raises(EncodeError):
+        grpc.encode_metadata([(name, value)])
+
+
+@pytest.mark.parametrize("text", ["a", "!!!!", "abcd=efg"])
+def test_metadata_that_is_no_base64(text: str) -> None:
+    with pytest.raises(DecodeError, match="x-bin"):
+        grpc.decode_metadata([("x-bin", text)])
