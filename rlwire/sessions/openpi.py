@@ -84,24 +84,29 @@ class Undecoded:
 class _Session:
     """What both sides share."""
 
-    __slots__ = ("_copy", "_decode", "_encode_parts", "closed")
-
     def __init__(self, arrays: Dialect, limits: Limits | None) -> None:
         limits = DEFAULT if limits is None else limits
         # Both dialects are read, whichever is written; only bytes mark an array, as openpi has it.
         # None: views of the message where numbers are aligned there; of bytes, which are small
         # messages, nobody could write to these.
-        self._decode = msgpack.Decoder(arrays="bytes", copy=None, limits=limits).decode
-        self._copy = msgpack.Decoder(arrays="bytes", limits=limits).decode
-        self._encode_parts = msgpack.Encoder(arrays=arrays, limits=limits).encode_parts
+        self._views = msgpack.Decoder(arrays="bytes", copy=None, limits=limits)
+        self._copies = msgpack.Decoder(arrays="bytes", limits=limits)
+        self._encoder = msgpack.Encoder(arrays=arrays, limits=limits)
         self.closed = False
 
     def next_deadline(self) -> float | None:
         """Return None: no rule is timed."""
         return None
 
-    def _no_map(self, value: Any, what: str) -> NoReturn:
-        self._break(f"{what} is a map of names to values, not a {type(value).__name__}")
+    def _map(self, message: Buffer, what: str) -> dict[str, Any]:
+        """Return the map in a message."""
+        if type(message) is bytes:
+            value = self._copies.decode(message)
+        else:
+            value = self._views.decode(message)
+        if type(value) is not dict:
+            self._break(f"{what} is a map of names to values, not a {type(value).__name__}")
+        return value
 
     def _break(self, reason: str) -> NoReturn:
         self.closed = True
@@ -124,8 +129,6 @@ class Server(_Session):
         pending: observations that have no answer yet.
     """
 
-    __slots__ = ("_greeted", "_large", "closing", "closing_code", "pending")
-
     def __init__(
         self,
         *,
@@ -133,7 +136,7 @@ class Server(_Session):
         limits: Limits | None = None,
         large: int | None = None,
     ) -> None:
-        super().__init__(arrays, limits)
+        _Session.__init__(self, arrays, limits)
         self._large = sys.maxsize if large is None else large
         self._greeted = False
         self.pending = 0
@@ -153,20 +156,12 @@ class Server(_Session):
         if len(message) >= self._large:
             observation = Undecoded(message, self._observation)
         else:
-            # `_observation`, without a call.
-            decode = self._copy if type(message) is bytes else self._decode
-            observation = decode(message)
-            if type(observation) is not dict:
-                self._no_map(observation, "an observation")
+            observation = self._observation(message)
         self.pending += 1
         return [observation]
 
     def _observation(self, message: Buffer) -> dict[str, Any]:
-        decode = self._copy if type(message) is bytes else self._decode
-        observation = decode(message)
-        if type(observation) is not dict:
-            self._no_map(observation, "an observation")
-        return observation
+        return self._map(message, "an observation")
 
     def send(self, event: Mapping[str, Any] | Failure) -> list[Any] | str:
         """Return the message: what the policy says about itself, an action or a failure.
@@ -175,19 +170,17 @@ class Server(_Session):
             LocalProtocolError: there is no observation that it answers.
             EncodeError, LimitExceeded: it cannot be written; an answer is still owed.
         """
-        if self._greeted and self.pending and type(event) is not Failure:
-            parts = self._encode_parts(event)
-            self.pending -= 1
-            return parts
         if type(event) is Failure:
             self.pending = max(0, self.pending - 1)
             self.closed = True
             self.closing = "the policy failed, the text before says how"
             self.closing_code = 1011
             return event.text.encode("utf-8", "backslashreplace").decode()
-        if self._greeted:
+        if self._greeted and not self.pending:
             raise LocalProtocolError("there is no observation that this could answer")
-        parts = self._encode_parts(event)
+        parts = self._encoder.encode_parts(event)
+        if self._greeted:
+            self.pending -= 1
         self._greeted = True
         return parts
 
@@ -213,10 +206,8 @@ class Client(_Session):
         asked: whether an observation was sent that has no answer yet.
     """
 
-    __slots__ = ("asked", "greeted")
-
     def __init__(self, *, arrays: Dialect = "openpi", limits: Limits | None = None) -> None:
-        super().__init__(arrays, limits)
+        _Session.__init__(self, arrays, limits)
         self.greeted = False
         self.asked = False
 
@@ -231,7 +222,7 @@ class Client(_Session):
             raise LocalProtocolError("the server has not said yet what its policy is")
         if self.asked:
             raise LocalProtocolError("the last observation has no answer yet")
-        parts: list[Any] = self._encode_parts(event)
+        parts = self._encoder.encode_parts(event)
         self.asked = True
         return parts
 
@@ -247,9 +238,7 @@ class Client(_Session):
         if isinstance(message, str):
             self.asked = False
             return [Failure(message)]
-        event = (self._copy if type(message) is bytes else self._decode)(message)
-        if type(event) is not dict:
-            self._no_map(event, "an action" if self.greeted else "what a server first says")
+        event = self._map(message, "an action" if self.greeted else "what a server first says")
         self.greeted = True
         self.asked = False
         return [event]

@@ -123,7 +123,9 @@ class ClientBase(waits.Client):
                 raise
             yield self.connect()
             action = yield from self._exchange(observation)
-        return _unwrapped(action)
+        if isinstance(action, Failure):
+            raise PeerError(action.text)
+        return cast("dict[str, Any]", action)
 
     def _exchange(self, observation: dict[str, Any]) -> Waits[Any]:
         connection = self._connection
@@ -159,12 +161,6 @@ class ClientBase(waits.Client):
             yield from hang_up(self._connection)
 
 
-def _unwrapped(action: Any) -> dict[str, Any]:
-    if type(action) is Failure:
-        raise PeerError(action.text)
-    return cast("dict[str, Any]", action)
-
-
 class PolicyClient(Blocking, ClientBase):
     """A policy on a server; blocking, for one thread. It connects at once.
 
@@ -184,17 +180,16 @@ class PolicyClient(Blocking, ClientBase):
     def infer(self, observation: dict[str, Any]) -> dict[str, Any]:
         """Return the policy's action for an observation; errors as for `ClientBase.infer`."""
         # That is a generator, which is for what goes wrong.
-        connection = self._connection
-        if self._closed or connection.closed:
-            return super().infer(observation)
         try:
-            action = connection.exchange(observation)
+            action = self._connection.exchange(observation)
         except BaseException as error:
             self._close_if_owed(error)
-            if isinstance(error, ConnectionClosed) and self._reconnect:
+            if isinstance(error, ConnectionClosed) and (self._reconnect or self._closed):
                 return super().infer(observation)
             raise
-        return _unwrapped(action)
+        if type(action) is Failure:
+            raise PeerError(action.text)
+        return action  # type: ignore[no-any-return]
 
 
 class AsyncPolicyClient(Asyncio, ClientBase):
