@@ -8,54 +8,15 @@ from libc.stdint cimport int32_t, int64_t, int8_t, uint8_t, uint32_t, uint64_t
 
 cdef extern from "rlwire/status.h" nogil:
     ctypedef enum rlw_status:
-        RLW_OK
-        RLW_NEED_MORE
-        RLW_BAD_VERSION
-        RLW_BAD_TYPE
-        RLW_BAD_COUNT
-        RLW_BAD_BOOLEAN
-        RLW_BAD_TEXT
-        RLW_BAD_DTYPE
-        RLW_BAD_MODE
-        RLW_BAD_SHAPE
-        RLW_BAD_SIZE
-        RLW_BAD_PREFIX
-        RLW_BAD_END
-        RLW_BAD_RESERVED
-        RLW_BAD_OPCODE
-        RLW_BAD_CONTROL
-        RLW_BAD_LENGTH
-        RLW_BAD_MASK
-        RLW_BAD_VARINT
-        RLW_BAD_TAG
-        RLW_BAD_WIRE
-        RLW_BAD_PACKED
-        RLW_BAD_PAYLOAD
-        RLW_BAD_UNKNOWN
-        RLW_BAD_ELEMENTS
-        RLW_BAD_EMPTY
-        RLW_BAD_CHARACTER
-        RLW_BAD_WORD
-        RLW_BAD_INTEGER
-        RLW_BAD_NUMBER
-        RLW_BAD_JSON
-        RLW_BAD_ESCAPE
-        RLW_BAD_SURROGATE
-        RLW_BAD_RANGE
-        RLW_BAD_RAGGED
-        RLW_BAD_DIMENSION
-        RLW_BAD_TIMESTAMP
-        RLW_BAD_PICKLE
-        RLW_NOT_FINITE
-        RLW_TRAILING
-        RLW_OVER_MESSAGE
-        RLW_OVER_DEPTH
-        RLW_OVER_ITEMS
-        RLW_OVER_DIMS
-        RLW_OVER_STRING
-        RLW_OVER_PIXELS
-        RLW_OVER_EXPANDED
-        RLW_OVER_DATAGRAM
+        RLW_OK, RLW_NEED_MORE, RLW_BAD_VERSION, RLW_BAD_TYPE, RLW_BAD_COUNT, RLW_BAD_BOOLEAN
+        RLW_BAD_TEXT, RLW_BAD_DTYPE, RLW_BAD_MODE, RLW_BAD_SHAPE, RLW_BAD_SIZE, RLW_BAD_PREFIX
+        RLW_BAD_END, RLW_BAD_RESERVED, RLW_BAD_OPCODE, RLW_BAD_CONTROL, RLW_BAD_LENGTH
+        RLW_BAD_MASK, RLW_BAD_VARINT, RLW_BAD_TAG, RLW_BAD_WIRE, RLW_BAD_PACKED, RLW_BAD_PAYLOAD
+        RLW_BAD_UNKNOWN, RLW_BAD_ELEMENTS, RLW_BAD_EMPTY, RLW_BAD_CHARACTER, RLW_BAD_WORD
+        RLW_BAD_INTEGER, RLW_BAD_NUMBER, RLW_BAD_JSON, RLW_BAD_ESCAPE, RLW_BAD_SURROGATE
+        RLW_BAD_RANGE, RLW_BAD_RAGGED, RLW_BAD_DIMENSION, RLW_BAD_TIMESTAMP, RLW_BAD_PICKLE
+        RLW_NOT_FINITE, RLW_TRAILING, RLW_OVER_MESSAGE, RLW_OVER_DEPTH, RLW_OVER_ITEMS
+        RLW_OVER_DIMS, RLW_OVER_STRING, RLW_OVER_PIXELS, RLW_OVER_EXPANDED, RLW_OVER_DATAGRAM
         RLW_NO_MEMORY
     ctypedef struct rlw_fault:
         rlw_status status
@@ -168,11 +129,7 @@ cdef extern from "rlwire/image.h" nogil:
 
 cdef extern from "rlwire/protobuf.h" nogil:
     ctypedef enum rlw_wire:
-        RLW_WIRE_VARINT
-        RLW_WIRE_FIXED64
-        RLW_WIRE_BYTES
-        RLW_WIRE_GROUP
-        RLW_WIRE_END_GROUP
+        RLW_WIRE_VARINT, RLW_WIRE_FIXED64, RLW_WIRE_BYTES, RLW_WIRE_GROUP, RLW_WIRE_END_GROUP
         RLW_WIRE_FIXED32
     ctypedef struct rlw_field:
         uint32_t number
@@ -211,18 +168,9 @@ cdef extern from "rlwire/dm_env_rpc.h" nogil:
     int RLW_TENSOR_DIMS
     int RLW_TENSOR_VALUE_OFFSET
     ctypedef enum rlw_tensor_kind:
-        RLW_TENSOR_NONE
-        RLW_TENSOR_FLOAT
-        RLW_TENSOR_DOUBLE
-        RLW_TENSOR_INT8
-        RLW_TENSOR_INT32
-        RLW_TENSOR_INT64
-        RLW_TENSOR_UINT8
-        RLW_TENSOR_UINT32
-        RLW_TENSOR_UINT64
-        RLW_TENSOR_BOOL
-        RLW_TENSOR_STRING
-        RLW_TENSOR_PROTO
+        RLW_TENSOR_NONE, RLW_TENSOR_FLOAT, RLW_TENSOR_DOUBLE, RLW_TENSOR_INT8, RLW_TENSOR_INT32
+        RLW_TENSOR_INT64, RLW_TENSOR_UINT8, RLW_TENSOR_UINT32, RLW_TENSOR_UINT64, RLW_TENSOR_BOOL
+        RLW_TENSOR_STRING, RLW_TENSOR_PROTO
     ctypedef struct rlw_tensor:
         uint32_t kind
         uint32_t dims
@@ -275,18 +223,8 @@ cdef extern from "rlwire/dm_env_rpc.h" nogil:
 
 cdef extern from "rlwire/rlx.h" nogil:
     ctypedef enum rlw_rlx_type:
-        RLW_RLX_NONE
-        RLW_RLX_NULL
-        RLW_RLX_INT4
-        RLW_RLX_STRING
-        RLW_RLX_DOUBLE
-        RLW_RLX_BOOLEAN
-        RLW_RLX_IMAGE
-        RLW_RLX_NDARRAY
-        RLW_RLX_LIST
-        RLW_RLX_UINT4
-        RLW_RLX_INT64
-        RLW_RLX_DICT
+        RLW_RLX_NONE, RLW_RLX_NULL, RLW_RLX_INT4, RLW_RLX_STRING, RLW_RLX_DOUBLE, RLW_RLX_BOOLEAN
+        RLW_RLX_IMAGE, RLW_RLX_NDARRAY, RLW_RLX_LIST, RLW_RLX_UINT4, RLW_RLX_INT64, RLW_RLX_DICT
     ctypedef struct rlw_rlx_limits:
         uint64_t items
         uint64_t string
@@ -363,8 +301,7 @@ cdef extern from "rlwire/numbers.h" nogil:
     int RLW_DECIMALS_MOST
     int RLW_FIXED_ROOM
     ctypedef enum rlw_grammar:
-        RLW_GRAMMAR_FLOAT
-        RLW_GRAMMAR_JSON
+        RLW_GRAMMAR_FLOAT, RLW_GRAMMAR_JSON
     ctypedef struct rlw_decimal:
         const uint8_t *digits
         size_t size
@@ -395,18 +332,8 @@ cdef extern from "rlwire/numbers.h" nogil:
 
 cdef extern from "rlwire/number_list.h" nogil:
     ctypedef enum rlw_number:
-        RLW_BOOL
-        RLW_INT8
-        RLW_INT16
-        RLW_INT32
-        RLW_INT64
-        RLW_UINT8
-        RLW_UINT16
-        RLW_UINT32
-        RLW_UINT64
-        RLW_FLOAT16
-        RLW_FLOAT32
-        RLW_FLOAT64
+        RLW_BOOL, RLW_INT8, RLW_INT16, RLW_INT32, RLW_INT64, RLW_UINT8, RLW_UINT16, RLW_UINT32
+        RLW_UINT64, RLW_FLOAT16, RLW_FLOAT32, RLW_FLOAT64
     size_t rlw_number_size(rlw_number kind) noexcept
     uint8_t *rlw_put_number(uint8_t *to, rlw_number kind, const void *at, int decimals,
                             int trim) noexcept
@@ -418,35 +345,16 @@ cdef extern from "rlwire/number_list.h" nogil:
 
 cdef extern from "rlwire/perlert.h" nogil:
     ctypedef enum rlw_perlert_kind:
-        RLW_PERLERT_NONE
-        RLW_PERLERT_LOBBY_REQUEST
-        RLW_PERLERT_REGISTER
-        RLW_PERLERT_READY
-        RLW_PERLERT_ACTION
-        RLW_PERLERT_LOBBY
-        RLW_PERLERT_REGISTERED
-        RLW_PERLERT_MESSAGE
-        RLW_PERLERT_START
-        RLW_PERLERT_STEP
+        RLW_PERLERT_NONE, RLW_PERLERT_LOBBY_REQUEST, RLW_PERLERT_REGISTER, RLW_PERLERT_READY
+        RLW_PERLERT_ACTION, RLW_PERLERT_LOBBY, RLW_PERLERT_REGISTERED, RLW_PERLERT_MESSAGE
+        RLW_PERLERT_START, RLW_PERLERT_STEP
     ctypedef enum rlw_perlert_field:
-        RLW_PERLERT_AT_DATAGRAM
-        RLW_PERLERT_AT_NAME
-        RLW_PERLERT_AT_NUMBER
-        RLW_PERLERT_AT_TIMESTAMP
-        RLW_PERLERT_AT_STEP_NUMBER
-        RLW_PERLERT_AT_BODY
-        RLW_PERLERT_AT_KEY
-        RLW_PERLERT_AT_SLOT_STATUS
-        RLW_PERLERT_AT_KIND
-        RLW_PERLERT_AT_TAG
-        RLW_PERLERT_AT_READY_STATUS
-        RLW_PERLERT_AT_BOOL
-        RLW_PERLERT_AT_ACTION
-        RLW_PERLERT_AT_MESSAGE
-        RLW_PERLERT_AT_PORT
-        RLW_PERLERT_AT_OBSERVATION
-        RLW_PERLERT_AT_REWARD
-        RLW_PERLERT_AT_EXTRA
+        RLW_PERLERT_AT_DATAGRAM, RLW_PERLERT_AT_NAME, RLW_PERLERT_AT_NUMBER
+        RLW_PERLERT_AT_TIMESTAMP, RLW_PERLERT_AT_STEP_NUMBER, RLW_PERLERT_AT_BODY
+        RLW_PERLERT_AT_KEY, RLW_PERLERT_AT_SLOT_STATUS, RLW_PERLERT_AT_KIND, RLW_PERLERT_AT_TAG
+        RLW_PERLERT_AT_READY_STATUS, RLW_PERLERT_AT_BOOL, RLW_PERLERT_AT_ACTION
+        RLW_PERLERT_AT_MESSAGE, RLW_PERLERT_AT_PORT, RLW_PERLERT_AT_OBSERVATION
+        RLW_PERLERT_AT_REWARD, RLW_PERLERT_AT_EXTRA
     ctypedef struct rlw_perlert_text:
         const uint8_t *data
         size_t size
@@ -512,9 +420,7 @@ cdef extern from "rlwire/json.h" nogil:
         uint64_t items
         uint64_t string
     ctypedef enum rlw_json_special:
-        RLW_JSON_REFUSE
-        RLW_JSON_AS_NULL
-        RLW_JSON_AS_WORDS
+        RLW_JSON_REFUSE, RLW_JSON_AS_NULL, RLW_JSON_AS_WORDS
     ctypedef struct rlw_json_reader:
         rlw_cursor c
         rlw_json_limits limits
@@ -522,16 +428,8 @@ cdef extern from "rlwire/json.h" nogil:
         uint64_t depth
         uint64_t items
     ctypedef enum rlw_json_kind:
-        RLW_JSON_NULL
-        RLW_JSON_FALSE
-        RLW_JSON_TRUE
-        RLW_JSON_INTEGER
-        RLW_JSON_NATURAL
-        RLW_JSON_BIG
-        RLW_JSON_REAL
-        RLW_JSON_STRING
-        RLW_JSON_LIST
-        RLW_JSON_OBJECT
+        RLW_JSON_NULL, RLW_JSON_FALSE, RLW_JSON_TRUE, RLW_JSON_INTEGER, RLW_JSON_NATURAL
+        RLW_JSON_BIG, RLW_JSON_REAL, RLW_JSON_STRING, RLW_JSON_LIST, RLW_JSON_OBJECT
     ctypedef struct rlw_json_text:
         const uint8_t *data
         size_t size
@@ -571,8 +469,7 @@ cdef extern from "rlwire/json_array.h" nogil:
         size_t count
         int64_t shape[32]
     ctypedef enum rlw_json_wanted:
-        RLW_JSON_ANY
-        RLW_JSON_GIVEN
+        RLW_JSON_ANY, RLW_JSON_GIVEN
     rlw_status rlw_json_measure(rlw_json_reader *r, unsigned most_dims, int words,
                                 rlw_json_shape *s) noexcept
     rlw_status rlw_json_fill(rlw_json_reader *r, const rlw_json_shape *s, rlw_json_wanted wanted,
@@ -586,17 +483,9 @@ cdef extern from "rlwire/json_array.h" nogil:
 
 cdef extern from "rlwire/msgpack.h" nogil:
     ctypedef enum rlw_msgpack_kind:
-        RLW_MSGPACK_NIL
-        RLW_MSGPACK_BOOLEAN
-        RLW_MSGPACK_INTEGER
-        RLW_MSGPACK_UNSIGNED
-        RLW_MSGPACK_FLOAT32
-        RLW_MSGPACK_FLOAT64
-        RLW_MSGPACK_STRING
-        RLW_MSGPACK_BINARY
-        RLW_MSGPACK_EXT
-        RLW_MSGPACK_ARRAY
-        RLW_MSGPACK_MAP
+        RLW_MSGPACK_NIL, RLW_MSGPACK_BOOLEAN, RLW_MSGPACK_INTEGER, RLW_MSGPACK_UNSIGNED
+        RLW_MSGPACK_FLOAT32, RLW_MSGPACK_FLOAT64, RLW_MSGPACK_STRING, RLW_MSGPACK_BINARY
+        RLW_MSGPACK_EXT, RLW_MSGPACK_ARRAY, RLW_MSGPACK_MAP
     ctypedef struct rlw_msgpack_value:
         rlw_msgpack_kind kind
         int8_t code
@@ -656,10 +545,7 @@ cdef extern from "rlwire/msgpack.h" nogil:
 
 cdef extern from "rlwire/msgpack_array.h" nogil:
     ctypedef enum rlw_msgpack_mark:
-        RLW_MSGPACK_UNMARKED
-        RLW_MSGPACK_ND
-        RLW_MSGPACK_ND_SCALAR
-        RLW_MSGPACK_NP_GENERIC
+        RLW_MSGPACK_UNMARKED, RLW_MSGPACK_ND, RLW_MSGPACK_ND_SCALAR, RLW_MSGPACK_NP_GENERIC
         RLW_MSGPACK_COMPLEX
     ctypedef struct rlw_msgpack_marked:
         rlw_msgpack_mark mark

@@ -3,6 +3,11 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from rlwire.kernels cimport rlw_fault, rlw_text
 
+cdef extern from "Python.h":
+    # Of a list or a tuple.
+    Py_ssize_t Py_SIZE(object items) noexcept
+    PyObject *PySequence_Fast_GET_ITEM(object items, Py_ssize_t i) noexcept
+
 cdef enum:
     ITEM = 256  # bytes that a list item or a dictionary's entry counts, whatever it is: see Limits
 

@@ -144,43 +144,32 @@ _WANTED = {
     RLW_JSON_WANTS_COMMA: "a comma or the closing bracket",
 }
 
+_DETAILS = {
+    **dict.fromkeys([RLW_BAD_TYPE, RLW_BAD_BOOLEAN, RLW_BAD_PREFIX, RLW_BAD_END,
+                     RLW_BAD_CHARACTER], ": got byte {got:#04x}"),
+    **dict.fromkeys([RLW_BAD_RESERVED, RLW_BAD_OPCODE, RLW_BAD_CONTROL, RLW_BAD_LENGTH,
+                     RLW_BAD_TAG], ": got {got:#x}"),
+    **dict.fromkeys([RLW_BAD_VERSION, RLW_BAD_WIRE], ": got {got}, expected {allowed}"),
+    RLW_NEED_MORE: ": {got} bytes needed, {allowed} left",
+    RLW_BAD_COUNT: ": {got} announced, at most {allowed} fit",
+    RLW_BAD_SIZE: ": {got} bytes announced, {allowed} expected",
+    RLW_BAD_PACKED: ": it has {got} bytes",
+    RLW_BAD_ELEMENTS: ": {got} elements, {allowed} expected",
+    RLW_BAD_JSON: ": got byte {got:#04x} where {wanted} must stand",
+    RLW_BAD_ESCAPE: ": got byte {got:#04x} after the backslash",
+    RLW_BAD_SURROGATE: ": \\u{got:04x}",
+    RLW_TRAILING: ": {got} of them",
+}
+
 
 cdef str _detail(const rlw_fault *fault):
     """The numbers of a fault, in words."""
-    got, allowed = fault.got, fault.allowed
-    if fault.status == RLW_NEED_MORE:
-        return f": {got} bytes needed, {allowed} left"
-    if fault.status == RLW_BAD_VERSION:
-        return f": got {got}, expected {allowed}"
     if fault.status in (RLW_BAD_DTYPE, RLW_BAD_MODE):
         text = (<const char *> fault.at)[:fault.got].decode("utf-8", "backslashreplace")
         return f": got {quoted(text)}"
-    if fault.status in (RLW_BAD_TYPE, RLW_BAD_BOOLEAN, RLW_BAD_PREFIX, RLW_BAD_END,
-                        RLW_BAD_CHARACTER):
-        return f": got byte {got:#04x}"
-    if fault.status in (RLW_BAD_RESERVED, RLW_BAD_OPCODE, RLW_BAD_CONTROL, RLW_BAD_LENGTH):
-        return f": got {got:#x}"
-    if fault.status == RLW_BAD_COUNT:
-        return f": {got} announced, at most {allowed} fit"
-    if fault.status == RLW_BAD_SIZE:
-        return f": {got} bytes announced, {allowed} expected"
-    if fault.status == RLW_BAD_WIRE:
-        return f": got {got}, expected {allowed}"
-    if fault.status == RLW_BAD_TAG:
-        return f": got {got:#x}"
-    if fault.status == RLW_BAD_PACKED:
-        return f": it has {got} bytes"
-    if fault.status == RLW_BAD_ELEMENTS:
-        return f": {got} elements, {allowed} expected"
-    if fault.status == RLW_BAD_JSON:
-        return f": got byte {got:#04x} where {_WANTED[allowed]} must stand"
-    if fault.status == RLW_BAD_ESCAPE:
-        return f": got byte {got:#04x} after the backslash"
-    if fault.status == RLW_BAD_SURROGATE:
-        return f": \\u{got:04x}"
-    if fault.status == RLW_TRAILING:
-        return f": {got} of them"
-    return ""
+    return _DETAILS.get(fault.status, "").format(
+        got=fault.got, allowed=fault.allowed, wanted=_WANTED.get(fault.allowed)
+    )
 
 
 cdef int raise_fault(const rlw_fault *fault, const uint8_t *start, str path,

@@ -33,7 +33,7 @@ from rlwire.codecs.msgpack_image_files import (
     geometry,
 )
 from rlwire.codecs.msgpack_values import ExtType
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded, MissingExtra
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, optional
 from rlwire.limits import Limits, checked
 
 # What sessions need besides (`pack`, `unpack` and what belongs to them) is no part of the face.
@@ -194,20 +194,16 @@ def make_compressor(kind: Kind, level: int | None) -> Compress:
         ValueError: there is no such level.
     """
     if kind is Kind.LZ4:
-        try:
+        with optional("lz4", "compression"):
             import lz4.block
-        except ModuleNotFoundError:
-            raise MissingExtra("lz4", "compression") from None
         options: dict[str, Any] = {"store_size": False}
         if level is not None:
             if not 1 <= level <= 12:
                 raise ValueError(f"the levels of LZ4 are 1 to 12, not {level}")
             options |= {"mode": "high_compression", "compression": level}
         return lambda data: bytes(lz4.block.compress(data, **options))
-    try:
+    with optional("zstandard", "compression"):
         import zstandard
-    except ModuleNotFoundError:
-        raise MissingExtra("zstandard", "compression") from None
     # The frame states the size of its content: a decoder of ours insists on that.
     return zstandard.ZstdCompressor(
         level=1 if level is None else level, write_content_size=True
@@ -215,10 +211,8 @@ def make_compressor(kind: Kind, level: int | None) -> Compress:
 
 
 def _expand_lz4(data: memoryview, size: int, offset: int) -> Buffer:
-    try:
+    with optional("lz4", "compression"):
         import lz4.block
-    except ModuleNotFoundError:
-        raise MissingExtra("lz4", "compression") from None
     try:
         # It writes no byte beyond `size`.
         expanded: bytearray = lz4.block.decompress(
@@ -230,10 +224,8 @@ def _expand_lz4(data: memoryview, size: int, offset: int) -> Buffer:
 
 
 def _expand_zstd(data: memoryview, size: int, offset: int) -> Buffer:
-    try:
+    with optional("zstandard", "compression"):
         import zstandard
-    except ModuleNotFoundError:
-        raise MissingExtra("zstandard", "compression") from None
     try:
         # The package believes the frame rather than `max_output_size`, so the frame is asked first.
         found = zstandard.get_frame_parameters(data)

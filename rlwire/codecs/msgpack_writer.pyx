@@ -16,7 +16,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from rlwire.codecs._arrays cimport contiguous, foreign_array
-from rlwire.codecs._glue cimport Step, path_of
+from rlwire.codecs._glue cimport PySequence_Fast_GET_ITEM, Py_SIZE, Step, path_of
 from rlwire.codecs._output cimport Output, refer
 from rlwire.codecs.msgpack_arrays cimport structured_fields, wire_name
 from rlwire.kernels cimport *
@@ -80,10 +80,6 @@ cdef extern from *:
     const uint8_t *rlw_ascii_data(PyObject *o) noexcept
     bint rlw_small_int(PyObject *o, int64_t *value) noexcept
     void rlw_copy_text(uint8_t *to, const uint8_t *source, size_t size) noexcept
-    Py_ssize_t PyList_GET_SIZE(object items) noexcept
-    PyObject *PyList_GET_ITEM(object items, Py_ssize_t i) noexcept  # borrowed
-    Py_ssize_t PyTuple_GET_SIZE(object items) noexcept
-    PyObject *PyTuple_GET_ITEM(object items, Py_ssize_t i) noexcept  # borrowed
     PyObject *Py_None
     PyObject *Py_True
 
@@ -447,15 +443,13 @@ cdef int _put_node(const Options *o, Output *out, PyObject *value, uint32_t dept
     cdef PyObject *kind = rlw_type(value)
     if kind == _DICT:
         return _put_dict(o, out, value, depth, path)
-    if kind == _LIST:
+    if kind == _LIST or kind == _TUPLE and not o.strict:
         return _put_list(o, out, value, depth, path)
     if kind == _ARRAY and o.array_hook == NULL and o.arrays != ARRAYS_REFUSE:
         return _put_array(o, out, <cnp.ndarray> value, depth, path)
     if kind == _BYTES:
         return _put_binary(o, out, <const uint8_t *> PyBytes_AS_STRING(<object> value),
                            PyBytes_GET_SIZE(<object> value), <object> value, path)
-    if kind == _TUPLE and not o.strict:
-        return _put_tuple(o, out, value, depth, path)
     if kind == _STR:
         return _put_text(o, out, value, path)
     if kind == _INT:
@@ -522,7 +516,8 @@ cdef int _put_dict(const Options *o, Output *out, PyObject *value, uint32_t dept
 
 cdef int _put_list(const Options *o, Output *out, PyObject *value, uint32_t depth,
                    const Step *path) except -1:
-    cdef Py_ssize_t i, count = PyList_GET_SIZE(<object> value)
+    """A list or a tuple."""
+    cdef Py_ssize_t i, count = Py_SIZE(<object> value)
     cdef PyObject *item
     cdef Step step
     _count_items(o, out, count, depth, path)
@@ -530,27 +525,13 @@ cdef int _put_list(const Options *o, Output *out, PyObject *value, uint32_t dept
     step.parent = path
     step.key = NULL
     for i in range(count):
-        if PyList_GET_SIZE(<object> value) != count:
+        if Py_SIZE(<object> value) != count:
             raise EncodeError("the list changed while it was encoded", path=path_of(path))
         step.index = i
-        item = PyList_GET_ITEM(<object> value, i)
+        item = PySequence_Fast_GET_ITEM(<object> value, i)
         if not _put_leaf(o, out, item, &step):
             owned = <object> item  # a hook may change the list
             _put_node(o, out, <PyObject *> owned, depth + 1, &step)
-    return 0
-
-
-cdef int _put_tuple(const Options *o, Output *out, PyObject *value, uint32_t depth,
-                    const Step *path) except -1:
-    cdef Py_ssize_t i, count = PyTuple_GET_SIZE(<object> value)
-    cdef Step step
-    _count_items(o, out, count, depth, path)
-    _checked(rlw_msgpack_put_array_head(&out.writer, <uint32_t> count))
-    step.parent = path
-    step.key = NULL
-    for i in range(count):
-        step.index = i
-        _put(o, out, PyTuple_GET_ITEM(<object> value, i), depth + 1, &step)
     return 0
 
 
@@ -633,10 +614,8 @@ cdef int _put_other(const Options *o, Output *out, object value, uint32_t depth,
         if isinstance(value, dict):
             copied = dict(value)  # in the order of its own iterator
             return _put_dict(o, out, <PyObject *> copied, depth, path)
-        if isinstance(value, list):
+        if isinstance(value, (list, tuple)):
             return _put_list(o, out, <PyObject *> value, depth, path)
-        if isinstance(value, tuple):
-            return _put_tuple(o, out, <PyObject *> value, depth, path)
     if isinstance(value, np.ndarray):
         return _put_any_array(o, out, value, depth, path)
     if isinstance(value, _np_generic):

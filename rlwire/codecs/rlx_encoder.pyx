@@ -6,17 +6,15 @@ One pass writes small values and refers to large arrays; what becomes of both is
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.dict cimport PyDict_Next, PyDict_Size
 from cpython.float cimport PyFloat_AS_DOUBLE
-from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.object cimport PyObject
-from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, uint8_t, uint32_t, uint64_t
 
 cimport numpy as cnp
 
 from rlwire.codecs._arrays cimport VIEW_LEAST, contiguous, dtype_name, foreign_array
-from rlwire.codecs._glue cimport Step, path_of
+from rlwire.codecs._glue cimport PySequence_Fast_GET_ITEM, Py_SIZE, Step, path_of
 from rlwire.codecs._output cimport *
 from rlwire.kernels cimport *
 
@@ -227,34 +225,21 @@ cdef int _put_dict(Encoder self, Output *out, dict value, uint32_t depth,
     return _put_entries(self, out, value, depth + 1, path)
 
 
-cdef int _put_list(Encoder self, Output *out, list value, uint32_t depth,
+cdef int _put_list(Encoder self, Output *out, object value, uint32_t depth,
                    const Step *path) except -1:
-    cdef Py_ssize_t i, count = PyList_GET_SIZE(value)
+    """A list or a tuple."""
+    cdef Py_ssize_t i, count = Py_SIZE(value)
     cdef Step step
     _count_items(self, out, count, depth, path)
     _checked(rlw_rlx_put_list(&out.writer, <uint32_t> count))
     step.parent = path
     step.key = NULL
     for i in range(count):
-        if PyList_GET_SIZE(value) != count:
+        if Py_SIZE(value) != count:
             raise EncodeError("the list changed while it was encoded", path=path_of(path))
         step.index = i
-        item = <object> PyList_GET_ITEM(value, i)
+        item = <object> PySequence_Fast_GET_ITEM(value, i)
         _put(self, out, item, depth + 1, &step)
-    return 0
-
-
-cdef int _put_tuple(Encoder self, Output *out, tuple value, uint32_t depth,
-                    const Step *path) except -1:
-    cdef Py_ssize_t i, count = PyTuple_GET_SIZE(value)
-    cdef Step step
-    _count_items(self, out, count, depth, path)
-    _checked(rlw_rlx_put_list(&out.writer, <uint32_t> count))
-    step.parent = path
-    step.key = NULL
-    for i in range(count):
-        step.index = i
-        _put(self, out, <object> PyTuple_GET_ITEM(value, i), depth + 1, &step)
     return 0
 
 
@@ -290,10 +275,8 @@ cdef int _put_other(Encoder self, Output *out, object value, uint32_t depth,
         return _put_text(self, out, <str> value, path)
     if isinstance(value, dict):
         return _put_dict(self, out, dict(value), depth, path)  # in the order of its own iterator
-    if isinstance(value, list):
-        return _put_list(self, out, <list> value, depth, path)
-    if isinstance(value, tuple):
-        return _put_tuple(self, out, <tuple> value, depth, path)
+    if isinstance(value, (list, tuple)):
+        return _put_list(self, out, value, depth, path)
     if isinstance(value, np.ndarray):
         return _put_array(self, out, np.asarray(value), path)
     if isinstance(value, _np_generic) and not isinstance(value, _np_bytes):
@@ -332,13 +315,13 @@ cdef int _put(Encoder self, Output *out, object value, uint32_t depth,
     if kind is int:
         return _put_int(out, value, path, False)
     if kind is list:
-        return _put_list(self, out, <list> value, depth, path)
+        return _put_list(self, out, value, depth, path)
     if kind is dict:
         return _put_dict(self, out, <dict> value, depth, path)
     if cnp.PyArray_CheckExact(value):
         return _put_array(self, out, <cnp.ndarray> value, path)
     if kind is tuple:
-        return _put_tuple(self, out, <tuple> value, depth, path)
+        return _put_list(self, out, value, depth, path)
     return _put_other(self, out, value, depth, path)
 
 
