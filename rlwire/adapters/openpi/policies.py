@@ -10,13 +10,13 @@ import contextlib
 import inspect
 import queue
 import threading
-import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-__all__ = ["Infer", "Workers", "resolve_policy", "timed"]
+__all__ = ["Infer", "Workers", "resolve_policy"]
 
 Infer: TypeAlias = Callable[[Any], Any]
+_T = TypeVar("_T")
 
 
 def resolve_policy(policy: Any) -> Infer:
@@ -36,9 +36,9 @@ def resolve_policy(policy: Any) -> Infer:
 
 
 class _Job(NamedTuple):
-    call: Infer
-    argument: Any
-    future: asyncio.Future[tuple[Any, float]]
+    call: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    future: asyncio.Future[Any]
 
 
 class Workers:
@@ -54,13 +54,13 @@ class Workers:
         for number in range(count):
             threading.Thread(target=self._work, name=f"rlwire {what} {number}", daemon=True).start()
 
-    def submit(self, call: Infer, argument: Any) -> asyncio.Future[tuple[Any, float]]:
-        """Have ``call(argument)`` called; the future gets its result and the seconds it took.
+    def submit(self, call: Callable[..., _T], *arguments: Any) -> asyncio.Future[_T]:
+        """Have ``call(*arguments)`` called; the future gets its result.
 
         A call whose future is cancelled before its turn comes is not made.
         """
-        future: asyncio.Future[tuple[Any, float]] = asyncio.get_running_loop().create_future()
-        self._jobs.put(_Job(call, argument, future))
+        future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+        self._jobs.put(_Job(call, arguments, future))
         return future
 
     def stop(self) -> None:
@@ -76,10 +76,10 @@ class Workers:
             future = job.future
             if future.cancelled():  # the client has gone
                 continue
-            result: tuple[Any, float] | None = None
+            result: Any = None
             error: BaseException | None = None
             try:
-                result = timed(job.call, job.argument)
+                result = job.call(*job.arguments)
             except BaseException as raised:
                 error = raised
             # RuntimeError: the loop is closed, nobody waits any more.
@@ -89,24 +89,13 @@ class Workers:
             del job, future, result, error
 
 
-def timed(call: Infer, argument: Any) -> tuple[Any, float]:
-    """Return the result of a call and the seconds that it took."""
-    begun = time.perf_counter()
-    result = call(argument)
-    return result, time.perf_counter() - begun
-
-
-def _settle(
-    future: asyncio.Future[tuple[Any, float]],
-    result: tuple[Any, float] | None,
-    error: BaseException | None,
-) -> None:
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
     if future.done():
         return
-    if result is not None:
+    if error is None:
         future.set_result(result)
     elif isinstance(error, (StopIteration, asyncio.CancelledError)):
-        # A future cannot carry the one, and the other would end the client's task.
-        future.set_exception(RuntimeError(f"the policy raised {type(error).__name__}"))
-    elif error is not None:
+        # A future cannot carry the one, and the other would end who waits for it.
+        future.set_exception(RuntimeError(f"the call raised {type(error).__name__}"))
+    else:
         future.set_exception(error)

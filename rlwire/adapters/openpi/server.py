@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from rlwire.adapters.openpi.policies import Infer, Workers, resolve_policy, timed
+from rlwire.adapters.openpi.policies import Infer, Workers, resolve_policy
 from rlwire.adapters.serving import Service, StreamOptions, StreamServer
 from rlwire.codecs.websocket_handshake import Request, same_secret
 from rlwire.errors import describe
@@ -286,23 +286,17 @@ class _Conversation:
             service.clients += 1
         logger.info("%s: a client has connected", self._peer)
 
-    def answer(self, observation: dict[str, Any] | Undecoded) -> _Reply | asyncio.Task[_Reply]:
-        """Return the policy's action, or why there is none; a task where a thread makes it."""
+    def answer(self, observation: dict[str, Any] | Undecoded) -> _Reply | asyncio.Future[_Reply]:
+        """Return the policy's action, or why there is none; a future where a thread makes it."""
         service = self._service
-        if service.workers is not None or type(observation) is Undecoded:
-            return asyncio.get_running_loop().create_task(self._think(observation))
+        if isinstance(observation, Undecoded):
+            return asyncio.get_running_loop().create_task(self._decoded(observation))
+        if service.workers is not None:
+            thought = service.workers.submit(self._inferred, observation, time.perf_counter())
+            thought.add_done_callback(self._count)
+            return thought
         with service.turn:
-            try:
-                if service.timing:
-                    return self._reply(time.perf_counter(), *timed(service.infer, observation))
-                infer = service.infer
-                action = infer(observation)
-                if type(action) is not dict:
-                    return self._reply(0.0, action, 0.0)
-                service.actions += 1  # as `_reply` does; a call less
-                return action
-            except BaseException as error:  # SystemExit as well: a policy does not end the server
-                return self._failed(error)
+            return self._counted(self._inferred(observation, None))
 
     def failure(self, observation: Any, error: Exception) -> Failure:
         """Return what is said instead of an action that cannot be sent."""
@@ -319,45 +313,53 @@ class _Conversation:
             self._service.clients -= 1
         logger.info("%s: the client is gone", self._peer)
 
-    async def _think(self, observation: dict[str, Any] | Undecoded) -> _Reply:
+    async def _decoded(self, message: Undecoded) -> _Reply:
+        """Answer one whose decoding neither the policy nor the other clients wait for."""
         service, begun = self._service, time.perf_counter()
-        if isinstance(observation, Undecoded):
-            # Where the policy and the other clients do not wait for it.
-            assert service.decoders is not None
-            decoding = service.decoders.submit(Undecoded.decode, observation)
-            observation = (await decoding)[0]
-        assert isinstance(observation, dict)
+        assert service.decoders is not None
+        observation = await service.decoders.submit(message.decode)
+        if service.workers is None:
+            return self._counted(self._inferred(observation, begun))
+        thought = service.workers.submit(self._inferred, observation, begun)
+        del observation  # the block that it came in may be used again
+        return self._counted(await thought)
+
+    def _inferred(self, observation: dict[str, Any], begun: float | None) -> _Reply:
+        """Have the policy answer an observation that came at `begun`, None: now; in any thread."""
+        service = self._service
         try:
-            if service.workers is None:
-                action, seconds = timed(service.infer, observation)
+            if not service.timing:
+                action = service.infer(observation)
             else:
-                thought = service.workers.submit(service.infer, observation)
-                del observation  # the block that it came in may be used again
-                action, seconds = await thought
-            return self._reply(begun, action, seconds)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            return self._failed(error)
+                called = time.perf_counter()
+                action = service.infer(observation)
+                done = time.perf_counter()
+            # `Mapping` asks its registry, which takes longer than all else here.
+            if type(action) is not dict:
+                if not isinstance(action, Mapping):
+                    raise TypeError(f"a policy returns a dict, not {type(action).__name__}")
+                action = dict(action)
+            if service.timing:
+                timing = {"infer_ms": (done - called) * 1e3}
+                if self._took is not None:
+                    timing["prev_total_ms"] = self._took * 1e3
+                self._took = time.perf_counter() - (called if begun is None else begun)
+                action = {**action, "server_timing": timing}
+        except BaseException as error:  # SystemExit as well: a policy does not end the server
+            service.log.exception("%s: the policy failed", self._peer)
+            if service.tracebacks:
+                return Failure("".join(traceback.format_exception(error))[-_TRACEBACK:])
+            return Failure(describe(error))
+        return action
 
-    def _reply(self, begun: float, action: Any, seconds: float) -> dict[str, Any]:
-        # `Mapping` asks its registry, which takes longer than all else here.
-        if type(action) is not dict and not isinstance(action, Mapping):
-            raise TypeError(f"a policy returns a dict, not {type(action).__name__}")
-        service = self._service
-        service.actions += 1  # before it is sent: who has the action may look at once
-        if not service.timing:
-            return action if type(action) is dict else dict(action)
-        timing = {"infer_ms": seconds * 1e3}
-        if self._took is not None:
-            timing["prev_total_ms"] = self._took * 1e3
-        self._took = time.perf_counter() - begun
-        return {**action, "server_timing": timing}
+    def _counted(self, reply: _Reply) -> _Reply:
+        """Count what goes to the client, before it is sent: who has the action may look at once."""
+        if type(reply) is Failure:
+            self._service.failures += 1
+        else:
+            self._service.actions += 1
+        return reply
 
-    def _failed(self, error: BaseException) -> Failure:
-        service = self._service
-        service.failures += 1
-        service.log.exception("%s: the policy failed", self._peer)
-        if service.tracebacks:
-            return Failure("".join(traceback.format_exception(error))[-_TRACEBACK:])
-        return Failure(describe(error))
+    def _count(self, thought: asyncio.Future[_Reply]) -> None:
+        if not thought.cancelled():  # else the client has gone
+            self._counted(thought.result())
