@@ -563,6 +563,11 @@ cdef class StreamCore(FrameReader):
             self._talk()
         return None
 
+    def speak(self) -> None:
+        """Put in line what a talking session says by itself, after somebody has had it do so."""
+        if self._talker is not None:
+            self._talk()
+
     cpdef list output(self):
         """Return what is to be written next, in the order to be written."""
         cdef list buffers

@@ -113,7 +113,7 @@ cdef class Endpoint:
     cdef readonly uint64_t assembling
     cdef uint32_t _other
     cdef uint64_t _received
-    cdef uint64_t _most
+    cdef public uint64_t max_sent
     cdef uint64_t _header
     cdef int _opening
     cdef uint32_t _block_of

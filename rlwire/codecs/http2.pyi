@@ -155,6 +155,7 @@ class Endpoint:
     window: Final[int]
     connection_window: Final[int]
     chaff: int
+    max_sent: int
     assembling: Final[int]
     def __init__(
         self,

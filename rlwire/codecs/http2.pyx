@@ -337,6 +337,7 @@ cdef class Endpoint:
         window, connection_window: as given.
         chaff: frames that brought nothing since the last that did; `CHAFF` of them are refused.
         assembling: bytes of the blocks in which messages are put together.
+        max_sent: bytes of a message that is sent; `limits.message` unless set to less.
     """
 
     def __init__(self, bint client, limits=None, window=None, connection_window=None):
@@ -359,7 +360,7 @@ cdef class Endpoint:
         self.frame_limit = min(RLW_H2_FRAME_MOST,
                                max(RLW_H2_FRAME_LEAST, received + RLW_GRPC_PREFIX))
         self._received = received
-        self._most = min(limits.message, 2**32 - 1)
+        self.max_sent = min(limits.message, 2**32 - 1)
         self._header = limits.header
         self._other = min(self.frame_limit, max(RLW_H2_FRAME_LEAST, limits.header))
         self._opening = FIRST if client else MAGIC
@@ -857,7 +858,7 @@ cdef class Endpoint:
 
         Raises:
             LocalProtocolError: nothing may be sent any more on this stream.
-            LimitExceeded: it is longer than the limit ``message``.
+            LimitExceeded: it is longer than `max_sent`.
         """
         return self._message(stream, parts)
 
@@ -897,8 +898,8 @@ cdef class Endpoint:
             # len() of a buffer is its size in bytes, save for views of other formats.
             count = part.nbytes if type(part) is memoryview else len(part)
             total += <uint64_t> count
-        if total > self._most:
-            raise LimitExceeded("message", self._most, total)
+        if total > self.max_sent:
+            raise LimitExceeded("max_sent", self.max_sent, total)
         self.chaff = 0
         size = total + RLW_GRPC_PREFIX
         if (not stream.waiting and size <= self.peer_frame

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
 from rlwire.streams import NOTHING, Phase, StreamCore
+from rlwire.transports.aside import Aside
 from rlwire.transports.plain_calls import PlainCalls
 from rlwire.transports.socket_calls import AVAILABLE, SocketCalls
 from rlwire.transports.sockets import WAITED, Timeouts, set_kernel_timeout
@@ -147,6 +148,28 @@ class Driver:
         if self._tls is None:
             self._limit(_READING, seconds)
         return self._tls is None
+
+    def next_or(self, aside: Aside) -> Any:
+        """Return the next event; `NOTHING` once there is none, and something else may be done."""
+        core = self._core
+        event = core.next()
+        if event is not NOTHING:
+            return event
+        self.flush()
+        now = monotonic()
+        core.check(now, core.partial[0] > 0)
+        self.flush()
+        due = core.next_deadline(now, core.partial[0] > 0)
+        wait = None if due is None else max(due - now, _SOON)
+        if not (self.pending or aside.wait(self._sock.fileno(), wait)):
+            return NOTHING
+        if self._tls is not None:
+            self._limit(_READING, _SOON)  # what is there may be of TLS alone
+        try:
+            return self.calls.read()
+        except WAITED:
+            self.calls.doing = ""
+            return core.next()
 
     @property
     def pending(self) -> bool:

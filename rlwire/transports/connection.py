@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from rlwire.errors import RlwireError
 from rlwire.streams import NOTHING, StreamCore
+from rlwire.transports.aside import Aside
 from rlwire.transports.blocking import Driver
 from rlwire.transports.forking import PARENTS, of_this_process
 from rlwire.transports.interface import StreamSession
@@ -39,7 +40,7 @@ class Connection(Owned):
         peer: the other end's name, for logs.
     """
 
-    __slots__ = ("__weakref__", "_calls", "_core", "_driver", "_sock", "session")
+    __slots__ = ("__weakref__", "_aside", "_calls", "_core", "_driver", "_sock", "session")
 
     def __init__(
         self, sock: socket.socket, session: StreamSession, peer: str, timeouts: Timeouts
@@ -50,6 +51,7 @@ class Connection(Owned):
         self._core = StreamCore(session, peer, timeouts)
         self._driver = Driver(self._core, sock, timeouts)
         self._calls = self._driver.calls
+        self._aside: Aside | None = None
         of_this_process(self)
 
     def __enter__(self) -> Connection:
@@ -121,6 +123,18 @@ class Connection(Owned):
         except BaseException as error:
             self._driver.failed(error)
         self._driver.flush(tried=True)
+
+    def speak(self) -> None:
+        """Send what the session says by itself, after its user has had it do so.
+
+        Raises:
+            DeadlineExceeded: the peer does not read; the connection is closed.
+            ConnectionClosed: the connection is gone.
+        """
+        if get_ident() != self._owner:
+            self._claim()
+        self._core.speak()
+        self._driver.flush()
 
     def receive(self) -> Any:
         """Return the next event, waiting for it.
@@ -216,7 +230,7 @@ class Connection(Owned):
         still owed. It can be sent, and `serve` called again.
 
         Args:
-            answer: called with an event, returns the reply.
+            answer: called with an event, returns the reply; `NOTHING` sends none now.
             failure: called with the event and the error when the reply cannot be written; returns
                 what is sent instead.
 
@@ -233,8 +247,50 @@ class Connection(Owned):
                 waited = self._driver.failed(error)
             if self._core.sending:
                 self._driver.flush(tried=True)
-            else:
+            elif self._aside is None or not self._aside.owed:
                 self._core.put_back(self._driver.receive(waited))
+            if self._aside is not None and self._aside.owed:
+                self._serve_aside(self._aside, answer, failure)
+
+    def _serve_aside(self, aside: Aside, answer: Any, failure: Any) -> None:
+        """Do the work of `serve` while replies are owed that come by themselves."""
+        core, driver = self._core, self._driver
+        while aside.owed:
+            event = reply = NOTHING
+            try:
+                make = aside.take()
+                if make is None:
+                    event = driver.next_or(aside)
+                reply = make() if make is not None else event
+                if event is not NOTHING:
+                    reply = answer(event)
+                if reply is not NOTHING:
+                    try:
+                        core.put(reply)
+                    except Exception as error:  # EncodeError; or the value's own code raised
+                        if failure is None or core.closed or event is NOTHING:
+                            raise
+                        core.put(failure(event, error))
+            except BaseException as error:
+                driver.failed(error)
+            driver.flush()
+
+    def later(self) -> Callable[[Callable[[], Any]], None]:
+        """Say, while `serve` answers, that a reply comes by itself; returns a function for it.
+
+        That may be called once, from any thread: it has the connection's own call what it is given,
+        and send what that returns, if that is not `NOTHING`.
+        """
+        if self._aside is None:
+            self._aside = Aside(self.peer)
+        self._aside.owed += 1
+        return self._aside.give
+
+    def aside(self, work: Callable[[], None]) -> None:
+        """Have `work` done in another thread."""
+        if self._aside is None:
+            self._aside = Aside(self.peer)
+        self._aside.run(work)
 
     def refuse(self, error: RlwireError) -> None:
         """Tell the peer what went wrong, if the protocol has words for that.
@@ -265,6 +321,8 @@ class Connection(Owned):
             self._core.abort()
             self._driver.shutdown(socket.SHUT_RDWR)
         else:
+            if self._aside is not None:
+                self._aside.close()
             self._driver.close()
 
     def disown(self) -> None:

@@ -8,6 +8,7 @@ Making connections is in `rlwire.transports.tcp_asyncio`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -97,6 +98,11 @@ class AsyncConnection(LoopDriver):
             await self._drain()
         elif core.broken:
             raise core.end()
+
+    def speak(self) -> None:
+        """Send, without waiting, what the session says by itself, when its user had it do so."""
+        self.core.speak()
+        self._follow()
 
     def post(self, event: Any, backlog: int = 1 << 20) -> None:
         """Send one event without waiting, from the loop's thread: for whoever tells many at once.
@@ -218,6 +224,27 @@ class AsyncConnection(LoopDriver):
         self._answers = Answers(self, self.core, responder, on_fault)
         self._answers.go_on()
         self.listen()
+
+    def later(self) -> Callable[[Callable[[], Any]], None]:
+        """Say that a reply comes by itself; see `rlwire.transports.connection.Connection.later`."""
+        return self._give
+
+    def _give(self, make: Callable[[], Any]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+            self._loop.call_soon_threadsafe(self._take, make)
+
+    def _take(self, make: Callable[[], Any]) -> None:
+        """Send what came by itself."""
+        core = self.core
+        try:
+            reply = make()
+            if reply is not NOTHING and not core.closed:
+                core.put(reply)
+        except Exception as error:
+            self.log.error("%s: an answer cannot be sent", self.peer, exc_info=error)
+            self.abort()
+            return
+        self._follow()
 
     async def _receive(self) -> Any:
         if self._receiving:

@@ -103,6 +103,8 @@ class PlainCalls:
             if event is NOTHING:
                 return
             reply = answer(event)
+            if reply is NOTHING:
+                return
             try:
                 self._core.put(reply)
             except Exception as error:  # EncodeError; or the value's own code raised

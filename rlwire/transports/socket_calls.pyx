@@ -297,7 +297,7 @@ cdef class SocketCalls:
         """Answer one event after another, until the driver has to go on.
 
         Args:
-            answer: called with an event, returns the reply.
+            answer: called with an event, returns the reply; after `NOTHING` the driver goes on.
             failure: called with the event and the error when the reply cannot be put in line;
                 returns what is put there instead.
 
@@ -310,6 +310,8 @@ cdef class SocketCalls:
             if event is _NOTHING:
                 return
             reply = answer(event)
+            if reply is _NOTHING:
+                return
             try:
                 core.put(reply)
             except Exception as error:  # EncodeError; or the value's own code raised

@@ -388,7 +388,7 @@ def test_a_dropped_stream_says_no_more() -> None:
 
 def test_messages_over_the_limit_are_not_sent() -> None:
     client, ours = opened(True, limits=Limits(message=70_000))
-    with pytest.raises(LimitExceeded, match="message=70000"):
+    with pytest.raises(LimitExceeded, match="max_sent=70000"):
         client.message(ours, [b"x" * 70_001])
     assert ours.send_window == client.peer_window
 

@@ -1,0 +1,222 @@
+"""What do gRPC's sessions over HTTP/2 add to a raw exchange, and how do they compare with grpcio?
+
+A request of 64 bytes, a reply of 64 or of 112,900 (an Atari stack in float32), and the other way
+round; the inner session does nothing. Rivals are a raw blocking socket, and raw bytes on grpcio's
+public interface. All on one core, as `rlwire bench` has it.
+
+`pytest benchmarks/bench_http2_round_trip.py` times each; `python
+benchmarks/bench_http2_round_trip.py` prints the ratios, and the bytes of an idle connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import resource
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from pairs import TINY, Line, print_head, print_lines, run_benchmark
+from rounds import (
+    Connected,
+    Exchange,
+    OnLoop,
+    ask_echo,
+    serve_echo,
+    start,
+    take_turns,
+)
+
+from rlwire.adapters.grpc_answers import Answers
+from rlwire.bench.processes import allowed_cores, pin
+from rlwire.sessions.grpc import Client, Messages
+from rlwire.sessions.grpc_server import Server
+from rlwire.transports import tcp, tcp_asyncio
+
+METHOD = "/rlwire.bench.Echo/Talk"
+LARGE = 1_000 if TINY else 112_900
+SIZES = [(64, 64), (64, LARGE), (LARGE, 64)]
+SECONDS = 0.05 if TINY else 6.0
+BLOCK = 10 if TINY else 200
+IDLE = 10 if TINY else 200
+
+
+class Responder:
+    """Always says the same."""
+
+    def __init__(self, reply: bytes) -> None:
+        self.reply = reply
+
+    def answer(self, event: Any) -> bytes:
+        return self.reply
+
+    def failure(self, event: Any, error: Exception) -> bytes:
+        raise error
+
+    def close(self) -> None:
+        pass
+
+
+# Servers, each in a process: they print their port and run until they are killed.
+
+
+def answers(reply: bytes, connection: Any) -> Answers:
+    return Answers(connection, lambda call: (Messages(), Responder(reply)))
+
+
+def serve_ours(request: int, reply: bytes) -> None:
+    server = tcp.Server(
+        "127.0.0.1:0", Server, make_responder=functools.partial(answers, reply)
+    ).start()
+    print(server.address.port, flush=True)
+    server.wait()
+
+
+def serve_ours_asyncio(request: int, reply: bytes) -> None:
+    async def main() -> None:
+        server = await tcp_asyncio.serve(
+            "127.0.0.1:0", Server, make_responder=functools.partial(answers, reply)
+        )
+        print(server.address.port, flush=True)
+        await server.wait()
+
+    asyncio.run(main())
+
+
+def serve_grpcio(request: int, reply: bytes) -> None:
+    serve_echo(reply)
+
+
+def serve_socket(request: int, reply: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        print(listener.getsockname()[1], flush=True)
+        sock, _ = listener.accept()
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        buffer = bytearray(request)
+        while sock.recv_into(buffer, 0, socket.MSG_WAITALL):
+            sock.sendall(reply)
+
+
+# Clients: each gives what makes one exchange.
+
+
+def ask_ours(port: int, request: bytes, reply: int, stack: ExitStack) -> Exchange:
+    connection = stack.enter_context(
+        tcp.connect(("127.0.0.1", port), Client(Messages(), METHOD, authority="localhost"))
+    )
+    return functools.partial(connection.exchange, request)
+
+
+def ask_ours_asyncio(port: int, request: bytes, reply: int, stack: ExitStack) -> OnLoop:
+    async def connect() -> Connected:
+        connection = await tcp_asyncio.connect(("127.0.0.1", port), Client(Messages(), METHOD))
+
+        async def exchange() -> Any:
+            return await connection.exchange(request)
+
+        async def close() -> None:
+            connection.close()
+            await connection.wait_closed()
+
+        return exchange, close
+
+    return OnLoop(stack, connect())
+
+
+def ask_grpcio(port: int, request: bytes, reply: int, stack: ExitStack) -> Exchange:
+    return ask_echo(port, stack, METHOD, request)
+
+
+def ask_socket(port: int, request: bytes, reply: int, stack: ExitStack) -> Exchange:
+    sock = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    buffer = bytearray(reply)
+
+    def exchange() -> bytearray:
+        sock.sendall(request)
+        sock.recv_into(buffer, 0, socket.MSG_WAITALL)
+        return buffer
+
+    return exchange
+
+
+RIVALS: dict[str, tuple[Callable[..., None], Callable[..., Any]]] = {
+    "ours": (serve_ours, ask_ours),
+    "ours, asyncio": (serve_ours_asyncio, ask_ours_asyncio),
+    "our client": (serve_grpcio, ask_ours),
+    "our server": (serve_ours, ask_grpcio),
+    "grpcio": (serve_grpcio, ask_grpcio),
+    "raw socket": (serve_socket, ask_socket),
+}
+
+
+def ask(name: str, request: int, reply: int, stack: ExitStack) -> Any:
+    """Start a rival's server in a process and return what makes one exchange."""
+    port = start(stack, __file__, "serve", name, str(request), str(reply))
+    return RIVALS[name][1](port, b"q" * request, reply, stack)
+
+
+@pytest.mark.benchmark(group="HTTP/2 round trip")
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("name", RIVALS)
+def test_exchange(benchmark: Any, name: str, sizes: tuple[int, int]) -> None:
+    """One exchange."""
+    with ExitStack() as stack:
+        exchange = ask(name, *sizes, stack)
+        assert len(exchange()) == sizes[1]
+        run_benchmark(benchmark, exchange)
+
+
+def idle_bytes() -> float:
+    """Bytes of memory of this process for each connection with one stream, both ends together."""
+    with (
+        ExitStack() as stack,
+        tcp.Server(
+            "127.0.0.1:0",
+            Server,
+            make_responder=functools.partial(answers, b"r" * 64),
+            max_connections_per_address=IDLE + 1,
+        ) as server,
+    ):
+        before = 0
+        for number in range(IDLE):
+            if number == IDLE // 10:
+                before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            ask_ours(server.address.port, b"q" * 64, 64, stack)()
+        after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return 1024 * (after - before) / (IDLE - IDLE // 10)
+
+
+def main() -> None:
+    """Print the table."""
+    print_head("An exchange over gRPC: median microseconds, on one core.", "grpcio")
+    memory = idle_bytes()
+    cores = allowed_cores()
+    pin(cores[:1])
+    lines = []
+    for request, reply in SIZES:
+        with ExitStack() as stack:
+            asking = {name: ask(name, request, reply, stack) for name in RIVALS}
+            times = take_turns(asking, SECONDS, BLOCK)
+        what = f"{request:,} B for {reply:,} B"
+        for name, rival, target in (
+            ("ours", "raw socket", 1.6 if request == reply else 1.5),
+            ("ours, asyncio", "raw socket", 2.2),
+            ("our client", "grpcio", 0.75),
+            ("our server", "grpcio", 0.75),
+            ("grpcio", "ours", None),
+        ):
+            lines.append(Line(f"{what}: {name}", times[name], rival, times[rival], target))
+    print_lines(lines)
+    print(f"\nidle, one stream, both ends and a thread: {memory / 1024:.1f} KiB a connection")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["serve"]:
+        RIVALS[sys.argv[2]][0](int(sys.argv[3]), b"r" * int(sys.argv[4]))
+    else:
+        main()

@@ -1,0 +1,99 @@
+"""nghttp, h2load and curl against our server of gRPC: HTTP/2 as others have written it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlwire.adapters.grpc_answers import Answers
+from rlwire.sessions.grpc import Messages
+from rlwire.sessions.grpc_server import Server
+from rlwire.transports import tcp
+
+pytestmark = pytest.mark.consumers
+
+METHOD = "/rlwire.test.Echo/Talk"
+BODY = b"\0" + (20_000).to_bytes(4, "big") + bytes(range(200)) * 100
+FIELDS = ("content-type: application/grpc", "te: trailers")
+
+
+class Echo:
+    def answer(self, event: Any) -> Any:
+        return event
+
+    def failure(self, event: Any, error: Exception) -> Any:
+        raise error
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[tcp.Server]:
+    with tcp.Server(
+        "127.0.0.1:0",
+        Server,
+        make_responder=lambda connection: Answers(connection, lambda call: (Messages(), Echo())),
+    ) as server:
+        yield server
+
+
+@pytest.fixture
+def body(tmp_path: Path) -> Path:
+    path = tmp_path / "body"
+    path.write_bytes(BODY)
+    return path
+
+
+def run(*words: str | Path) -> bytes:
+    program = shutil.which(str(words[0]))
+    if program is None:
+        pytest.skip(f"{words[0]} is not installed")
+    done = subprocess.run([program, *map(str, words[1:])], capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr.decode() + done.stdout.decode(errors="replace")
+    return done.stdout
+
+
+def heads() -> list[str]:
+    return [word for field in FIELDS for word in ("-H", field)]
+
+
+def test_curl_with_prior_knowledge(server: tcp.Server, body: Path, tmp_path: Path) -> None:
+    url = f"http://{server.address}{METHOD}"
+    reply, head = tmp_path / "reply", tmp_path / "head"
+    run(
+        "curl", "-sS", "--http2-prior-knowledge", *heads(), "--data-binary", f"@{body}",
+        "-o", reply, "-D", head, url,
+    )  # fmt: skip
+    assert reply.read_bytes() == BODY
+    assert b"HTTP/2 200" in head.read_bytes()
+    assert b"grpc-status: 0" in head.read_bytes()
+
+
+def test_curl_in_http1_is_told_in_words(server: tcp.Server) -> None:
+    told = run("curl", "-sS", "--http1.1", f"http://{server.address}/")
+    assert b"HTTP/2 with prior knowledge" in told
+
+
+def test_curl_without_grpc_is_told_by_a_status(server: tcp.Server) -> None:
+    url = f"http://{server.address}{METHOD}"
+    told = run("curl", "-sS", "--http2-prior-knowledge", "-o", "-", "-w", "%{http_code}", url)
+    assert told.endswith(b"405")
+
+
+def test_nghttp(server: tcp.Server, body: Path) -> None:
+    url = f"http://{server.address}{METHOD}"
+    said = run("nghttp", "-v", *heads(), "-d", body, "--window-bits=10", "-m", "5", url)
+    assert said.count(b"grpc-status: 0") == 5
+    assert b"RST_STREAM" not in said.replace(b"NO_ERROR", b"")
+
+
+def test_h2load(server: tcp.Server, body: Path) -> None:
+    url = f"http://{server.address}{METHOD}"
+    told = run("h2load", "-n", "2000", "-c", "4", "-m", "50", *heads(), "-d", body, url)
+    assert b"2000 succeeded, 0 failed, 0 errored" in told

@@ -1,0 +1,722 @@
+"""gRPC's sessions, both sides: in memory, byte by byte, and against `h2` at the other end."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import h2.config
+import h2.connection
+import h2.events
+import h2.settings
+import pytest
+
+from rlwire.codecs import http2 as frames
+from rlwire.codecs.http2 import Http2Error
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    DecodeError,
+    EncodeError,
+    LimitExceeded,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from rlwire.limits import Limits
+from rlwire.sessions.grpc import OK, CallEnded, Client, Messages, Status, check_method
+from rlwire.sessions.grpc_server import BEGUN, CANCELLED, ENDED, Last, Server
+from rlwire.sessions.http2 import PATIENCE
+from rlwire.streams import FrameReader
+from rlwire.testing.memory import pair
+
+METHOD = "/rlwire.test.Echo/Talk"
+SIZES = [0, 1, 4096, 4097, 16_384, 65_535, 65_536, 300_000, 5_000_000]
+
+
+def connected(feed: Any = "whole", client: Any = None, server: Any = None) -> Any:
+    """Both ends, and the call that has begun."""
+    one, two = pair(client or Client(Messages(), METHOD), server or Server(), feed=feed)
+    call, sign = two.receive()
+    assert sign is BEGUN
+    return one, two, call
+
+
+def heard(end: Any, other: Any) -> Any:
+    """The next event at one end, while the other one hears of windows that open."""
+    for _ in range(1000):
+        try:
+            return end.receive()
+        except DeadlineExceeded:
+            with pytest.raises(DeadlineExceeded):
+                other.receive()
+    raise AssertionError("nothing comes")
+
+
+class Raw:
+    """The other end of a session, whose frames a test writes."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self._reader = FrameReader(session)
+        self.heard = b""
+        self.hear()
+
+    def hear(self) -> list[tuple[int, int, int, bytes]]:
+        """Frames that the session has said since: type, flags, stream and payload."""
+        data = b"".join(bytes(part) for part in self.session.outgoing())
+        data = data.removeprefix(frames.PREFACE)
+        found, at = [], 0
+        while at < len(data):
+            size, kind, flags, number = frames.frame_head(data, at)
+            found.append((kind, flags, number, data[at + 9 : at + 9 + size]))
+            at += 9 + size
+        return found
+
+    def say(self, *data: bytes) -> list[Any]:
+        """Have the session hear bytes; returns its events."""
+        events: list[Any] = []
+        rest = memoryview(b"".join(data))
+        while rest:
+            room = self._reader.room()
+            count = min(len(room), len(rest))
+            room[:count] = rest[:count]
+            self._reader.advance(count)
+            rest = rest[count:]
+            while (frame := self._reader.frame()) is not None:
+                events += self.session.receive(frame)
+        return [event for event in events if event is not None]
+
+
+class H2Client:
+    """A client by `h2`, of a server's session."""
+
+    def __init__(self, **options: Any) -> None:
+        self.session = Server(**options)
+        self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
+        self.raw = Raw(self.session)
+        self.h2.initiate_connection()
+        self.events: list[Any] = []
+        self.come: list[Any] = []
+        self.pump()
+
+    def pump(self) -> None:
+        while True:
+            there = self.h2.data_to_send()
+            back = b"".join(bytes(part) for part in self.session.outgoing())
+            if not there and not back:
+                return
+            if back:
+                self.events += self.h2.receive_data(back)
+            if there:
+                self.come += self.raw.say(there)
+
+    def begin(self, number: int, *more: tuple[str, str], **options: Any) -> None:
+        self.h2.send_headers(number, fields(*more), **options)
+        self.pump()
+
+    def taken(self) -> list[Any]:
+        come, self.come = self.come, []
+        return come
+
+    def of(self, kind: type) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def fields(*more: tuple[str, str]) -> list[tuple[str, str]]:
+    """A request's header fields; those in `more` take the place of others, or are added."""
+    given = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":authority": "localhost",
+        ":path": METHOD,
+        "te": "trailers",
+        "content-type": "application/grpc",
+        **dict(more),
+    }
+    return [(name, value) for name, value in given.items() if value]
+
+
+def message(body: bytes, flag: int = 0) -> bytes:
+    return bytes([flag]) + len(body).to_bytes(4, "big") + body
+
+
+# One call, both ends ours.
+
+
+@pytest.mark.parametrize("feed", ["whole", "bytes"])
+def test_messages_of_all_sizes_go_both_ways(feed: Any) -> None:
+    one, two, call = connected(feed)
+    for size in SIZES if feed == "whole" else SIZES[:6]:
+        body = bytes(range(256)) * (size // 256) + b"e" * (size % 256)
+        one.send(body)
+        who, come = heard(two, one)
+        assert who is call
+        assert bytes(come) == body
+        two.send((call, [body]))
+        assert bytes(heard(one, two)) == body
+
+
+def test_parts_are_one_message() -> None:
+    one, two, call = connected()
+    one.send([b"ab", memoryview(b"c" * 70_000), b"", b"d"])
+    assert bytes(heard(two, one)[1]) == b"ab" + b"c" * 70_000 + b"d"
+    two.send((call, [b"x", b"y"]))
+    assert bytes(one.receive()) == b"xy"
+
+
+def test_several_messages_in_line_are_answered_in_order() -> None:
+    one, two, call = connected()
+    for body in (b"1", b"2" * 200_000, b"3"):
+        one.send(body)
+    got = [bytes(heard(two, one)[1]) for _ in range(3)]
+    assert got == [b"1", b"2" * 200_000, b"3"]
+    for body in got:
+        two.send((call, [body]))
+    assert [bytes(heard(one, two)) for _ in range(3)] == got
+
+
+def test_metadata_travels_both_ways() -> None:
+    metadata = (("a-b", "c d"), ("raw-bin", b"\0\xff"), ("authorization", "Bearer x"))
+    client = Client(Messages(), METHOD, metadata=metadata, timeout=2.5, authority="host:1")
+    one, two, call = connected(client=client)
+    assert call.method == METHOD
+    assert call.metadata == metadata
+    assert call.timeout == 2.5
+    two.send((call, Last(Status("ABORTED", "50 % of ü\n", (("t-bin", b"\1"),)), [b"last"])))
+    assert bytes(one.receive()) == b"last"
+    with pytest.raises(CallEnded, match="ABORTED: 50 % of ") as ended:
+        one.receive()
+    assert ended.value.status == Status("ABORTED", "50 % of ü\n", (("t-bin", b"\1"),))
+    assert pickle.loads(pickle.dumps(ended.value)).status == ended.value.status
+
+
+def test_a_status_alone_is_enough() -> None:
+    one, two, call = connected()
+    two.send((call, Last(Status("NOT_FOUND", "no such world"))))
+    with pytest.raises(CallEnded, match="NOT_FOUND: no such world"):
+        one.receive()
+    assert one.session.closed
+    with pytest.raises(ConnectionClosed, match="NOT_FOUND"):
+        one.receive()
+    assert not two.session.streams
+
+
+def test_a_client_that_closes_ends_its_call_in_order() -> None:
+    one, two, call = connected()
+    one.close()
+    assert two.receive() == (call, ENDED)
+    two._core.put((call, Last(OK)))
+    two._flush()
+    while one._incoming:
+        one._fill()
+    assert one.session.main.status == OK
+    assert one.session.closed
+
+
+def test_a_client_that_closes_amid_an_answer_cancels_it() -> None:
+    class Owing(Messages):
+        pending = 1
+
+    one, two, call = connected(client=Client(Owing(), METHOD))
+    one.send(b"x")
+    assert two.receive()[0] is call
+    one.close()
+    assert two.receive() == (call, CANCELLED)
+    assert call.gone
+    assert two.session.send((call, [b"too late"])) == []  # nobody is there: no error
+
+
+def test_the_inner_session_refuses_and_goes_on_or_not() -> None:
+    class Inner(Messages):
+        def receive(self, come: Any) -> list[Any]:
+            if bytes(come) == b"turn":
+                raise RemoteProtocolError("not now")
+            if bytes(come) == b"bad":
+                self.closed = True
+                raise DecodeError("no word")
+            return [bytes(come)]
+
+    one, two, call = connected(client=Client(Inner(), METHOD))
+    for body in (b"turn", b"fine", b"bad"):
+        two.send((call, [body]))
+    with pytest.raises(RemoteProtocolError, match="not now"):
+        one.receive()
+    assert one.receive() == b"fine"
+    with pytest.raises(DecodeError, match="no word"):
+        one.receive()
+    assert one.session.closed
+    assert two.receive() == (call, CANCELLED)
+
+
+def test_limits_of_messages() -> None:
+    limits = Limits(received=1000)
+    one, two, call = connected(
+        client=Client(Messages(), METHOD, max_sent=2000), server=Server(limits=limits)
+    )
+    with pytest.raises(LimitExceeded, match="max_sent=2000"):
+        one.send(b"x" * 2001)
+    one.send(b"x" * 1000)
+    assert len(two.receive()[1]) == 1000
+    one.send(b"x" * 1001)
+    assert two.receive() == (call, CANCELLED)
+    with pytest.raises(CallEnded, match=r"RESOURCE_EXHAUSTED.*received=1000.*the server"):
+        one.receive()
+
+
+def test_arguments_are_looked_at_when_they_are_given() -> None:
+    for method in ("", "Talk", "/a", "/a/", "//b", "/a/b/c", "/a b/c", "/ä/c"):
+        with pytest.raises(ValueError, match="gRPC method"):
+            Client(Messages(), method)
+    assert check_method(METHOD) == METHOD
+    for metadata in ([("Upper", "x")], [("a", "ü")], [("grpc-x", "y")]):
+        with pytest.raises(EncodeError):
+            Client(Messages(), METHOD, metadata=metadata)
+    for options in (
+        {"max_sent": 0},
+        {"max_streams": 0},
+        {"ping_timeout": 0},
+        {"ping_interval": -1},
+    ):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            Server(**options)  # type: ignore[arg-type]
+    with pytest.raises(LocalProtocolError, match="nothing yet"):
+        Client(Messages(), METHOD).send(b"x")
+
+
+# Many calls.
+
+
+def test_a_thousand_calls_at_a_time_on_one_connection() -> None:
+    one, two, call = connected(server=Server(max_streams=1001))
+    calls = [one.session.call(Messages(), METHOD) for _ in range(1000)]
+    with pytest.raises(LocalProtocolError, match="1001"):
+        one.session.call(Messages(), METHOD)
+    for number, each in enumerate(calls):
+        one.session.send_in(each, b"%d" % number)
+    one._core.speak()
+    one.send(b"main")
+    served, bodies = {call: b""}, {}
+    while len(bodies) < 1001:
+        who, come = two.receive()
+        if come is BEGUN:
+            served[who] = b""
+        else:
+            bodies[who] = bytes(come)
+    assert set(bodies) == set(served)
+    for who, body in reversed(list(bodies.items())):
+        two.send((who, [body + b"!"]))
+    assert bytes(one.receive()) == b"main!"
+    while not all(each.events for each in calls):
+        with pytest.raises(DeadlineExceeded):
+            one.receive()
+    assert [bytes(each.events[0]) for each in calls] == [b"%d!" % n for n in range(1000)]
+    for each in calls:
+        one.session.cancel(each)
+    assert len(one.session.streams) == 1
+
+
+def test_another_call_ends_without_the_connection() -> None:
+    one, two, call = connected()
+    other = one.session.call(Messages(), "/a.B/Unary")
+    one.session.send_in(other, b"question", last=True)
+    one._core.speak()
+    one.send(b"main")
+    come = [two.receive() for _ in range(4)]
+    who = come[0][0]
+    assert [sign for _, sign in come] == [BEGUN, b"question", ENDED, b"main"]
+    two.send((who, Last(OK, [b"answer"])))
+    two.send((call, [b"main"]))
+    assert bytes(one.receive()) == b"main"
+    assert list(map(bytes, other.events)) == [b"answer"]
+    assert other.status == OK
+    with pytest.raises(CallEnded):
+        one.session.send_in(other, b"more")
+
+
+def test_goaway_amid_calls_takes_those_that_were_not_looked_at() -> None:
+    one, two, call = connected()
+    two.session.drain()
+    two.send(None)
+    other = one.session.call(Messages(), METHOD)  # before it has heard of that
+    one._core.speak()
+    one.send(b"x")
+    for body in (b"1", b"2"):
+        two.send((call, [body]))
+        assert bytes(one.receive()) == body
+    assert two.receive()[1] is BEGUN  # it was under way: taken
+    assert bytes(two.receive()[1]) == b"x"
+    with pytest.raises(DeadlineExceeded):
+        two.receive()  # the answer to its ping
+    two.send((call, [b"3"]))
+    assert bytes(one.receive()) == b"3"
+    with pytest.raises(LocalProtocolError, match="ends"):
+        one.session.call(Messages(), METHOD)
+    two.send((two.session.streams[other.number], Last(OK)))
+    two.send((call, Last(OK)))
+    with pytest.raises(CallEnded):
+        one.receive()
+    assert other.status == OK
+    assert two.closed or two.session.leaving or two.session.closed
+
+
+# Times, which tests give.
+
+
+def test_a_call_past_its_deadline_is_over_on_both_sides() -> None:
+    one, two, _call = connected(client=Client(Messages(), METHOD, timeout=3.0))
+    for end in (one, two):
+        assert end.session.next_deadline() in (None, 0.0)
+        end.session.tick(100.0)
+        assert end.session.next_deadline() == 103.0
+        end.session.tick(102.9)
+    two.session.tick(103.0)
+    two.send(None)
+    with pytest.raises(CallEnded, match="DEADLINE_EXCEEDED"):
+        one.receive()
+    one, two, _call = connected(client=Client(Messages(), METHOD, timeout=3.0))
+    one.session.tick(100.0)
+    with pytest.raises(DeadlineExceeded, match="timeout=3"):
+        one.session.tick(103.0)
+    assert one.session.closed
+    assert one.session.main.status.code == "DEADLINE_EXCEEDED"
+
+
+def test_a_silent_peer_is_asked_and_then_given_up() -> None:
+    client = Client(Messages(), METHOD, ping_interval=10.0, ping_timeout=5.0)
+    _one, _two, _call = connected(client=client)
+    client.tick(0.0)
+    client.tick(9.0)
+    assert not any(kind == frames.PING for kind, *_ in heads(client.outgoing()))
+    client.tick(10.0)
+    asked = client.outgoing()
+    assert [kind for kind, *_ in heads(asked)] == [frames.PING]
+    assert client.next_deadline() == 15.0
+    with pytest.raises(DeadlineExceeded, match="ping_timeout=5"):
+        client.tick(15.0)
+    assert client.closed
+
+
+def test_an_answer_to_a_ping_is_a_sign_of_life() -> None:
+    server = Server(ping_interval=10.0)
+    _one, _two, _call = connected(server=server)
+    raw = Raw(server)
+    server.tick(0.0)
+    server.tick(10.0)
+    ((kind, flags, _, data),) = raw.hear()
+    assert (kind, flags) == (frames.PING, 0)
+    raw.say(frames.ping(data, True))
+    server.tick(11.0)
+    server.tick(70.0)
+    assert not server.closed
+
+
+def test_a_connection_without_a_call_is_closed_in_time() -> None:
+    server = Server(unused_timeout=30.0)
+    raw = Raw(server)
+    raw.say(frames.PREFACE, frames.settings({}))
+    server.tick(0.0)
+    server.tick(29.0)
+    assert not server.leaving
+    server.tick(30.0)
+    assert server.leaving
+    assert frames.GOAWAY in [kind for kind, *_ in raw.hear()]
+
+
+def heads(buffers: Any) -> list[Any]:
+    data, found, at = b"".join(map(bytes, buffers)), [], 0
+    while at < len(data):
+        size, kind, flags, number = frames.frame_head(data, at)
+        found.append((kind, flags, number))
+        at += 9 + size
+    return found
+
+
+# A client by `h2`.
+
+
+def test_h2_is_answered() -> None:
+    peer = H2Client()
+    peer.begin(1, ("x", "y"))
+    ((call, sign),) = peer.taken()
+    assert sign is BEGUN
+    assert call.metadata == (("x", "y"),)
+    peer.h2.send_data(1, message(b"hello"), end_stream=True)
+    peer.pump()
+    assert peer.taken() == [(call, b"hello"), (call, ENDED)]
+    peer.session.send((call, Last(OK, [b"answer"])))
+    peer.pump()
+    (head,) = peer.of(h2.events.ResponseReceived)
+    assert (":status", "200") in head.headers
+    assert b"".join(e.data for e in peer.of(h2.events.DataReceived)) == message(b"answer")
+    (trailers,) = peer.of(h2.events.TrailersReceived)
+    assert trailers.headers == [("grpc-status", "0")]
+    assert not peer.session.streams
+
+
+@pytest.mark.parametrize("padding", [0, 5])
+def test_windows_of_one_byte(padding: int) -> None:
+    peer = H2Client()
+    peer.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1})
+    peer.begin(1)
+    ((call, _),) = peer.taken()
+    body = bytes(range(200))
+    for at, byte in enumerate(message(body)):
+        peer.h2.send_data(1, bytes([byte]), pad_length=padding or None)
+        if at % 7 == 0:
+            peer.pump()
+    peer.pump()
+    assert peer.taken() == [(call, body)]
+    peer.session.send((call, Last(OK, [body])))
+    peer.pump()
+    for _ in range(len(message(body)) - 1):
+        assert not peer.of(h2.events.TrailersReceived)
+        peer.h2.increment_flow_control_window(1, 1)
+        peer.pump()
+    got = peer.of(h2.events.DataReceived)
+    assert b"".join(event.data for event in got) == message(body)
+    assert {len(event.data) for event in got} == {1}
+    assert peer.of(h2.events.TrailersReceived)
+
+
+def test_a_window_that_shrinks_below_zero_is_waited_for() -> None:
+    """Section 6.9.2."""
+    peer = H2Client()
+    peer.begin(1)
+    ((call, _),) = peer.taken()
+    peer.session.send((call, [b"x" * 65_530]))
+    peer.pump()
+    peer.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 10})
+    peer.pump()
+    peer.session.send((call, Last(OK, [b"y" * 20])))
+    peer.pump()
+    assert not peer.of(h2.events.TrailersReceived)
+    peer.h2.increment_flow_control_window(65_535)
+    peer.h2.increment_flow_control_window(65_530, 1)
+    peer.pump()
+    assert not peer.of(h2.events.TrailersReceived)
+    peer.h2.increment_flow_control_window(100, 1)
+    peer.pump()
+    assert peer.of(h2.events.TrailersReceived)
+
+
+def test_a_window_that_never_opens_ends_the_call_and_no_other() -> None:
+    peer = H2Client(write_timeout=5.0)
+    peer.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 3})
+    peer.begin(1)
+    peer.begin(3)
+    first, second = (call for call, sign in peer.taken())
+    peer.session.send((first, [b"12345"]))
+    peer.pump()
+    peer.session.tick(0.0)
+    assert peer.session.next_deadline() == 5.0
+    peer.session.tick(4.9)
+    assert not first.gone
+    peer.session.tick(5.0)
+    peer.pump()
+    assert first.gone
+    assert not second.gone
+    assert [event.stream_id for event in peer.of(h2.events.StreamReset)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("more", "status"),
+    [
+        ((":method", "GET"), "405"),
+        (("content-type", "text/html"), "415"),
+        (("content-type", "application/grpcx"), "415"),
+        (("content-type", ""), "415"),
+    ],
+)
+def test_what_is_no_call_is_answered_in_words_of_http(more: Any, status: str) -> None:
+    peer = H2Client()
+    peer.begin(1, more)
+    assert peer.taken() == []
+    (head,) = peer.of(h2.events.ResponseReceived)
+    assert (":status", status) in head.headers
+    peer.begin(3)
+    assert len(peer.taken()) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "words"),
+    [
+        (("grpc-encoding", "gzip"), "12", "identity"),
+        (("grpc-timeout", "5x"), "13", "grpc-timeout"),
+        (("te", ""), "13", "te"),
+        (("a-bin", "*"), "13", "base64"),
+    ],
+)
+def test_a_call_that_is_not_understood_is_told_so(more: Any, code: str, words: str) -> None:
+    peer = H2Client()
+    peer.begin(1, more)
+    assert peer.taken() == []
+    (head,) = peer.of(h2.events.ResponseReceived)
+    given = dict(head.headers)
+    assert given["grpc-status"] == code
+    assert words in given["grpc-message"]
+    assert code != "12" or given["grpc-accept-encoding"] == "identity"
+
+
+def test_a_compressed_message_is_refused_in_words() -> None:
+    peer = H2Client()
+    peer.begin(1)
+    ((call, _),) = peer.taken()
+    peer.h2.send_data(1, message(b"zip", 1))
+    peer.pump()
+    assert peer.taken() == [(call, CANCELLED)]
+    (head,) = peer.of(h2.events.ResponseReceived)
+    assert dict(head.headers)["grpc-status"] == "12"
+
+
+def test_streams_beyond_the_maximum_are_refused_and_nothing_else() -> None:
+    """Section 5.1.2."""
+    raw = raw_server(max_streams=2)
+    assert len(raw.say(begin(1), begin(3), begin(5))) == 2
+    assert [(kind, number) for kind, _, number, _ in raw.hear()] == [(frames.RST_STREAM, 5)]
+    assert set(raw.session.streams) == {1, 3}
+
+
+def raw_server(**options: Any) -> Raw:
+    server = Server(**options)
+    raw = Raw(server)
+    raw.say(frames.PREFACE, frames.settings({}))
+    raw.hear()
+    return raw
+
+
+def block(*more: tuple[str, str]) -> bytes:
+    from rlwire.codecs.http2_headers import Headers
+
+    return Headers().encode(fields(*more))
+
+
+def begin(number: int, flags: int = frames.END_HEADERS) -> bytes:
+    return frames.frame(frames.HEADERS, flags, number, block())
+
+
+FAULTS = {
+    "DATA on an idle stream (5.1)": ([frames.frame(0, 0, 1, b"x")], "PROTOCOL_ERROR"),
+    "RST_STREAM on an idle stream (5.1)": ([frames.reset(1, 0)], "PROTOCOL_ERROR"),
+    "WINDOW_UPDATE on an idle stream (5.1)": ([frames.window_update(1, 1)], "PROTOCOL_ERROR"),
+    "an even number (5.1.1)": ([begin(2)], "PROTOCOL_ERROR"),
+    "a number that goes down (5.1.1)": ([begin(5), begin(3)], "STREAM_CLOSED"),
+    "PUSH_PROMISE (8.4)": ([frames.frame(5, 4, 1, bytes(4))], "PROTOCOL_ERROR"),
+    "CONTINUATION of nothing (6.10)": ([frames.frame(9, 4, 1)], "PROTOCOL_ERROR"),
+    "a block that is not continued (6.10)": ([begin(1, 0), frames.ping()], "PROTOCOL_ERROR"),
+    "no HPACK (4.3)": ([frames.frame(1, 4, 1, b"\xff\xff\xff\xff\xff\xff")], "COMPRESSION_ERROR"),
+    "a window over 2^31-1 (6.9.1)": ([frames.window_update(0, 2**31 - 1)], "FLOW_CONTROL_ERROR"),
+    "too large a window (6.5.2)": ([frames.settings({4: 2**31})], "FLOW_CONTROL_ERROR"),
+    "too small a frame (6.5.2)": ([frames.settings({5: 16_383})], "PROTOCOL_ERROR"),
+    "half a setting (6.5)": ([frames.frame(4, 0, 0, b"12345")], "FRAME_SIZE_ERROR"),
+    "a short ping (6.7)": ([frames.frame(6, 0, 0, b"1")], "FRAME_SIZE_ERROR"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_of_the_connection_is_named_in_goaway(name: str) -> None:
+    said, code = FAULTS[name]
+    raw = raw_server()
+    with pytest.raises(Http2Error, match=code):
+        raw.say(*said)
+    assert raw.session.closed
+    kind, _, number, payload = raw.hear()[-1]
+    assert (kind, number) == (frames.GOAWAY, 0)
+    assert frames.code_name(int.from_bytes(payload[4:8], "big")) == code
+
+
+STREAM_FAULTS = {
+    "DATA after the end (5.1)": ([begin(1, 5), frames.frame(0, 0, 1, b"x")], "STREAM_CLOSED"),
+    "HEADERS after the end (5.1)": ([begin(1, 5), begin(1, 5)], "STREAM_CLOSED"),
+    "a window of 0 more (6.9)": ([begin(1), frames.window_update(1, 0)], "PROTOCOL_ERROR"),
+    "a window over 2^31-1 (6.9.1)": (
+        [begin(1), frames.window_update(1, 2**31 - 1)],
+        "FLOW_CONTROL_ERROR",
+    ),
+    "headers amid messages (8.1)": ([begin(1), begin(1)], "PROTOCOL_ERROR"),
+    "pseudo-fields in trailers (8.1)": ([begin(1), begin(1, 5)], "PROTOCOL_ERROR"),
+}
+
+
+@pytest.mark.parametrize("name", STREAM_FAULTS)
+def test_a_fault_of_a_stream_ends_that_alone(name: str) -> None:
+    said, code = STREAM_FAULTS[name]
+    raw = raw_server()
+    raw.say(*said)
+    assert not raw.session.closed
+    resets = [frame for frame in raw.hear() if frame[0] == frames.RST_STREAM]
+    assert [(number, frames.code_name(int.from_bytes(p, "big"))) for _, _, number, p in resets] == [
+        (1, code)
+    ]
+    assert 1 not in raw.session.streams
+
+
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [(b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 505"), (b"\x16\x03\x01\0\0\0\0\0\0", b"")],
+)
+def test_who_speaks_something_else_is_told(first: bytes, words: bytes) -> None:
+    session = Server()
+    raw = Raw(session)
+    with pytest.raises(Http2Error, match="the peer speaks"):
+        raw.say(first + bytes(24))
+    assert session.closed
+    assert b"".join(session.outgoing())[: len(words)] == words
+
+
+# Patience.
+
+
+def flood(raw: Raw, *also: Callable[[int], bytes]) -> int:
+    """Begin streams, each with more frames, until that is refused; returns how many."""
+    number = 1
+
+    def go_on() -> None:
+        nonlocal number
+        for number in range(1, 8 * PATIENCE, 2):
+            raw.say(begin(number), *(make(number) for make in also))
+            raw.hear()
+
+    with pytest.raises(Http2Error, match="ENHANCE_YOUR_CALM"):
+        go_on()
+    return number // 2
+
+
+def test_rapid_reset_is_given_up() -> None:
+    """CVE-2023-44487: streams that are begun and reset at once."""
+    raw = raw_server()
+    assert flood(raw, lambda number: frames.reset(number, frames.CANCEL)) == PATIENCE
+    assert raw.session.closed
+    assert len(raw.session.streams) == 1
+
+
+def test_made_you_reset_is_given_up() -> None:
+    """CVE-2025-8671: streams that we have to reset."""
+    raw = raw_server()
+    assert flood(raw, lambda number: frames.window_update(number, 0)) == PATIENCE
+    assert raw.session.closed
+
+
+def test_calls_that_end_in_order_and_time_give_patience_back() -> None:
+    raw = raw_server()
+    raw.session.tick(0.0)
+    for number in range(1, 8 * PATIENCE, 2):
+        ((call, _), _) = raw.say(begin(number, 5))
+        raw.session.send((call, Last(OK)))
+        raw.hear()
+    assert not raw.session.closed
+    for number in range(8 * PATIENCE + 1, 16 * PATIENCE, 2):
+        raw.say(begin(number), frames.reset(number, frames.CANCEL))
+        raw.session.tick(float(number))  # a second or two each
+        raw.hear()
+    assert not raw.session.closed
+
+
+def test_the_session_forgets_what_has_ended() -> None:
+    raw = raw_server()
+    for number in range(1, 2000, 2):
+        ((call, _), _) = raw.say(begin(number, 5))
+        raw.session.send((call, Last(OK)))
+        raw.hear()
+    assert not raw.session.streams
+    assert len(raw.session._reset_by_us) == 0

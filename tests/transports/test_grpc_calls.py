@@ -1,0 +1,415 @@
+"""gRPC's sessions over sockets: our server in threads and on loops, our client, and grpcio's."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import pytest
+
+from rlwire.adapters.grpc_answers import Answers, RefusedCall
+from rlwire.errors import ConnectionClosed, DeadlineExceeded
+from rlwire.sessions.grpc import CallEnded, Client, Messages, Status
+from rlwire.sessions.grpc_server import Server
+from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports.sockets import Timeouts
+
+METHOD = "/rlwire.test.Echo/Talk"
+BIG = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+WORKERS = ["threads", "asyncio"]
+
+
+class Room:
+    """What responders share: those that wait for each other, and those that were made."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.made: list[Responder] = []
+        self.meeting: list[Any] = []
+
+    def closed(self, number: int) -> bool:
+        return until(lambda: len(self.made) == number and all(m.closed == 1 for m in self.made))
+
+
+class Responder:
+    """Echoes, but for some words."""
+
+    def __init__(self, room: Room, loop: asyncio.AbstractEventLoop | None) -> None:
+        self.room = room
+        self.loop = loop
+        self.closed = 0
+        room.made.append(self)
+
+    def answer(self, event: Any) -> Any:
+        word = bytes(event[:20])
+        if word == b"boom":
+            raise ValueError("boom")
+        if word == b"wait":
+            assert self.room.gate.wait(20)
+        if word == b"meet":
+            return self.meet()
+        if word == b"cannot":
+            return 5
+        return event
+
+    def meet(self) -> Any:
+        """A future that is there when two have asked for one."""
+        future: Any = Future() if self.loop is None else self.loop.create_future()
+        self.room.meeting.append(future)
+        if len(self.room.meeting) == 2:
+            for each in self.room.meeting:
+                each.set_result(b"met")
+            self.room.meeting.clear()
+        return future
+
+    def failure(self, event: Any, error: Exception) -> Any:
+        return f"failure: {type(error).__name__}".encode()
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 20
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.002)
+    return condition()
+
+
+@contextmanager
+def served(kind: str, room: Room, **options: Any) -> Iterator[str]:
+    """Our server."""
+    session = options.pop("session", {})
+
+    def respond(loop: Any) -> Callable[[Any], Answers]:
+        def admit(call: Any) -> tuple[Any, Any]:
+            if call.method != METHOD:
+                raise RefusedCall(Status("UNIMPLEMENTED", f"no method {call.method}"))
+            return Messages(), Responder(room, loop)
+
+        return lambda connection: Answers(connection, admit)
+
+    def make_session() -> Server:
+        return Server(**session)
+
+    if kind == "threads":
+        with tcp.Server(
+            "127.0.0.1:0", make_session, make_responder=respond(None), **options
+        ) as server:
+            yield str(server.address)
+        return
+    ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    async def main() -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        async with await tcp_asyncio.serve(
+            "127.0.0.1:0", make_session, make_responder=respond(loop), **options
+        ) as server:
+            ready.put((str(server.address), loop, stop))
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()))
+    thread.start()
+    address, loop, stop = ready.get(timeout=20)
+    try:
+        yield address
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+
+
+@pytest.fixture(params=WORKERS)
+def workers(request: Any) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def room() -> Room:
+    return Room()
+
+
+@contextmanager
+def connected(address: str, method: str = METHOD, **options: Any) -> Iterator[tcp.Connection]:
+    timeouts = options.pop("timeouts", None)
+    with tcp.connect(address, Client(Messages(), method, **options), timeouts=timeouts) as found:
+        yield found
+
+
+class Stream:
+    """A stream of grpcio's client."""
+
+    def __init__(self, channel: grpc.Channel, method: str = METHOD, **options: Any) -> None:
+        self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self.call = channel.stream_stream(method)(iter(self._queue.get, None), **options)
+
+    def send(self, message: bytes | None) -> None:
+        self._queue.put(message)
+
+    def exchange(self, message: bytes) -> bytes:
+        self.send(message)
+        found: bytes = next(self.call)
+        return found
+
+    def close(self) -> grpc.StatusCode:
+        self.send(None)
+        assert list(self.call) == []
+        code: grpc.StatusCode = self.call.code()
+        return code
+
+
+# Ours at both ends.
+
+
+def test_ours_with_ours(workers: str, room: Room) -> None:
+    with served(workers, room) as address:
+        with connected(address) as connection:
+            for size in (0, 1, 4096, 100_000, 5_000_000, 64 * 2**20):
+                assert len(connection.exchange(bytes(size))) == size
+            assert connection.exchange(b"cannot") == b"failure: EncodeError"
+        assert room.closed(1)
+        with (
+            connected(address) as connection,
+            pytest.raises(CallEnded, match="INTERNAL: the server failed to answer"),
+        ):
+            connection.exchange(b"boom")
+        assert room.closed(2)
+
+
+def test_ours_on_a_loop(workers: str, room: Room) -> None:
+    async def talk(address: str) -> None:
+        connection = await tcp_asyncio.connect(address, Client(Messages(), METHOD))
+        for size in (0, 1, 4096, 100_000, 5_000_000):
+            assert len(await connection.exchange(bytes(size))) == size
+        connection.close()
+        await connection.wait_closed()
+
+    with served(workers, room) as address:
+        asyncio.run(talk(address))
+        assert room.closed(1)
+
+
+def test_a_call_that_nobody_answers_is_over_in_time(workers: str, room: Room) -> None:
+    with served(workers, room) as address, connected(address, timeout=0.2) as connection:
+        with pytest.raises((DeadlineExceeded, CallEnded), match=r"DEADLINE|deadline"):
+            connection.exchange(b"meet")
+        assert room.closed(1)
+
+
+def test_a_method_that_there_is_not(workers: str, room: Room) -> None:
+    with (
+        served(workers, room) as address,
+        connected(address, "/no/Method") as connection,
+        pytest.raises(CallEnded, match="UNIMPLEMENTED: no method /no/Method"),
+    ):
+        connection.exchange(b"x")
+
+
+def test_a_client_that_vanishes_closes_its_responders(workers: str, room: Room) -> None:
+    with served(workers, room) as address:
+        connection = tcp.connect(address, Client(Messages(), METHOD))
+        connection.exchange(b"x")
+        connection.send(b"meet")
+        assert until(lambda: bool(room.meeting))
+        connection._core.abort()
+        connection.close()
+        assert until(lambda: len(room.made) == 1)
+        room.meeting[0].cancel() if workers == "threads" else None
+        assert room.closed(1)
+
+
+def test_a_server_that_stops_says_so(workers: str, room: Room) -> None:
+    with served(workers, room) as address:
+        connection = tcp.connect(address, Client(Messages(), METHOD))
+        connection.exchange(b"x")
+    with pytest.raises(ConnectionClosed):
+        connection.receive()
+    assert room.closed(1)
+    connection.close()
+
+
+# grpcio's client, our server.
+
+
+def test_grpcio_is_served(workers: str, room: Room) -> None:
+    with served(workers, room) as address, grpc.insecure_channel(address, options=BIG) as channel:
+        stream = Stream(channel, metadata=(("a", "b"), ("c-bin", b"\0\xff")))
+        for size in (0, 1, 4096, 100_000, 5_000_000, 64 * 2**20):
+            assert len(stream.exchange(bytes(size))) == size
+        assert stream.close() is grpc.StatusCode.OK
+        assert room.closed(1)
+        assert channel.unary_unary(METHOD)(b"unary") == b"unary"
+        with pytest.raises(grpc.RpcError) as failed:
+            channel.unary_unary("/no/Method")(b"")
+        assert failed.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        with pytest.raises(grpc.RpcError) as failed:
+            channel.unary_unary(METHOD)(b"boom")
+        assert failed.value.code() is grpc.StatusCode.INTERNAL
+        assert "failed to answer" in failed.value.details()
+        with pytest.raises(grpc.RpcError) as failed:
+            channel.unary_unary(METHOD)(b"meet", timeout=0.2)
+        assert failed.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        with pytest.raises(grpc.RpcError) as failed:
+            channel.unary_unary(METHOD)(b"x" * 1000, compression=grpc.Compression.Gzip)
+        assert failed.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert room.closed(4)
+
+
+def test_no_stream_waits_for_another(workers: str, room: Room) -> None:
+    """Two agents of one world, over one connection: each waits for the other."""
+    with served(workers, room) as address, grpc.insecure_channel(address, options=BIG) as channel:
+        one, two = Stream(channel), Stream(channel)
+        assert one.exchange(b"1") == b"1"
+        for _ in range(20):
+            one.send(b"meet")
+            one.send(b"tail")
+            assert two.exchange(b"meet") == b"met"
+            assert next(one.call) == b"met"
+            assert next(one.call) == b"tail"
+        assert one.close() is two.close() is grpc.StatusCode.OK
+
+
+def test_a_stream_that_is_stuck_holds_up_no_other(room: Room) -> None:
+    with (
+        served("threads", room) as address,
+        grpc.insecure_channel(address, options=BIG) as channel,
+    ):
+        one, two = Stream(channel), Stream(channel)
+        assert one.exchange(b"1") == b"1"
+        assert two.exchange(b"2") == b"2"
+        one.send(b"wait")
+        one.send(b"x" * 1_000_000)
+        for size in (1, 100_000):
+            assert len(two.exchange(bytes(size))) == size
+        room.gate.set()
+        assert next(one.call) == b"wait"
+        assert len(next(one.call)) == 1_000_000
+        assert one.close() is two.close() is grpc.StatusCode.OK
+
+
+def test_grpcio_cancels(workers: str, room: Room) -> None:
+    with served(workers, room) as address, grpc.insecure_channel(address, options=BIG) as channel:
+        one, two = Stream(channel), Stream(channel)
+        one.exchange(b"1")
+        one.call.cancel()
+        assert until(lambda: sum(made.closed for made in room.made) == 1)
+        assert two.exchange(b"2") == b"2"
+
+
+def test_many_streams_of_grpcio(workers: str, room: Room) -> None:
+    with (
+        served(workers, room, session={"max_streams": 1000}) as address,
+        grpc.insecure_channel(address, options=BIG) as channel,
+    ):
+        ask = channel.unary_unary(METHOD)
+        waiting = [ask.future(b"%d" % number) for number in range(1000)]
+        assert [each.result(60) for each in waiting] == [b"%d" % number for number in range(1000)]
+        assert room.closed(1000)
+
+
+# Our client, grpcio's server.
+
+
+@contextmanager
+def grpcio_server() -> Iterator[str]:
+    class Handler(grpc.GenericRpcHandler):
+        def service(self, details: Any) -> Any:
+            if details.method != METHOD:
+                return None
+            metadata = dict(details.invocation_metadata)
+
+            def talk(messages: Any, context: Any) -> Iterator[bytes]:
+                if "greet" in metadata:
+                    context.send_initial_metadata((("greeting", metadata["greet"]),))
+                context.set_trailing_metadata((("last-bin", b"\0\1"),))
+                for message in messages:
+                    if message == b"abort":
+                        context.abort(grpc.StatusCode.ABORTED, "50 % done: ü")
+                    yield message
+
+            return grpc.stream_stream_rpc_method_handler(talk)
+
+    server = grpc.server(futures.ThreadPoolExecutor(4), options=BIG)
+    server.add_generic_rpc_handlers((Handler(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(None).wait()
+
+
+def test_grpcio_serves_us() -> None:
+    with grpcio_server() as address:
+        with connected(address, metadata=(("greet", "you"),)) as connection:
+            for size in (0, 1, 4096, 100_000, 5_000_000, 64 * 2**20):
+                assert len(connection.exchange(bytes(size))) == size
+            call = connection.session.main
+            assert ("greeting", "you") in call.metadata
+        assert call.status.code == "OK"
+        assert call.status.metadata == (("last-bin", b"\0\1"),)
+        with connected(address) as connection:
+            assert connection.exchange(b"x") == b"x"
+            with pytest.raises(CallEnded, match="ABORTED: 50 % done: ü") as ended:
+                connection.exchange(b"abort")
+            assert ended.value.status.metadata == (("last-bin", b"\0\1"),)
+        with (
+            connected(address, "/no/Method") as connection,
+            pytest.raises(CallEnded, match="UNIMPLEMENTED"),
+        ):
+            connection.exchange(b"x")
+
+
+def test_grpcio_serves_us_on_a_loop() -> None:
+    async def talk(address: str) -> None:
+        connection = await tcp_asyncio.connect(address, Client(Messages(), METHOD))
+        for size in (0, 1, 4096, 100_000, 5_000_000, 64 * 2**20):
+            assert len(await connection.exchange(bytes(size))) == size
+        connection.close()
+        await connection.wait_closed()
+        assert connection.session.main.status.code == "OK"
+
+    with grpcio_server() as address:
+        asyncio.run(talk(address))
+
+
+# Times and ends.
+
+
+def test_a_server_of_another_protocol_is_named(room: Room) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            with listener.accept()[0] as sock:
+                sock.recv(4096)
+                sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(ValueError, match="HTTP/1"):
+            tcp.connect(listener.getsockname()[:2], Client(Messages(), METHOD))
+        thread.join()
+
+
+def test_who_does_not_speak_is_let_go(workers: str, room: Room) -> None:
+    import socket
+
+    with served(workers, room, timeouts=Timeouts(first=0.1)) as address:
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port))) as sock:
+            sock.settimeout(20)
+            while sock.recv(4096):
+                pass
