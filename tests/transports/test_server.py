@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import socket
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from rlwire.adapters.serving import LoopThread
 from rlwire.transports.server import Server
 from rlwire.transports.server_asyncio import AsyncServer
-from rlwire.transports.sockets import Timeouts
+from rlwire.transports.sockets import Timeouts, listen, local_address
 
 LOOPBACK = "127.0.0.1:0"
 
@@ -38,14 +39,14 @@ def start(request: Any, blobs: Any) -> Iterator[Callable[..., Any]]:
     """Start a server that answers by a handler, or as the options say."""
     stops = []
 
-    def make(make_session: Any = blobs, **options: Any) -> Any:
+    def make(make_session: Any = blobs, listener: Any = LOOPBACK, **options: Any) -> Any:
         if request.param == "threads":
             options = options or {"handler": handle}
-            server: Any = Server(LOOPBACK, make_session, **options).start()
+            server: Any = Server(listener, make_session, **options).start()
             stops.append(server.stop)
         else:
             options = options or {"handler": handle_on_a_loop}
-            server = AsyncServer(LOOPBACK, make_session, **options)
+            server = AsyncServer(listener, make_session, **options)
             thread = LoopThread(lambda: server, None, "an echo")
             stops.append(lambda: thread.stop(2.0))
         return server
@@ -183,3 +184,32 @@ def test_whoever_comes_for_nothing_makes_the_next_wait(server: Any, raw: Any) ->
         server._vain = vain
         assert server._breath() == pytest.approx(breaths * 0.001)
         assert server._breath() == 0.0, "once"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a listener is not shut down")
+def test_a_listener_that_is_gone_ends_no_connection(
+    start: Any, responder: Any, raw: Any, blobs: Any, read_frame: Any, log: Any, eventually: Any
+) -> None:
+    with listen(LOOPBACK) as listener:
+        server = start(listener=listener, make_responder=responder)
+        good = raw(server.address)
+        for body in (b"before", b"after"):
+            good.sendall(blobs.frame(body))
+            assert read_frame(good) == body
+            if body == b"before":
+                listener.shutdown(socket.SHUT_RDWR)
+                eventually(lambda: "cannot accept any more" in log.text)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it may not come to be accepted")
+def test_whoever_hung_up_before_it_is_refused(
+    start: Any, responder: Any, raw: Any, blobs: Any, read_frame: Any, log: Any, eventually: Any
+) -> None:
+    with listen(LOOPBACK) as listener:
+        good = raw(local_address(listener))
+        reset(raw(local_address(listener)))  # behind the good one in the system's queue
+        server = start(listener=listener, make_responder=responder, max_connections_per_address=1)
+        eventually(lambda: server.statistics.refused == 1)
+        good.sendall(blobs.frame(b"x"))
+        assert read_frame(good) == b"x"
+        assert "a session failed" not in log.text
