@@ -14,6 +14,7 @@ cdef enum CopyMode:
 
 
 cdef str dtype_name(cnp.dtype descr)
+cdef cnp.dtype plain_dtype(char kind, size_t itemsize)
 cdef cnp.dtype dtype_of(const rlw_dtype *parsed, rlw_text name)
 cdef int number_kind(cnp.dtype descr) noexcept
 cdef cnp.ndarray contiguous(cnp.ndarray array)

@@ -57,24 +57,38 @@ cdef str dtype_name(cnp.dtype descr):
     return <str> (descr.name if little and descr.kind not in b"SU" else descr.str)
 
 
-cdef cnp.dtype _native(char kind, size_t size):
-    cdef int number = -1
-    if kind == c"f":
-        number = (cnp.NPY_FLOAT32 if size == 4 else cnp.NPY_FLOAT64 if size == 8
-                  else cnp.NPY_FLOAT16 if size == 2
-                  else cnp.NPY_LONGDOUBLE if size == sizeof(long double) else -1)
-    elif kind == c"u":
-        number = (cnp.NPY_UINT8 if size == 1 else cnp.NPY_UINT16 if size == 2
-                  else cnp.NPY_UINT32 if size == 4 else cnp.NPY_UINT64)
-    elif kind == c"i":
-        number = (cnp.NPY_INT8 if size == 1 else cnp.NPY_INT16 if size == 2
-                  else cnp.NPY_INT32 if size == 4 else cnp.NPY_INT64)
-    elif kind == c"b":
-        number = cnp.NPY_BOOL
-    elif kind == c"c":
-        number = (cnp.NPY_COMPLEX64 if size == 8 else cnp.NPY_COMPLEX128 if size == 16
-                  else cnp.NPY_CLONGDOUBLE if size == 2 * sizeof(long double) else -1)
-    return None if number < 0 else cnp.PyArray_DescrFromType(number)
+# Those of numbers and booleans in this host's order, by kind and itemsize: asked for with each array.
+cdef enum:
+    KINDS = 32
+    ITEMSIZES = 33
+
+cdef PyObject *_PLAIN[KINDS * ITEMSIZES]
+
+
+cdef inline PyObject **_plain(char kind, size_t itemsize) noexcept:
+    return &_PLAIN[(kind & (KINDS - 1)) * ITEMSIZES + itemsize]
+
+
+cdef int _fill_plain() except -1:
+    # Where a long double is a double, the double stays.
+    for name in ("g", "G", "?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8",
+                 "c8", "c16"):
+        descr = np.dtype(name)
+        if descr.itemsize < ITEMSIZES:
+            Py_INCREF(descr)
+            _plain(ord(descr.kind), descr.itemsize)[0] = <PyObject *> descr
+    return 0
+
+
+_fill_plain()
+
+
+cdef cnp.dtype plain_dtype(char kind, size_t itemsize):
+    """The dtype of numbers or booleans in this host's order; None where there is none."""
+    cdef PyObject *found = NULL
+    if kind >= c"a" and itemsize < ITEMSIZES:  # a capital letter is no kind of numbers
+        found = _plain(kind, itemsize)[0]
+    return None if found == NULL else <cnp.dtype> found
 
 
 cdef cnp.dtype dtype_of(const rlw_dtype *parsed, rlw_text name):
@@ -91,7 +105,7 @@ cdef cnp.dtype dtype_of(const rlw_dtype *parsed, rlw_text name):
         if parsed.order == c"<" and not rlw_host_is_little():
             descr = descr.newbyteorder("<")
         return descr
-    descr = _native(parsed.kind, parsed.itemsize)
+    descr = plain_dtype(parsed.kind, parsed.itemsize)
     if descr is not None and parsed.order != c"|":
         if (parsed.order == c"<") != rlw_host_is_little():
             return cnp.PyArray_DescrNewByteorder(descr, parsed.order)

@@ -16,7 +16,8 @@ from libc.string cimport memcpy
 cimport numpy as cnp
 
 from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, CopyMode, dtype_of,
-                                    memory_owner, new_array, view_array, wants_view)
+                                    memory_owner, new_array, plain_dtype, view_array,
+                                    wants_view)
 from rlwire.codecs._glue cimport (Budget, ITEM, afford, afford_items, begin_budget, key_of,
                                   known_key, made_with, over_budget, raise_fault, valid_text,
                                   wide_size)
@@ -86,29 +87,6 @@ cdef enum:
     BINARY = 0xC4  # the type byte of a short one
     IMAGE_CODE = 73  # of rlwire.codecs.msgpack_images, which may be imported later or never
     IMAGE_VERSION = 1
-
-# The plain dtypes in this host's order, by kind and itemsize: asked for with each array.
-cdef enum:
-    KINDS = 32
-    ITEMSIZES = 17
-
-cdef PyObject *_plain_dtypes[KINDS * ITEMSIZES]
-
-
-cdef inline PyObject **_plain_dtype(char kind, size_t itemsize) noexcept:
-    return &_plain_dtypes[(kind & (KINDS - 1)) * ITEMSIZES + itemsize]
-
-
-cdef int _fill_plain_dtypes() except -1:
-    """Those whose kind is a small letter; it leaves the others NULL."""
-    for name in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8",
-                 "c16"):
-        descr = np.dtype(name)
-        _plain_dtype(ord(descr.kind), descr.itemsize)[0] = rlw_give(descr)
-    return 0
-
-
-_fill_plain_dtypes()
 
 cdef char _FOREIGN_ORDER = c">" if rlw_host_is_little() else c"<"
 
@@ -295,12 +273,10 @@ cdef cnp.dtype _dtype(Decoder self, Input *input, const rlw_msgpack_marked *m):
     cdef rlw_text name
     cdef cnp.dtype descr
     cdef rlw_msgpack_reader ahead
-    cdef PyObject *plain
-    if m.dtype.itemsize and m.dtype.itemsize < ITEMSIZES and m.dtype.kind >= c"a" \
-            and m.dtype.order != _FOREIGN_ORDER:
-        plain = _plain_dtype(m.dtype.kind, m.dtype.itemsize)[0]
-        if plain != NULL:
-            return <cnp.dtype> plain  # the kernel has compared the size
+    if m.dtype.itemsize and m.dtype.order != _FOREIGN_ORDER:
+        descr = plain_dtype(m.dtype.kind, m.dtype.itemsize)
+        if descr is not None:
+            return descr  # the kernel has compared the size
     if type.kind == RLW_MSGPACK_ARRAY:
         ahead = input.reader
         try:
