@@ -12,9 +12,12 @@ from libc.stdint cimport uint8_t
 from rlwire.codecs._arrays cimport dtype_of
 from rlwire.kernels cimport rlw_dtype, rlw_dtype_parse, rlw_text
 
+import sys
+from importlib import import_module
+
 import numpy as np
 
-from rlwire.errors import EncodeError, MissingExtra, quoted
+from rlwire.errors import EncodeError, optional, quoted
 
 cnp.import_array()
 
@@ -85,12 +88,10 @@ cdef cnp.dtype named_dtype(str name):
     cdef cnp.dtype descr
     if name not in _EXTENDED:
         return None
-    try:
-        import ml_dtypes
-    except ImportError:
-        raise MissingExtra("ml_dtypes", "ml") from None
-    if ml_dtypes is None:  # what Python's own import statement refuses
-        raise MissingExtra("ml_dtypes", "ml")
+    ml_dtypes = sys.modules.get("ml_dtypes")
+    if ml_dtypes is None:
+        with optional("ml_dtypes", "ml"):
+            ml_dtypes = import_module("ml_dtypes")
     kind = getattr(ml_dtypes, name, None)  # older versions have fewer
     if kind is None:
         return None
