@@ -85,16 +85,22 @@ MODULES = [
     "rlwire.streams",
     "rlwire.transports.socket_calls",
     "rlwire.transports.timerfd",
+    "rlwire.transports.udp_calls",
 ]
 
 # Python modules that are compiled as they stand, because every step passes through them. What is
 # typed of them is in a .pxd beside the .py; not compiled they do the same, slower.
 PYTHON_MODULES: list[str] = [
     "rlwire.sessions.openpi",
+    "rlwire.sessions.perlert_client",
+    "rlwire.sessions.perlert_rollout",
     "rlwire.sessions.rewarder_client",
     "rlwire.sessions.rewarder_server",
     "rlwire.sessions.rewarder_steps",
     "rlwire.sessions.websocket_session",
+    "rlwire.transports.udp",
+    "rlwire.transports.udp_asyncio",
+    "rlwire.transports.udp_sockets",
 ]
 PYTHON_DIRECTIVES = {
     "annotation_typing": False,  # they are for readers and mypy: an int may be any number

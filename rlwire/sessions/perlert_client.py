@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from rlwire.codecs import perlert
+from rlwire.codecs.perlert import Action, encode
 from rlwire.errors import RlwireError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.perlert_registration import (
@@ -173,6 +174,7 @@ class Run:
 
     def begin(self, address: Address, now: float, known_until: float) -> None:
         """Begin a run; what is known of the one before may be forgotten after `known_until`."""
+        self.on = True
         self.address = address
         self.heard = self.speak_due = now  # speak at once: the server learns that we are there
         self.step = self.timestamp = -1
@@ -186,6 +188,7 @@ class Run:
 
     def forget(self) -> None:
         """Be in no run."""
+        self.on = False  # whether the state is one of `RUNNING`
         self.hot: Hashable = _NOBODY  # `address` once its steps are known to be ours
         self.action = b""  # the datagram of the action in force
         self.pending = b""  # the same until it is sent
@@ -252,7 +255,9 @@ class ClientSession:
         self._name = name
         self._number = number
         self._server = server
-        self._settings = ClientSettings() if settings is None else settings
+        self._settings = settings = ClientSettings() if settings is None else settings
+        self._silence, self._repeat = settings.silence, settings.repeat
+        self._timeout = settings.timeout
         self._limits = DEFAULT if limits is None else limits
         self._read = perlert.StepReader(name, number, limits=self._limits).read
         self._out: list[tuple[bytes, Hashable]] = []
@@ -262,12 +267,13 @@ class ClientSession:
             name,
             number,
             self._standing,
-            self._settings,
+            settings,
             encode=self._encode,
             send=self._post,
             give_up=self._give_up,
             jitter=jitter,
         )
+        self._looking = self._registration.looking
         self.stale = self.foreign = self.malformed = 0
 
     @property
@@ -342,14 +348,14 @@ class ClientSession:
             EncodeError, LimitExceeded: it cannot be sent; the one before stays.
             LocalProtocolError: no run has begun, or it is over.
         """
-        if self._standing.state not in RUNNING:
-            self._standing.allowed("act")
         run = self._run
-        run.action = run.pending = perlert.encode(
-            perlert.Action(self._name, self._number, action), limits=self._limits
+        if not run.on:
+            self._standing.allowed("act")
+        run.action = run.pending = encode(
+            Action(self._name, self._number, action), limits=self._limits
         )
-        if now - run.heard < self._settings.silence:
-            run.speak_due = now + self._settings.repeat
+        if now - run.heard < self._silence:
+            run.speak_due = now + self._repeat
 
     def close(self) -> None:
         """Fall silent; the server frees the slot after a while, as PERLERT has no good-bye."""
@@ -366,7 +372,7 @@ class ClientSession:
         The state is the one after all events of the list: a lost start may bring three at once.
         """
         run = self._run
-        if peer != run.hot:
+        if peer is not run.hot and peer != run.hot:
             return self._receive(datagram, peer, now)
         try:
             fields = self._read(datagram)
@@ -385,7 +391,7 @@ class ClientSession:
 
     def advance(self, now: float) -> list[Event]:
         """Do what fell due: ask again, keep alive, give up."""
-        if self._standing.state in RUNNING:
+        if self._run.on:
             if now >= self._run.heard + self._settings.timeout:
                 what = "step at all" if self.state is State.STARTING else "further step"
                 within = f"in {self._settings.timeout:g} s{self._oddities()}"
@@ -399,12 +405,12 @@ class ClientSession:
 
     def next_deadline(self) -> float | None:
         """Return when `advance` has something to do, None for never."""
-        if self._standing.state in RUNNING:  # only information is asked for then
-            run = self._run
-            due = run.heard + self._settings.timeout
+        run = self._run
+        if run.on:  # only information is asked for then
+            due = run.heard + self._timeout
             if run.speak_due < due:
                 due = run.speak_due
-            looking = self._registration.looking.due
+            looking = self._looking.due
             return looking if looking < due else due
         due = self._registration.next_deadline()
         return None if due == _NEVER else due
@@ -431,7 +437,7 @@ class ClientSession:
     def _speak(self, now: float) -> None:
         """Say something to the rollout port: any client message asks for a lost ``done``."""
         run, settings = self._run, self._settings
-        information = self._registration.looking.datagram
+        information = self._looking.datagram
         if not run.pending:
             # An action that nobody chose could be a valid one, so none is made up.
             self._out.append((run.action or information, run.address))
@@ -476,13 +482,13 @@ class ClientSession:
     def _on_lobby(self, slots: tuple[perlert.AgentSlot, ...], now: float) -> list[Event]:
         events: list[Event] = self._registration.see(slots, now)
         silent = now - self._run.heard >= self._settings.lost
-        if self._standing.state in RUNNING and silent and self._registration.sees_no_run(now):
+        if self._run.on and silent and self._registration.sees_no_run(now):
             reason = "the run is over, or the server began anew; its last frame is lost"
             events += self._give_up("rollout", reason, now)
         return events
 
     def _on_start(self, port: int, now: float) -> list[Event]:
-        if self._standing.state in RUNNING:
+        if self._run.on:
             return []  # resent
         if self._registration.ready_as is None:
             self.stale += 1
@@ -493,7 +499,7 @@ class ClientSession:
             return self._begin(rollout, now)
         # It may be the last run's, sent again. The rollout port knows: its answer is a step of a
         # new run or a stale one. If no answer comes, lobby information soon brings a start again.
-        self._out.append((self._registration.looking.datagram, rollout))
+        self._out.append((self._looking.datagram, rollout))
         self._registration.hurry(now)
         return []
 

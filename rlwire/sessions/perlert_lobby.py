@@ -1,4 +1,6 @@
-"""One instance's lobby: its slots, who holds them, who is ready, what they are told, and how much.
+"""One instance: its lobby, then a run, then a new lobby.
+
+A lobby: its slots, who holds them, who is ready, what they are told, and how much.
 
 The lobby decides what a request does; which requests are allowed when, and at what rate, is
 `rlwire.sessions.perlert_server`'s. The first change of the lobby is told to all its clients at
@@ -14,18 +16,22 @@ therefore paid from token buckets: `StrangersBudget` for peers without a slot, o
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rlwire.codecs import perlert
-from rlwire.errors import LimitExceeded
+from rlwire.errors import LimitExceeded, LocalProtocolError
 from rlwire.limits import Limits
+from rlwire.sessions.perlert_rollout import Action, Agent, Frame, Rollout
 
 if TYPE_CHECKING:
-    from rlwire.sessions.perlert_server import ServerSettings
+    from rlwire.sessions.perlert_server import ServerSession, ServerSettings
 
-__all__ = ["Client", "Lobby", "Slot", "StrangersBudget", "TokenBucket", "host_of"]
+__all__ = ["Client", "Instance", "Lobby", "Slot", "StrangersBudget", "TokenBucket", "host_of"]
+
+_RUNS_KEPT = 4  # whose last steps are repeated to their clients; older ones are forgotten
 
 Datagram = tuple[bytes, Hashable]
 
@@ -429,3 +435,164 @@ class StrangersBudget:
 def host_of(peer: Hashable) -> Hashable:
     """Return the host of a socket address; whatever else a peer may be is its own host."""
     return peer[0] if isinstance(peer, tuple) and peer else peer
+
+
+# ---- the instance
+
+
+class Instance:
+    """One environment's room on a server: a lobby, and while it runs a rollout.
+
+    Made by `ServerSession.add_instance`.
+
+    Attributes:
+        name: SERVER_INSTANCE_NAME.
+        number: SERVER_INSTANCE_NUMBER.
+        lobby: the slots and who holds them; during a run those of the run.
+        rollout: the run, or None.
+        former: the lobby of the run before, or None.
+        past: who was told that it is done, in runs before this one, and still may be again.
+    """
+
+    def __init__(
+        self,
+        session: ServerSession,
+        name: str,
+        number: int,
+        slots: Iterable[Slot | str],
+        players: int | None,
+        decimals: int | None,
+    ) -> None:
+        self.name = name
+        self.number = number
+        self._session = session
+        self._decimals = decimals
+        self._new_lobby = partial(
+            Lobby,
+            name,
+            number,
+            tuple(slots),
+            players=players,
+            settings=session.settings,
+            limits=session.limits,
+            send=session.lobby.out.append,
+            wake=session.lobby.wakes.append,
+        )
+        self.lobby = self._new_lobby()
+        self.rollout: Rollout | None = None
+        self.former: Lobby | None = None
+        self.past: dict[Hashable, tuple[Rollout, Agent]] = {}
+        self._timestamp = 0
+
+    def __repr__(self) -> str:
+        doing = "lobby" if self.rollout is None else "rollout"
+        return f"<Instance {self.name}:{self.number}, {doing}, {len(self.lobby.clients)} clients>"
+
+    @property
+    def clients(self) -> dict[str, Hashable]:
+        """The peer that holds each slot; open slots are not in it."""
+        return {client.key: peer for peer, client in self.lobby.clients.items()}
+
+    def start(self, now: float) -> None:
+        """Start the run: "the server can choose to start the simulation at any time".
+
+        `players` is for the automatic start only; the slots that are open are the server's.
+
+        Raises:
+            LocalProtocolError: a client is not ready, there is none, a run is on, or the
+                session's `rollout_port` is not set.
+        """
+        self._in_lobby("start")
+        lobby = self.lobby
+        if not lobby.clients:
+            raise LocalProtocolError(f"{self!r} cannot start: nobody is registered")
+        if lobby.not_ready:
+            raise LocalProtocolError(
+                f"{self!r} cannot start: not ready are {', '.join(lobby.not_ready)}"
+            )
+        port = self._session.rollout_port
+        if port is None:
+            raise LocalProtocolError(f"{self!r} cannot start: rollout_port is not set")
+        lobby.start(port, now)
+        self.rollout = Rollout(
+            self.name,
+            self.number,
+            self.clients,
+            now=now,
+            out=self._session.rollout.out,
+            over=self._is_over,
+            settings=self._session.settings,
+            limits=self._session.limits,
+            decimals=self._decimals,
+            timestamp=self._timestamp,
+        )
+        self._session.counts["starts"] += 1
+
+    def message(self, text: str) -> None:
+        """Send a message to all registered clients; the draft has these in the lobby phase only.
+
+        Raises:
+            LocalProtocolError: a run is on.
+            EncodeError, LimitExceeded: it cannot be sent.
+        """
+        self._in_lobby("send a message")
+        self.lobby.message(text)
+
+    def actions(self) -> dict[str, Action]:
+        """Return what `Rollout.actions` does.
+
+        Raises:
+            LocalProtocolError: no run is on.
+        """
+        return (self.rollout or self._running()).actions()
+
+    def reject(self, key: str, serial: int | None = None) -> None:
+        """Do what `Rollout.reject` does, and count it; errors as of `actions`."""
+        if self._running().reject(key, serial):
+            self._session.dropped["invalid_action"] += 1
+
+    def publish(self, frames: Mapping[str, Frame], step: int, timestamp: int, now: float) -> None:
+        """Do what `Rollout.publish` does; once all clients are done there is a new lobby.
+
+        Raises:
+            LocalProtocolError: no run is on, or what `Rollout.publish` says.
+            EncodeError, LimitExceeded: a frame cannot be sent; then none of them is.
+        """
+        rollout = self.rollout or self._running()
+        rollout.publish(frames, step, timestamp, now)
+        if not rollout.playing:
+            self._renew(rollout)
+
+    def finish(self, now: float, timestamp: int | None = None) -> None:
+        """Do what `Rollout.finish` does, then open a new lobby; errors as of `actions`."""
+        rollout = self._running()
+        rollout.finish(now, timestamp)
+        self._renew(rollout)
+
+    def _running(self) -> Rollout:
+        if self.rollout is None:
+            raise LocalProtocolError(f"{self!r} has no run now")
+        return self.rollout
+
+    def _in_lobby(self, what: str) -> None:
+        if self._session.instances.get((self.name, self.number)) is not self:
+            raise LocalProtocolError(f"{self!r} cannot {what}: it was removed")
+        if self.rollout is not None:
+            raise LocalProtocolError(f"{self!r} cannot {what}: it runs")
+
+    def _is_over(self, agent: Agent, now: float) -> None:
+        until = now + self._session.settings.done_resend
+        self._session.rollout.expiries.append((until, self, agent))
+
+    def _renew(self, rollout: Rollout) -> None:
+        for agent in rollout.agents.values():
+            if agent.last is not None:
+                self.past.pop(agent.peer, None)  # so that the newest are the last ones
+                self.past[agent.peer] = (rollout, agent)
+        while len(self.past) > _RUNS_KEPT * len(self.lobby.slots):
+            del self.past[next(iter(self.past))]
+        self._session.add_up(rollout)
+        self._timestamp = rollout.timestamp + 1
+        self.rollout = None
+        self.former = self.lobby
+        self.lobby = self._new_lobby()

@@ -1,27 +1,35 @@
-"""A server's instance: a lobby, then a run, then a new lobby; and the run itself.
+"""A run on a server, and what every step of it passes through; compiled, for speed.
 
 `Rollout` has the actions in force, the frames sent, and ``done`` sent again. It knows its clients
 by their slots and by their addresses, and does not know what an action or an observation means.
+`Port` is what a server's two ports have in common. Not here: lobbies, when a run begins, and what
+is done with what is not an action of one who plays (`rlwire.sessions.perlert_server`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlwire.codecs import perlert
-from rlwire.errors import LocalProtocolError
+from rlwire.codecs.perlert import decode_client_message
+from rlwire.errors import LocalProtocolError, RlwireError
 from rlwire.limits import Limits
-from rlwire.sessions.perlert_lobby import Lobby, Slot
 
 if TYPE_CHECKING:
-    from rlwire.sessions.perlert_server import ServerSession, ServerSettings
+    from collections import deque
 
-__all__ = ["Action", "Agent", "Frame", "Instance", "Rollout"]
+    from rlwire.sessions.perlert_server import (
+        Buffer,
+        Header,
+        Instance,
+        ServerSession,
+        ServerSettings,
+    )
 
-_RUNS_KEPT = 4  # whose last steps are repeated to their clients; older ones are forgotten
+__all__ = ["Action", "ActionsPort", "Agent", "Frame", "Port", "Rollout"]
+
+_ACTION = perlert.Action
 
 Action = tuple[str, int]
 """An action's text, and a number that is another one whenever the action is."""
@@ -30,7 +38,6 @@ Frame = tuple[Any, Any, bool, Any]
 """What one agent is told: observation, reward, done, extra (None for none)."""
 
 
-@dataclass(slots=True, eq=False)
 class Agent:
     """One client in a run.
 
@@ -46,15 +53,16 @@ class Agent:
         interval: the time between two.
     """
 
-    key: str
-    peer: Hashable
-    due: float
-    interval: float
-    heard: float | None = None
-    action: Action | None = None
-    before: Action | None = None
-    done: bool = False
-    last: bytes | None = None
+    def __init__(self, key: str, peer: Hashable, due: float, interval: float) -> None:
+        self.key = key
+        self.peer = peer
+        self.due = due
+        self.interval = interval
+        self.heard: float | None = None
+        self.action: Action | None = None
+        self.before: Action | None = None
+        self.done = False
+        self.last: bytes | None = None
 
 
 class Rollout:
@@ -260,159 +268,69 @@ class Rollout:
                 agent.due = now
 
 
-class Instance:
-    """One environment's room on a server: a lobby, and while it runs a rollout.
+class Port:
+    """What both ports have of `rlwire.transports.interface.DatagramSession`."""
 
-    Made by `ServerSession.add_instance`.
+    queues: tuple[deque[Any], ...]  # what falls due, in order of time
 
-    Attributes:
-        name: SERVER_INSTANCE_NAME.
-        number: SERVER_INSTANCE_NUMBER.
-        lobby: the slots and who holds them; during a run those of the run.
-        rollout: the run, or None.
-        former: the lobby of the run before, or None.
-        past: who was told that it is done, in runs before this one, and still may be again.
-    """
-
-    def __init__(
-        self,
-        session: ServerSession,
-        name: str,
-        number: int,
-        slots: Iterable[Slot | str],
-        players: int | None,
-        decimals: int | None,
-    ) -> None:
-        self.name = name
-        self.number = number
+    def __init__(self, session: ServerSession, instances: Mapping[Header, Instance]) -> None:
+        self.closed = False
+        self.out: list[tuple[bytes, Hashable]] = []
+        self.received = 0
+        self.sent = 0
         self._session = session
-        self._decimals = decimals
-        self._new_lobby = partial(
-            Lobby,
-            name,
-            number,
-            tuple(slots),
-            players=players,
-            settings=session.settings,
-            limits=session.limits,
-            send=session.lobby.out.append,
-            wake=session.lobby.wakes.append,
-        )
-        self.lobby = self._new_lobby()
-        self.rollout: Rollout | None = None
-        self.former: Lobby | None = None
-        self.past: dict[Hashable, tuple[Rollout, Agent]] = {}
-        self._timestamp = 0
+        self._limits = session.limits
+        self._instances = instances
 
-    def __repr__(self) -> str:
-        doing = "lobby" if self.rollout is None else "rollout"
-        return f"<Instance {self.name}:{self.number}, {doing}, {len(self.lobby.clients)} clients>"
+    def _read(self, datagram: Buffer, peer: Hashable, now: float) -> tuple[Any, Instance] | None:
+        if self.closed:
+            return None
+        self.received += 1
+        try:
+            message = decode_client_message(datagram, limits=self._limits)
+        except RlwireError:
+            self._session.drop("malformed", peer, now)
+            return None
+        instance = self._instances.get((message.name, message.number))
+        if instance is None:
+            self._session.drop("unknown_instance", peer, now)
+            return None
+        return message, instance
 
-    @property
-    def clients(self) -> dict[str, Hashable]:
-        """The peer that holds each slot; open slots are not in it."""
-        return {client.key: peer for peer, client in self.lobby.clients.items()}
+    def datagrams(self) -> list[tuple[bytes, Hashable]]:
+        """Return what is to be sent now, in order, and forget it."""
+        out = self.out.copy()
+        if out:
+            self.out.clear()
+            self.sent += len(out)
+        return out
 
-    def start(self, now: float) -> None:
-        """Start the run: "the server can choose to start the simulation at any time".
+    def close(self) -> None:
+        """Do nothing more."""
+        self.closed = True
+        for queue in self.queues:
+            queue.clear()
 
-        `players` is for the automatic start only; the slots that are open are the server's.
 
-        Raises:
-            LocalProtocolError: a client is not ready, there is none, a run is on, or the
-                session's `rollout_port` is not set.
-        """
-        self._in_lobby("start")
-        lobby = self.lobby
-        if not lobby.clients:
-            raise LocalProtocolError(f"{self!r} cannot start: nobody is registered")
-        if lobby.not_ready:
-            raise LocalProtocolError(
-                f"{self!r} cannot start: not ready are {', '.join(lobby.not_ready)}"
-            )
-        port = self._session.rollout_port
-        if port is None:
-            raise LocalProtocolError(f"{self!r} cannot start: rollout_port is not set")
-        lobby.start(port, now)
-        self.rollout = Rollout(
-            self.name,
-            self.number,
-            self.clients,
-            now=now,
-            out=self._session.rollout.out,
-            over=self._is_over,
-            settings=self._session.settings,
-            limits=self._session.limits,
-            decimals=self._decimals,
-            timestamp=self._timestamp,
-        )
-        self._session.counts["starts"] += 1
+class ActionsPort(Port):
+    """What the rollout port does most: it takes the actions of those who play."""
 
-    def message(self, text: str) -> None:
-        """Send a message to all registered clients; the draft has these in the lobby phase only.
+    def receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Any]:
+        """Take one datagram. There are no events: actions are asked for at each tick."""
+        found = self._read(datagram, peer, now)
+        if found is None:
+            return []
+        message, instance = found
+        rollout = instance.rollout
+        agent = None if rollout is None else rollout.by_peer.get(peer)
+        if rollout is None or agent is None or agent.done or type(message) is not _ACTION:
+            self._judge(message, instance, agent, peer, now)
+        else:
+            rollout.act(agent, message.action, now)
+        return []
 
-        Raises:
-            LocalProtocolError: a run is on.
-            EncodeError, LimitExceeded: it cannot be sent.
-        """
-        self._in_lobby("send a message")
-        self.lobby.message(text)
-
-    def actions(self) -> dict[str, Action]:
-        """Return what `Rollout.actions` does.
-
-        Raises:
-            LocalProtocolError: no run is on.
-        """
-        return (self.rollout or self._running()).actions()
-
-    def reject(self, key: str, serial: int | None = None) -> None:
-        """Do what `Rollout.reject` does, and count it; errors as of `actions`."""
-        if self._running().reject(key, serial):
-            self._session.dropped["invalid_action"] += 1
-
-    def publish(self, frames: Mapping[str, Frame], step: int, timestamp: int, now: float) -> None:
-        """Do what `Rollout.publish` does; once all clients are done there is a new lobby.
-
-        Raises:
-            LocalProtocolError: no run is on, or what `Rollout.publish` says.
-            EncodeError, LimitExceeded: a frame cannot be sent; then none of them is.
-        """
-        rollout = self.rollout or self._running()
-        rollout.publish(frames, step, timestamp, now)
-        if not rollout.playing:
-            self._renew(rollout)
-
-    def finish(self, now: float, timestamp: int | None = None) -> None:
-        """Do what `Rollout.finish` does, then open a new lobby; errors as of `actions`."""
-        rollout = self._running()
-        rollout.finish(now, timestamp)
-        self._renew(rollout)
-
-    def _running(self) -> Rollout:
-        if self.rollout is None:
-            raise LocalProtocolError(f"{self!r} has no run now")
-        return self.rollout
-
-    def _in_lobby(self, what: str) -> None:
-        if self._session.instances.get((self.name, self.number)) is not self:
-            raise LocalProtocolError(f"{self!r} cannot {what}: it was removed")
-        if self.rollout is not None:
-            raise LocalProtocolError(f"{self!r} cannot {what}: it runs")
-
-    def _is_over(self, agent: Agent, now: float) -> None:
-        until = now + self._session.settings.done_resend
-        self._session.rollout.expiries.append((until, self, agent))
-
-    def _renew(self, rollout: Rollout) -> None:
-        for agent in rollout.agents.values():
-            if agent.last is not None:
-                self.past.pop(agent.peer, None)  # so that the newest are the last ones
-                self.past[agent.peer] = (rollout, agent)
-        while len(self.past) > _RUNS_KEPT * len(self.lobby.slots):
-            del self.past[next(iter(self.past))]
-        self._session.add_up(rollout)
-        self._timestamp = rollout.timestamp + 1
-        self.rollout = None
-        self.former = self.lobby
-        self.lobby = self._new_lobby()
+    def _judge(
+        self, message: Any, instance: Instance, agent: Agent | None, peer: Hashable, now: float
+    ) -> None:
+        """Take anything else; `agent` is the sender's in the run that goes on."""
+        raise NotImplementedError

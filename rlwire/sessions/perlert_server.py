@@ -2,7 +2,7 @@
 
 All instances of a server share one lobby port and one rollout port; a datagram's header says which
 instance it is for. What a datagram does, and why one is dropped, is in the tables of
-`rlwire.sessions.perlert_rules`. Nothing that a peer sends raises. What is remembered of peers is
+`LOBBY_RULES` and `ROLLOUT_RULES`. Nothing that a peer sends raises. What is remembered of peers is
 bounded by the number of slots and by `ServerSettings.hosts`, whatever they send.
 
 How the draft is read where it leaves room:
@@ -30,12 +30,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from rlwire.codecs import perlert
 from rlwire.codecs.perlert import Action, LobbyRequest, Ready, Register
-from rlwire.errors import LocalProtocolError, RlwireError
+from rlwire.errors import LocalProtocolError
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.perlert_lobby import Lobby, Slot, StrangersBudget, host_of
-from rlwire.sessions.perlert_rollout import Agent, Instance, Rollout
+from rlwire.sessions.perlert_lobby import Instance, Lobby, Slot, StrangersBudget, host_of
+from rlwire.sessions.perlert_rollout import ActionsPort, Agent, Port, Rollout
 
 __all__ = [
     "DEFAULT_SETTINGS",
@@ -254,52 +253,7 @@ class Started:
     instance: Instance
 
 
-class _Port:
-    """What both ports have of `rlwire.transports.interface.DatagramSession`."""
-
-    queues: tuple[deque[Any], ...]  # what falls due, in order of time
-
-    def __init__(self, session: ServerSession, instances: Mapping[Header, Instance]) -> None:
-        self.closed = False
-        self.out: list[tuple[bytes, Hashable]] = []
-        self.received = 0
-        self.sent = 0
-        self._session = session
-        self._instances = instances
-
-    def _read(
-        self, datagram: Buffer, peer: Hashable, now: float
-    ) -> tuple[ClientMessage, Instance] | None:
-        if self.closed:
-            return None
-        self.received += 1
-        try:
-            message = perlert.decode_client_message(datagram, limits=self._session.limits)
-        except RlwireError:
-            self._session.drop("malformed", peer, now)
-            return None
-        instance = self._instances.get((message.name, message.number))
-        if instance is None:
-            self._session.drop("unknown_instance", peer, now)
-            return None
-        return message, instance
-
-    def datagrams(self) -> list[tuple[bytes, Hashable]]:
-        """Return what is to be sent now, in order, and forget it."""
-        out = self.out.copy()
-        if out:
-            self.out.clear()
-            self.sent += len(out)
-        return out
-
-    def close(self) -> None:
-        """Do nothing more."""
-        self.closed = True
-        for queue in self.queues:
-            queue.clear()
-
-
-class _LobbyPort(_Port):
+class _LobbyPort(Port):
     """The lobby port of all instances."""
 
     def __init__(self, session: ServerSession, instances: Mapping[Header, Instance]) -> None:
@@ -435,7 +389,7 @@ class _LobbyPort(_Port):
             self._checked.discard(instance)
 
 
-class _RolloutPort(_Port):
+class _RolloutPort(ActionsPort):
     """The rollout port of all instances."""
 
     def __init__(self, session: ServerSession, instances: Mapping[Header, Instance]) -> None:
@@ -444,20 +398,11 @@ class _RolloutPort(_Port):
         self.expiries: deque[tuple[float, Instance, Agent]] = deque()
         self.queues = (self.expiries,)
 
-    def receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Any]:
-        """Take one datagram. There are no events: actions are asked for at each tick."""
-        found = self._read(datagram, peer, now)
-        if found is None:
-            return []
-        message, instance = found
+    def _judge(
+        self, message: Any, instance: Instance, agent: Agent | None, peer: Hashable, now: float
+    ) -> None:
         rollout = instance.rollout
-        agent = None if rollout is None else rollout.by_peer.get(peer)
-        if rollout is not None and agent is not None:
-            # The hot path: the row of those who play, without the table.
-            if type(message) is Action and not agent.done:
-                rollout.act(agent, message.action, now)
-                return []
-        else:
+        if agent is None:
             rollout, agent = instance.past.get(peer, (None, None))
         if agent is None:
             who = Who.REGISTERED if peer in instance.lobby.clients else Who.STRANGER
@@ -468,7 +413,6 @@ class _RolloutPort(_Port):
                 self._session.drop(step, peer, now)
             elif getattr(self, f"_{step}")(rollout, agent, message, now):
                 break
-        return []
 
     def advance(self, now: float) -> list[Any]:
         """Forget the last steps that have been repeated for long enough."""

@@ -59,7 +59,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, Literal, TypeAlias
 
-from rlwire.errors import MissingExtra
+from rlwire.errors import optional
 from rlwire.transports.interface import Buffer
 
 __all__ = ["OVERHEAD", "DatagramCipher", "load_key", "new_key", "save_key"]
@@ -285,13 +285,11 @@ def _rebuild(key: bytes, role: Role, settings: dict[str, Any], clock: Any) -> Da
 
 
 def _primitives() -> tuple[Any, Callable[[bytes, bytes, bytes], bytes], type[Exception]]:
-    try:
+    with optional("cryptography", "crypto"):
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-    except ImportError as error:
-        raise MissingExtra("cryptography", "crypto") from error
 
     def derive(key: bytes, salt: bytes, info: bytes) -> bytes:
         return HKDF(SHA256(), _KEY, salt, info).derive(key)

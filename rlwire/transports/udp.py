@@ -14,16 +14,16 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
-import threading
 from collections.abc import Callable
 from math import ceil
 from threading import get_ident
 from time import monotonic
 from typing import Any
 
-from rlwire.errors import ConnectionClosed, LocalProtocolError
+from rlwire.errors import ConnectionClosed
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.interface import DatagramSession, Peer
+from rlwire.transports.ownership import Owned
 from rlwire.transports.udp_sockets import DatagramDriver, DatagramSocket, dial
 
 __all__ = ["DatagramConnection", "connect"]
@@ -54,7 +54,7 @@ class DatagramConnection(DatagramDriver):
 
     def __init__(self, session: DatagramSession, sock: DatagramSocket) -> None:
         super().__init__(session, sock)
-        self._owner = 0
+        self._owned = Owned(self._name())
         self._closed = False
         sock.hear_refusals()
         self._wake, self._waker = socket.socketpair()
@@ -95,7 +95,7 @@ class DatagramConnection(DatagramDriver):
             LimitExceeded: the session gave a datagram over the socket's limit.
             LocalProtocolError: it is another thread's.
         """
-        if self._closed or self._owner != get_ident():
+        if self._closed or self._owned._owner != get_ident():
             self._check()
         session, sock = self.session, self.sock
         now = monotonic()
@@ -142,7 +142,7 @@ class DatagramConnection(DatagramDriver):
 
     def flush(self) -> None:
         """Send what the session has to send, without waiting; errors as for `wait`."""
-        if self._closed or self._owner != get_ident():
+        if self._closed or self._owned._owner != get_ident():
             self._check()
         if datagrams := self.session.datagrams():
             self.sock.send_batch(datagrams)
@@ -156,11 +156,11 @@ class DatagramConnection(DatagramDriver):
         if self._closed:
             return
         self._closed = True
-        if self._owner in (0, get_ident()) or not _runs(self._owner):
-            self._free()
-        else:
+        if self._owned._is_used_elsewhere():
             with contextlib.suppress(OSError):
                 self._waker.send(b"\0")
+        else:
+            self._free()
 
     def _free(self) -> None:
         self.sock.close()
@@ -168,13 +168,8 @@ class DatagramConnection(DatagramDriver):
         self._waker.close()
 
     def _check(self) -> None:
-        if self._owner != get_ident():
-            if self._owner != 0:
-                raise LocalProtocolError(
-                    f"the connection to {self._name()} belongs to the thread that first used it "
-                    f"({self._owner}), not to this one ({get_ident()}); give each thread its own"
-                )
-            self._owner = get_ident()
+        if self._owned._owner != get_ident():
+            self._owned._claim()
         if self._closed:
             self._free()
             raise ConnectionClosed(f"{self._name()}: closed on this side")
@@ -204,7 +199,3 @@ def connect(
     except BaseException:
         sock.close()
         raise
-
-
-def _runs(ident: int) -> bool:
-    return any(thread.ident == ident for thread in threading.enumerate())

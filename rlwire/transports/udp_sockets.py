@@ -27,7 +27,7 @@ from time import monotonic
 from typing import Any, Literal, TypeAlias
 
 from rlwire.errors import LimitExceeded
-from rlwire.transports import udp_linux
+from rlwire.transports import udp_calls, udp_linux
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.datagram_cipher import DatagramCipher
 from rlwire.transports.interface import Buffer, DatagramSession, Peer
@@ -78,7 +78,7 @@ _UNREACHABLE = _numbers(
 )  # fmt: skip
 
 
-@dataclass
+@dataclass(slots=True)
 class DatagramCounters:
     """What became of datagrams.
 
@@ -153,15 +153,15 @@ class DatagramSocket:
         self.refusals = 0
         sock.setblocking(False)
         self._sock = sock
-        self._recvfrom: Callable[[int], tuple[bytes, Any]] = sock.recvfrom
-        self._sendto: Callable[[Buffer, Any], int] = sock.sendto
+        calls: Any = udp_calls.DatagramCalls(sock) if udp_calls.AVAILABLE else sock
         if (
             role == "server"
             and _LINUX
             and ipaddress.ip_address(self.address.host.partition("%")[0]).is_unspecified
         ):
-            asked = udp_linux.AskedAddress(sock)
-            self._recvfrom, self._sendto = asked.recvfrom, asked.sendto
+            calls = udp_linux.AskedAddress(sock)
+        self._recvfrom: Callable[[int], tuple[bytes, Any]] = calls.recvfrom
+        self._sendto: Callable[[bytes, Any], int] = calls.sendto
 
     def __enter__(self) -> DatagramSocket:
         return self
@@ -184,6 +184,8 @@ class DatagramSocket:
     def close(self) -> None:
         """Free the socket."""
         self._sock.close()
+        # Its number is the system's to give to another socket.
+        self._recvfrom, self._sendto = self._sock.recvfrom, self._sock.sendto
 
     def statistics(self) -> dict[str, int]:
         """Return the counters, and what the cipher dropped by reason (``cipher_replay``).

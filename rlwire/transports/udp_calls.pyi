@@ -1,0 +1,9 @@
+import socket
+from typing import Any, Final
+
+AVAILABLE: Final[bool]
+
+class DatagramCalls:
+    def __init__(self, sock: socket.socket) -> None: ...
+    def recvfrom(self, size: int) -> tuple[bytes, Any]: ...
+    def sendto(self, data: bytes, peer: Any) -> int: ...
