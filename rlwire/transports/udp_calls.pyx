@@ -104,13 +104,13 @@ AVAILABLE = bool(RLW_HAS_DATAGRAM_CALLS)
 """Whether this system has these calls."""
 
 cdef enum:
-    MOST_PEERS = 16_384
+    MOST_PEERS = 4096
 
 
 cdef class DatagramCalls:
     """Receives and sends on a socket, never waiting, as the socket's own methods do.
 
-    It knows the addresses of the peers that it has heard, of at most 16,384.
+    It knows the addresses of the peers that it has heard, of at most 4,096.
 
     Args:
         sock: a socket; it must stay open until nothing here is called any more.
