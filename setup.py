@@ -91,6 +91,7 @@ MODULES = [
 # Python modules that are compiled as they stand, because every step passes through them. What is
 # typed of them is in a .pxd beside the .py; not compiled they do the same, slower.
 PYTHON_MODULES: list[str] = [
+    "rlwire.adapters.relaax.hosting",
     "rlwire.sessions.openpi",
     "rlwire.sessions.perlert_client",
     "rlwire.sessions.perlert_rollout",
@@ -98,6 +99,10 @@ PYTHON_MODULES: list[str] = [
     "rlwire.sessions.rewarder_server",
     "rlwire.sessions.rewarder_steps",
     "rlwire.sessions.websocket_session",
+    "rlwire.transports.answers_asyncio",
+    "rlwire.transports.connection_asyncio",
+    "rlwire.transports.driver_asyncio",
+    "rlwire.transports.turn",
     "rlwire.transports.udp",
     "rlwire.transports.udp_asyncio",
     "rlwire.transports.udp_sockets",

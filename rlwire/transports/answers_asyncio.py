@@ -81,7 +81,6 @@ class Answers:
         self._asked: Any = NOTHING  # what it answers,
         self._next: Any = NOTHING  # and what has come meanwhile
 
-    @property
     def ready(self) -> bool:
         """Whether the next event can be answered when it comes."""
         return self._making is None and self._next is NOTHING

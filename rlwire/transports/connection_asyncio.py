@@ -171,7 +171,7 @@ class AsyncConnection(LoopDriver):
         if waits and stream is not None:
             core.put(event)
             try:
-                self.blocked = not stream.write()
+                self.blocked = not self._calls.write()
             except OSError as error:
                 self._lose(error)
                 raise core.end() from error

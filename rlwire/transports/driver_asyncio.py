@@ -45,6 +45,7 @@ class LoopDriver:
     __slots__ = (
         "__weakref__",
         "_answers",
+        "_calls",
         "_gone",
         "_held_up",
         "_loop",
@@ -91,6 +92,7 @@ class LoopDriver:
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._stream: Stream | None = None
+        self._calls: Any = None  # what reads and writes for it
         self._answers: Answers | None = None
         self._turn: Turn = PlainTurn(self._loop)  # of the task that receives
         self._receiving = False  # whether there is one, which may have its event already
@@ -108,6 +110,7 @@ class LoopDriver:
     def on_stream(self, stream: Stream) -> None:
         """Take the stream, which has just begun."""
         self._stream = stream
+        self._calls = stream.calls or stream
         self._turn = best_turn(self._loop)
         stream.listen(True)
 
@@ -116,24 +119,24 @@ class LoopDriver:
 
     def on_readable(self) -> None:
         """Receive what is there, and hand it to who waits for it."""
-        answers, turn, stream = self._answers, self._turn, self._stream
-        if stream is None:
+        answers, turn, calls = self._answers, self._turn, self._calls
+        if self._stream is None:
             return
         try:
             done = False
-            if answers is not None and answers.ready:
-                if stream.respond(answers.answer, Future):
+            if answers is not None and answers.ready():
+                if calls.respond(answers.answer, Future):
                     return
-                answers.take_over(*stream.unanswered())
+                answers.take_over(*calls.unanswered())
                 done = self.core.steady
             elif turn.waiting:
-                event = stream.receive()
+                event = calls.receive()
                 if event is not NOTHING:
                     turn.resume(event)
                     return
                 done = self.core.steady
             if not done:
-                self._read_on(stream)
+                self._read_on(self._stream)
         except RlwireError as error:
             self._not_received(error)
         except OSError as error:
@@ -148,7 +151,7 @@ class LoopDriver:
             stream.listen(False)  # what comes meanwhile waits in the system
             return
         opening = not core.opened
-        event = stream.read()
+        event = self._calls.read()
         if event is NOTHING and core.phase == Phase.DRAINING:
             stream.listen(False)
             event = core.next()
@@ -222,7 +225,7 @@ class LoopDriver:
         if self._stream is None:
             return True
         try:
-            self.blocked = not self._stream.write()
+            self.blocked = not self._calls.write()
         except OSError as error:
             self._lose(error)
             return True

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from rlwire.streams import NOTHING, StreamCore
 from rlwire.transports.interface import Buffer
+from rlwire.transports.readers import Readers
 from rlwire.transports.socket_calls import AVAILABLE, SocketCalls
 
 __all__ = ["SocketStream", "Stream", "StreamOwner"]
@@ -49,10 +50,12 @@ class Stream:
     Attributes:
         half_closes: whether the peer may still be written to when it sends no more.
         listening: whether `on_readable` is called.
+        calls: what reads and writes in its place, with the methods from `read` to `write`, or None.
     """
 
     half_closes = True
     listening = False
+    calls: SocketCalls | None = None
 
     def __init__(self, owner: StreamOwner) -> None:
         self._owner = owner
@@ -180,16 +183,14 @@ class SocketStream(Stream):
         self._sendmsg: Callable[[list[Any]], int] | None = getattr(sock, "sendmsg", None)
         self.listening = self._has_writer = self._closing = self._gone = False
         loop.remove_reader(self._file)  # is there such a thing?
+        self._readers = Readers.of(loop)
         self._quicken()
         owner.on_stream(self)
 
     def _quicken(self) -> None:
         """Read and write by compiled calls, where there are such."""
         if AVAILABLE:
-            self._calls = calls = SocketCalls(self._core, self._file, blocking=False)
-            self.read, self.write = calls.read, calls.write  # type: ignore[method-assign]
-            self.receive, self.respond = calls.receive, calls.respond  # type: ignore[method-assign]
-            self.unanswered = calls.unanswered  # type: ignore[method-assign]
+            self.calls = SocketCalls(self._core, self._file, blocking=False)
 
     def recv_into(self, buffer: Buffer) -> int:
         """See `Stream.recv_into`."""
@@ -207,9 +208,9 @@ class SocketStream(Stream):
             return
         self.listening = wanted
         if wanted:
-            self._loop.add_reader(self._file, self._owner.on_readable)
+            self._readers.add(self._loop, self._file, self._owner.on_readable)
         else:
-            self._loop.remove_reader(self._file)
+            self._readers.remove(self._loop, self._file)
 
     def await_writable(self, wanted: bool) -> None:
         """See `Stream.await_writable`."""

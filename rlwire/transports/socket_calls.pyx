@@ -14,7 +14,7 @@ from libc.errno cimport EAGAIN, EINTR
 
 from rlwire.streams cimport OPEN, PARTING, StreamCore
 
-from rlwire.streams import NOTHING
+from rlwire.streams import INBOX, NOTHING
 
 __all__ = ["AVAILABLE", "SocketCalls"]
 
@@ -125,6 +125,7 @@ AVAILABLE = bool(RLW_HAS_CALLS)
 """Whether this system has these calls."""
 
 cdef object _NOTHING = NOTHING
+cdef list _spare = []  # an inbox that no call has at the moment, if there is one
 cdef tuple _NONE_LEFT = (NOTHING, NOTHING, None)
 
 
@@ -143,14 +144,6 @@ cdef class SocketCalls:
             otherwise empty.
     """
 
-    cdef StreamCore _core
-    cdef int _file
-    cdef bint _blocking
-    cdef double _spin
-    cdef bint _came
-    cdef public str doing
-    cdef tuple _left
-
     def __init__(self, StreamCore core, int file, *, bint blocking=True, double spin=0.0):
         self._core = core
         self._file = file
@@ -158,6 +151,8 @@ cdef class SocketCalls:
         self._spin = spin
         self.doing = ""
         self._left = _NONE_LEFT
+        if not blocking:
+            core.lean()
 
     cpdef object read(self):
         """Read once; return what `StreamCore.take` returns.
@@ -171,9 +166,15 @@ cdef class SocketCalls:
         cdef Py_ssize_t got = 0
         cdef char *data
         cdef bint whole = False
+        cdef bytearray inbox = None
         if core.fresh:
-            data = PyByteArray_AS_STRING(core.inbox)
-            size = PyByteArray_GET_SIZE(core.inbox)
+            if self._blocking:
+                inbox = core.inbox
+            else:
+                # Not one a connection: those of hundreds are in no cache when their turn comes.
+                inbox = <bytearray> _spare.pop() if _spare else bytearray(INBOX)
+            data = PyByteArray_AS_STRING(inbox)
+            size = PyByteArray_GET_SIZE(inbox)
         else:
             data = core._space(&size)
             whole = core.direct and self._blocking
@@ -201,7 +202,12 @@ cdef class SocketCalls:
         if not got and not self._blocking:
             core.eof()
             return _NOTHING
-        return core.take(got)
+        if inbox is None:
+            return core.take(got)
+        event = core.take_from(inbox, got)
+        if not (self._blocking or _spare):
+            _spare.append(inbox)
+        return event
 
     cpdef bint write(self) except -1:
         """Write once; return whether nothing more is to be written.
@@ -323,7 +329,7 @@ cdef class SocketCalls:
             if not self.write():
                 return
 
-    def respond(self, object answer, type later) -> bool:
+    cpdef bint respond(self, object answer, type later) except -1:
         """Answer the next event, if there is one; return whether nothing is left to be done.
 
         What `answer` or putting its reply in line raises is not raised here, and a reply of a kind

@@ -119,9 +119,8 @@ class Turn:
         if not self.waiting:
             self._wake()
 
-    # Tasks call it before they go on; `__await__` has the result, and raises. It is the quickest
-    # function without arguments.
-    result = bool
+    def result(self) -> None:
+        """Do nothing. Tasks call it before they go on; `__await__` has the result, and raises."""
 
     def cancel(self, msg: Any = None) -> bool:
         """End the wait with a CancelledError; returns whether there was one to end."""
@@ -161,6 +160,7 @@ class PlainTurn(Turn):
         return (yield from super().__await__())
 
 
+_kind = Turn  # what is tried
 _holds: WeakKeyDictionary[type[asyncio.AbstractEventLoop], bool] = WeakKeyDictionary()
 
 
@@ -173,12 +173,12 @@ async def try_turns() -> None:
 
 def best_turn(loop: asyncio.AbstractEventLoop) -> Turn:
     """Return a `Turn`, or a `PlainTurn` where `try_turns` found that to be needed, or nothing."""
-    return Turn(loop) if _holds.get(type(loop), False) else PlainTurn(loop)
+    return _kind(loop) if _holds.get(type(loop), False) else PlainTurn(loop)
 
 
 async def _hold(loop: asyncio.AbstractEventLoop) -> bool:
     """Try all that is asked of a turn, on a task of the loop's own making."""
-    turn = Turn(loop)
+    turn = _kind(loop)
     seen: list[Any] = []
 
     async def wait() -> None:

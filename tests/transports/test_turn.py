@@ -210,7 +210,7 @@ def test_turns_are_tried_once_a_kind_of_loop(run: Any, monkeypatch: pytest.Monke
         assert type(best_turn(loop)) is PlainTurn, "not tried yet"
         await asyncio.gather(try_turns(), try_turns())
         assert type(best_turn(loop)) is Turn
-        monkeypatch.setattr(module, "Turn", Deaf)
+        monkeypatch.setattr(module, "_kind", Deaf)
         await try_turns()
         assert type(best_turn(loop)) is Deaf, "it was not tried again"
 
@@ -223,7 +223,7 @@ def test_turns_are_tried_once_a_kind_of_loop(run: Any, monkeypatch: pytest.Monke
 def test_where_they_do_not_hold_there_are_futures(
     run: Any, broken: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "Turn", broken)
+    monkeypatch.setattr(module, "_kind", broken)
 
     async def main() -> None:
         loop = asyncio.get_running_loop()

@@ -1,0 +1,5 @@
+from rlwire.transports.driver_asyncio cimport LoopDriver
+
+
+cdef class AsyncConnection(LoopDriver):
+    pass

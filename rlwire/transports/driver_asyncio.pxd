@@ -1,0 +1,26 @@
+from rlwire.streams cimport StreamCore
+from rlwire.transports.answers_asyncio cimport Answers
+from rlwire.transports.turn cimport Turn
+
+
+cdef class LoopDriver:
+    cdef object __weakref__
+    cdef public object session
+    cdef public str peer
+    cdef public object log
+    cdef public object fault
+    cdef public StreamCore core
+    cdef public bint blocked
+    cdef public Answers _answers
+    cdef object _calls
+    cdef public object _gone
+    cdef bint _held_up
+    cdef object _loop
+    cdef object _on_end
+    cdef Py_ssize_t _own
+    cdef object _patience
+    cdef Py_ssize_t _posted
+    cdef bint _receiving
+    cdef object _sender
+    cdef public object _stream
+    cdef public Turn _turn

@@ -1,0 +1,19 @@
+cdef class Turn:
+    cdef public bint _asyncio_future_blocking
+    cdef public bint waiting
+    cdef readonly object _loop
+    cdef object _callback
+    cdef object _context
+    cdef object _error
+    cdef object _result
+
+    cpdef Turn begin(self)
+    cpdef resume(self, object result)
+    cpdef _wake(self)
+    cpdef set_result(self, object result)
+    cpdef set_exception(self, object error)
+    cpdef take_late(self)
+
+
+cdef class PlainTurn(Turn):
+    cdef object _future
