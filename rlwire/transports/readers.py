@@ -1,10 +1,10 @@
 """Tells many sockets of one event loop, in one of its callbacks, that there is something to read.
 
 For each socket that has something, asyncio's loop looks up who reads it, makes a note of that, and
-runs it in the next part of its round: two thirds of what Python itself takes for a small message.
-So a loop is given only the first few sockets. Further ones are in an epoll object, which can itself
-be read when one of them can, and is all that the loop sees of them. That costs one more system call
-for a message that comes alone. Where there is no epoll the loop is given all.
+runs it in the next part of its round, which shows beside a small message. So a loop is given only
+the first few sockets. Further ones are in an epoll object, which can itself be read when one of
+them can, and is all that the loop sees of them. That costs one more system call for a message that
+comes alone. Where there is no epoll the loop is given all.
 
 Not here: what is read (`rlwire.transports.socket_asyncio`).
 """
