@@ -62,9 +62,9 @@ RUNNING = EnvironmentStateType.RUNNING
 NAMES = ("observation", "reward")
 
 # The shape of the observation; how many times faster than the reference a step aims to be.
-SHAPES: dict[str, tuple[tuple[int, ...], float]] = {
-    "4 floats": ((4,), 2.0),
-    f"{SIDE}x{SIDE}x4 float32": ((SIDE, SIDE, 4), 8.0),
+SHAPES: dict[str, tuple[tuple[int, ...], float, float]] = {
+    "4 floats": ((4,), 15.0, 2.0),
+    f"{SIDE}x{SIDE}x4 float32": ((SIDE, SIDE, 4), 40.0, 6.0),
 }
 
 
@@ -222,9 +222,9 @@ def ask_reference(port: int, stack: ExitStack) -> Exchange:
     return exchange
 
 
-def ask_drop_in(port: int, stack: ExitStack) -> Exchange:
+def ask_drop_in(port: int, stack: ExitStack, transport: bool = False) -> Exchange:
+    rlwire.install("dm_env_rpc", transport=transport)
     exchange = ask_reference(port, stack)
-    rlwire.install("dm_env_rpc")
     ours = tensor_utils.pack_tensor, tensor_utils.unpack_tensor
     rlwire.uninstall("dm_env_rpc")
     own = tensor_utils.pack_tensor, tensor_utils.unpack_tensor
@@ -244,6 +244,10 @@ RIVALS: dict[str, tuple[Callable[..., None], Callable[..., Any]]] = {
     "ours, asyncio": (serve_ours_asyncio, ask_ours_asyncio),
     "dm_env_rpc": (serve_reference, ask_reference),
     "dm_env_rpc with rlwire.install": (serve_drop_in, ask_drop_in),
+    "dm_env_rpc with transport=True": (
+        serve_drop_in,
+        lambda port, stack: ask_drop_in(port, stack, True),
+    ),
     "echo": (
         lambda shape: serve_echo(reply_of(shape)),
         lambda port, stack: ask_echo(port, stack, METHOD, request_of()),
@@ -283,14 +287,16 @@ def measure(shape: tuple[int, ...]) -> dict[str, float]:
 
 
 def lines() -> Iterator[Line]:
-    for what, (shape, target) in SHAPES.items():
+    for what, (shape, target, drop_in) in SHAPES.items():
         times = measure(shape)
         reference = times["dm_env_rpc"]
         for name, kind in (("ours", "echo"), ("ours, asyncio", "echo, asyncio")):
             yield Line(f"{what}: {name}", times[name], "dm_env_rpc", reference, target, faster=True)
-            yield Line(f"{what}: {name}", times[name], kind, times[kind], 1.1)
+            yield Line(f"{what}: {name}", times[name], kind, times[kind], 0.75)
         name = "dm_env_rpc with rlwire.install"
         yield Line(f"{what}: {name}", times[name], "dm_env_rpc", reference, faster=True)
+        name = "dm_env_rpc with transport=True"
+        yield Line(f"{what}: {name}", times[name], "dm_env_rpc", reference, drop_in, faster=True)
 
 
 if __name__ == "__main__":

@@ -436,10 +436,14 @@ def _make_rlx_proxy(given: argparse.Namespace) -> RLXProxy:
 
 
 def _make_dm_env_rpc(given: argparse.Namespace) -> DmEnvRpcServer:
-    from rlwire.adapters.dm_env_rpc import DmEnvRpcServer, EnvironmentWorlds, Names
+    from rlwire.adapters.dm_env_rpc import (
+        DmEnvRpcServer,
+        EnvironmentWorlds,
+        Names,
+        ServerTLS,
+    )
     from rlwire.adapters.dm_env_rpc.drivers import is_environment, is_world
     from rlwire.adapters.loading import load_environment
-    from rlwire.transports.grpc_options import ServerTLS
     from rlwire.transports.sockets import Timeouts
 
     options = _given(given, "max_worlds", "max_connections", "max_connections_per_address")

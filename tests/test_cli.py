@@ -292,9 +292,8 @@ class TestServeDmEnvRpc:
 
     def test_gymnasium_with_tls_and_a_token(self, folder):
         trustme = pytest.importorskip("trustme")
-        from rlwire.adapters.dm_env_rpc import Client
+        from rlwire.adapters.dm_env_rpc import Client, ClientTLS
         from rlwire.errors import ConnectionClosed
-        from rlwire.transports.grpc_options import ClientTLS
 
         authority = trustme.CA()
         authority.cert_pem.write_to_path(folder / "ca.pem")
@@ -372,7 +371,7 @@ class TestServeDmEnvRpc:
 
     def test_without_grpc(self, folder, monkeypatch, capsys):
         monkeypatch.syspath_prepend(str(folder))
-        monkeypatch.setitem(sys.modules, "grpc", None)
+        monkeypatch.setitem(sys.modules, "hpack", None)
         assert main(["serve", "dm_env_rpc", "my_worlds:Counter"]) == 1
         assert "pip install 'rlwire[grpc]'" in capsys.readouterr().err
 

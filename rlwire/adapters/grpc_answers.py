@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from rlwire.errors import ConnectionClosed, LimitExceeded, RlwireError, for_peer
-from rlwire.sessions.grpc import OK, Status
+from rlwire.sessions.grpc import OK, Status, too_long
 from rlwire.sessions.grpc_server import BEGUN, CANCELLED, ENDED, Last, ServedCall, Server
 from rlwire.transports.interface import NOTHING
 
@@ -245,7 +245,7 @@ class Answers:
             self._session.check(parts)
         except LimitExceeded as error:
             self._log.error("%s: closed, the answer is too long: %s", self._peer, error)
-            return Last(Status("RESOURCE_EXHAUSTED", for_peer(error, "the server")))
+            return Last(too_long(error))
         except Exception as error:
             return self._failed(error)
         return Last(OK, parts) if task.inner.closed else parts

@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
         if path is not None and not path.absolute().parent.is_dir():
             raise BenchError(f"{path} cannot be written: there is no directory {path.parent}")
     before, cores = allowed_cores(), _cores(args.pin)
-    packages = versions("rlwire", "numpy", "grpcio", "gymnasium", "ale-py")
+    packages = versions("rlwire", "numpy", "hpack", "gymnasium", "ale-py")
     outcome = report.Run(packages, machine(), args.pin, math.nan, results, left_out)
     try:
         pin(cores.client)

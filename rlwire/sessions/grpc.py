@@ -14,6 +14,7 @@ Source: gRPC's PROTOCOL-HTTP2.md.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from rlwire.errors import (
     LocalProtocolError,
     RemoteProtocolError,
     RlwireError,
+    for_peer,
     quoted,
 )
 from rlwire.sessions.http2 import Buffer, Fields, Options, Session, Stream
@@ -122,6 +124,26 @@ def check_method(method: str) -> str:
     if not good or not all("!" <= letter <= "~" for letter in method):
         raise ValueError(f"{method!r} is not a gRPC method's name, '/package.Service/Method'")
     return method
+
+
+# The words in which all implementations of gRPC say it.
+_TOO_LONG = re.compile(r"(Received|Sent) message larger than max \((\d+) vs\. (\d+)\)")
+
+
+def too_long(error: LimitExceeded) -> Status:
+    """Return the status by which a server says that a message is too long."""
+    did = "Sent" if error.limit == "max_sent" else "Received"
+    words = f"SERVER: {did} message larger than max ({error.size} vs. {error.maximum})"
+    return Status("RESOURCE_EXHAUSTED", f"{words}: {for_peer(error, 'the server')}")
+
+
+def _limit_in(status: Status) -> LimitExceeded | None:
+    """Return the server's limit that a status tells of, if it does."""
+    match = _TOO_LONG.search(status.details)
+    if status.code != "RESOURCE_EXHAUSTED" or match is None:
+        return None
+    name = "received" if match[1] == "Received" else "max_sent"
+    return LimitExceeded(name, int(match[3]), int(match[2]), whose="the server")
 
 
 class Call(Stream):
@@ -349,7 +371,7 @@ class Client(Calls):
             self._say_reset(call.number, frames.NO_ERROR)  # it wants no more of us
         else:
             self._finish(call)
-        return self._over(call, status)
+        return self._over(call, status, _limit_in(status))
 
     def _ended(self, stream: Any) -> list[Any]:
         """DATA has ended the stream, where trailers should have."""

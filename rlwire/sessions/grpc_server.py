@@ -16,7 +16,7 @@ from rlwire.codecs import grpc as values
 from rlwire.codecs import http2 as frames
 from rlwire.codecs.http2_headers import malformed
 from rlwire.errors import DecodeError, LimitExceeded, RlwireError, for_peer, quoted
-from rlwire.sessions.grpc import CONTENT_TYPE, Call, Calls, Metadata, Status, metadata_of
+from rlwire.sessions.grpc import CONTENT_TYPE, Call, Calls, Metadata, Status, metadata_of, too_long
 from rlwire.sessions.http2 import Buffer, Fields, Options
 
 if TYPE_CHECKING:
@@ -156,12 +156,11 @@ class Server(Calls):
             self._say_reset(stream.number, code)
             stream.why = Status("INTERNAL", str(error))
             return [(stream, CANCELLED), None]
-        name = "INTERNAL"
         if isinstance(error, LimitExceeded):
-            name = "RESOURCE_EXHAUSTED"
-        elif isinstance(error, frames.Compressed):
-            name = "UNIMPLEMENTED"
-        stream.why = Status(name, for_peer(error, "the server"))
+            stream.why = too_long(error)
+        else:
+            name = "UNIMPLEMENTED" if isinstance(error, frames.Compressed) else "INTERNAL"
+            stream.why = Status(name, for_peer(error, "the server"))
         return self._give_up(stream)
 
     def _give_up(self, call: ServedCall) -> list[Any]:

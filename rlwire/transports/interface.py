@@ -2,15 +2,12 @@
 
 `Session`, `DatagramSession` and `Responder` are the whole of what this folder knows about
 protocols. The sessions themselves live in `rlwire.sessions`; they do not inherit from these
-classes, they only have these methods. `MessageStream` is the whole of what the code that drives a
-session over gRPC knows about the gRPC implementation below it: another one takes its place by
-having these methods.
+classes, they only have these methods.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from rlwire.errors import RlwireError
@@ -18,15 +15,12 @@ from rlwire.streams import NOTHING
 
 __all__ = [
     "NOTHING",
-    "AsyncMessageStream",
     "Buffer",
     "DatagramSession",
-    "MessageStream",
     "Peer",
     "Responder",
     "Session",
     "StreamSession",
-    "StreamStatus",
     "TalkingSession",
 ]
 
@@ -208,8 +202,8 @@ class Responder(Protocol):
         """Return the event to send back. What it raises is logged and closes the connection.
 
         It may be a future of that event, for answers that wait for others; what the future raises
-        is treated the same. Over gRPC it is a `concurrent.futures.Future`. Over TCP, on an event
-        loop, it is an `asyncio.Future`, which is cancelled when the connection ends before;
+        is treated the same. For a call of gRPC it is a `concurrent.futures.Future`; else, on an
+        event loop, it is an `asyncio.Future`, which is cancelled when the connection ends before;
         meanwhile the peer is listened to up to its next message. There it may also be
         `NOTHING`: nothing is sent now.
         """
@@ -219,107 +213,3 @@ class Responder(Protocol):
 
     def close(self) -> None:
         """Free what the connection had; it has ended. It may not have been asked anything."""
-
-
-@dataclass(frozen=True)
-class StreamStatus:
-    """How a message stream ended.
-
-    Attributes:
-        code: gRPC's name for it, such as ``"OK"`` or ``"UNAVAILABLE"``.
-        details: the peer's words, or gRPC's own.
-        metadata: what the peer sent behind its last message, names and values.
-    """
-
-    code: str
-    details: str = ""
-    metadata: tuple[tuple[str, str | bytes], ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.code}: {self.details}" if self.details else self.code
-
-
-class MessageStream(Protocol):
-    """One end of a stream of whole messages both ways, for one thread.
-
-    `cancel` and `close` may be called from any thread and wake the one that waits. Messages are
-    bytes, and each is the caller's alone.
-
-    Attributes:
-        peer: the other end's name, for logs.
-    """
-
-    peer: str
-
-    @property
-    def status(self) -> StreamStatus | None:
-        """How the stream ended, None before its end is known."""
-
-    def prepare(self) -> None:
-        """Wait until the messages before are on their way, so that `send` need not wait.
-
-        What comes meanwhile is received, and kept for `receive`.
-
-        Raises:
-            LimitExceeded: too much waits on this side; the stream goes on.
-            DeadlineExceeded: the peer does not read; the stream is over.
-        """
-
-    def send(self, message: bytes) -> None:
-        """Send one message. Returns when it is on its way or will be, not when it has arrived.
-
-        Raises:
-            LimitExceeded: it is longer than may be sent; nothing was sent.
-            DeadlineExceeded: the peer does not read; the stream is over.
-            ConnectionClosed: the stream is over.
-        """
-
-    def receive(self) -> bytes | None:
-        """Return the next message, waiting for it; None when the peer ended the stream in order.
-
-        Raises:
-            LimitExceeded: a message was longer than one side accepts; the stream is over.
-            DeadlineExceeded: none came in time; the stream is over.
-            ConnectionClosed: the stream is over for any other reason.
-        """
-
-    def exchange(self, message: bytes) -> bytes | None:
-        """`send` and `receive` in one call, for whoever has a reply coming for each message."""
-
-    def cancel(self) -> None:
-        """End the stream at once: both ends' calls fail from now on."""
-
-    def close(self) -> None:
-        """End the stream in order if nothing is under way, else at once, and free it."""
-
-
-class AsyncMessageStream(Protocol):
-    """A `MessageStream` for the tasks of one event loop: one may send while another receives.
-
-    A task that is cancelled while it waits ends the stream: the operation below cannot be taken
-    back. `cancel` may be called from the loop's thread only.
-
-    Attributes:
-        peer: the other end's name, for logs.
-    """
-
-    peer: str
-
-    @property
-    def status(self) -> StreamStatus | None:
-        """How the stream ended, None before its end is known."""
-
-    async def prepare(self) -> None:
-        """As `MessageStream.prepare`."""
-
-    async def send(self, message: bytes) -> None:
-        """As `MessageStream.send`."""
-
-    async def receive(self) -> bytes | None:
-        """As `MessageStream.receive`."""
-
-    def cancel(self) -> None:
-        """As `MessageStream.cancel`."""
-
-    async def close(self) -> None:
-        """As `MessageStream.close`."""

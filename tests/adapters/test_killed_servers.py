@@ -172,7 +172,7 @@ def test_rewarder_asyncio(serve: Any) -> None:
 
 
 def test_dm_env_rpc(serve: Any) -> None:
-    pytest.importorskip("grpc")
+    pytest.importorskip("hpack")
     from rlwire.adapters.dm_env_rpc import Client
 
     server = serve("dm_env_rpc", "Room")
@@ -185,7 +185,7 @@ def test_dm_env_rpc(serve: Any) -> None:
 
 
 def test_dm_env_rpc_asyncio(serve: Any) -> None:
-    pytest.importorskip("grpc")
+    pytest.importorskip("hpack")
     from rlwire.adapters.dm_env_rpc import AsyncClient
 
     server = serve("dm_env_rpc", "Room")

@@ -205,7 +205,7 @@ class TestWhatOthersCanReach:
                 lambda observation: {}, where, api_key="its own" if guarded else None
             )
         if request.param == "dm_env_rpc":
-            pytest.importorskip("grpc")
+            pytest.importorskip("hpack")
             from rlwire.adapters.dm_env_rpc import DmEnvRpcServer
 
             return lambda where, guarded: DmEnvRpcServer(

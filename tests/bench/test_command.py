@@ -91,15 +91,15 @@ def test_a_protocol_that_cannot_run_here_is_left_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("gymnasium", reason="gymnasium comes with the extra 'bench'")
-    monkeypatch.setitem(sys.modules, "grpc", None)
+    monkeypatch.setitem(sys.modules, "hpack", None)
     monkeypatch.setattr(command, "record", _record_small)
     assert command.run(arguments("--payload", "cartpole", "--seconds", "0.01")) == 0
     out, err = capsys.readouterr()
-    assert err.startswith("rlwire: dm_env_rpc is left out: grpcio is not installed")
+    assert err.startswith("rlwire: dm_env_rpc is left out: hpack is not installed")
     assert err.count("\n") == 1
     assert "rlx " in out
     assert "dm_env_rpc" not in out
-    with pytest.raises(MissingExtra, match="grpcio"):
+    with pytest.raises(MissingExtra, match="hpack"):
         command.run(arguments("--protocol", "dm_env_rpc", "--payload", "cartpole"))
 
 

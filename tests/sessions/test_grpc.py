@@ -260,8 +260,10 @@ def test_limits_of_messages() -> None:
     assert len(two.receive()[1]) == 1000
     one.send(b"x" * 1001)
     assert two.receive() == (call, CANCELLED)
-    with pytest.raises(CallEnded, match=r"RESOURCE_EXHAUSTED.*received=1000.*the server"):
+    with pytest.raises(LimitExceeded, match="1001 is over the limit received=1000 of the server"):
         one.receive()
+    assert one.session.main.status.code == "RESOURCE_EXHAUSTED"
+    assert "Received message larger than max (1001 vs. 1000)" in one.session.main.status.details
 
 
 def test_arguments_are_looked_at_when_they_are_given() -> None:

@@ -95,15 +95,9 @@ def test_arguments_that_make_no_sense(wrong: Any) -> None:
 
 
 def test_all_servers_have_the_same_defaults() -> None:
-    servers: list[Any] = [Server, AsyncServer, StreamServer]
-    try:
-        from rlwire.adapters.dm_env_rpc import DmEnvRpcServer
-        from rlwire.transports.grpc_asyncio_server import AsyncGrpcServer
-        from rlwire.transports.grpc_server import GrpcServer
-    except ImportError:
-        pass
-    else:
-        servers += [DmEnvRpcServer, AsyncGrpcServer, GrpcServer]
+    from rlwire.adapters.dm_env_rpc import DmEnvRpcServer
+
+    servers: list[Any] = [Server, AsyncServer, StreamServer, DmEnvRpcServer]
     for server in servers:
         parameters = inspect.signature(server).parameters
         assert parameters["max_connections"].default == MAX_CONNECTIONS, server

@@ -9,7 +9,7 @@
 | properties | `Properties`; `PropertiesExtension`, `AsyncPropertiesExtension` |
 | programs that use the dm_env_rpc package | `rlwire.install("dm_env_rpc")` |
 
-Servers and clients need grpcio, the extra ``grpc``.
+Servers and clients need hpack, the extra ``grpc``.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from rlwire.adapters.dm_env_rpc.properties import (
     PropertiesExtension,
     Property,
 )
+from rlwire.adapters.dm_env_rpc.security import ClientTLS, ServerTLS
 from rlwire.adapters.dm_env_rpc.server import DmEnvRpcServer, serve_environment
 from rlwire.adapters.dm_env_rpc.status import StatusError
 from rlwire.adapters.dm_env_rpc.worlds import AgentEnvironment, Refusal, World, WorldFactory, Worlds
-from rlwire.transports.grpc_options import ClientTLS, ServerTLS
 
 if TYPE_CHECKING:
     from rlwire.adapters.dm_env_rpc.dm_env_client import RemoteEnvironment

@@ -1,7 +1,7 @@
 """`Client` and `AsyncClient`: an agent's connection to a dm_env_rpc server.
 
-Needs grpcio (the extra ``grpc``). Not here: who may say what (`rlwire.sessions.dm_env_rpc`), and
-the streams themselves (`rlwire.transports.grpc_client`, `rlwire.transports.grpc_asyncio`).
+Needs hpack (the extra ``grpc``). Not here: who may say what (`rlwire.sessions.dm_env_rpc`), gRPC's
+calls (`rlwire.sessions.grpc`), connections (`rlwire.transports`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
+from rlwire.adapters.dm_env_rpc.security import ClientTLS, authorization, warn_of_plain_token
 from rlwire.adapters.dm_env_rpc.status import StatusError
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
@@ -30,14 +31,14 @@ from rlwire.codecs.dm_env_rpc import (
     StepResult,
     flatten,
 )
-from rlwire.errors import ConnectionClosed, LimitExceeded, LocalProtocolError, RlwireError
+from rlwire.errors import ConnectionClosed, LocalProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions import dm_env_rpc
+from rlwire.sessions import dm_env_rpc, grpc
 from rlwire.sessions.dm_env_rpc import Code
-from rlwire.transports import grpc_asyncio, grpc_client, waits
+from rlwire.sessions.grpc import Metadata
+from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import Address, AddressLike, parse
-from rlwire.transports.connecting import retry
-from rlwire.transports.grpc_options import ClientTLS, Metadata, Options
+from rlwire.transports.connecting import hang_up, retry
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, drive_async, driven
 
@@ -47,6 +48,10 @@ logger = logging.getLogger(__name__)
 
 METHOD: Final = "/dm_env_rpc.v1.Environment/Process"
 """The one method of the protocol's gRPC service."""
+
+KEEP_ALIVE: Final = {"ping_interval": 310.0, "ping_timeout": 60.0}
+"""When a client asks its server for a sign of life. A server with gRPC's defaults closes a
+connection that is pinged more often than each five minutes; a laptop may sleep meanwhile."""
 
 RECONNECT: Final = Backoff(attempts=20, deadline=60.0)
 """How `Client.reconnect` tries by default."""
@@ -181,9 +186,6 @@ class ClientBase(waits.Client):
         copy: whether observations own their memory; False makes read-only views of the message
             where the wire allows it, None where they are aligned besides.
         ahead: how many requests may be under way in `step_many` and `submit`.
-        engine: how a `Client` waits for gRPC, see `rlwire.transports.grpc_client.connect`; of no
-            meaning to an `AsyncClient`.
-        options: channel arguments as gRPC names them.
 
     Raises:
         ValueError: an argument makes no sense.
@@ -202,8 +204,6 @@ class ClientBase(waits.Client):
         max_sent: int | None = None,
         copy: bool | None = True,
         ahead: int = 64,
-        engine: grpc_client.Engine = "auto",
-        options: Options = (),
     ) -> None:
         if ahead < 1:
             raise ValueError(f"ahead must be at least 1, not {ahead}")
@@ -212,16 +212,23 @@ class ClientBase(waits.Client):
         self._backoff = backoff or Backoff()
         self._limits = limits or DEFAULT
         self._copy = copy
-        self._engine: grpc_client.Engine = engine
-        self._connect_options: dict[str, Any] = {
-            "tls": tls,
-            "token": token,
+        metadata = tuple(metadata)
+        if token is not None:
+            metadata += (authorization(token),)
+            if tls is None:
+                warn_of_plain_token(self._address)
+        self._call_options: dict[str, Any] = {
+            "authority": "localhost" if self._address.path else str(self._address),
+            "secure": tls is not None,
             "metadata": metadata,
-            "timeouts": timeouts,
             "limits": self._limits,
-            "max_sent": max_sent,
-            "options": options,
+            "max_sent": most_sent(self._limits, max_sent),
+            **KEEP_ALIVE,
         }
+        self._connect_options: dict[str, Any] = {"timeouts": timeouts}
+        if tls is not None:
+            self._connect_options["tls"] = tls.context()
+            self._connect_options["server_hostname"] = tls.server_hostname
         self._way = Way()
         self._session: dm_env_rpc.Client | None = None
         self._connection: Any = None
@@ -279,7 +286,7 @@ class ClientBase(waits.Client):
         """
         connection = self._connection
         if connection is not None:
-            connection.cancel()
+            connection.close()
 
     # ---- requests ----------------------------------------------------------------------------
 
@@ -454,9 +461,7 @@ class ClientBase(waits.Client):
     def _make_lock() -> Any:
         """Return what keeps tasks in order; one thread needs nothing."""
 
-    def _dial(self, session: dm_env_rpc.Client, backoff: Backoff) -> Any:
-        raise NotImplementedError
-
+    _dial: Any
     _pending_kind: type[PendingBase]
     _sleep: Any
 
@@ -466,7 +471,10 @@ class ClientBase(waits.Client):
 
     def _open(self, backoff: Backoff) -> Waits[None]:
         session = dm_env_rpc.Client(limits=self._limits, copy=self._copy)
-        self._connection = yield self._dial(session, backoff)
+        call = grpc.Client(session, METHOD, **self._call_options)
+        self._connection = yield self._dial(
+            self._address, call, backoff=backoff, **self._connect_options
+        )
         self._session = session
 
     def _drop(self) -> Waits[None]:
@@ -474,7 +482,7 @@ class ClientBase(waits.Client):
         self._session = None
         self._lose(ConnectionClosed(f"the connection to {self._address} was closed here"))
         if connection is not None:
-            yield connection.close()
+            yield from hang_up(connection)
 
     def _connected(self) -> Any:
         if self._connection is None:
@@ -503,16 +511,14 @@ class ClientBase(waits.Client):
             while len(self._pending) >= self._ahead:
                 yield from self._receive_one(self._pending[0])
             pending = self._pending_kind(self, request)
-            while True:
-                # First in line, then sent: another task may receive the answer at once.
-                self._pending.append(pending)
-                try:
-                    yield connection.send(request)
-                    return pending
-                except BaseException as error:
-                    if not self._take_back(pending, error):
-                        raise
-                yield from self._receive_one(self._pending[0])
+            # First in line, then sent: another task may receive the answer at once.
+            self._pending.append(pending)
+            try:
+                yield connection.send(request)
+            except BaseException as error:
+                self._not_sent(pending, error)
+                raise
+            return pending
         finally:
             if lock is not None:
                 lock.release()
@@ -536,21 +542,27 @@ class ClientBase(waits.Client):
             if lock is not None:
                 lock.release()
 
-    def _take_back(self, pending: PendingBase, error: BaseException) -> bool:
-        """Forget a request that was not sent; return whether it can be after another's answer."""
+    def _not_sent(self, pending: PendingBase, error: BaseException) -> None:
         if pending in self._pending:
             self._pending.remove(pending)
-        if self._connection is None or self._connection.closed:
-            self._lose(error)
-        full = isinstance(error, LimitExceeded) and error.limit == "backlog"
-        return full and bool(self._pending)
+        self._failed(error, len(self._pending))
 
     def _not_received(self, error: BaseException) -> None:
-        if isinstance(error, LocalProtocolError):  # another thread's connection
+        if isinstance(error, LocalProtocolError):  # such as another thread's connection
             raise error
-        self._lose(error)
+        self._failed(error, -1)
         if not isinstance(error, (RlwireError, OSError)):
             raise error
+
+    def _failed(self, error: BaseException, owed: int) -> None:
+        """Close the connection if more answers may come than are `owed`: they would be mixed up."""
+        connection, session = self._connection, self._session
+        if isinstance(error, LocalProtocolError) or connection is None or session is None:
+            return
+        if session.pending > owed:
+            connection.close()
+        if connection.closed:
+            self._lose(error)
 
     def _lose(self, error: BaseException) -> None:
         """All answers under way are lost."""
@@ -561,6 +573,15 @@ class ClientBase(waits.Client):
             )
         while self._pending:
             self._pending.popleft()._settle(None, error)
+
+
+def most_sent(limits: Limits, max_sent: int | None) -> int:
+    """Return how long a message may be that is sent: by default, as long as a received one."""
+    if max_sent is None:
+        return min(limits.received, limits.message)
+    if isinstance(max_sent, bool) or not 0 < max_sent < 2**31:
+        raise ValueError(f"max_sent must be a positive int of less than 2**31, not {max_sent!r}")
+    return max_sent
 
 
 def _settings_of(settings: Mapping[str, Any] | None) -> Settings:
@@ -590,11 +611,7 @@ class Client(Blocking, ClientBase):
 
     _pending_kind = Pending
 
-    def _dial(self, session: dm_env_rpc.Client, backoff: Backoff) -> grpc_client.GrpcConnection:
-        return grpc_client.connect(
-            self._address, METHOD, session,
-            engine=self._engine, backoff=backoff, **self._connect_options,
-        )  # fmt: skip
+    _dial = staticmethod(tcp.connect)
 
     def step(
         self,
@@ -605,7 +622,11 @@ class Client(Blocking, ClientBase):
         # The hot path, therefore without a generator.
         if self._pending or self._connection is None:
             return super().step(actions, requested)
-        reply = self._connection.exchange(self._step(actions, requested))
+        try:
+            reply = self._connection.exchange(self._step(actions, requested))
+        except BaseException as error:
+            self._failed(error, 0)
+            raise
         if type(reply) is StepResult:
             return reply
         raise StatusError.of(reply)
@@ -626,9 +647,8 @@ class Client(Blocking, ClientBase):
         try:
             self._connection.send(request)
         except BaseException as error:
-            if not self._take_back(pending, error):
-                raise
-            return cast(Pending, drive(self._submit(request)))
+            self._not_sent(pending, error)
+            raise
         return pending
 
 
@@ -645,12 +665,32 @@ class AsyncClient(Asyncio, ClientBase):
     _pending_kind = AsyncPending
     _make_lock = asyncio.Lock
 
-    async def _dial(
-        self, session: dm_env_rpc.Client, backoff: Backoff
-    ) -> grpc_asyncio.AsyncGrpcConnection:
-        return await grpc_asyncio.connect(
-            self._address, METHOD, session, backoff=backoff, **self._connect_options
-        )
+    _dial = staticmethod(tcp_asyncio.connect)
+
+    async def step(
+        self,
+        actions: Mapping[str, Any] | None = None,
+        requested: Iterable[str] | None = None,
+    ) -> StepResult:
+        """Take a step; arguments and errors as `ClientBase.step`."""
+        # The hot path, therefore without a generator.
+        sending, receiving, connection = self._sending, self._receiving, self._connection
+        if self._pending or connection is None or sending.locked() or receiving.locked():
+            return await super().step(actions, requested)
+        # Both are free, so neither waits.
+        await sending.acquire()
+        await receiving.acquire()
+        try:
+            reply = await connection.exchange(self._step(actions, requested))
+        except BaseException as error:
+            self._failed(error, 0)
+            raise
+        finally:
+            receiving.release()
+            sending.release()
+        if type(reply) is StepResult:
+            return reply
+        raise StatusError.of(reply)
 
     async def submit(self, request: Request | Step) -> AsyncPending:
         """Send a request without waiting for its answer, as `Client.submit`."""

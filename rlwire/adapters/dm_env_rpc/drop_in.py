@@ -38,18 +38,31 @@ _MESSAGES = (AnyMessage, ProtoArray)
 _originals: list[tuple[Any, str, Any]] = []
 
 
-def install() -> None:
-    """Replace the package's packing; again does nothing.
+def install(*, transport: bool = False) -> None:
+    """Replace the package's packing, and what its connections go over; again does nothing.
 
     Names that a program has imported from the package before (``from ... import pack_tensor``)
     stay the package's own functions; they become faster too, because the packers that they call
     are replaced, though by less.
 
+    Args:
+        transport: whether connections over channels that are made from now on, with
+            ``grpc.insecure_channel`` and its like or by the package, go over rlwire's HTTP/2.
+            Channels that it cannot do the same for stay grpcio's.
+
     Raises:
         ImportError: dm_env_rpc is not installed.
+        MissingExtra: `transport` needs the extra ``grpc``.
         RuntimeError: this version of it has other parts than 1.1.
     """
-    if _originals:
+    replaced = [name for _owner, name, _original in _originals]
+    if transport and "insecure_channel" not in replaced:
+        from rlwire.adapters.dm_env_rpc import drop_in_transport
+
+        for owner, name, replacement in drop_in_transport.replacements():
+            _originals.append((owner, name, getattr(owner, name)))
+            setattr(owner, name, replacement)
+    if "pack_tensor" in replaced:
         return
     try:
         from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils

@@ -1,8 +1,8 @@
 """`DmEnvRpcServer`: listens for agents and lets them into worlds.
 
-Needs grpcio (the extra ``grpc``). Not here: what a world is and who is in it
-(`rlwire.adapters.dm_env_rpc.worlds`), who may say what (`rlwire.sessions.dm_env_rpc`), streams,
-threads and the event loop (`rlwire.transports`).
+Needs hpack (the extra ``grpc``). Not here: what a world is and who is in it
+(`rlwire.adapters.dm_env_rpc.worlds`), who may say what (`rlwire.sessions.dm_env_rpc`), gRPC's calls
+(`rlwire.sessions.grpc_server`), threads and the event loop (`rlwire.transports`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Literal
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Literal
 
-from rlwire.adapters.dm_env_rpc.client import METHOD
+from rlwire.adapters.dm_env_rpc.client import METHOD, most_sent
 from rlwire.adapters.dm_env_rpc.drivers import is_environment, is_world
 from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorlds, Names
 from rlwire.adapters.dm_env_rpc.properties import (
@@ -21,29 +23,40 @@ from rlwire.adapters.dm_env_rpc.properties import (
     PropertyService,
 )
 from rlwire.adapters.dm_env_rpc.protocols import Refusal
+from rlwire.adapters.dm_env_rpc.security import (
+    ServerTLS,
+    authorization,
+    authorized,
+    warn_of_plain_token,
+)
 from rlwire.adapters.dm_env_rpc.worlds import Extension, Host, World, WorldFactory, Worlds
-from rlwire.adapters.serving import BackgroundServer, LoopThread, Running
+from rlwire.adapters.grpc_answers import Answers, RefusedCall
+from rlwire.adapters.serving import Service, StreamServer
 from rlwire.codecs.dm_env_rpc import Settings
+from rlwire.errors import LimitExceeded, for_peer
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import dm_env_rpc
-from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.sessions.grpc import Status
+from rlwire.sessions.grpc_server import ServedCall, Server
+from rlwire.transports.address import AddressLike
 from rlwire.transports.admission import (
     MAX_CONNECTIONS,
     MAX_CONNECTIONS_PER_ADDRESS,
-    capacity,
+    Admission,
 )
-from rlwire.transports.grpc_asyncio_server import AsyncGrpcServer
-from rlwire.transports.grpc_client import Engine
-from rlwire.transports.grpc_options import Options, ServerTLS, load
-from rlwire.transports.grpc_server import GrpcCaller, GrpcServer
+from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.sockets import Timeouts
 
 __all__ = ["DmEnvRpcServer", "serve_environment"]
 
 logger = logging.getLogger(__name__)
+log = SeldomLog(logger)
+
+KEEP_ALIVE: Final = {"ping_interval": 120.0, "ping_timeout": 60.0}
+"""When a server asks a client that says nothing for a sign of life."""
 
 
-class DmEnvRpcServer(BackgroundServer):
+class DmEnvRpcServer(StreamServer):
     """A dm_env_rpc server.
 
     ::
@@ -67,7 +80,8 @@ class DmEnvRpcServer(BackgroundServer):
             for many connections and worlds that answer at once, because each waits for the others.
         allow_default: whether joining the name ``""`` without creating a world gives a connection
             a world of its own.
-        max_connections: further ones are refused.
+        max_connections: calls at a time; further ones are refused. Of TCP connections there may be
+            twice as many.
         max_connections_per_address: the same for those from one address, of IPv6 from one network
             of 64 bits; unix sockets have no such maximum.
         max_worlds: further ones are refused.
@@ -83,8 +97,6 @@ class DmEnvRpcServer(BackgroundServer):
         limits: maxima for messages; ``received`` is for whole ones.
         max_sent: bytes of the longest message that is sent; by default as many as may be received.
         copy: whether actions own their memory; as in `Client`.
-        engine: how gRPC is waited for, see `rlwire.transports.grpc_client.connect`.
-        options: channel arguments as gRPC names them.
         loop_factory: makes the event loop of ``workers="asyncio"``.
 
     Attributes:
@@ -92,12 +104,13 @@ class DmEnvRpcServer(BackgroundServer):
             has no such attribute, and takes or refuses them itself.
 
     Raises:
-        MissingExtra: grpcio is not installed.
+        MissingExtra: hpack is not installed.
         TypeError, ValueError: an argument makes no sense.
     """
 
     protocol = "dm_env_rpc"
     guards = "TLS or a token"
+    handlers = "a world"
 
     def __init__(
         self,
@@ -119,15 +132,10 @@ class DmEnvRpcServer(BackgroundServer):
         limits: Limits | None = None,
         max_sent: int | None = None,
         copy: bool | None = True,
-        engine: Engine = "auto",
-        options: Options = (),
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
     ) -> None:
-        load()
         if workers not in ("threads", "asyncio"):
             raise ValueError(f"workers must be 'threads' or 'asyncio', not {workers!r}")
-        super().__init__(parse(address))
-        self._workers = workers
         one = is_world(worlds) and not isinstance(worlds, type)
         self._world: World | None = worlds if one else None
         if is_environment(worlds):
@@ -145,24 +153,37 @@ class DmEnvRpcServer(BackgroundServer):
             PROPERTY_REQUEST_URL: PropertyService(properties),
         }
         limits = limits or DEFAULT
-        self._session_options: dict[str, Any] = {
-            "limits": limits,
-            "copy": copy,
-            "check_bounds": check_bounds,
-            "accepts": None if isinstance(worlds, type) else getattr(worlds, "is_accepted", None),
-        }
-        self._transport_options: dict[str, Any] = {
-            "limits": limits,
-            "max_sent": max_sent,
-            "timeouts": timeouts,
-            "tls": tls,
-            "token": token,
-            **capacity(max_connections, max_connections_per_address),
-            "options": options,
-        }
-        self._guarded = tls is not None or token is not None
-        self._engine: Engine = engine
-        self._loop_factory = loop_factory
+        service = _Calls(
+            self,
+            token,
+            Admission(max_connections, max_connections_per_address),
+            self._extensions,
+            {
+                "limits": limits,
+                "copy": copy,
+                "check_bounds": check_bounds,
+                "accepts": None
+                if isinstance(worlds, type)
+                else getattr(worlds, "is_accepted", None),
+            },
+            {"limits": limits, "max_sent": most_sent(limits, max_sent), **KEEP_ALIVE},
+        )
+        super().__init__(
+            address,
+            service,
+            workers=workers,
+            timeouts=timeouts,
+            tls=None if tls is None else tls.context(),
+            # Calls are what counts: who calls too much is told why, on a connection that is open.
+            max_connections=2 * max_connections,
+            max_connections_per_address=2 * max_connections_per_address,
+            loop_factory=loop_factory,
+        )
+        service.session()  # says now what is wrong with its options
+        if token is not None:
+            self._guarded = True
+            if tls is None:
+                warn_of_plain_token(self._where)
 
     @property
     def worlds(self) -> Worlds:
@@ -183,15 +204,6 @@ class DmEnvRpcServer(BackgroundServer):
         else:
             world.close()
 
-    def _run(self) -> Running:
-        if self._workers == "asyncio":
-            return LoopThread(
-                lambda: AsyncGrpcServer(*self._served(), **self._transport_options),
-                self._loop_factory,
-                "a world",
-            )
-        return _Threads(GrpcServer(*self._served(), engine=self._engine, **self._transport_options))
-
     def _details(self) -> str:
         if self.accepts is None:
             return f"workers: {self._workers}"
@@ -207,16 +219,61 @@ class DmEnvRpcServer(BackgroundServer):
             worlds.add(self._world)
         return worlds
 
-    def _served(
-        self,
-    ) -> tuple[Address, str, Callable[[], dm_env_rpc.Server], Callable[[GrpcCaller], Host]]:
-        return self._where, METHOD, self._session, self._host
 
-    def _session(self) -> dm_env_rpc.Server:
-        return dm_env_rpc.Server(**self._session_options)
+@dataclass
+class _Calls(Service):
+    """What a server needs for each connection, and each call on it."""
 
-    def _host(self, caller: GrpcCaller) -> Host:
-        return Host(self._worlds, caller.peer, self._extensions)
+    server: DmEnvRpcServer
+    token: str | None
+    admission: Admission
+    extensions: Mapping[str, Extension]
+    session_options: dict[str, Any]
+    call_options: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        self.authorization = None if self.token is None else authorization(self.token)
+
+    def session(self) -> Server:
+        return Server(**self.call_options)
+
+    def responder(self, connection: Any) -> Answers:
+        return Answers(connection, partial(self._admit, connection.peer), log)
+
+    def _admit(self, peer: str, call: ServedCall) -> tuple[dm_env_rpc.Server, Host]:
+        """Return who reads and who answers a call's messages."""
+        if call.method != METHOD:
+            raise RefusedCall(Status("UNIMPLEMENTED", f"there is no {call.method}, only {METHOD}"))
+        if self.authorization is not None and not authorized(self.authorization, call.metadata):
+            sent = any(key == self.authorization[0] for key, _ in call.metadata)
+            why = "the token is wrong" if sent else "a token is needed, and none was sent"
+            log.warning("%s: refused, %s", peer, why)
+            raise RefusedCall(Status("UNAUTHENTICATED", why))
+        address = "" if "#" in peer else peer.rpartition(":")[0].strip("[]")
+        try:
+            self.admission.enter(address)
+        except LimitExceeded as error:
+            log.warning("%s: refused, %s", peer, error)
+            words = for_peer(error, "the server")
+            raise RefusedCall(Status("RESOURCE_EXHAUSTED", words)) from None
+        guest = _Guest(self.server.worlds, peer, self.extensions)
+        guest.leave = partial(self.admission.leave, address)
+        return dm_env_rpc.Server(**self.session_options), guest
+
+
+class _Guest(Host):
+    """A call's `Host`, which is counted."""
+
+    __slots__ = ("leave",)
+
+    leave: Callable[[], None] | None
+
+    def close(self) -> None:
+        """The call has ended."""
+        super().close()
+        leave, self.leave = self.leave, None
+        if leave is not None:
+            leave()
 
 
 def serve_environment(
@@ -274,12 +331,3 @@ def _factory(worlds: Any) -> WorldFactory:
         return world
 
     return make
-
-
-class _Threads:
-    def __init__(self, server: GrpcServer) -> None:
-        self._server = server.start()
-        self.address = server.address
-
-    def stop(self, grace: float) -> None:
-        self._server.stop(grace)

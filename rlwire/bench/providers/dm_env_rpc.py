@@ -38,7 +38,7 @@ from rlwire.codecs.dm_env_rpc import (
     encode_step_response,
     make_spec,
 )
-from rlwire.transports import grpc_options
+from rlwire.codecs.http2_headers import Headers
 from rlwire.transports.sockets import Timeouts
 
 __all__ = ["DmEnvRpcRow", "RecordedWorld"]
@@ -46,7 +46,6 @@ __all__ = ["DmEnvRpcRow", "RecordedWorld"]
 _RUNNING = EnvironmentStateType.RUNNING
 _SEEN = ("observation", "reward", "discount")
 _LAST = -1.0  # the action that asks what the last other one was
-_HTTP2_FRAME = 16 * 1024  # bytes of a message in one frame, where nobody has agreed on more
 
 
 class RecordedWorld:
@@ -120,8 +119,8 @@ class DmEnvRpcRow(Row):
 
     @classmethod
     def require(cls) -> None:
-        """Raise `MissingExtra` without grpcio."""
-        grpc_options.load()
+        """Raise `MissingExtra` without hpack."""
+        Headers()
 
     def __init__(self, payload: Payload, cores: Cores, peer: str | None = None) -> None:
         self.payload = payload
@@ -179,13 +178,9 @@ class DmEnvRpcRow(Row):
 
 
 def _on_the_wire(message: bytes) -> bytes:
-    """A message with what gRPC and HTTP/2 put around it: a prefix of 5 bytes, then frames."""
+    """A message with what gRPC and HTTP/2 put around it: a prefix, and a frame's head."""
     data = b"\0" + len(message).to_bytes(4, "big") + message
-    frames = []
-    for start in range(0, len(data), _HTTP2_FRAME):
-        part = data[start : start + _HTTP2_FRAME]
-        frames += [len(part).to_bytes(3, "big"), b"\0\0\0\0\0\1", part]
-    return b"".join(frames)
+    return len(data).to_bytes(3, "big") + b"\0\0\0\0\0\1" + data
 
 
 def _difference(step: Step, result: StepResult | None) -> str:

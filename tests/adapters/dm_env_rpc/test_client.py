@@ -197,12 +197,6 @@ class TestAgainstTheReference:
         with pytest.raises(StatusError, match=r"\['a.b', 'a.c.d'\]"):
             client.create_world({"a": {"b": 1, "c": {"d": [1.0]}}})
 
-    @pytest.mark.parametrize("engine", ["direct", "public"])
-    def test_both_ways_to_wait_for_grpc(self, reference_server, engine) -> None:
-        with Client(reference_server, engine=engine) as client:
-            client.join_world(client.create_world())
-            assert client.step().state == RUNNING
-
     def test_copies_and_views(self, reference_server) -> None:
         for copy, writeable in ((True, True), (False, False)):
             with Client(reference_server, copy=copy) as client:

@@ -23,7 +23,7 @@ def test_importing_it_needs_no_extra(tmp_path) -> None:
     """All are blocked; what is left are the worlds, and the text that says what is missing."""
     program = """
 import sys
-for name in ("grpc", "dm_env", "gymnasium", "dm_env_rpc", "google"):
+for name in ("hpack", "grpc", "dm_env", "gymnasium", "dm_env_rpc", "google"):
     sys.modules[name] = None
 import rlwire.adapters.dm_env_rpc as package
 from rlwire.errors import MissingExtra

@@ -19,9 +19,11 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2
 
 from rlwire.adapters.dm_env_rpc import (
     Client,
+    ClientTLS,
     DmEnvRpcServer,
     EnvironmentWorlds,
     Refusal,
+    ServerTLS,
     StatusError,
     serve_environment,
 )
@@ -38,7 +40,6 @@ from rlwire.codecs.dm_env_rpc import (
 from rlwire.errors import ConnectionClosed, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 from rlwire.sessions.dm_env_rpc import Code
-from rlwire.transports.grpc_options import ClientTLS, ServerTLS
 from rlwire.transports.sockets import Timeouts
 
 RUNNING = EnvironmentStateType.RUNNING
