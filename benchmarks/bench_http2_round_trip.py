@@ -40,9 +40,9 @@ from rlwire.transports import tcp, tcp_asyncio
 METHOD = "/rlwire.bench.Echo/Talk"
 LARGE = 1_000 if TINY else 112_900
 SIZES = [(64, 64), (64, LARGE), (LARGE, 64)]
-SECONDS = 0.05 if TINY else 6.0
+SECONDS = 0.05 if TINY else 4.0
 BLOCK = 10 if TINY else 200
-IDLE = 10 if TINY else 200
+IDLE = 10 if TINY else 100
 
 
 class Responder:

@@ -118,8 +118,14 @@ class Driver:
             self.flush()
         except BaseException as error:
             self.failed(error)
-        if self._limits[_READING] != self._tick:
-            self._limit(_READING, self._tick)
+        wait = self._tick
+        if core.talks:  # what has come may have brought a deadline
+            due = core.session.next_deadline()
+            if due is not None:
+                left = max(due - monotonic(), _SOON)
+                wait = left if wait is None else min(wait, left)
+        if self._limits[_READING] != wait:
+            self._limit(_READING, wait)
         return event
 
     def fetch(self, wait: bool) -> int | OSError | None:

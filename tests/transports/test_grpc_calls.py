@@ -21,6 +21,7 @@ from rlwire.sessions.grpc import CallEnded, Client, Messages, Status
 from rlwire.sessions.grpc_server import Server
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.sockets import Timeouts
+from rlwire.transports.tls import client_context, server_context
 
 METHOD = "/rlwire.test.Echo/Talk"
 BIG = [
@@ -266,6 +267,47 @@ def test_grpcio_is_served(workers: str, room: Room) -> None:
         assert room.closed(4)
 
 
+def test_tls_and_alpn_with_grpcio(workers: str, room: Room, files: Any) -> None:
+    server_side, client_side = server_context(files.server), client_context(files.ca)
+    for context in (server_side, client_side):
+        context.set_alpn_protocols(["h2"])
+    trusted = grpc.ssl_channel_credentials(files.ca.read_bytes())
+    with served(workers, room, tls=server_side) as address:
+        port = address.rpartition(":")[2]
+        with grpc.secure_channel(f"localhost:{port}", trusted, options=BIG) as channel:
+            one, two = Stream(channel), Stream(channel)
+            for size in (0, 1, 100_000, 5_000_000):
+                assert len(one.exchange(bytes(size))) == size
+                assert len(two.exchange(bytes(size))) == size
+            one.send(b"meet")
+            assert two.exchange(b"meet") == b"met"
+            assert next(one.call) == b"met"
+            assert one.close() is two.close() is grpc.StatusCode.OK
+        session = Client(Messages(), METHOD, secure=True)
+        with tcp.connect(f"localhost:{port}", session, tls=client_side) as connection:
+            for size in (0, 1, 100_000, 5_000_000):
+                assert len(connection.exchange(bytes(size))) == size
+    pair = grpc.ssl_server_credentials([(files.server.read_bytes(), files.server.read_bytes())])
+    with grpcio_server(pair) as address:
+        port = address.rpartition(":")[2]
+        session = Client(Messages(), METHOD, secure=True)
+        with tcp.connect(f"localhost:{port}", session, tls=client_side) as connection:
+            for size in (0, 1, 100_000, 5_000_000):
+                assert len(connection.exchange(bytes(size))) == size
+
+
+def test_a_unix_socket(room: Room, tmp_path: Any) -> None:
+    with tcp.Server(
+        f"unix:{tmp_path}/socket",
+        Server,
+        make_responder=lambda peer: Answers(peer, lambda call: (Messages(), Responder(room, None))),
+    ) as server:
+        with connected(str(server.address)) as connection:
+            assert connection.exchange(b"x") == b"x"
+        with grpc.insecure_channel(str(server.address), options=BIG) as channel:
+            assert Stream(channel).exchange(b"y") == b"y"
+
+
 def test_no_stream_waits_for_another(workers: str, room: Room) -> None:
     """Two agents of one world, over one connection: each waits for the other."""
     with served(workers, room) as address, grpc.insecure_channel(address, options=BIG) as channel:
@@ -322,7 +364,7 @@ def test_many_streams_of_grpcio(workers: str, room: Room) -> None:
 
 
 @contextmanager
-def grpcio_server() -> Iterator[str]:
+def grpcio_server(credentials: Any = None) -> Iterator[str]:
     class Handler(grpc.GenericRpcHandler):
         def service(self, details: Any) -> Any:
             if details.method != METHOD:
@@ -342,7 +384,10 @@ def grpcio_server() -> Iterator[str]:
 
     server = grpc.server(futures.ThreadPoolExecutor(4), options=BIG)
     server.add_generic_rpc_handlers((Handler(),))
-    port = server.add_insecure_port("127.0.0.1:0")
+    if credentials is None:
+        port = server.add_insecure_port("127.0.0.1:0")
+    else:
+        port = server.add_secure_port("127.0.0.1:0", credentials)
     server.start()
     try:
         yield f"127.0.0.1:{port}"
