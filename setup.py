@@ -93,8 +93,6 @@ MODULES = [
 PYTHON_MODULES: list[str] = [
     "rlwire.adapters.relaax.hosting",
     "rlwire.sessions.openpi",
-    "rlwire.sessions.perlert_client",
-    "rlwire.sessions.perlert_rollout",
     "rlwire.sessions.rewarder_client",
     "rlwire.sessions.rewarder_server",
     "rlwire.sessions.rewarder_steps",
@@ -103,9 +101,6 @@ PYTHON_MODULES: list[str] = [
     "rlwire.transports.connection_asyncio",
     "rlwire.transports.driver_asyncio",
     "rlwire.transports.turn",
-    "rlwire.transports.udp",
-    "rlwire.transports.udp_asyncio",
-    "rlwire.transports.udp_sockets",
 ]
 PYTHON_DIRECTIVES = {
     "annotation_typing": False,  # they are for readers and mypy: an int may be any number

@@ -1,4 +1,4 @@
-"""A run on a server, and what every step of it passes through; compiled, for speed.
+"""A run on a server, and what every step of it passes through.
 
 `Rollout` has the actions in force, the frames sent, and ``done`` sent again. It knows its clients
 by their slots and by their addresses, and does not know what an action or an observation means.
@@ -52,6 +52,8 @@ class Agent:
         due: when the next frame may be sent.
         interval: the time between two.
     """
+
+    __slots__ = ("action", "before", "done", "due", "heard", "interval", "key", "last", "peer")
 
     def __init__(self, key: str, peer: Hashable, due: float, interval: float) -> None:
         self.key = key
