@@ -37,7 +37,7 @@ _SHORTEST_SLEEP = 0.001
 _LONGEST_SELECT = 500.0
 
 
-class DatagramConnection(DatagramDriver):
+class DatagramConnection(DatagramDriver, Owned):
     """Drives a client's session over a socket, in the thread that waits.
 
     It belongs to the thread that first waits or flushes. `close` may be called from any thread.
@@ -53,8 +53,8 @@ class DatagramConnection(DatagramDriver):
     """
 
     def __init__(self, session: DatagramSession, sock: DatagramSocket) -> None:
-        super().__init__(session, sock)
-        self._owned = Owned(self._name())
+        DatagramDriver.__init__(self, session, sock)
+        Owned.__init__(self, str(parse(sock.remote or sock.address)))  # type: ignore[arg-type]
         self._closed = False
         sock.hear_refusals()
         self._wake, self._waker = socket.socketpair()
@@ -95,7 +95,7 @@ class DatagramConnection(DatagramDriver):
             LimitExceeded: the session gave a datagram over the socket's limit.
             LocalProtocolError: it is another thread's.
         """
-        if self._closed or self._owned._owner != get_ident():
+        if self._closed or self._owner != get_ident():
             self._check()
         session, sock = self.session, self.sock
         now = monotonic()
@@ -112,7 +112,7 @@ class DatagramConnection(DatagramDriver):
             if events or (refusals and sock.refusals > refused):
                 return events
             if deadline is None and session.closed:
-                raise ConnectionClosed(f"{self._name()}: the session is over")
+                raise ConnectionClosed(f"{self.peer}: the session is over")
             wake = until if deadline is None or until <= deadline else deadline
             if until <= now:
                 pause: int | None = 0
@@ -142,7 +142,7 @@ class DatagramConnection(DatagramDriver):
 
     def flush(self) -> None:
         """Send what the session has to send, without waiting; errors as for `wait`."""
-        if self._closed or self._owned._owner != get_ident():
+        if self._closed or self._owner != get_ident():
             self._check()
         if datagrams := self.session.datagrams():
             self.sock.send_batch(datagrams)
@@ -156,7 +156,7 @@ class DatagramConnection(DatagramDriver):
         if self._closed:
             return
         self._closed = True
-        if self._owned._is_used_elsewhere():
+        if self._is_used_elsewhere():
             with contextlib.suppress(OSError):
                 self._waker.send(b"\0")
         else:
@@ -168,19 +168,16 @@ class DatagramConnection(DatagramDriver):
         self._waker.close()
 
     def _check(self) -> None:
-        if self._owned._owner != get_ident():
-            self._owned._claim()
+        if self._owner != get_ident():
+            self._claim()
         if self._closed:
             self._free()
-            raise ConnectionClosed(f"{self._name()}: closed on this side")
+            raise ConnectionClosed(f"{self.peer}: closed on this side")
 
     def _select(self, milliseconds: float | None) -> list[Any]:
         if milliseconds is None or milliseconds > _LONGEST_SELECT:
             milliseconds = _LONGEST_SELECT
         return select.select([self.sock.raw, self._wake], [], [], milliseconds / 1000)[0]
-
-    def _name(self) -> str:
-        return str(parse(self.sock.remote or self.sock.address))  # type: ignore[arg-type]
 
 
 def connect(
