@@ -32,6 +32,7 @@ from rlwire.codecs.rewarder import (
     ConnectionClose,
     ControlPing,
     EnvDescribe,
+    EnvObservation,
     EnvReward,
     EnvText,
     Message,
@@ -66,6 +67,7 @@ from rlwire.sessions.rewarder_steps import (
 
 __all__ = [
     "NEVER",
+    "PUSHES",
     "Answered",
     "Began",
     "ClientSession",
@@ -149,6 +151,10 @@ class TimedOut:
 Event: TypeAlias = (
     Message | Began | Answered | Failed | TimedOut
 )  # messages: those that `ClientSession.receive` names
+
+
+PUSHES: Final = frozenset((EnvObservation, EnvReward, EnvText))
+"""Events that are in what `ClientSession.take` gives already."""
 
 
 # --- which reply is to which request

@@ -82,6 +82,11 @@ class Connection(Owned):
         """Return the socket's descriptor, -1 once it is closed."""
         return self._sock.fileno()
 
+    @property
+    def pending(self) -> bool:
+        """Whether TLS has something that the system does not know of."""
+        return self._driver.pending
+
     def handshake(self, seconds: float | None) -> None:
         """Take the connection over for this thread, and run the server's side of the handshakes.
 
@@ -158,24 +163,25 @@ class Connection(Owned):
             waited = self._driver.failed(error)
         return self._driver.receive(waited)
 
-    def fetch(self, wait: bool = False) -> int | OSError | None:
-        """Read once, for `listen`, without waiting or at most as long as `share` was told.
+    def share(self, seconds: float) -> tuple[Callable[[bool], int | OSError | None], bool]:
+        """Prepare for several threads that read in turns; see `release`.
 
-        For a connection that several threads read in turns; see `release`. One at a time may; if it
-        waits, others may call `send`, and `listen` without anything, meanwhile.
+        Args:
+            seconds: how long reading lasts that waits.
+
+        Returns:
+            What reads once, for `listen`: called with whether to wait. One thread at a time may; if
+            it waits, others may call `send`, and `listen` without anything, meanwhile. And whether
+            it can be told to wait at all.
         """
-        return self._driver.fetch(wait)
-
-    def share(self, seconds: float) -> bool:
-        """Have a `fetch` that waits last at most so long; return whether one may wait at all."""
-        return self._driver.bound(seconds)
+        return self._driver.fetch, self._driver.bound(seconds)
 
     def listen(self, take: Callable[[Any], object], have: int | OSError | None = None) -> None:
         """Hand over the events that can be had without waiting.
 
         Args:
             take: called with each event.
-            have: what `fetch` has returned. With None only time passes.
+            have: what was read; with None only time passes.
 
         Raises:
             What `receive` raises; after `take` had what came before.
@@ -195,8 +201,6 @@ class Connection(Owned):
                 take(event)
                 # Nothing more is there, if the next bytes go to the beginning of the inbox.
                 event = NOTHING if core.fresh else core.next()
-            if driver.pending:
-                self.listen(take, driver.fetch(False))
         except BaseException as error:
             driver.failed(error)
         if core.sending:

@@ -20,10 +20,7 @@ from rlwire.codecs.rewarder import (
     AgentAction,
     ConnectionClose,
     ControlPing,
-    EnvObservation,
     EnvReset,
-    EnvReward,
-    EnvText,
     UnknownMessage,
 )
 from rlwire.errors import (
@@ -34,6 +31,7 @@ from rlwire.errors import (
 )
 from rlwire.limits import Limits
 from rlwire.sessions.rewarder_client import (
+    PUSHES,
     Answered,
     ClientSession,
     ClientSettings,
@@ -52,7 +50,6 @@ __all__ = ["ClientBase", "RewarderClient"]
 _Self = TypeVar("_Self", bound="ClientBase")
 
 _UNKNOWN = 256  # messages of unknown methods that are kept
-_IN_STEPS = frozenset((EnvObservation, EnvReward, EnvText))  # the session has them in its steps
 
 
 class ClientBase(Client):
@@ -209,7 +206,7 @@ class ClientBase(Client):
         if not self._greeted and kind is not ConnectionClose:
             self._greeted = True
             self._wake()
-        if kind in _IN_STEPS:
+        if kind in PUSHES:
             return
         if kind is Answered:
             self._resolve(event.request, event.seconds)
@@ -354,7 +351,9 @@ class ClientBase(Client):
             EncodeError, LimitExceeded: it cannot be written, or too much waits to be sent.
             ConnectionClosed: the connection is gone.
         """
-        self.send(AgentAction(events))
+        message = AgentAction(events)
+        with self._lock:
+            self._post(message)
 
     def send(self, message: AgentAction | UnknownMessage) -> None:
         """Send a message without an answer, such as one of a method of one's own; as `act`."""
@@ -484,8 +483,9 @@ class RewarderClient(Blocking, ClientBase):
         with self._lock:
             session = self._session
             if not session.news:
-                self._check_step()
                 reader = self._reader
+                if reader is None or self._refused or self._ended is not None:
+                    self._check_step()
                 if reader is None:  # another thread closes it just now
                     raise ConnectionClosed(f"{self} is not connected any more")
                 if timeout is None or timeout > 0:
@@ -497,11 +497,11 @@ class RewarderClient(Blocking, ClientBase):
     def _listen(self, connection: Any) -> None:
         self._reader = Reader(
             connection,
+            self._session,
             self._lock,
             self._take,
             self._end,
-            lambda: self._session.news or bool(self._refused) or self._ended is not None,
-            lambda: self._session.asking,
+            lambda: bool(self._refused) or self._ended is not None,
         )
         self._transmit = self._reader.send
 

@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from threading import get_ident
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -45,7 +45,7 @@ _PATIENCE = 30.0  # seconds for an event loop to take a push
 
 
 class Listener(Protocol):
-    """Who is told what clients say; called on the event loop."""
+    """Who is told what clients say, but for actions that have a function; on the event loop."""
 
     def take(self, event: AgentAction | EnvReset, client: Client) -> None:
         """Take a client's message."""
@@ -72,7 +72,13 @@ class Client:
 
     def answer(self, event: AgentAction | EnvReset) -> Any:
         """Hand a message on; what answers it is sent when there is something."""
-        self._connections.told.take(event, self)
+        connections = self._connections
+        if type(event) is AgentAction:
+            connections.actions += 1
+            if connections.on_action is not None:
+                connections.on_action(event)
+                return NOTHING
+        connections.told.take(event, self)
         return NOTHING
 
     def failure(self, event: Any, error: Exception) -> Any:
@@ -112,15 +118,23 @@ class Connections(Service):
     Attributes:
         clients: those that are told what is pushed, by their sessions.
         told: who is told what they say.
-        pushes, messages: what was pushed, and what that became, one for each client.
+        on_action: called with each action in place of that, if there is one.
+        actions, pushes, messages: what came, what was pushed, and what that became, one for each
+            client.
     """
 
     def __init__(
-        self, listener: Listener, runtime: Runtime, backlog: int, speech: dict[str, Any]
+        self,
+        listener: Listener,
+        on_action: Callable[[AgentAction], object] | None,
+        runtime: Runtime,
+        backlog: int,
+        speech: dict[str, Any],
     ) -> None:
         self.clients: dict[ServerSession, Client] = {}
         self.told = listener
-        self.pushes = self.messages = 0
+        self.on_action = on_action
+        self.actions = self.pushes = self.messages = 0
         self.log = SeldomLog(logger)
         self._runtime = runtime
         self._backlog = backlog

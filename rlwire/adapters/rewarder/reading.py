@@ -19,6 +19,7 @@ from time import monotonic
 from typing import Any
 
 from rlwire.errors import LocalProtocolError
+from rlwire.sessions.rewarder_client import PUSHES, ClientSession
 from rlwire.transports.tcp import Connection
 
 __all__ = ["Reader"]
@@ -34,12 +35,12 @@ class Reader:
 
     Args:
         connection: a blocking connection, which nobody else reads.
-        lock: whoever uses the connection has it; `take`, `end`, `news` and `asking` are called with
-            it.
-        take: called with each event.
+        session: what its messages mean: its `news` end an agent's wait, and while it is `asking`
+            replies are taken in when they come.
+        lock: whoever uses the connection has it; `take`, `end` and `trouble` are called with it.
+        take: called with each event, but for pushes behind the first one.
         end: called once with what ended the connection.
-        news: whether an agent that waits need not wait any longer.
-        asking: whether replies are waited for, which are to be taken in when they come.
+        trouble: whether an agent need not wait any longer though there are no news.
 
     Attributes:
         waiting: the agent's thread, while it waits; otherwise 0.
@@ -48,29 +49,29 @@ class Reader:
     def __init__(
         self,
         connection: Connection,
+        session: ClientSession,
         lock: Any,
         take: Callable[[Any], None],
         end: Callable[[Exception], None],
-        news: Callable[[], bool],
-        asking: Callable[[], bool],
+        trouble: Callable[[], bool],
     ) -> None:
         self._connection = connection
+        self._session = session
         self._lock = lock
         self._take = take
         self._end = end
-        self._news = news
-        self._asking = asking
+        self._trouble = trouble
         self._owner = get_ident()  # of the connection
         self._over = False
-        self._reads = 0
         self._due = 0.0  # when the connection is told what time it is
+        self._silent = True  # whether nothing has come so far
         self._resting = False  # whether our thread leaves the reading to the agent's
         self._asleep = False  # and until time is to pass, if nobody rings
         self._acts = 0  # of the agent: messages and waits
         self._unheard = 0  # messages that were sent since something was read
         self.waiting = 0
         self._reading = threading.Lock()  # whoever waits without `lock`, or closes, has it
-        self._quick = connection.share(_QUICK)
+        self._fetch, self._quick = connection.share(_QUICK)
         # What is written to one end wakes up who looks at the other.
         self._agents, self._keepers = socket.socketpair()
         self._agents.setblocking(False)
@@ -104,7 +105,7 @@ class Reader:
                 have = self._await_bytes(quick, until)
                 if have is not None:
                     self._hear(have)
-                if self._news():
+                if self._session.news or self._trouble():
                     break
                 now = monotonic()
                 if now >= until:
@@ -114,18 +115,17 @@ class Reader:
                     self._pass_time(now)
         finally:
             self.waiting = 0
-            if self._asleep or self._asking():
+            if self._asleep or self._session.asking:
                 self.call()
 
     def _await_bytes(self, quick: bool, until: float) -> int | OSError | None:
         """Read what comes next, without the lock; None: nothing has come, but it may be time."""
-        connection = self._connection
         self._lock.release()
         try:
             if quick:
-                return connection.fetch(True)
+                return self._fetch(True)
             if self._agents_look(max(0.0, min(self._due, until) - monotonic())):
-                return connection.fetch()
+                return self._fetch(False)
             _silence(self._agents)
             return None
         finally:
@@ -163,7 +163,7 @@ class Reader:
             else:
                 found, room = _what_of(self._connection.fileno(), True)
                 if found:
-                    self._hear(self._connection.fetch())
+                    self._hear(self._fetch(False))
 
     def _own(self) -> Connection:
         """Return the connection for the calling thread, which has the lock."""
@@ -196,14 +196,20 @@ class Reader:
                 if not ready:
                     _silence(self._keepers)
                 elif not (self.waiting or self._over):
-                    self._hear(self._connection.fetch())
+                    self._hear(self._fetch(False))
                 self._pass_time(monotonic())
-                if self.waiting and self._news():
+                if self.waiting and (self._session.news or self._trouble()):
                     _ring(self._keepers)
                 # Who has waited for so long calls us when it does not any more.
                 self._asleep = self.waiting != 0 and self._acts == acts
-                self._resting = self.waiting != 0 or (self._acts != acts and not self._asking())
+                active = self._acts != acts and not self._session.asking
+                self._resting = active or self.waiting != 0
                 acts = self._acts
+
+    def _hand_on(self, event: Any) -> None:
+        if self._silent or type(event) not in PUSHES:
+            self._silent = False
+            self._take(event)
 
     def _hear(self, have: int | OSError | None) -> None:
         """Take in what was fetched; with None time passes; with the lock."""
@@ -211,7 +217,9 @@ class Reader:
             return
         connection = self._connection if self._owner == get_ident() else self._own()
         try:
-            connection.listen(self._take, have)
+            connection.listen(self._hand_on, have)
+            while not self._quick and connection.pending:
+                connection.listen(self._hand_on, self._fetch(False))
         except Exception as error:
             self._over = True
             self._end(error)

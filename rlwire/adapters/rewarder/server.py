@@ -157,6 +157,7 @@ class RewarderServer(StreamServer):
         )
         self._connections = Connections(
             self,
+            on_action,
             self._runtime,
             backlog,
             {
@@ -172,7 +173,6 @@ class RewarderServer(StreamServer):
         super().__init__(address, self._connections, **options)
         self._guarded = self._guarded or password not in (None, _KNOWN)
         self._on_reset = on_reset
-        self._on_action = on_action
         self._idle_timeout = idle_timeout
         self._order = threading.Lock()  # of episodes: they are told as they begin
         self._lock = threading.Lock()  # of what follows
@@ -342,6 +342,7 @@ class RewarderServer(StreamServer):
             counts = dict(self._counts)
         connections = self._connections
         for name, count in (
+            ("actions", connections.actions),
             ("pushes", connections.pushes),
             ("messages", connections.messages),
             ("stale", self._runtime.stale),
@@ -363,10 +364,6 @@ class RewarderServer(StreamServer):
     def take(self, event: AgentAction | EnvReset, client: Client) -> None:
         """Take what a client said, on the event loop."""
         if type(event) is AgentAction:
-            self._counts["actions"] += 1  # on the event loop only
-            if self._on_action is not None:
-                self._on_action(event)
-                return
             with self._asked:
                 self._counts["actions_dropped"] += len(self._actions) == _ACTIONS
                 self._actions.append(event)
