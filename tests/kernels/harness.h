@@ -43,6 +43,7 @@ void release(uint8_t *copy);
 void cursor_suite(void);
 void writer_suite(void);
 void msgpack_suite(void);
+void http2_suite(void);
 void netstring_suite(void);
 void utf8_suite(void);
 void dtype_suite(void);

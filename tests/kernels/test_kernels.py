@@ -139,6 +139,7 @@ def test_no_warning_at_any_optimization(cc: list[str], tmp_path: Path, level: st
         "unit_json.c",
         "unit_msgpack.c",
         "unit_websocket.c",
+        "unit_http2.c",
     ):  # -O2: the tests themselves
         source = HERE / name
         run([*cc, "-std=c11", level, *WARNINGS, f"-I{INCLUDE}", "-c", source, "-o", tmp_path / "o"])
@@ -152,6 +153,7 @@ def test_no_warning_at_any_optimization(cc: list[str], tmp_path: Path, level: st
         ("fuzz_perlert", "corpus_perlert.py", [], "steps"),
         ("fuzz_numbers", "corpus_numbers.py", [], "made"),
         ("fuzz_websocket", "corpus_websocket.py", [], "masked"),
+        ("fuzz_http2", "corpus_http2.py", [], "messages"),
         ("fuzz_json", "corpus_json.py", [], "arrays"),
         ("fuzz_msgpack", "corpus_msgpack.py", [], "arrays"),
     ],
@@ -188,9 +190,10 @@ def test_run_sanitized(sanitizers: dict[str, str], tmp_path: Path) -> None:
     assert re.search(rf"^fuzz_perlert: {MESSAGES} messages", result.stdout, re.MULTILINE)
     assert re.search(rf"^fuzz_numbers: {MESSAGES} messages", result.stdout, re.MULTILINE)
     assert re.search(rf"^fuzz_websocket: {MESSAGES} messages", result.stdout, re.MULTILINE)
+    assert re.search(rf"^fuzz_http2: {MESSAGES} messages", result.stdout, re.MULTILINE)
     assert re.search(rf"^fuzz_json: {MESSAGES} messages", result.stdout, re.MULTILINE)
     assert re.search(rf"^fuzz_msgpack: {MESSAGES} messages", result.stdout, re.MULTILINE)
-    assert re.search(r"^9 passed, 0 failed, \d+ s$", result.stdout, re.MULTILINE)
+    assert re.search(r"^10 passed, 0 failed, \d+ s$", result.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

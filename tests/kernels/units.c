@@ -60,6 +60,7 @@ int main(void) {
     cursor_suite();
     writer_suite();
     msgpack_suite();
+    http2_suite();
     netstring_suite();
     utf8_suite();
     dtype_suite();

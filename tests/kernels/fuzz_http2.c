@@ -1,0 +1,198 @@
+/* Mutates streams of HTTP/2 frames and feeds them to the kernels; fuzz.h tells how it is run.
+ *
+ * By hand, in this folder:
+ *     python3 corpus_http2.py corpus.bin
+ *     cc -std=c11 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all \
+ *         -I../../rlwire/include fuzz_http2.c -o fuzz_http2 && ./fuzz_http2 corpus.bin 1000000
+ */
+#include "fuzz.h"
+
+static uint64_t message_count; /* gRPC messages that began in a DATA frame */
+
+/* ---- a head once more, by the letter of section 6 ---- */
+
+static rlw_status expected_head(const uint8_t *p, size_t left, uint32_t most, uint32_t other) {
+    uint32_t size, stream;
+    if (left < 9) return RLW_NEED_MORE;
+    size = p[0] * 65536u + p[1] * 256u + p[2];
+    stream = (p[5] % 128) * 16777216u + p[6] * 65536u + p[7] * 256u + p[8];
+    if (size > most) return RLW_BAD_SIZE;
+    if (p[3] != 0 && size > other) return RLW_OVER_DATAGRAM;
+    switch (p[3]) {
+    case 0: /* DATA */
+        if (stream == 0) return RLW_BAD_CONTROL;
+        return (p[4] & 8) && size < 1 ? RLW_BAD_SIZE : RLW_OK;
+    case 1: /* HEADERS */
+        if (stream == 0) return RLW_BAD_CONTROL;
+        if ((p[4] & 8) && (p[4] & 32)) return size < 6 ? RLW_BAD_SIZE : RLW_OK;
+        if (p[4] & 8) return size < 1 ? RLW_BAD_SIZE : RLW_OK;
+        return (p[4] & 32) && size < 5 ? RLW_BAD_SIZE : RLW_OK;
+    case 2: return stream == 0 ? RLW_BAD_CONTROL : size != 5 ? RLW_BAD_SIZE : RLW_OK;
+    case 3: return stream == 0 ? RLW_BAD_CONTROL : size != 4 ? RLW_BAD_SIZE : RLW_OK;
+    case 4: /* SETTINGS */
+        if (stream != 0) return RLW_BAD_CONTROL;
+        if (p[4] & 1) return size != 0 ? RLW_BAD_SIZE : RLW_OK;
+        return size % 6 != 0 ? RLW_BAD_SIZE : RLW_OK;
+    case 5: return RLW_BAD_TYPE;
+    case 6: return stream != 0 ? RLW_BAD_CONTROL : size != 8 ? RLW_BAD_SIZE : RLW_OK;
+    case 7: return stream != 0 ? RLW_BAD_CONTROL : size < 8 ? RLW_BAD_SIZE : RLW_OK;
+    case 8: return size != 4 ? RLW_BAD_SIZE : RLW_OK;
+    case 9: return stream == 0 ? RLW_BAD_CONTROL : RLW_OK;
+    default: return RLW_OK;
+    }
+}
+
+/* ---- one stream of frames ---- */
+
+static rlw_status check_settings(const uint8_t *data, size_t size) {
+    rlw_cursor c;
+    unsigned id;
+    uint32_t value;
+    rlw_cursor_init(&c, data, size);
+    while (c.at < c.end) {
+        rlw_status status = rlw_h2_read_setting(&c, &id, &value);
+        if (status != RLW_OK) {
+            check_cursor(&c, data, size, status);
+            return status;
+        }
+        MUST(id != RLW_H2_ENABLE_PUSH || value <= 1);
+        MUST(id != RLW_H2_INITIAL_WINDOW_SIZE || value <= RLW_H2_WINDOW_MOST);
+        MUST(id != RLW_H2_MAX_FRAME_SIZE || (value >= 16384 && value <= 16777215));
+    }
+    return RLW_OK;
+}
+
+static rlw_status check_message(const uint8_t *data, size_t size, uint64_t limit) {
+    uint8_t *copy = exact(data, size);
+    uint32_t length = 0;
+    rlw_cursor c;
+    rlw_status status;
+    rlw_cursor_init(&c, copy, size);
+    status = rlw_grpc_read_prefix(&c, limit, &length);
+    check_cursor(&c, copy, size, status);
+    if (status == RLW_OK) {
+        uint8_t room[RLW_GRPC_PREFIX];
+        MUST(length <= limit && c.at == copy + RLW_GRPC_PREFIX);
+        rlw_grpc_write_prefix(room, length);
+        MUST(memcmp(room, copy, sizeof room) == 0);
+        message_count++;
+    }
+    release(copy);
+    return status == RLW_NEED_MORE ? RLW_OK : status;
+}
+
+static rlw_status feed_stream(const uint8_t *bytes, size_t size, uint32_t most, uint32_t other,
+                              uint64_t limit) {
+    int64_t window = RLW_H2_WINDOW_FIRST;
+    rlw_cursor c;
+    rlw_cursor_init(&c, bytes, size);
+    do {
+        rlw_h2_head h;
+        uint8_t room[RLW_H2_HEAD];
+        const uint8_t *start = c.at, *payload = NULL, *behind;
+        size_t count = 0, left = rlw_left(&c);
+        rlw_status status = rlw_h2_read_head(&c, most, other, &h);
+        MUST(status == expected_head(start, left, most, other));
+        if (status != RLW_OK) {
+            if (status == RLW_NEED_MORE) check_cursor(&c, bytes, size, status);
+            MUST(c.at == start);
+            return status;
+        }
+        MUST(c.at == start + RLW_H2_HEAD);
+        rlw_h2_write_head(room, h.size, h.type, h.flags, h.stream);
+        room[5] = (uint8_t)(room[5] | (start[5] & 0x80)); /* the reserved bit alone is lost */
+        MUST(memcmp(room, start, sizeof room) == 0);
+        behind = c.at + (h.size <= rlw_left(&c) ? h.size : 0);
+        status = rlw_h2_take_payload(&c, &h, &payload, &count);
+        if (status != RLW_OK) {
+            check_cursor(&c, bytes, size, status);
+            MUST(status == RLW_NEED_MORE || status == RLW_BAD_LENGTH);
+            return status;
+        }
+        MUST(c.at == behind && payload >= start + RLW_H2_HEAD && payload + count <= c.at);
+        touched += add_up(payload, count);
+        if (h.type == RLW_H2_SETTINGS) status = check_settings(payload, count);
+        if (h.type == RLW_H2_WINDOW_UPDATE) {
+            rlw_cursor inner;
+            rlw_cursor_init(&inner, payload, count);
+            status = rlw_h2_open_window(&inner, &window);
+            MUST(window >= RLW_H2_WINDOW_FIRST && window <= RLW_H2_WINDOW_MOST);
+        }
+        if (h.type == RLW_H2_DATA) status = check_message(payload, count, limit);
+        if (status != RLW_OK) return status;
+        whole_count++;
+    } while (c.at < c.end);
+    return RLW_OK;
+}
+
+/* ---- mutations that know frames ---- */
+
+static void mutate(const sample *from) {
+    static const uint8_t odd_bytes[] = {0,    1,    2,    3,    4,    5,    6,    7,    8,   9,
+                                        0x20, 0x28, 0x2C, 0x3F, 0x40, 0x7F, 0x80, 0xC0, 0xFF};
+    size_t at = some_mark(from, 0);
+    if (at + RLW_H2_HEAD > input_size) {
+        mutate_bytes(odd_bytes, sizeof odd_bytes);
+        return;
+    }
+    switch (below(8)) {
+    case 0: input[at + 2] = (uint8_t)(input[at + 2] + below(9) - 4); break; /* the size */
+    case 1: input[at + below(3)] = (uint8_t)chance(); break;
+    case 2: input[at + 3] = (uint8_t)below(12); break; /* the type */
+    case 3: input[at + 4] ^= (uint8_t)(1u << below(8)); break;
+    case 4: input[at + 5 + below(4)] = odd_bytes[below(sizeof odd_bytes)]; break;
+    case 5: /* what is first in the payload: padding, a setting, a prefix */
+        if (at + RLW_H2_HEAD < input_size)
+            input[at + RLW_H2_HEAD] = odd_bytes[below(sizeof odd_bytes)];
+        break;
+    default: mutate_bytes(odd_bytes, sizeof odd_bytes); break;
+    }
+}
+
+static rlw_status feed_one(const sample *from) {
+    size_t edits = below(16) ? 1 + below(4) : 0;
+    uint32_t most = below(4) ? RLW_H2_FRAME_MOST : RLW_H2_FRAME_LEAST;
+    uint32_t other = below(4) ? RLW_H2_FRAME_LEAST : (uint32_t)below(60);
+    uint64_t limit = below(4) ? 1000000 : below(200);
+    rlw_status status;
+    uint8_t *bytes;
+    begin_with(from);
+    while (edits--) mutate(from);
+    bytes = take_input();
+    status = feed_stream(bytes, input_size, most, other, limit);
+    release(bytes);
+    return status;
+}
+
+static void feed_prefix(const sample *s, const uint8_t *bytes, size_t size) {
+    rlw_status status =
+        feed_stream(bytes, size, RLW_H2_FRAME_MOST, RLW_H2_FRAME_MOST, UINT64_MAX);
+    if (size == s->size) MUST(status == RLW_OK || status == RLW_BAD_COUNT || status == RLW_BAD_BOOLEAN);
+    message_count = 0;
+}
+
+static void mark_sample(sample *s) {
+    rlw_cursor c;
+    rlw_h2_head h;
+    const uint8_t *payload;
+    size_t count;
+    rlw_cursor_init(&c, s->data, s->size);
+    while (c.at < c.end) {
+        mark(s, (size_t)(c.at - s->data));
+        MUST(rlw_h2_read_head(&c, RLW_H2_FRAME_MOST, RLW_H2_FRAME_MOST, &h) == RLW_OK);
+        MUST(rlw_h2_take_payload(&c, &h, &payload, &count) == RLW_OK);
+    }
+}
+
+int main(int argc, char **argv) {
+    static const rlw_status reaches[] = {
+        RLW_OK,          RLW_NEED_MORE, RLW_BAD_SIZE,    RLW_BAD_TYPE,      RLW_BAD_CONTROL,
+        RLW_BAD_LENGTH,  RLW_BAD_RANGE, RLW_BAD_EMPTY,   RLW_BAD_COUNT,     RLW_BAD_BOOLEAN,
+        RLW_OVER_MESSAGE, RLW_OVER_DATAGRAM,
+    };
+    static const fuzz_driver driver = {
+        "fuzz_http2", mark_sample, feed_prefix, feed_one, reaches,
+        sizeof reaches / sizeof *reaches, "messages", &message_count,
+    };
+    return fuzz_main(argc, argv, &driver);
+}
