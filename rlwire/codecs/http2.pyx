@@ -528,7 +528,7 @@ cdef class Endpoint:
         events = self._deliver(stream, message)
         if (2 * self.receive_window <= self.connection_window
                 or 2 * stream.receive_window <= self.window) and self._renew(stream):
-            events = [*events, None]
+            events = events + [None]
         return events
 
     def receive(self, object frame):
@@ -632,11 +632,11 @@ cdef class Endpoint:
         if end and not stream.gone:
             if stream._have or stream._block is not None:
                 error = DecodeError("the stream ends inside a message")
-                events = [*events, *self._stream_failed(head.stream, error)]
+                events = events + self._stream_failed(head.stream, error)
             else:
-                events = [*events, *self._ended(stream)]
+                events = events + self._ended(stream)
         if self._renew(stream):
-            events = [*events, None]
+            events = events + [None]
         return events
 
     cdef list _feed(self, Stream stream, const uint8_t *p, size_t n, object frame, size_t at):
@@ -696,7 +696,7 @@ cdef class Endpoint:
                 self.assembling -= stream._size
             found = self._deliver(stream, message)
             message = None
-            events = found if not events else [*events, *found]
+            events = events + found if events else found
             if stream.gone:
                 return events
 

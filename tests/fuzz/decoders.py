@@ -22,6 +22,9 @@ from PIL import Image
 
 from rlwire.codecs import (
     dm_env_rpc,
+    grpc,
+    http2,
+    http2_headers,
     json,
     msgpack,
     msgpack_images,
@@ -33,6 +36,7 @@ from rlwire.codecs import (
 )
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
+from rlwire.streams import FrameReader
 from rlwire.transports.datagram_cipher import OVERHEAD, DatagramCipher
 
 REFUSED = (DecodeError, LimitExceeded)
@@ -387,6 +391,101 @@ KEY = bytes(range(32))
 NOW = 1_700_000_000.0
 
 
+class Http2(http2.Endpoint):
+    """An endpoint that notes what its hooks are told, and goes on where it can."""
+
+    def __init__(self, client: bool, limits: Limits) -> None:
+        super().__init__(client, limits, 65_535, 65_535)
+        self.told: list[Any] = []
+        self.listening = True
+        for number in (1, 3):
+            self.add(http2.Stream(number, None, lambda buffer, start, end: (end - start) // 8))
+
+    def _tell(self, *what: Any) -> list[Any]:
+        self.told.append(what)
+        return []
+
+    def _headers(self, number: int, block: bytes, end: bool) -> list[Any]:
+        if number not in self.streams and len(self.streams) < 4:
+            self.add(http2.Stream(number))
+        return self._tell(number, block, end)
+
+    def _control(self, kind: int, flags: int, number: int, payload: bytes) -> list[Any]:
+        return self._tell(kind, flags, number, payload)
+
+    def _settled(self, changes: dict[int, int]) -> list[Any]:
+        return self._tell(changes)
+
+    def _ended(self, stream: Any) -> list[Any]:
+        return self._tell(stream.number)
+
+    def _stray(self, kind: int, number: int, end: bool) -> list[Any]:
+        return self._tell(kind, number, end)
+
+    def _stream_failed(self, number: int, error: Any) -> list[Any]:
+        if number in self.streams:
+            self.drop(self.streams[number])
+        return self._tell(number, type(error), str(error))
+
+
+def take_http2(body: bytes, client: bool, limits: Limits, piece: int) -> Any:
+    """All that can be seen of an endpoint, after these bytes came in pieces."""
+    endpoint = Http2(client, limits)
+    for stream in endpoint.streams.values():
+        endpoint.message(stream, [b"some", bytes(90_000 if limits is LIMITS else 300)])
+    reader = FrameReader(endpoint)
+    events, said, fault = [], b"", None
+    try:
+        for at in range(0, len(body), piece):
+            part = body[at : at + piece]
+            while part:
+                room = reader.room()
+                count = min(len(room), len(part))
+                room[:count] = part[:count]
+                reader.advance(count)
+                part = part[count:]
+                while (frame := reader.frame()) is not None:
+                    events += [bytes(e) for e in endpoint.receive(frame) if e is not None]
+                    said += b"".join(bytes(buffer) for buffer in endpoint.outgoing())
+                    assert endpoint.receive_window >= 0
+                    assert endpoint.assembling <= 2 * limits.received
+    except REFUSED as problem:
+        # Of what is no HTTP/2 as much is shown as has come.
+        fault = str(problem).partition(" - at ")[0].partition(" speaks ")[0]
+    windows = [(s.number, s.send_window, s.receive_window) for s in endpoint.streams.values()]
+    return events, endpoint.told, said, fault, windows, endpoint.send_window
+
+
+def feed_http2(data: bytes) -> None:
+    """A connection says the same however its bytes come."""
+    (client,), body, limits = take_options(data, 2)
+    whole = take_http2(body, bool(client), limits, len(body) or 1)
+    for piece in (7, 1):
+        assert take_http2(body, bool(client), limits, piece) == whole
+
+
+def feed_http2_headers(data: bytes) -> None:
+    _, body, limits = take_options(data, 1)
+    headers = http2_headers.Headers(limits)
+    for block in (body[: len(body) // 2], body[len(body) // 2 :]):
+        good, fields = attempt(lambda block=block: headers.decode(block))
+        if not good:
+            break
+        assert sum(len(name) + len(value) + 32 for name, value in fields) <= limits.header
+        http2_headers.malformed(fields, (":path",))
+        attempt(lambda fields=fields: grpc.decode_metadata(fields))
+        try:
+            again = http2_headers.Headers().encode(fields)
+        except EncodeError:
+            continue
+        same(http2_headers.Headers(limits).decode(again), fields)
+    text = body.decode("latin-1")
+    assert grpc.decode_message(grpc.encode_message(text)) == text
+    grpc.decode_message(text)
+    attempt(lambda: grpc.decode_timeout(text))
+    attempt(lambda: grpc.decode_status(text))
+
+
 def feed_cipher(data: bytes) -> None:
     """Datagrams sent, changed, repeated and delayed, four bytes each; none is wrongly taken."""
     clock = [NOW]
@@ -441,6 +540,8 @@ DECODERS: dict[str, Feed] = {
     "dm_env_rpc": feed_dm_env_rpc,
     "websocket": feed_websocket,
     "handshake": feed_handshake,
+    "http2": feed_http2,
+    "http2_headers": feed_http2_headers,
     "datagram_cipher": feed_cipher,
     "streams": feed_stream,
 }

@@ -11,6 +11,8 @@ from PIL import Image
 
 from rlwire.codecs import (
     dm_env_rpc,
+    http2,
+    http2_headers,
     json,
     msgpack,
     msgpack_images,
@@ -163,6 +165,29 @@ def with_options(numbers: range, *messages: Any) -> list[bytes]:
     return [bytes([number]) + bytes(message) for number in numbers for message in messages]
 
 
+def http2_frames() -> list[bytes]:
+    """What either side may say, after its settings."""
+    frame = http2.frame
+    first = http2.settings({http2.INITIAL_WINDOW_SIZE: 100, http2.MAX_FRAME_SIZE: 20_000})
+    message = b"\0\0\0\0\5hello"
+    data = [
+        frame(0, 0, 1, message),
+        frame(0, 8, 1, b"\3" + message * 2 + bytes(3)),
+        frame(0, 0, 1, message[:7]) + frame(0, 1, 1, message[7:]),
+        frame(0, 0, 3, b"\0\0\0\0\x50" + bytes(30)) + frame(0, 0, 3, bytes(50)),
+        frame(0, 0, 7, message) + frame(0, 0, 3, b"\1\0\0\0\1x"),
+    ]
+    others = [
+        frame(1, 0, 5, b"abc") + frame(9, 4, 5, b"def"),
+        frame(1, 4 | 8 | 32 | 1, 5, b"\2" + bytes(5) + b"abc" + bytes(2)),
+        http2.settings({http2.INITIAL_WINDOW_SIZE: 5}) + http2.settings({4: 70_000}),
+        http2.window_update(1, 50_000) + http2.window_update(0, 100_000),
+        http2.ping() + http2.reset(1, 8) + http2.goaway(0, 1, "why") + frame(4, 1, 0),
+        frame(2, 0, 1, bytes(5)) + frame(99, 0, 1, b"what") + frame(5, 4, 1, bytes(4)),
+    ]
+    return [first + one for one in (*data, *others, b"".join(data[:3]))]
+
+
 def seeds(decoder: str) -> list[bytes]:
     """What a search of `decoders.DECODERS` begins with."""
     if decoder == "rlx":
@@ -242,6 +267,17 @@ def seeds(decoder: str) -> list[bytes]:
                 range(1, 2), response, websocket_handshake.write_response(426, text="no")
             ),
         ]
+    if decoder == "http2":
+        return [
+            *with_options(range(0, 6, 2), *[http2.PREFACE + wire for wire in http2_frames()]),
+            *with_options(range(1, 6, 2), *http2_frames()),
+        ]
+    if decoder == "http2_headers":
+        fields = [(":path", "/a"), ("te", "trailers"), ("a-bin", "AP8"), ("grpc-status", "0")]
+        headers = http2_headers.Headers()
+        blocks = headers.encode(fields) + headers.encode(fields)
+        sized = b"\x3f\xe1\x1f" + blocks
+        return with_options(range(1), blocks, sized, b"\x10\x01a\x01b", b"10S", b"%41")
     if decoder == "datagram_cipher":
         return [
             b"\0\0\0\0\1\20\0\0\2\3\0\5\0\1\0\0\3\0\1\50",
