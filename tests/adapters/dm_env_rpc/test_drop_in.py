@@ -55,7 +55,8 @@ def own_tests(tmp_path: Path, plugin: str) -> tuple[int, str]:
 
 
 @pytest.mark.consumers
-def test_the_packages_own_tests(tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", [False, True])
+def test_the_packages_own_tests(tmp_path: Path, transport: bool) -> None:
     before = own_tests(tmp_path, "")
     # Every one passes without us (1.1.7 with NumPy 2 and protobuf 7), so none is left out here.
     assert before[0] > 300
@@ -63,7 +64,7 @@ def test_the_packages_own_tests(tmp_path: Path) -> None:
     after = own_tests(
         tmp_path,
         "import rlwire\n"
-        "rlwire.install('dm_env_rpc')\n"
+        f"rlwire.install('dm_env_rpc', transport={transport})\n"
         "def pytest_terminal_summary(terminalreporter):\n"
         "    from dm_env_rpc.v1 import tensor_utils\n"
         "    assert tensor_utils.pack_tensor.__module__.startswith('rlwire.')\n",
