@@ -85,7 +85,7 @@ def on_a_loop(served: RewarderRow, stack: ExitStack) -> Block:
 def raw(served: RewarderRow, stack: ExitStack) -> Block:
     """The floor's exchanges."""
     floor = stack.enter_context(
-        Floor(served.requests, served.reply_bytes, cores=CORES, read_back=False)
+        Floor(served.requests, served.reply_bytes, cores=CORES, read_back=0)
     )
 
     def block() -> list[int]:

@@ -82,7 +82,7 @@ def test_update(benchmark: Any, name: str) -> None:
 def test_raw_echo(benchmark: Any, name: str) -> None:
     """The floor."""
     row = row_of(PAYLOADS[name], Cores())
-    with Floor(row.requests, row.reply_bytes, read_back=False) as floor:
+    with Floor(row.requests, row.reply_bytes, read_back=0) as floor:
         run_benchmark(benchmark, floor.exchange, 0)
 
 
@@ -115,7 +115,7 @@ def lines() -> Iterator[Line]:
         try:
             with (
                 row_of(payload, cores, spin) as row,
-                Floor(row.requests, row.reply_bytes, cores=cores.server, read_back=False) as floor,
+                Floor(row.requests, row.reply_bytes, cores=cores.server, read_back=0) as floor,
             ):
                 ours, raw = times(row, floor)
         finally:

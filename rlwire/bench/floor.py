@@ -1,9 +1,9 @@
 """The floor: a raw blocking socket exchange of given byte counts, nothing decoded.
 
 What the socket, the kernel and two Python processes cost with no protocol at all, over TCP or UDP.
-The server answers a request of `request_bytes` with `reply_bytes`, and then, with `read_back`, one
-of `ASK_BYTES` with the request it got before: the client compares that untimed, as it does with a
-protocol's row, so that the timed exchanges of both stand in the same surroundings.
+The server answers requests of `request_bytes` with `reply_bytes`, and then, after each `read_back`
+of them, one of `ASK_BYTES` with the request it got last: the client compares that untimed, as it
+does with a protocol's row, so that the timed exchanges of both stand in the same surroundings.
 
 Not here: any protocol; which byte counts.
 """
@@ -38,7 +38,7 @@ def serve(
     report: Callable[[tuple[str, int]], None],
     request_bytes: int,
     reply_bytes: int,
-    read_back: bool,
+    read_back: int,
 ) -> None:
     """Serve one client after the other on a free port of the loopback interface."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -50,10 +50,13 @@ def serve(
             peer, _address = listener.accept()
             with peer:
                 peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                answered = 0
                 while _fill(peer, request):
                     peer.sendall(reply)
-                    if not read_back:
+                    answered += 1
+                    if answered != read_back:
                         continue
+                    answered = 0
                     if not _fill(peer, ask):
                         break
                     peer.sendall(request)
@@ -63,17 +66,20 @@ def serve_datagrams(
     report: Callable[[tuple[str, int]], None],
     request_bytes: int,
     reply_bytes: int,
-    read_back: bool,
+    read_back: int,
 ) -> None:
     """The same over UDP, for any number of clients that take turns."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
         report(server.getsockname())
         reply = bytes(reply_bytes)
+        answered = 0
         while True:
             request, peer = server.recvfrom(request_bytes)
             server.sendto(reply, peer)
-            if read_back:
+            answered += 1
+            if answered == read_back:
+                answered = 0
                 _ask, peer = server.recvfrom(ASK_BYTES)
                 server.sendto(request, peer)
 
@@ -85,7 +91,7 @@ class Floor:
         requests: what is sent, in turn; all of one size.
         reply_bytes: how many bytes answer each.
         cores: where the server may run; None leaves that to the system.
-        read_back: whether a `check` follows each `exchange`; without, there are no checks.
+        read_back: how many calls of `exchange` each `check` follows; 0: there are no checks.
         datagrams: UDP instead of TCP, each message one datagram.
     """
 
@@ -95,7 +101,7 @@ class Floor:
         reply_bytes: int,
         *,
         cores: list[int] | None = None,
-        read_back: bool = True,
+        read_back: int = 1,
         datagrams: bool = False,
     ) -> None:
         self._requests = requests

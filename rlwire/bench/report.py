@@ -94,7 +94,7 @@ def _notes(run: Run) -> list[str]:
     titles = {result.payload: result.title for result in run.results}
     return [
         *(f"{name}: {title}" for name, title in titles.items()),
-        f"{checked:,} round trips, each read back from the server and equal to what was sent.",
+        f"{checked:,} round trips were read back from the server, each equal to what was sent.",
         "Bytes are those on the wire with framing; encode and decode are of the message with the "
         "observation; echo is the p50 of a raw socket exchange of as many bytes, pinned alike.",
         f"Overhead is round trip over echo. Both took turns, {_range(turns)} of {TURN} "

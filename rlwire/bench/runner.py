@@ -1,7 +1,9 @@
 """Measures rows: blocks of round trips and blocks of raw echo take turns, then medians.
 
 Taking turns gives both the same clock speed, the same neighbours and the same heat, so that
-their ratio means something on a machine that is not quiet.
+their ratio means something on a machine that is not quiet. The round trips of a block follow one
+another, as a training loop's do; what the last of them carried is read back and compared. While it
+warms up, a row reads back every one.
 
 Not here: what is sent, or how it is shown.
 """
@@ -75,7 +77,9 @@ def measure(row: Row, seconds: float, cores: Cores, progress: Progress) -> Resul
     Raises:
         BenchError: a server died, or something came back changed.
     """
-    floor = Floor(row.requests, row.reply_bytes, cores=cores.server, datagrams=row.datagrams)
+    floor = Floor(
+        row.requests, row.reply_bytes, cores=cores.server, datagrams=row.datagrams, read_back=BLOCK
+    )
     with row, floor:
         collecting = gc.isenabled()
         gc.disable()
@@ -134,28 +138,32 @@ def _take_turns(
     """Times of the row's exchanges and of the floor's, and how many of the row's were checked."""
     times: tuple[list[int], list[int]] = ([], [])
     begin = perf_counter()
-    index = turn = 0
+    index = turn = checked = 0
     while True:
         kept = turn >= WARM_UP
+        every = BLOCK if kept else 1
         # One order in one turn, the other in the next: going first is not always the same one's.
         for which in ((0, 1), (1, 0))[turn % 2]:
-            block = _block((row, floor)[which], index)
+            block = _block(row, index, every) if which == 0 else _block(floor, index, BLOCK)
             if kept:
                 times[which].extend(block)
         index += BLOCK
+        checked += BLOCK // every
         turn += 1
         done = (perf_counter() - begin) / seconds
         if turn >= WARM_UP + TURNS and done >= 1.0:
-            return times[0], times[1], index
+            return times[0], times[1], checked
         progress(min(done, 1.0))
 
 
-def _block(side: _Exchange, first: int) -> list[int]:
+def _block(side: _Exchange, first: int, every: int) -> list[int]:
+    """Times of a block's exchanges; after each `every` of them the last is checked."""
     times = []
-    exchange, check = side.exchange, side.check
-    for index in range(first, first + BLOCK):
-        begin = perf_counter_ns()
-        exchange(index)
-        times.append(perf_counter_ns() - begin)
-        check(index)
+    exchange = side.exchange
+    for begin_index in range(first, first + BLOCK, every):
+        for index in range(begin_index, begin_index + every):
+            begin = perf_counter_ns()
+            exchange(index)
+            times.append(perf_counter_ns() - begin)
+        side.check(begin_index + every - 1)
     return times[LEAD_IN:]

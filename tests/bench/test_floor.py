@@ -28,13 +28,22 @@ def test_exchanges_of_datagrams(size: int) -> None:
         for index in range(7):
             floor.exchange(index)
             floor.check(index)
-    with Floor(requests, 1200, datagrams=True, read_back=False) as floor:
+    with Floor(requests, 1200, datagrams=True, read_back=0) as floor:
         for index in range(5):
             floor.exchange(index)
 
 
+@pytest.mark.parametrize("datagrams", [False, True])
+def test_exchanges_with_a_check_now_and_then(datagrams: bool) -> None:
+    with Floor([b"abc", b"def"], 2, datagrams=datagrams, read_back=3) as floor:
+        for index in range(9):
+            floor.exchange(index)
+            if index % 3 == 2:
+                floor.check(index)
+
+
 def test_exchanges_without_checks() -> None:
-    with Floor([b"abc", b"def"], 2, read_back=False) as floor:
+    with Floor([b"abc", b"def"], 2, read_back=0) as floor:
         for index in range(5):
             floor.exchange(index)
 
