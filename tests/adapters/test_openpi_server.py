@@ -334,8 +334,8 @@ def test_a_client_that_leaves_is_noticed_while_the_policy_thinks(
     waiting.send({"prompt": "keep"})
     client.close()
     waiting.close()
-    policy.go_on.set()
     wait_for(lambda: server.statistics.clients == 0)
+    policy.go_on.set()
     with client_of(server) as last:
         assert "actions" in last.infer({})
     assert server.statistics.actions == 1

@@ -111,13 +111,14 @@ def test_the_last_valid_action_stays(worlds, serving, begin, caplog):
     client = begin(server, "Walk", settings=ClientSettings(repeat=1e9, silence=1e9))
     client.wait_start(5)
     client.frame(5)
-    for text in ("2", "77", "right", "2", "99", ""):
+    for number, text in enumerate(("2", "77", "right", "2", "99", ""), 1):
         known = server.statistics()["session"]["actions"]
         client.act(text)
         worlds.until(lambda: server.statistics()["session"]["actions"] > known)  # noqa: B023
         # The step that waits at the gate has its action already; the one after it has this.
         gate.release()
         client.frame(5)
+        worlds.until(lambda: walk.steps == number and walk.waiting)  # noqa: B023
     for _ in range(3):
         gate.release()
     while not client.frame(5).done:
