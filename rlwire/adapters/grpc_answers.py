@@ -10,6 +10,7 @@ after the other is answered. Not here: frames, and which calls may begin at all
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 from collections import deque
@@ -81,7 +82,7 @@ class _Task:
         self.waiting: deque[Any] = deque()  # messages that are still to be read,
         self.size = 0  # and their bytes
         self.busy = False
-        self.promise: Any = None  # the future that is waited for, if that is why
+        self.promise: _Promise | None = None  # what is waited for, if that is why
         self.ended = False  # the client sends no more
         self.over = False
         self.closing = [responder]  # whoever takes it out closes it, as `pop` is for one only
@@ -165,9 +166,10 @@ class Answers:
         self._waiting -= task.size
         task.waiting.clear()
         task.size = 0
-        if task.promise is not None and hasattr(task.promise, "get_loop"):
-            task.promise.cancel()  # of asyncio's; others may be waited for elsewhere
-        if not task.busy or task.promise is not None:
+        promise, task.promise = task.promise, None
+        if promise is not None:
+            promise.drop()
+        if not task.busy or promise is not None:
             self._leave(task)
 
     def _leave(self, task: _Task) -> None:
@@ -307,17 +309,10 @@ class Answers:
 
     def _promised(self, call: ServedCall, task: _Task, promise: _Promise) -> None:
         """Say a future's result when there is one."""
-        task.busy, task.promise = True, promise.future
+        task.busy, task.promise = True, promise
         if not call.held:
             self._session.hold(call)
-        give = self._later()
-
-        def come(future: Any) -> None:
-            give(functools.partial(self._resolved, call, task, promise))
-            if task.over:
-                self._leave(task)
-
-        promise.future.add_done_callback(come)
+        promise.wait(self._later(), functools.partial(self._resolved, call, task, promise))
 
     def _resolved(self, call: ServedCall, task: _Task, promise: _Promise) -> Any:
         if task.over:
@@ -363,12 +358,37 @@ class Answers:
 class _Promise:
     """A future of a reply, the event that it answers, and results that follow it."""
 
-    __slots__ = ("after", "event", "future")
+    __slots__ = ("_then", "after", "event", "future")
 
     def __init__(self, event: Any, future: Any) -> None:
         self.event = event
         self.future = future
         self.after: _Several | None = None
+        self._then: list[tuple[Callable[[Callable[[], Any]], None], Callable[[], Any]]] = []
+
+    def wait(self, give: Callable[[Callable[[], Any]], None], then: Callable[[], Any]) -> None:
+        """Give the connection `then` to call when the future is done, in whatever thread."""
+        self._then.append((give, then))
+        self.future.add_done_callback(self._come)
+
+    def drop(self) -> None:
+        """Keep nothing of the connection's: others may hold the future for as long as they like."""
+        if self._then:
+            with contextlib.suppress(IndexError):  # it is done this very moment
+                give, _ = self._then.pop()
+                give(_nothing)
+        if hasattr(self.future, "get_loop"):
+            self.future.cancel()  # of asyncio's; others may be waited for elsewhere
+        self.event = self.after = None
+
+    def _come(self, future: Any) -> None:
+        with contextlib.suppress(IndexError):  # it was dropped
+            give, then = self._then.pop()
+            give(then)
+
+
+def _nothing() -> Any:
+    return NOTHING
 
 
 class _Several:
