@@ -93,9 +93,6 @@ MODULES = [
 PYTHON_MODULES: list[str] = [
     "rlwire.adapters.relaax.hosting",
     "rlwire.sessions.openpi",
-    "rlwire.sessions.rewarder_client",
-    "rlwire.sessions.rewarder_server",
-    "rlwire.sessions.rewarder_steps",
     "rlwire.sessions.websocket_session",
     "rlwire.transports.answers_asyncio",
     "rlwire.transports.connection_asyncio",
