@@ -1,8 +1,13 @@
 import socket
 from typing import Any, Final
 
+from typing_extensions import disjoint_base
+
+__all__ = ["AVAILABLE", "DatagramCalls"]
+
 AVAILABLE: Final[bool]
 
+@disjoint_base
 class DatagramCalls:
     def __init__(self, sock: socket.socket) -> None: ...
     def recvfrom(self, size: int) -> tuple[bytes, Any]: ...
