@@ -476,7 +476,7 @@ def test_forty_thousand_mutations() -> None:
     assert accepted > 1000
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings().max_examples)
 @given(
     wire=st.sampled_from(ALL),
     spot=st.floats(0, 1),
@@ -490,7 +490,7 @@ def test_a_bent_message(wire: bytes, spot: float, removed: int, inserted: bytes)
         attempt(decode, data)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(data=st.binary(max_size=60), lead=st.sampled_from([b"", b"\x1a", b"\x12", b"\x0a"]))
 def test_any_bytes(data: bytes, lead: bytes) -> None:
     for decode in DECODERS:
@@ -499,7 +499,6 @@ def test_any_bytes(data: bytes, lead: bytes) -> None:
             attempt(decode, lead + varint(len(data)) + data)
 
 
-@settings(max_examples=100)
 @given(data=st.binary(max_size=40))
 def test_what_we_take_protobuf_takes(data: bytes) -> None:
     """We are stricter, never laxer."""

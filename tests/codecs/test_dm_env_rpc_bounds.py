@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_spec_utils
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlwire.codecs import dm_env_rpc as d
@@ -200,7 +200,6 @@ def test_not_made(changes: dict[str, Any], words: str) -> None:
         d.make_spec(**arguments)
 
 
-@settings(max_examples=100)
 @given(
     kind=st.integers(1, 8),
     values=st.lists(

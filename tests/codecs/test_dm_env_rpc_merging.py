@@ -284,7 +284,7 @@ def wires(draw: st.DrawFn, members: dict[int, Any]) -> bytes:
     return b"".join(draw(mixed(out)))
 
 
-MANY = settings(max_examples=100)
+MANY = settings()
 
 
 @MANY

@@ -122,7 +122,7 @@ PROPERTY_RESPONSES = st.one_of(
     st.builds(d.WritePropertyResponse),
     st.builds(d.ListPropertyResponse, st.lists(PROPERTY_SPECS, max_size=3).map(tuple)),
 )
-MANY = settings(max_examples=150)
+MANY = settings(max_examples=2 * settings().max_examples)
 
 
 @MANY

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from dm_env_rpc.v1 import dm_env_flatten_utils
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlwire.codecs.dm_env_rpc import flatten, is_within, unflatten
@@ -112,7 +112,6 @@ NESTED = st.recursive(
 ).filter(lambda value: isinstance(value, dict))
 
 
-@settings(max_examples=100)
 @given(nested=NESTED)
 def test_any_dictionary(nested: Any) -> None:
     flat = flatten(nested)

@@ -49,7 +49,7 @@ MOVES = st.fixed_dictionaries(
         ),
     },
 )
-MANY = settings(max_examples=100)
+MANY = settings()
 
 
 def theirs(protobuf: ModuleType, specs: dict[int, d.TensorSpec]) -> Any:

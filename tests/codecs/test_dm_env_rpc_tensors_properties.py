@@ -70,7 +70,7 @@ def packed(value: Any, dtype: Any, try_compress: bool) -> Any:
 
 
 @given(VALUES, REQUESTS, st.booleans())
-@settings(max_examples=1500)
+@settings(max_examples=15 * settings().max_examples)
 def test_encodes_as_the_reference(value: Any, dtype: Any, try_compress: bool) -> None:
     if try_compress and np.size(np.array(value, object)) == 0:
         return  # the reference stumbles over an empty iterator
@@ -103,7 +103,7 @@ def same(ours: Any, theirs: Any) -> None:
 
 
 @given(numbers() | texts(), st.lists(st.integers(-2, 7), max_size=4), st.booleans())
-@settings(max_examples=1500)
+@settings(max_examples=15 * settings().max_examples)
 def test_decodes_as_the_reference(value: Any, shape: list[int], reshaped: bool) -> None:
     message = tensor_utils.pack_tensor(value)
     if reshaped:
@@ -123,7 +123,7 @@ def test_decodes_as_the_reference(value: Any, shape: list[int], reshaped: bool) 
 
 
 @given(st.integers(0, 2**64 - 1) | st.integers(0, 20_000), st.integers(1, 400), st.data())
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 def test_long_arrays_of_varints(seed: int, count: int, data: Any) -> None:
     """Beyond the blocks that the kernels work in, each length of varint among others."""
     random = np.random.default_rng(seed)
@@ -159,13 +159,13 @@ def read_somehow(wire: bytes) -> None:
 
 
 @given(st.binary(max_size=60))
-@settings(max_examples=1000)
+@settings(max_examples=10 * settings().max_examples)
 def test_any_bytes(wire: bytes) -> None:
     read_somehow(wire)
 
 
 @given(VALUES, st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=3))
-@settings(max_examples=1000)
+@settings(max_examples=10 * settings().max_examples)
 def test_changed_bytes(value: Any, changes: list[tuple[int, int]]) -> None:
     wire = bytearray()
     with contextlib.suppress(EncodeError):

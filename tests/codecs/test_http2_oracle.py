@@ -66,7 +66,7 @@ def exchange(ours: Ours, theirs: h2.connection.H2Connection) -> tuple[list[Any],
         assert not rest
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(
     st.integers(65_535, 200_000),
     st.lists(st.tuples(SIZES, st.none() | st.integers(0, 255), st.integers(1, 50)), max_size=12),
@@ -103,7 +103,7 @@ def test_what_h2_sends(window: int, pieces: list[tuple[int, int | None, int]]) -
     assert not stream.receiving
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(
     st.lists(
         st.one_of(

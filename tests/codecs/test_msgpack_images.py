@@ -396,7 +396,7 @@ def frames(draw: st.DrawFn) -> np.ndarray[Any, Any]:
     return np.frombuffer(data, dtype).reshape(shape)
 
 
-@settings(max_examples=150)
+@settings(max_examples=2 * settings().max_examples)
 @given(frames(), frames(), st.sampled_from(["lz4", "zstd"]), st.booleans())
 def test_differences_come_back_bit_by_bit(
     first: np.ndarray[Any, Any], second: np.ndarray[Any, Any], kind: str, shuffle: bool

@@ -451,14 +451,14 @@ def test_mutations(seed: int) -> None:
         check(mutated(rng, rng.choice(wires)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.binary(max_size=80))
 def test_any_bytes(data: bytes) -> None:
     check(data)
     check(b"\1" + data)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(
     st.sampled_from(range(5)),
     st.sampled_from([(24, 20, 3), (24, 20), (1440,), (2, 3, 240), (0,), ()]),

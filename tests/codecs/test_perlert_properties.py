@@ -78,7 +78,7 @@ def as_tuple(value: Any) -> Any:
     return (type(value).__name__, *fields)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.one_of(OF_CLIENTS.map(lambda m: (False, m)), OF_SERVERS.map(lambda m: (True, m))))
 def test_both_ways_as_the_oracle(
     perlert_oracle: ModuleType, case: tuple[bool, perlert.Message]
@@ -114,7 +114,7 @@ def compare(oracle: ModuleType, wire: bytes) -> int:
     return good
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.binary(max_size=60))
 @example(b"")
 def test_random_bytes(perlert_oracle: ModuleType, wire: bytes) -> None:

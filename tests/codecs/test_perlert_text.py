@@ -54,7 +54,7 @@ def same(one: Any, other: Any) -> bool:
 # --- floats
 
 
-@settings(max_examples=1000)
+@settings(max_examples=10 * settings().max_examples)
 @given(DOUBLES)
 @example(-0.0)
 @example(5e-324)
@@ -71,7 +71,7 @@ def test_shortest_doubles_are_reprs(perlert_oracle: ModuleType, value: float) ->
     )
 
 
-@settings(max_examples=1000)
+@settings(max_examples=10 * settings().max_examples)
 @given(SINGLES)
 @example(np.float32(-0.0))
 @example(np.float32(1e-45))
@@ -95,7 +95,7 @@ def test_every_half_reads_back() -> None:
     assert value_to_text(np.float16(0.1)) == "0.1"
 
 
-@settings(max_examples=1000)
+@settings(max_examples=10 * settings().max_examples)
 @given(DOUBLES, st.integers(0, 100), st.booleans())
 @example(0.5, 0, True)
 @example(2.675, 2, False)
@@ -111,7 +111,7 @@ def test_decimals_are_those_of_printf(
     assert same(float(text), float(perlert_oracle.rounded(value, decimals, False)))
 
 
-@settings(max_examples=500)
+@settings(max_examples=5 * settings().max_examples)
 @given(SINGLES, st.integers(0, 10))
 def test_decimals_of_floats(value: np.float32, decimals: int) -> None:
     text = array_to_text(np.array([value]), decimals=decimals, trim=False)
@@ -121,7 +121,7 @@ def test_decimals_of_floats(value: np.float32, decimals: int) -> None:
 NUMBERS = st.from_regex(r"[+-]?[0-9]{0,25}\.?[0-9]{0,25}([eE][+-]?[0-9]{1,4})?", fullmatch=True)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=10 * settings().max_examples)
 @given(NUMBERS | st.text("0123456789+-.eEinfatyINFATY_ x,", max_size=12) | st.text(max_size=5))
 @example("1" * 400)
 @example("0." + "0" * 400 + "1")
@@ -142,7 +142,7 @@ def test_doubles_are_those_of_python(perlert_oracle: ModuleType, text: str) -> N
         assert caught.value.offset == 0
 
 
-@settings(max_examples=500)
+@settings(max_examples=5 * settings().max_examples)
 @given(SINGLES, st.integers(0, 40))
 def test_floats_are_rounded_once(value: np.float32, digits: int) -> None:
     """Halfway between two floats, and a hair beside: a double on the way would go wrong."""
@@ -310,7 +310,7 @@ def test_items_are_counted_before_they_are_stored() -> None:
         text_to_array("," * 2**20)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.lists(DOUBLES, max_size=40), st.integers(0, 6))
 def test_lists_of_doubles(perlert_oracle: ModuleType, values: list[float], decimals: int) -> None:
     array = np.array(values, np.float64)

@@ -74,7 +74,6 @@ def messages(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]
     return st.dictionaries(KEYS, values, max_size=5)
 
 
-@settings(max_examples=120)
 @given(message=messages(LEAVES), framed=st.booleans())
 def test_both_encode_the_same(oracle: ModuleType, message: dict[str, Any], framed: bool) -> None:
     expected = oracle.encode(message)
@@ -87,7 +86,6 @@ def test_both_encode_the_same(oracle: ModuleType, message: dict[str, Any], frame
     assert room == expected
 
 
-@settings(max_examples=120)
 @given(
     message=messages(LEAVES),
     copy=st.sampled_from([True, False, None]),
@@ -106,13 +104,11 @@ def test_both_decode_the_same(
         assert same(rlx.decode(feed(data), copy=copy, images=images), expected)
 
 
-@settings(max_examples=100)
 @given(message=messages(PLAIN))
 def test_plain_values_come_back(same: Callable[[Any, Any], bool], message: dict[str, Any]) -> None:
     assert same(rlx.decode(rlx.encode(message)), message)
 
 
-@settings(max_examples=80)
 @given(message=messages(arrays()), dtype=st.sampled_from(DTYPES))
 def test_the_readme_dialect(
     oracle: ModuleType, same: Callable[[Any, Any], bool], message: dict[str, Any], dtype: str
@@ -140,7 +136,7 @@ def verdicts_agree(oracle: ModuleType, same: Callable[[Any, Any], bool], data: b
     assert same(rlx.decode(data), expected)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(data=st.binary(max_size=60))
 def test_any_bytes(oracle: ModuleType, same: Callable[[Any, Any], bool], data: bytes) -> None:
     verdicts_agree(oracle, same, data)
@@ -153,7 +149,7 @@ def test_any_bytes(oracle: ModuleType, same: Callable[[Any, Any], bool], data: b
     assert 0 <= rlx.data_offset(data, 0, len(data)) <= len(data)
 
 
-@settings(max_examples=150)
+@settings(max_examples=2 * settings().max_examples)
 @given(
     message=messages(LEAVES),
     spot=st.floats(0, 1, exclude_max=True),
@@ -173,7 +169,7 @@ def test_a_bent_message(
     verdicts_agree(oracle, same, data[:at] + inserted + data[at + removed :])
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(
     name=st.text("<>|=?bifcSUMmuOVT0123456789,()[]nsD", max_size=8)
     | st.from_regex(r"\A[<>|=]?[?bifucSUMmOV](8|4|16|0?[0-9])(\[[0-9]{0,3}(ns|us|D|x)\])?\Z")

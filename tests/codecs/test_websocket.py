@@ -291,7 +291,7 @@ def test_texts_cut_anywhere(text: str, cuts: list[int]) -> None:
     checker.end()
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.binary(max_size=12), st.integers(0, 12))
 def test_texts_agree_with_python(data: bytes, cut: int) -> None:
     try:

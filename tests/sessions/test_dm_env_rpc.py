@@ -931,5 +931,7 @@ class Conversation(RuleBasedStateMachine):
             assert self.client.world_name == self.server.world_name
 
 
-Conversation.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
+Conversation.TestCase.settings = settings(
+    max_examples=2 * settings().max_examples, stateful_step_count=40
+)
 TestConversation = Conversation.TestCase

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlwire.codecs import msgpack
@@ -329,7 +329,6 @@ def test_arguments() -> None:
         FrameReader(limits=1)  # type: ignore[arg-type]
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.sampled_from(["write", "lose", "request", "other shape", "forget"]), max_size=40),
     st.integers(1, 6),

@@ -411,7 +411,9 @@ class Anything(RuleBasedStateMachine):
             assert {key: text for key, (text, _) in self.city.actions().items()} == self.actions
 
 
-Anything.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
+Anything.TestCase.settings = settings(
+    max_examples=2 * settings().max_examples, stateful_step_count=40
+)
 TestAnything = Anything.TestCase
 
 

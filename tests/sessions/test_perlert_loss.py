@@ -1,7 +1,7 @@
 """Whole exchanges between the real sessions of both sides over a lossy network, seed by seed.
 
 `RLWIRE_SEEDS=20000 pytest tests/sessions/test_perlert_loss.py` plays that many of each kind; by
-default they are as many as fit into about twenty seconds. A failure names the seed and shows what
+default they are as many as fit into about ten seconds. A failure names the seed and shows what
 became of the last datagrams.
 """
 
@@ -352,24 +352,24 @@ lossy = pytest.mark.parametrize("loss", LOSSES)
 @lossy
 @pytest.mark.parametrize("players", [1, 3])
 def test_every_client_plays_to_the_end(loss: float, players: int) -> None:
-    played(Play(loss, players), 400 // players, 0.999)
+    played(Play(loss, players), 200 // players, 0.999)
 
 
 @lossy
 def test_the_next_run_is_not_confused_by_the_last(loss: float) -> None:
     # Short runs, so that the last one's words come in the midst of the next one's. With half of
     # all lost, a run of four frames may pass by a client that never hears of it.
-    played(Play(loss, 2, steps=3, apart=10, runs=3), 100, (0.98) if loss > 0.4 else 0.999)
+    played(Play(loss, 2, steps=3, apart=10, runs=3), 50, (0.98) if loss > 0.4 else 0.999)
 
 
 @lossy
 def test_clients_move_between_slots_and_change_their_minds(loss: float) -> None:
-    played(Play(loss, 3, moves=True), 100, 0.999)
+    played(Play(loss, 3, moves=True), 50, 0.999)
 
 
 @lossy
 def test_clients_of_one_tag_find_a_slot_each(loss: float) -> None:
-    played(Play(loss, 3, tag="bot"), 60, 0.999)
+    played(Play(loss, 3, tag="bot"), 30, 0.999)
 
 
 @lossy
@@ -378,7 +378,7 @@ def test_one_action_a_run_is_enough(loss: float) -> None:
         worlds.append(world)
 
     worlds: list[World] = []
-    played(Play(loss, 2, steps=90, acts_once=True), 30, 0.999, story)
+    played(Play(loss, 2, steps=90, acts_once=True), 15, 0.999, story)
     in_force = [acted for world in worlds for acted in world.server.acted.values()]
     assert len(in_force) >= 2 * len(worlds) * (1.0 if loss < 0.4 else 0.95)
     # It is repeated every half second, so even of three seconds it misses not many.
@@ -401,7 +401,7 @@ def test_a_client_that_crashes_does_not_stop_the_others(loss: float, state: Stat
         victim = world.players[0]
         world.when(lambda: victim.session.state is state, crash)
 
-    played(Play(loss, 3, steps=40), 40, 0.99, story)
+    played(Play(loss, 3, steps=40), 20, 0.99, story)
 
 
 @lossy
@@ -415,7 +415,7 @@ def test_a_network_that_is_down_for_seconds_costs_frames_only(loss: float, lengt
         network, victim = world.network, world.players[0]
         world.when(lambda: victim.session.state is State.ROLLOUT, down)
 
-    played(Play(loss, 2, steps=60), 40, 0.999, story)
+    played(Play(loss, 2, steps=60), 20, 0.999, story)
 
 
 @lossy
@@ -430,7 +430,7 @@ def test_a_client_cut_off_for_long_is_told_so(loss: float) -> None:
         world.when(lambda: world.players[0].session.state is State.ROLLOUT, down)
 
     worlds: list[World] = []
-    played(Play(loss, 2, steps=60), 30, 0.5, story)
+    played(Play(loss, 2, steps=60), 15, 0.5, story)
     for world in worlds:
         victim, other = world.players
         assert other.runs == 1
@@ -449,7 +449,7 @@ def test_a_server_that_begins_anew_is_noticed(loss: float, state: State) -> None
         worlds.append(world)
 
     worlds: list[World] = []
-    played(Play(loss, 2, steps=60, runs=2), 30, 0.5, story)
+    played(Play(loss, 2, steps=60, runs=2), 15, 0.5, story)
     for world in worlds:
         for player in world.players:
             assert player.runs > 0
@@ -484,4 +484,4 @@ def test_forged_datagrams_change_nothing(loss: float) -> None:
         assert begin
         world.network.every(0.02, forge)
 
-    played(Play(loss, 3, steps=40), 40, 0.999, story)
+    played(Play(loss, 3, steps=40), 20, 0.999, story)

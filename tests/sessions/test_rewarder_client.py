@@ -1008,5 +1008,7 @@ class Episodes(RuleBasedStateMachine):
         assert all(number in session._requests for number in waiting)
 
 
-Episodes.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
+Episodes.TestCase.settings = settings(
+    max_examples=2 * settings().max_examples, stateful_step_count=40
+)
 TestEpisodes = Episodes.TestCase

@@ -478,5 +478,7 @@ class Pushes(RuleBasedStateMachine):
         assert len(self.pushed) <= 2
 
 
-Pushes.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
+Pushes.TestCase.settings = settings(
+    max_examples=2 * settings().max_examples, stateful_step_count=40
+)
 TestPushes = Pushes.TestCase

@@ -799,7 +799,7 @@ def test_refused_travels() -> None:
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(
     st.lists(
         st.tuples(

@@ -934,7 +934,7 @@ class Rooms(RuleBasedStateMachine):
             assert answer.done()
 
 
-Rooms.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
+Rooms.TestCase.settings = settings(max_examples=2 * settings().max_examples, stateful_step_count=40)
 TestRooms = Rooms.TestCase
 
 

@@ -178,7 +178,7 @@ def test_a_larger_limit_lets_larger_spaces_through():
     assert same(text.from_text(text.to_text(value)), value)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(text=st.text("0123456789.,:-+exyabtruenfi \u0661\0", max_size=30) | st.binary(max_size=20))
 def test_whatever_a_peer_writes(text):
     for space in SPACES:
