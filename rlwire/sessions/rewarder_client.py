@@ -40,8 +40,6 @@ from rlwire.codecs.rewarder import (
     ReplyEnvReset,
     ReplyError,
     UnknownMessage,
-    decode,
-    encode,
 )
 from rlwire.codecs.websocket_handshake import basic_header
 from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError
@@ -50,9 +48,13 @@ from rlwire.sessions.rewarder_rules import (
     CLIENT_HEARS,
     CLIENT_SAYS,
     TRANSITIONS,
+    Buffer,
     ClientSettings,
+    Clock,
     EpisodeKey,
     Phase,
+    Side,
+    called,
     episode_key,
     plain_id,
 )
@@ -81,10 +83,6 @@ __all__ = [
     "TimedOut",
     "handshake_headers",
 ]
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
-Clock: TypeAlias = Callable[[], float]
-
 
 NEVER: Final = math.inf
 _REMEMBERED: Final = 256  # requests answered or given up
@@ -311,8 +309,10 @@ def handshake_headers(password: str = "openai", observer: bool = False) -> list[
     ]
 
 
-class ClientSession:
+class ClientSession(Side):
     """An agent's side of one rewarder connection.
+
+    `closed` is whether the server said ``v0.connection.close`` or broke a rule.
 
     Args:
         clock: seconds of a clock that only goes forward; `tick` is given the same.
@@ -326,7 +326,6 @@ class ClientSession:
     Attributes:
         episodes: what came, and was not taken.
         env_id, env_state, fps: what the server last described, None before.
-        closing: the server's ``v0.connection.close``, None before.
         stale: pushes of an episode that is over, or of none that was asked for.
         unknown: messages of methods that are not known.
     """
@@ -341,23 +340,17 @@ class ClientSession:
         settings: ClientSettings | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self._clock = clock
-        self._wall = wall
+        super().__init__(clock, wall, DEFAULT if limits is None else limits)
         self._observer = observer
         self._attach = observer if attach is None else attach
         self._settings = ClientSettings() if settings is None else settings
-        self._limits = DEFAULT if limits is None else limits
         self._phase = Phase.IDLE
-        self._out: list[list[Buffer]] = []
-        self._opening = True  # `outgoing` was never asked
         # What we say.
-        self._last_id = -1
         self._requests = Requests()
         self._reset: int | None = None  # the last one, while it waits for its reply
         self._pings_left = self._settings.first_pings
         self._ping_due = NEVER
         # What we hear.
-        self._heard = -1  # the last message id
         self._events: list[Event] = []  # of `tick`, for the next `receive`
         self.episodes = Episodes(self._settings)
         self._newest: tuple[EpisodeKey, str] | None = None
@@ -367,7 +360,6 @@ class ClientSession:
         self.env_id: str | None = None
         self.env_state: str | None = None
         self.fps: float | None = None
-        self.closing: str | None = None
         # What we measure.
         self._offset = ClockOffset()
         self._shift: float | None = None  # the estimate after the last pong
@@ -380,11 +372,6 @@ class ClientSession:
     def phase(self) -> Phase:
         """Where the client stands with the server's episodes."""
         return self._phase
-
-    @property
-    def closed(self) -> bool:
-        """Whether the server said ``v0.connection.close`` or broke a rule."""
-        return self._phase is Phase.CLOSED
 
     @property
     def episode_id(self) -> str | None:
@@ -400,12 +387,7 @@ class ClientSession:
     @property
     def asking(self) -> bool:
         """Whether a reply is waited for."""
-        return len(self._requests) > 0
-
-    @property
-    def last_id(self) -> int:
-        """The message id of the last message that was sent, -1 before the first."""
-        return self._last_id
+        return self._requests.due < NEVER
 
     @property
     def late(self) -> int:
@@ -454,16 +436,15 @@ class ClientSession:
         """
         rule = CLIENT_SAYS.get(type(event))
         if rule is None:
-            raise LocalProtocolError(f"a client cannot send {_called(event)}")
-        if self._phase is Phase.CLOSED:
-            why = "" if self.closing is None else f": {self.closing}"
-            raise LocalProtocolError(f"the rewarder's connection is closed{why}")
+            raise LocalProtocolError(f"a client cannot send {called(event)}")
+        if self._over:
+            self._check_open()
         if rule == "other":
             return self._write(event)
         if rule == "ping":
             return self._ask(event, "ping", self._settings.ping_timeout)
         if self._observer:
-            raise LocalProtocolError(f"an observer cannot send {_called(event)}")
+            raise LocalProtocolError(f"an observer cannot send {called(event)}")
         if rule == "act":
             return self._write(event)
         if event.episode_id is None:
@@ -472,7 +453,7 @@ class ClientSession:
             event = event.with_headers(episode_id=newest)
         buffers = self._ask(event, "reset", self._settings.reset_timeout)
         self._attach = False
-        self._reset = self._last_id
+        self._reset = self.last_id
         self._follow("reset")
         self.episodes.expect(None if self._newest is None else self._newest[0])
         self._told = None
@@ -484,14 +465,8 @@ class ClientSession:
                 f"{len(self._requests)} requests wait for replies, as many as may (pending)"
             )
         buffers = self._write(request)
-        self._requests.add(self._last_id, what, self._clock(), timeout)
+        self._requests.add(self.last_id, what, self._clock(), timeout)
         return buffers
-
-    def _write(self, message: Any) -> list[Buffer]:
-        number = self._last_id + 1
-        data = encode(message, sent_at=self._wall(), message_id=number, limits=self._limits)
-        self._last_id = number
-        return [data]
 
     def give_up(self, number: int) -> None:
         """Wait no more for the reply to a request; one that still comes is counted and dropped.
@@ -511,8 +486,7 @@ class ClientSession:
                 self._ping(now)
             elif self._settings.ping_interval is not None:
                 self._ping_due = now + self._settings.ping_interval
-        out, self._out = self._out, []
-        return out
+        return self._said()
 
     def _ping(self, now: float) -> None:
         if self._pings_left:
@@ -520,14 +494,14 @@ class ClientSession:
         interval = self._settings.ping_interval
         self._ping_due = NEVER if interval is None else now + interval
         if len(self._requests) < self._settings.pending:
-            self._out.append(self._ask(ControlPing(), "ping", self._settings.ping_timeout))
+            self._say(self._ask(ControlPing(), "ping", self._settings.ping_timeout))
 
     # -- time ------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
         """Return when `tick` or `advance` has something to do; None if never."""
         due = min(self._requests.due, self._ping_due)
-        return None if due == NEVER or self._phase is Phase.CLOSED else due
+        return None if due == NEVER or self._over else due
 
     def tick(self, now: float) -> None:
         """Let time pass; what happens is among the events of the next `receive`."""
@@ -538,7 +512,7 @@ class ClientSession:
 
     def advance(self, now: float) -> list[Event]:
         """Let time pass, and return what happens: requests that are not answered in time."""
-        if self._phase is Phase.CLOSED:
+        if self._over:
             return []
         events: list[Event] = []
         for request in self._requests.give_up(now):
@@ -562,16 +536,10 @@ class ClientSession:
             DecodeError, LimitExceeded: it is no message; the session is closed.
             RemoteProtocolError: it is not allowed; the session is closed.
         """
-        if self._phase is Phase.CLOSED:
+        if self._over:
             return []
         try:
-            told = decode(message, limits=self._limits)
-            number = told.message_id
-            # The common case first: `plain_id` gives an int that is in order as it is.
-            if type(number) is int and self._heard < number < 2**63:
-                self._heard = number
-            else:
-                self._count(told)
+            told = self._hear(message)
             events = _HANDLERS[type(told)](self, told)
         except RlwireError:
             self._end()
@@ -580,15 +548,6 @@ class ClientSession:
             events = self._events + events
             self._events = []
         return events
-
-    def _count(self, told: Message) -> None:
-        number = plain_id(told.message_id, "message_id")
-        if isinstance(number, int):
-            if number <= self._heard:
-                raise RemoteProtocolError(
-                    f"{told.method} with message_id {number} after {self._heard}: they must go up"
-                )
-            self._heard = number
 
     # One method for each rule of CLIENT_HEARS.
 
@@ -640,7 +599,7 @@ class ClientSession:
         return [told]
 
     def _on_error(self, told: ReplyError) -> list[Event]:
-        about = self._requests.failed(told, self._last_id)
+        about = self._requests.failed(told, self.last_id)
         if about is None:
             return []
         number, what = about
@@ -721,6 +680,7 @@ class ClientSession:
         self._phase = TRANSITIONS.get((self._phase, event), self._phase)
 
     def _end(self) -> None:
+        self._over = self.closed = self.owes = True
         self._follow("close")
         self._requests.clear()
         self._out.clear()
@@ -758,7 +718,3 @@ class ClientSession:
 _HANDLERS: Final[dict[type, Callable[[ClientSession, Any], list[Event]]]] = {
     kind: getattr(ClientSession, f"_on_{rule}") for kind, rule in CLIENT_HEARS.items()
 }
-
-
-def _called(event: Any) -> str:
-    return event.method if isinstance(event, Message) else f"a {type(event).__name__}"

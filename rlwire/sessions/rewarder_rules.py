@@ -1,6 +1,7 @@
 """What both sides of a rewarder connection know by heart: who says what, ids, settings.
 
-The tables are read by `rlwire.sessions.rewarder_server` and `rlwire.sessions.rewarder_client`.
+The tables are read by `rlwire.sessions.rewarder_server` and `rlwire.sessions.rewarder_client`, and
+`Side` is what their sessions have in common.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import enum
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -20,12 +22,16 @@ from rlwire.codecs.rewarder import (
     EnvReset,
     EnvReward,
     EnvText,
+    Message,
     ReplyControlPing,
     ReplyEnvReset,
     ReplyError,
     UnknownMessage,
+    decode,
+    encode,
 )
-from rlwire.errors import RemoteProtocolError, quoted
+from rlwire.errors import LocalProtocolError, RemoteProtocolError, quoted
+from rlwire.limits import Limits
 
 __all__ = [
     "CLIENT_HEARS",
@@ -35,11 +41,15 @@ __all__ = [
     "SERVER_HEARS",
     "SERVER_SAYS",
     "TRANSITIONS",
+    "Buffer",
     "ClientSettings",
+    "Clock",
     "EpisodeKey",
     "Phase",
     "ServerSettings",
+    "Side",
     "Who",
+    "called",
     "episode_key",
     "following_episode",
     "plain_id",
@@ -221,6 +231,102 @@ def plain_id(value: Any, name: str) -> int | str | None:
     if len(value) > _ID:
         raise RemoteProtocolError(f"{name} has {len(value)} characters, more than {_ID}")
     return int(value) if _DECIMAL.fullmatch(value) else str(value)
+
+
+# --- what both sides do
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Clock: TypeAlias = Callable[[], float]
+
+
+def called(event: Any) -> str:
+    """Return what an event is called in an error."""
+    return event.method if isinstance(event, Message) else f"a {type(event).__name__}"
+
+
+class Side:
+    """One end of a connection: it counts what it says, and sees that what it hears counts up.
+
+    Attributes:
+        last_id: the message id of the last message that was sent, -1 before the first.
+        closing: what ``v0.connection.close`` said, None before; for the close frame's reason too.
+        closed: whether nothing more is sent or taken, but what was handed over before.
+        owes: whether `outgoing` has something, or the session is closed.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_heard",
+        "_limits",
+        "_opening",
+        "_out",
+        "_over",
+        "_wall",
+        "closed",
+        "closing",
+        "last_id",
+        "owes",
+    )
+
+    def __init__(self, clock: Clock, wall: Clock, limits: Limits) -> None:
+        self._clock = clock
+        self._wall = wall
+        self._limits = limits
+        self._out: list[list[Buffer]] = []
+        self._opening = True  # `outgoing` was never asked
+        self._heard = -1  # the last message id
+        self._over = False  # nothing more is taken, or sent but last words
+        self.last_id = -1
+        self.closing: str | None = None
+        self.closed = False
+        self.owes = True
+
+    def _write(self, message: Message) -> list[Buffer]:
+        number = self.last_id + 1
+        data = encode(message, sent_at=self._wall(), message_id=number, limits=self._limits)
+        self.last_id = number
+        return [data]
+
+    def _say(self, message: list[Buffer]) -> None:
+        """Have `outgoing` return a message."""
+        self._out.append(message)
+        self.owes = True
+
+    def _said(self) -> list[list[Buffer]]:
+        out, self._out = self._out, []
+        self.owes = self.closed
+        return out
+
+    def _hear(self, message: Buffer) -> Any:
+        """Return what came.
+
+        Raises:
+            DecodeError, LimitExceeded: it is no message.
+            RemoteProtocolError: its id was there before, or is none.
+        """
+        told = decode(message, limits=self._limits)
+        number = told.message_id
+        # The common case first: `plain_id` gives an int that is in order as it is.
+        if type(number) is not int or not self._heard < number < 2**63:
+            number = plain_id(number, "message_id")
+            if not isinstance(number, int):
+                self._check_name(told, number)
+                return told
+            if number <= self._heard:
+                raise RemoteProtocolError(
+                    f"{told.method} with message_id {number} after {self._heard}: they must go up"
+                )
+        self._heard = number
+        return told
+
+    def _check_name(self, told: Message, name: str | None) -> None:
+        """Look at a message id that is no number."""
+
+    def _check_open(self) -> None:
+        """Raise LocalProtocolError if nothing more can be sent."""
+        if self._over:
+            why = "" if self.closing is None else f": {self.closing}"
+            raise LocalProtocolError(f"the rewarder's connection is closed{why}")
 
 
 # --- settings

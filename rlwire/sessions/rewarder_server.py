@@ -31,8 +31,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from rlwire.codecs.rewarder import (
     AgentAction,
@@ -45,7 +44,6 @@ from rlwire.codecs.rewarder import (
     ReplyError,
     ServerMessage,
     UnknownMessage,
-    decode,
     encode,
 )
 from rlwire.codecs.websocket_handshake import basic_credentials, same_secret
@@ -60,9 +58,13 @@ from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.rewarder_rules import (
     SERVER_HEARS,
     SERVER_SAYS,
+    Buffer,
+    Clock,
     EpisodeKey,
     ServerSettings,
+    Side,
     Who,
+    called,
     episode_key,
     following_episode,
     plain_id,
@@ -70,8 +72,6 @@ from rlwire.sessions.rewarder_rules import (
 
 __all__ = ["Push", "Runtime", "ServerSession", "ServerSettings", "Who"]
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
-Clock: TypeAlias = Callable[[], float]
 Number: TypeAlias = int | float
 Request: TypeAlias = AgentAction | EnvReset
 
@@ -248,8 +248,7 @@ class Runtime:
             EncodeError, LimitExceeded: it cannot be written.
         """
         if SERVER_SAYS.get(type(event)) != "push":
-            called = event.method if isinstance(event, Message) else f"a {type(event).__name__}"
-            raise LocalProtocolError(f"{called} is not for all connections")
+            raise LocalProtocolError(f"{called(event)} is not for all connections")
         episode_id = event.episode_id
         if episode_id is None:
             event = event.with_headers(episode_id=self.status.episode_id)
@@ -303,18 +302,17 @@ class Runtime:
                 self._idle_since = self.clock()
 
 
-class _Pending:
+class _Pending(NamedTuple):
     """A reset that waits for the user's answer."""
 
-    __slots__ = ("received", "request")
-
-    def __init__(self, request: EnvReset, received: float) -> None:
-        self.request = request
-        self.received = received
+    request: EnvReset
+    received: float
 
 
-class ServerSession:
+class ServerSession(Side):
     """One client's connection; made by `Runtime.connect`.
+
+    `closed` is whether ``v0.connection.close`` was said and handed over: the WebSocket closes next.
 
     Attributes:
         runtime: what it shares with the others.
@@ -323,42 +321,25 @@ class ServerSession:
 
     __slots__ = (
         "__weakref__",
-        "_broken",
-        "_clock",
-        "_closing",
         "_episode",
-        "_heard",
         "_heard_at",
-        "_last_id",
-        "_limits",
         "_newest",
-        "_opening",
-        "_out",
         "_pending",
         "_refusal",
         "_rules",
         "_silence",
-        "_wall",
         "_who",
         "refused",
         "runtime",
     )
 
     def __init__(self, runtime: Runtime, refusal: str | None, observer: bool) -> None:
+        super().__init__(runtime.clock, runtime.wall, runtime.limits)
         self.runtime = runtime
-        self._clock = runtime.clock
-        self._wall = runtime.wall
-        self._limits = runtime.limits
         self._silence = runtime.settings.silence
         self._refusal = refusal
         self._who = Who.OBSERVER if observer else Who.NEWCOMER
         self._rules = _RULES[self._who]
-        self._opening = True  # `outgoing` was never asked
-        self._out: list[list[Buffer]] = []
-        self._closing: str | None = None  # what `v0.connection.close` said
-        self._broken = False
-        self._last_id = -1
-        self._heard = -1
         self._heard_at = self._clock()
         self._pending: dict[int | str, _Pending] = {}
         self._newest: EpisodeKey = ()  # of the episodes that the client was told of
@@ -369,16 +350,6 @@ class ServerSession:
     def who(self) -> Who:
         """What the client is here."""
         return self._who
-
-    @property
-    def closed(self) -> bool:
-        """Whether ``v0.connection.close`` was said and handed over: the WebSocket closes next."""
-        return self._closing is not None and not self._out
-
-    @property
-    def closing(self) -> str | None:
-        """What ``v0.connection.close`` said, None before; for the close frame's reason too."""
-        return self._closing
 
     @property
     def pending(self) -> int:
@@ -401,17 +372,15 @@ class ServerSession:
             EncodeError, LimitExceeded: it cannot be written; nothing was sent.
         """
         if isinstance(event, Push):
-            push = event
-            if self._opening or self._broken or self._closing is not None:
+            if self._opening or self._over:
                 self._check_open()
-            if push.episode_id != self._episode:
-                self._check_episode(push.episode_id)
-            self._last_id += 1
-            return push.numbered(self._last_id)
+            if event.episode_id != self._episode:
+                self._check_episode(event.episode_id)
+            self.last_id += 1
+            return event.numbered(self.last_id)
         rule = SERVER_SAYS.get(type(event))
         if rule is None:
-            called = event.method if isinstance(event, Message) else f"a {type(event).__name__}"
-            raise LocalProtocolError(f"a server's user cannot send {called}")
+            raise LocalProtocolError(f"a server's user cannot send {called(event)}")
         self._check_open()
         if rule == "push":
             if event.episode_id is None and not isinstance(event, UnknownMessage):
@@ -422,9 +391,9 @@ class ServerSession:
         if rule == "answer":
             return self._answer(event)
         buffers = self._write(event)
-        self._out.clear()
         assert isinstance(event, ConnectionClose)
         self._end(event.message)
+        self._said()
         return buffers
 
     def _tell_of(self, episode_id: str) -> bool:
@@ -454,9 +423,7 @@ class ServerSession:
     def _check_open(self) -> None:
         if self._opening:
             raise LocalProtocolError("the connection has not begun: env.describe comes first")
-        if self._closing is not None or self._broken:
-            why = "" if self._closing is None else f": {self._closing}"
-            raise LocalProtocolError(f"the rewarder's connection is closed{why}")
+        super()._check_open()
 
     def _answer(self, reply: Any) -> list[Buffer]:
         try:
@@ -487,12 +454,6 @@ class ServerSession:
             del self._pending[parent]
         return buffers
 
-    def _write(self, message: Message) -> list[Buffer]:
-        number = self._last_id + 1
-        data = encode(message, sent_at=self._wall(), message_id=number, limits=self._limits)
-        self._last_id = number
-        return [data]
-
     def outgoing(self) -> list[list[Buffer]]:
         """Return the messages that the session says by itself, and forget them.
 
@@ -507,17 +468,21 @@ class ServerSession:
                 status = self.runtime.status
                 assert status.episode_id is not None
                 self._tell_of(status.episode_id)
-                self._out.append(self._write(status))
-        out, self._out = self._out, []
-        return out
+                self._say(self._write(status))
+        return self._said()
+
+    def _said(self) -> list[list[Buffer]]:
+        self.closed = self.closing is not None
+        return super()._said()
 
     def _close(self, message: str) -> None:
-        if self._closing is None:
-            self._out.append(self._write(ConnectionClose(message)))
+        if self.closing is None:
+            self._say(self._write(ConnectionClose(message)))
             self._end(message)
 
     def _end(self, message: str) -> None:
-        self._closing = message
+        self.closing = message
+        self._over = True
         self.release()
 
     def release(self) -> None:
@@ -538,25 +503,17 @@ class ServerSession:
             RemoteProtocolError: its id was there before, or is none. After each of these nothing
                 is taken any more, and `refuse` has the last words.
         """
-        if self._closing is not None or self._broken:
+        if self._over:
             return []
         try:
-            told = decode(message, limits=self._limits)
-            number = told.message_id
-            # The common case first: `plain_id` gives an int that is in order as it is.
-            if type(number) is int and self._heard < number < 2**63:
-                self._heard = number
-            else:
-                number = self._count(told)
+            told = self._hear(message)
         except RlwireError:
-            self._broken = True
+            self._over = True
             self.release()
             raise
         if self._silence is not None:
             self._heard_at = self._clock()
         rule = self._rules[type(told)]
-        if rule == "act":
-            return [told]  # type: ignore[list-item]  # as the rules have it
         if rule == "claim":
             if not self.runtime._claim(self):
                 self._close(_TAKEN)
@@ -565,92 +522,67 @@ class ServerSession:
             self._rules = _RULES[Who.ACTIVE]
             rule = self._rules[type(told)]
         if rule == "act":
-            return [told]  # type: ignore[list-item]
+            return [told]
         if rule == "reset":
-            assert isinstance(told, EnvReset)
-            return self._on_reset(told, number)
-        if rule == "pong":
-            self._on_ping(told)
-            return []
-        if rule == "join":
-            assert isinstance(told, EnvReset)
-            self._on_join(told)
-            return []
-        self._refuse_message(told, _REFUSALS[rule])
+            return self._on_reset(told)
+        began = self._clock()
+        if rule in _REFUSALS:
+            self._refuse_message(told, _REFUSALS[rule])
+        elif told.message_id is None:
+            self._refuse_message(told, _NAMELESS)
+        elif rule == "pong":
+            self._reply(ReplyControlPing, told, began)
+        elif wrong := _wrong_with(told):
+            self._refuse_message(told, wrong)
+        else:
+            episode_id = self.runtime.episode_id
+            self._tell_of(episode_id)
+            self._reply(ReplyEnvReset, told, began, episode_id=episode_id)
         return []
 
-    def _count(self, told: Message) -> int | str | None:
-        number = plain_id(told.message_id, "message_id")
-        if isinstance(number, int):
-            if number <= self._heard:
-                raise RemoteProtocolError(
-                    f"{told.method} with message_id {number} after {self._heard}: they must go up"
-                )
-            self._heard = number
-        elif number in self._pending:
+    def _check_name(self, told: Message, name: str | None) -> None:
+        if name in self._pending:
             raise RemoteProtocolError(f"{told.method} with a message_id that was there before")
-        return number
 
-    def _on_reset(self, told: EnvReset, number: int | str | None) -> list[Request]:
+    def _on_reset(self, told: EnvReset) -> list[Request]:
         wrong = _wrong_with(told)
         if wrong is None and len(self._pending) >= self.runtime.settings.pending:
             wrong = f"{len(self._pending)} resets wait for their answers, as many as may"
         if wrong is not None:
             self._refuse_message(told, wrong)
             return []
+        number = plain_id(told.message_id, "message_id")
         assert number is not None
         self._pending[number] = _Pending(told, self._clock())
         return [told]
 
-    def _on_join(self, told: EnvReset) -> None:
-        began = self._clock()
-        wrong = _wrong_with(told)
-        if wrong is not None:
-            self._refuse_message(told, wrong)
-            return
-        episode_id = self.runtime.episode_id
-        self._tell_of(episode_id)
-        reply = ReplyEnvReset(
-            episode_id=episode_id,
-            parent_message_id=told.message_id,
-            parent_runtime=max(0.0, self._clock() - began),
-        )
-        self._out.append(self._write(reply))
-
-    def _on_ping(self, told: Message) -> None:
-        began = self._clock()
-        if told.message_id is None:
-            self._refuse_message(told, "without a message_id it cannot be answered")
-            return
-        pong = ReplyControlPing(
-            parent_message_id=told.message_id, parent_runtime=max(0.0, self._clock() - began)
-        )
-        self._out.append(self._write(pong))
+    def _reply(self, kind: Any, told: Message, began: float, **headers: Any) -> None:
+        runtime = max(0.0, self._clock() - began)
+        reply = kind(parent_message_id=told.message_id, parent_runtime=runtime, **headers)
+        self._say(self._write(reply))
 
     def _refuse_message(self, told: Message, why: str) -> None:
         self.refused += 1
         reply = ReplyError(f"{told.method[:60]}: {why}", parent_message_id=told.message_id)
-        self._out.append(self._write(reply))
+        self._say(self._write(reply))
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
         """Return the ``v0.connection.close`` that tells the client about `error`; then it is over.
 
         Empty if that was said before.
         """
-        if self._closing is not None:
+        if self.closing is not None:
             return []
         self._opening = False
         self._out.clear()
         self._close(for_peer(error, "the server")[:_TEXT])
-        said = [part for message in self._out for part in message]
-        self._out.clear()
-        return said
+        return [part for message in self._said() for part in message]
 
     # -- time ------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
         """Return when `tick` has something to do; None if never."""
-        if self._silence is None or self._closing is not None or self._opening:
+        if self._silence is None or self.closing is not None or self._opening:
             return None
         return self._heard_at + self._silence
 
@@ -660,6 +592,8 @@ class ServerSession:
         if due is not None and now >= due:
             self._close(f"Disconnected since nothing came for {self._silence:g} s")
 
+
+_NAMELESS: Final = "without a message_id it cannot be answered"
 
 _REFUSALS: Final = {
     "only_watches": "an observer only looks on",
@@ -671,7 +605,7 @@ _REFUSALS: Final = {
 def _wrong_with(told: EnvReset) -> str | None:
     """Return what is wrong with a reset, for its sender."""
     if told.message_id is None:
-        return "without a message_id it cannot be answered"
+        return _NAMELESS
     if told.seed is not None and (type(told.seed) is not int or abs(told.seed) >= 2**63):
         return "seed must be an integer of 64 bits"
     if told.fps is not None and not 0 < told.fps <= _FASTEST:

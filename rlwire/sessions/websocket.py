@@ -1,7 +1,8 @@
 """WebSocket: a `Client` and a `Server` around any session of whole messages.
 
 The inner session says what messages mean: it has the methods of
-`rlwire.transports.interface.Session`, and may have `outgoing` and `tick` (`TalkingSession` there).
+`rlwire.transports.interface.Session`, and may have `outgoing` and `tick` (`TalkingSession` there),
+and, to be asked for the former less often, `owes`: whether it has something to say, or is closed.
 Without one (`Messages`), events are the messages themselves: a str is a text, bytes are binary.
 
 Here is who may open one: the handshakes of both sides, Origin, subprotocol and permission. Who may

@@ -440,7 +440,10 @@ class Session(Endpoint):
         self._listen()
 
     def _receive_and_listen(self, message: Any) -> list[Any]:
-        events: list[Any] = self.inner.receive(message)
+        inner = self.inner
+        events: list[Any] = inner.receive(message)
+        if not getattr(inner, "owes", True):
+            return events
         # None makes the transport ask for `outgoing` although there is one event.
         return [*events, None] if self._listen() and len(events) == 1 else events
 

@@ -194,6 +194,9 @@ class ClientBase(Client):
     def _await_reply(self) -> None:
         """Have a reply taken in when it comes."""
 
+    def _look(self) -> None:
+        """Take in what is there already, where that takes somebody to look; with the lock."""
+
     def _hang_up(self, connection: Any) -> Any:
         """Close the connection, or return what to await for that."""
         raise NotImplementedError
@@ -379,11 +382,13 @@ class ClientBase(Client):
         `env_state` tells of the newest episode, which may be one after this step's.
         """
         with self._lock:
+            self._look()
             return self._session.peek()
 
     def unknown(self) -> list[UnknownMessage]:
         """Return messages of methods that are not known, since the last call; the last 256."""
         with self._lock:
+            self._look()
             taken, self._unknown = self._unknown, []
         return taken
 
@@ -482,6 +487,8 @@ class RewarderClient(Blocking, ClientBase):
         """
         with self._lock:
             session = self._session
+            if timeout is not None and timeout <= 0:
+                self._look()
             if not session.news:
                 reader = self._reader
                 if reader is None or self._refused or self._ended is not None:
@@ -508,6 +515,10 @@ class RewarderClient(Blocking, ClientBase):
     def _await_reply(self) -> None:
         if self._reader is not None:
             self._reader.call()
+
+    def _look(self) -> None:
+        if self._reader is not None:
+            self._reader.look()
 
     def _wake(self) -> None:
         with self._looking:

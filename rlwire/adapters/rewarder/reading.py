@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Any
 
 from rlwire.errors import LocalProtocolError
-from rlwire.sessions.rewarder_client import PUSHES, ClientSession
+from rlwire.sessions.rewarder_client import ClientSession
 from rlwire.transports.tcp import Connection
 
 __all__ = ["Reader"]
@@ -27,6 +27,7 @@ __all__ = ["Reader"]
 _LOOK = 1.0  # seconds, at most, until the connection is told what time it is
 _UNHEARD = 32  # messages that are sent, if nothing was read meanwhile, before it is looked for
 _REST = 0.005  # seconds in which an agent acts or waits again, or else it thinks
+_LOOKS = 64  # reads, at most, for an agent that does not wait: a flood is not to hold it
 _QUICK = 0.02  # seconds in which most steps come; until then nothing wakes up the agent's thread
 
 
@@ -38,7 +39,7 @@ class Reader:
         session: what its messages mean: its `news` end an agent's wait, and while it is `asking`
             replies are taken in when they come.
         lock: whoever uses the connection has it; `take`, `end` and `trouble` are called with it.
-        take: called with each event, but for pushes behind the first one.
+        take: called with each event.
         end: called once with what ended the connection.
         trouble: whether an agent need not wait any longer though there are no news.
 
@@ -64,7 +65,6 @@ class Reader:
         self._owner = get_ident()  # of the connection
         self._over = False
         self._due = 0.0  # when the connection is told what time it is
-        self._silent = True  # whether nothing has come so far
         self._resting = False  # whether our thread leaves the reading to the agent's
         self._asleep = False  # and until time is to pass, if nobody rings
         self._acts = 0  # of the agent: messages and waits
@@ -102,7 +102,19 @@ class Reader:
         try:
             # Whoever closes waits until nobody reads, and is not waited for.
             while not self._over and self._reading.acquire(False):
-                have = self._await_bytes(quick, until)
+                # Who has the lock meanwhile may act.
+                self._lock.release()
+                try:
+                    if quick:
+                        have = self._fetch(True)
+                    elif self._agents_look(max(0.0, min(self._due, until) - monotonic())):
+                        have = self._fetch(False)
+                    else:
+                        have = None
+                        _silence(self._agents)
+                finally:
+                    self._reading.release()
+                    self._lock.acquire()
                 if have is not None:
                     self._hear(have)
                 if self._session.news or self._trouble():
@@ -118,19 +130,15 @@ class Reader:
             if self._asleep or self._session.asking:
                 self.call()
 
-    def _await_bytes(self, quick: bool, until: float) -> int | OSError | None:
-        """Read what comes next, without the lock; None: nothing has come, but it may be time."""
-        self._lock.release()
-        try:
-            if quick:
-                return self._fetch(True)
-            if self._agents_look(max(0.0, min(self._due, until) - monotonic())):
-                return self._fetch(False)
-            _silence(self._agents)
-            return None
-        finally:
-            self._reading.release()
-            self._lock.acquire()
+    def look(self) -> None:
+        """Take in what is there already, without waiting; with the lock.
+
+        For an agent that only looks: nobody else may come to it as long as our thread rests.
+        """
+        for _ in range(_LOOKS):
+            if self.waiting or self._over or not self._agents_look(0.0):
+                return
+            self._hear(self._fetch(False))
 
     def send(self, message: Any) -> None:
         """Send a message; with the lock."""
@@ -206,20 +214,15 @@ class Reader:
                 self._resting = active or self.waiting != 0
                 acts = self._acts
 
-    def _hand_on(self, event: Any) -> None:
-        if self._silent or type(event) not in PUSHES:
-            self._silent = False
-            self._take(event)
-
     def _hear(self, have: int | OSError | None) -> None:
         """Take in what was fetched; with None time passes; with the lock."""
         if self._over:
             return
         connection = self._connection if self._owner == get_ident() else self._own()
         try:
-            connection.listen(self._hand_on, have)
+            connection.listen(self._take, have)
             while not self._quick and connection.pending:
-                connection.listen(self._hand_on, self._fetch(False))
+                connection.listen(self._take, self._fetch(False))
         except Exception as error:
             self._over = True
             self._end(error)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.adapters.rewarder import ClientSettings, RewarderClient, RewarderServer
+from rlwire.adapters.rewarder import ClientSettings, RewarderClient, RewarderServer, reading
 from rlwire.errors import ConnectionClosed
 
 Serving = Callable[..., RewarderServer]
@@ -91,6 +91,39 @@ def test_an_end_wakes_who_waits(joined: Callable[..., Any], wait_for: WaitFor) -
         thread.join(10)
         assert "closed on this side" in str(errors.pop())
     wait_for(lambda: threading.active_count() <= before)  # others may have ended as well
+
+
+def test_who_looks_sees_what_has_come_although_nobody_reads(
+    joined: Callable[..., Any], wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As between two quick steps, when the reader's thread rests: here it looks at nothing."""
+    monkeypatch.setattr(reading, "_REST", 1000.0)
+    monkeypatch.setattr(reading, "_LOOK", 1000.0)
+    box: list[RewarderServer] = []
+    server, client = joined(on_action=lambda action: box[0].reward(1))
+    box.append(server)
+    with client:
+        file = client._connection.fileno()
+        wait_for(lambda: client._reader._due - time.monotonic() > 5)
+
+        def stepped() -> bool:
+            client.act([("A", 1)])
+            assert client.step(10).count == 1
+            return bool(client._reader._resting)
+
+        for _ in range(3):
+            wait_for(stepped)
+            server.reward(2)
+            wait_for(lambda: select.select([file], [], [], 0)[0])
+            assert client.peek().count == 1
+            server.text("more")
+            wait_for(lambda: select.select([file], [], [], 0)[0])
+            step = client.step(0)
+            assert (step.reward, step.texts) == (2, ("more",))
+        for _ in range(300):  # several reads
+            server.text("x" * 100)
+        seen: list[str] = []
+        wait_for(lambda: seen.extend(client.step(0).texts) or len(seen) == 300)
 
 
 def test_an_agent_that_acted_and_thinks_is_read_for(
