@@ -38,6 +38,7 @@ cdef enum:
     MOST = 0x7FFFFFFF  # bytes: protobuf's own limit for any message
 
 cdef type _np_generic = np.generic
+cdef type _np_float64 = np.float64  # a subclass of float
 cdef uint32_t _default_dims = DEFAULT.dims
 cdef uint64_t _default_message = DEFAULT.message
 
@@ -395,6 +396,10 @@ cdef int _measure(Tensor *out, object value, int want, object dtype, bint compre
     if cnp.PyArray_CheckExact(value):
         return _measure_array(out, <cnp.ndarray> value, want, dtype, compress, dims_limit, False,
                               exact)
+    if type(value) is _np_float64 and (want == 0 or want == RLW_TENSOR_DOUBLE):
+        number = PyFloat_AS_DOUBLE(value)  # without NumPy, which is often in no cache any more
+        memcpy(out.room, &number, 8)
+        return _measure_room(out, RLW_TENSOR_DOUBLE)
     if isinstance(value, _np_generic):
         descr = cnp.PyArray_DescrFromScalar(value)
         kind = kind_of(descr)

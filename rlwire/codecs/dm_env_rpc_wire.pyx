@@ -43,26 +43,25 @@ cdef str path_of(const Step *step):
 # --- to bytes
 
 
-cdef int _fill_maxima(Maxima *out, limits) except -1:
-    if not isinstance(limits, Limits):
-        raise TypeError(f"limits must be a rlwire.limits.Limits, not {type(limits).__name__}")
-    out.message = limits.message
-    out.most_items = limits.items
-    out.items = 0
-    out.string = limits.string
-    out.dims = limits.dims
-    return 0
-
-
-cdef Maxima _DEFAULT_MAXIMA
-_fill_maxima(&_DEFAULT_MAXIMA, DEFAULT)
+cdef Maxima _last_maxima  # those of `_last_limits`, as whoever encodes does so again
+cdef object _last_limits = None
 
 
 cdef int fill_maxima(Maxima *out, object limits) except -1:
-    if limits is None:
-        out[0] = _DEFAULT_MAXIMA
-        return 0
-    return _fill_maxima(out, limits)
+    global _last_limits, _last_maxima
+    limits = DEFAULT if limits is None else limits
+    if limits is not _last_limits:
+        if not isinstance(limits, Limits):
+            raise TypeError(f"limits must be a rlwire.limits.Limits, not {type(limits).__name__}")
+        out.message = limits.message
+        out.most_items = limits.items
+        out.items = 0
+        out.string = limits.string
+        out.dims = limits.dims
+        _last_maxima = out[0]
+        _last_limits = limits
+    out[0] = _last_maxima
+    return 0
 
 
 cdef void open_draft(Draft *draft, uint32_t member, uint8_t map_tag) noexcept:
@@ -235,20 +234,21 @@ cdef list parts_of(const Draft *draft):
 # --- from bytes
 
 
-cdef Input _DEFAULT_INPUT
-_DEFAULT_INPUT.most_items = DEFAULT.items
-_DEFAULT_INPUT.most_keys = DEFAULT.keys
-fill_options(&_DEFAULT_INPUT.tensors, True, "full", None)
+cdef Input _last_input  # what these three made, as whoever decodes does so again
+cdef tuple _last_options = (None, None, None)
 
 
 cdef int fill_input(Input *out, object copy, object broadcast, object limits) except -1:
-    if limits is None and copy is True and broadcast == "full":
-        out[0] = _DEFAULT_INPUT
-        return 0
-    fill_options(&out.tensors, copy, broadcast, limits)
+    global _last_input, _last_options
+    cdef tuple last = _last_options
     limits = DEFAULT if limits is None else limits
-    out.most_items, out.most_keys = limits.items, limits.keys
-    out.accepts = NULL
+    if last[0] is not copy or last[1] is not broadcast or last[2] is not limits:
+        fill_options(&out.tensors, copy, broadcast, limits)
+        out.most_items, out.most_keys = limits.items, limits.keys
+        out.accepts = NULL
+        _last_input = out[0]
+        _last_options = copy, broadcast, limits
+    out[0] = _last_input
     return 0
 
 

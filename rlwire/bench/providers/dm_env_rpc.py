@@ -49,13 +49,20 @@ _LAST = -1.0  # the action that asks what the last other one was
 
 
 class RecordedWorld:
-    """Shows recorded steps; the action is the number of the one to show.
+    """Shows recorded steps, made before; the action is the number of the one to show.
 
     The observation ``told`` is the number that the agent asked for last.
     """
 
     def __init__(self, steps: Sequence[Step]) -> None:
-        self._steps = steps
+        self._shown: list[dict[str, Any]] = [
+            {
+                "observation": step.state,
+                "reward": np.float64(step.reward),
+                "discount": np.float64(not step.terminal),
+            }
+            for step in steps
+        ]
         self.specs = _specs(steps)
         self._told = _LAST
 
@@ -79,13 +86,7 @@ class RecordedWorld:
 
     def show(self, number: int) -> dict[str, Any]:
         """The observations of a step."""
-        step = self._steps[number]
-        return {
-            "observation": step.state,
-            "reward": np.float64(step.reward),
-            "discount": np.float64(not step.terminal),
-            "told": np.float64(self._told),
-        }
+        return {**self._shown[number], "told": self._told}
 
     def close(self) -> None:
         """Nothing to free."""
