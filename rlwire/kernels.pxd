@@ -15,9 +15,11 @@ cdef extern from "rlwire/status.h" nogil:
         RLW_BAD_UNKNOWN, RLW_BAD_ELEMENTS, RLW_BAD_EMPTY, RLW_BAD_CHARACTER, RLW_BAD_WORD
         RLW_BAD_INTEGER, RLW_BAD_NUMBER, RLW_BAD_JSON, RLW_BAD_ESCAPE, RLW_BAD_SURROGATE
         RLW_BAD_RANGE, RLW_BAD_RAGGED, RLW_BAD_DIMENSION, RLW_BAD_TIMESTAMP, RLW_BAD_PICKLE
+        RLW_BAD_FRAME_SIZE, RLW_BAD_STREAM, RLW_BAD_PADDING, RLW_BAD_SETTING, RLW_BAD_INCREMENT
+        RLW_BAD_WINDOW, RLW_BAD_PUSH, RLW_BAD_COMPRESSED
         RLW_NOT_FINITE, RLW_TRAILING, RLW_OVER_MESSAGE, RLW_OVER_DEPTH, RLW_OVER_ITEMS
         RLW_OVER_DIMS, RLW_OVER_STRING, RLW_OVER_PIXELS, RLW_OVER_EXPANDED, RLW_OVER_DATAGRAM
-        RLW_NO_MEMORY
+        RLW_OVER_FRAME, RLW_NO_MEMORY
     ctypedef struct rlw_fault:
         rlw_status status
         const uint8_t *at
@@ -27,6 +29,7 @@ cdef extern from "rlwire/status.h" nogil:
 
 cdef extern from "rlwire/endian.h" nogil:
     uint32_t rlw_load_u32le(const uint8_t *p) noexcept
+    uint32_t rlw_load_u32be(const uint8_t *p) noexcept
     int rlw_host_is_little() noexcept
 
 cdef extern from "rlwire/cursor.h" nogil:
@@ -567,3 +570,36 @@ cdef extern from "rlwire/msgpack_array.h" nogil:
     rlw_status rlw_msgpack_put_ndarray(rlw_writer *w, uint32_t size) noexcept
     rlw_status rlw_msgpack_put_ndarray_end(rlw_writer *w, const char *type, uint32_t type_size,
                                            uint32_t dims, const int64_t *shape) noexcept
+
+cdef extern from "rlwire/http2.h" nogil:
+    int RLW_H2_DATA, RLW_H2_HEADERS, RLW_H2_PRIORITY, RLW_H2_RST_STREAM, RLW_H2_SETTINGS
+    int RLW_H2_PUSH_PROMISE, RLW_H2_PING, RLW_H2_GOAWAY, RLW_H2_WINDOW_UPDATE, RLW_H2_CONTINUATION
+    int RLW_H2_END_STREAM, RLW_H2_ACK, RLW_H2_END_HEADERS, RLW_H2_PADDED, RLW_H2_PRIORITIZED
+    int RLW_H2_HEADER_TABLE_SIZE, RLW_H2_ENABLE_PUSH, RLW_H2_MAX_CONCURRENT_STREAMS
+    int RLW_H2_INITIAL_WINDOW_SIZE, RLW_H2_MAX_FRAME_SIZE, RLW_H2_MAX_HEADER_LIST_SIZE
+    int RLW_H2_NO_ERROR, RLW_H2_PROTOCOL_ERROR, RLW_H2_INTERNAL_ERROR, RLW_H2_FLOW_CONTROL_ERROR
+    int RLW_H2_SETTINGS_TIMEOUT, RLW_H2_STREAM_CLOSED, RLW_H2_FRAME_SIZE_ERROR
+    int RLW_H2_REFUSED_STREAM, RLW_H2_CANCEL, RLW_H2_COMPRESSION_ERROR, RLW_H2_CONNECT_ERROR
+    int RLW_H2_ENHANCE_YOUR_CALM, RLW_H2_INADEQUATE_SECURITY, RLW_H2_HTTP_1_1_REQUIRED, RLW_H2_HEAD
+    int RLW_H2_FRAME_LEAST, RLW_H2_FRAME_MOST, RLW_H2_WINDOW_MOST, RLW_H2_WINDOW_FIRST
+    int RLW_GRPC_PREFIX
+    uint32_t RLW_GRPC_MOST
+    uint8_t *rlw_h2_write_head(uint8_t *to, uint32_t size, unsigned type, unsigned flags,
+                               uint32_t stream) noexcept
+    ctypedef struct rlw_h2_head:
+        uint32_t size
+        uint32_t stream
+        uint8_t type
+        uint8_t flags
+    rlw_status rlw_h2_read_head(rlw_cursor *c, uint32_t most, uint32_t other,
+                                rlw_h2_head *out) noexcept
+    rlw_status rlw_h2_take_payload(rlw_cursor *c, const rlw_h2_head *h, const uint8_t **data,
+                                   size_t *size) noexcept
+    rlw_status rlw_h2_read_setting(rlw_cursor *c, unsigned *id, uint32_t *value) noexcept
+    rlw_status rlw_h2_open_window(rlw_cursor *c, int64_t *window) noexcept
+    bint rlw_h2_stream_only(const rlw_h2_head *h, rlw_status status) noexcept
+    unsigned rlw_h2_code_of(rlw_status status) noexcept
+    const char *rlw_h2_code_name(uint32_t code) noexcept
+    const char *rlw_h2_type_name(unsigned type) noexcept
+    uint8_t *rlw_grpc_write_prefix(uint8_t *to, uint32_t size) noexcept
+    rlw_status rlw_grpc_read_prefix(rlw_cursor *c, uint64_t limit, uint32_t *size) noexcept

@@ -33,6 +33,7 @@ from PIL import Image
 from rlwire import buffers
 from rlwire.codecs import (
     dm_env_rpc,
+    http2,
     json,
     msgpack,
     perlert,
@@ -215,6 +216,57 @@ def calls_websocket() -> Named:
             yield f"{words} size", lambda r=receiver, b=sent: r.frame_size(b, 0, len(b)), (sent,)
     yield "close", lambda: w.decode_close(w.encode_close(1000, "bye")), ()
     yield "mask", lambda: w.mask(b"abc", b"1234"), ()
+
+
+def calls_http2() -> Named:
+    h = http2
+    message = b"\0\0\0\0\5hello"
+    large = b"\0\0\0\x30\0" + bytes(0x3000)
+    frames = {
+        "whole": h.frame(h.DATA, 0, 1, message),
+        "padded": h.frame(h.DATA, h.PADDED, 1, b"\2" + message * 2 + b"\0\0"),
+        "large": h.frame(h.DATA, 0, 1, large),
+        "settings": h.settings({h.INITIAL_WINDOW_SIZE: 70_000, h.MAX_FRAME_SIZE: 20_000}),
+        "window": h.window_update(1, 5),
+        "headers": h.frame(h.HEADERS, h.END_HEADERS, 3, b"block"),
+        "ping": h.ping(),
+    }
+    several = {
+        "block": [
+            h.frame(h.HEADERS, 0, 3, b"a"),
+            h.frame(h.CONTINUATION, h.END_HEADERS, 3, b"b"),
+        ],
+    }
+
+    def taken(wires: list[bytes]) -> list[Any]:
+        peer, found = begun(), []
+        for wire in wires:
+            assert peer.frame_size(wire, 0, len(wire)) == len(wire)
+            assert peer.data_offset(wire, 0, len(wire))
+            found.extend(map(type, peer.receive(wire)))
+        return found
+
+    def begun() -> http2.Endpoint:
+        peer = h.Endpoint(True)
+        peer.receive(frames["settings"])
+        peer.add(h.Stream(1))
+        peer.listening = True
+        return peer
+
+    several.update((name, [wire]) for name, wire in frames.items())
+    for name, wires in several.items():
+        yield f"take {name}", lambda wires=wires: taken(wires), (wires,)
+    yield "in one call", lambda: begun().receive_whole(frames["whole"], 19), (frames["whole"],)
+    for parts in ([b"small"], [b"head", bytes(30_000), b"tail"], [bytes(100_000)]):
+
+        def sent(parts: Any = parts) -> list[int]:
+            peer = begun()
+            buffers = peer.message(peer.streams[1], parts) + peer.outgoing()
+            return list(map(len, buffers))
+
+        yield f"send {sum(map(len, parts))}", sent, (parts,)
+    yield "headers", lambda: h.Endpoint(True).headers(1, bytes(40_000), True), ()
+    yield "words", lambda: h.Endpoint(True).first_words(), ()
 
 
 class Told(sessions.Server):

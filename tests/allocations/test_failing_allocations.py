@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-CODECS = ["rlx", "msgpack", "json", "rewarder", "perlert", "dm_env_rpc", "websocket", "streams"]
+CODECS = ["rlx", "msgpack", "json", "rewarder", "perlert", "dm_env_rpc"]
+CODECS += ["websocket", "http2", "streams"]
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="malloc is put in place of the linker's"),

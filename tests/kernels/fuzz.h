@@ -237,8 +237,11 @@ static int fuzz_main(int argc, char **argv, const fuzz_driver *driver) {
         "BAD_UNKNOWN", "BAD_ELEMENTS", "BAD_EMPTY",  "BAD_CHARACTER", "BAD_WORD",    "BAD_INTEGER",
         "BAD_NUMBER",  "BAD_JSON",    "BAD_ESCAPE",  "BAD_SURROGATE", "BAD_RANGE",  "BAD_RAGGED",
         "BAD_DIMENSION", "BAD_TIMESTAMP", "BAD_PICKLE",
+        "BAD_FRAME_SIZE", "BAD_STREAM", "BAD_PADDING", "BAD_SETTING", "BAD_INCREMENT",
+        "BAD_WINDOW",  "BAD_PUSH",    "BAD_COMPRESSED",
         "NOT_FINITE",  "TRAILING",    "OVER_MESSAGE", "OVER_DEPTH",   "OVER_ITEMS",  "OVER_DIMS",
-        "OVER_STRING", "OVER_PIXELS", "OVER_EXPANDED", "OVER_DATAGRAM", "NO_MEMORY",
+        "OVER_STRING", "OVER_PIXELS", "OVER_EXPANDED", "OVER_DATAGRAM",
+        "OVER_FRAME",  "NO_MEMORY",
     };
     uint64_t total, unseen = 0, stray = 0;
     clock_t began;

@@ -2,24 +2,12 @@
  *
  * What one frame may be by itself. Which frame may follow which is a session's business.
  *
- * What the statuses mean here, and the error code that stands for each (section 7):
- *     RLW_BAD_SIZE      got = a frame's size, allowed = what it may be   FRAME_SIZE_ERROR
- *     RLW_BAD_TYPE      got = the type of a frame that is refused        PROTOCOL_ERROR
- *     RLW_BAD_CONTROL   got = a frame's stream, where it must have none  PROTOCOL_ERROR
- *                       or must have one
- *     RLW_BAD_LENGTH    got = bytes of padding, allowed = what is left   PROTOCOL_ERROR
- *     RLW_BAD_RANGE     got = a setting's value, allowed = the nearest   PROTOCOL_ERROR
- *     RLW_BAD_EMPTY     a window is opened by 0 bytes                    PROTOCOL_ERROR
- *     RLW_BAD_COUNT     got = what a window would be, allowed = the most FLOW_CONTROL_ERROR
- *     RLW_OVER_DATAGRAM got = a frame's size, allowed = our limit        ENHANCE_YOUR_CALM
- *     RLW_BAD_BOOLEAN   got = the first byte of a gRPC message; 1: it is compressed
- *     RLW_OVER_MESSAGE  got = the size of a gRPC message, allowed = our limit
+ * A fault's error code of section 7 is rlw_h2_code_of() its status.
  */
 #ifndef RLWIRE_HTTP2_H
 #define RLWIRE_HTTP2_H
 
 #include "cursor.h"
-#include "msgpack.h" /* its big-endian loads and stores */
 
 /* Types, section 6. Others are to be ignored (section 4.1). */
 enum {
@@ -78,6 +66,7 @@ enum {
 #define RLW_H2_WINDOW_MOST 0x7FFFFFFF /* section 6.9.1 */
 #define RLW_H2_WINDOW_FIRST 65535     /* section 6.9.2 */
 #define RLW_GRPC_PREFIX 5             /* bytes before a gRPC message: compressed or not, length */
+#define RLW_GRPC_MOST 0xFFFFFFFFu     /* bytes of a message that it can tell */
 
 typedef struct rlw_h2_head {
     uint32_t size;   /* bytes of payload */
@@ -86,8 +75,8 @@ typedef struct rlw_h2_head {
     uint8_t flags;
 } rlw_h2_head;
 
-/* What a frame's size and stream must be by its type: RLW_OK, RLW_BAD_CONTROL, RLW_BAD_SIZE
- * with the size that is `allowed`, or RLW_BAD_TYPE. */
+/* What a frame's size and stream must be by its type: RLW_OK, RLW_BAD_STREAM, RLW_BAD_FRAME_SIZE
+ * with the size that is `allowed`, or RLW_BAD_PUSH. */
 static inline rlw_status rlw_h2_check_head(const rlw_h2_head *h, uint64_t *allowed) {
     uint32_t least = 0;
     switch (h->type) {
@@ -96,27 +85,27 @@ static inline rlw_status rlw_h2_check_head(const rlw_h2_head *h, uint64_t *allow
         if (h->flags & RLW_H2_PADDED) least = 1;
         if (h->type == RLW_H2_HEADERS && h->flags & RLW_H2_PRIORITIZED) least += 5;
         *allowed = least;
-        return !h->stream ? RLW_BAD_CONTROL : h->size < least ? RLW_BAD_SIZE : RLW_OK;
-    case RLW_H2_CONTINUATION: return h->stream ? RLW_OK : RLW_BAD_CONTROL;
+        return !h->stream ? RLW_BAD_STREAM : h->size < least ? RLW_BAD_FRAME_SIZE : RLW_OK;
+    case RLW_H2_CONTINUATION: return h->stream ? RLW_OK : RLW_BAD_STREAM;
     case RLW_H2_PRIORITY:
         *allowed = 5;
-        return !h->stream ? RLW_BAD_CONTROL : h->size != 5 ? RLW_BAD_SIZE : RLW_OK;
+        return !h->stream ? RLW_BAD_STREAM : h->size != 5 ? RLW_BAD_FRAME_SIZE : RLW_OK;
     case RLW_H2_RST_STREAM:
         *allowed = 4;
-        return !h->stream ? RLW_BAD_CONTROL : h->size != 4 ? RLW_BAD_SIZE : RLW_OK;
+        return !h->stream ? RLW_BAD_STREAM : h->size != 4 ? RLW_BAD_FRAME_SIZE : RLW_OK;
     case RLW_H2_WINDOW_UPDATE:
         *allowed = 4;
-        return h->size != 4 ? RLW_BAD_SIZE : RLW_OK;
+        return h->size != 4 ? RLW_BAD_FRAME_SIZE : RLW_OK;
     case RLW_H2_SETTINGS:
         *allowed = h->flags & RLW_H2_ACK ? 0 : h->size - h->size % 6;
-        return h->stream ? RLW_BAD_CONTROL : h->size != *allowed ? RLW_BAD_SIZE : RLW_OK;
+        return h->stream ? RLW_BAD_STREAM : h->size != *allowed ? RLW_BAD_FRAME_SIZE : RLW_OK;
     case RLW_H2_PING:
         *allowed = 8;
-        return h->stream ? RLW_BAD_CONTROL : h->size != 8 ? RLW_BAD_SIZE : RLW_OK;
+        return h->stream ? RLW_BAD_STREAM : h->size != 8 ? RLW_BAD_FRAME_SIZE : RLW_OK;
     case RLW_H2_GOAWAY:
         *allowed = 8;
-        return h->stream ? RLW_BAD_CONTROL : h->size < 8 ? RLW_BAD_SIZE : RLW_OK;
-    case RLW_H2_PUSH_PROMISE: return RLW_BAD_TYPE; /* nobody here allows pushes (section 8.4) */
+        return h->stream ? RLW_BAD_STREAM : h->size < 8 ? RLW_BAD_FRAME_SIZE : RLW_OK;
+    case RLW_H2_PUSH_PROMISE: return RLW_BAD_PUSH; /* nobody here allows pushes (section 8.4) */
     default: return RLW_OK;
     }
 }
@@ -142,14 +131,14 @@ static inline rlw_status rlw_h2_read_head(rlw_cursor *c, uint32_t most, uint32_t
     out->type = p[3];
     out->flags = p[4];
     out->stream = rlw_load_u32be(p + 5) & 0x7FFFFFFFu;
-    if (out->size > most) return rlw_fail(c, RLW_BAD_SIZE, p, out->size, most);
+    if (out->size > most) return rlw_fail(c, RLW_BAD_FRAME_SIZE, p, out->size, most);
     if (out->type != RLW_H2_DATA && out->size > other)
-        return rlw_fail(c, RLW_OVER_DATAGRAM, p, out->size, other);
+        return rlw_fail(c, RLW_OVER_FRAME, p, out->size, other);
     status = rlw_h2_check_head(out, &allowed);
     if (status != RLW_OK)
         return rlw_fail(c, status, p,
-                        status == RLW_BAD_SIZE   ? out->size
-                        : status == RLW_BAD_TYPE ? out->type
+                        status == RLW_BAD_FRAME_SIZE   ? out->size
+                        : status == RLW_BAD_PUSH ? out->type
                                                  : out->stream,
                         allowed);
     c->at = p + RLW_H2_HEAD;
@@ -182,7 +171,7 @@ static inline rlw_status rlw_h2_take_payload(rlw_cursor *c, const rlw_h2_head *h
         }
         if (h->type == RLW_H2_HEADERS && h->flags & RLW_H2_PRIORITIZED) skip += 5;
         if (skip + padding > left)
-            return rlw_fail(c, RLW_BAD_LENGTH, p, padding, left - skip);
+            return rlw_fail(c, RLW_BAD_PADDING, p, padding, left - skip);
     }
     *data = p + skip;
     *size = left - skip - padding;
@@ -196,12 +185,12 @@ static inline rlw_status rlw_h2_read_setting(rlw_cursor *c, unsigned *id, uint32
     if (rlw_left(c) < 6) return rlw_fail(c, RLW_NEED_MORE, p, 6, rlw_left(c));
     *id = (unsigned)p[0] << 8 | p[1];
     *value = rlw_load_u32be(p + 2);
-    if (*id == RLW_H2_ENABLE_PUSH && *value > 1) return rlw_fail(c, RLW_BAD_RANGE, p, *value, 1);
+    if (*id == RLW_H2_ENABLE_PUSH && *value > 1) return rlw_fail(c, RLW_BAD_SETTING, p, *value, 1);
     if (*id == RLW_H2_INITIAL_WINDOW_SIZE && *value > RLW_H2_WINDOW_MOST)
-        return rlw_fail(c, RLW_BAD_COUNT, p, *value, RLW_H2_WINDOW_MOST);
+        return rlw_fail(c, RLW_BAD_WINDOW, p, *value, RLW_H2_WINDOW_MOST);
     if (*id == RLW_H2_MAX_FRAME_SIZE &&
         (*value < RLW_H2_FRAME_LEAST || *value > RLW_H2_FRAME_MOST))
-        return rlw_fail(c, RLW_BAD_RANGE, p, *value,
+        return rlw_fail(c, RLW_BAD_SETTING, p, *value,
                         *value < RLW_H2_FRAME_LEAST ? RLW_H2_FRAME_LEAST : RLW_H2_FRAME_MOST);
     c->at = p + 6;
     return RLW_OK;
@@ -213,9 +202,9 @@ static inline rlw_status rlw_h2_open_window(rlw_cursor *c, int64_t *window) {
     uint32_t more;
     if (rlw_left(c) < 4) return rlw_fail(c, RLW_NEED_MORE, p, 4, rlw_left(c));
     more = rlw_load_u32be(p) & 0x7FFFFFFFu;
-    if (!more) return rlw_fail(c, RLW_BAD_EMPTY, p, 0, 1);
+    if (!more) return rlw_fail(c, RLW_BAD_INCREMENT, p, 0, 1);
     if (*window + (int64_t)more > RLW_H2_WINDOW_MOST)
-        return rlw_fail(c, RLW_BAD_COUNT, p, (uint64_t)(*window + (int64_t)more),
+        return rlw_fail(c, RLW_BAD_WINDOW, p, (uint64_t)(*window + (int64_t)more),
                         RLW_H2_WINDOW_MOST);
     *window += (int64_t)more;
     c->at = p + 4;
@@ -225,35 +214,19 @@ static inline rlw_status rlw_h2_open_window(rlw_cursor *c, int64_t *window) {
 /* Whether a fault in a frame is its stream's alone, and not the connection's (section 5.4). */
 static inline int rlw_h2_stream_only(const rlw_h2_head *h, rlw_status status) {
     if (!h->stream) return 0;
-    if (h->type == RLW_H2_PRIORITY) return status == RLW_BAD_SIZE && h->size != 5;
+    if (h->type == RLW_H2_PRIORITY) return status == RLW_BAD_FRAME_SIZE && h->size != 5;
     return h->type == RLW_H2_WINDOW_UPDATE &&
-           (status == RLW_BAD_EMPTY || status == RLW_BAD_COUNT);
+           (status == RLW_BAD_INCREMENT || status == RLW_BAD_WINDOW);
 }
 
 /* The error code of section 7 that a status stands for. */
 static inline unsigned rlw_h2_code_of(rlw_status status) {
     switch (status) {
     case RLW_OK: return RLW_H2_NO_ERROR;
-    case RLW_BAD_SIZE: return RLW_H2_FRAME_SIZE_ERROR;
-    case RLW_BAD_COUNT: return RLW_H2_FLOW_CONTROL_ERROR;
-    case RLW_OVER_DATAGRAM: return RLW_H2_ENHANCE_YOUR_CALM;
+    case RLW_BAD_FRAME_SIZE: return RLW_H2_FRAME_SIZE_ERROR;
+    case RLW_BAD_WINDOW: return RLW_H2_FLOW_CONTROL_ERROR;
+    case RLW_OVER_FRAME: return RLW_H2_ENHANCE_YOUR_CALM;
     default: return RLW_H2_PROTOCOL_ERROR;
-    }
-}
-
-/* A static sentence, as rlw_status_text() has for others. */
-static inline const char *rlw_h2_status_text(rlw_status status) {
-    switch (status) {
-    case RLW_BAD_SIZE: return "a frame of a size that its type does not have";
-    case RLW_BAD_TYPE: return "a frame of a type that is refused";
-    case RLW_BAD_CONTROL: return "a frame with a stream where it must have none, or without one";
-    case RLW_BAD_LENGTH: return "more padding than the frame has room for";
-    case RLW_BAD_RANGE: return "a setting with a value that it must not have";
-    case RLW_BAD_EMPTY: return "a window is opened by 0 bytes";
-    case RLW_BAD_COUNT: return "a window of 2**31 bytes or more";
-    case RLW_BAD_BOOLEAN: return "a message that is compressed, which was not agreed on";
-    case RLW_OVER_DATAGRAM: return "frame over its limit";
-    default: return rlw_status_text(status);
     }
 }
 
@@ -309,7 +282,7 @@ static inline rlw_status rlw_grpc_read_prefix(rlw_cursor *c, uint64_t limit, uin
     if (rlw_left(c) < RLW_GRPC_PREFIX)
         return rlw_fail(c, RLW_NEED_MORE, p, RLW_GRPC_PREFIX, rlw_left(c));
     *size = rlw_load_u32be(p + 1);
-    if (p[0]) return rlw_fail(c, RLW_BAD_BOOLEAN, p, p[0], 0);
+    if (p[0]) return rlw_fail(c, RLW_BAD_COMPRESSED, p, p[0], 0);
     if (*size > limit) return rlw_fail(c, RLW_OVER_MESSAGE, p + 1, *size, limit);
     c->at = p + RLW_GRPC_PREFIX;
     return RLW_OK;

@@ -10,51 +10,6 @@
 #include "cursor.h"
 #include "writer.h"
 
-/* ---- big-endian loads and stores that need no alignment ---- */
-
-static inline uint16_t rlw_load_u16be(const uint8_t *p) {
-    return (uint16_t)((unsigned)p[0] << 8 | p[1]);
-}
-
-static inline uint32_t rlw_load_u32be(const uint8_t *p) {
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | (uint32_t)p[3];
-}
-
-static inline uint64_t rlw_load_u64be(const uint8_t *p) {
-    return (uint64_t)rlw_load_u32be(p) << 32 | rlw_load_u32be(p + 4);
-}
-
-static inline void rlw_store_u16be(uint8_t *p, uint16_t value) {
-    p[0] = (uint8_t)(value >> 8);
-    p[1] = (uint8_t)value;
-}
-
-static inline void rlw_store_u32be(uint8_t *p, uint32_t value) {
-    p[0] = (uint8_t)(value >> 24);
-    p[1] = (uint8_t)(value >> 16);
-    p[2] = (uint8_t)(value >> 8);
-    p[3] = (uint8_t)value;
-}
-
-static inline void rlw_store_u64be(uint8_t *p, uint64_t value) {
-    rlw_store_u32be(p, (uint32_t)(value >> 32));
-    rlw_store_u32be(p + 4, (uint32_t)value);
-}
-
-static inline float rlw_load_f32be(const uint8_t *p) {
-    uint32_t bits = rlw_load_u32be(p);
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static inline double rlw_load_f64be(const uint8_t *p) {
-    uint64_t bits = rlw_load_u64be(p);
-    double value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 /* The two's complement of `bits` bits, without an implementation-defined conversion. */
 static inline int64_t rlw_sign_extend(uint64_t value, unsigned bits) {
     uint64_t sign = UINT64_C(1) << (bits - 1);

@@ -47,6 +47,14 @@ typedef enum rlw_status {
     RLW_BAD_DIMENSION,  /* of a shape, no integer from 0 on; got = which one */
     RLW_BAD_TIMESTAMP,  /* got = its bytes, which are not 4, 8 or 12, or hold 10**9 ns or more */
     RLW_BAD_PICKLE,     /* an array of objects, which is a pickle */
+    RLW_BAD_FRAME_SIZE, /* got = bytes of an HTTP/2 frame, allowed = what it may have */
+    RLW_BAD_STREAM,     /* got = the stream of an HTTP/2 frame that must have none, or must have one */
+    RLW_BAD_PADDING,    /* got = bytes of padding, allowed = what is left of the frame */
+    RLW_BAD_SETTING,    /* got = the value of a setting of HTTP/2, allowed = the nearest */
+    RLW_BAD_INCREMENT,  /* a window of HTTP/2 is opened by 0 bytes */
+    RLW_BAD_WINDOW,     /* got = what a window of HTTP/2 would be, allowed = the most */
+    RLW_BAD_PUSH,       /* PUSH_PROMISE, which nobody here allows */
+    RLW_BAD_COMPRESSED, /* got = the first byte of a gRPC message, which is not 0 */
     RLW_NOT_FINITE,     /* NaN or an infinity, where there is no text for it */
     RLW_TRAILING,       /* bytes after the end of the message; got = how many */
     RLW_OVER_MESSAGE,   /* limits: got = the size asked for, allowed = the limit */
@@ -57,6 +65,7 @@ typedef enum rlw_status {
     RLW_OVER_PIXELS,
     RLW_OVER_EXPANDED,
     RLW_OVER_DATAGRAM,
+    RLW_OVER_FRAME,
     RLW_NO_MEMORY
 } rlw_status;
 
@@ -109,6 +118,14 @@ static inline const char *rlw_status_text(rlw_status status) {
     case RLW_BAD_TIMESTAMP: return "not a timestamp";
     case RLW_BAD_PICKLE:
         return "an array of objects is a pickle, which can run any code and is never loaded";
+    case RLW_BAD_FRAME_SIZE: return "a frame of a size that its type does not have";
+    case RLW_BAD_STREAM: return "a frame with a stream where it must have none, or without one";
+    case RLW_BAD_PADDING: return "more padding than the frame has room for";
+    case RLW_BAD_SETTING: return "a setting with a value that it must not have";
+    case RLW_BAD_INCREMENT: return "a window is opened by 0 bytes";
+    case RLW_BAD_WINDOW: return "a window of 2**31 bytes or more";
+    case RLW_BAD_PUSH: return "a frame of a type that is refused";
+    case RLW_BAD_COMPRESSED: return "a message that is compressed, which was not agreed on";
     case RLW_NOT_FINITE: return "neither NaN nor the infinities have a text";
     case RLW_TRAILING: return "bytes after the end of the message";
     case RLW_OVER_MESSAGE: return "message over its limit";
@@ -119,6 +136,7 @@ static inline const char *rlw_status_text(rlw_status status) {
     case RLW_OVER_PIXELS: return "image over its limit";
     case RLW_OVER_EXPANDED: return "what decoding makes over its limit";
     case RLW_OVER_DATAGRAM: return "datagram over its limit";
+    case RLW_OVER_FRAME: return "frame over its limit";
     case RLW_NO_MEMORY: return "out of memory";
     }
     return "unknown status";

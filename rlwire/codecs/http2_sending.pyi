@@ -3,13 +3,9 @@ from typing import Any, Final
 
 from typing_extensions import Buffer, disjoint_base
 
-from rlwire.errors import DecodeError
-from rlwire.limits import Limits
-
 __all__ = [
     "ACK",
     "CANCEL",
-    "CHAFF",
     "CODES",
     "COMPRESSION_ERROR",
     "CONNECT_ERROR",
@@ -46,13 +42,9 @@ __all__ = [
     "STREAM_CLOSED",
     "TYPES",
     "WINDOW_UPDATE",
-    "Compressed",
-    "Endpoint",
-    "Http2Error",
+    "Sender",
     "Stream",
-    "code_name",
     "frame",
-    "frame_head",
     "goaway",
     "ping",
     "reset",
@@ -62,7 +54,6 @@ __all__ = [
 
 ACK: Final = 1
 CANCEL: Final = 8
-CHAFF: Final = 10000
 COMPRESSION_ERROR: Final = 9
 CONNECT_ERROR: Final = 10
 CONTINUATION: Final = 9
@@ -101,17 +92,7 @@ CODES: Final[tuple[str, ...]]
 TYPES: Final[tuple[str, ...]]
 PREFACE: Final[bytes]
 
-class Http2Error(DecodeError):
-    code: int
-    stream: int
-    said: str
-    def __init__(self, reason: str, code: int, stream: int = 0, *, offset: int = 0) -> None: ...
-
-class Compressed(DecodeError): ...
-
-def code_name(code: int) -> str: ...
 def frame(kind: int, flags: int, stream: int, payload: Buffer = b"") -> bytes: ...
-def frame_head(buffer: Buffer, start: int = 0) -> tuple[int, int, int, int]: ...
 def settings(values: Mapping[int, int]) -> bytes: ...
 def window_update(stream: int, more: int) -> bytes: ...
 def reset(stream: int, code: int) -> bytes: ...
@@ -140,38 +121,15 @@ class Stream:
     def partial(self) -> int: ...
 
 @disjoint_base
-class Endpoint:
-    client: Final[bool]
-    listening: bool
-    heard: bool
+class Sender:
     mute: str | None
     streams: Final[dict[int, Any]]
     said: list[bytes | bytearray | memoryview]
-    frame_limit: Final[int]
     peer_frame: Final[int]
     peer_window: Final[int]
     send_window: Final[int]
-    receive_window: Final[int]
-    window: Final[int]
-    connection_window: Final[int]
     chaff: int
     max_sent: int
-    assembling: Final[int]
-    def __init__(
-        self,
-        client: bool,
-        limits: Limits | None = None,
-        window: int | None = None,
-        connection_window: int | None = None,
-    ) -> None: ...
-    def first_words(self, others: Mapping[int, int] | None = None) -> bytes: ...
-    def add(self, stream: Stream) -> None: ...
-    def drop(self, stream: Stream) -> None: ...
-    def hold(self, stream: Stream, held: bool = True) -> None: ...
-    def frame_size(self, buffer: Buffer, start: int, end: int) -> int: ...
-    def data_offset(self, buffer: Buffer, start: int, end: int) -> int: ...
-    def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None: ...
-    def receive(self, frame: Buffer) -> list[Any]: ...
     def headers(self, stream: int, block: bytes, end: bool = False) -> bytes: ...
     def message(
         self, stream: Stream, parts: Buffer | Sequence[Buffer]
@@ -186,10 +144,3 @@ class Endpoint:
     def _last_words(
         self, buffers: list[bytes | bytearray | memoryview]
     ) -> list[bytes | bytearray | memoryview]: ...
-    def _headers(self, number: int, block: bytes, end: bool) -> list[Any]: ...
-    def _control(self, kind: int, flags: int, number: int, payload: bytes) -> list[Any]: ...
-    def _settled(self, changes: dict[int, int]) -> list[Any]: ...
-    def _ended(self, stream: Any) -> list[Any]: ...
-    def _stray(self, kind: int, number: int, end: bool) -> list[Any]: ...
-    def _stream_failed(self, number: int, error: Exception) -> list[Any]: ...
-    def _inner_failed(self, stream: Any, error: Exception) -> list[Any]: ...
