@@ -17,8 +17,10 @@ import contextlib
 import functools
 import inspect
 import ssl
+import tempfile
 import threading
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from threading import get_ident
 from typing import Any
 from urllib.request import getproxies
@@ -49,23 +51,10 @@ _IGNORED = {
     "grpc.primary_user_agent", "grpc.secondary_user_agent",
 }  # fmt: skip
 
-# What credentials are that may be done here: "local", or the roots of TLS, None for the system's.
+# What credentials are that may be done here: "local", or what TLS is made of, in PEM: roots, None
+# for the system's, and a client's own key and certificates, None for none. grpcio gives none of it
+# back, so these are those that were made since `install`.
 _known: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-
-
-class _Bytes:
-    """An inner session that adds nothing."""
-
-    closed = False
-
-    def receive(self, message: Any) -> list[bytes]:
-        return [message if type(message) is bytes else bytes(message)]
-
-    def send(self, event: bytes) -> list[bytes]:
-        return [event]
-
-    def refuse(self, error: RlwireError) -> list[bytes]:
-        return []
 
 
 class _Target:
@@ -91,7 +80,7 @@ class _Target:
     ) -> Any:
         """Return a connection with a call of dm_env_rpc's, or what to await for it."""
         metadata = [(str(name), value) for name, value in metadata or ()]
-        session = calls.Client(_Bytes(), METHOD, metadata=metadata, **self._session_options)
+        session = calls.Client(calls.Messages(), METHOD, metadata=metadata, **self._session_options)
         return connect(self.where, session, backoff=backoff, **self._options)
 
 
@@ -100,7 +89,7 @@ def _target(target: str, kind: Any, options: Iterable[tuple[str, Any]] | None) -
 
     Args:
         target: as grpcio takes it.
-        kind: ``"plain"``, ``"local"``, or the PEM roots of TLS, None for the system's.
+        kind: ``"plain"``, or as in `_known`.
         options: channel arguments.
     """
     given = dict(options or ())
@@ -117,9 +106,29 @@ def _target(target: str, kind: Any, options: Iterable[tuple[str, Any]] | None) -
         return None
     if kind in ("plain", "local"):
         return _Target(where, given, None)
-    context = ssl.create_default_context(cadata=None if kind is None else kind.decode())
+    try:
+        return _Target(where, given, _tls(*kind))
+    except (ssl.SSLError, ValueError):
+        return None  # grpcio has its own words for what is wrong with them
+
+
+def _tls(roots: bytes | None, key: bytes | None, chain: bytes | None) -> ssl.SSLContext:
+    """Return a context for what grpcio takes as bytes."""
+    context = ssl.create_default_context(cadata=None if roots is None else roots.decode())
     context.set_alpn_protocols(["h2"])
-    return _Target(where, given, context)
+    if key is not None and chain is not None:
+        # The ssl module reads a key from a file only; this folder is its user's alone.
+        with tempfile.TemporaryDirectory(prefix="rlwire-") as folder:
+            pem = Path(folder, "client.pem")
+            pem.touch(0o600)
+            pem.write_bytes(key.rstrip() + b"\n" + chain)
+            context.load_cert_chain(pem, password=_no_password)
+    return context
+
+
+def _no_password() -> str:
+    """Refuse a key that is enciphered: nobody is to be asked at the terminal."""
+    raise ValueError("the key is enciphered")
 
 
 def _status_of(error: BaseException) -> calls.Status:
@@ -153,87 +162,56 @@ class _Error(grpc.RpcError):  # type: ignore[misc]
         return ()
 
 
-# ---- blocking -----------------------------------------------------------------------------------
+# ---- what both kinds share ----------------------------------------------------------------------
 
 
-class _Stream:
-    """A call, for any threads, one after another; as the package's StreamReaderWriter."""
+class _Call:
+    """A call on a connection of its own, which begins with the first message that is read."""
 
-    def __init__(self, channel: _Channel, process: _Process, metadata: Any) -> None:
+    gone = ""  # what is said of one that was closed here
+
+    def __init__(self, channel: Any, metadata: Any, serializers: Iterable[Any]) -> None:
         self._channel, self._metadata = channel, metadata
-        self._encode, self._decode = process.serializers
-        self._lock = threading.Lock()
-        self._thread = 0
+        self._encode, self._decode = serializers
         self._connection: Any = None
         self._waiting: list[bytes] = []  # to be sent, which the next `read` does
         self._end: calls.Status | None = None
 
-    def write(self, request: Any) -> None:
-        with self._lock:
-            self._waiting.append(self._encode(request))
-
-    def read(self) -> Any:
-        with self._lock:
-            if self._end is None:
-                try:
-                    return self._decode(self._exchange())
-                except (RlwireError, OSError) as error:
-                    self._end = _status_of(error)
-                    self.close()
-            if self._end.code == "OK":
-                raise StopIteration
-            raise _Error(self._end)
-
-    def _exchange(self) -> Any:
-        if self._connection is None:
-            self._connection = self._channel.connect(self, self._metadata)
-        connection, waiting = self._connection, self._waiting
-        if self._thread != get_ident():
-            connection.release()
-            self._thread = get_ident()
-        while len(waiting) > 1:
-            connection.send(waiting.pop(0))
-        return connection.exchange(waiting.pop()) if waiting else connection.receive()
+    def _lost(self, error: BaseException) -> None:
+        self._end = _status_of(error)
+        self.close()
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
         self._channel.streams.discard(self)
         if self._end is None:
-            self._end = calls.Status("CANCELLED", "Channel closed!")
+            self._end = calls.Status("CANCELLED", self.gone)
         if connection is not None:
-            connection.close()
+            with contextlib.suppress(RuntimeError):  # its event loop is closed
+                connection.close()
 
     def __del__(self) -> None:
         self.close()  # the package only forgets it
 
 
-class _Process(grpc.StreamStreamMultiCallable):  # type: ignore[misc]
-    """The method of dm_env_rpc; who calls it gets grpcio's call, the package gets `begin`."""
+def _of_original(name: str) -> Any:
+    """Return a method that does what grpcio's channel does."""
 
-    def __init__(self, channel: _Channel, arguments: tuple[Any, ...], options: Any) -> None:
-        self._channel, self._arguments, self._options = channel, arguments, options
-        names = ("method", "request_serializer", "response_deserializer")
-        given = {**dict(zip(names, arguments, strict=False)), **options}
-        self.serializers = [given.get(name) or bytes for name in names[1:]]
+    def method(self: Any, *arguments: Any, **options: Any) -> Any:
+        return getattr(self.original, name)(*arguments, **options)
 
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        original = self._channel.original.stream_stream(*self._arguments, **self._options)
-        return original(*arguments, **options)
-
-    def begin(self, metadata: Any) -> _Stream:
-        return _Stream(self._channel, self, metadata)
+    return method
 
 
-class _Channel(grpc.Channel):  # type: ignore[misc]
-    """A channel that the package's connections need not know from grpcio's."""
+class _Standing:
+    """A channel that stands for one of grpcio's, which is made when it is asked for."""
 
     def __init__(self, target: _Target, make_original: Callable[[], Any]) -> None:
-        self._target = target
-        self._make_original = make_original
+        self.target = target
+        self.streams: WeakSet[_Call] = WeakSet()
         self._lock = threading.Lock()
+        self._make_original = make_original
         self._original: Any = None
-        self._watchers: dict[Any, threading.Event] = {}
-        self.streams: WeakSet[_Stream] = WeakSet()
 
     @property
     def original(self) -> Any:
@@ -243,10 +221,81 @@ class _Channel(grpc.Channel):  # type: ignore[misc]
                 self._original = self._make_original()
             return self._original
 
-    def connect(self, stream: _Stream, metadata: Any) -> Any:
-        """Return a connection for a stream, which `close` closes."""
-        self.streams.add(stream)
-        return self._target.dial(tcp.connect, metadata)
+    unary_unary = _of_original("unary_unary")
+    unary_stream = _of_original("unary_stream")
+    stream_unary = _of_original("stream_unary")
+    stream_stream = _of_original("stream_stream")
+
+    def _close_streams(self) -> None:
+        for stream in list(self.streams):
+            stream.close()
+
+
+# ---- blocking -----------------------------------------------------------------------------------
+
+
+class _Stream(_Call):
+    """A call, for any threads, one after another; as the package's StreamReaderWriter."""
+
+    gone = "Channel closed!"
+
+    def __init__(self, channel: _Channel, metadata: Any, serializers: Iterable[Any]) -> None:
+        super().__init__(channel, metadata, serializers)
+        self._lock = threading.Lock()
+        self._thread = 0
+
+    def write(self, request: Any) -> None:
+        with self._lock:
+            self._waiting.append(self._encode(request))
+
+    def read(self) -> Any:
+        with self._lock:
+            if self._end is None:
+                try:
+                    return self._decode(bytes(self._exchange()))
+                except (RlwireError, OSError) as error:
+                    self._lost(error)
+            assert self._end is not None
+            if self._end.code == "OK":
+                raise StopIteration
+            raise _Error(self._end)
+
+    def _exchange(self) -> Any:
+        if self._connection is None:
+            self._channel.streams.add(self)
+            self._connection = self._channel.target.dial(tcp.connect, self._metadata)
+        connection, waiting = self._connection, self._waiting
+        if self._thread != get_ident():
+            connection.release()
+            self._thread = get_ident()
+        while len(waiting) > 1:
+            connection.send(waiting.pop(0))
+        return connection.exchange(waiting.pop()) if waiting else connection.receive()
+
+
+class _Process(grpc.StreamStreamMultiCallable):  # type: ignore[misc]
+    """The method of dm_env_rpc; who calls it gets grpcio's call, the package gets `begin`."""
+
+    def __init__(self, channel: _Channel, arguments: tuple[Any, ...], options: Any) -> None:
+        self._channel, self._arguments, self._options = channel, arguments, options
+        names = ("method", "request_serializer", "response_deserializer")
+        given = {**dict(zip(names, arguments, strict=False)), **options}
+        self._serializers = [given.get(name) or bytes for name in names[1:]]
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        original = self._channel.original.stream_stream(*self._arguments, **self._options)
+        return original(*arguments, **options)
+
+    def begin(self, metadata: Any) -> _Stream:
+        return _Stream(self._channel, metadata, self._serializers)
+
+
+class _Channel(_Standing, grpc.Channel):  # type: ignore[misc]
+    """A channel that the package's connections need not know from grpcio's."""
+
+    def __init__(self, target: _Target, make_original: Callable[[], Any]) -> None:
+        super().__init__(target, make_original)
+        self._watchers: dict[Any, threading.Event] = {}
 
     def subscribe(self, callback: Callable[[Any], Any], try_to_connect: Any = False) -> None:
         if not try_to_connect:
@@ -260,7 +309,7 @@ class _Channel(grpc.Channel):  # type: ignore[misc]
         while not gone.is_set():
             callback(grpc.ChannelConnectivity.CONNECTING)
             try:
-                self._target.dial(tcp.connect, ()).close()
+                self.target.dial(tcp.connect, ()).close()
             except (RlwireError, OSError):
                 callback(grpc.ChannelConnectivity.TRANSIENT_FAILURE)
                 gone.wait(_AGAIN)
@@ -275,26 +324,16 @@ class _Channel(grpc.Channel):  # type: ignore[misc]
         elif self._original is not None:
             self._original.unsubscribe(callback)
 
-    def unary_unary(self, *arguments: Any, **options: Any) -> Any:
-        return self.original.unary_unary(*arguments, **options)
-
-    def unary_stream(self, *arguments: Any, **options: Any) -> Any:
-        return self.original.unary_stream(*arguments, **options)
-
-    def stream_unary(self, *arguments: Any, **options: Any) -> Any:
-        return self.original.stream_unary(*arguments, **options)
-
     def stream_stream(self, *arguments: Any, **options: Any) -> Any:
         method = arguments[0] if arguments else options.get("method")
         if method == METHOD:
             return _Process(self, arguments, options)
-        return self.original.stream_stream(*arguments, **options)
+        return super().stream_stream(*arguments, **options)
 
     def close(self) -> None:
         for gone in self._watchers.values():
             gone.set()
-        for stream in list(self.streams):
-            stream.close()
+        self._close_streams()
         if self._original is not None:
             self._original.close()
 
@@ -308,30 +347,29 @@ class _Channel(grpc.Channel):  # type: ignore[misc]
 # ---- asyncio ------------------------------------------------------------------------------------
 
 
-class _AsyncStream:
+class _AsyncStream(_Call):
     """A call on an event loop: what the package's AsyncConnection does with one of grpcio's."""
 
-    def __init__(self, channel: _AsyncChannel, metadata: Any) -> None:
-        self._channel, self._metadata = channel, metadata
+    gone = "Channel is closed."
+
+    def __init__(self, channel: _AsyncChannel, metadata: Any, serializers: Iterable[Any]) -> None:
+        super().__init__(channel, metadata, serializers)
         self._lock = asyncio.Lock()
-        self._connection: Any = None
-        self._waiting: list[bytes] = []
-        self._end: calls.Status | None = None
 
     async def write(self, request: Any) -> None:
-        self._waiting.append(request.SerializeToString())
+        self._waiting.append(self._encode(request))
 
     async def read(self) -> Any:
         async with self._lock:
             if self._end is None:
                 try:
-                    return _pb2().EnvironmentResponse.FromString(await self._exchange())
+                    return self._decode(bytes(await self._exchange()))
                 except (RlwireError, OSError) as error:
-                    self._end = _status_of(error)
-                    self.close()
-            if self._end.code == "OK":
-                return grpc.aio.EOF
+                    self._lost(error)
             end = self._end
+            assert end is not None
+            if end.code == "OK":
+                return grpc.aio.EOF
             raise grpc.aio.AioRpcError(
                 grpc.StatusCode[end.code],
                 grpc.aio.Metadata(),
@@ -350,64 +388,26 @@ class _AsyncStream:
             return await connection.exchange(waiting.pop())
         return await connection.receive()
 
-    def close(self) -> None:
-        connection, self._connection = self._connection, None
-        self._channel.streams.discard(self)
-        if self._end is None:
-            self._end = calls.Status("CANCELLED", "Channel is closed.")
-        if connection is not None:
-            with contextlib.suppress(RuntimeError):  # its loop is closed
-                connection.close()
 
-    def __del__(self) -> None:
-        self.close()
-
-
-class _AsyncChannel(grpc.aio.Channel):  # type: ignore[misc]
+class _AsyncChannel(_Standing, grpc.aio.Channel):  # type: ignore[misc]
     """As `_Channel`, of grpc.aio."""
 
-    def __init__(self, target: _Target, make_original: Callable[[], Any]) -> None:
-        self.target = target
-        self._make_original = make_original
-        self._original: Any = None
-        self.streams: WeakSet[_AsyncStream] = WeakSet()
-
-    @property
-    def original(self) -> Any:
-        """The channel of grpcio's that it stands for."""
-        if self._original is None:
-            self._original = self._make_original()
-        return self._original
-
     def begin(self, metadata: Any) -> _AsyncStream:
-        return _AsyncStream(self, metadata)
+        from dm_env_rpc.v1.dm_env_rpc_pb2 import EnvironmentRequest, EnvironmentResponse
+
+        serializers = EnvironmentRequest.SerializeToString, EnvironmentResponse.FromString
+        return _AsyncStream(self, metadata, serializers)
 
     async def channel_ready(self) -> None:
         connection = await self.target.dial(tcp_asyncio.connect, (), _FOREVER)
         connection.close()
         await connection.wait_closed()
 
-    def get_state(self, try_to_connect: bool = False) -> Any:
-        return self.original.get_state(try_to_connect)
-
-    async def wait_for_state_change(self, last_observed_state: Any) -> None:
-        await self.original.wait_for_state_change(last_observed_state)
-
-    def unary_unary(self, *arguments: Any, **options: Any) -> Any:
-        return self.original.unary_unary(*arguments, **options)
-
-    def unary_stream(self, *arguments: Any, **options: Any) -> Any:
-        return self.original.unary_stream(*arguments, **options)
-
-    def stream_unary(self, *arguments: Any, **options: Any) -> Any:
-        return self.original.stream_unary(*arguments, **options)
-
-    def stream_stream(self, *arguments: Any, **options: Any) -> Any:
-        return self.original.stream_stream(*arguments, **options)
+    get_state = _of_original("get_state")
+    wait_for_state_change = _of_original("wait_for_state_change")
 
     async def close(self, grace: float | None = None) -> None:
-        for stream in list(self.streams):
-            stream.close()
+        self._close_streams()
         if self._original is not None:
             await self._original.close(grace)
 
@@ -419,12 +419,6 @@ class _AsyncChannel(grpc.aio.Channel):  # type: ignore[misc]
 
 
 # ---- what takes whose place ---------------------------------------------------------------------
-
-
-def _pb2() -> Any:
-    from dm_env_rpc.v1 import dm_env_rpc_pb2
-
-    return dm_env_rpc_pb2
 
 
 def _insecure(kind: type, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -462,9 +456,7 @@ def _noted(original: Callable[..., Any], kind_of: Callable[..., Any]) -> Callabl
     def credentials(*arguments: Any, **options: Any) -> Any:
         made = original(*arguments, **options)
         given = inspect.signature(original).bind(*arguments, **options).arguments
-        kind = kind_of(**given)
-        if kind != "unknown":
-            _known[made] = kind
+        _known[made] = kind_of(**given)
         return made
 
     return credentials
@@ -473,8 +465,7 @@ def _noted(original: Callable[..., Any], kind_of: Callable[..., Any]) -> Callabl
 def _tls_kind(
     root_certificates: Any = None, private_key: Any = None, certificate_chain: Any = None
 ) -> Any:
-    own = private_key is not None or certificate_chain is not None
-    return "unknown" if own else root_certificates
+    return root_certificates, private_key, certificate_chain
 
 
 def replacements() -> list[tuple[Any, str, Any]]:

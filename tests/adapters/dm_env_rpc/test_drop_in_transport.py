@@ -271,3 +271,51 @@ def test_tls(tmp_path: Any, voyage: Any) -> None:
         assert isinstance(channel, KINDS[0])
         their = connection.Connection(channel)
         assert their.send(dm_env_rpc_pb2.CreateWorldRequest()).world_name
+
+
+@pytest.mark.usefixtures("no_grpcio")
+def test_a_clients_certificate(tmp_path: Any, voyage: Any, monkeypatch: Any) -> None:
+    import trustme
+
+    from rlwire.adapters.dm_env_rpc import ServerTLS
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    authority, theirs = trustme.CA(), trustme.CA()
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(tmp_path / "pem")
+    theirs.cert_pem.write_to_path(tmp_path / "ca")
+    roots, mine = authority.cert_pem.bytes(), theirs.issue_cert("agent@localhost")
+    key, chain = mine.private_key_pem.bytes(), mine.cert_chain_pems[0].bytes()
+    tls = ServerTLS(tmp_path / "pem", client_ca=tmp_path / "ca")
+    with DmEnvRpcServer(EnvironmentWorlds(voyage.Voyage), "localhost:0", tls=tls) as server:
+        where = f"localhost:{server.address.port}"
+        known = grpc.ssl_channel_credentials(roots, key, chain)
+        with grpc.secure_channel(where, known) as channel:
+            their = connection.Connection(channel)
+            assert their.send(dm_env_rpc_pb2.CreateWorldRequest()).world_name
+        assert not list((tmp_path / "temporary").iterdir())  # the key lies about nowhere
+        unknown = grpc.ssl_channel_credentials(root_certificates=roots)
+        with grpc.secure_channel(where, unknown) as channel:
+            their = connection.Connection(channel)
+            with pytest.raises(grpc.RpcError) as raised:
+                their.send(dm_env_rpc_pb2.CreateWorldRequest())
+            assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize("pem", [b"no key at all", b"enciphered"])
+def test_a_key_that_cannot_be_read_is_left_to_grpcio(pem: bytes) -> None:
+    import trustme
+    from cryptography.hazmat.primitives.serialization import (
+        BestAvailableEncryption,
+        Encoding,
+        PrivateFormat,
+        load_pem_private_key,
+    )
+
+    mine = trustme.CA().issue_cert("agent@localhost")
+    if pem == b"enciphered":
+        key = load_pem_private_key(mine.private_key_pem.bytes(), None)
+        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"word"))
+    given = grpc.ssl_channel_credentials(None, pem, mine.cert_chain_pems[0].bytes())
+    with grpc.secure_channel("localhost:1", given) as channel:
+        assert not isinstance(channel, KINDS)
