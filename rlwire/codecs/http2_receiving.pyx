@@ -226,6 +226,7 @@ cdef class Endpoint(Sender):
             stream._block = None
         stream._parts = []
         stream._part = stream._offset = 0
+        self.unsent -= stream.waiting
         stream.waiting = 0
         stream._then = None
         if self._last is stream:

@@ -14,6 +14,7 @@ cdef class Stream:
     cdef readonly int64_t send_window
     cdef readonly int64_t receive_window
     cdef readonly uint64_t waiting
+    cdef readonly uint64_t gone_out
     # What comes: the prefix so far, then the message in its block.
     cdef uint8_t _prefix[5]
     cdef size_t _have
@@ -39,6 +40,7 @@ cdef class Sender:
     cdef readonly int64_t send_window
     cdef public int64_t chaff
     cdef public uint64_t max_sent
+    cdef readonly uint64_t unsent
     # Streams of which something may go, and how far they have had their turns.
     cdef list _ready
     cdef Py_ssize_t _turn

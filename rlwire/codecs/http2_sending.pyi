@@ -111,6 +111,7 @@ class Stream:
     send_window: Final[int]
     receive_window: Final[int]
     waiting: Final[int]
+    gone_out: Final[int]
     def __init__(
         self,
         number: int,
@@ -130,6 +131,7 @@ class Sender:
     send_window: Final[int]
     chaff: int
     max_sent: int
+    unsent: Final[int]
     def headers(self, stream: int, block: bytes, end: bool = False) -> bytes: ...
     def message(
         self, stream: Stream, parts: Buffer | Sequence[Buffer]

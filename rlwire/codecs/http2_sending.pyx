@@ -168,6 +168,7 @@ cdef class Stream:
         send_window: bytes that the peer takes now; below 0 after it has changed its mind.
         receive_window: bytes that the peer may send now.
         waiting: bytes, prefixes among them, that wait for the peer's windows.
+        gone_out: such bytes that were given to be sent.
     """
 
     def __init__(self, uint32_t number, read=None, find_data=None):
@@ -200,6 +201,7 @@ cdef class Sender:
         send_window: bytes that the peer takes now, on all streams together.
         chaff: frames that brought nothing since the last that did, or since a message went.
         max_sent: bytes of a message that is sent.
+        unsent: what waits for the peer's windows, on all streams together.
     """
 
     def __cinit__(self):
@@ -329,6 +331,7 @@ cdef class Sender:
         else:  # CPython 3.11 loses what it cannot extend an empty list by for want of memory
             stream._parts = kept
         stream.waiting += size
+        self.unsent += size
         if (stream.waiting == size and <int64_t> size <= stream.send_window
                 and <int64_t> size <= self.send_window):
             out = []
@@ -404,6 +407,7 @@ cdef class Sender:
         return 0
 
     cdef void _went(self, Stream stream, uint64_t count) noexcept:
+        stream.gone_out += count
         stream.send_window -= <int64_t> count
         self.send_window -= <int64_t> count
         self.chaff = 0
@@ -469,6 +473,7 @@ cdef class Sender:
         # Only now: after a failure above all is as it was.
         stream._part, stream._offset = index, offset
         stream.waiting -= count
+        self.unsent -= count
         self._went(stream, count)
         # What has gone is dropped when it is half of the list, so that each buffer moves once.
         if not stream.waiting:

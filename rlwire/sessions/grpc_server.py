@@ -191,6 +191,8 @@ class Server(Calls):
             return []
         if type(words) is list and call.answered:
             buffers: list[Buffer] = self.message(call, words)
+            if not buffers and self._unread(call):
+                return []
             if not self.said:
                 return buffers
             self.said += buffers
@@ -229,8 +231,22 @@ class Server(Calls):
             self._say_headers(call, head)
         if parts is not None:
             self.said += self.message(call, parts)
+            if self._unread(call):
+                return
         if trailers is not None:
             self._say_last(call, trailers)
+
+    def _unread(self, call: ServedCall) -> bool:
+        """Reset a call whose client asks on and on, and lets no answers go; returns whether it did."""
+        most = 2 * self.max_sent
+        if self.unsent <= most:
+            return False
+        words = f"{self.unsent} bytes of answers wait for the client's windows; the most are {most}"
+        call.why = Status("RESOURCE_EXHAUSTED", words)
+        self._say_reset(call.number, frames.ENHANCE_YOUR_CALM)
+        if call.answering is not None:
+            call.answering.cancelled(call)
+        return True
 
     def _end(self, call: ServedCall, fields: Fields) -> None:
         call.answered = True

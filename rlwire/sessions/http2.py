@@ -73,7 +73,7 @@ class Stream(frames.Stream):
     """One stream; what is compiled of it knows its windows and messages.
 
     Attributes:
-        waited: how much waited for the peer's window when that was last looked at, and since when.
+        waited: how much had gone out when something last waited for the peer's window, and since when.
     """
 
     def __init__(self, number: int, read: Any = None, find_data: Any = None) -> None:
@@ -115,6 +115,7 @@ class Session(frames.Endpoint):
         self.closed = self.opened = False
         self._going = False  # whether no stream begins any more, as one side has said
         self._their_last = 0  # the highest number of a stream that the peer has begun
+        self._taken = 0  # and of one that was not refused: what GOAWAY tells never goes up
         self._next = 1 if client else 2  # that of ours
         self._their_streams = _ALL  # that we may have open
         self._reset_by_us: dict[int, None] = {}
@@ -211,6 +212,7 @@ class Session(frames.Endpoint):
             self._spend()
             self._say_reset(number, frames.REFUSED_STREAM)
             return []
+        self._taken = number
         stream = self._make_stream(number)
         self.add(stream)
         stream.receiving = not end
@@ -390,8 +392,8 @@ class Session(frames.Endpoint):
         """See whether the peer's window lets nothing go."""
         if not stream.waiting:
             stream.waited = None
-        elif stream.waited is None or stream.waited[0] != stream.waiting:
-            stream.waited = stream.waiting, now
+        elif stream.waited is None or stream.waited[0] != stream.gone_out:
+            stream.waited = stream.gone_out, now
         elif self._write_timeout is not None and now - stream.waited[1] >= self._write_timeout:
             self._spend()
             self._on_late(
@@ -446,7 +448,7 @@ class Session(frames.Endpoint):
     def _close(self, code: int, text: str) -> None:
         if self.closed:
             return
-        self.said.append(frames.goaway(self._their_last, code, text))
+        self.said.append(frames.goaway(self._taken, code, text))
         self._going = self.closed = True
         self.listening = False
         self.mute = "no message can be sent now, the connection is over"
@@ -462,7 +464,7 @@ class Session(frames.Endpoint):
 
     def _refuse_more(self) -> None:
         if not self._going:
-            self.said.append(frames.goaway(self._their_last))
+            self.said.append(frames.goaway(self._taken))
             self._going = True
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:

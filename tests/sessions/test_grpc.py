@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h2.config
@@ -13,7 +15,6 @@ import h2.settings
 import pytest
 
 from rlwire.codecs import http2 as frames
-from rlwire.codecs.http2 import Http2Error
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -26,11 +27,11 @@ from rlwire.errors import (
 from rlwire.limits import Limits
 from rlwire.sessions.grpc import OK, CallEnded, Client, Messages, Status, check_method
 from rlwire.sessions.grpc_server import BEGUN, CANCELLED, ENDED, Last, Server
-from rlwire.sessions.http2 import PATIENCE
-from rlwire.streams import FrameReader
 from rlwire.testing.memory import pair
 
-METHOD = "/rlwire.test.Echo/Talk"
+peers = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("http2_peers.py"))))
+Raw, fields, message = peers.Raw, peers.fields, peers.message
+METHOD = peers.METHOD
 SIZES = [0, 1, 4096, 4097, 16_384, 65_535, 65_536, 300_000, 5_000_000]
 
 
@@ -51,41 +52,6 @@ def heard(end: Any, other: Any) -> Any:
             with pytest.raises(DeadlineExceeded):
                 other.receive()
     raise AssertionError("nothing comes")
-
-
-class Raw:
-    """The other end of a session, whose frames a test writes."""
-
-    def __init__(self, session: Any) -> None:
-        self.session = session
-        self._reader = FrameReader(session)
-        self.heard = b""
-        self.hear()
-
-    def hear(self) -> list[tuple[int, int, int, bytes]]:
-        """Frames that the session has said since: type, flags, stream and payload."""
-        data = b"".join(bytes(part) for part in self.session.outgoing())
-        data = data.removeprefix(frames.PREFACE)
-        found, at = [], 0
-        while at < len(data):
-            size, kind, flags, number = frames.frame_head(data, at)
-            found.append((kind, flags, number, data[at + 9 : at + 9 + size]))
-            at += 9 + size
-        return found
-
-    def say(self, *data: bytes) -> list[Any]:
-        """Have the session hear bytes; returns its events."""
-        events: list[Any] = []
-        rest = memoryview(b"".join(data))
-        while rest:
-            room = self._reader.room()
-            count = min(len(room), len(rest))
-            room[:count] = rest[:count]
-            self._reader.advance(count)
-            rest = rest[count:]
-            while (frame := self._reader.frame()) is not None:
-                events += self.session.receive(frame)
-        return [event for event in events if event is not None]
 
 
 class H2Client:
@@ -121,24 +87,6 @@ class H2Client:
 
     def of(self, kind: type) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
-
-
-def fields(*more: tuple[str, str]) -> list[tuple[str, str]]:
-    """A request's header fields; those in `more` take the place of others, or are added."""
-    given = {
-        ":method": "POST",
-        ":scheme": "http",
-        ":authority": "localhost",
-        ":path": METHOD,
-        "te": "trailers",
-        "content-type": "application/grpc",
-        **dict(more),
-    }
-    return [(name, value) for name, value in given.items() if value]
-
-
-def message(body: bytes, flag: int = 0) -> bytes:
-    return bytes([flag]) + len(body).to_bytes(4, "big") + body
 
 
 # One call, both ends ours.
@@ -569,156 +517,3 @@ def test_a_compressed_message_is_refused_in_words() -> None:
     assert peer.taken() == [(call, CANCELLED)]
     (head,) = peer.of(h2.events.ResponseReceived)
     assert dict(head.headers)["grpc-status"] == "12"
-
-
-def test_streams_beyond_the_maximum_are_refused_and_nothing_else() -> None:
-    """Section 5.1.2."""
-    raw = raw_server(max_streams=2)
-    assert len(raw.say(begin(1), begin(3), begin(5))) == 2
-    assert [(kind, number) for kind, _, number, _ in raw.hear()] == [(frames.RST_STREAM, 5)]
-    assert set(raw.session.streams) == {1, 3}
-
-
-def raw_server(**options: Any) -> Raw:
-    server = Server(**options)
-    raw = Raw(server)
-    raw.say(frames.PREFACE, frames.settings({}))
-    raw.hear()
-    return raw
-
-
-def block(*more: tuple[str, str]) -> bytes:
-    from rlwire.codecs.http2_headers import Headers
-
-    return Headers().encode(fields(*more))
-
-
-def begin(number: int, flags: int = frames.END_HEADERS) -> bytes:
-    return frames.frame(frames.HEADERS, flags, number, block())
-
-
-FAULTS = {
-    "DATA on an idle stream (5.1)": ([frames.frame(0, 0, 1, b"x")], "PROTOCOL_ERROR"),
-    "RST_STREAM on an idle stream (5.1)": ([frames.reset(1, 0)], "PROTOCOL_ERROR"),
-    "WINDOW_UPDATE on an idle stream (5.1)": ([frames.window_update(1, 1)], "PROTOCOL_ERROR"),
-    "an even number (5.1.1)": ([begin(2)], "PROTOCOL_ERROR"),
-    "a number that goes down (5.1.1)": ([begin(5), begin(3)], "STREAM_CLOSED"),
-    "PUSH_PROMISE (8.4)": ([frames.frame(5, 4, 1, bytes(4))], "PROTOCOL_ERROR"),
-    "CONTINUATION of nothing (6.10)": ([frames.frame(9, 4, 1)], "PROTOCOL_ERROR"),
-    "a block that is not continued (6.10)": ([begin(1, 0), frames.ping()], "PROTOCOL_ERROR"),
-    "no HPACK (4.3)": ([frames.frame(1, 4, 1, b"\xff\xff\xff\xff\xff\xff")], "COMPRESSION_ERROR"),
-    "a window over 2^31-1 (6.9.1)": ([frames.window_update(0, 2**31 - 1)], "FLOW_CONTROL_ERROR"),
-    "too large a window (6.5.2)": ([frames.settings({4: 2**31})], "FLOW_CONTROL_ERROR"),
-    "too small a frame (6.5.2)": ([frames.settings({5: 16_383})], "PROTOCOL_ERROR"),
-    "half a setting (6.5)": ([frames.frame(4, 0, 0, b"12345")], "FRAME_SIZE_ERROR"),
-    "a short ping (6.7)": ([frames.frame(6, 0, 0, b"1")], "FRAME_SIZE_ERROR"),
-}
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_of_the_connection_is_named_in_goaway(name: str) -> None:
-    said, code = FAULTS[name]
-    raw = raw_server()
-    with pytest.raises(Http2Error, match=code):
-        raw.say(*said)
-    assert raw.session.closed
-    kind, _, number, payload = raw.hear()[-1]
-    assert (kind, number) == (frames.GOAWAY, 0)
-    assert frames.code_name(int.from_bytes(payload[4:8], "big")) == code
-
-
-STREAM_FAULTS = {
-    "DATA after the end (5.1)": ([begin(1, 5), frames.frame(0, 0, 1, b"x")], "STREAM_CLOSED"),
-    "HEADERS after the end (5.1)": ([begin(1, 5), begin(1, 5)], "STREAM_CLOSED"),
-    "a window of 0 more (6.9)": ([begin(1), frames.window_update(1, 0)], "PROTOCOL_ERROR"),
-    "a window over 2^31-1 (6.9.1)": (
-        [begin(1), frames.window_update(1, 2**31 - 1)],
-        "FLOW_CONTROL_ERROR",
-    ),
-    "headers amid messages (8.1)": ([begin(1), begin(1)], "PROTOCOL_ERROR"),
-    "pseudo-fields in trailers (8.1)": ([begin(1), begin(1, 5)], "PROTOCOL_ERROR"),
-}
-
-
-@pytest.mark.parametrize("name", STREAM_FAULTS)
-def test_a_fault_of_a_stream_ends_that_alone(name: str) -> None:
-    said, code = STREAM_FAULTS[name]
-    raw = raw_server()
-    raw.say(*said)
-    assert not raw.session.closed
-    resets = [frame for frame in raw.hear() if frame[0] == frames.RST_STREAM]
-    assert [(number, frames.code_name(int.from_bytes(p, "big"))) for _, _, number, p in resets] == [
-        (1, code)
-    ]
-    assert 1 not in raw.session.streams
-
-
-@pytest.mark.parametrize(
-    ("first", "words"),
-    [(b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 505"), (b"\x16\x03\x01\0\0\0\0\0\0", b"")],
-)
-def test_who_speaks_something_else_is_told(first: bytes, words: bytes) -> None:
-    session = Server()
-    raw = Raw(session)
-    with pytest.raises(Http2Error, match="the peer speaks"):
-        raw.say(first + bytes(24))
-    assert session.closed
-    assert b"".join(session.outgoing())[: len(words)] == words
-
-
-# Patience.
-
-
-def flood(raw: Raw, *also: Callable[[int], bytes]) -> int:
-    """Begin streams, each with more frames, until that is refused; returns how many."""
-    number = 1
-
-    def go_on() -> None:
-        nonlocal number
-        for number in range(1, 8 * PATIENCE, 2):
-            raw.say(begin(number), *(make(number) for make in also))
-            raw.hear()
-
-    with pytest.raises(Http2Error, match="ENHANCE_YOUR_CALM"):
-        go_on()
-    return number // 2
-
-
-def test_rapid_reset_is_given_up() -> None:
-    """CVE-2023-44487: streams that are begun and reset at once."""
-    raw = raw_server()
-    assert flood(raw, lambda number: frames.reset(number, frames.CANCEL)) == PATIENCE
-    assert raw.session.closed
-    assert len(raw.session.streams) == 1
-
-
-def test_made_you_reset_is_given_up() -> None:
-    """CVE-2025-8671: streams that we have to reset."""
-    raw = raw_server()
-    assert flood(raw, lambda number: frames.window_update(number, 0)) == PATIENCE
-    assert raw.session.closed
-
-
-def test_calls_that_end_in_order_and_time_give_patience_back() -> None:
-    raw = raw_server()
-    raw.session.tick(0.0)
-    for number in range(1, 8 * PATIENCE, 2):
-        ((call, _), _) = raw.say(begin(number, 5))
-        raw.session.send((call, Last(OK)))
-        raw.hear()
-    assert not raw.session.closed
-    for number in range(8 * PATIENCE + 1, 16 * PATIENCE, 2):
-        raw.say(begin(number), frames.reset(number, frames.CANCEL))
-        raw.session.tick(float(number))  # a second or two each
-        raw.hear()
-    assert not raw.session.closed
-
-
-def test_the_session_forgets_what_has_ended() -> None:
-    raw = raw_server()
-    for number in range(1, 2000, 2):
-        ((call, _), _) = raw.say(begin(number, 5))
-        raw.session.send((call, Last(OK)))
-        raw.hear()
-    assert not raw.session.streams
-    assert len(raw.session._reset_by_us) == 0
