@@ -237,7 +237,7 @@ class Server(Calls):
             self._say_last(call, trailers)
 
     def _unread(self, call: ServedCall) -> bool:
-        """Reset a call whose client asks on and on, and lets no answers go; returns whether it did."""
+        """Reset a call if too much waits because its client lets no answers go."""
         most = 2 * self.max_sent
         if self.unsent <= most:
             return False

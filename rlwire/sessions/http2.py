@@ -73,7 +73,7 @@ class Stream(frames.Stream):
     """One stream; what is compiled of it knows its windows and messages.
 
     Attributes:
-        waited: how much had gone out when something last waited for the peer's window, and since when.
+        waited: what had gone out when something last waited for the peer's window, and when.
     """
 
     def __init__(self, number: int, read: Any = None, find_data: Any = None) -> None:
