@@ -3,7 +3,8 @@
 `Answers` is what a server of gRPC gives its transport as a responder
 (`rlwire.transports.interface.Responder`). No call waits for another: while one is alone on its
 connection it is answered where its messages come in, which costs no change of threads; beside
-others it is answered `aside`, where the transport has such a thing. Within a call, one message
+others it is answered `aside`, where the transport has such a thing; and if it takes long while
+others come, another thread goes on with the connection. Within a call, one message
 after the other is answered. Not here: frames, and which calls may begin at all
 (`rlwire.sessions.grpc_server`), threads.
 """
@@ -15,6 +16,7 @@ import functools
 import logging
 from collections import deque
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any, Protocol
 
 from rlwire.errors import ConnectionClosed, LimitExceeded, RlwireError, for_peer
@@ -51,7 +53,8 @@ class Connected(Protocol):
 
     ``later()`` says that something will come by itself, and returns a function for any thread: it
     has the connection's own call what it is given, and send what that returns. A connection that
-    can have work done in another thread has ``aside(work)``, too.
+    can have work done in another thread has ``aside(work)``, too, and ``watched(prepare)``, see
+    `rlwire.transports.connection.Connection`.
     """
 
     session: Any
@@ -102,6 +105,10 @@ class Answers:
         self._aside: Callable[[Callable[[], None]], None] | None = getattr(
             connection, "aside", None
         )
+        watched = getattr(connection, "watched", None)
+        self._watched = None if watched is None else watched(self._held_up)
+        self._at: ServedCall | None = None  # what the connection's thread answers,
+        self._gives: SimpleQueue[Any] = SimpleQueue()  # what takes that if another stands in
         self._session: Server = connection.session
         self._peer = connection.peer
         self._admit = admit
@@ -127,10 +134,7 @@ class Answers:
             return self._next(call, task) if not task.busy else NOTHING
         if task.busy:
             return self._wait(call, task, message)
-        if self._aside is None or len(self._session.streams) <= 1:
-            return self._done(call, task, self._work(call, task, message))
-        self._hand_over(call, task, message)
-        return NOTHING
+        return self._answer(call, task, message)
 
     def failure(self, event: Any, error: Exception) -> Any:
         """Return what ends a call whose answer could not be sent."""
@@ -139,6 +143,8 @@ class Answers:
 
     def close(self) -> None:
         """All calls have ended, with the connection."""
+        if self._watched is not None:
+            self._watched.close()
         for call in list(self._open.values()):
             self.cancelled(call)
 
@@ -199,20 +205,47 @@ class Answers:
             return call, Last(call.why)
         return NOTHING
 
-    def _hand_over(self, call: ServedCall, task: _Task, message: Any) -> None:
-        """Have a message answered in another thread."""
-        assert self._aside is not None
-        task.busy = True
-        self._session.hold(call)
-        give = self._later()
-
-        def work() -> None:
+    def _answer(self, call: ServedCall, task: _Task, message: Any) -> Any:
+        """Have a message answered, here if no other call is there that would wait for it."""
+        if self._aside is not None and len(self._session.streams) > 1:
+            bring = functools.partial(self._bring, self._set_aside(call), call, task)
+            self._aside(lambda: bring(self._work(call, task, message)))
+            return NOTHING
+        watched, give = self._watched, None
+        if watched is None:
+            return self._done(call, task, self._work(call, task, message))
+        self._at = call
+        watched.begin()
+        try:
             result = self._work(call, task, message)
-            give(functools.partial(self._come, call, task, result))
-            if task.over:  # maybe nobody is there any more to do it
-                self._leave(task)
+        finally:
+            if not watched.end():
+                give = self._gives.get()
+        if give is None:
+            return self._done(call, task, result)
+        self._bring(give, call, task, result)
+        return NOTHING
 
-        self._aside(work)
+    def _held_up(self) -> None:
+        """Prepare for another thread to go on: the first one's answer comes by itself."""
+        assert self._at is not None
+        give = None  # nobody stands in after all
+        try:
+            give = self._set_aside(self._at)
+        finally:
+            self._gives.put(give)
+
+    def _set_aside(self, call: ServedCall) -> Callable[[Callable[[], Any]], None]:
+        """Have a call's further messages wait; return what its answer is given to."""
+        call.task.busy = True
+        self._session.hold(call)
+        return self._later()
+
+    def _bring(self, give: Any, call: ServedCall, task: _Task, result: Any) -> None:
+        """Give, from another thread, the result to the connection's."""
+        give(functools.partial(self._come, call, task, result))
+        if task.over:  # maybe nobody is there any more to do it
+            self._leave(task)
 
     def _work(self, call: ServedCall, task: _Task, message: Any) -> Any:
         """Return the buffers of what answers a message, a `Last`, a future of that, or None."""
@@ -344,10 +377,7 @@ class Answers:
             message = task.waiting.popleft()
             task.size -= len(message)
             self._waiting -= len(message)
-            if self._aside is None or len(self._session.streams) <= 1:
-                return self._done(call, task, self._work(call, task, message))
-            self._hand_over(call, task, message)
-            return NOTHING
+            return self._answer(call, task, message)
         if task.ended:
             task.over = True
             self._leave(task)

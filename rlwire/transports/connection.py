@@ -8,16 +8,18 @@ ends are in `rlwire.transports.blocking`. Making connections is in `rlwire.trans
 
 from __future__ import annotations
 
+import functools
 import logging
+import select
 import socket
 from collections.abc import Callable
 from threading import get_ident
 from time import monotonic
-from typing import Any, NoReturn
+from typing import Any
 
 from rlwire.errors import RlwireError
 from rlwire.streams import NOTHING, StreamCore
-from rlwire.transports.aside import Aside
+from rlwire.transports.aside import Aside, Watch, Watched
 from rlwire.transports.blocking import Driver
 from rlwire.transports.forking import PARENTS, of_this_process
 from rlwire.transports.interface import StreamSession
@@ -40,7 +42,17 @@ class Connection(Owned):
         peer: the other end's name, for logs.
     """
 
-    __slots__ = ("__weakref__", "_aside", "_calls", "_core", "_driver", "_sock", "session")
+    __slots__ = (
+        "__weakref__",
+        "_aside",
+        "_calls",
+        "_core",
+        "_driver",
+        "_sock",
+        "_stand_in",
+        "_watch",
+        "session",
+    )
 
     def __init__(
         self, sock: socket.socket, session: StreamSession, peer: str, timeouts: Timeouts
@@ -52,6 +64,8 @@ class Connection(Owned):
         self._driver = Driver(self._core, sock, timeouts)
         self._calls = self._driver.calls
         self._aside: Aside | None = None
+        self._watch: Watch | None = None
+        self._stand_in: Callable[[], None] | None = None
         of_this_process(self)
 
     def __enter__(self) -> Connection:
@@ -227,8 +241,10 @@ class Connection(Owned):
         self,
         answer: Callable[[Any], Any],
         failure: Callable[[Any, Exception], Any] | None = None,
-    ) -> NoReturn:
+    ) -> None:
         """Answer one event after another, `send(answer(receive()))`, until one of them raises.
+
+        It returns once another thread has taken the connection over: see `watched`.
 
         An error in `answer` or in writing its reply leaves the connection as it is: the reply is
         still owed. It can be sent, and `serve` called again.
@@ -243,22 +259,29 @@ class Connection(Owned):
         """
         if get_ident() != self._owner:
             self._claim()
+        me = self._owner
         while True:
+            if self._aside is not None and self._aside.owed:
+                self._serve_aside(self._aside, answer, failure)
+                if self._owner != me:
+                    return
             waited = 0.0
             try:
                 self._calls.serve(answer, failure)
             except BaseException as error:
+                if self._owner != me:
+                    raise
                 waited = self._driver.failed(error)
+            if self._owner != me:
+                return
             if self._core.sending:
                 self._driver.flush(tried=True)
             elif self._aside is None or not self._aside.owed:
                 self._core.put_back(self._driver.receive(waited))
-            if self._aside is not None and self._aside.owed:
-                self._serve_aside(self._aside, answer, failure)
 
     def _serve_aside(self, aside: Aside, answer: Any, failure: Any) -> None:
         """Do the work of `serve` while replies are owed that come by themselves."""
-        core, driver = self._core, self._driver
+        core, driver, me = self._core, self._driver, self._owner
         while aside.owed:
             event = reply = NOTHING
             try:
@@ -268,6 +291,8 @@ class Connection(Owned):
                 reply = make() if make is not None else event
                 if event is not NOTHING:
                     reply = answer(event)
+                if self._owner != me:
+                    return
                 if reply is not NOTHING:
                     try:
                         core.put(reply)
@@ -276,6 +301,8 @@ class Connection(Owned):
                             raise
                         core.put(failure(event, error))
             except BaseException as error:
+                if self._owner != me:
+                    raise
                 driver.failed(error)
             driver.flush()
 
@@ -295,6 +322,38 @@ class Connection(Owned):
         if self._aside is None:
             self._aside = Aside(self.peer)
         self._aside.run(work)
+
+    def may_stand_in(self, watch: Watch, stand_in: Callable[[], None]) -> None:
+        """Say who has another thread `serve` when this one is at work for long."""
+        self._watch, self._stand_in = watch, stand_in
+
+    def watched(self, prepare: Callable[[], object]) -> Watched | None:
+        """Return what is told when the thread that serves is at work; None if nobody looks.
+
+        Args:
+            prepare: called, by another thread, when a third one is about to take the connection
+                over. What the first one does then comes by itself (`later`).
+        """
+        if self._watch is None:
+            return None
+        return self._watch.add(self._waits, functools.partial(self._hand_over, prepare))
+
+    def _waits(self) -> bool:
+        """Whether something of the peer's has come that was not looked at; for another thread."""
+        if self._driver.pending or not self._core.fresh:
+            return True
+        return bool(select.select([self._sock], [], [], 0)[0])
+
+    def _hand_over(self, prepare: Callable[[], object]) -> None:
+        assert self._stand_in is not None
+        # Before the first thread may go on; who would close it meanwhile sees `_owner_thread`.
+        owner, self._owner = self._owner, 0
+        try:
+            prepare()
+        except BaseException:
+            self._owner = owner
+            raise
+        self._stand_in()
 
     def refuse(self, error: RlwireError) -> None:
         """Tell the peer what went wrong, if the protocol has words for that.
@@ -325,6 +384,7 @@ class Connection(Owned):
             self._core.abort()
             self._driver.shutdown(socket.SHUT_RDWR)
         else:
+            self._stand_in = None  # which knows this connection
             if self._aside is not None:
                 self._aside.close()
             self._driver.close()

@@ -31,6 +31,7 @@ from rlwire.errors import (
 )
 from rlwire.transports.address import Address, AddressLike
 from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, Admission
+from rlwire.transports.aside import Watch
 from rlwire.transports.connection import Connection
 from rlwire.transports.forking import of_this_process
 from rlwire.transports.interface import Responder, StreamSession
@@ -288,6 +289,7 @@ class Server(Reception[Connection]):
         self._stopped = threading.Event()
         self._acceptor: threading.Thread | None = None
         self._wake, self._waker = socket.socketpair()
+        self._watch = Watch(f"rlwire watch {self._address}")
 
     def __enter__(self) -> Server:
         return self if self._started else self.start()
@@ -329,6 +331,7 @@ class Server(Reception[Connection]):
         if self._acceptor is not None:
             self._acceptor.join(grace)
         self._stop_listening()
+        self._watch.close()
         for connection in self.open_connections:
             connection.stop_receiving()
         self._join(monotonic() + grace / 2)
@@ -384,57 +387,94 @@ class Server(Reception[Connection]):
 
     def _attend(self, sock: socket.socket, peer: str, host: str) -> None:
         """Give an accepted connection its thread."""
-        thread = None
         try:
             prepare(sock)
             if self._tls is not None:
                 sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
             connection = Connection(sock, self._make_session(), peer, self._timeouts)
-            thread = threading.Thread(
-                target=self._serve, args=(connection, host), name=f"rlwire {peer}", daemon=True
-            )
-            with self._lock:
-                self._open[thread] = connection
-            thread.start()
+            self._begin(connection, host, None)
         except BaseException as error:
-            with self._lock:
-                self._open.pop(thread, None)
             self._admission.leave(host)
-            if thread is not None and isinstance(error, RuntimeError):
-                self._log.error("%s: closed, no thread for it: %s", peer, error)
-            elif isinstance(error, OSError):
+            sock.close()
+            if isinstance(error, OSError):
                 # Some systems refuse socket options once the peer has hung up.
                 self._log.debug("%s: gone before it was served: %s", peer, error)
-            else:
+            elif not isinstance(error, _NoThread):
                 raise
-            sock.close()
 
-    def _serve(self, connection: Connection, host: str) -> None:
+    def _begin(self, connection: Connection, host: str, responder: Responder | None) -> None:
+        thread = threading.Thread(
+            target=self._serve,
+            args=(connection, host, responder),
+            name=f"rlwire {connection.peer}",
+            daemon=True,
+        )
+        with self._lock:
+            self._open[thread] = connection
         try:
-            connection.handshake(self._timeouts.handshake)
-            logger.debug("%s: connected", connection.peer)
+            thread.start()
+        except RuntimeError as error:
+            with self._lock:
+                del self._open[thread]
+            self._log.error("%s: closed, no thread for it: %s", connection.peer, error)
+            raise _NoThread from error
+
+    def _stand_in(
+        self, thread: threading.Thread, connection: Connection, host: str, responder: Responder
+    ) -> None:
+        """Give a connection another thread, as its own is at work for long."""
+        with self._lock:
+            del self._open[thread]
+        try:
+            self._begin(connection, host, responder)
+        except _NoThread:
+            responder.close()
+            connection.close()
+            self._admission.leave(host)
+
+    def _serve(self, connection: Connection, host: str, responder: Responder | None) -> None:
+        me = threading.current_thread()
+        try:
+            if responder is None:
+                connection.handshake(self._timeouts.handshake)
+                logger.debug("%s: connected", connection.peer)
             if self._handler is not None:
                 self._handler(connection)
             else:
-                self._respond(connection)
-            self._over(connection, None)
+                self._respond(connection, host, responder)
+            if me in self._open:
+                self._over(connection, None)
         except Exception as error:
             self._over(connection, error)
         finally:
-            connection.close()
-            with self._lock:
-                del self._open[threading.current_thread()]
-            self._admission.leave(host)
+            if me in self._open:
+                connection.close()
+                with self._lock:
+                    del self._open[me]
+                self._admission.leave(host)
 
-    def _respond(self, connection: Connection) -> None:
-        assert self._make_responder is not None
-        responder = self._make_responder(connection)
+    def _respond(self, connection: Connection, host: str, responder: Responder | None) -> None:
+        me = threading.current_thread()
+
+        def stand_in() -> None:
+            assert responder is not None
+            self._stand_in(me, connection, host, responder)
+
+        connection.may_stand_in(self._watch, stand_in)
+        if responder is None:
+            assert self._make_responder is not None
+            responder = self._make_responder(connection)
         try:
-            while not connection.closed:
+            while me in self._open and not connection.closed:
                 try:
                     connection.serve(responder.answer, responder.failure)
                 except RemoteProtocolError as error:
                     self._log.warning("%s: it sent what is not allowed: %s", connection.peer, error)
                     connection.refuse(error)
         finally:
-            responder.close()
+            if me in self._open:
+                responder.close()
+
+
+class _NoThread(Exception):
+    """There is none for a connection, as was logged."""

@@ -37,6 +37,7 @@ class Room:
 
     def __init__(self) -> None:
         self.gate = threading.Event()
+        self.waiting = threading.Event()
         self.made: list[Responder] = []
         self.meeting: list[Any] = []
 
@@ -58,7 +59,10 @@ class Responder:
         if word == b"boom":
             raise ValueError("boom")
         if word == b"wait":
-            assert self.room.gate.wait(20)
+            self.room.waiting.set()
+            assert self.room.gate.wait(60)
+        if word == b"open":
+            self.room.gate.set()
         if word == b"meet":
             return self.meet()
         if word == b"cannot":
@@ -240,7 +244,59 @@ def test_a_server_that_stops_says_so(workers: str, room: Room) -> None:
     connection.close()
 
 
+@pytest.mark.parametrize("how", ["plain", "tls"])
+def test_a_world_that_blocks_alone_on_its_connection(how: str, room: Room, files: Any) -> None:
+    """Another call on it begins, and ends, meanwhile; then all goes on."""
+    tls = how == "tls"
+    options = {"tls": server_context(files.server)} if tls else {}
+    with served("threads", room, **options) as address:
+        where = f"localhost:{address.rpartition(':')[2]}"
+        context = client_context(files.ca) if tls else None
+        for number in (1, 2):
+            session = Client(Messages(), METHOD, secure=tls)
+            with tcp.connect(where, session, tls=context) as connection:
+                for _ in range(3):
+                    connection.send(b"wait")
+                    assert room.waiting.wait(60)
+                    other = session.call(Messages(), METHOD)
+                    session.send_in(other, b"open", last=True)
+                    connection.speak()
+                    assert connection.receive() == b"wait"
+                    assert connection.exchange(b"x") == b"x"
+                    room.gate.clear()
+                    room.waiting.clear()
+                    assert list(other.events) == [b"open"]
+            assert room.closed(4 * number)
+
+
+def test_a_client_that_leaves_a_world_that_blocks(room: Room) -> None:
+    with served("threads", room) as address:
+        connection = tcp.connect(address, Client(Messages(), METHOD))
+        connection.send(b"wait")
+        assert room.waiting.wait(60)
+        connection._core.abort()
+        connection.close()
+        with connected(address) as another:
+            assert another.exchange(b"open") == b"open"
+        assert room.closed(2)
+
+
 # grpcio's client, our server.
+
+
+def test_grpcio_meets_a_world_that_blocks(room: Room) -> None:
+    with (
+        served("threads", room) as address,
+        grpc.insecure_channel(address, options=BIG) as channel,
+    ):
+        one = Stream(channel)
+        one.send(b"wait")
+        assert room.waiting.wait(60)
+        two = Stream(channel)
+        assert two.exchange(b"open") == b"open"
+        assert next(one.call) == b"wait"
+        assert one.close() is two.close() is grpc.StatusCode.OK
+        assert room.closed(2)
 
 
 def test_grpcio_is_served(workers: str, room: Room) -> None:

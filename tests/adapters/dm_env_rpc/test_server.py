@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import queue
 import signal
 import threading
 import time
@@ -383,6 +384,74 @@ def test_many_clients_at_once(workers) -> None:
         ThreadPoolExecutor(20) as threads,
     ):
         assert list(threads.map(play, range(20))) == [list(range(1, 51))] * 20
+
+
+class Meeting(Counter):
+    """A world whose first agent's step waits for the second's."""
+
+    parallel_agents = True
+
+    def __init__(self, settings=None) -> None:
+        super().__init__()
+        self.first, self.second = threading.Event(), threading.Event()
+
+    def join(self, settings):
+        return MeetingAgent(self)
+
+
+class MeetingAgent(CountingAgent):
+    def step(self, actions):
+        if actions["add"] == 1:
+            self.world.first.set()
+            assert self.world.second.wait(60)
+        else:
+            self.world.second.set()
+        return super().step(actions)
+
+
+def test_agents_on_one_connection_may_wait_for_each_other() -> None:
+    pb = dm_env_rpc_pb2
+
+    class Agent:
+        def __init__(self, channel: grpc.Channel) -> None:
+            self.requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+            wires = (each.SerializeToString() for each in iter(self.requests.get, None))
+            self.replies = channel.stream_stream(METHOD)(wires)
+            self.say(join_world=pb.JoinWorldRequest())
+            self.heard()
+
+        def say(self, **request: Any) -> None:
+            self.requests.put(pb.EnvironmentRequest(**request))
+
+        def heard(self) -> Any:
+            reply = pb.EnvironmentResponse.FromString(next(self.replies))
+            assert not reply.HasField("error"), reply
+            return reply
+
+        def step(self, add: int) -> None:
+            tensor = dm_env_rpc_pb2.Tensor(int32s=dm_env_rpc_pb2.Tensor.Int32Array(array=[add]))
+            self.say(step=pb.StepRequest(actions={1: tensor}))
+
+    world = Meeting()
+    with (
+        DmEnvRpcServer(world) as server,
+        grpc.insecure_channel(str(server.address)) as channel,
+    ):
+        one = Agent(channel)
+        one.step(0)  # the first begins the sequence
+        one.heard()
+        one.step(1)
+        assert world.first.wait(60)
+        two = Agent(channel)
+        two.step(0)
+        two.heard()
+        two.step(2)
+        two.heard()
+        one.heard()
+        assert world.count == 3
+        for agent in (one, two):
+            agent.requests.put(None)
+            assert list(agent.replies) == []
 
 
 # ---- what can be served -------------------------------------------------------------------------
