@@ -95,7 +95,7 @@ def print_head(question: str, *packages: str) -> None:
     print(question)
     print(", ".join(f"{name} {version}" for name, version in found.items()))
     here = machine()
-    print(f"{here['system']}, {here['processor']}, {here['cores']} cores")
+    print(f"{here['system']}, {here['processor']}, {here['cores']} cores, TCP with {here['tcp']}")
     if TINY:
         print("RLWIRE_BENCH_TINY is set: the numbers below mean nothing.")
     print(flush=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import socket
 from importlib import metadata
 from pathlib import Path
 
@@ -27,12 +28,25 @@ def versions(*packages: str) -> dict[str, str]:
 
 
 def machine() -> dict[str, str | int]:
-    """Operating system, processor, and how many of its cores this process may use."""
+    """Operating system, processor, how many of its cores this process may use, and TCP's pace.
+
+    ``tcp`` is the congestion control of new sockets. Under ``bbr`` the kernel sends by timers, over
+    loopback too, which shows in the times of large messages.
+    """
     return {
         "system": f"{platform.system()} {platform.release()}",
         "processor": _processor(),
         "cores": len(allowed_cores()) or os.cpu_count() or 1,
+        "tcp": _congestion(),
     }
+
+
+def _congestion() -> str:
+    if not hasattr(socket, "TCP_CONGESTION"):
+        return "unknown"
+    with socket.socket() as plain:
+        name = plain.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+    return name.rstrip(b"\0").decode("ascii", "replace")
 
 
 def _processor() -> str:

@@ -64,6 +64,7 @@ def test_a_real_run(tmp_path: Path) -> None:
     cores = allowed_cores()
     assert read["pin"] == ("one-core" if cores else "none")
     assert read["machine"]["cores"] == (len(cores) or os.cpu_count())
+    assert read["machine"]["tcp"]
     arrays = {"cartpole": 4 * 4, "pong": 210 * 160 * 3, "pong-stack": 84 * 84 * 4 * 4}
     for row in read["rows"]:
         # The state, and around it command, names, dtype, reward and framing; or the two scalars,
