@@ -429,6 +429,21 @@ def test_windows_of_one_byte(padding: int) -> None:
     assert peer.of(h2.events.TrailersReceived)
 
 
+def test_windows_of_two_gigabytes() -> None:
+    """Section 6.9.1: 2^31 - 1 bytes are a window, and a large message goes at once."""
+    peer = H2Client()
+    peer.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 2**31 - 1})
+    peer.h2.increment_flow_control_window(2**31 - 1 - 65_535)
+    peer.begin(1)
+    ((call, _),) = peer.taken()
+    assert call.send_window == peer.session.send_window == 2**31 - 1
+    body = bytes(range(256)) * 20_000
+    peer.session.send((call, Last(OK, [body])))
+    peer.pump()
+    assert b"".join(event.data for event in peer.of(h2.events.DataReceived)) == message(body)
+    assert peer.of(h2.events.TrailersReceived)
+
+
 def test_a_window_that_shrinks_below_zero_is_waited_for() -> None:
     """Section 6.9.2."""
     peer = H2Client()

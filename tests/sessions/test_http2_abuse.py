@@ -2,8 +2,8 @@
 
 Work is bounded as the count of frames is after which a peer is given up; memory is counted by
 tracemalloc and by what waits to be sent. Floods of frames that bring nothing are in
-`tests/codecs/test_http2.py`, the good client beside a storm in
-`tests/transports/test_grpc_calls.py` and `benchmarks/bench_storm.py`.
+`tests/codecs/test_http2.py`, a good client beside others in
+`tests/transports/test_grpc_others.py`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,220 @@
+"""gRPC's sessions over sockets with `grpc.aio` at the other end, GOAWAY amid calls, and a peer that
+asks and never reads beside a good one. Calls one by one are in `test_grpc_calls.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import runpy
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+
+from rlwire.codecs import http2 as frames
+from rlwire.codecs.http2_headers import Headers
+from rlwire.sessions.grpc import CallEnded, Client, Messages
+from rlwire.transports import tcp, tcp_asyncio
+
+calls = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("test_grpc_calls.py"))))
+BIG, METHOD, WORKERS = calls.BIG, calls.METHOD, calls.WORKERS
+Room, Stream, until = calls.Room, calls.Stream, calls.until
+served, connected, grpcio_server = calls.served, calls.connected, calls.grpcio_server
+SIZES = (0, 1, 4096, 100_000, 5_000_000)
+
+
+@pytest.fixture(params=WORKERS)
+def workers(request: Any) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def room() -> Any:
+    return Room()
+
+
+# grpc.aio.
+
+
+def test_a_client_of_grpc_aio_is_served(workers: str, room: Any) -> None:
+    async def talk(address: str) -> None:
+        async with grpc.aio.insecure_channel(address, options=BIG) as channel:
+            call = channel.stream_stream(METHOD)(metadata=(("a", "b"), ("c-bin", b"\0\xff")))
+            for size in SIZES:
+                await call.write(bytes(size))
+                assert len(await call.read()) == size
+            await call.done_writing()
+            assert await call.read() is grpc.aio.EOF
+            assert await call.code() is grpc.StatusCode.OK
+            ask = channel.unary_unary(METHOD)
+            assert await ask(b"unary") == b"unary"
+            for word, options, code in (
+                (b"boom", {}, grpc.StatusCode.INTERNAL),
+                (b"meet", {"timeout": 0.2}, grpc.StatusCode.DEADLINE_EXCEEDED),
+            ):
+                with pytest.raises(grpc.aio.AioRpcError) as failed:
+                    await ask(word, **options)
+                assert failed.value.code() is code
+            call = channel.stream_stream(METHOD)()
+            await call.write(b"x")
+            assert await call.read() == b"x"
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call.read()
+            answers = await asyncio.gather(*[ask(b"%d" % number) for number in range(90)])
+            assert answers == [b"%d" % number for number in range(90)]
+
+    with served(workers, room) as address:
+        asyncio.run(talk(address))
+        assert room.closed(95)
+
+
+class Aio:
+    """grpc.aio's server, for `with`; echoes, but for some words."""
+
+    async def __aenter__(self) -> str:
+        async def talk(messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+            context.set_trailing_metadata((("last-bin", b"\0\1"),))
+            async for message in messages:
+                if message == b"abort":
+                    await context.abort(grpc.StatusCode.ABORTED, "50 % done: ü")
+                yield message
+
+        service, name = METHOD.split("/")[1:]
+        handler = grpc.stream_stream_rpc_method_handler(talk)
+        self.server = grpc.aio.server(options=BIG)
+        self.server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(service, {name: handler}),)
+        )
+        port = self.server.add_insecure_port("127.0.0.1:0")
+        await self.server.start()
+        return f"127.0.0.1:{port}"
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.server.stop(None)
+
+
+def test_a_server_of_grpc_aio_serves_us() -> None:
+    def blocking(address: str) -> None:
+        with connected(address) as connection:
+            for size in SIZES:
+                assert len(connection.exchange(bytes(size))) == size
+            call = connection.session.main
+        assert call.status.code == "OK"
+        assert call.status.metadata == (("last-bin", b"\0\1"),)
+        with connected(address) as connection:
+            assert connection.exchange(b"x") == b"x"
+            with pytest.raises(CallEnded, match="ABORTED: 50 % done: ü"):
+                connection.exchange(b"abort")
+
+    async def talk() -> None:
+        async with Aio() as address:
+            await asyncio.to_thread(blocking, address)
+            connection = await tcp_asyncio.connect(address, Client(Messages(), METHOD))
+            for size in SIZES:
+                assert len(await connection.exchange(bytes(size))) == size
+            connection.close()
+            await connection.wait_closed()
+            assert connection.session.main.status.code == "OK"
+
+    asyncio.run(talk())
+
+
+# GOAWAY amid calls (section 6.8).
+
+
+def test_our_goaway_lets_grpcio_end_its_calls_and_begin_others(room: Any) -> None:
+    drain: list[Callable[[], None]] = []
+
+    class Draining(calls.Responder):  # type: ignore[misc]
+        def answer(self, event: Any) -> Any:
+            if bytes(event[:20]) == b"drain":
+                drain[0]()
+            return super().answer(event)
+
+    def respond(connection: Any) -> Any:
+        drain.append(connection.session.drain)
+        return calls.Answers(connection, lambda call: (Messages(), Draining(room, None)))
+
+    with (
+        tcp.Server("127.0.0.1:0", calls.Server, make_responder=respond) as server,
+        grpc.insecure_channel(str(server.address), options=BIG) as channel,
+    ):
+        one = Stream(channel)
+        assert one.exchange(b"drain") == b"drain"
+        for size in SIZES:
+            assert len(one.exchange(bytes(size))) == size
+        assert channel.unary_unary(METHOD)(b"on another connection", wait_for_ready=True)
+        assert len(drain) == 2
+        assert one.exchange(b"still") == b"still"
+        assert one.close() is grpc.StatusCode.OK
+
+
+def test_grpcios_goaway_lets_us_end_our_call() -> None:
+    old = [*BIG, ("grpc.max_connection_age_ms", 50)]
+    before, BIG[:] = list(BIG), old
+    try:
+        with grpcio_server() as address, connected(address) as connection:
+            session = connection.session
+            assert until(lambda: connection.exchange(b"x") == b"x" and session._going)
+            for size in SIZES:
+                assert len(connection.exchange(bytes(size))) == size
+            assert not session.closed
+    finally:
+        BIG[:] = before
+
+
+# A good client beside others.
+
+
+def deaf(address: str) -> socket.socket:
+    """A client that asks for an answer of a million bytes again and again, and never reads.
+
+    Its requests are sent until the server takes no more of them, or ends the connection.
+    """
+    host, _, port = address.rpartition(":")
+    sock = socket.create_connection((host, int(port)))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    fields = [
+        (":method", "POST"), (":scheme", "http"), (":path", METHOD), (":authority", "a"),
+        ("te", "trailers"), ("content-type", "application/grpc"),
+    ]  # fmt: skip
+    sock.sendall(
+        frames.PREFACE
+        + frames.settings({frames.INITIAL_WINDOW_SIZE: 2**31 - 1})
+        + frames.window_update(0, 2**31 - 65_536)
+        + frames.frame(frames.HEADERS, frames.END_HEADERS, 1, Headers().encode(fields))
+    )
+    body = b"\0" + (1_000_000).to_bytes(4, "big") + bytes(1_000_000)
+    question = b"".join(
+        frames.frame(frames.DATA, 0, 1, body[at : at + 16_384])
+        for at in range(0, len(body), 16_384)
+    )
+    sock.settimeout(0.3)
+    try:
+        for _ in range(300):
+            sock.sendall(question)
+    except OSError:
+        return sock
+    raise AssertionError("300 MB were taken, and nothing was read")
+
+
+def test_who_asks_and_never_reads_is_not_read_either(workers: str, room: Any) -> None:
+    with served(workers, room) as address, connected(address) as good:
+        socks: list[socket.socket] = []
+        thread = threading.Thread(target=lambda: socks.append(deaf(address)))
+        thread.start()
+        count = 0
+        while thread.is_alive():
+            assert good.exchange(b"%d" % count) == b"%d" % count
+            count += 1
+        thread.join()
+        assert count
+        assert socks
+        socks[0].close()
+        assert good.exchange(b"last") == b"last"
