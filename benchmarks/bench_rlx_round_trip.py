@@ -5,8 +5,9 @@ of raw exchanges take turns. Updates follow one another without a pause, to an a
 nothing; that everything arrives unchanged is for `rlwire bench` to check.
 
 And how much does `await exchange` add on asyncio's own loop, to a loop's callbacks that receive and
-send as many bytes? Without a task and without a codec: that is asyncio's own floor. At one end, the
-other blocking, and at both; all on one core.
+send as many bytes? Without a task and without a codec: that is asyncio's own floor; what anybody's
+task that awaits a future takes is beside it. At one end, the other blocking, and at both; all on one
+core.
 
 `pytest benchmarks/bench_rlx_round_trip.py` times each, not pinned; `python
 benchmarks/bench_rlx_round_trip.py` prints the ratios.
@@ -267,6 +268,7 @@ async def on_a_loop(addresses: dict[str, Any], row: RLXRow) -> dict[str, float]:
             "task, one end": await task_client(stack, addresses["raw too"], request, reply),
             "rlwire, one end": await rlx_client(stack, addresses["threads"], update),
             "bare, both ends": await bare_client(stack, addresses["bare"], request, reply),
+            "task, both ends": await task_client(stack, addresses["bare"], request, reply),
             "rlwire, both ends": await rlx_client(stack, addresses["asyncio"], update),
         }
         taken: dict[str, list[int]] = {name: [] for name in blocks}
@@ -306,10 +308,11 @@ def loop_lines() -> Iterator[Line]:
             f"small update, await exchange, {ends}",
             found[f"rlwire, {ends}"], "bare add_reader", found[f"bare, {ends}"], target,
         )  # fmt: skip
-    yield Line(
-        "small update, await exchange, one end",
-        found["rlwire, one end"], "a task and futures", found["task, one end"],
-    )  # fmt: skip
+    for ends in ("one end", "both ends"):
+        yield Line(
+            f"small update, await exchange, {ends}",
+            found[f"rlwire, {ends}"], "a task and futures", found[f"task, {ends}"],
+        )  # fmt: skip
 
 
 def test_on_a_loop() -> None:
