@@ -6,8 +6,8 @@ nothing; that everything arrives unchanged is for `rlwire bench` to check.
 
 And how much does `await exchange` add on asyncio's own loop, to a loop's callbacks that receive and
 send as many bytes? Without a task and without a codec: that is asyncio's own floor; what anybody's
-task that awaits a future takes is beside it. At one end, the other blocking, and at both; all on one
-core.
+task that awaits a future takes is beside it. At one end, the other blocking, and at both; all on
+one core.
 
 `pytest benchmarks/bench_rlx_round_trip.py` times each, not pinned; `python
 benchmarks/bench_rlx_round_trip.py` prints the ratios.
