@@ -210,6 +210,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=QUESTION)
     parser.add_argument("--clients", type=int, nargs="*", default=CLIENTS)
     parser.add_argument("--servers", nargs="*", default=list(SERVERS), choices=list(SERVERS))
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
     more_files()
     pin(CORES[:1])
@@ -217,7 +218,7 @@ def main() -> None:
     rows = []
     for count in given.clients:
         for name in given.servers:
-            found = runs(name, count)
+            found = runs(name, count, given.rounds)
             rows.append(
                 (
                     f"{count:,}",

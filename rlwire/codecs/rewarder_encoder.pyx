@@ -16,31 +16,9 @@ __all__ = ["encode", "encode_into"]
 
 cdef extern from *:
     """
-    typedef struct rlw_words {
-        const char *text;
-        size_t size;
-    } rlw_words;
-
-    enum { /* of rlw_pieces */
-        RLW_BEGIN, RLW_HEADERS, RLW_SENT_AT, RLW_MESSAGE_ID, RLW_PARENT_MESSAGE_ID,
-        RLW_EPISODE_ID, RLW_PARENT_RUNTIME, RLW_BODY, RLW_TRUE, RLW_FALSE
-    };
-    static const rlw_words rlw_pieces[] = {
-    #define RLW_WORDS(words) {words, sizeof(words) - 1}
-        RLW_WORDS("{\\"method\\":"), RLW_WORDS(",\\"headers\\":{"), RLW_WORDS("\\"sent_at\\":"),
-        RLW_WORDS("\\"message_id\\":"), RLW_WORDS("\\"parent_message_id\\":"),
-        RLW_WORDS("\\"episode_id\\":"), RLW_WORDS("\\"parent_runtime\\":"),
-        RLW_WORDS(",\\"body\\":"), RLW_WORDS("true"), RLW_WORDS("false"),
-    #undef RLW_WORDS
-    };
-    #define rlw_put_words(w, words) rlw_put((w), (words).text, (words).size)
+    #define rlw_put_words(w, words) rlw_put((w), (words), strlen(words))
     """
-    ctypedef struct rlw_words:
-        pass
-    const rlw_words *rlw_pieces
-    int RLW_BEGIN, RLW_HEADERS, RLW_SENT_AT, RLW_MESSAGE_ID, RLW_PARENT_MESSAGE_ID
-    int RLW_EPISODE_ID, RLW_PARENT_RUNTIME, RLW_BODY, RLW_TRUE, RLW_FALSE
-    rlw_status rlw_put_words(rlw_writer *w, rlw_words words) noexcept
+    rlw_status rlw_put_words(rlw_writer *w, const char *words) noexcept
 
 cdef enum:
     STACK = 2048  # bytes of a message before the heap is asked
@@ -69,9 +47,10 @@ cdef inline int _end(JsonWriter *j) except -1:
     return _byte(j, c"}")
 
 
-cdef int _value(JsonWriter *j, int piece, object value, const Step *path) except -1:
+cdef inline int _value(JsonWriter *j, const char *name, object value,
+                       const Step *path) except -1:
     """A field and a comma."""
-    _checked(rlw_put_words(&j.w, rlw_pieces[piece]))
+    _checked(rlw_put_words(&j.w, name))
     put_json(j, value, path)
     return _byte(j, c",")
 
@@ -97,15 +76,15 @@ cdef int _put_headers(JsonWriter *j, Message m, object sent_at, object message_i
     if message_id is None:
         message_id = m.message_id
     if sent_at is not None:
-        _value(j, RLW_SENT_AT, sent_at, &path)
+        _value(j, b'"sent_at":', sent_at, &path)
     if message_id is not None:
-        _value(j, RLW_MESSAGE_ID, message_id, &path)
+        _value(j, b'"message_id":', message_id, &path)
     if m.parent_message_id is not None:
-        _value(j, RLW_PARENT_MESSAGE_ID, m.parent_message_id, &path)
+        _value(j, b'"parent_message_id":', m.parent_message_id, &path)
     if m.episode_id is not None:
-        _value(j, RLW_EPISODE_ID, m.episode_id, &path)
+        _value(j, b'"episode_id":', m.episode_id, &path)
     if m.parent_runtime is not None:
-        _value(j, RLW_PARENT_RUNTIME, m.parent_runtime, &path)
+        _value(j, b'"parent_runtime":', m.parent_runtime, &path)
     if m.more_headers is not None:
         _others(j, m.more_headers, &path)
     return _end(j)
@@ -128,7 +107,7 @@ cdef int _put_body(JsonWriter *j, Message m) except -1:
             continue
         _checked(rlw_put(&j.w, told.words, told.size + 3))
         if told.holds == RLW_FLAG:
-            _checked(rlw_put_words(&j.w, rlw_pieces[RLW_TRUE if value else RLW_FALSE]))
+            _checked(rlw_put_words(&j.w, b"true" if value else b"false"))
         elif told.holds == RLW_TEXT or told.holds == RLW_NAME:
             put_json(j, value, &body)
         else:
@@ -148,15 +127,15 @@ cdef int _put(JsonWriter *j, object message, object sent_at, object message_id) 
     m = message
     j.depth = 2  # what fields hold is in the body or in the headers
     if m.kind == UNKNOWN:
-        _checked(rlw_put_words(&j.w, rlw_pieces[RLW_BEGIN]))
+        _checked(rlw_put_words(&j.w, b'{"method":'))
         put_json_text(j, m._first, NULL)
-        _checked(rlw_put_words(&j.w, rlw_pieces[RLW_HEADERS]))
+        _checked(rlw_put_words(&j.w, b',"headers":{'))
     else:
         _checked(rlw_put(&j.w, rlw_methods[m.kind].begin, rlw_methods[m.kind].size + AROUND_METHOD))
     _put_headers(j, m, sent_at, message_id)
     if m.kind == UNKNOWN:
         j.depth = 1
-    _checked(rlw_put_words(&j.w, rlw_pieces[RLW_BODY]))
+    _checked(rlw_put_words(&j.w, b',"body":'))
     _put_body(j, m)
     if m.more is not None:
         j.depth = 1

@@ -33,6 +33,7 @@ class _Headers(TypedDict, total=False):
 
 @disjoint_base
 class Message:
+    __match_args__: ClassVar[tuple[str, ...]]
     __hash__: ClassVar[None]  # type: ignore[assignment]
     def __init__(self, *arguments: Any, **headers: Any) -> None: ...
     method: Final[str]
@@ -53,7 +54,6 @@ class ClientMessage(Message): ...
 
 @final
 class EnvDescribe(ServerMessage):
-    __match_args__: ClassVar[tuple[str, ...]]
     env_id: Final[str | None]
     env_state: Final[str | None]
     fps: Final[float | None]
@@ -67,7 +67,6 @@ class EnvDescribe(ServerMessage):
 
 @final
 class EnvReward(ServerMessage):
-    __match_args__: ClassVar[tuple[str, ...]]
     reward: Final[float]
     done: Final[bool]
     info: Final[dict[str, Any]]
@@ -81,47 +80,39 @@ class EnvReward(ServerMessage):
 
 @final
 class EnvText(ServerMessage):
-    __match_args__: ClassVar[tuple[str, ...]]
     text: Final[str]
     def __init__(self, text: str, **headers: Unpack[_Headers]) -> None: ...
 
 @final
 class EnvObservation(ServerMessage):
-    __match_args__: ClassVar[tuple[str, ...]]
     observation: Final[Any]
     def __init__(self, observation: Any, **headers: Unpack[_Headers]) -> None: ...
 
 @final
 class ConnectionClose(ServerMessage):
-    __match_args__: ClassVar[tuple[str, ...]]
     message: Final[str]
     def __init__(self, message: str, **headers: Unpack[_Headers]) -> None: ...
 
 @final
 class ReplyError(ServerMessage):
-    __match_args__: ClassVar[tuple[str, ...]]
     message: Final[str]
     def __init__(self, message: str, **headers: Unpack[_Headers]) -> None: ...
 
 @final
 class ReplyEnvReset(ServerMessage):
-    __match_args__: ClassVar[tuple[str, ...]]
     def __init__(self, **headers: Unpack[_Headers]) -> None: ...
 
 @final
 class ReplyControlPing(ServerMessage):
-    __match_args__: ClassVar[tuple[str, ...]]
     def __init__(self, **headers: Unpack[_Headers]) -> None: ...
 
 @final
 class AgentAction(ClientMessage):
-    __match_args__: ClassVar[tuple[str, ...]]
     action: Final[tuple[tuple[Any, ...], ...]]
     def __init__(self, action: Iterable[Sequence[Any]], **headers: Unpack[_Headers]) -> None: ...
 
 @final
 class EnvReset(ClientMessage):
-    __match_args__: ClassVar[tuple[str, ...]]
     env_id: Final[str | None]
     seed: Final[int | None]
     fps: Final[float | None]
@@ -135,11 +126,9 @@ class EnvReset(ClientMessage):
 
 @final
 class ControlPing(ClientMessage):
-    __match_args__: ClassVar[tuple[str, ...]]
     def __init__(self, **headers: Unpack[_Headers]) -> None: ...
 
 @final
 class UnknownMessage(Message):
-    __match_args__: ClassVar[tuple[str, ...]]
     body: Final[Any]
     def __init__(self, method: str, body: Any = None, **headers: Unpack[_Headers]) -> None: ...

@@ -187,6 +187,8 @@ cdef class Message:
         parent_runtime: seconds that the answer took.
     """
 
+    __match_args__ = ()
+
     def __init__(self, *values, **headers):
         cdef const rlw_method *kind
         cdef int place, holds
@@ -404,14 +406,10 @@ cdef class ReplyError(ServerMessage):
 cdef class ReplyEnvReset(ServerMessage):
     """``v0.reply.env.reset``: the reset is done; the header tells the new episode."""
 
-    __match_args__ = ()
-
 
 @cython.final
 cdef class ReplyControlPing(ServerMessage):
     """``v0.reply.control.ping``: the answer to a ping."""
-
-    __match_args__ = ()
 
 
 @cython.final
@@ -446,8 +444,6 @@ cdef class EnvReset(ClientMessage):
 @cython.final
 cdef class ControlPing(ClientMessage):
     """``v0.control.ping``: asks for an answer, to measure how long it takes."""
-
-    __match_args__ = ()
 
 
 @cython.final
