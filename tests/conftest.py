@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import inspect
 import itertools
+import os
 import re
 import signal
 import time
@@ -37,16 +38,29 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile(
     "same", hypothesis.settings.get_profile("search"), derandomize=True, max_examples=40
 )
+hypothesis.settings.register_profile(  # where the same code was tried with "same"
+    "few", hypothesis.settings.get_profile("same"), max_examples=10
+)
 hypothesis.settings.load_profile("same")
+
+
+def cores() -> int:
+    """Count the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Run all tests on all cores; those that were chosen by path, in this process."""
+    """Run all tests on all cores, and one process more, since they wait for sockets so often.
+
+    Those that were chosen by path run in this process.
+    """
     if not config.pluginmanager.hasplugin("xdist") or hasattr(config, "workerinput"):
         return
     if config.option.numprocesses is None:
-        config.option.numprocesses = 0 if config.option.file_or_dir else "auto"
+        config.option.numprocesses = 0 if config.option.file_or_dir else cores() + 1
     if config.option.dist == "no":
         config.option.dist = "worksteal"
 
