@@ -182,6 +182,8 @@ cdef class SocketCalls:
         self._came = False
         self.doing = "reading"
         while True:
+            # A signal that came since the event was put in line would not wake it: Ctrl-C is lost.
+            PyErr_CheckSignals()
             with nogil:
                 got = rlw_recv(self._file, data, size, whole, self._spin)
             if got >= 0:
@@ -191,7 +193,6 @@ cdef class SocketCalls:
                     self.doing = ""
                     return _NOTHING
                 rlw_raise(<int> -got)
-            PyErr_CheckSignals()
         if whole and 0 < got < size:
             # Its time came, or a signal: the bytes count, and the caller looks at the clock.
             core.advance(got)
