@@ -469,6 +469,7 @@ cdef class Endpoint(Sender):
     cdef list _feed(self, Stream stream, const uint8_t *p, size_t n, object frame, size_t at):
         """The events of messages that these bytes, at `at` in a frame, end."""
         cdef list events = []
+        cdef bint ours = False
         cdef rlw_cursor c
         cdef rlw_status status
         cdef uint32_t length = 0
@@ -523,7 +524,13 @@ cdef class Endpoint(Sender):
                 self.assembling -= stream._size
             found = self._deliver(stream, message)
             message = None
-            events = events + found if events else found
+            if not events:
+                events = found
+            elif not ours:  # nor changed: `read` may keep what it returned
+                events = events + found
+                ours = True
+            else:
+                events += found
             if stream.gone:
                 return events
 

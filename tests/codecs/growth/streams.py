@@ -1,4 +1,4 @@
-"""Bytes that come in pieces: netstrings, WebSocket, MessagePack."""
+"""Bytes that come in pieces: netstrings, WebSocket, HTTP/2, MessagePack."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 from cases import Work, case, fed, nested, refused
 
-from rlwire.codecs import msgpack, rlx
+from rlwire.codecs import http2, msgpack, rlx
+from rlwire.codecs.http2_headers import Headers
 from rlwire.codecs.websocket import Framer
 from rlwire.errors import RlwireError
 from rlwire.limits import Limits
@@ -226,3 +227,97 @@ def unpacker_wrong_values(n: int) -> Work:
             raise AssertionError
 
     return feed
+
+
+# --- HTTP/2
+
+
+def endpoint(streams: int = 1, window: int = 2**30) -> Any:
+    """One whose peer has said its first words, with streams."""
+    peer = http2.Endpoint(False, Limits(received=2**26, header=2**26))
+    peer.receive(http2.PREFACE)
+    peer.receive(http2.settings({http2.INITIAL_WINDOW_SIZE: window}))
+    peer.receive(http2.window_update(0, 2**30))
+    for number in range(1, 2 * streams, 2):
+        peer.add(http2.Stream(number))
+    return peer
+
+
+def taking(frames: list[bytes], peer: Any) -> Work:
+    def take() -> None:
+        for frame in frames:
+            peer.receive(frame)
+            peer.chaff = 0
+            peer.outgoing()
+
+    return take
+
+
+@case(500)
+def http2_messages_in_one_frame(n: int) -> Work:
+    return taking([http2.frame(http2.DATA, 0, 1, b"\0\0\0\0\1x" * n)], endpoint())
+
+
+@case(500)
+def http2_a_message_in_many_frames(n: int) -> Work:
+    size = (4 * n).to_bytes(4, "big")
+    frames = [http2.frame(http2.DATA, 0, 1, b"\0" + size)]
+    return taking(frames + [http2.frame(http2.DATA, 0, 1, b"four")] * n, endpoint())
+
+
+@case(500)
+def http2_a_block_in_many_frames(n: int) -> Work:
+    frames = [http2.frame(http2.HEADERS, 0, 1, b"x")]
+    return taking(frames + [http2.frame(http2.CONTINUATION, 0, 1, b"four")] * n, endpoint())
+
+
+@case(500)
+def http2_small_messages_that_wait_and_go_byte_by_byte(n: int) -> Work:
+    peer = endpoint(1, 0)
+
+    def send() -> None:
+        for _ in range(n):
+            peer.message(peer.streams[1], [b"x"])
+        update = http2.window_update(1, 1)
+        for _ in range(6 * n):
+            peer.receive(update)
+            peer.chaff = 0
+            peer.outgoing()
+
+    return send
+
+
+@case(500)
+def http2_streams_that_wait_in_turn(n: int) -> Work:
+    peer = endpoint(n, 0)
+
+    def send() -> None:
+        for stream in peer.streams.values():
+            peer.message(stream, [b"some"])
+        peer.receive(http2.settings({http2.INITIAL_WINDOW_SIZE: 3}))
+        peer.receive(http2.settings({http2.INITIAL_WINDOW_SIZE: 100}))
+        while peer.unsent:
+            peer.outgoing()
+
+    return send
+
+
+@case(250)
+def hpack_fields_of_the_table(n: int) -> Work:
+    headers = Headers(Limits(header=2**26))
+    headers.decode(b"\x40\x01a\x01b")
+    return lambda: headers.decode(b"\xbe" * n)
+
+
+@case(250)
+def hpack_updates_of_the_tables_size(n: int) -> Work:
+    headers = Headers(Limits(header=2**26))
+    return lambda: headers.decode(b"\x20\x3f\xe1\x1f" * n + b"\x82")
+
+
+@case(250)
+def hpack_a_long_text(n: int) -> Work:
+    """In the code of Huffman's, whose letter a has five bits."""
+    sender, headers = Headers(), Headers(Limits(header=2**26))
+    block = sender.encode([("cookie", "a" * 8 * n)])
+    return lambda: headers.decode(block)
