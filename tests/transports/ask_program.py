@@ -1,7 +1,7 @@
 """One server on an event loop and some blocking clients that ask it, over a bad network.
 
-Prints as JSON what came of it. Arguments: how many clients, how many questions each, and
-``cipher`` or ``plain``. See `bad_network.py` for the environment.
+Prints as JSON what came of it. Arguments: how many clients, how many questions each, ``cipher`` or
+``plain``, and seconds until a question is asked again. See `bad_network.py` for the environment.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ def load(name: str) -> Any:
 sessions = load("datagram_sessions")
 
 
-def client(address: tuple[str, int], questions: int, key: bytes | None) -> dict[str, Any]:
+def client(
+    address: tuple[str, int], questions: int, key: bytes | None, resend: float
+) -> dict[str, Any]:
     texts = [b"question %d" % number for number in range(questions)]
     cipher = None if key is None else DatagramCipher(key, "client")
     events = []
     with udp.connect(
-        address, lambda server: sessions.Asks(server, texts, resend=0.012), cipher=cipher
+        address, lambda server: sessions.Asks(server, texts, resend=resend), cipher=cipher
     ) as connection:
         session: Any = connection.session
         session.begin(connection.now())
@@ -54,7 +56,7 @@ def client(address: tuple[str, int], questions: int, key: bytes | None) -> dict[
         }
 
 
-async def main(clients: int, questions: int, key: bytes | None) -> dict[str, Any]:
+async def main(clients: int, questions: int, key: bytes | None, resend: float) -> dict[str, Any]:
     session = sessions.Answers()
     cipher = None if key is None else DatagramCipher(key, "server")
     bind, host = os.environ["BAD_NETWORK_BIND"], os.environ["BAD_NETWORK_HOST"]
@@ -64,7 +66,10 @@ async def main(clients: int, questions: int, key: bytes | None) -> dict[str, Any
         loop = asyncio.get_running_loop()
         address = (host, endpoint.address.port)
         found = await asyncio.gather(
-            *(loop.run_in_executor(None, client, address, questions, key) for _ in range(clients))
+            *(
+                loop.run_in_executor(None, client, address, questions, key, resend)
+                for _ in range(clients)
+            )
         )
         return {
             "clients": found,
@@ -76,6 +81,6 @@ async def main(clients: int, questions: int, key: bytes | None) -> dict[str, Any
 
 
 if __name__ == "__main__":
-    how_many, each, how = sys.argv[1:]
+    how_many, each, how, pause = sys.argv[1:]
     key = os.urandom(32) if how == "cipher" else None
-    print(json.dumps(asyncio.run(main(int(how_many), int(each), key))))
+    print(json.dumps(asyncio.run(main(int(how_many), int(each), key, float(pause)))))

@@ -543,7 +543,8 @@ def test_stop_receiving_still_lets_an_answer_out(ends: Any, blobs: Any, read_fra
 
 
 def test_an_interrupted_message_closes_the_connection(ends: Any) -> None:
-    connection, _peer = ends()
+    connection, peer = ends()
+    sender = threading.get_ident()
 
     class Interrupt(BaseException):
         pass
@@ -551,13 +552,18 @@ def test_an_interrupted_message_closes_the_connection(ends: Any) -> None:
     def interrupt(number: int, frame: Any) -> None:
         raise Interrupt
 
+    def when_it_is_under_way() -> None:
+        assert peer.recv(1)
+        signal.pthread_kill(sender, signal.SIGALRM)
+
+    thread = threading.Thread(target=when_it_is_under_way)
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        thread.start()
         with pytest.raises(Interrupt):
             connection.send(bytes(50_000_000))
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        thread.join()
         signal.signal(signal.SIGALRM, before)
     assert connection.closed
 

@@ -47,7 +47,7 @@ def run(way: str, cwd: Path, program: list[str], **chances: float) -> dict[str, 
 @pytest.mark.parametrize("how", ["plain", "cipher"])
 def test_every_question_is_answered(way: str, how: str, tmp_path: Path) -> None:
     found = run(
-        way, tmp_path, ["ask_program.py", "4", "40", how],
+        way, tmp_path, ["ask_program.py", "4", "40", how, "0.012"],
         loss=0.3, duplicate=0.2, reorder=0.2, delay=0.01, seed=1,
     )  # fmt: skip
     assert [client["right"] for client in found["clients"]] == [True] * 4
@@ -70,9 +70,9 @@ def test_every_question_is_answered(way: str, how: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["netem", "tun"])
 def test_a_good_network_for_comparison(way: str, tmp_path: Path) -> None:
-    found = run(way, tmp_path, ["ask_program.py", "2", "20", "plain"], delay=0.001)
+    found = run(way, tmp_path, ["ask_program.py", "2", "20", "plain", "1"], delay=0.001)
     assert [client["right"] for client in found["clients"]] == [True] * 2
-    assert found["most_often"] <= 2  # a resend on a machine that is very slow
+    assert found["most_often"] <= 2  # a second is long, but not on every machine
 
 
 def test_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

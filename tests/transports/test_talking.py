@@ -647,13 +647,13 @@ def test_errors_of_an_inner_session_are_told(serve: Serve) -> None:
 
 
 def test_keep_alive_finds_who_is_gone(serve: Serve) -> None:
-    address = serve(lambda: Server(Messages(), ping_interval=0.2, ping_timeout=0.3))
+    address = serve(lambda: Server(Messages(), ping_interval=0.2, ping_timeout=2.0))
 
     async def main() -> None:
         # A peer that waits for a message answers pings by itself, and stays.
         async with await tcp_asyncio.connect(address, client()) as peer:
             with pytest.raises(asyncio.TimeoutError):
-                await asyncio.wait_for(peer.receive(), 1.2)
+                await asyncio.wait_for(peer.receive(), 2.5)
             assert await peer.exchange("still here") == "still here"
 
     with Raw(address) as silent:

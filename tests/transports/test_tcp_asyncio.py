@@ -852,7 +852,7 @@ def test_a_storm_of_connections_leaves_room_between(
                     sock = stack.enter_context(socket.create_connection(where, timeout=10))
                     sock.sendall(b"\xff garbage")
                 between = []
-                until = time.monotonic() + 10
+                until = time.monotonic() + 60
                 while came[0] <= storm and time.monotonic() < until:
                     before = came[0]
                     assert await good.exchange(b"x") == b"x"
