@@ -2,7 +2,7 @@
 
 Those of stream protocols derive from `StreamServer`, and have no accepting, threads or loops of
 their own: they are a `Service` and options. Not here: what they serve; connections
-(`rlwire.transports.server`); waiting for signals (`rlwire.adapters.stopping`).
+(`rlwire.transports.reception`); waiting for signals (`rlwire.adapters.stopping`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from rlwire.adapters.stopping import Stopping, stop_signals
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, capacity
 from rlwire.transports.interface import Responder, StreamSession
-from rlwire.transports.server import TLS, Reception, Server, Statistics
+from rlwire.transports.reception import TLS, Reception, Statistics
+from rlwire.transports.server import Server
 from rlwire.transports.server_asyncio import AsyncServer
 from rlwire.transports.sockets import Timeouts, listen, local_address, unlink, warn_if_exposed
 from rlwire.transports.workers import Workers

@@ -9,7 +9,7 @@ import logging
 import socket
 
 from rlwire.transports.connection_asyncio import AsyncConnection
-from rlwire.transports.server import Reception, why_over
+from rlwire.transports.reception import Reception, why_over
 from rlwire.transports.sockets import prepare
 from rlwire.transports.stream_asyncio import open_stream
 from rlwire.transports.sweeper import Sweeper
