@@ -67,7 +67,7 @@ class Row:
     """One protocol with one payload: a server in its own process, and a client of it.
 
     Entering starts the server and connects; leaving ends both. A subclass has what is not written
-    here, `_connect`, and `_client` with a ``close``, or `_disconnect`.
+    here: `_connect`, `_exchange`, `_difference`, and `_client` with a ``close``, or `_disconnect`.
 
     Args:
         payload: what is sent.
@@ -78,7 +78,6 @@ class Row:
     Attributes:
         protocol: its name, and the word for ``--protocol``.
         datagrams: whether each message is a UDP datagram; else they are in a TCP stream.
-        failures: what the protocol's client raises when its server is gone or wrong.
         payload: what is sent.
         requests: the wire's bytes, framing included, of the request for each step; all of one size.
         reply_bytes: how many bytes, framing included, answer each request.
@@ -95,7 +94,6 @@ class Row:
 
     protocol: str
     datagrams = False
-    failures: tuple[type[Exception], ...] = (RlwireError, OSError)
     payload: Payload
     requests: list[bytes]
     reply_bytes: int
@@ -115,8 +113,21 @@ class Row:
         """Raise `MissingExtra` if what the protocol needs is not installed."""
 
     def exchange(self, index: int) -> None:
-        """One timed round trip with the step number `index` (modulo their count)."""
-        raise NotImplementedError
+        """One timed round trip with the step number `index` (modulo their count).
+
+        Raises:
+            BenchError: the server is gone or wrong.
+            Mismatch: its answer is another one than it was to be.
+        """
+        try:
+            difference = self._exchange(index % len(self.messages))
+        except BenchError:
+            raise
+        except (RlwireError, OSError) as error:
+            raise self._failed(error) from error
+        self.rounds += 1
+        if difference:
+            raise self._mismatch(difference)
 
     def check(self, index: int) -> None:
         """Untimed: read back what went over in `exchange(index)` and compare all of it.
@@ -124,15 +135,23 @@ class Row:
         It makes a round trip itself, as the raw exchange does that it is measured against.
 
         Raises:
+            BenchError: the server is gone or wrong.
             Mismatch: something differs.
         """
-        raise NotImplementedError
+        try:
+            difference = self._difference(index % len(self.messages))
+        except BenchError:
+            raise
+        except (RlwireError, OSError) as error:
+            raise self._failed(error) from error
+        if difference:
+            raise self._mismatch(difference)
 
     def __enter__(self) -> Self:
         self._server.__enter__()
         try:
             self._connect()
-        except self.failures as error:
+        except (RlwireError, OSError) as error:
             failure = self._failed(error)
             self.__exit__()
             raise failure from error
@@ -155,6 +174,14 @@ class Row:
         """Make a client of the server, and get it as far as the first round trip."""
         raise NotImplementedError
 
+    def _exchange(self, number: int) -> str:
+        """Make one round trip with a step; return what is wrong with the answer, "" for nothing."""
+        raise NotImplementedError
+
+    def _difference(self, number: int) -> str:
+        """Read back what went over with a step; return what differs from it, "" for nothing."""
+        raise NotImplementedError
+
     def _disconnect(self) -> None:
         self._client.close()
 
@@ -162,12 +189,9 @@ class Row:
         """What to raise for a client's error: the server's own words, if it has died."""
         return BenchError(self._server.epitaph() or str(error))
 
-    def _compared(self, difference: str) -> None:
-        """Raise a `Mismatch` if there is a difference."""
-        if difference:
-            raise Mismatch(
-                f"{self.protocol}, {self.payload.name}, round trip {self.rounds}: {difference}"
-            )
+    def _mismatch(self, difference: str) -> Mismatch:
+        where = f"{self.protocol}, {self.payload.name}, round trip {self.rounds}"
+        return Mismatch(f"{where}: {difference}")
 
 
 def serve(report: Callable[[str], None], make: Callable[..., Any], *arguments: Any) -> None:

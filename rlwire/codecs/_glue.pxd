@@ -1,3 +1,4 @@
+from cpython.buffer cimport Py_buffer
 from cpython.object cimport PyObject, PyObject_Call
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
@@ -54,6 +55,9 @@ cdef str valid_text(const uint8_t *data, size_t size, Budget *budget)  # known t
 cdef uint64_t wide_size(const uint8_t *data, size_t size) noexcept
 cdef PyObject *known_key(const uint8_t *data, size_t size) noexcept
 cdef str key_of(const uint8_t *data, size_t size, Budget *budget)
+cdef uint8_t *room_in(object buffer, Py_ssize_t offset, uint64_t size, Py_buffer *view) except? NULL
+cdef Py_ssize_t copy_into(object buffer, Py_ssize_t offset, const void *data,
+                          size_t size) except -1
 
 
 cdef inline object made_with(object kind, dict options):

@@ -1,9 +1,10 @@
 """From C to Python: a kernel's fault becomes an exception, its text a str; paths for errors; what
 a message may make.
 
-Shared by all codecs. Arrays are in `_arrays`.
+Shared by all codecs, as is the way into a caller's buffer. Arrays are in `_arrays`.
 """
 
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
 from cpython.mem cimport PyMem_Calloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
@@ -13,7 +14,7 @@ from libc.string cimport memcpy
 
 from rlwire.kernels cimport *
 
-from rlwire.errors import DecodeError, LimitExceeded, quoted, shown
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, quoted, shown
 
 cdef extern from *:
     """
@@ -274,3 +275,32 @@ cdef str key_of(const uint8_t *data, size_t size, Budget *budget):
         slot[0] = <PyObject *> text
         Py_XDECREF(known)
     return text
+
+
+# --- into a caller's buffer
+
+
+cdef uint8_t *room_in(object buffer, Py_ssize_t offset, uint64_t size,
+                      Py_buffer *view) except? NULL:
+    """Where a message goes in the caller's writable buffer; PyBuffer_Release() it, but if it raises.
+
+    Raises:
+        EncodeError: the buffer is too small.
+    """
+    PyObject_GetBuffer(buffer, view, PyBUF_WRITABLE)
+    if offset < 0 or offset > view.len or size > <uint64_t> (view.len - offset):
+        length = view.len
+        PyBuffer_Release(view)
+        raise EncodeError(
+            f"the message takes {size} bytes, the buffer has {length} and the offset is {offset}"
+        )
+    return <uint8_t *> view.buf + offset
+
+
+cdef Py_ssize_t copy_into(object buffer, Py_ssize_t offset, const void *data,
+                          size_t size) except -1:
+    """Write a whole message into the caller's buffer; return its size. Errors as for room_in()."""
+    cdef Py_buffer view
+    memcpy(room_in(buffer, offset, size, &view), data, size)
+    PyBuffer_Release(&view)
+    return <Py_ssize_t> size

@@ -4,7 +4,7 @@ A codec writes small values into an `Output` on the stack and refers to large on
 becomes one bytes object, fills the caller's buffer, or goes out as parts. Not here: any format.
 """
 
-from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
+from cpython.buffer cimport PyBuffer_Release, Py_buffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport uint8_t
@@ -12,9 +12,8 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from rlwire.buffers cimport span_view
+from rlwire.codecs._glue cimport room_in
 from rlwire.kernels cimport rlw_written
-
-from rlwire.errors import EncodeError
 
 
 cdef int refer(Output *out, const uint8_t *data, size_t size, object owner) except -1:
@@ -79,14 +78,8 @@ cdef Py_ssize_t output_into(const Output *out, object buffer, Py_ssize_t offset)
     """
     cdef Py_buffer view
     cdef size_t size = output_size(out)
-    PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
-    try:
-        if offset < 0 or offset > view.len or size > <size_t> (view.len - offset):
-            raise EncodeError(f"the message takes {size} bytes, the buffer has {view.len} and "
-                              f"offset is {offset}")
-        _assemble(out, <uint8_t *> view.buf + offset)
-    finally:
-        PyBuffer_Release(&view)
+    _assemble(out, room_in(buffer, offset, size, &view))
+    PyBuffer_Release(&view)
     return <Py_ssize_t> size
 
 

@@ -4,7 +4,7 @@ In two steps: `measure` brings a value into row-major memory and says what it ta
 `write` stores it; so a message around it knows its own size before it begins.
 """
 
-from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
+from cpython.buffer cimport PyBuffer_Release, Py_buffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.long cimport PyLong_AsLongLongAndOverflow
@@ -19,6 +19,7 @@ cimport numpy as cnp
 
 from rlwire.buffers cimport span_view
 from rlwire.codecs._arrays cimport VIEW_LEAST, contiguous
+from rlwire.codecs._glue cimport room_in
 from rlwire.codecs.dm_env_rpc_dtypes cimport (KINDS, data_type_of, dtype_of_kind, kind_of,
                                               shown_kind)
 from rlwire.kernels cimport *
@@ -554,16 +555,8 @@ def encode_tensor_into(value, buffer, Py_ssize_t offset=0, dtype=None, *, try_co
     tensor.owner = NULL
     try:
         _encode(&tensor, value, dtype, try_compress, limits)
-        PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
-        try:
-            if offset < 0 or offset > view.len or tensor.size > <uint64_t> (view.len - offset):
-                raise EncodeError(
-                    f"the message takes {tensor.size} bytes, the buffer has {view.len} and "
-                    f"offset is {offset}"
-                )
-            write(&tensor, <uint8_t *> view.buf + offset)
-        finally:
-            PyBuffer_Release(&view)
+        write(&tensor, room_in(buffer, offset, tensor.size, &view))
+        PyBuffer_Release(&view)
         return tensor.size
     finally:
         release(&tensor)

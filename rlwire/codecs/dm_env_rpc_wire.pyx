@@ -5,8 +5,7 @@ fields, one map of tensors, and small fields again: a `Draft`. It is measured fi
 written where it shall be, so that an array is copied once.
 """
 
-from cpython.buffer cimport (PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
-                             Py_buffer)
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
 from cpython.bytes cimport (PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize,
                             PyBytes_GET_SIZE)
 from cpython.object cimport PyObject
@@ -16,7 +15,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from rlwire.buffers cimport span_view
-from rlwire.codecs._glue cimport ITEM, afford, over_budget, raise_fault
+from rlwire.codecs._glue cimport ITEM, afford, over_budget, raise_fault, room_in
 from rlwire.codecs.dm_env_rpc_tensors cimport (Tensor, TensorOptions, fill_options, measure,
                                                release, write, write_head, write_tail)
 from rlwire.kernels cimport *
@@ -183,16 +182,8 @@ cdef bytes bytes_of(const Draft *draft):
 
 cdef Py_ssize_t write_into(const Draft *draft, object buffer, Py_ssize_t offset) except -1:
     cdef Py_buffer view
-    PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
-    try:
-        if offset < 0 or offset > view.len or draft.total > <uint64_t> (view.len - offset):
-            raise EncodeError(
-                f"the message takes {draft.total} bytes, the buffer has {view.len} and offset is "
-                f"{offset}"
-            )
-        _write(draft, <uint8_t *> view.buf + offset)
-    finally:
-        PyBuffer_Release(&view)
+    _write(draft, room_in(buffer, offset, draft.total, &view))
+    PyBuffer_Release(&view)
     return <Py_ssize_t> draft.total
 
 

@@ -39,6 +39,12 @@ cdef inline object _free_text(rlw_perlert_text text, bint raw):
     return text_of(text.data, text.size, NULL)
 
 
+cdef inline int _head(Message message, const rlw_perlert_message *m) except -1:
+    message.name = _key(m.name)
+    message.number = <int64_t> m.number
+    return 0
+
+
 cdef object _client_message(const uint8_t *data, size_t size, object limits, bint raw):
     cdef rlw_perlert_limits room
     cdef rlw_perlert_message m
@@ -52,27 +58,23 @@ cdef object _client_message(const uint8_t *data, size_t size, object limits, bin
         _wrong(&c, data, &m)
     if m.kind == RLW_PERLERT_ACTION:
         action = Action.__new__(Action)
-        action.name = _key(m.name)
-        action.number = <int64_t> m.number
+        _head(action, &m)
         action.action = _free_text(m.text, raw)
         return action
     if m.kind == RLW_PERLERT_REGISTER:
         register = Register.__new__(Register)
-        register.name = _key(m.name)
-        register.number = <int64_t> m.number
+        _head(register, &m)
         register.key = _key(m.key)
         register.tag = _text(m.text)
         return register
     if m.kind == RLW_PERLERT_READY:
         ready = Ready.__new__(Ready)
-        ready.name = _key(m.name)
-        ready.number = <int64_t> m.number
+        _head(ready, &m)
         ready.key = _key(m.key)
         ready.ready = m.flag
         return ready
     request = LobbyRequest.__new__(LobbyRequest)
-    request.name = _key(m.name)
-    request.number = <int64_t> m.number
+    _head(request, &m)
     return request
 
 
@@ -111,8 +113,7 @@ cdef object _server_message(const uint8_t *data, size_t size, object limits, bin
         _wrong(&c, data, &m)
     if m.kind == RLW_PERLERT_STEP:
         step = RolloutStep.__new__(RolloutStep)
-        step.name = _key(m.name)
-        step.number = <int64_t> m.number
+        _head(step, &m)
         step.timestamp = <int64_t> m.timestamp
         step.step = <int64_t> m.step
         step.observation = _free_text(m.text, raw)
@@ -126,25 +127,21 @@ cdef object _server_message(const uint8_t *data, size_t size, object limits, bin
         return step
     if m.kind == RLW_PERLERT_LOBBY:
         lobby = LobbyInformation.__new__(LobbyInformation)
-        lobby.name = _key(m.name)
-        lobby.number = <int64_t> m.number
+        _head(lobby, &m)
         lobby.slots = _slots(&c, data, &m, most.items)
         return lobby
     if m.kind == RLW_PERLERT_REGISTERED:
         registered = Registered.__new__(Registered)
-        registered.name = _key(m.name)
-        registered.number = <int64_t> m.number
+        _head(registered, &m)
         registered.key = _key(m.key)
         return registered
     if m.kind == RLW_PERLERT_MESSAGE:
         message = LobbyMessage.__new__(LobbyMessage)
-        message.name = _key(m.name)
-        message.number = <int64_t> m.number
+        _head(message, &m)
         message.text = _text(m.text)
         return message
     start = Start.__new__(Start)
-    start.name = _key(m.name)
-    start.number = <int64_t> m.number
+    _head(start, &m)
     start.port = <int> m.port
     return start
 

@@ -2,12 +2,11 @@
 include/rlwire/perlert.h.
 """
 
-from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from libc.stdint cimport INT64_MAX, uint8_t, uint64_t
-from libc.string cimport memcpy
 
+from rlwire.codecs._glue cimport copy_into
 from rlwire.codecs.perlert_text cimport (Style, fill_style, limits_of, number_of, put_field,
                                          refuse, text_of_object, too_long)
 from rlwire.codecs.perlert_values cimport *
@@ -177,21 +176,10 @@ def encode_into(message, buffer, offset=0, *, decimals=None, limits=DEFAULT, bin
     cdef uint8_t room[STACK]
     cdef rlw_perlert_limits limits_room
     cdef rlw_writer w
-    cdef Py_buffer view
-    cdef size_t size
     rlw_writer_init(&w, room, sizeof(room))
     try:
         _write(&w, message, decimals, limits_of(&limits_room, limits).datagram, trailing)
-        size = rlw_written(&w)
-        PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
-        try:
-            if offset < 0 or offset > view.len or size > <size_t> (view.len - offset):
-                raise EncodeError(f"the message takes {size} bytes, the buffer has {view.len} and "
-                                  f"the offset is {offset}")
-            memcpy(<uint8_t *> view.buf + <Py_ssize_t> offset, w.start, size)
-        finally:
-            PyBuffer_Release(&view)
-        return size
+        return copy_into(buffer, offset, w.start, rlw_written(&w))
     finally:
         rlw_writer_free(&w)
 

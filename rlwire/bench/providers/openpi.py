@@ -83,33 +83,24 @@ class OpenpiRow(Row):
         timeouts = Timeouts(read=ANSWER_SECONDS, idle=ANSWER_SECONDS)
         self._client = PolicyClient(self._server.address, timeouts=timeouts, reconnect=False)
 
-    def exchange(self, index: int) -> None:
-        """One `PolicyClient.infer` with a recorded step."""
-        action = self._infer(self._message(index))
-        self.rounds += 1
-        if action != {"actions": float(self.rounds)}:
-            self._compared(f"the policy answered {action!r:.200}, not {self.rounds}")
+    def _exchange(self, number: int) -> str:
+        action = self._client.infer(self.messages[number])
+        count = self.rounds + 1
+        if action != {"actions": float(count)}:
+            return f"the policy answered {action!r:.200}, not {count}"
+        return ""
 
-    def check(self, index: int) -> None:
-        """Ask for what the policy saw, and compare all of it."""
-        message = self._message(index)
-        kept = self._infer({})
+    def _difference(self, number: int) -> str:
+        """Ask for what the policy saw."""
+        message = self.messages[number]
+        kept = self._client.infer({})
         if kept.keys() != message.keys():
-            self._compared(f"the policy saw {list(kept)}, not {list(message)}")
-        self._compared(
+            return f"the policy saw {list(kept)}, not {list(message)}"
+        return (
             array_difference(message["state"], kept["state"])
             or value_difference("reward", message["reward"], kept["reward"])
             or value_difference("terminal", message["terminal"], kept["terminal"])
         )
-
-    def _infer(self, observation: dict[str, Any]) -> Any:
-        try:
-            return self._client.infer(observation)
-        except self.failures as error:
-            raise self._failed(error) from error
-
-    def _message(self, index: int) -> Any:
-        return self.messages[index % len(self.messages)]
 
 
 def _received(message: bytes) -> Any:

@@ -196,24 +196,27 @@ class PerlertRow(Row):
         self._client.wait_start(ANSWER_SECONDS)
         self._receive()
 
-    def exchange(self, index: int) -> None:
-        """One action, and the frame that follows it, its numbers read."""
-        self._frame = frame = self._ask(self._actions[index % len(self._actions)])
+    def _exchange(self, number: int) -> str:
+        self._frame = frame = self._ask(self._actions[number])
         try:
             self._seen = self._numbers(frame.observation)
         except RlwireError as error:
-            self._compared(f"the observation cannot be read: {error}")
-        self.rounds += 1
+            raise self._mismatch(f"the observation cannot be read: {error}") from error
+        return ""
 
-    def check(self, index: int) -> None:
-        """Compare what was shown with what was recorded, and ask which number the server heard."""
-        number = index % len(self._steps)
-        difference = self._difference(number)
+    def _difference(self, number: int) -> str:
+        step, frame = self._steps[number], self._frame
+        assert frame is not None
+        difference = (
+            array_difference(step.state, self._seen)
+            or value_difference("reward", step.reward, frame.reward)
+            or value_difference("extra", self._extras[number], frame.extra)
+        )
         if not difference:
             told = self._ask(_TELL).extra
             if told != f"told:{self._actions[number]}":
                 difference = f"the server was asked for step {number} and heard {told!r}"
-        self._compared(difference)
+        return difference
 
     def _numbers(self, text: str | bytes) -> Any:
         return perlert.text_to_array(text, self._dtype, shape=self._shape)
@@ -225,8 +228,6 @@ class PerlertRow(Row):
             return client.frame(_LOOK_AGAIN)
         except DeadlineExceeded:
             return self._receive()
-        except self.failures as error:
-            raise self._failed(error) from error
 
     def _receive(self) -> Frame:
         client: Client = self._client
@@ -236,18 +237,5 @@ class PerlertRow(Row):
                 return client.frame(_LOOK_AGAIN)
             except DeadlineExceeded as error:
                 reason = self._server.epitaph()
-                if reason is None and monotonic() < deadline:
-                    continue
-                raise BenchError(reason or str(error)) from error
-            except self.failures as error:
-                raise self._failed(error) from error
-
-    def _difference(self, number: int) -> str:
-        """What differs between a recorded step and the one that was shown; "" for nothing."""
-        step, frame = self._steps[number], self._frame
-        assert frame is not None
-        return (
-            array_difference(step.state, self._seen)
-            or value_difference("reward", step.reward, frame.reward)
-            or value_difference("extra", self._extras[number], frame.extra)
-        )
+                if reason is not None or monotonic() >= deadline:
+                    raise BenchError(reason or str(error)) from error

@@ -18,11 +18,11 @@ import numpy as np
 
 from rlwire.adapters.rewarder import ClientSettings, RewarderClient, RewarderServer
 from rlwire.bench.payloads import Payload, Step
-from rlwire.bench.processes import BenchError, ServerProcess
+from rlwire.bench.processes import ServerProcess
 from rlwire.bench.provider import ANSWER_SECONDS, Cores, Row, Unfit, array_difference, serve
 from rlwire.codecs import rewarder
 from rlwire.codecs.websocket import TEXT, Framer
-from rlwire.errors import LimitExceeded
+from rlwire.errors import DeadlineExceeded, LimitExceeded
 
 __all__ = ["RecordedRewards", "RewarderRow"]
 
@@ -103,14 +103,11 @@ class RewarderRow(Row):
         self._client.connect()
         self._client.ping(ANSWER_SECONDS)  # those of the beginning are no exchange
 
-    def exchange(self, index: int) -> None:
-        """One action, and the observation that is pushed then."""
-        self._seen = self._ask(self._actions[index % len(self._actions)]).observation
-        self.rounds += 1
+    def _exchange(self, number: int) -> str:
+        self._seen = self._ask(self._actions[number]).observation
+        return ""
 
-    def check(self, index: int) -> None:
-        """Compare what was shown with what was recorded, and ask which number the server heard."""
-        number = index % len(self._states)
+    def _difference(self, number: int) -> str:
         state = self._states[number]
         seen = self._seen
         if isinstance(seen, np.ndarray):
@@ -120,15 +117,11 @@ class RewarderRow(Row):
             told = self._ask([(_TELL, 0)]).texts
             if told != (self._actions[number][0][1],):
                 difference = f"the server was asked for step {number} and heard {told!r}"
-        self._compared(difference)
+        return difference
 
     def _ask(self, action: Any) -> Any:
-        try:
-            self._client.act(action)
-            step = self._client.step(ANSWER_SECONDS)
-        except self.failures as error:
-            raise self._failed(error) from error
+        self._client.act(action)
+        step = self._client.step(ANSWER_SECONDS)
         if not (step.observations or step.texts):
-            reason = self._server.epitaph()
-            raise BenchError(reason or f"no answer within {ANSWER_SECONDS:g} s")
+            raise DeadlineExceeded(f"no answer within {ANSWER_SECONDS:g} s")
         return step

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlwire.adapters.relaax import AgentProxy, AgentProxyException, RLXServer
+from rlwire.adapters.relaax import AgentProxy, RLXServer
 from rlwire.bench.payloads import Payload, Step
 from rlwire.bench.processes import ServerProcess
 from rlwire.bench.provider import (
@@ -83,7 +83,6 @@ class RLXRow(Row):
     """
 
     protocol = "rlx"
-    failures = (AgentProxyException,)
     _update: Callable[..., Any]
 
     def __init__(
@@ -122,27 +121,17 @@ class RLXRow(Row):
     def _disconnect(self) -> None:
         self._client.disconnect()
 
-    def exchange(self, index: int) -> None:
-        """One `AgentProxy.update` with a recorded step."""
-        step = self._step(index)
-        try:
-            count = self._update(step.reward, step.state, step.terminal)
-        except AgentProxyException as error:
-            raise self._failed(error) from error
-        self.rounds += 1
-        if type(count) is not int or count != self.rounds:
-            self._compared(f"the server answered {count!r}, not {self.rounds}")
+    def _exchange(self, number: int) -> str:
+        step = self.payload.steps[number]
+        answer = self._update(step.reward, step.state, step.terminal)
+        count = self.rounds + 1
+        if type(answer) is not int or answer != count:
+            return f"the server answered {answer!r}, not {count}"
+        return ""
 
-    def check(self, index: int) -> None:
-        """Ask for what the agent was told; compare state, reward and terminal."""
-        try:
-            kept = self._update()
-        except AgentProxyException as error:
-            raise self._failed(error) from error
-        self._compared(_difference(self._step(index), kept))
-
-    def _step(self, index: int) -> Step:
-        return self.payload.steps[index % len(self.payload.steps)]
+    def _difference(self, number: int) -> str:
+        """Ask for what the agent was told."""
+        return _difference(self.payload.steps[number], self._update())
 
 
 def _receive(frame: bytes) -> Any:

@@ -8,6 +8,31 @@
 #include <stdint.h>
 #include <string.h>
 
+/* The bits of a number, and the number of the bits. */
+static inline uint64_t rlw_double_bits(double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline double rlw_bits_double(uint64_t bits) {
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline uint32_t rlw_float_bits(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float rlw_bits_float(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
 static inline uint32_t rlw_load_u32le(const uint8_t *p) {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
@@ -31,10 +56,7 @@ static inline int64_t rlw_load_i64le(const uint8_t *p) {
 }
 
 static inline double rlw_load_f64le(const uint8_t *p) {
-    uint64_t bits = rlw_load_u64le(p);
-    double value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+    return rlw_bits_double(rlw_load_u64le(p));
 }
 
 static inline void rlw_store_u32le(uint8_t *p, uint32_t value) {
@@ -50,9 +72,7 @@ static inline void rlw_store_u64le(uint8_t *p, uint64_t value) {
 }
 
 static inline void rlw_store_f64le(uint8_t *p, double value) {
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    rlw_store_u64le(p, bits);
+    rlw_store_u64le(p, rlw_double_bits(value));
 }
 
 static inline uint16_t rlw_load_u16be(const uint8_t *p) {
@@ -85,17 +105,11 @@ static inline void rlw_store_u64be(uint8_t *p, uint64_t value) {
 }
 
 static inline float rlw_load_f32be(const uint8_t *p) {
-    uint32_t bits = rlw_load_u32be(p);
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+    return rlw_bits_float(rlw_load_u32be(p));
 }
 
 static inline double rlw_load_f64be(const uint8_t *p) {
-    uint64_t bits = rlw_load_u64be(p);
-    double value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+    return rlw_bits_double(rlw_load_u64be(p));
 }
 
 /* 1 on a little-endian host, as a constant where the compiler can see it. */

@@ -645,14 +645,9 @@ static inline uint8_t *rlw_json_put_double(uint8_t *to, double value, uint8_t *r
 }
 
 static inline uint8_t *rlw_json_put_float(uint8_t *to, float value) {
-    uint64_t bits = rlw_double_bits((double)value);
-    double magnitude = rlw_bits_double(bits & ~(UINT64_C(1) << 63));
-    *to = '-';
-    to += bits >> 63;
-    if (magnitude < 16777216 && (double)(int32_t)magnitude == magnitude) /* 2**24 */
-        return rlw_json_point(rlw_put_u64(to, (uint64_t)(int32_t)magnitude));
-    to += rlw_float_to_digits(to, (float)magnitude);
-    return magnitude >= 16777216 && magnitude < 1e16 ? rlw_json_point(to) : to;
+    double magnitude = value < 0 ? -(double)value : (double)value;
+    to = rlw_put_float(to, value);
+    return magnitude < 1e16 && (double)(int64_t)magnitude == magnitude ? rlw_json_point(to) : to;
 }
 
 #endif

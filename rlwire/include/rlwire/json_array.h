@@ -201,30 +201,17 @@ static inline rlw_status rlw_json_fill_any(rlw_cursor *c, rlw_number *kind, uint
 
 /* One number of a given kind. Reals are rounded; integers must be integers within their range. */
 static inline rlw_status rlw_json_fill_given(rlw_cursor *c, rlw_number kind, uint8_t *to) {
-    static const int64_t least[] = {INT8_MIN, INT16_MIN, INT32_MIN, INT64_MIN};
-    static const int64_t most[] = {INT8_MAX, INT16_MAX, INT32_MAX, INT64_MAX};
-    static const uint64_t most_natural[] = {UINT8_MAX, UINT16_MAX, UINT32_MAX, UINT64_MAX};
     const uint8_t *at = c->at;
     if (kind >= RLW_FLOAT16) {
         rlw_decimal d;
         const uint8_t *after = rlw_json_scan(c, &d);
         double value;
         if (!after) return rlw_json_wrong_number(c);
-        if (kind == RLW_FLOAT32) {
-            float single = rlw_decimal_float(&d);
-            value = (double)single;
-            memcpy(to, &single, sizeof single);
-        } else {
-            value = rlw_decimal_double(&d);
-            if (kind == RLW_FLOAT64) {
-                memcpy(to, &value, sizeof value);
-            } else {
-                uint16_t half = rlw_double_to_half(value);
-                if ((half & 0x7FFF) == 0x7C00) return rlw_fail(c, RLW_BAD_RANGE, at, 0, 0);
-                memcpy(to, &half, sizeof half);
-            }
-        }
-        if (!rlw_json_is_finite(value)) return rlw_fail(c, RLW_BAD_RANGE, at, 0, 0);
+        value = rlw_decimal_real(kind, &d);
+        if (!rlw_json_is_finite(value) ||
+            (kind == RLW_FLOAT16 && (value >= 65520 || value <= -65520))) /* the first infinite one */
+            return rlw_fail(c, RLW_BAD_RANGE, at, 0, 0);
+        rlw_store_real(kind, value, to);
         c->at = after;
     } else if (kind == RLW_BOOL) {
         rlw_status status;
@@ -240,21 +227,12 @@ static inline rlw_status rlw_json_fill_given(rlw_cursor *c, rlw_number kind, uin
         if (!after) return rlw_json_wrong_number(c);
         if (!d.whole) return rlw_fail(c, RLW_BAD_INTEGER, at, 0, 0);
         rlw_json_integer(&d, at, after, &v);
-        if (kind <= RLW_INT64) {
-            fits = v.kind == RLW_JSON_INTEGER && v.integer >= least[kind - RLW_INT8] &&
-                   v.integer <= most[kind - RLW_INT8];
-        } else {
-            fits = v.kind != RLW_JSON_BIG && (v.kind == RLW_JSON_NATURAL || v.integer >= 0) &&
-                   v.natural <= most_natural[kind - RLW_UINT8];
-        }
+        fits = v.kind == RLW_JSON_INTEGER && v.integer < 0
+                   ? v.integer >= rlw_number_least(kind)
+                   : v.kind != RLW_JSON_BIG && v.natural <= rlw_number_most(kind);
         if (!fits) return rlw_fail(c, RLW_BAD_RANGE, at, 0, 0);
         c->at = after;
-        switch (rlw_number_size(kind)) { /* two's complement: the low bytes are the value's */
-        case 1: { uint8_t value = (uint8_t)v.integer; memcpy(to, &value, 1); break; }
-        case 2: { uint16_t value = (uint16_t)v.integer; memcpy(to, &value, 2); break; }
-        case 4: { uint32_t value = (uint32_t)v.integer; memcpy(to, &value, 4); break; }
-        default: memcpy(to, &v.integer, 8);
-        }
+        rlw_store_integer(kind, (uint64_t)v.integer, to);
     }
     return RLW_OK;
 }
@@ -263,20 +241,13 @@ static inline rlw_status rlw_json_fill_given(rlw_cursor *c, rlw_number kind, uin
 static inline rlw_status rlw_json_fill_special(rlw_json_reader *r, rlw_json_wanted wanted,
                                                rlw_number *kind, uint8_t *numbers, size_t index) {
     double value;
-    float single;
-    uint16_t half;
     if ((wanted == RLW_JSON_GIVEN && *kind < RLW_FLOAT16) || !rlw_json_special_value(r, &value))
         return r->c.fault.status;
     if (wanted == RLW_JSON_ANY) {
         if (*kind != RLW_FLOAT64) rlw_json_to_doubles(numbers, index, *kind);
         *kind = RLW_FLOAT64;
     }
-    single = (float)value;
-    half = rlw_double_to_half(value);
-    numbers += index * rlw_number_size(*kind);
-    if (*kind == RLW_FLOAT64) memcpy(numbers, &value, sizeof value);
-    else if (*kind == RLW_FLOAT32) memcpy(numbers, &single, sizeof single);
-    else memcpy(numbers, &half, sizeof half);
+    rlw_store_real(*kind, value, numbers + index * rlw_number_size(*kind));
     return RLW_OK;
 }
 

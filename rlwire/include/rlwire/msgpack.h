@@ -422,21 +422,17 @@ static inline rlw_status rlw_msgpack_put_integer(rlw_writer *w, int64_t value) {
 }
 
 static inline rlw_status rlw_msgpack_put_float32(rlw_writer *w, float value) {
-    uint32_t bits;
     if (rlw_reserve(w, 5) != RLW_OK) return RLW_NO_MEMORY;
-    memcpy(&bits, &value, sizeof bits);
     w->at[0] = 0xCA;
-    rlw_store_u32be(w->at + 1, bits);
+    rlw_store_u32be(w->at + 1, rlw_float_bits(value));
     w->at += 5;
     return RLW_OK;
 }
 
 static inline rlw_status rlw_msgpack_put_float64(rlw_writer *w, double value) {
-    uint64_t bits;
     if (rlw_reserve(w, 9) != RLW_OK) return RLW_NO_MEMORY;
-    memcpy(&bits, &value, sizeof bits);
     w->at[0] = 0xCB;
-    rlw_store_u64be(w->at + 1, bits);
+    rlw_store_u64be(w->at + 1, rlw_double_bits(value));
     w->at += 9;
     return RLW_OK;
 }

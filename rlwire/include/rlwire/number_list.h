@@ -69,6 +69,42 @@ static inline size_t rlw_number_size(rlw_number kind) {
     return sizes[kind];
 }
 
+/* The range of an integer's kind. */
+static inline int64_t rlw_number_least(rlw_number kind) {
+    static const int64_t least[] = {INT8_MIN, INT16_MIN, INT32_MIN, INT64_MIN};
+    return kind <= RLW_INT64 ? least[kind - RLW_INT8] : 0;
+}
+
+static inline uint64_t rlw_number_most(rlw_number kind) {
+    static const uint64_t most[] = {INT8_MAX,  INT16_MAX,  INT32_MAX,  INT64_MAX,
+                                    UINT8_MAX, UINT16_MAX, UINT32_MAX, UINT64_MAX};
+    return most[kind - RLW_INT8];
+}
+
+/* An integer of the kind's range, by its two's complement: the low bytes are the value's. */
+static inline void rlw_store_integer(rlw_number kind, uint64_t bits, void *out) {
+    switch (rlw_number_size(kind)) {
+    case 1: { uint8_t value = (uint8_t)bits; memcpy(out, &value, 1); break; }
+    case 2: { uint16_t value = (uint16_t)bits; memcpy(out, &value, 2); break; }
+    case 4: { uint32_t value = (uint32_t)bits; memcpy(out, &value, 4); break; }
+    default: memcpy(out, &bits, 8);
+    }
+}
+
+/* The number nearest to the decimal among those of a floating kind; of halves, the double of which
+ * rlw_store_real() makes one, as NumPy does. */
+static inline double rlw_decimal_real(rlw_number kind, const rlw_decimal *d) {
+    return kind == RLW_FLOAT32 ? (double)rlw_decimal_float(d) : rlw_decimal_double(d);
+}
+
+static inline void rlw_store_real(rlw_number kind, double value, void *out) {
+    switch (rlw_number_size(kind)) {
+    case 2: { uint16_t half = rlw_double_to_half(value); memcpy(out, &half, 2); break; }
+    case 4: { float single = (float)value; memcpy(out, &single, 4); break; }
+    default: memcpy(out, &value, 8);
+    }
+}
+
 /* `count` numbers with commas between them. */
 static inline rlw_status rlw_put_numbers(rlw_writer *w, rlw_number kind, const void *values,
                                          size_t count, int decimals, int trim) {
@@ -89,32 +125,16 @@ static inline size_t rlw_count_numbers(const uint8_t *text, size_t size) {
     return count;
 }
 
-/* Reads one number, which ends at `end` or at a comma; NULL if it is none. A half is the nearest
- * one to the nearest double, as NumPy makes it. */
+/* Reads one number, which ends at `end` or at a comma; NULL if it is none. */
 static inline const uint8_t *rlw_read_number(const uint8_t *p, const uint8_t *end,
                                              rlw_number kind, void *out) {
-    static const int64_t least[] = {INT8_MIN, INT16_MIN, INT32_MIN, INT64_MIN};
-    static const int64_t most[] = {INT8_MAX, INT16_MAX, INT32_MAX, INT64_MAX};
-    static const uint64_t most_unsigned[] = {UINT8_MAX, UINT16_MAX, UINT32_MAX, UINT64_MAX};
     switch (kind) {
+    case RLW_FLOAT16:
+    case RLW_FLOAT32:
     case RLW_FLOAT64: {
-        double value = 0;
-        p = rlw_parse_double(p, end, RLW_GRAMMAR_FLOAT, &value);
-        memcpy(out, &value, 8);
-        break;
-    }
-    case RLW_FLOAT32: {
-        float value = 0;
-        p = rlw_parse_float(p, end, RLW_GRAMMAR_FLOAT, &value);
-        memcpy(out, &value, 4);
-        break;
-    }
-    case RLW_FLOAT16: {
-        double value = 0;
-        uint16_t half;
-        p = rlw_parse_double(p, end, RLW_GRAMMAR_FLOAT, &value);
-        half = rlw_double_to_half(value);
-        memcpy(out, &half, 2);
+        rlw_decimal d;
+        p = rlw_scan_decimal(p, end, RLW_GRAMMAR_FLOAT, &d);
+        if (p) rlw_store_real(kind, rlw_decimal_real(kind, &d), out);
         break;
     }
     case RLW_INT8:
@@ -122,25 +142,19 @@ static inline const uint8_t *rlw_read_number(const uint8_t *p, const uint8_t *en
     case RLW_INT32:
     case RLW_INT64: {
         int64_t value = 0;
-        p = rlw_parse_i64(p, end, least[kind - RLW_INT8], most[kind - RLW_INT8], &value);
-        if (kind == RLW_INT8) { int8_t v = (int8_t)value; memcpy(out, &v, 1); }
-        if (kind == RLW_INT16) { int16_t v = (int16_t)value; memcpy(out, &v, 2); }
-        if (kind == RLW_INT32) { int32_t v = (int32_t)value; memcpy(out, &v, 4); }
-        if (kind == RLW_INT64) memcpy(out, &value, 8);
+        p = rlw_parse_i64(p, end, rlw_number_least(kind), (int64_t)rlw_number_most(kind), &value);
+        rlw_store_integer(kind, (uint64_t)value, out);
         break;
     }
     case RLW_UINT8:
     case RLW_UINT16:
     case RLW_UINT32:
     case RLW_UINT64: {
-        uint64_t value = 0, largest = most_unsigned[kind - RLW_UINT8];
+        uint64_t value = 0, largest = rlw_number_most(kind);
         if (p < end && *p == '-') largest = 0;
         if (p < end && (*p == '-' || *p == '+')) p++;
         p = rlw_parse_u64(p, end, largest, &value);
-        if (kind == RLW_UINT8) { uint8_t v = (uint8_t)value; memcpy(out, &v, 1); }
-        if (kind == RLW_UINT16) { uint16_t v = (uint16_t)value; memcpy(out, &v, 2); }
-        if (kind == RLW_UINT32) { uint32_t v = (uint32_t)value; memcpy(out, &v, 4); }
-        if (kind == RLW_UINT64) memcpy(out, &value, 8);
+        rlw_store_integer(kind, value, out);
         break;
     }
     case RLW_BOOL: {

@@ -379,60 +379,47 @@ inline std::size_t write(std::uint8_t *to, std::uint64_t whole, unsigned last, i
     return static_cast<std::size_t>(count + 1);
 }
 
-RLW_NEVER_INLINE std::size_t write_slowly(std::uint8_t *to, double value) {
-    const std::uint64_t bits = rlw_double_bits(value), fraction = bits & ((UINT64_C(1) << 52) - 1);
-    const int exponent = static_cast<int>(bits >> 52 & 0x7FF);
-    if (!exponent) return write_slowly(to, shortest(fraction, -1074, false));
-    return write_slowly(to, shortest(fraction | UINT64_C(1) << 52, exponent - 1075,
-                                     !fraction && exponent > 1));
+std::uint64_t bits_of(double value) { return rlw_double_bits(value); }
+std::uint32_t bits_of(float value) { return rlw_float_bits(value); }
+double real_of(std::uint64_t bits) { return rlw_bits_double(bits); }
+float real_of(std::uint32_t bits) { return rlw_bits_float(bits); }
+
+// A number above 0: its bits, those of the fraction, the exponent's field, and what that is less for
+// the fraction's last bit.
+template <class Real> struct Fields {
+    using Bits = decltype(bits_of(Real()));
+    static const int size = std::numeric_limits<Real>::digits - 1;
+    static const int bias = size + std::numeric_limits<Real>::max_exponent - 1;
+    static const Bits hidden = static_cast<Bits>(1) << size;
+    Bits fraction;
+    int exponent;
+    explicit Fields(Real value)
+        : fraction(bits_of(value) & (hidden - 1)),
+          exponent(static_cast<int>(bits_of(value) >> size)) {}
+};
+
+template <class Real> RLW_NEVER_INLINE std::size_t write_slowly(std::uint8_t *to, Real value) {
+    const Fields<Real> of(value);
+    if (!of.exponent) return write_slowly(to, shortest(of.fraction, 1 - of.bias, false));
+    return write_slowly(to, shortest(of.fraction | of.hidden, of.exponent - of.bias,
+                                     !of.fraction && of.exponent > 1));
 }
 
-RLW_NEVER_INLINE std::size_t write_slowly(std::uint8_t *to, float value) {
-    std::uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    const std::uint32_t fraction = bits & 0x7FFFFF;
-    const int exponent = static_cast<int>(bits >> 23 & 0xFF);
-    if (!exponent) return write_slowly(to, shortest(fraction, -149, false));
-    return write_slowly(to, shortest(fraction | 0x800000u, exponent - 150,
-                                     !fraction && exponent > 1));
-}
-
-inline std::size_t to_digits(std::uint8_t *to, double value) {
-    const std::uint64_t bits = rlw_double_bits(value), fraction = bits & ((UINT64_C(1) << 52) - 1);
-    const int exponent = static_cast<int>(bits >> 52 & 0x7FF);
-    if (!exponent || !fraction) return write_slowly(to, value);
-    Parts parts = parts_of(fraction | UINT64_C(1) << 52, exponent - 1075);
+template <class Real> inline std::size_t to_digits(std::uint8_t *to, Real value) {
+    const Fields<Real> of(value);
+    if (!of.exponent || !of.fraction) return write_slowly(to, value);
+    Parts parts = parts_of(of.fraction | of.hidden, of.exponent - of.bias);
     unsigned last;
     if (!choose(parts, last)) return write_slowly(to, value);
-    return write<2>(to, parts.whole, last, parts.power);
-}
-
-inline std::size_t to_digits(std::uint8_t *to, float value) {
-    std::uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    const std::uint32_t fraction = bits & 0x7FFFFF;
-    const int exponent = static_cast<int>(bits >> 23 & 0xFF);
-    if (!exponent || !fraction) return write_slowly(to, value);
-    Parts parts = parts_of(fraction | 0x800000u, exponent - 150);
-    unsigned last;
-    if (!choose(parts, last)) return write_slowly(to, value);
-    return write<1>(to, parts.whole, last, parts.power);
+    return write<sizeof(Real) / 4>(to, parts.whole, last, parts.power);
 }
 
 // Signs are random: without branches.
-unsigned take_sign(double &value) {
-    const std::uint64_t bits = rlw_double_bits(value);
-    value = rlw_bits_double(bits & ~(UINT64_C(1) << 63));
-    return static_cast<unsigned>(bits >> 63);
-}
-
-unsigned take_sign(float &value) {
-    std::uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    const unsigned sign = bits >> 31;
-    bits &= 0x7FFFFFFF;
-    std::memcpy(&value, &bits, sizeof bits);
-    return sign;
+template <class Real> unsigned take_sign(Real &value) {
+    const auto bits = bits_of(value);
+    const int place = 8 * sizeof bits - 1;
+    value = real_of(bits & ~(static_cast<decltype(bits_of(value))>(1) << place));
+    return static_cast<unsigned>(bits >> place);
 }
 
 std::uint8_t *put_point(std::uint8_t *to) {

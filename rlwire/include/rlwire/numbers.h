@@ -104,18 +104,6 @@ static inline uint64_t rlw_multiply(uint64_t a, uint64_t b, uint64_t *high) {
 #endif
 }
 
-static inline uint64_t rlw_double_bits(double value) {
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static inline double rlw_bits_double(uint64_t bits) {
-    double value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 /* ---- IEEE 754 binary16, which C has no type for ---- */
 
 static inline double rlw_half_to_double(uint16_t half) {
