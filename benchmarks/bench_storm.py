@@ -2,7 +2,8 @@
 
 Server, storm and client are a process each. The storm comes from another of loopback's addresses:
 5,800 connections in 4 s, in bursts of 145, each of which sends a little garbage and is gone when 64
-others have come. The client exchanges a small message each millisecond, before the storm and in it.
+others have come; dm_env_rpc's get 100 calls each that are reset at once. The client exchanges a
+small message each millisecond, before the storm and in it.
 
 `python benchmarks/bench_storm.py` prints the table: milliseconds of an exchange, with the caps on
 connections as they are by default, and without. A second table tells what clients that begin a TLS
@@ -32,9 +33,13 @@ import trustme
 from bench_rlx_server import memory
 from pairs import TINY, print_head, print_table
 
+from rlwire.adapters.dm_env_rpc import Client, DmEnvRpcServer, EnvironmentWorlds
 from rlwire.adapters.openpi import PolicyClient, PolicyServer
 from rlwire.adapters.relaax import AgentProxy, RLXServer
 from rlwire.bench.processes import ServerProcess
+from rlwire.codecs import http2
+from rlwire.codecs.dm_env_rpc import AnyMessage
+from rlwire.codecs.http2_headers import Headers
 from rlwire.transports.tls import server_context
 
 STORM = 60 if TINY else 5800  # connections
@@ -44,7 +49,7 @@ BURST = 145
 OPEN = 64  # connections of the storm that are open at once
 GARBAGE = b"\xff\x00garbage\r\n\r\n" * 4
 FREE = {"max_connections": 100_000, "max_connections_per_address": 100_000}
-SERVERS = ("rlx", "rlx threads", "openpi")
+SERVERS = ("rlx", "rlx threads", "openpi", "dm_env_rpc")
 HALVES = 10 if TINY else 400  # handshakes that do not end
 
 
@@ -72,6 +77,19 @@ def infer(observation: dict[str, Any]) -> dict[str, Any]:
     return {"actions": 1}
 
 
+def resets() -> bytes:
+    """Calls of gRPC's that are begun and reset at once, as in CVE-2023-44487."""
+    encoder, said = Headers(), [http2.PREFACE, http2.settings({})]
+    fields = [
+        (":method", "POST"), (":scheme", "http"), (":path", "/a/b"), (":authority", "a"),
+        ("te", "trailers"), ("content-type", "application/grpc"),
+    ]  # fmt: skip
+    for number in range(1, 201, 2):
+        said.append(http2.frame(http2.HEADERS, 4, number, encoder.encode(fields)))
+        said.append(http2.reset(number, http2.CANCEL))
+    return b"".join(said)
+
+
 def serve(report: Callable[[Any], None], kind: str, options: dict[str, Any]) -> None:
     """Run in the server's process; the log goes where nobody reads it, but is written."""
     logging.basicConfig(stream=open(os.devnull, "w"), level=logging.INFO)  # noqa: SIM115
@@ -79,6 +97,11 @@ def serve(report: Callable[[Any], None], kind: str, options: dict[str, Any]) -> 
     if kind.startswith("rlx"):
         workers: Any = "threads" if kind == "rlx threads" else "asyncio"
         server = RLXServer(Agent, "127.0.0.1:0", workers=workers, **options)
+    elif kind == "dm_env_rpc":
+        server = DmEnvRpcServer(
+            EnvironmentWorlds(lambda: None), "127.0.0.1:0",
+            extensions={"a/b": lambda message, world: message}, **options,
+        )  # fmt: skip
     else:
         server = PolicyServer(infer, "127.0.0.1:0", workers=0, **options)
     server.start()
@@ -86,7 +109,7 @@ def serve(report: Callable[[Any], None], kind: str, options: dict[str, Any]) -> 
     server.serve_forever()
 
 
-def storm(report: Callable[[Any], None], address: str) -> None:
+def storm(report: Callable[[Any], None], address: str, words: bytes) -> None:
     """Run in the storm's process: wait a moment, then connect again and again."""
     host, _, port = address.rpartition(":")
     source = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
@@ -99,7 +122,7 @@ def storm(report: Callable[[Any], None], address: str) -> None:
         time.sleep(max(0.0, due - time.monotonic()))
         sock = socket.create_connection((host, int(port)), 20, source_address=(source, 0))
         try:
-            sock.sendall(GARBAGE)
+            sock.sendall(words)
         except OSError:
             sock.close()  # it was turned away already
         sockets.append(sock)
@@ -114,6 +137,9 @@ def client(kind: str, address: str) -> tuple[Any, Callable[[], Any]]:
         agent.connect()
         agent.init()
         return agent, lambda: agent.update(1.0, [1.0])
+    if kind == "dm_env_rpc":
+        world, message = Client(address), AnyMessage("a/b", b"x")
+        return world, lambda: world.extension(message)
     policy = PolicyClient(address)
     return policy, lambda: policy.infer({"state": 1.0})
 
@@ -137,7 +163,8 @@ def measure(kind: str, options: dict[str, Any]) -> tuple[list[float], list[float
         good, exchange = client(kind, server.address)
         with good:
             quiet = exchanges(exchange, SECONDS / 2)
-            with ServerProcess("storm", storm, server.address):
+            words = resets() if kind == "dm_env_rpc" else GARBAGE
+            with ServerProcess("storm", storm, server.address, words):
                 exchanges(exchange, SECONDS / 4)
                 return quiet, exchanges(exchange, SECONDS)
 
