@@ -443,7 +443,7 @@ def _make_dm_env_rpc(given: argparse.Namespace) -> DmEnvRpcServer:
         ServerTLS,
     )
     from rlwire.adapters.dm_env_rpc.drivers import is_environment, is_world
-    from rlwire.adapters.loading import load_environment
+    from rlwire.environments.loading import load_environment
     from rlwire.transports.sockets import Timeouts
 
     options = _given(given, "max_worlds", "max_connections", "max_connections_per_address")
@@ -518,8 +518,8 @@ def _make_rewarder(given: argparse.Namespace) -> EnvironmentRewarder:
 def _make_openpi(given: argparse.Namespace) -> PolicyServer:
     import inspect
 
-    from rlwire.adapters.loading import load
     from rlwire.adapters.openpi import PolicyServer
+    from rlwire.environments.loading import load
 
     options = _given(given, "workers", "arrays", "tracebacks") | _serving(given)
     if given.api_key_file is not None:

@@ -52,7 +52,12 @@ def test_named_tests_exist(page: Path) -> None:
 
 @pytest.mark.parametrize(
     ("page", "count"),
-    [("README.md", 6), ("docs/protocols/rewarder.md", 1), ("docs/protocols/rlx.md", 1)],
+    [
+        ("README.md", 6),
+        ("docs/protocols/rewarder.md", 1),
+        ("docs/protocols/rlx.md", 1),
+        ("docs/howto/many_environments.md", 1),
+    ],
     ids=str,
 )
 def test_examples_run(page: str, count: int, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ CHECKOUT = Path(__file__).parents[1] / "rlwire"
 # What each room of the package may import of the others. Rooms not named as keys are refused.
 BASE = {"errors", "limits", "buffers", "kernels"}
 ALLOWED = {
-    "__init__": {"buffers", "adapters"},
+    "__init__": {"buffers", "adapters", "environments"},
     "errors": set(),
     "limits": set(),
     "kernels": set(),
@@ -30,12 +30,14 @@ ALLOWED = {
     "sessions": BASE | {"sessions", "codecs"},
     "streams": {"buffers", "errors"},
     "transports": (BASE - {"kernels"}) | {"transports", "streams"},
-    "adapters": (BASE - {"kernels"}) | {"adapters", "sessions", "transports", "codecs"},
+    "environments": (BASE - {"kernels"}) | {"environments", "transports", "codecs"},
+    "adapters": (BASE - {"kernels"})
+    | {"adapters", "environments", "sessions", "transports", "codecs"},
     "testing": (BASE - {"kernels"})
     | {"testing", "adapters", "sessions", "transports", "streams", "codecs"},
     "bench": (BASE - {"kernels"})
     | {"bench", "adapters", "sessions", "transports", "streams", "codecs"},
-    "cli": (BASE - {"kernels"}) | {"bench", "adapters", "transports", "__init__"},
+    "cli": (BASE - {"kernels"}) | {"bench", "adapters", "environments", "transports", "__init__"},
     "web": set(),
     "__main__": {"cli"},
 }

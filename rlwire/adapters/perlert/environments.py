@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlwire.adapters.loading import load_environment
 from rlwire.adapters.perlert.spaces import SpaceText
+from rlwire.environments.loading import load_environment
 from rlwire.errors import DecodeError, EncodeError, quoted
 from rlwire.limits import DEFAULT, Limits
 

@@ -10,10 +10,10 @@ import math
 from time import monotonic
 from typing import Any
 
-from rlwire.adapters.loading import load_environment
 from rlwire.adapters.perlert.client import Client
 from rlwire.adapters.perlert.spaces import SpaceText
 from rlwire.codecs import perlert
+from rlwire.environments.loading import load_environment
 from rlwire.errors import (
     DeadlineExceeded,
     DecodeError,

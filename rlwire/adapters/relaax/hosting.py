@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from rlwire.adapters.loading import load
 from rlwire.adapters.relaax.metrics import LONGEST_NAME, METHODS, Metrics, StepMetrics
+from rlwire.environments.loading import load
 from rlwire.errors import describe, quoted
 from rlwire.transports.seldom_log import SeldomLog
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from rlwire.adapters.loading import load
 from rlwire.adapters.relaax.hosting import AgentFactory, AgentHost, resolve_agent
 from rlwire.adapters.relaax.metrics import LoggingMetrics, Metrics
 from rlwire.adapters.serving import Service, StreamOptions, StreamServer, WorkersOption
+from rlwire.environments.loading import load
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import rlx
 from rlwire.transports.address import AddressLike

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from rlwire.adapters.loading import load_environment
 from rlwire.adapters.rewarder.server import PORT, ResetRequest, RewarderServer
 from rlwire.adapters.serving import Running
 from rlwire.codecs.casting import cast
 from rlwire.codecs.rewarder import AgentAction
+from rlwire.environments.loading import load_environment
 from rlwire.errors import EncodeError, quoted
 from rlwire.transports.address import AddressLike
 from rlwire.transports.pacing import Pacer

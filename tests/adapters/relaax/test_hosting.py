@@ -10,7 +10,7 @@ import types
 import numpy as np
 import pytest
 
-from rlwire.adapters.loading import load
+from rlwire.environments.loading import load
 from rlwire.adapters.relaax.hosting import (
     AgentFactory,
     AgentHost,

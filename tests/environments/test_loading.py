@@ -11,7 +11,7 @@ import pytest
 
 from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorld
 from rlwire.adapters.dm_env_rpc.protocols import Refusal
-from rlwire.adapters.loading import load_environment
+from rlwire.environments.loading import load_environment
 from rlwire.errors import MissingExtra
 
 

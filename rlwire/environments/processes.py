@@ -1,0 +1,360 @@
+"""`WorkerPart`: a `Batch` in a process of its own, whose columns lie in memory that both share.
+
+A step is a byte there and a byte back; what has no column (infos, attributes, errors) follows the
+byte as MessagePack. A process that dies ends the episodes of its environments as truncated, and
+another takes its place; so a vector of environments outlives each of them. Not here: how steps
+are driven (`rlwire.environments.batch`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import socket
+import struct
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlwire.codecs import msgpack
+from rlwire.environments.batch import Batch, Infos, Shared
+from rlwire.errors import ConnectionClosed, EncodeError, PeerError, quoted
+from rlwire.transports.forking import of_this_process
+
+__all__ = ["Make", "Memory", "WorkerPart"]
+
+logger = logging.getLogger(__name__)
+
+Make = Callable[[], Any]
+"""Makes one environment. Where processes are not forked, it has to be picklable."""
+
+_LENGTH = struct.Struct("<Q")
+_DONE, _MORE, _FAILED = b"d", b"m", b"f"  # a process's answers; the last two go on
+_STEP, _RESET, _CALL, _SET = b"s", b"r", b"c", b"a"  # what it is asked; the last three go on
+_JOIN = 5.0  # seconds from the end of the socket to the end of the process
+
+
+class Memory:
+    """Arrays that processes share, cut from one block one after the other.
+
+    Both sides cut the same arrays in the same order, and so have the same bytes in them.
+
+    Args:
+        block: what `multiprocessing.RawArray` of bytes gave.
+    """
+
+    LINE = 64  # bytes; two processes write to no common cache line
+
+    def __init__(self, block: Any) -> None:
+        self._view = memoryview(block).cast("B")
+        self._used = 0
+
+    def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Cut an array off."""
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        array: NDArray[Any] = np.ndarray(shape, dtype, self._view[self._used : self._used + size])
+        self._used += -(-size // self.LINE) * self.LINE
+        return array
+
+    @classmethod
+    def measured(cls, cut: Callable[[Any], object]) -> int:
+        """Return how many bytes a function takes from the memory that it is given."""
+        used = 0
+
+        def measure(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+            nonlocal used
+            array = np.empty(shape, dtype)
+            used += -(-array.nbytes // cls.LINE) * cls.LINE
+            return array
+
+        cut(measure)
+        return used
+
+
+class WorkerPart:
+    """Environments in another process.
+
+    Args:
+        makes: make one environment each.
+        shared: the rows of these environments.
+        recipe: makes the same rows in the process: a picklable function of no arguments.
+        mode: `Batch`'s.
+        context: how processes are started.
+        first: the place of the first of these environments in the vector, for errors and logs.
+    """
+
+    def __init__(
+        self,
+        makes: Sequence[Make],
+        shared: Shared,
+        recipe: Callable[[], Shared],
+        mode: str,
+        context: Any,
+        first: int,
+    ) -> None:
+        self.size = len(makes)
+        self._makes = list(makes)
+        self._shared = shared
+        self._recipe = recipe
+        self._mode = mode
+        self._context = context
+        self._first = first
+        self._process: BaseProcess | None = None
+        self._socket: socket.socket | None = None
+        self._asked = b""
+        of_this_process(self)
+        self._start()
+
+    # ---- asking ----
+
+    def begin_reset(
+        self, seeds: Sequence[int | None], options: Mapping[str, Any] | None, mask: Sequence[bool]
+    ) -> None:
+        """Begin an episode in each environment that the mask names."""
+        self._ask(_RESET, [list(seeds), options, [bool(each) for each in mask]])
+
+    def begin_step(self) -> None:
+        """Do what stands in the columns' actions."""
+        self._asked = _STEP
+        with contextlib.suppress(OSError):  # it died; `finish` sees that
+            self._here.send(_STEP)
+
+    def finish(self) -> Infos:
+        """Wait until what was begun is in the columns."""
+        here = self._here
+        try:
+            answer = here.recv(1)
+            if answer == _DONE:
+                return []
+            found = self._answer(answer)
+        except OSError:
+            return self._replace()
+        return [(place, info) for place, info in found]
+
+    def call(
+        self, name: str, arguments: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]
+    ) -> list[Any]:
+        """Return each environment's attribute, or what it returned for its arguments."""
+        self._ask(_CALL, [name, [[list(places), dict(names)] for places, names in arguments]])
+        found: list[Any] = self._answer(self._here.recv(1))
+        return found
+
+    def set(self, name: str, values: Sequence[Any]) -> None:
+        """Set an attribute of each environment."""
+        self._ask(_SET, [name, list(values)])
+        self._answer(self._here.recv(1))
+
+    def close(self) -> None:
+        """End the process, which closes the environments."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.join(_JOIN)
+        if process.is_alive():
+            logger.warning(
+                "process %s of environments %s did not end within %.0f s and is killed",
+                process.pid, self._which, _JOIN,
+            )  # fmt: skip
+            process.kill()
+            process.join()
+        process.close()
+
+    def disown(self) -> None:
+        """See `Forked.disown`: a process ends with the last copy of its socket's other end."""
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = self._process = None
+
+    # ---- the process ----
+
+    @property
+    def _here(self) -> socket.socket:
+        if self._socket is None:
+            raise ConnectionClosed(f"the process of environments {self._which} is closed")
+        return self._socket
+
+    @property
+    def _which(self) -> str:
+        return f"{self._first} to {self._first + self.size - 1}"
+
+    def _start(self) -> None:
+        here, there = socket.socketpair()
+        process = self._context.Process(
+            target=_work,
+            args=(there, here, self._makes, self._recipe, self._mode),
+            name=f"rlwire environments {self._which}",
+            daemon=True,
+        )
+        try:
+            process.start()
+        except BaseException:
+            here.close()
+            raise
+        finally:
+            there.close()
+        self._process, self._socket = process, here
+        try:
+            self._answer(here.recv(1))  # the environments are made
+        except BaseException:
+            self.close()
+            raise
+
+    def _replace(self) -> Infos:
+        """Start another process; the episodes of the one that died end here."""
+        process = self._process
+        assert process is not None
+        process.join(_JOIN)
+        code = process.exitcode
+        logger.error(
+            "process %s of environments %s died with exit code %s; their episodes are truncated, "
+            "and another process goes on",
+            process.pid, self._which, code,
+        )  # fmt: skip
+        self.close()
+        self._start()
+        if self._asked == _RESET:
+            return self._reset_all()
+        shared = self._shared
+        died: dict[str, Any] = {"died": True}
+        infos: Infos = [(place, died) for place in range(self.size)]
+        if self._mode == "SameStep":
+            for place in range(self.size):
+                shared.finals.write(place, shared.observations.read(place))
+            infos = [(place, {"final_obs": ..., "final_info": died}) for place, _ in infos]
+            infos += self._reset_all()
+        shared.rewards[:] = 0.0
+        shared.terminations[:] = False
+        shared.truncations[:] = True
+        return infos
+
+    def _reset_all(self) -> Infos:
+        self.begin_reset([None] * self.size, None, [True] * self.size)
+        return self.finish()
+
+    # ---- what has no column ----
+
+    def _ask(self, what: bytes, value: Any) -> None:
+        self._asked = what
+        with contextlib.suppress(OSError):
+            self._here.sendall(what + _framed(value))
+
+    def _answer(self, answer: bytes) -> Any:
+        if answer == _DONE:
+            return None
+        if not answer:
+            raise ConnectionResetError("the process has ended")
+        value = _read(self._here)
+        if answer == _MORE:
+            return value
+        kind, text, trace = value
+        logger.error("environments %s failed in their process:\n%s", self._which, trace)
+        raise PeerError(f"one of the environments {self._which}, in its process: {kind}: {text}")
+
+
+def _framed(value: Any) -> bytes:
+    body = msgpack.encode(value)
+    return _LENGTH.pack(len(body)) + body
+
+
+def _read(sock: socket.socket) -> Any:
+    (size,) = _LENGTH.unpack(_exactly(sock, _LENGTH.size))
+    return msgpack.decode(_exactly(sock, size), copy=True)
+
+
+def _exactly(sock: socket.socket, size: int) -> bytearray:
+    data = bytearray(size)
+    view = memoryview(data)
+    while view.nbytes:
+        count = sock.recv_into(view)
+        if not count:
+            raise ConnectionResetError("the process has ended")
+        view = view[count:]
+    return data
+
+
+# ---- in the process ----
+
+
+def _work(
+    there: socket.socket,
+    here: socket.socket,
+    makes: Sequence[Make],
+    recipe: Callable[[], Shared],
+    mode: str,
+) -> None:
+    """Make the environments and do what is asked, until the socket ends."""
+    here.close()  # the other end's copy, if this process is a fork: or else it would never end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the program's to handle
+    environments: list[Any] = []
+    with contextlib.suppress(ConnectionError), there:
+        try:
+            environments += [make() for make in makes]
+            batch = Batch(environments, recipe(), mode)
+            if mode == "NextStep":
+                batch.over = [True] * batch.size  # if it takes the place of one that died
+        except Exception as error:
+            _fail(there, error)
+            return
+        there.send(_DONE)
+        told: set[str] = set()
+        while what := there.recv(1):
+            try:
+                if what == _STEP:
+                    infos = batch.step()
+                elif what == _RESET:
+                    infos = batch.reset(*_read(there))
+                else:
+                    there.sendall(_MORE + _framed(_do(batch, what, _read(there))))
+                    continue
+                if infos:
+                    answer = _MORE + _framed(
+                        [[place, _sendable(info, told)] for place, info in infos]
+                    )
+                else:
+                    answer = _DONE
+            except Exception as error:
+                _fail(there, error)
+                continue
+            there.sendall(answer)
+    for environment in environments:
+        environment.close()
+
+
+def _do(batch: Batch, what: bytes, given: Any) -> Any:
+    name, values = given
+    if what == _CALL:
+        return batch.call(name, values)
+    return batch.set(name, values)
+
+
+def _fail(there: socket.socket, error: Exception) -> None:
+    trace = "".join(traceback.format_exception(error))
+    there.sendall(_FAILED + _framed([type(error).__name__, str(error), trace]))
+
+
+def _sendable(info: Mapping[str, Any], told: set[str]) -> dict[str, Any]:
+    """Return an info without what MessagePack cannot carry, which a log names once."""
+    found: dict[str, Any] = {}
+    for key, value in info.items():
+        if value is ...:  # the final observation, which has columns
+            found[key] = None
+        elif isinstance(value, Mapping):
+            found[key] = _sendable(value, told)
+        else:
+            try:
+                msgpack.encode({key: value})
+            except EncodeError as error:
+                if key not in told:
+                    told.add(key)
+                    logger.warning("the info %s is left out: %s", quoted(key), error)
+            else:
+                found[key] = value
+    return found

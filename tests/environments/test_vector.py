@@ -1,0 +1,273 @@
+"""Vectors of environments: the same as Gymnasium's, in this process and in others."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from rlwire.environments.vector import VectorEnvironment, local
+from rlwire.errors import EncodeError, PeerError
+
+MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
+SPACE = spaces.Dict(
+    {
+        "image": spaces.Box(0, 255, (3, 2), np.uint8),
+        "pair": spaces.Tuple([spaces.Discrete(5, start=-2), spaces.MultiBinary(3)]),
+    }
+)
+
+
+class Nested(gymnasium.Env):
+    """Observes nested spaces, and ends after as many steps as its reset's seed says."""
+
+    observation_space = SPACE
+    action_space = spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.MultiDiscrete([3, 4])})
+
+    def __init__(self, ends: int = 4) -> None:
+        self.ends = ends
+        self.name = "nested"
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._seen(), {} if options is None else {"options": options}
+
+    def _seen(self) -> Any:
+        return {
+            "image": self.np_random.integers(0, 255, (3, 2), np.uint8),
+            "pair": (np.int64(self.steps % 5 - 2), np.array([1, 0, 1], np.int8)),
+        }
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action), action
+        if action["b"][0] == 2:
+            raise ValueError("not two")
+        self.steps += 1
+        info = {"steps": self.steps, "deep": {"text": "x" * self.steps}, "a": action["a"]}
+        return self._seen(), float(action["a"][0]), self.steps >= self.ends, False, info
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def plus(self, number: int, by: int = 1) -> int:
+        return number + by
+
+
+def makes(count: int) -> list[Any]:
+    return [functools.partial(Nested, ends=2 + place) for place in range(count)]
+
+
+def actions(count: int, number: int) -> Any:
+    random = np.random.default_rng(number)
+    return {
+        "a": random.uniform(-1, 1, (count, 2)).astype(np.float32),
+        "b": random.integers(0, 2, (count, 2)),
+    }
+
+
+def same(ours: Any, theirs: Any) -> None:
+    """As numpy.testing does, for what has arrays of objects in it as well."""
+    assert type(ours) is type(theirs) or {type(ours), type(theirs)} <= {dict}, (ours, theirs)
+    if isinstance(ours, dict):
+        assert ours.keys() == theirs.keys()
+        for key in ours:
+            same(ours[key], theirs[key])
+    elif isinstance(ours, tuple):
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            same(one, other)
+    elif isinstance(ours, np.ndarray):
+        assert ours.dtype == theirs.dtype
+        assert ours.shape == theirs.shape
+        if ours.dtype == object:
+            for one, other in zip(ours.flat, theirs.flat, strict=True):
+                same(one, other)
+        else:
+            np.testing.assert_array_equal(ours, theirs)
+    else:
+        assert ours == theirs
+
+
+@pytest.fixture(params=[0, 2], ids=["here", "workers"])
+def workers(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_same_as_gymnasium(workers: int, mode: AutoresetMode) -> None:
+    with_workers = local(makes(3), workers=workers, mode=mode)
+    original = SyncVectorEnv(makes(3), autoreset_mode=mode)
+    with with_workers as ours, contextlib.closing(original) as theirs:
+        assert ours.observation_space == theirs.observation_space
+        assert ours.action_space == theirs.action_space
+        assert ours.metadata == theirs.metadata
+        same(ours.reset(seed=5, options={"x": 1}), theirs.reset(seed=5, options={"x": 1}))
+        for number in range(12):
+            given = actions(3, number)
+            same(ours.step(given), theirs.step(given))
+
+
+def test_without_autoreset(workers: int) -> None:
+    mode = AutoresetMode.DISABLED
+    with local(makes(3), workers=workers, mode=mode) as ours:
+        original = SyncVectorEnv(makes(3), autoreset_mode=mode)
+        same(ours.reset(seed=[1, 2, 3]), original.reset(seed=[1, 2, 3]))
+        for number in range(2):
+            given = actions(3, number)
+            same(ours.step(given), original.step(given))
+        mask = np.array([True, False, False])
+        same(
+            ours.reset(seed=9, options={"reset_mask": mask}),
+            original.reset(seed=9, options={"reset_mask": mask}),
+        )
+        given = actions(3, 7)
+        same(ours.step(given), original.step(given))  # the second is over after this
+        with pytest.raises((RuntimeError, PeerError), match="has to be reset"):
+            ours.step(given)
+        original.close()
+
+
+def test_what_a_step_gives_stays(workers: int) -> None:
+    with (
+        local(makes(2), workers=workers) as kept,
+        local(makes(2), workers=workers, copy=False) as views,
+    ):
+        for envs, stays in ((kept, True), (views, False)):
+            first, _ = envs.reset(seed=1)
+            before = first["image"].copy()
+            envs.step(actions(2, 1))
+            assert (first["image"] == before).all() == stays
+
+
+def test_attributes_and_methods(workers: int) -> None:
+    with local(makes(3), workers=workers) as envs:
+        assert envs.get_attr("name") == ("nested",) * 3
+        envs.set_attr("name", ["a", "b", "c"])
+        assert envs.get_attr("name") == ("a", "b", "c")
+        assert envs.call("plus", 1, by=2) == (3, 3, 3)
+        assert len(set(envs.call("pid"))) == max(workers, 1)
+        assert (os.getpid() in envs.call("pid")) == (not workers)
+
+
+def test_what_an_environment_raises(workers: int) -> None:
+    with local(makes(3), workers=workers) as envs:
+        envs.reset(seed=1)
+        bad = actions(3, 1)
+        bad["b"][1, 0] = 2
+        with pytest.raises((ValueError, PeerError), match="not two"):
+            envs.step(bad)
+        envs.reset(seed=1)  # and it can be used again
+        envs.step(actions(3, 1))
+
+
+@pytest.mark.parametrize("mode", [*MODES, AutoresetMode.DISABLED])
+def test_a_process_that_dies(mode: AutoresetMode, caplog: pytest.LogCaptureFixture) -> None:
+    with local(makes(4), workers=2, mode=mode) as envs:
+        envs.reset(seed=1)
+        envs.step(actions(4, 0))
+        before = envs.call("pid")
+        os.kill(before[0], signal.SIGKILL)
+        observations, rewards, terminated, truncated, infos = envs.step(actions(4, 0))
+        assert truncated.tolist() == [True, True, False, False]
+        assert rewards[:2].tolist() == [0.0, 0.0]
+        if mode is AutoresetMode.SAME_STEP:
+            assert infos["final_info"]["died"].tolist() == [True, True, False, False]
+            assert infos["final_obs"][0]["pair"][0] == -1
+            assert observations["pair"][0].tolist()[:2] == [-2, -2]
+        else:
+            assert infos["died"].tolist() == [True, True, False, False]
+        if mode is AutoresetMode.DISABLED:
+            envs.reset(options={"reset_mask": truncated | terminated})
+        observations, _, terminated, truncated, _ = envs.step(actions(4, 0))
+        assert not truncated.any()
+        after = envs.call("pid")
+        assert after[2:] == before[2:]
+        assert after[0] != before[0]
+    assert "exit code -9" in caplog.text
+
+
+def test_no_process_is_left(workers: int) -> None:
+    envs = local(makes(3), workers=workers)
+    other = local(makes(3), workers=workers)  # whose processes know nothing of the first's sockets
+    pids = set(envs.call("pid")) - {os.getpid()}
+    envs.close()
+    envs.close()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    other.reset()
+    other.close()
+
+
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+def test_processes_that_are_not_forks(context: str) -> None:
+    make = functools.partial(gymnasium.make, "CartPole-v1")
+    with local([make] * 2, workers=1, context=context) as envs:
+        observations, _ = envs.reset(seed=3)
+        np.testing.assert_array_equal(observations[0], make().reset(seed=3)[0])
+
+
+def test_spaces_without_arrays(workers: int) -> None:
+    class Words(Nested):
+        observation_space = spaces.Dict({"word": spaces.Text(5)})
+
+    with pytest.raises(EncodeError, match=r"the observation, word is of the space Text"):
+        local([Words], workers=workers)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"a": np.zeros((3, 2), np.float32)}, "entry 'b'"),
+        ({"a": np.zeros((2, 2)), "b": np.zeros((3, 2), int)}, r"shape \(3, 2\), not \(2, 2\)"),
+        (
+            {"a": np.zeros((3, 2)), "b": np.zeros((3, 2))},
+            "the actions, b must be int64, not float64",
+        ),
+        (np.zeros(3), "mapping"),
+    ],
+)
+def test_wrong_actions(given: Any, expected: str) -> None:
+    with local(makes(3), workers=0) as envs:
+        envs.reset()
+        with pytest.raises(EncodeError, match=expected):
+            envs.step(given)
+
+
+def test_infos_that_cannot_travel(caplog: pytest.LogCaptureFixture) -> None:
+    class Odd(Nested):
+        def step(self, action: Any) -> Any:
+            *rest, info = super().step(action)
+            return *rest, {**info, "odd": object(), "deep": {"odder": {1, 2}, "even": 2}}
+
+    with local([Odd], workers=1) as envs:
+        envs.reset()
+        for number in range(2):
+            infos = envs.step(actions(1, number))[-1]
+            assert "odd" not in infos
+            assert infos["steps"].tolist() == [number + 1]
+            assert infos["deep"]["even"].tolist() == [2]
+
+
+def test_wrong_seeds_and_masks() -> None:
+    with local(makes(2), workers=0) as envs:
+        with pytest.raises(ValueError, match="2 seeds"):
+            envs.reset(seed=[1])
+        with pytest.raises(ValueError, match="reset_mask"):
+            envs.reset(options={"reset_mask": np.zeros(2, bool)})
+
+
+def test_its_type() -> None:
+    with local(makes(1), workers=0) as envs:
+        assert isinstance(envs, VectorEnvironment)
+        assert isinstance(envs, gymnasium.vector.VectorEnv)
+        assert repr(envs) == "VectorEnvironment(num_envs=1)"
