@@ -10,13 +10,13 @@ import types
 import numpy as np
 import pytest
 
-from rlwire.environments.loading import load
 from rlwire.adapters.relaax.hosting import (
     AgentFactory,
     AgentHost,
     RewardAverage,
 )
 from rlwire.adapters.relaax.metrics import Metrics
+from rlwire.environments.loading import load
 
 INIT = {"command": "init", "exploit": False}
 UPDATE = {"command": "update", "reward": None, "state": [1.0], "terminal": False}
