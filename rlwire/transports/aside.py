@@ -180,7 +180,8 @@ class Watch:
             if not self._look():
                 self._woken.clear()
                 self.resting = True
-                if not self._look():  # who began before that did not see it rest
+                # Who began before that did not see it rest, and `close` may have woken it before.
+                if not self._look() and not self._closed.is_set():
                     self._woken.wait()
                 self.resting = False
 

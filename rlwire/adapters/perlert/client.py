@@ -421,7 +421,11 @@ class ClientBase(waits.Client):
         since = monotonic() if since is None else since
         while not there():
             self._raise_given_up()
-            self._raise_refused()
+            if self._was_refused():
+                yield from self._wait(0.0)  # what came before that may still be unread
+                if not there():
+                    self._raise_refused()
+                continue
             left = None if timeout is None else since + timeout - monotonic()
             if left is not None and left <= 0:
                 raise DeadlineExceeded(f"{self}: {what()} within {timeout:g} s")
@@ -462,12 +466,14 @@ class ClientBase(waits.Client):
             self._told = True
             raise DeadlineExceeded(f"{self}: {gave_up.what}: {gave_up.reason}")
 
+    def _was_refused(self) -> bool:
+        """Whether the server has gone: not if it has never been heard, since it may yet come."""
+        return self._refused is not None and self._opened().sock.refusals > self._refused
+
     def _raise_refused(self) -> None:
-        """Raise if the server has gone: not if it has never been heard, since it may yet come."""
-        sock = self._opened().sock
-        if self._refused is not None and sock.refusals > self._refused:
+        if self._was_refused():
             self._refused = None
-            reason = sock.refusal[1].strerror
+            reason = self._opened().sock.refusal[1].strerror
             raise ConnectionClosed(f"{self}: the server is no longer there: {reason}")
 
 

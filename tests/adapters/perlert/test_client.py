@@ -192,6 +192,20 @@ def test_a_server_that_falls_silent(worlds, serving, begin):
     gate.set()
 
 
+def test_the_last_frame_is_read_although_the_server_has_gone(worlds, serving, begin):
+    server = serving(lambda: worlds.Walk(length=100_000))
+    client = begin(server, "Walk")
+    client.wait_start(5)
+    client.frame(5)
+    server.stop()  # which tells its players that they are done
+    for action in (1, 2, 1):  # their host says that nobody is there
+        client.act(action)
+    while not client.frame(5).done:
+        pass
+    with pytest.raises(LocalProtocolError, match="the run is over"):
+        client.frame(5)
+
+
 def test_closed_and_not_yet_open(worlds, serving):
     server = serving(worlds.Walk)
     client = Client(server.address, "Walk")
