@@ -40,14 +40,12 @@ class Columns:
     """
 
     def __init__(self, space: Any, count: int, allocate: Allocate, what: str) -> None:
-        self._space = space
         self.value: Any = _allocated(space, count, allocate, what)
         self.write: Callable[[int, Any], None] = _writer(self.value)
 
     def part(self, start: int, end: int) -> Columns:
         """Return the same arrays' rows of some environments, which have places from 0 there."""
         part = object.__new__(Columns)
-        part._space = self._space
         part.value = _mapped(self.value, lambda array: array[start:end])
         part.write = _writer(part.value)
         return part

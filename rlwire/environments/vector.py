@@ -1,7 +1,7 @@
 """`VectorEnvironment`: many environments as one of Gymnasium's vector environments.
 
-They are in this process, in worker processes, or behind other programs' endpoints: each is a `Part`
-that is asked with all others before any is waited for, and writes its rows of common columns.
+They are in this process or in worker processes: each of these is a `Part` that is asked with all
+others before any is waited for, and writes its rows of common columns.
 Not here: how a part does that.
 """
 

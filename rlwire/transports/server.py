@@ -193,7 +193,10 @@ class Server(Reception[Connection]):
             if me in self._open:
                 self._over(connection, None)
         except Exception as error:
-            self._over(connection, error)
+            if me in self._open:
+                self._over(connection, error)
+            else:  # the connection is another thread's now
+                self._log.exception("%s: an answer failed", connection.peer)
         finally:
             if me in self._open:
                 connection.close()
