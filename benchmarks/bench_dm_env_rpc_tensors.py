@@ -17,7 +17,7 @@ import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
 from pairs import TINY, Line, call_times, print_head, print_lines, run_benchmark
 
-from rlwire.codecs import dm_env_rpc_tensors as tensors
+from rlwire.codecs.dm_env_rpc import tensors
 
 SIDE = 8 if TINY else 64
 RANDOM = np.random.default_rng(7)

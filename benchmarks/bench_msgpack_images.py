@@ -23,7 +23,7 @@ import zstandard
 from pairs import TINY, print_head, print_table
 
 from rlwire.codecs import msgpack
-from rlwire.codecs import msgpack_images as images
+from rlwire.codecs.msgpack import images
 from rlwire.sessions.msgpack_images import FrameReader, FrameWriter
 
 FRAMES = 4 if TINY else 100

@@ -35,7 +35,7 @@ from pairs import TINY, print_head, print_table
 from rlwire.adapters.perlert import Outcome, PerlertServer, ServerSettings
 from rlwire.bench.processes import ServerProcess, allowed_cores, pin
 from rlwire.codecs import perlert
-from rlwire.sessions.perlert_client import ClientSession, RegisteredAs, Started
+from rlwire.sessions.perlert.client import ClientSession, RegisteredAs, Started
 from rlwire.transports import udp
 from rlwire.transports.address import parse
 from rlwire.transports.pacing import Pacer

@@ -31,7 +31,7 @@ from pairs import TINY, print_head, print_table
 
 from rlwire.adapters.rewarder import RewarderServer
 from rlwire.bench.processes import ServerProcess, allowed_cores, pin
-from rlwire.sessions.rewarder_client import handshake_headers
+from rlwire.sessions.rewarder.client import handshake_headers
 from rlwire.transports.address import parse
 from rlwire.transports.pacing import Pacer
 

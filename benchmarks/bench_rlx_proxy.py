@@ -29,7 +29,7 @@ from rlwire.bench import floor
 from rlwire.bench.processes import ServerProcess, allowed_cores, pin
 from rlwire.codecs import json, rlx
 from rlwire.codecs import websocket as frames
-from rlwire.codecs.websocket_handshake import new_key, parse_url, write_request
+from rlwire.codecs.websocket.handshake import new_key, parse_url, write_request
 
 QUESTION = "A step through RLXProxy, straight over RLX, and a raw exchange of the proxy's bytes."
 SECONDS = 0.02 if TINY else 6.0

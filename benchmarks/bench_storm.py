@@ -39,7 +39,7 @@ from rlwire.adapters.relaax import AgentProxy, RLXServer
 from rlwire.bench.processes import ServerProcess
 from rlwire.codecs import http2
 from rlwire.codecs.dm_env_rpc import AnyMessage
-from rlwire.codecs.http2_headers import Headers
+from rlwire.codecs.http2.headers import Headers
 from rlwire.transports.tls import server_context
 
 STORM = 60 if TINY else 5800  # connections

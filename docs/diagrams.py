@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from rlwire.sessions.dm_env_rpc_states import REQUESTS, TRANSITIONS, nodes
+from rlwire.sessions.dm_env_rpc.states import REQUESTS, TRANSITIONS, nodes
 
 __all__ = ["DIAGRAMS", "between", "dm_env_rpc", "main"]
 

@@ -6,7 +6,7 @@ connection it is answered where its messages come in, which costs no change of t
 others it is answered `aside`, where the transport has such a thing; and if it takes long while
 others come, another thread goes on with the connection. Within a call, one message
 after the other is answered. Not here: frames, and which calls may begin at all
-(`rlwire.sessions.grpc_server`), threads.
+(`rlwire.sessions.grpc.server`), threads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from rlwire.errors import ConnectionClosed, LimitExceeded, RlwireError, for_peer
 from rlwire.sessions.grpc import OK, Status, too_long
-from rlwire.sessions.grpc_server import BEGUN, CANCELLED, ENDED, Last, ServedCall, Server
+from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, Last, ServedCall, Server
 from rlwire.transports.interface import NOTHING
 
 __all__ = ["MESSAGES_WAITING", "Admit", "Answers", "RefusedCall"]

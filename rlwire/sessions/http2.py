@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, TypedDict
 
 from rlwire.codecs import http2 as frames
 from rlwire.codecs.http2 import Http2Error
-from rlwire.codecs.http2_headers import Headers
+from rlwire.codecs.http2.headers import Headers
 from rlwire.errors import DeadlineExceeded, LimitExceeded, RlwireError, for_peer
 from rlwire.limits import DEFAULT, Limits
 

@@ -14,7 +14,7 @@ after `FrameWriter.request_key`, and where a difference would be larger. A reade
 have the frame which a difference refers to raises `MissingReference`; let it ask the peer, by
 whatever message the application has, to call `request_key`.
 
-The bytes are `rlwire.codecs.msgpack_images`'s. Single images with no stream need none of this.
+The bytes are `rlwire.codecs.msgpack.images`'s. Single images with no stream need none of this.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal
 
-from rlwire.codecs import msgpack_images as codec
-from rlwire.codecs.msgpack_values import ExtType
+from rlwire.codecs.msgpack import images as codec
+from rlwire.codecs.msgpack.values import ExtType
 from rlwire.errors import LimitExceeded, RemoteProtocolError
 from rlwire.limits import Limits, checked
 
@@ -81,13 +81,13 @@ class FrameWriter:
 
     Args:
         kind: ``"zstd"`` or ``"lz4"``; the extra ``compression`` has both.
-        level: as in `rlwire.codecs.msgpack_images.encode`.
+        level: as in `rlwire.codecs.msgpack.images.encode`.
         key_every: a key frame after at most so many frames, for peers that come later.
-        shuffle: as in `rlwire.codecs.msgpack_images.encode`.
+        shuffle: as in `rlwire.codecs.msgpack.images.encode`.
         streams: the most streams.
         start: the number of each stream's first frame. None: a random one, so that a reader takes
             no frame of an earlier writer for one of this.
-        limits: as in `rlwire.codecs.msgpack_images.encode`.
+        limits: as in `rlwire.codecs.msgpack.images.encode`.
 
     Raises:
         MissingExtra: the package for `kind` is not installed.
@@ -219,7 +219,7 @@ class FrameReader:
             last one only.
         streams: the most streams.
         memory: bytes of the frames that are kept, of all streams together.
-        limits: as in `rlwire.codecs.msgpack_images.decode`.
+        limits: as in `rlwire.codecs.msgpack.images.decode`.
         otherwise: the hook for all other codes; None: they come back as ExtType.
     """
 

@@ -1,6 +1,6 @@
 # Types for openpi.py, which is compiled as it stands.
-from rlwire.codecs.msgpack_decoder cimport Decoder
-from rlwire.codecs.msgpack_encoder cimport Encoder
+from rlwire.codecs.msgpack.decoder cimport Decoder
+from rlwire.codecs.msgpack.encoder cimport Encoder
 
 
 cdef class _Session:

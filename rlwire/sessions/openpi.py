@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 from rlwire.codecs import msgpack
-from rlwire.codecs.websocket_handshake import write_response
+from rlwire.codecs.websocket.handshake import write_response
 from rlwire.errors import (
     ConnectionClosed,
     LocalProtocolError,

@@ -20,7 +20,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlwire.codecs import dm_env_rpc, json, msgpack, msgpack_images, perlert, rewarder, rlx
+from rlwire.codecs import dm_env_rpc, json, msgpack, perlert, rewarder, rlx
+from rlwire.codecs.msgpack import images as msgpack_images
 from rlwire.codecs.websocket import TEXT, Framer, Text
 from rlwire.errors import DecodeError, LimitExceeded, RlwireError
 from rlwire.limits import Limits
@@ -493,7 +494,8 @@ import resource
 import sys
 import lz4.block, zstandard
 from PIL import Image, JpegImagePlugin, PngImagePlugin
-from rlwire.codecs import dm_env_rpc, msgpack, msgpack_images
+from rlwire.codecs import dm_env_rpc, msgpack
+from rlwire.codecs.msgpack import images as msgpack_images
 from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits
 hook, less = msgpack_images.ImageHook(), Limits(expanded=2**25)

@@ -11,8 +11,8 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from rlwire.buffers cimport Arena, Block
-from rlwire.codecs.rlx_decoder cimport Decoder
-from rlwire.codecs.rlx_encoder cimport Encoder
+from rlwire.codecs.rlx.decoder cimport Decoder
+from rlwire.codecs.rlx.encoder cimport Encoder
 from rlwire.kernels cimport *
 
 

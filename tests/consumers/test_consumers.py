@@ -330,5 +330,5 @@ def test_cython_module(outside: Path) -> None:
 def test_get_include_is_inside_the_package() -> None:
     assert (INCLUDE / "rlwire" / "rlwire.h").is_file()
     assert INCLUDE.parent.name == "rlwire"
-    for declarations in ("kernels.pxd", "buffers.pxd", "codecs/rlx_encoder.pxd", "__init__.pxd"):
+    for declarations in ("kernels.pxd", "buffers.pxd", "codecs/rlx/encoder.pxd", "__init__.pxd"):
         assert (INCLUDE.parent / declarations).is_file()

@@ -12,7 +12,7 @@ import pytest
 
 from rlwire.adapters.grpc_answers import Answers
 from rlwire.sessions.grpc import Messages
-from rlwire.sessions.grpc_server import Server
+from rlwire.sessions.grpc.server import Server
 from rlwire.transports import tcp
 
 pytestmark = pytest.mark.consumers

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 from rlwire.codecs import websocket as frames
 from rlwire.errors import ConnectionClosed, RlwireError
 from rlwire.limits import Limits
-from rlwire.sessions import openpi, rewarder_client, rewarder_server, rlx, websocket
+from rlwire.sessions import openpi, rlx, websocket
+from rlwire.sessions.rewarder import client as rewarder_client
+from rlwire.sessions.rewarder import server as rewarder_server
 from rlwire.streams import NOTHING, Phase, StreamCore
 
 LIMITS = Limits(expanded=2**20, string=2**20, pixels=2**18, message=2**20, received=2**20)

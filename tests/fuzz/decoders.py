@@ -20,20 +20,10 @@ import numpy as np
 from conversations import feed_stream
 from PIL import Image
 
-from rlwire.codecs import (
-    dm_env_rpc,
-    grpc,
-    http2,
-    http2_headers,
-    json,
-    msgpack,
-    msgpack_images,
-    perlert,
-    rewarder,
-    rlx,
-    websocket,
-    websocket_handshake,
-)
+from rlwire.codecs import dm_env_rpc, grpc, http2, json, msgpack, perlert, rewarder, rlx, websocket
+from rlwire.codecs.http2 import headers as http2_headers
+from rlwire.codecs.msgpack import images as msgpack_images
+from rlwire.codecs.websocket import handshake as websocket_handshake
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 from rlwire.streams import FrameReader

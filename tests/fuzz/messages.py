@@ -9,19 +9,10 @@ import conversations
 import numpy as np
 from PIL import Image
 
-from rlwire.codecs import (
-    dm_env_rpc,
-    http2,
-    http2_headers,
-    json,
-    msgpack,
-    msgpack_images,
-    perlert,
-    rewarder,
-    rlx,
-    websocket,
-    websocket_handshake,
-)
+from rlwire.codecs import dm_env_rpc, http2, json, msgpack, perlert, rewarder, rlx, websocket
+from rlwire.codecs.http2 import headers as http2_headers
+from rlwire.codecs.msgpack import images as msgpack_images
+from rlwire.codecs.websocket import handshake as websocket_handshake
 
 FRAME = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
 DEPTH = np.arange(6, dtype=np.uint16).reshape(2, 3)

@@ -26,7 +26,7 @@ from rlwire.errors import (
 )
 from rlwire.limits import Limits
 from rlwire.sessions.grpc import OK, CallEnded, Client, Messages, Status, check_method
-from rlwire.sessions.grpc_server import BEGUN, CANCELLED, ENDED, Last, Server
+from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, Last, Server
 from rlwire.testing.memory import pair
 
 peers = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("http2_peers.py"))))

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlwire.codecs import msgpack
-from rlwire.codecs import msgpack_images as codec
-from rlwire.codecs.msgpack_values import ExtType
+from rlwire.codecs.msgpack import images as codec
+from rlwire.codecs.msgpack.values import ExtType
 from rlwire.errors import (
     DecodeError,
     EncodeError,

@@ -9,7 +9,7 @@ import pytest
 
 from rlwire.codecs import msgpack
 from rlwire.codecs.websocket import BINARY, Framer
-from rlwire.codecs.websocket_handshake import read_response
+from rlwire.codecs.websocket.handshake import read_response
 from rlwire.errors import (
     ConnectionClosed,
     DecodeError,

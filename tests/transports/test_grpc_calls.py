@@ -18,7 +18,7 @@ import pytest
 from rlwire.adapters.grpc_answers import Answers, RefusedCall
 from rlwire.errors import ConnectionClosed, DeadlineExceeded
 from rlwire.sessions.grpc import CallEnded, Client, Messages, Status
-from rlwire.sessions.grpc_server import Server
+from rlwire.sessions.grpc.server import Server
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tls import client_context, server_context

@@ -17,7 +17,7 @@ import grpc
 import pytest
 
 from rlwire.codecs import http2 as frames
-from rlwire.codecs.http2_headers import Headers
+from rlwire.codecs.http2.headers import Headers
 from rlwire.sessions.grpc import CallEnded, Client, Messages
 from rlwire.transports import tcp, tcp_asyncio
 

@@ -13,8 +13,8 @@ from rlwire.adapters.perlert import Client as Agent
 from rlwire.adapters.relaax import AgentProxy, AsyncAgentProxy
 from rlwire.adapters.rewarder import AsyncRewarderClient, RewarderClient
 from rlwire.codecs.dm_env_rpc import ActionObservationSpecs, Step, StepResult
-from rlwire.sessions.perlert_client import Frame
-from rlwire.sessions.rewarder_client import Step as RewarderStep
+from rlwire.sessions.perlert.client import Frame
+from rlwire.sessions.rewarder.client import Step as RewarderStep
 
 
 def blocking(

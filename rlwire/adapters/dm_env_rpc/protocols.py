@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeAlias
 
-from rlwire.codecs.dm_env_rpc_values import (
+from rlwire.codecs.dm_env_rpc.values import (
     ActionObservationSpecs,
     AnyMessage,
     Settings,
@@ -18,7 +18,7 @@ from rlwire.codecs.dm_env_rpc_values import (
     StepResult,
 )
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, for_peer
-from rlwire.sessions.dm_env_rpc_states import Code
+from rlwire.sessions.dm_env_rpc.states import Code
 from rlwire.transports.seldom_log import Log
 
 __all__ = [

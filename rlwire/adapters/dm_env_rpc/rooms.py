@@ -23,7 +23,7 @@ from concurrent.futures import Future
 from typing import TypeAlias
 
 from rlwire.adapters.dm_env_rpc.protocols import AgentEnvironment, Refusal, World, report
-from rlwire.codecs.dm_env_rpc_values import (
+from rlwire.codecs.dm_env_rpc.values import (
     ActionObservationSpecs,
     EnvironmentStateType,
     ResetWorldResponse,
@@ -33,7 +33,7 @@ from rlwire.codecs.dm_env_rpc_values import (
     Step,
     StepResult,
 )
-from rlwire.sessions.dm_env_rpc_states import Code
+from rlwire.sessions.dm_env_rpc.states import Code
 from rlwire.transports.seldom_log import Log
 
 __all__ = ["Answer", "Member", "Reply", "Room"]

@@ -2,7 +2,7 @@
 
 Needs hpack (the extra ``grpc``). Not here: what a world is and who is in it
 (`rlwire.adapters.dm_env_rpc.worlds`), who may say what (`rlwire.sessions.dm_env_rpc`), gRPC's calls
-(`rlwire.sessions.grpc_server`), threads and the event loop (`rlwire.transports`).
+(`rlwire.sessions.grpc.server`), threads and the event loop (`rlwire.transports`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from rlwire.errors import LimitExceeded, for_peer
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import dm_env_rpc
 from rlwire.sessions.grpc import Status
-from rlwire.sessions.grpc_server import ServedCall, Server
+from rlwire.sessions.grpc.server import ServedCall, Server
 from rlwire.transports.address import AddressLike
 from rlwire.transports.admission import (
     MAX_CONNECTIONS,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlwire.codecs.dm_env_rpc_values import AnyMessage, Status
+from rlwire.codecs.dm_env_rpc.values import AnyMessage, Status
 from rlwire.errors import PeerError
-from rlwire.sessions.dm_env_rpc_states import Code
+from rlwire.sessions.dm_env_rpc.states import Code
 
 __all__ = ["StatusError"]
 

@@ -25,7 +25,7 @@ from rlwire.adapters.dm_env_rpc.protocols import (
     status_of,
 )
 from rlwire.adapters.dm_env_rpc.rooms import Answer, Member, Reply, Room
-from rlwire.codecs.dm_env_rpc_values import (
+from rlwire.codecs.dm_env_rpc.values import (
     AnyMessage,
     CreateWorldRequest,
     CreateWorldResponse,
@@ -44,7 +44,7 @@ from rlwire.codecs.dm_env_rpc_values import (
     Step,
 )
 from rlwire.errors import quoted
-from rlwire.sessions.dm_env_rpc_states import Code
+from rlwire.sessions.dm_env_rpc.states import Code
 from rlwire.transports.seldom_log import SeldomLog
 
 __all__ = [

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from rlwire.adapters.openpi.policies import Infer, Workers, resolve_policy
 from rlwire.adapters.serving import Service, StreamOptions, StreamServer
-from rlwire.codecs.websocket_handshake import Request, same_secret
+from rlwire.codecs.websocket.handshake import Request, same_secret
 from rlwire.errors import describe
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import websocket

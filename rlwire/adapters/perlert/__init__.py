@@ -17,8 +17,8 @@ from rlwire.adapters.perlert.environments import Outcome, Simulation, scalars
 from rlwire.adapters.perlert.runs import Rules
 from rlwire.adapters.perlert.server import PerlertServer, serve_environment
 from rlwire.adapters.perlert.spaces import SpaceText
-from rlwire.sessions.perlert_client import ClientSettings, Frame
-from rlwire.sessions.perlert_server import ServerSettings
+from rlwire.sessions.perlert.client import ClientSettings, Frame
+from rlwire.sessions.perlert.server import ServerSettings
 from rlwire.transports.datagram_cipher import DatagramCipher, load_key, new_key
 
 if TYPE_CHECKING:

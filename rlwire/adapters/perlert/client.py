@@ -1,6 +1,6 @@
 """`Client` and `AsyncClient`: an agent's side of PERLERT, blocking and for the tasks of a loop.
 
-Not here: what is repeated, and when, if it gets lost (`rlwire.sessions.perlert_client`); spaces and
+Not here: what is repeated, and when, if it gets lost (`rlwire.sessions.perlert.client`); spaces and
 episodes (`rlwire.adapters.perlert.remote`).
 """
 
@@ -27,7 +27,7 @@ from rlwire.errors import (
     quoted,
 )
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.perlert_client import (
+from rlwire.sessions.perlert.client import (
     RUNNING,
     ClientSession,
     ClientSettings,

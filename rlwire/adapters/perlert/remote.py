@@ -25,7 +25,7 @@ from rlwire.errors import (
     quoted,
 )
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.perlert_client import ClientSettings, Frame, State
+from rlwire.sessions.perlert.client import ClientSettings, Frame, State
 from rlwire.transports.address import AddressLike
 from rlwire.transports.datagram_cipher import DatagramCipher
 

@@ -1,6 +1,6 @@
 """`Host`: one instance's environment, and its runs in real time, one step a tick of a `Clock`.
 
-Not here: who is in the lobby (`rlwire.sessions.perlert_server`), sockets, and the event loop's
+Not here: who is in the lobby (`rlwire.sessions.perlert.server`), sockets, and the event loop's
 thread (`rlwire.adapters.perlert.server`).
 """
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from rlwire.adapters.perlert.environments import Default, Outcome, Simulation
 from rlwire.errors import RlwireError
-from rlwire.sessions.perlert_server import Instance
+from rlwire.sessions.perlert.server import Instance
 from rlwire.transports.pacing import Pacer
 
 __all__ = ["Clock", "Extra", "Host", "Rules"]

@@ -1,7 +1,7 @@
 """`PerlertServer`: environments that agents play in real time, over UDP.
 
 Not here: an environment and its runs (`rlwire.adapters.perlert.runs`), who may say what
-(`rlwire.sessions.perlert_server`), sockets (`rlwire.transports.udp_asyncio`).
+(`rlwire.sessions.perlert.server`), sockets (`rlwire.transports.udp_asyncio`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rlwire.adapters.perlert.environments import Default, Simulation, simulation
 from rlwire.adapters.perlert.runs import Clock, Extra, Host, Rules
 from rlwire.adapters.serving import BackgroundServer, LoopThread, Running
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.perlert_server import (
+from rlwire.sessions.perlert.server import (
     Left,
     Registered,
     ServerSession,

@@ -14,8 +14,8 @@ from rlwire.adapters.rewarder.client_asyncio import AsyncRewarderClient
 from rlwire.adapters.rewarder.environments import serve_rewarder
 from rlwire.adapters.rewarder.server import PORT, ResetRequest, RewarderServer
 from rlwire.codecs.rewarder import AgentAction, UnknownMessage
-from rlwire.sessions.rewarder_client import ClientSettings, Step
-from rlwire.sessions.rewarder_server import ServerSettings
+from rlwire.sessions.rewarder.client import ClientSettings, Step
+from rlwire.sessions.rewarder.server import ServerSettings
 
 __all__ = [
     "PORT",

@@ -1,6 +1,6 @@
 """`RewarderClient`: an agent's side of a rewarder, blocking; and what both kinds share.
 
-Not here: what messages add up to (`rlwire.sessions.rewarder_client`), the asyncio counterpart
+Not here: what messages add up to (`rlwire.sessions.rewarder.client`), the asyncio counterpart
 (`rlwire.adapters.rewarder.client_asyncio`), who reads while the agent thinks
 (`rlwire.adapters.rewarder.reading`).
 """
@@ -30,7 +30,7 @@ from rlwire.errors import (
     PeerError,
 )
 from rlwire.limits import Limits
-from rlwire.sessions.rewarder_client import (
+from rlwire.sessions.rewarder.client import (
     PUSHES,
     Answered,
     ClientSession,
@@ -40,7 +40,7 @@ from rlwire.sessions.rewarder_client import (
     TimedOut,
     handshake_headers,
 )
-from rlwire.sessions.rewarder_steps import ClockEstimate, LatencySummary
+from rlwire.sessions.rewarder.steps import ClockEstimate, LatencySummary
 from rlwire.transports.forking import not_ours, of_this_process
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.waits import Blocking, Client, Waits, driven

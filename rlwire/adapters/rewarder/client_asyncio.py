@@ -9,7 +9,7 @@ from typing import Any
 from rlwire.adapters import websocket
 from rlwire.adapters.rewarder.client import ClientBase
 from rlwire.errors import ConnectionClosed, LocalProtocolError
-from rlwire.sessions.rewarder_client import Step
+from rlwire.sessions.rewarder.client import Step
 from rlwire.transports.interface import NOTHING
 from rlwire.transports.tcp_asyncio import AsyncConnection
 from rlwire.transports.turn import Turn, best_turn

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 
 from rlwire.adapters.serving import Service
 from rlwire.codecs.rewarder import AgentAction, ConnectionClose, EnvReset
-from rlwire.codecs.websocket_handshake import Request
+from rlwire.codecs.websocket.handshake import Request
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -29,7 +29,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.sessions import websocket
-from rlwire.sessions.rewarder_server import Push, Runtime, ServerSession, Who
+from rlwire.sessions.rewarder.server import Push, Runtime, ServerSession, Who
 from rlwire.transports.interface import NOTHING
 from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.server_asyncio import AsyncServer

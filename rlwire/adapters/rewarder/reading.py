@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Any
 
 from rlwire.errors import LocalProtocolError
-from rlwire.sessions.rewarder_client import ClientSession
+from rlwire.sessions.rewarder.client import ClientSession
 from rlwire.transports.tcp import Connection
 
 __all__ = ["Reader"]

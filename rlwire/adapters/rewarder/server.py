@@ -1,6 +1,6 @@
 """`RewarderServer`: tells any number of clients what happens in one environment.
 
-Not here: who may say what (`rlwire.sessions.rewarder_server`), what is around it
+Not here: who may say what (`rlwire.sessions.rewarder.server`), what is around it
 (`rlwire.sessions.websocket`), connections (`rlwire.adapters.rewarder.connections`), an environment
 that is served by itself (`rlwire.adapters.rewarder.environments`).
 """
@@ -29,7 +29,7 @@ from rlwire.codecs.rewarder import (
     ReplyError,
 )
 from rlwire.limits import Limits
-from rlwire.sessions.rewarder_server import Push, Runtime, ServerSettings
+from rlwire.sessions.rewarder.server import Push, Runtime, ServerSettings
 from rlwire.transports.address import AddressLike
 from rlwire.transports.sockets import Timeouts
 

@@ -38,7 +38,7 @@ from rlwire.codecs.dm_env_rpc import (
     encode_step_response,
     make_spec,
 )
-from rlwire.codecs.http2_headers import Headers
+from rlwire.codecs.http2.headers import Headers
 from rlwire.transports.sockets import Timeouts
 
 __all__ = ["DmEnvRpcRow", "RecordedWorld"]

@@ -34,7 +34,7 @@ from rlwire.bench.provider import (
 from rlwire.codecs import perlert
 from rlwire.errors import DeadlineExceeded, LimitExceeded, RlwireError
 from rlwire.limits import DEFAULT
-from rlwire.sessions.perlert_server import Instance, ServerSession
+from rlwire.sessions.perlert.server import Instance, ServerSession
 from rlwire.transports import udp_asyncio
 from rlwire.transports.interface import Buffer, Peer
 

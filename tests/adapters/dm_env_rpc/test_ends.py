@@ -33,7 +33,7 @@ from rlwire.codecs.dm_env_rpc import (
 )
 from rlwire.errors import ConnectionClosed, DeadlineExceeded
 from rlwire.sessions import dm_env_rpc, grpc
-from rlwire.sessions.grpc_server import Server
+from rlwire.sessions.grpc.server import Server
 from rlwire.transports.sockets import Timeouts
 
 PATIENCE = 30.0

@@ -5,9 +5,9 @@ import logging
 import pytest
 
 from rlwire.adapters.dm_env_rpc.protocols import Refusal, report, status_of
-from rlwire.codecs.dm_env_rpc_values import AnyMessage
+from rlwire.codecs.dm_env_rpc.values import AnyMessage
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
-from rlwire.sessions.dm_env_rpc_states import Code
+from rlwire.sessions.dm_env_rpc.states import Code
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from hypothesis.strategies import integers
 
 from rlwire.adapters.dm_env_rpc.protocols import Refusal
 from rlwire.adapters.dm_env_rpc.worlds import Host, Worlds
-from rlwire.codecs.dm_env_rpc_values import (
+from rlwire.codecs.dm_env_rpc.values import (
     ActionObservationSpecs,
     DestroyWorldRequest,
     EnvironmentStateType,
@@ -37,7 +37,7 @@ from rlwire.codecs.dm_env_rpc_values import (
     Step,
     StepResult,
 )
-from rlwire.sessions.dm_env_rpc_states import TRANSITIONS, Code, State
+from rlwire.sessions.dm_env_rpc.states import TRANSITIONS, Code, State
 
 RUNNING, TERMINATED, INTERRUPTED = (
     EnvironmentStateType.RUNNING,

@@ -17,7 +17,7 @@ from rlwire.errors import (
     LocalProtocolError,
     PeerError,
 )
-from rlwire.sessions.perlert_client import State
+from rlwire.sessions.perlert.client import State
 
 QUICK = ClientSettings(first_wait=0.02, timeout=0.3)
 

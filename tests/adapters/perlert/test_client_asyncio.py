@@ -9,7 +9,7 @@ import pytest
 
 from rlwire.adapters.perlert import AsyncClient, ClientSettings
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError, PeerError
-from rlwire.sessions.perlert_client import State
+from rlwire.sessions.perlert.client import State
 
 QUICK = ClientSettings(first_wait=0.02, timeout=0.3)
 

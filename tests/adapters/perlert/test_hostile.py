@@ -34,8 +34,8 @@ from rlwire.adapters.perlert import (
     ServerSettings,
 )
 from rlwire.codecs import perlert
-from rlwire.sessions.perlert_client import ClientSession, RegisteredAs, Started
-from rlwire.sessions.perlert_server import REASONS, Left, Registered, ServerSession
+from rlwire.sessions.perlert.client import ClientSession, RegisteredAs, Started
+from rlwire.sessions.perlert.server import REASONS, Left, Registered, ServerSession
 from rlwire.transports import udp
 from rlwire.transports.datagram_cipher import OVERHEAD
 

@@ -19,10 +19,10 @@ import pytest
 
 from rlwire.adapters.rewarder import ClientSettings, RewarderClient, RewarderServer
 from rlwire.codecs.websocket import CLOSE, Framer
-from rlwire.codecs.websocket_handshake import read_request, write_response
+from rlwire.codecs.websocket.handshake import read_request, write_response
 from rlwire.errors import DecodeError, LimitExceeded, RemoteProtocolError, RlwireError
 from rlwire.limits import Limits
-from rlwire.sessions.rewarder_client import handshake_headers
+from rlwire.sessions.rewarder.client import handshake_headers
 
 WaitFor = Callable[..., None]
 

@@ -20,7 +20,7 @@ from rlwire.adapters.rewarder import RewarderClient
 from rlwire.adapters.rewarder.environments import EnvironmentRewarder
 from rlwire.cli import main
 from rlwire.errors import PeerError
-from rlwire.sessions.rewarder_client import Step
+from rlwire.sessions.rewarder.client import Step
 
 gymnasium = pytest.importorskip("gymnasium")
 

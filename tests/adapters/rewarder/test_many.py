@@ -24,7 +24,7 @@ from rlwire.adapters.rewarder import (
 )
 from rlwire.adapters.websocket import connect
 from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError, RlwireError
-from rlwire.sessions.rewarder_client import ClientSession, handshake_headers
+from rlwire.sessions.rewarder.client import ClientSession, handshake_headers
 from rlwire.transports.sockets import Backoff
 
 Serving = Callable[..., RewarderServer]

@@ -33,7 +33,7 @@ from rlwire.errors import (
     LocalProtocolError,
     PeerError,
 )
-from rlwire.sessions.rewarder_client import handshake_headers
+from rlwire.sessions.rewarder.client import handshake_headers
 from rlwire.sessions.websocket import Closed
 from rlwire.transports.address import parse
 

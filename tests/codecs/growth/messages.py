@@ -12,7 +12,7 @@ from cases import CASES, WIDE, Work, case, names, refused
 
 from rlwire.codecs import dm_env_rpc, perlert, rewarder
 from rlwire.errors import RlwireError
-from rlwire.sessions import rewarder_client
+from rlwire.sessions.rewarder import client as rewarder_client
 
 # --- Universe's rewarder
 

@@ -7,7 +7,7 @@ from typing import Any
 from cases import Work, case, fed, nested, refused
 
 from rlwire.codecs import http2, msgpack, rlx
-from rlwire.codecs.http2_headers import Headers
+from rlwire.codecs.http2.headers import Headers
 from rlwire.codecs.websocket import Framer
 from rlwire.errors import RlwireError
 from rlwire.limits import Limits

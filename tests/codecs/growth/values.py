@@ -10,7 +10,8 @@ import numpy as np
 from cases import CASES, Work, case, names, nested, refused
 
 from rlwire.codecs import json as rlwire_json
-from rlwire.codecs import msgpack, msgpack_images, rlx
+from rlwire.codecs import msgpack, rlx
+from rlwire.codecs.msgpack import images as msgpack_images
 
 # --- RLX
 

@@ -1,0 +1,234 @@
+"""The ranges of dm_env_rpc's tensor specs: made, read and checked with NumPy.
+
+`SpecManager` checks the values of a step in compiled code, and comes here for the error's text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from rlwire.codecs.dm_env_rpc.dtypes import data_type, numpy_dtype
+from rlwire.codecs.dm_env_rpc.values import DataType, TensorSpec
+from rlwire.errors import EncodeError, quoted
+
+__all__ = ["Bounds", "bounds", "check_bounds", "make_spec"]
+
+_NUMBERS: dict[int, np.dtype[Any]] = {
+    number: numpy_dtype(number)
+    for number in DataType
+    if DataType.FLOAT <= number <= DataType.UINT64
+}
+
+
+class Bounds(NamedTuple):
+    """The least and the greatest value, both allowed: scalars, or arrays of the spec's shape."""
+
+    min: Any
+    max: Any
+
+
+def _data_type(dtype: DTypeLike | DataType) -> DataType:
+    if isinstance(dtype, DataType):
+        return dtype
+    # In NumPy's eyes a number of the enumeration is no dtype, and True is none either.
+    if isinstance(dtype, int):
+        try:
+            return DataType(dtype)
+        except ValueError:
+            raise EncodeError(f"there is no DataType {dtype}") from None
+    try:
+        return data_type(dtype)
+    except TypeError as problem:
+        raise EncodeError(f"{dtype!r} is no dtype: {problem}") from None
+
+
+def _shown(spec: TensorSpec) -> str:
+    return f"the spec {quoted(spec.name)}"
+
+
+def _type_name(dtype: int) -> str:
+    return dtype.name if isinstance(dtype, DataType) else f"number {dtype}"
+
+
+def _number_type(spec: TensorSpec) -> np.dtype[Any]:
+    dtype = _NUMBERS.get(spec.dtype)
+    if dtype is None:
+        raise EncodeError(
+            f"{_shown(spec)} is of the non-numeric type {_type_name(spec.dtype)}, which has no "
+            f"bounds"
+        )
+    return dtype
+
+
+def _received(spec: TensorSpec, which: str, bound: Any, dtype: np.dtype[Any]) -> Any:
+    """One bound of a spec that may come from a peer."""
+    if np.asarray(bound).dtype != dtype:
+        raise EncodeError(
+            f"{_shown(spec)} is of type {dtype}, but its {which} is of type "
+            f"{np.asarray(bound).dtype}"
+        )
+    if np.ndim(bound) == 0:
+        return dtype.type(bound)
+    if np.size(bound) == 1:
+        return np.asarray(bound).reshape(-1)[0]
+    _check_shape(spec, which, np.shape(bound))
+    return np.asarray(bound)
+
+
+def _check_shape(spec: TensorSpec, which: str, shape: tuple[int, ...]) -> None:
+    if any(size < 0 for size in spec.shape):
+        raise EncodeError(
+            f"{_shown(spec)} has the variable shape {tuple(spec.shape)}, so its {which} can only "
+            f"be one scalar for all elements; it has shape {shape}"
+        )
+    if shape != tuple(spec.shape):
+        raise EncodeError(
+            f"{_shown(spec)} has shape {tuple(spec.shape)}, with which the shape {shape} of its "
+            f"{which} is incompatible"
+        )
+
+
+def _check_order(spec: TensorSpec, low: Any, high: Any) -> None:
+    if np.any(np.less(high, low)):
+        raise EncodeError(f"{_shown(spec)} has min {low} larger than max {high}")
+
+
+def bounds(spec: TensorSpec) -> Bounds:
+    """Return the inclusive bounds of a spec; those that it does not state are its dtype's.
+
+    Raises:
+        EncodeError: the spec is not of a numeric type, or a bound is of another type, is neither
+            one scalar nor of the spec's shape, or the least is above the greatest.
+    """
+    dtype = _number_type(spec)
+    info: Any = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    low = dtype.type(info.min) if spec.min is None else _received(spec, "min", spec.min, dtype)
+    high = dtype.type(info.max) if spec.max is None else _received(spec, "max", spec.max, dtype)
+    _check_order(spec, low, high)
+    return Bounds(low, high)
+
+
+def check_bounds(spec: TensorSpec, value: Any) -> None:
+    """Check that no element of a value is outside the bounds that its spec states.
+
+    A bound that the spec does not state is not checked, and a spec of text, booleans or messages
+    has none. NaN is outside any bound.
+
+    Raises:
+        EncodeError: an element is outside; the text names its index, its value and the bound. Or
+            the spec's own bounds are not what `bounds` takes.
+    """
+    if spec.min is None and spec.max is None:
+        return
+    low, high = bounds(spec)
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise EncodeError(f"{quoted(spec.name)} has bounds, but the value is not made of numbers")
+    if spec.min is not None:
+        _check_side(spec, array, low, "min")
+    if spec.max is not None:
+        _check_side(spec, array, high, "max")
+
+
+def _check_side(spec: TensorSpec, array: np.ndarray[Any, Any], bound: Any, which: str) -> None:
+    if np.ndim(bound) and array.shape != np.shape(bound):
+        raise EncodeError(
+            f"{quoted(spec.name)} has shape {array.shape}, the {which} of its spec "
+            f"{np.shape(bound)}"
+        )
+    inside = np.asarray(array >= bound if which == "min" else array <= bound)
+    if inside.all():
+        return
+    index = tuple(map(int, np.unravel_index(inside.argmin(), inside.shape)))
+    where = f" at index {list(index)}" if index else ""
+    side = "below" if which == "min" else "above"
+    limit = np.broadcast_to(bound, array.shape)[index]
+    said = f"not a number, so outside {which}" if np.isnan(array[index]) else f"{side} {which}"
+    raise EncodeError(
+        f"{quoted(spec.name)} is out of bounds{where}: {array[index]} is {said} {limit}"
+    )
+
+
+def make_spec(
+    name: str,
+    shape: Sequence[int],
+    dtype: DTypeLike | DataType,
+    minimum: Any = None,
+    maximum: Any = None,
+) -> TensorSpec:
+    """Return a spec whose parts fit each other.
+
+    Args:
+        name: unique among the actions, or among the observations; a period nests.
+        shape: at most one dimension may be negative, which means variable.
+        dtype: NumPy's or dm_env_rpc's.
+        minimum: inclusive bound: a scalar, or values of exactly this shape; None: not stated.
+        maximum: as `minimum`.
+
+    Raises:
+        EncodeError: more than one dimension is variable, there is no such dtype, a bound is given
+            for a non-numeric dtype, does not fit the dtype or the shape, or passes the other one.
+    """
+    if not isinstance(name, str):
+        raise EncodeError(f"a name must be str, not {type(name).__qualname__} ({name!r})")
+    sizes = tuple(map(int, shape))
+    if sum(size < 0 for size in sizes) > 1:
+        raise EncodeError(f"the spec {name!r} has more than one variable dimension: {sizes}")
+    if any(not -(2**31) <= size < 2**31 for size in sizes):
+        raise EncodeError(f"the spec {name!r} has a dimension of more than 32 bits: {sizes}")
+    plain = TensorSpec(name, sizes, _data_type(dtype))
+    if minimum is None and maximum is None:
+        return plain
+    low = None if minimum is None else _given(plain, "min", minimum)
+    high = None if maximum is None else _given(plain, "max", maximum)
+    if low is not None and high is not None:
+        _check_order(plain, low, high)
+    return TensorSpec(plain.name, plain.shape, plain.dtype, low, high)
+
+
+def _given(spec: TensorSpec, which: str, bound: Any) -> Any:
+    """A bound of the spec's own dtype: a scalar, or an array that nobody can change."""
+    dtype = _number_type(spec)
+    try:
+        array = np.asarray(bound)
+    except ValueError as problem:  # such as a jagged list
+        raise EncodeError(f"the {which} of {_shown(spec)} is no array: {problem}") from None
+    if array.dtype == object and all(isinstance(item, int) for item in array.flat):
+        # Integers of more than 64 bits, which only floats come near to.
+        try:
+            array = array.astype(np.float64)
+        except OverflowError:
+            array = np.full(array.shape, np.nan)
+    if array.dtype.kind not in "biuf":
+        raise EncodeError(f"the {which} of {_shown(spec)} is not made of numbers: {bound!r}")
+    if array.size != 1:
+        _check_shape(spec, which, array.shape)
+    if not _fits(array, dtype):
+        raise EncodeError(f"the {which} of {_shown(spec)}, {bound!r}, does not fit {dtype}")
+    if array.size == 1:
+        return array.reshape(-1).astype(dtype)[0]
+    array = array.astype(dtype)  # a copy always
+    array.flags.writeable = False
+    return array
+
+
+def _fits(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
+    """Whether each number lies in the dtype's range; of an integer dtype, whether it is one."""
+    if not array.size:
+        return True
+    if np.isnan(array).any():
+        return False
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return bool(np.isfinite(array[np.isfinite(array)].astype(dtype)).all())
+    if array.dtype.kind == "f" and not (
+        np.isfinite(array).all() and np.array_equal(array, np.floor(array))
+    ):
+        return False
+    info = np.iinfo(dtype)
+    # As Python's integers: NumPy would compare uint64 with int64 as floats.
+    return info.min <= int(array.min()) and int(array.max()) <= info.max

@@ -1,0 +1,10 @@
+"""What the steps by name use of the decoder, at C level."""
+
+from libc.stdint cimport uint8_t, uint32_t
+
+from rlwire.codecs.dm_env_rpc.wire cimport Input, Span
+
+# The field number of the member that is set in an EnvironmentRequest or EnvironmentResponse, 0 for
+# none, and where its occurrences lie.
+cdef uint32_t find_member(bint response, Input *input, const uint8_t *data, size_t size,
+                          Span *out) except? 0xFFFFFFFF

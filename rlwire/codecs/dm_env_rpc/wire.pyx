@@ -1,0 +1,409 @@
+"""What dm_env_rpc's messages and its steps by name share: drafts to bytes, bytes to fields, paths.
+
+Nothing here is visible from Python. A message that carries tensors is one member, which is small
+fields, one map of tensors, and small fields again: a `Draft`. It is measured first and then
+written where it shall be, so that an array is copied once.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
+from cpython.bytes cimport (PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize,
+                            PyBytes_GET_SIZE)
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memset
+
+from rlwire.buffers cimport span_view
+from rlwire.codecs._glue cimport ITEM, afford, over_budget, raise_fault, room_in
+from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, TensorOptions, fill_options, measure,
+                                               release, write, write_head, write_tail)
+from rlwire.kernels cimport *
+
+from rlwire.codecs.dm_env_rpc.values import EnvironmentStateType
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, shown
+from rlwire.limits import DEFAULT, Limits
+
+cdef enum:
+    VALUE_TAG = 0x12  # of a map's entry: field 2, a message
+
+cdef str path_of(const Step *step):
+    """`$.step.actions[3]` for a chain of steps, the innermost given."""
+    parts = []
+    while step != NULL:
+        if step.name == NULL:
+            parts.append(f"[{step.index}]")
+        else:
+            parts.append("." + shown(str(<object> step.name), 100))
+        step = step.parent
+    return "$" + "".join(reversed(parts))
+
+
+# --- to bytes
+
+
+cdef Maxima _last_maxima  # those of `_last_limits`, as whoever encodes does so again
+cdef object _last_limits = None
+
+
+cdef int fill_maxima(Maxima *out, object limits) except -1:
+    global _last_limits, _last_maxima
+    limits = DEFAULT if limits is None else limits
+    if limits is not _last_limits:
+        if not isinstance(limits, Limits):
+            raise TypeError(f"limits must be a rlwire.limits.Limits, not {type(limits).__name__}")
+        out.message = limits.message
+        out.most_items = limits.items
+        out.items = 0
+        out.string = limits.string
+        out.dims = limits.dims
+        _last_maxima = out[0]
+        _last_limits = limits
+    out[0] = _last_maxima
+    return 0
+
+
+cdef void open_draft(Draft *draft, uint32_t member, uint8_t map_tag) noexcept:
+    rlw_writer_init(&draft.fixed, draft.room, ROOM)
+    draft.cut = 0
+    draft.entries = draft.first
+    draft.count = 0
+    draft.capacity = FIRST_ENTRIES
+    draft.member = member
+    draft.map_tag = map_tag
+
+
+cdef void close_draft(Draft *draft) noexcept:
+    cdef Py_ssize_t i
+    for i in range(draft.count):
+        release(&draft.entries[i].tensor)
+        if draft.entries[i].owner != NULL:
+            Py_DECREF(<object> draft.entries[i].owner)
+    if draft.entries != draft.first:
+        free(draft.entries)
+    rlw_writer_free(&draft.fixed)
+
+
+cdef int _grow(Draft *draft) except -1:
+    cdef bint first = draft.entries == draft.first
+    cdef Entry *grown = <Entry *> realloc(
+        NULL if first else draft.entries, 2 * draft.capacity * sizeof(Entry)
+    )
+    if grown == NULL:
+        raise MemoryError()
+    if first:
+        memcpy(grown, draft.first, draft.count * sizeof(Entry))
+    draft.entries = grown
+    draft.capacity *= 2
+    return 0
+
+
+cdef Entry *add_tensor(Draft *draft, object value, int data_type, Maxima *maxima,
+                       const Step *path) except NULL:
+    cdef Entry *entry
+    maxima.items += 1
+    if maxima.items > maxima.most_items:
+        raise LimitExceeded("items", maxima.most_items, maxima.items, path=path_of(path))
+    if draft.count == draft.capacity:
+        _grow(draft)
+    entry = &draft.entries[draft.count]
+    entry.owner = NULL
+    entry.key = NULL
+    draft.count += 1  # also what a failed measure() has set is released
+    try:
+        measure(&entry.tensor, value, data_type, False, maxima.dims)
+    except (EncodeError, LimitExceeded) as problem:
+        raise placed(problem, NULL, path) from None
+    return entry
+
+
+cdef int key_of_uid(uint8_t *room, uint64_t uid) noexcept:
+    room[0] = 0x08  # field 1, a varint
+    return <int> (rlw_store_varint(room + 1, uid) - room)
+
+
+cdef int end_draft(Draft *draft, const Maxima *maxima) except -1:
+    """All has been added: know the sizes."""
+    cdef Py_ssize_t i
+    cdef Entry *entry
+    draft.body = rlw_written(&draft.fixed)
+    for i in range(draft.count):
+        entry = &draft.entries[i]
+        entry.size = (entry.key_size + 1 + rlw_varint_size(entry.tensor.size)
+                      + entry.tensor.size)
+        draft.body += 1 + rlw_varint_size(entry.size) + entry.size
+    draft.total = (rlw_varint_size(draft.member << 3) + rlw_varint_size(draft.body)
+                   + draft.body)
+    if draft.total > maxima.message:
+        raise LimitExceeded("message", maxima.message, draft.total)
+    return 0
+
+
+cdef inline uint8_t *_put(uint8_t *to, const uint8_t *data, size_t size) noexcept nogil:
+    memcpy(to, data, size)
+    return to + size
+
+
+cdef inline uint8_t *_write_start(const Draft *draft, uint8_t *to) noexcept nogil:
+    to = rlw_store_varint(to, draft.member << 3 | RLW_WIRE_BYTES)
+    to = rlw_store_varint(to, draft.body)
+    return _put(to, draft.fixed.start, draft.cut)
+
+
+cdef inline uint8_t *_write_key(const Draft *draft, const Entry *entry,
+                                uint8_t *to) noexcept nogil:
+    """An entry up to its tensor."""
+    to[0] = draft.map_tag
+    to = rlw_store_varint(to + 1, entry.size)
+    to = _put(to, <const uint8_t *> entry.room if entry.key == NULL else entry.key,
+              entry.key_size)
+    to[0] = VALUE_TAG
+    return rlw_store_varint(to + 1, entry.tensor.size)
+
+
+cdef inline uint8_t *_write_end(const Draft *draft, uint8_t *to) noexcept nogil:
+    return _put(to, draft.fixed.start + draft.cut, rlw_written(&draft.fixed) - draft.cut)
+
+
+cdef void _write(const Draft *draft, uint8_t *to) noexcept nogil:
+    cdef Py_ssize_t i
+    to = _write_start(draft, to)
+    for i in range(draft.count):
+        to = _write_key(draft, &draft.entries[i], to)
+        to = write(&draft.entries[i].tensor, to)
+    _write_end(draft, to)
+
+
+cdef bytes bytes_of(const Draft *draft):
+    message = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> draft.total)
+    _write(draft, <uint8_t *> PyBytes_AS_STRING(message))
+    return message
+
+
+cdef Py_ssize_t write_into(const Draft *draft, object buffer, Py_ssize_t offset) except -1:
+    cdef Py_buffer view
+    _write(draft, room_in(buffer, offset, draft.total, &view))
+    PyBuffer_Release(&view)
+    return <Py_ssize_t> draft.total
+
+
+cdef list parts_of(const Draft *draft):
+    cdef const Tensor *tensor
+    cdef uint64_t referenced = 0
+    cdef uint8_t *start
+    cdef uint8_t *to
+    cdef uint8_t *done
+    cdef Py_ssize_t i
+    for i in range(draft.count):
+        tensor = &draft.entries[i].tensor
+        if tensor.by_reference:
+            referenced += tensor.data_size
+    small = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> (draft.total - referenced))
+    start = done = <uint8_t *> PyBytes_AS_STRING(small)
+    parts = []
+    to = _write_start(draft, start)
+    for i in range(draft.count):
+        tensor = &draft.entries[i].tensor
+        to = _write_key(draft, &draft.entries[i], to)
+        if tensor.by_reference:
+            to = write_head(tensor, to)
+            parts.append(span_view(done, to - done, small))
+            parts.append(span_view(<const uint8_t *> tensor.data, tensor.data_size,
+                                   <object> <PyObject *> tensor.owner))
+            done = to
+            to = write_tail(tensor, to)
+        else:
+            to = write(tensor, to)
+    to = _write_end(draft, to)
+    if not parts:
+        return [small]
+    if to > done:
+        parts.append(span_view(done, to - done, small))
+    return parts
+
+
+# --- from bytes
+
+
+cdef Input _last_input  # what these three made, as whoever decodes does so again
+cdef tuple _last_options = (None, None, None)
+
+
+cdef int fill_input(Input *out, object copy, object broadcast, object limits) except -1:
+    global _last_input, _last_options
+    cdef tuple last = _last_options
+    limits = DEFAULT if limits is None else limits
+    if last[0] is not copy or last[1] is not broadcast or last[2] is not limits:
+        fill_options(&out.tensors, copy, broadcast, limits)
+        out.most_items, out.most_keys = limits.items, limits.keys
+        out.accepts = NULL
+        _last_input = out[0]
+        _last_options = copy, broadcast, limits
+    out[0] = _last_input
+    return 0
+
+
+cdef int open_buffer(Input *input, object buffer, Py_buffer *view, size_t *size) except -1:
+    memset(view, 0, sizeof(Py_buffer))
+    if PyBytes_CheckExact(buffer):
+        input.start = <const uint8_t *> PyBytes_AS_STRING(buffer)
+        size[0] = PyBytes_GET_SIZE(buffer)
+        input.writable = False
+    else:
+        PyObject_GetBuffer(buffer, view, PyBUF_SIMPLE)
+        input.start = <const uint8_t *> view.buf
+        size[0] = view.len
+        input.writable = not view.readonly
+    input.source = <PyObject *> buffer
+    input.fixed = -1
+    input.items = input.keys = 0
+    if size[0] > input.tensors.message:
+        PyBuffer_Release(view)
+        raise LimitExceeded("message", input.tensors.message, size[0], offset=0)
+    return 0
+
+
+cdef void close_buffer(Py_buffer *view) noexcept:
+    PyBuffer_Release(view)  # nothing where view.obj is NULL
+
+
+cdef int64_t offset_of(const Input *input, const uint8_t *at) noexcept:
+    return at - input.start if input.fixed < 0 else input.fixed
+
+
+cdef int fault(const Input *input, const rlw_fault *problem, const Step *path) except -1:
+    return raise_fault(problem, problem.at - offset_of(input, problem.at), path_of(path))
+
+
+cdef object placed(object problem, const Input *input, const Step *path):
+    """An error of the tensor codec, which knows its own bytes only, with the whole path."""
+    where = path_of(path) + problem.path
+    if isinstance(problem, EncodeError):
+        return EncodeError(problem.reason, path=where)
+    offset = problem.offset
+    if input != NULL and input.fixed >= 0:
+        offset = input.fixed
+    if isinstance(problem, DecodeError):
+        return DecodeError(problem.reason, offset=offset, path=where)
+    return LimitExceeded(problem.limit, problem.maximum, problem.size, offset=offset, path=where)
+
+
+cdef int expect(const Input *input, const rlw_field *f, uint32_t wire, const Step *path) except -1:
+    cdef rlw_fault problem
+    if f.wire == wire:
+        return 0
+    problem.status = RLW_BAD_WIRE
+    problem.at = f.at
+    problem.got = f.wire
+    problem.allowed = wire
+    return fault(input, &problem, path)
+
+
+cdef int pay(Input *input, uint64_t size, const uint8_t *at, const Step *path) except -1:
+    if not afford(&input.tensors.budget, size):
+        raise over_budget(&input.tensors.budget, size, offset_of(input, at), path_of(path))
+    return 0
+
+
+cdef int count_item(Input *input, const uint8_t *at, const Step *path) except -1:
+    input.items += 1
+    if input.items > input.most_items:
+        raise LimitExceeded("items", input.most_items, input.items, offset=offset_of(input, at),
+                            path=path_of(path))
+    return pay(input, ITEM, at, path)
+
+
+cdef int count_key(Input *input, const uint8_t *at, const Step *path) except -1:
+    input.keys += 1
+    if input.keys > input.most_keys:
+        raise LimitExceeded("keys", input.most_keys, input.keys, offset=offset_of(input, at),
+                            path=path_of(path))
+    return 0
+
+
+cdef int count_protos(Input *input, const rlw_tensor *tensor, const uint8_t *at,
+                      const Step *path) except -1:
+    if tensor.kind != RLW_TENSOR_PROTO:
+        return 0
+    if tensor.count > input.most_items - input.items:
+        raise LimitExceeded("items", input.most_items, input.items + tensor.count,
+                            offset=offset_of(input, at),
+                            path="" if path == NULL else path_of(path))
+    input.items += tensor.count
+    return 0
+
+
+cdef void note(Span *span, const rlw_field *f) noexcept:
+    if span.count == 0:
+        span.at = f.at
+        span.data = f.data
+        span.size = 0
+    span.size += f.size
+    span.count += 1
+
+
+cdef bytes join(Input *input, Input *inner, const Span *span, uint32_t number,
+                const uint8_t *end, const Step *path):
+    """What several occurrences of a sub-message say together: their bytes, one after the other.
+
+    That is how protobuf merges them. Each must be whole in itself: two halves could make one.
+    Errors inside the joined bytes are reported at the first occurrence.
+    """
+    cdef rlw_cursor c, piece
+    cdef rlw_field f, ignored
+    cdef uint8_t *to
+    pay(input, span.size, span.at, path)
+    joined = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> span.size)
+    to = <uint8_t *> PyBytes_AS_STRING(joined)
+    f.data = NULL
+    f.size = 0
+    rlw_cursor_init(&c, span.at, end - span.at)
+    while c.at < c.end and rlw_take_field(&c, &f) == RLW_OK:  # they have been taken before
+        if f.number != number:
+            continue
+        rlw_cursor_init(&piece, f.data, f.size)
+        while piece.at < piece.end:
+            if rlw_take_field(&piece, &ignored) != RLW_OK:
+                fault(input, &piece.fault, path)
+        memcpy(to, f.data, f.size)
+        to += f.size
+    inner[0] = input[0]
+    inner.start = <const uint8_t *> PyBytes_AS_STRING(joined)
+    inner.source = <PyObject *> joined
+    inner.writable = False
+    inner.fixed = offset_of(input, span.at)
+    return joined
+
+
+cdef void take_over(Input *input, const Input *inner) noexcept:
+    input.items, input.keys = inner.items, inner.keys
+    input.tensors.budget = inner.tensors.budget
+
+
+cdef int read_uids(Input *input, const rlw_field *f, list uids, const Step *path) except -1:
+    """A field of ``repeated uint64``, packed or not."""
+    cdef rlw_cursor c
+    cdef uint64_t uid = 0
+    if f.wire == RLW_WIRE_VARINT:
+        count_item(input, f.at, path)
+        uids.append(f.value)
+        return 0
+    expect(input, f, RLW_WIRE_BYTES, path)
+    rlw_cursor_init(&c, f.data, f.size)
+    while c.at < c.end:
+        count_item(input, c.at, path)
+        if rlw_take_varint(&c, &uid) != RLW_OK:
+            fault(input, &c.fault, path)
+        uids.append(uid)
+    return 0
+
+
+cdef tuple _STATES = tuple(EnvironmentStateType)
+
+
+cdef object read_state(uint64_t value):
+    """An open enumeration: an int where the number has no name. 32 bits of it count."""
+    cdef int32_t number = <int32_t> <uint32_t> value
+    if 0 <= number < len(_STATES):
+        return _STATES[number]
+    return number

@@ -1,0 +1,15 @@
+"""HTTP/2 frames, and gRPC messages in them: bytes to messages and back, for many streams at once.
+
+The work is done in compiled modules: `sending` for what goes, `receiving` for what comes
+and for `Endpoint`, which is both. Not here: header fields (`headers`).
+"""
+# ruff: noqa: F403
+# What each module offers, its __all__ says.
+
+from rlwire.codecs.http2 import receiving, sending
+from rlwire.codecs.http2.receiving import *
+from rlwire.codecs.http2.sending import *
+
+__all__: list[str] = []
+__all__ += receiving.__all__
+__all__ += sending.__all__

@@ -1,0 +1,767 @@
+"""Bytes to values. `rlwire.codecs.msgpack` is the face; the bytes are in include/rlwire/msgpack.h.
+
+The kernel reads one value at a time and has checked every length before this module makes an
+object of it. Functions that return `PyObject *` give a new reference: what is made goes into its
+list or dictionary without being counted up and down on the way.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_SetItem
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+cimport numpy as cnp
+
+from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, CopyMode, dtype_of,
+                                    memory_owner, new_array, plain_dtype, view_array,
+                                    wants_view)
+from rlwire.codecs._glue cimport (Budget, ITEM, afford, afford_items, begin_budget, key_of,
+                                  known_key, made_with, over_budget, raise_fault, valid_text,
+                                  wide_size)
+from rlwire.codecs.msgpack.arrays cimport named_dtype, structured_dtype
+from rlwire.codecs.msgpack.options cimport check_hook, fill_limits, path_to, short_text
+from rlwire.kernels cimport *
+
+import numpy as np
+
+from rlwire.codecs.msgpack.values import ExtType, Timestamp
+from rlwire.errors import DecodeError, LimitExceeded
+from rlwire.limits import checked
+
+cnp.import_array()
+
+__all__ = ["Decoder", "decode"]
+
+cdef extern from *:
+    """
+    /* A dictionary with room for its entries; a hostile count gets no more than a page or two. */
+    #if PY_VERSION_HEX < 0x030D0000
+    #define rlw_new_dict(count) \\
+        ((count) <= 5 ? PyDict_New() : _PyDict_NewPresized((count) < 1024 ? (count) : 1024))
+    #else
+    #define rlw_new_dict(count) PyDict_New()
+    #endif
+
+    static inline PyObject *rlw_new_ascii(const uint8_t *data, size_t size) {
+        PyObject *text = PyUnicode_New((Py_ssize_t)size, 127);
+        if (text) memcpy(PyUnicode_1BYTE_DATA(text), data, size);
+        return text;
+    }
+
+    /* In CPython 3.11, PyLong_FromLong() has a short way that PyLong_FromLongLong() has not. */
+    static inline PyObject *rlw_new_int(int64_t value) {
+        if (value >= LONG_MIN && value <= LONG_MAX) return PyLong_FromLong((long)value);
+        return PyLong_FromLongLong(value);
+    }
+
+    #define rlw_own(o) (o)
+    #define rlw_give(o) (Py_INCREF(o), (PyObject *)(o))
+    """
+    dict rlw_new_dict(Py_ssize_t count)
+    PyObject *rlw_new_ascii(const uint8_t *data, size_t size) except NULL
+    object rlw_own(PyObject *new)  # a new reference that Cython shall look after from now on
+    PyObject *rlw_give(object o) noexcept  # a new reference to what Cython looks after
+    PyObject *rlw_new_int(int64_t value) except NULL
+    PyObject *PyLong_FromUnsignedLongLong(unsigned long long value) except NULL
+    PyObject *PyFloat_FromDouble(double value) except NULL
+    PyObject *PyBytes_FromStringAndSize(const char *data, Py_ssize_t size) except NULL
+    PyObject *PyUnicode_DecodeUTF8(const char *data, Py_ssize_t size, const char *errors) \
+        except NULL
+    list PyList_New(Py_ssize_t size)
+    void PyList_SET_ITEM(list items, Py_ssize_t i, PyObject *new) noexcept
+    tuple PyTuple_New(Py_ssize_t size)
+    void PyTuple_SET_ITEM(tuple items, Py_ssize_t i, PyObject *new) noexcept
+
+cdef dict _COPY = {True: COPY_ALWAYS, False: COPY_NEVER, None: COPY_AS_NEEDED}
+cdef dict _TIMESTAMPS = {
+    "timestamp": TIMESTAMPS_TIMESTAMP,
+    "float": TIMESTAMPS_FLOAT,
+    "int": TIMESTAMPS_INT,
+    "datetime": TIMESTAMPS_DATETIME,
+}
+
+cdef enum:
+    BINARY = 0xC4  # the type byte of a short one
+    IMAGE_CODE = 73  # of rlwire.codecs.msgpack.images, which may be imported later or never
+    IMAGE_VERSION = 1
+
+cdef char _FOREIGN_ORDER = c">" if rlw_host_is_little() else c"<"
+
+# A message being decoded. Lives on the stack.
+cdef struct Input:
+    rlw_msgpack_reader reader
+    Budget budget
+    const uint8_t *start  # of the caller's buffer
+    const uint8_t *first  # of the value in it
+    PyObject *source      # what the caller handed in, borrowed
+    PyObject *owner       # what views keep alive; NULL until the first is made, owned then
+    uint64_t keys         # that are neither strings nor bytes
+    bint writable
+    CopyMode copy
+    uint32_t containers   # that have begun
+
+
+# --- other threads
+
+cdef enum:
+    REST_ITEMS = 1024       # of one container, between two rests; powers of two
+    REST_CONTAINERS = 256
+    LARGE = 1 << 20         # bytes that are copied without the GIL
+
+
+cdef int _rest() except -1:
+    """Let other threads run: a message of a million values takes a tenth of a second."""
+    with nogil:
+        pass
+    return 0
+
+
+cdef inline int _begin(Input *input) except -1:
+    """Count one more container."""
+    input.containers += 1
+    return _rest() if input.containers & (REST_CONTAINERS - 1) == 0 else 0
+
+
+cdef int _copy(uint8_t *to, const uint8_t *data, size_t size) except -1:
+    if size < LARGE:
+        memcpy(to, data, size)
+    else:
+        with nogil:
+            memcpy(to, data, size)
+    return 0
+
+
+# --- errors
+
+
+cdef str _path(Input *input, const uint8_t *at):
+    return path_to(input.first, input.reader.c.end - input.first, at)
+
+
+cdef object _error(Input *input, str reason, const uint8_t *at):
+    return DecodeError(reason, offset=at - input.start, path=_path(input, at))
+
+
+cdef object _over(Input *input, object size, const uint8_t *at):
+    return over_budget(&input.budget, size, at - input.start, _path(input, at))
+
+
+cdef int _wrong(Decoder self, Input *input) except -1:
+    """Raise what the kernel has found."""
+    cdef const rlw_fault *fault = &input.reader.c.fault
+    path = _path(input, fault.at)
+    name = None
+    if fault.status == RLW_OVER_STRING and fault.allowed < <uint64_t> self.limits.string:
+        name = "max_str_len"
+    elif fault.status == RLW_OVER_MESSAGE:
+        name = "max_bin_len" if fault.at[0] <= 0xC6 else "max_ext_len"
+    elif fault.status == RLW_OVER_ITEMS and fault.allowed != self._limits.items:
+        is_array = 0x90 <= fault.at[0] <= 0x9F or 0xDC <= fault.at[0] <= 0xDD
+        name = "max_array_len" if is_array else "max_map_len"
+    if name is not None:
+        raise LimitExceeded(name, fault.allowed, fault.got, offset=fault.at - input.start,
+                            path=path)
+    return raise_fault(fault, input.start, path)
+
+
+# --- texts and extensions
+
+
+cdef PyObject *_other_text(Decoder self, Input *input, const rlw_msgpack_value *v) except NULL:
+    """One that is not ASCII."""
+    cdef size_t bad = rlw_utf8_check(v.data, v.size)
+    cdef str text
+    if bad == v.size:
+        text = valid_text(v.data, v.size, &input.budget)
+        if text is None:
+            raise _over(input, wide_size(v.data, v.size), v.at)
+        return rlw_give(text)
+    try:
+        if self._lenient:
+            # For a byte up to "\\xff", and each of these in up to four.
+            if not afford(&input.budget, 16 * v.size):
+                raise _over(input, 16 * v.size, v.at)
+            return rlw_give(v.data[:v.size].decode("utf-8", self.unicode_errors))
+        rlw_own(PyUnicode_DecodeUTF8(<const char *> v.data + bad,
+                                     min(<Py_ssize_t> (v.size - bad), 4), NULL))
+    except UnicodeDecodeError as problem:
+        raise DecodeError(
+            f"a string is not UTF-8: {problem.reason}",
+            offset=(v.data - input.start) + (0 if self._lenient else bad) + problem.start,
+            path=_path(input, v.at),
+        ) from None
+    raise _error(input, "the buffer changed while it was decoded", v.at)
+
+
+cdef inline PyObject *_text(Decoder self, Input *input, const rlw_msgpack_value *v) except NULL:
+    if self.raw:
+        return _bytes(v)
+    if rlw_is_ascii(v.data, v.size):
+        return rlw_new_ascii(v.data, v.size)
+    return _other_text(self, input, v)
+
+
+cdef object _hooked(Decoder self, Input *input, const rlw_msgpack_value *v, bytes data):
+    """What a hook makes that can be told how much that may be."""
+    cdef uint64_t left = input.budget.left
+    try:
+        found = self._within(v.code, data, left)
+    except LimitExceeded as problem:
+        if problem.limit != "expanded" or problem.maximum != left:
+            raise  # one of its own
+        raise _over(input, problem.size, v.at) from None
+    if isinstance(found, np.ndarray) and found.nbytes > <Py_ssize_t> v.size:
+        if not afford(&input.budget, found.nbytes):
+            raise _over(input, found.nbytes, v.at)
+    return found
+
+
+cdef object _ext(Decoder self, Input *input, const rlw_msgpack_value *v):
+    cdef int64_t seconds = 0
+    cdef uint32_t nanoseconds = 0
+    if v.code != RLW_MSGPACK_TIMESTAMP:
+        if self.ext_hook is None and v.code == IMAGE_CODE and v.size \
+                and v.data[0] == IMAGE_VERSION:
+            raise _error(
+                input,
+                "a compressed image: to take it, pass "
+                "ext_hook=rlwire.codecs.msgpack.images.ImageHook(); if it is an extension of your "
+                "own with that code, pass ext_hook=rlwire.codecs.msgpack.ExtType",
+                v.at,
+            )
+        data = v.data[:v.size]
+        if self.ext_hook is None or self.ext_hook is ExtType:
+            return tuple.__new__(ExtType, (v.code, data))  # it has nothing left to check
+        if self._within is not None:
+            return _hooked(self, input, v, data)
+        return self.ext_hook(v.code, data)
+    if not rlw_msgpack_timestamp(v.data, v.size, &seconds, &nanoseconds):
+        rlw_fail(&input.reader.c, RLW_BAD_TIMESTAMP, v.at, v.size, 0)
+        _wrong(self, input)
+    if self._timestamps == TIMESTAMPS_FLOAT:
+        return seconds + nanoseconds / 1e9
+    if self._timestamps == TIMESTAMPS_INT:
+        return <object> seconds * 10**9 + nanoseconds
+    if self._timestamps == TIMESTAMPS_CALL:
+        return self.timestamp(seconds, nanoseconds)
+    found = Timestamp(seconds, nanoseconds)
+    if self._timestamps == TIMESTAMPS_TIMESTAMP:
+        return found
+    try:
+        return found.to_datetime()
+    except OverflowError:
+        raise _error(input, f"no datetime is {seconds} s from 1970", v.at) from None
+
+
+# --- arrays
+
+
+cdef object _owner(Input *input):
+    if input.owner == NULL:
+        source = memory_owner(<object> input.source, input.start)
+        Py_INCREF(source)
+        input.owner = <PyObject *> source
+    return <object> input.owner
+
+
+cdef cnp.dtype _dtype(Decoder self, Input *input, const rlw_msgpack_marked *m):
+    """The dtype of a mark, the data's size checked against it."""
+    cdef const rlw_msgpack_value *type = &m.field[RLW_MSGPACK_FIELD_TYPE]
+    cdef rlw_text name
+    cdef cnp.dtype descr
+    cdef rlw_msgpack_reader ahead
+    if m.dtype.itemsize and m.dtype.order != _FOREIGN_ORDER:
+        descr = plain_dtype(m.dtype.kind, m.dtype.itemsize)
+        if descr is not None:
+            return descr  # the kernel has compared the size
+    if type.kind == RLW_MSGPACK_ARRAY:
+        ahead = input.reader
+        try:
+            input.reader.c.at = type.at
+            input.reader.items = 0
+            fields = rlw_own(_value(_descriptions, input, 0))
+            descr = structured_dtype(<list> fields)
+        except (TypeError, ValueError) as problem:
+            if isinstance(problem, (DecodeError, LimitExceeded)):
+                raise
+            raise _error(input, f"not a structured dtype: {problem}", type.at) from None
+        finally:
+            input.reader = ahead
+    else:
+        name.data, name.size = type.data, <size_t> type.size
+        if m.dtype.itemsize:
+            descr = dtype_of(&m.dtype, name)
+        else:
+            descr = named_dtype(short_text(type))
+        if descr is None:
+            raise _error(input, f"not a plain dtype of this host: {short_text(type)!r}",
+                         type.at)
+        if m.dtype.itemsize:
+            return descr  # the kernel has compared
+    if m.mark != RLW_MSGPACK_NP_GENERIC:
+        if rlw_msgpack_check_size(&input.reader.c, m, <uint64_t> descr.itemsize) != RLW_OK:
+            _wrong(self, input)
+    return descr
+
+
+cdef cnp.ndarray _array(Decoder self, Input *input, const rlw_msgpack_marked *m):
+    cdef const rlw_msgpack_value *item = &m.field[RLW_MSGPACK_FIELD_DATA]
+    cdef cnp.npy_intp shape[32]
+    cdef cnp.dtype descr = _dtype(self, input, m)
+    cdef uint64_t size = <uint64_t> descr.itemsize
+    cdef cnp.ndarray array
+    cdef uint32_t i
+    for i in range(m.dims):
+        shape[i] = <cnp.npy_intp> m.shape[i]
+        size *= m.shape[i]
+    if wants_view(input.copy, descr, item.data, size):
+        return view_array(descr, <int> m.dims, shape, item.data, input.writable, _owner(input))
+    array = new_array(descr, <int> m.dims, shape)
+    _copy(<uint8_t *> cnp.PyArray_DATA(array), item.data, size)
+    if input.copy == COPY_AS_NEEDED and not input.writable:
+        cnp.PyArray_CLEARFLAGS(array, cnp.NPY_ARRAY_WRITEABLE)  # as the views are
+    return array
+
+
+cdef object _scalar(Decoder self, Input *input, const rlw_msgpack_marked *m):
+    """A NumPy scalar."""
+    cdef const rlw_msgpack_value *item = &m.field[RLW_MSGPACK_FIELD_DATA]
+    cdef cnp.dtype descr = _dtype(self, input, m)
+    cdef cnp.ndarray array
+    cdef uint64_t size = descr.itemsize
+    cdef uint64_t needed
+    cdef bint is_text = descr.kind == c"U" or descr.kind == c"S"
+    if m.mark == RLW_MSGPACK_ND_SCALAR:
+        if is_text and not afford(&input.budget, size):  # beside the array, as large as the data
+            raise _over(input, size, item.at)
+        array = new_array(descr, 0, NULL)
+        memcpy(cnp.PyArray_DATA(array), item.data, item.size)
+        return array[()]
+    value = rlw_own(_made(self, input, item, 0))
+    # What openpi-client takes from an item(): no text becomes a number, and no object anything.
+    if isinstance(value, str) if descr.kind == "U" else isinstance(value, bytes) \
+            if descr.kind == "S" else type(value) in (bool, int, float):
+        # A scalar's dtype is as long as the scalar: any more would be made of nothing.
+        if is_text:
+            needed = max(len(value), 1) * (4 if descr.kind == c"U" else 1)
+            if size != needed:
+                raise _error(input, f"a scalar of dtype {descr} has {size} bytes, its value "
+                                    f"{needed}", item.at)
+            if not afford(&input.budget, 2 * size):  # an array, and the scalar of it
+                raise _over(input, 2 * size, item.at)
+        try:
+            return np.array(value, dtype=descr)[()]
+        except (OverflowError, TypeError, ValueError) as problem:
+            raise _error(input, f"not a scalar of dtype {descr}: {problem}", item.at) from None
+    raise _error(input, f"not a scalar of dtype {descr}: {type(value).__name__}", item.at)
+
+
+cdef object _complex(Input *input, const rlw_msgpack_marked *m):
+    """Python's complex; None where a map that only looks like one has no number in it."""
+    cdef const rlw_msgpack_value *item = &m.field[RLW_MSGPACK_FIELD_DATA]
+    try:
+        return complex(short_text(item))
+    except ValueError:
+        if m.binary_keys:
+            raise _error(input, "not a complex number", item.at) from None
+        return None
+
+
+cdef object _marked(Decoder self, Input *input, const rlw_msgpack_value *map, uint32_t depth,
+                    const uint8_t *first, uint64_t items):
+    """The array or scalar that a map is, whose entries begin at `first`; None: it is a map."""
+    cdef rlw_msgpack_marked m
+    cdef rlw_status status
+    cdef const uint8_t *here = input.reader.c.at
+    cdef uint64_t items_here = input.reader.items
+    input.reader.c.at = first
+    input.reader.items = items
+    status = rlw_msgpack_read_marked(&input.reader, map, depth, &m)
+    if self._bytes_marks and not m.binary_keys and not self.raw:
+        m.mark = RLW_MSGPACK_UNMARKED
+    elif status != RLW_OK:
+        _wrong(self, input)
+    if m.mark == RLW_MSGPACK_ND:
+        return _array(self, input, &m)
+    if m.mark == RLW_MSGPACK_ND_SCALAR or m.mark == RLW_MSGPACK_NP_GENERIC:
+        return _scalar(self, input, &m)
+    if m.mark == RLW_MSGPACK_COMPLEX:
+        number = _complex(input, &m)
+        if number is not None:
+            return number
+    input.reader.c.at = here
+    input.reader.items = items_here
+    return None
+
+
+# --- containers
+
+
+cdef PyObject *_list(Decoder self, Input *input, const rlw_msgpack_value *v,
+                     uint32_t depth) except NULL:
+    # The kernel has compared the count with the bytes left.
+    cdef Py_ssize_t i, count = <Py_ssize_t> v.size
+    cdef list items
+    _pay_items(input, v)
+    items = PyList_New(count)
+    _begin(input)
+    for i in range(count):
+        PyList_SET_ITEM(items, i, _value(self, input, depth))
+        if i & (REST_ITEMS - 1) == REST_ITEMS - 1:
+            _rest()
+    if self.list_hook is not None:
+        return rlw_give(self.list_hook(items))
+    return rlw_give(items)
+
+
+cdef PyObject *_tuple(Decoder self, Input *input, const rlw_msgpack_value *v,
+                      uint32_t depth) except NULL:
+    cdef Py_ssize_t i, count = <Py_ssize_t> v.size
+    cdef tuple items
+    _pay_items(input, v)
+    items = PyTuple_New(count)
+    _begin(input)
+    for i in range(count):
+        PyTuple_SET_ITEM(items, i, _value(self, input, depth))
+        if i & (REST_ITEMS - 1) == REST_ITEMS - 1:
+            _rest()
+    if self.list_hook is not None:
+        return rlw_give(self.list_hook(items))
+    return rlw_give(items)
+
+
+cdef object _other_key(Decoder self, Input *input, const rlw_msgpack_value *v, uint32_t depth):
+    """A key that is no string, already read; arrays in it become tuples."""
+    if v.kind == RLW_MSGPACK_BINARY:
+        return v.data[:v.size]
+    if self.strict_map_key:
+        raise _error(input, "a key is neither a string nor bytes, and strict_map_key=True", v.at)
+    input.keys += 1
+    if input.keys > self._keys:
+        raise LimitExceeded("keys", self._keys, input.keys, offset=v.at - input.start,
+                            path=_path(input, v.at))
+    if v.kind == RLW_MSGPACK_ARRAY:
+        if depth >= self._limits.depth:
+            raise _too_deep(self, input, v, depth)
+        _pay_items(input, v)
+        items = []
+        for _ in range(v.size):
+            items.append(_any_key(self, input, depth + 1))
+        return tuple(items)
+    if v.kind == RLW_MSGPACK_MAP:
+        raise _error(input, "a key is a map, which has no hash", v.at)
+    key = rlw_own(_made(self, input, v, depth))
+    try:
+        hash(key)
+    except TypeError:
+        raise _error(input, f"a key is a {type(key).__name__}, which has no hash", v.at) from None
+    return key
+
+
+cdef object _any_key(Decoder self, Input *input, uint32_t depth):
+    cdef rlw_msgpack_value v
+    if rlw_msgpack_read(&input.reader, &v) != RLW_OK:
+        _wrong(self, input)
+    if v.kind == RLW_MSGPACK_STRING:
+        return rlw_own(_text(self, input, &v))
+    return _other_key(self, input, &v, depth)
+
+
+cdef inline int _pay_items(Input *input, const rlw_msgpack_value *v) except -1:
+    """For what stands in an array or a map; a map that is an array or a scalar is no dictionary."""
+    if not afford_items(&input.budget, v.size):
+        raise _over(input, ITEM * v.size, v.at)
+    return 0
+
+
+cdef object _too_deep(Decoder self, Input *input, const rlw_msgpack_value *v, uint32_t depth):
+    return LimitExceeded("depth", self._limits.depth, depth + 1, offset=v.at - input.start,
+                         path=_path(input, v.at))
+
+
+cdef inline object _key(Decoder self, Input *input, const rlw_msgpack_value *v, uint32_t depth):
+    cdef PyObject *known
+    if v.kind != RLW_MSGPACK_STRING:
+        return _other_key(self, input, v, depth)
+    if not self.raw:
+        known = known_key(v.data, v.size)
+        if known != NULL:
+            return <object> known
+        if rlw_is_ascii(v.data, v.size):
+            return key_of(v.data, v.size, &input.budget)
+    return rlw_own(_text(self, input, v))
+
+
+cdef PyObject *_map(Decoder self, Input *input, const rlw_msgpack_value *v,
+                    uint32_t depth) except NULL:
+    cdef uint64_t left = v.size, items = input.reader.items
+    cdef const uint8_t *first = input.reader.c.at
+    cdef rlw_msgpack_value key
+    # Looked for at the first key that is a mark, and once: see rlw_msgpack_read_marked().
+    cdef bint may_be_marked = self._arrays and 2 <= left <= 8
+    cdef dict entries
+    _begin(input)
+    if may_be_marked and first[0] == BINARY:  # as both packages begin
+        found = _marked(self, input, v, depth, first, items)
+        if found is not None:
+            return rlw_give(found)
+        may_be_marked = False
+    _pay_items(input, v)
+    entries = rlw_new_dict(<Py_ssize_t> left)
+    while left > 0:
+        left -= 1
+        if rlw_msgpack_read(&input.reader, &key) != RLW_OK:
+            _wrong(self, input)
+        if may_be_marked and rlw_msgpack_is_mark(&key):
+            found = _marked(self, input, v, depth, first, items)
+            if found is not None:
+                return rlw_give(found)
+            may_be_marked = False
+        name = _key(self, input, &key, depth)
+        value = rlw_own(_value(self, input, depth))
+        PyDict_SetItem(entries, name, value)
+        if left & (REST_ITEMS - 1) == REST_ITEMS - 1:
+            _rest()
+    if self.object_hook is not None:
+        return rlw_give(self.object_hook(entries))
+    return rlw_give(entries)
+
+
+cdef PyObject *_pairs(Decoder self, Input *input, const rlw_msgpack_value *v,
+                      uint32_t depth) except NULL:
+    """A map for object_pairs_hook."""
+    cdef uint64_t left = v.size, items = input.reader.items
+    cdef const uint8_t *first = input.reader.c.at
+    cdef rlw_msgpack_value key
+    cdef bint may_be_marked = self._arrays and 2 <= left <= 8
+    _pay_items(input, v)
+    pairs = []
+    _begin(input)
+    while left > 0:
+        left -= 1
+        if rlw_msgpack_read(&input.reader, &key) != RLW_OK:
+            _wrong(self, input)
+        if may_be_marked and rlw_msgpack_is_mark(&key):
+            may_be_marked = False
+            found = _marked(self, input, v, depth, first, items)
+            if found is not None:
+                return rlw_give(found)
+        name = _key(self, input, &key, depth)
+        pairs.append((name, rlw_own(_value(self, input, depth))))
+        if left & (REST_ITEMS - 1) == REST_ITEMS - 1:
+            _rest()
+    return rlw_give(self.object_pairs_hook(pairs))
+
+
+cdef inline PyObject *_bytes(const rlw_msgpack_value *v) except NULL:
+    if v.size < LARGE:
+        return PyBytes_FromStringAndSize(<const char *> v.data, <Py_ssize_t> v.size)
+    data = rlw_own(PyBytes_FromStringAndSize(NULL, <Py_ssize_t> v.size))
+    _copy(<uint8_t *> PyBytes_AS_STRING(data), v.data, <size_t> v.size)
+    return rlw_give(data)
+
+
+cdef PyObject *_made(Decoder self, Input *input, const rlw_msgpack_value *v,
+                     uint32_t depth) except NULL:
+    """The object of a value that the kernel has read."""
+    if v.kind == RLW_MSGPACK_STRING:
+        return _text(self, input, v)
+    if v.kind == RLW_MSGPACK_INTEGER:
+        return rlw_new_int(v.integer)
+    if v.kind == RLW_MSGPACK_FLOAT64 or v.kind == RLW_MSGPACK_FLOAT32:
+        return PyFloat_FromDouble(v.real)
+    if v.kind == RLW_MSGPACK_NIL:
+        return rlw_give(None)
+    if v.kind == RLW_MSGPACK_BOOLEAN:
+        return rlw_give(True if v.integer else False)
+    if v.kind == RLW_MSGPACK_BINARY:
+        return PyBytes_FromStringAndSize(<const char *> v.data, <Py_ssize_t> v.size)
+    if v.kind == RLW_MSGPACK_UNSIGNED:
+        return PyLong_FromUnsignedLongLong(v.size)
+    if v.kind == RLW_MSGPACK_EXT:
+        return rlw_give(_ext(self, input, v))
+    if depth >= self._limits.depth:
+        raise _too_deep(self, input, v, depth)
+    if v.kind == RLW_MSGPACK_ARRAY:
+        if self.use_list:
+            return _list(self, input, v, depth + 1)
+        return _tuple(self, input, v, depth + 1)
+    if self._plain_maps:
+        return _map(self, input, v, depth + 1)
+    return _pairs(self, input, v, depth + 1)
+
+
+cdef PyObject *_value(Decoder self, Input *input, uint32_t depth) except NULL:
+    cdef rlw_msgpack_value v
+    if rlw_msgpack_read(&input.reader, &v) != RLW_OK:
+        _wrong(self, input)
+    return _made(self, input, &v, depth)
+
+
+cdef uint64_t _length(str name, object given, uint64_t otherwise) except? 0:
+    """One of the max_*_len options."""
+    if given is None:
+        return otherwise
+    if not isinstance(given, int) or given < 0:
+        raise ValueError(f"{name} must be an int from 0 on, not {given!r}")
+    return min(<uint64_t> min(given, 0xFFFFFFFF), otherwise)
+
+
+cdef class Decoder:
+    """Decodes values; configured once, without state of its own, so threads may share it.
+
+    Options that the msgpack package has too carry its names.
+
+    Args:
+        arrays: False leaves the maps that stand for ndarrays and NumPy scalars as they are.
+            ``"bytes"`` does so with those whose mark is a string, which the packages never write
+            and do not take for arrays (but with `raw`, as they do).
+        copy: True: every array is owned, writable, aligned and row-major. False: every array is a
+            view of the buffer, which it keeps alive (``.base``), writable if the buffer is,
+            aligned if it happens to be. None: arrays of 4 KiB and more that are aligned become
+            views, others are copied; all are writable if the buffer is, else none.
+        ext_hook: called with the code and the bytes of an extension; without it, an `ExtType`, but
+            for a compressed image (`rlwire.codecs.msgpack.images`), which is then refused. What a
+            hook makes is not counted, unless it has a method ``within``, which is called instead
+            with a third argument: how many bytes of ``limits.expanded`` are left. It raises
+            LimitExceeded("expanded", left, size) rather than make more at a time; of an array
+            that it returns the bytes are counted.
+        use_list: False: arrays as tuples.
+        raw: strings as bytes, not checked for UTF-8.
+        timestamp: what a timestamp becomes: ``"timestamp"``, ``"float"`` (seconds), ``"int"``
+            (nanoseconds), ``"datetime"`` (UTC), or a function of seconds and nanoseconds.
+        strict_map_key: a key must be a string or bytes. False takes any that has a hash, arrays as
+            tuples; a hostile peer can choose numbers that collide, so `limits.keys` counts them.
+        object_hook: called with each dictionary; its result stands in the dictionary's place.
+        object_pairs_hook: called with each map as a list of pairs, instead of `object_hook`.
+        list_hook: called with each list or tuple.
+        unicode_errors: what happens to a string that is not UTF-8, as for `bytes.decode`.
+        max_str_len, max_bin_len, max_array_len, max_map_len, max_ext_len: of one value; None for
+            what `limits` says.
+        limits: maxima; `rlwire.limits.DEFAULT` when None.
+    """
+
+    def __init__(self, *, arrays=True, copy=True, ext_hook=None, use_list=True, raw=False,
+                 timestamp="timestamp", strict_map_key=True, object_hook=None,
+                 object_pairs_hook=None, list_hook=None, unicode_errors="strict",
+                 max_str_len=None, max_bin_len=None, max_array_len=None, max_map_len=None,
+                 max_ext_len=None, limits=None):
+        self.limits = limits = checked(limits)
+        fill_limits(&self._limits, limits)
+        self._limits.string = _length("max_str_len", max_str_len, self._limits.string)
+        self._limits.binary = _length("max_bin_len", max_bin_len, self._limits.binary)
+        self._limits.array = _length("max_array_len", max_array_len, self._limits.array)
+        self._limits.map = _length("max_map_len", max_map_len, self._limits.map)
+        self._limits.ext = _length("max_ext_len", max_ext_len, self._limits.ext)
+        self._message = limits.message
+        self._keys = limits.keys
+        self._expanded = min(limits.expanded, 2**62)
+        if copy not in _COPY:
+            raise ValueError(f"copy must be True, False or None, not {copy!r}")
+        self.copy = copy
+        self._copy = _COPY[copy]
+        self.timestamp = timestamp
+        if isinstance(timestamp, str) and timestamp in _TIMESTAMPS:
+            self._timestamps = _TIMESTAMPS[timestamp]
+        elif callable(timestamp):
+            self._timestamps = TIMESTAMPS_CALL
+        else:
+            raise ValueError(
+                f"timestamp must be 'timestamp', 'float', 'int', 'datetime' or a function, "
+                f"not {timestamp!r}"
+            )
+        if arrays not in (True, False, "bytes"):
+            raise ValueError(f"arrays must be True, False or 'bytes', not {arrays!r}")
+        self.arrays = arrays
+        self._arrays = bool(arrays)
+        self._bytes_marks = arrays == "bytes"
+        self.use_list = bool(use_list)
+        self.raw = bool(raw)
+        self.strict_map_key = bool(strict_map_key)
+        self.ext_hook = check_hook("ext_hook", ext_hook)
+        self._within = check_hook("ext_hook.within", getattr(ext_hook, "within", None))
+        self.object_hook = check_hook("object_hook", object_hook)
+        self.object_pairs_hook = check_hook("object_pairs_hook", object_pairs_hook)
+        self.list_hook = check_hook("list_hook", list_hook)
+        if object_hook is not None and object_pairs_hook is not None:
+            raise TypeError("object_hook and object_pairs_hook exclude each other")
+        self._plain_maps = object_pairs_hook is None
+        self.unicode_errors = unicode_errors
+        self._lenient = unicode_errors != "strict"
+
+    cpdef object decode(self, object buffer):
+        """Return the value in `buffer`, which holds exactly one.
+
+        Raises:
+            DecodeError: the bytes are not a value; it names the offset and the path.
+            LimitExceeded: the value passes one of the limits; nothing of that size was made.
+        """
+        cdef Py_buffer view
+        if PyBytes_CheckExact(buffer):
+            return self.decode_memory(<const uint8_t *> PyBytes_AS_STRING(buffer),
+                                      PyBytes_GET_SIZE(buffer), 0, buffer, False, NULL)
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        try:
+            return self.decode_memory(<const uint8_t *> view.buf, <size_t> view.len, 0, buffer,
+                                      not view.readonly, NULL)
+        finally:
+            PyBuffer_Release(&view)
+
+    cpdef tuple decode_first(self, object buffer, Py_ssize_t offset=0):
+        """Return the value that begins at `offset`, and the offset of what follows it.
+
+        Raises:
+            DecodeError, LimitExceeded: as `decode`; also when the value is not there as a whole.
+        """
+        cdef Py_buffer view
+        cdef size_t end = 0
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        try:
+            if offset < 0 or offset > view.len:
+                raise ValueError(f"no offset {offset} in a buffer of {view.len}")
+            value = self.decode_memory(<const uint8_t *> view.buf, <size_t> view.len,
+                                       <size_t> offset, buffer, not view.readonly, &end)
+            return value, end
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef object decode_memory(self, const uint8_t *data, size_t size, size_t first, object owner,
+                              bint writable, size_t *end):
+        cdef Input input
+        if size - first > self._message and end == NULL:
+            raise LimitExceeded("message", self._message, size - first, offset=first)
+        rlw_msgpack_reader_init(&input.reader, data + first, size - first, &self._limits)
+        begin_budget(&input.budget, self._expanded)
+        input.start = data
+        input.first = data + first
+        input.source = <PyObject *> owner
+        input.owner = NULL
+        input.keys = 0
+        input.writable = writable
+        input.copy = self._copy
+        input.containers = 0
+        try:
+            value = rlw_own(_value(self, &input, 0))
+            if end != NULL:
+                end[0] = input.reader.c.at - data
+            elif input.reader.c.at != input.reader.c.end:
+                rlw_fail(&input.reader.c, RLW_TRAILING, input.reader.c.at,
+                         rlw_left(&input.reader.c), 0)
+                raise_fault(&input.reader.c.fault, data, "")
+            return value
+        finally:
+            if input.owner != NULL:
+                Py_DECREF(<object> input.owner)
+
+
+# Of a structured dtype: plain lists, whatever hooks the message's own decoder has.
+cdef Decoder _descriptions = Decoder(arrays=False)
+cdef Decoder _default = Decoder()
+
+
+def decode(buffer, **options):
+    """Return the value in `buffer`, which holds exactly one; `Decoder` explains the options."""
+    return (<Decoder> made_with(Decoder, options) if options else _default).decode(buffer)

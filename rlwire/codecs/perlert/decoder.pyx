@@ -1,0 +1,288 @@
+"""PERLERT datagrams to messages. `rlwire.codecs.perlert` is the face; the layout is in
+include/rlwire/perlert.h.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
+from cpython.bytes cimport (PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize,
+                            PyBytes_GET_SIZE)
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.string cimport memcmp
+
+from rlwire.codecs._glue cimport key_of, raise_fault, text_of
+from rlwire.codecs.perlert.text cimport limits_of, text_of_object
+from rlwire.codecs.perlert.values cimport *
+from rlwire.kernels cimport *
+
+from rlwire.limits import DEFAULT
+
+__all__ = ["StepReader", "decode_client_message", "decode_server_message", "peek_header"]
+
+
+cdef int _wrong(const rlw_cursor *c, const uint8_t *start, const rlw_perlert_message *m) except -1:
+    path = ""
+    if m.field != RLW_PERLERT_AT_DATAGRAM:
+        path = (<bytes> rlw_perlert_field_name(m.field)).decode("ascii")
+    return raise_fault(&c.fault, start, path)
+
+
+cdef inline str _key(rlw_perlert_text text):
+    return key_of(text.data, text.size, NULL)
+
+
+cdef inline str _text(rlw_perlert_text text):
+    return text_of(text.data, text.size, NULL)
+
+
+cdef inline object _free_text(rlw_perlert_text text, bint raw):
+    if raw:
+        return PyBytes_FromStringAndSize(<const char *> text.data, <Py_ssize_t> text.size)
+    return text_of(text.data, text.size, NULL)
+
+
+cdef inline int _head(Message message, const rlw_perlert_message *m) except -1:
+    message.name = _key(m.name)
+    message.number = <int64_t> m.number
+    return 0
+
+
+cdef object _client_message(const uint8_t *data, size_t size, object limits, bint raw):
+    cdef rlw_perlert_limits room
+    cdef rlw_perlert_message m
+    cdef rlw_cursor c
+    cdef LobbyRequest request
+    cdef Register register
+    cdef Ready ready
+    cdef Action action
+    rlw_cursor_init(&c, data, size)
+    if rlw_perlert_read_client(&c, limits_of(&room, limits), &m) != RLW_OK:
+        _wrong(&c, data, &m)
+    if m.kind == RLW_PERLERT_ACTION:
+        action = Action.__new__(Action)
+        _head(action, &m)
+        action.action = _free_text(m.text, raw)
+        return action
+    if m.kind == RLW_PERLERT_REGISTER:
+        register = Register.__new__(Register)
+        _head(register, &m)
+        register.key = _key(m.key)
+        register.tag = _text(m.text)
+        return register
+    if m.kind == RLW_PERLERT_READY:
+        ready = Ready.__new__(Ready)
+        _head(ready, &m)
+        ready.key = _key(m.key)
+        ready.ready = m.flag
+        return ready
+    request = LobbyRequest.__new__(LobbyRequest)
+    _head(request, &m)
+    return request
+
+
+cdef tuple _slots(rlw_cursor *c, const uint8_t *start, rlw_perlert_message *m, uint64_t most):
+    cdef rlw_perlert_slot slot
+    cdef AgentSlot one
+    cdef size_t count = 0
+    # All are checked before the first object is made.
+    if rlw_perlert_count_slots(c, m, most, &count) != RLW_OK:
+        _wrong(c, start, m)
+    slots = []
+    while c.at < c.end:
+        rlw_perlert_next_slot(c, m, &slot)
+        one = AgentSlot.__new__(AgentSlot)
+        one.key = _key(slot.key)
+        one.open = slot.open
+        one.kind = _key(slot.kind)
+        one.tag = _text(slot.tag)
+        one.ready = slot.ready
+        slots.append(one)
+    return tuple(slots)
+
+
+cdef object _server_message(const uint8_t *data, size_t size, object limits, bint raw):
+    cdef rlw_perlert_limits room
+    cdef const rlw_perlert_limits *most = limits_of(&room, limits)
+    cdef rlw_perlert_message m
+    cdef rlw_cursor c
+    cdef RolloutStep step
+    cdef LobbyInformation lobby
+    cdef Registered registered
+    cdef LobbyMessage message
+    cdef Start start
+    rlw_cursor_init(&c, data, size)
+    if rlw_perlert_read_server(&c, most, &m) != RLW_OK:
+        _wrong(&c, data, &m)
+    if m.kind == RLW_PERLERT_STEP:
+        step = RolloutStep.__new__(RolloutStep)
+        _head(step, &m)
+        step.timestamp = <int64_t> m.timestamp
+        step.step = <int64_t> m.step
+        step.observation = _free_text(m.text, raw)
+        if m.reward_is_number:
+            step.reward_value = m.reward_value
+        else:
+            step.reward_text = _text(m.reward)
+        step.done = m.flag
+        if m.has_extra:
+            step.extra = _free_text(m.extra, raw)
+        return step
+    if m.kind == RLW_PERLERT_LOBBY:
+        lobby = LobbyInformation.__new__(LobbyInformation)
+        _head(lobby, &m)
+        lobby.slots = _slots(&c, data, &m, most.items)
+        return lobby
+    if m.kind == RLW_PERLERT_REGISTERED:
+        registered = Registered.__new__(Registered)
+        _head(registered, &m)
+        registered.key = _key(m.key)
+        return registered
+    if m.kind == RLW_PERLERT_MESSAGE:
+        message = LobbyMessage.__new__(LobbyMessage)
+        _head(message, &m)
+        message.text = _text(m.text)
+        return message
+    start = Start.__new__(Start)
+    _head(start, &m)
+    start.port = <int> m.port
+    return start
+
+
+def decode_client_message(buffer, *, limits=DEFAULT, bint raw=False):
+    """Return the message of a datagram that a client has sent.
+
+    Args:
+        buffer: the datagram, any buffer.
+        limits: `rlwire.limits.Limits`; ``datagram`` counts.
+        raw: give the action as bytes.
+
+    Returns:
+        LobbyRequest, Register, Ready or Action
+
+    Raises:
+        DecodeError: not such a message.
+        LimitExceeded: the datagram is longer than the limit.
+    """
+    cdef Py_buffer view
+    if PyBytes_CheckExact(buffer):
+        return _client_message(<const uint8_t *> PyBytes_AS_STRING(buffer),
+                               PyBytes_GET_SIZE(buffer), limits, raw)
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        return _client_message(<const uint8_t *> view.buf, view.len, limits, raw)
+    finally:
+        PyBuffer_Release(&view)
+
+
+def decode_server_message(buffer, *, limits=DEFAULT, bint raw=False):
+    """Return the message of a datagram that a server has sent.
+
+    Args:
+        buffer: the datagram, any buffer.
+        limits: `rlwire.limits.Limits`; ``datagram`` and ``items``, of slots, count.
+        raw: give observation and extra as bytes.
+
+    Returns:
+        LobbyInformation, Registered, LobbyMessage, Start or RolloutStep
+
+    Raises:
+        DecodeError: not such a message.
+        LimitExceeded: the datagram is longer than the limit, or has more slots.
+    """
+    cdef Py_buffer view
+    if PyBytes_CheckExact(buffer):
+        return _server_message(<const uint8_t *> PyBytes_AS_STRING(buffer),
+                               PyBytes_GET_SIZE(buffer), limits, raw)
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        return _server_message(<const uint8_t *> view.buf, view.len, limits, raw)
+    finally:
+        PyBuffer_Release(&view)
+
+
+def peek_header(buffer):
+    """Return name and number of the instance that a datagram is for, or None.
+
+    For finding out who shall decode it: only the header is looked at, up to its number.
+    """
+    cdef Py_buffer view
+    cdef rlw_perlert_message m
+    cdef rlw_cursor c
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        rlw_cursor_init(&c, <const uint8_t *> view.buf, view.len)
+        if rlw_perlert_read_header(&c, &m) != RLW_OK or c.at == c.end or c.at[0] not in b":;":
+            return None
+        if rlw_utf8_check(m.name.data, m.name.size) != m.name.size:
+            return None
+        return _key(m.name), m.number
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef class StepReader:
+    """Reads the rollout steps of one instance into plain tuples: no message is made.
+
+    Args:
+        name: SERVER_INSTANCE_NAME.
+        number: SERVER_INSTANCE_NUMBER.
+        limits: `rlwire.limits.Limits`; ``datagram`` counts.
+        raw: give observation and extra as bytes.
+    """
+
+    cdef bytes _name
+    cdef uint64_t _number
+    cdef bint _raw
+    cdef rlw_perlert_limits _limits
+
+    def __init__(self, name, number, *, limits=DEFAULT, bint raw=False):
+        cdef rlw_perlert_limits room
+        cdef rlw_perlert_text text
+        cdef LobbyRequest header = LobbyRequest(name, number)  # it checks both
+        text_of_object(header.name, "SERVER_INSTANCE_NAME", &text)
+        self._name = text.data[:text.size]
+        self._number = <uint64_t> header.number
+        self._raw = raw
+        self._limits = limits_of(&room, limits)[0]
+
+    cdef tuple _read(self, const uint8_t *data, size_t size):
+        cdef rlw_perlert_message m
+        cdef rlw_cursor c
+        rlw_cursor_init(&c, data, size)
+        if (rlw_perlert_read_header(&c, &m) != RLW_OK or m.number != self._number
+                or c.at == c.end or c.at[0] != c":"
+                or <Py_ssize_t> m.name.size != PyBytes_GET_SIZE(self._name)
+                or memcmp(m.name.data, PyBytes_AS_STRING(self._name), m.name.size) != 0):
+            return None
+        header = c.at
+        c.at = data
+        if rlw_perlert_check(&c, &self._limits, &m) != RLW_OK:
+            _wrong(&c, data, &m)
+        c.at = header
+        if rlw_perlert_read_step(&c, &m) != RLW_OK:
+            _wrong(&c, data, &m)
+        return (
+            m.timestamp,
+            m.step,
+            _free_text(m.text, self._raw),
+            m.reward_value if m.reward_is_number else _text(m.reward),
+            m.flag != 0,
+            _free_text(m.extra, self._raw) if m.has_extra else None,
+        )
+
+    def read(self, buffer):
+        """Return (timestamp, step, observation, reward, done, extra).
+
+        None when the datagram is not a rollout step of this instance.
+
+        Raises:
+            DecodeError: it is one, and wrong.
+            LimitExceeded: it is one, and longer than the limit.
+        """
+        cdef Py_buffer view
+        if PyBytes_CheckExact(buffer):
+            return self._read(<const uint8_t *> PyBytes_AS_STRING(buffer),
+                              PyBytes_GET_SIZE(buffer))
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        try:
+            return self._read(<const uint8_t *> view.buf, view.len)
+        finally:
+            PyBuffer_Release(&view)

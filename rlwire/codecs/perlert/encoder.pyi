@@ -1,0 +1,45 @@
+from typing import Any, SupportsFloat, SupportsIndex
+
+from typing_extensions import Buffer, disjoint_base
+
+from rlwire.codecs.perlert.values import Message
+from rlwire.limits import Limits
+
+__all__ = ["StepWriter", "encode", "encode_into"]
+
+def encode(
+    message: Message,
+    *,
+    decimals: int | None = None,
+    limits: Limits | None = ...,
+    trailing: bool = False,
+) -> bytes: ...
+def encode_into(
+    message: Message,
+    buffer: Buffer,
+    offset: int = 0,
+    *,
+    decimals: int | None = None,
+    limits: Limits | None = ...,
+    trailing: bool = False,
+) -> int: ...
+
+@disjoint_base
+class StepWriter:
+    def __init__(
+        self,
+        name: str,
+        number: SupportsIndex,
+        *,
+        decimals: int | None = None,
+        limits: Limits | None = ...,
+    ) -> None: ...
+    def write(
+        self,
+        timestamp: SupportsIndex,
+        step: SupportsIndex,
+        observation: Any,
+        reward: SupportsFloat | str,
+        done: bool,
+        extra: Any = None,
+    ) -> bytes: ...

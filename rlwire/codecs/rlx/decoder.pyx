@@ -1,0 +1,461 @@
+"""Bytes to RLX messages. `rlwire.codecs.rlx` is the face; the layout is in include/rlwire/rlx.h.
+
+The kernel reads one value at a time and has checked every length before this module makes an
+object of it.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_SetItem, PyDict_Size
+from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+cimport numpy as cnp
+
+from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, CopyMode, VIEW_LEAST,
+                                    dtype_name, dtype_of, memory_owner, new_array, view_array,
+                                    wants_view)
+from rlwire.codecs._glue cimport (Budget, ITEM, Step, afford, afford_items, begin_budget, key_of,
+                                  over_budget, path_of, raise_fault, text_of, wide_size)
+from rlwire.codecs.rlx.encoder cimport check_dialect, fill_limits
+from rlwire.kernels cimport *
+
+import numpy as np
+
+from rlwire.errors import DecodeError, LimitExceeded, quoted
+from rlwire.limits import checked
+
+cnp.import_array()
+
+__all__ = ["Decoder", "data_offset", "decode", "frame_size"]
+
+cdef dict _IMAGES = {
+    "array": IMAGES_ARRAY,
+    "float32": IMAGES_FLOAT32,
+    "pil": IMAGES_PIL,
+}
+cdef dict _COPY = {True: COPY_ALWAYS, False: COPY_NEVER, None: COPY_AS_NEEDED}
+
+# A message being decoded. Lives on the stack.
+cdef struct Input:
+    rlw_rlx_reader reader
+    Budget budget
+    const uint8_t *start  # of the caller's buffer
+    PyObject *source      # what the caller handed in, borrowed
+    PyObject *owner       # what views keep alive; NULL until the first is made, owned then
+    bint writable
+    CopyMode copy
+    Images images
+    PyObject *dtype       # of arrays that bring none along, borrowed; NULL: they all do
+
+
+cdef int _raise(Input *input, const Step *path) except -1:
+    return raise_fault(&input.reader.c.fault, input.start, path_of(path))
+
+
+cdef object _over(Input *input, uint64_t size, const uint8_t *at, const Step *path):
+    return over_budget(&input.budget, size, at - input.start, path_of(path))
+
+
+cdef object _bad_text(Input *input, const rlw_text *text, problem, const Step *path):
+    return DecodeError(
+        f"a string is not UTF-8: {problem.reason}",
+        offset=(text.data - input.start) + problem.start,
+        path=path_of(path),
+    )
+
+
+cdef str _text(Input *input, const rlw_text *text, const Step *path):
+    cdef str found
+    try:
+        if text.size <= 16:  # commands and responses repeat, as keys do
+            found = key_of(text.data, text.size, &input.budget)
+        else:
+            found = text_of(text.data, text.size, &input.budget)
+    except UnicodeDecodeError as problem:
+        raise _bad_text(input, text, problem, path) from None
+    if found is None:
+        raise _over(input, wide_size(text.data, text.size), text.data, path)
+    return found
+
+
+cdef object _owner(Input *input):
+    if input.owner == NULL:
+        source = memory_owner(<object> input.source, input.start)
+        Py_INCREF(source)
+        input.owner = <PyObject *> source
+    return <object> input.owner
+
+
+cdef cnp.ndarray _array_over(Input *input, cnp.dtype descr, int dims, cnp.npy_intp *shape,
+                             const uint8_t *data, size_t size):
+    """An array of the bytes at `data`: a view or a copy, as the options say."""
+    cdef cnp.ndarray array
+    if wants_view(input.copy, descr, data, size):
+        return view_array(descr, dims, shape, data, input.writable, _owner(input))
+    array = new_array(descr, dims, shape)
+    memcpy(cnp.PyArray_DATA(array), data, size)
+    return array
+
+
+cdef object _array(Input *input, const rlw_rlx_array *array, const Step *path):
+    cdef cnp.npy_intp shape[32]
+    cdef uint32_t i
+    cdef uint64_t size
+    cdef cnp.dtype descr
+    if input.dtype != NULL:
+        descr = <cnp.dtype> input.dtype
+    else:
+        descr = dtype_of(&array.dtype, array.name)
+    if descr is None:
+        name = array.name.data[:array.name.size].decode("ascii", "replace")
+        raise DecodeError(
+            f"this host's NumPy has no dtype {name!r}",
+            offset=array.name.data - input.start, path=path_of(path),
+        )
+    size = <uint64_t> descr.itemsize
+    for i in range(array.dims):
+        shape[i] = rlw_load_u32le(array.shape + 4 * i)
+        size *= <uint64_t> shape[i]
+    # Memory that another process shares may have changed since the kernel checked it. A product
+    # that wraps is refused by NumPy.
+    if size != array.size:
+        raise DecodeError("the buffer changed while it was decoded",
+                          offset=array.shape - input.start, path=path_of(path))
+    return _array_over(input, descr, <int> array.dims, shape, array.data, array.size)
+
+
+cdef object _image(Input *input, const rlw_rlx_image *image, const Step *path):
+    """Shape (height, width) or (height, width, channels)."""
+    cdef const rlw_image_mode *mode = image.mode
+    cdef rlw_dtype parsed
+    cdef rlw_text no_name
+    cdef cnp.npy_intp shape[3]
+    cdef int dims = 3 if mode.channels > 1 else 2
+    cdef cnp.ndarray array
+    cdef uint64_t made = <uint64_t> image.width * image.height
+    if input.images == IMAGES_PIL:
+        # Pillow has pixels of 1, 2 or 4 bytes. `data` is a copy of the message's bytes.
+        made *= 4 if mode.channels > 1 or mode.itemsize > 2 else max(mode.itemsize, 1)
+        if not afford(&input.budget, made):
+            raise _over(input, made, image.data, path)
+        from PIL import Image
+
+        data = image.data[:image.size]
+        if not rlw_host_is_little() and mode.order == c"<":
+            data = np.frombuffer(data, f"u{mode.itemsize}").byteswap().tobytes()
+        name = image.name.data[:image.name.size].decode("ascii")
+        try:
+            return Image.frombytes(name, (image.width, image.height), data)
+        except (OverflowError, ValueError) as problem:
+            raise DecodeError(
+                f"Pillow makes no {name} image of {image.width}x{image.height}: {problem}",
+                offset=image.name.data - input.start, path=path_of(path),
+            ) from problem
+    shape[0], shape[1], shape[2] = image.height, image.width, mode.channels
+    if mode.itemsize == 0:
+        if not afford(&input.budget, made):
+            raise _over(input, made, image.data, path)
+        array = new_array(cnp.PyArray_DescrFromType(cnp.NPY_BOOL), dims, shape)
+        rlw_unpack_bits(image.data, image.width, image.height,
+                        <uint8_t *> cnp.PyArray_DATA(array))
+        return array
+    if input.images == IMAGES_FLOAT32 and mode.scaled:
+        made = 4 * image.size
+        if not afford(&input.budget, made):
+            raise _over(input, made, image.data, path)
+        array = new_array(cnp.PyArray_DescrFromType(cnp.NPY_FLOAT32), dims, shape)
+        rlw_unit_floats(image.data, image.size, <float *> cnp.PyArray_DATA(array))
+        return array
+    parsed.kind, parsed.order, parsed.itemsize = mode.kind, mode.order, mode.itemsize
+    no_name.data, no_name.size = NULL, 0
+    return _array_over(input, dtype_of(&parsed, no_name), dims, shape, image.data, image.size)
+
+
+cdef list _list(Input *input, uint32_t count, uint32_t depth, const Step *path):
+    # The kernel has compared the count with the bytes left.
+    cdef list items = PyList_New(count)
+    cdef Step step
+    cdef uint32_t i
+    step.parent = path
+    step.key = NULL
+    for i in range(count):
+        step.index = i
+        item = _value(input, depth, &step)
+        Py_INCREF(item)
+        PyList_SET_ITEM(items, i, item)
+    return items
+
+
+cdef int _entry(Input *input, dict entries, uint32_t depth, const Step *path) except -1:
+    """One key and its value."""
+    cdef rlw_text key_text
+    cdef Step step
+    cdef const uint8_t *at = input.reader.c.at
+    cdef Py_ssize_t before = PyDict_Size(entries)
+    if rlw_rlx_read_text(&input.reader, &key_text) != RLW_OK:
+        return _raise(input, path)
+    try:
+        key = key_of(key_text.data, key_text.size, &input.budget)
+    except UnicodeDecodeError as problem:
+        raise _bad_text(input, &key_text, problem, path) from None
+    if key is None:
+        raise _over(input, wide_size(key_text.data, key_text.size), key_text.data, path)
+    step.parent = path
+    step.key = <void *> key
+    step.index = 0
+    PyDict_SetItem(entries, key, _value(input, depth, &step))
+    if PyDict_Size(entries) == before:
+        raise DecodeError(
+            f"the key {quoted(key)} stands twice", offset=at - input.start, path=path_of(path)
+        )
+    return 0
+
+
+cdef dict _dict(Input *input, uint32_t count, uint32_t depth, const Step *path):
+    entries = {}
+    while count > 0:
+        _entry(input, entries, depth, path)
+        count -= 1
+    return entries
+
+
+cdef object _value(Input *input, uint32_t depth, const Step *path):
+    cdef rlw_rlx_value value
+    if rlw_rlx_read(&input.reader, &value) != RLW_OK:
+        _raise(input, path)
+    if value.type == RLW_RLX_DOUBLE:
+        return value.as_.real
+    if value.type == RLW_RLX_STRING:
+        return _text(input, &value.as_.text, path)
+    if value.type == RLW_RLX_BOOLEAN:
+        return True if value.as_.boolean else False
+    if (value.type == RLW_RLX_INT4 or value.type == RLW_RLX_INT64
+            or value.type == RLW_RLX_UINT4):
+        return value.as_.integer
+    if value.type == RLW_RLX_NDARRAY:
+        return _array(input, &value.as_.array, path)
+    if value.type == RLW_RLX_IMAGE:
+        return _image(input, &value.as_.image, path)
+    if value.type == RLW_RLX_LIST or value.type == RLW_RLX_DICT:
+        if depth >= input.reader.limits.depth:
+            raise LimitExceeded("depth", input.reader.limits.depth, depth + 1,
+                                offset=value.at - input.start, path=path_of(path))
+        if not afford_items(&input.budget, value.as_.count):
+            raise _over(input, ITEM * <uint64_t> value.as_.count, value.at, path)
+        if value.type == RLW_RLX_LIST:
+            return _list(input, value.as_.count, depth + 1, path)
+        return _dict(input, value.as_.count, depth + 1, path)
+    return None  # TYPE_NULL and TYPE_NONE
+
+
+cdef dict _message(Input *input):
+    entries = {}
+    cdef rlw_cursor *c = &input.reader.c
+    if rlw_rlx_read_version(&input.reader) != RLW_OK:
+        _raise(input, NULL)
+    while c.at < c.end:
+        if rlw_rlx_count(&input.reader, c.at, 1) != RLW_OK:
+            _raise(input, NULL)
+        if not afford(&input.budget, ITEM):
+            raise _over(input, ITEM, c.at, NULL)
+        _entry(input, entries, 0, NULL)
+    return entries
+
+
+cdef class Decoder:
+    """Decodes messages; configured once, without state of its own, so threads may share it.
+
+    Args:
+        copy: True: every array is owned, writable, aligned and row-major. False: every array is a
+            view of the buffer, which it keeps alive (``.base``), writable if the buffer is,
+            aligned if it happens to be. None: arrays of 4 KiB and more that are aligned become
+            views, others are copied.
+        images: ``"array"``: shape (height, width[, channels]), uint8 or the mode's own dtype (mode
+            "1": bool, always a copy). ``"float32"``: what RELAAX's decoder returns, that is
+            float32 scaled by 1/255 for L, RGB, RGBA, CMYK, YCbCr, LAB and HSV, else as "array".
+            ``"pil"``: Pillow images.
+        dialect: ``"relaax"``, or ``"readme"`` for arrays without a dtype string.
+        dtype: what the arrays are in the readme dialect, as NumPy's dtype() takes it.
+        framed: each buffer holds one whole netstring around the message.
+        limits: maxima; `rlwire.limits.DEFAULT` when None.
+    """
+
+    def __init__(self, *, copy=True, images="array", dialect="relaax", dtype=None, framed=False,
+                 limits=None):
+        limits = checked(limits)
+        fill_limits(&self._limits, limits, &self._message)
+        self._received = limits.received
+        self._expanded = min(limits.expanded, 2**62)
+        if images not in _IMAGES:
+            raise ValueError(f"images must be 'array', 'float32' or 'pil', not {images!r}")
+        if copy not in _COPY:
+            raise ValueError(f"copy must be True, False or None, not {copy!r}")
+        self.images, self.copy = images, copy
+        self._images = _IMAGES[images]
+        self._copy = _COPY[copy]
+        self.dialect = check_dialect(dialect)
+        self._readme = dialect == "readme"
+        self.framed = framed
+        if self._readme == (dtype is None):
+            raise ValueError("dialect='readme' needs a dtype, and no other dialect takes one")
+        if self._readme:
+            self.dtype = np.dtype(dtype)
+            name = dtype_name(self.dtype).encode("ascii")
+            if not rlw_dtype_parse(<const uint8_t *> PyBytes_AS_STRING(name), len(name),
+                                   &self._readme_dtype):
+                raise ValueError(f"RLX cannot carry arrays of dtype {self.dtype}")
+
+    cpdef dict decode(self, object buffer):
+        """Return the message in `buffer`, which holds exactly one.
+
+        Raises:
+            DecodeError: the bytes are not a message; it names the offset and the path.
+            LimitExceeded: the message passes one of the limits; nothing of that size was made.
+        """
+        cdef Py_buffer view
+        if PyBytes_CheckExact(buffer):
+            return self.decode_memory(<const uint8_t *> PyBytes_AS_STRING(buffer),
+                                      PyBytes_GET_SIZE(buffer), buffer, False)
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        try:
+            return self.decode_memory(<const uint8_t *> view.buf, <size_t> view.len, buffer,
+                                      not view.readonly)
+        finally:
+            PyBuffer_Release(&view)
+
+    cpdef dict decode_whole(self, object buffer, Py_ssize_t size):
+        """Return the message of the one frame that fills `buffer[:size]`, or None.
+
+        None when these bytes are more or less than one frame, or begin with no frame at all: ask
+        `frame_size` then. Arrays are always copied, so the buffer may be used again. For a
+        transport's small messages, which this takes in one call.
+
+        Raises:
+            DecodeError, LimitExceeded: as `decode`.
+        """
+        cdef Py_buffer view
+        cdef rlw_cursor c
+        cdef uint64_t body = 0
+        cdef const uint8_t *data
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        try:
+            data = <const uint8_t *> view.buf
+            if size < 0 or size > view.len:
+                raise ValueError(f"no {size} bytes in a buffer of {view.len}")
+            rlw_cursor_init(&c, data, <size_t> size)
+            if rlw_netstring_prefix(&c, self._received, &body) != RLW_OK:
+                return None
+            if rlw_left(&c) != body + 1 or c.at[body] != c",":
+                return None
+            return self._decode_body(data, c.at, <size_t> body, buffer, False, COPY_ALWAYS)
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef dict decode_memory(self, const uint8_t *data, size_t size, object owner, bint writable):
+        cdef rlw_cursor frame
+        cdef const uint8_t *body = data
+        cdef size_t body_size = size
+        if self.framed:
+            rlw_cursor_init(&frame, data, size)
+            if rlw_netstring_read(&frame, self._message, &body, &body_size) == RLW_OK:
+                if frame.at != frame.end:
+                    rlw_fail(&frame, RLW_TRAILING, frame.at, rlw_left(&frame), 0)
+                    raise_fault(&frame.fault, data, "")
+            else:
+                raise_fault(&frame.fault, data, "")
+        elif size > self._message:
+            raise LimitExceeded("message", self._message, size, offset=0)
+        return self._decode_body(data, body, body_size, owner, writable, self._copy)
+
+    cdef dict _decode_body(self, const uint8_t *start, const uint8_t *body, size_t body_size,
+                           object owner, bint writable, CopyMode copy):
+        """The message at `body`, inside the caller's buffer that begins at `start`."""
+        cdef Input input
+        rlw_rlx_reader_init(&input.reader, body, body_size, &self._limits)
+        if self._readme:
+            input.reader.readme = 1
+            input.reader.dtype = self._readme_dtype
+        begin_budget(&input.budget, self._expanded)
+        input.start = start
+        input.source = <PyObject *> owner
+        input.owner = NULL
+        input.writable = writable
+        input.copy = copy
+        input.images = self._images
+        input.dtype = <PyObject *> self.dtype if self._readme else NULL
+        try:
+            return _message(&input)
+        finally:
+            if input.owner != NULL:
+                Py_DECREF(<object> input.owner)
+
+
+cdef Decoder _default = Decoder()
+
+
+def decode(buffer, *, copy=True, images="array", dialect="relaax", dtype=None, framed=False,
+           limits=None):
+    """Return the RLX message in `buffer`; `Decoder` explains the options."""
+    if (copy is True and images == "array" and dialect == "relaax" and dtype is None
+            and not framed and limits is None):
+        return _default.decode(buffer)
+    return Decoder(copy=copy, images=images, dialect=dialect, dtype=dtype, framed=framed,
+                   limits=limits).decode(buffer)
+
+
+def frame_size(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t limit):
+    """Return the size of the frame at `buffer[start:end]`, its netstring's dress included.
+
+    0 means that the prefix is not complete yet. The rest of the frame need not have come.
+
+    Raises:
+        DecodeError: there is no netstring's prefix at `start`.
+        LimitExceeded: the message is longer than `limit`, named ``received``.
+    """
+    cdef Py_buffer view
+    cdef rlw_cursor c
+    cdef rlw_status status
+    cdef uint64_t size = 0
+    if limit < 0:
+        raise ValueError("limit must not be negative")
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        if start < 0 or end < start or end > view.len:
+            raise ValueError(f"no bytes {start}:{end} in a buffer of {view.len}")
+        rlw_cursor_init(&c, <const uint8_t *> view.buf + start, <size_t> (end - start))
+        status = rlw_netstring_prefix(&c, <uint64_t> limit, &size)
+        if status == RLW_NEED_MORE:
+            return 0
+        if status != RLW_OK:
+            raise_fault(&c.fault, <const uint8_t *> view.buf, "", "received")
+        return (c.at - <const uint8_t *> view.buf) - start + <Py_ssize_t> size + 1
+    finally:
+        PyBuffer_Release(&view)
+
+
+def data_offset(buffer, Py_ssize_t start, Py_ssize_t end):
+    """Return where, from `start`, the first large array or image of a frame has its data.
+
+    Only the frame's beginning need be there; 0 when it does not tell. A hint for aligning the
+    memory that the rest is received into, never an error.
+    """
+    cdef Py_buffer view
+    cdef rlw_cursor c
+    cdef rlw_rlx_limits limits
+    cdef uint64_t message = 0, size = 0
+    fill_limits(&limits, None, &message)
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        if start < 0 or end < start or end > view.len:
+            raise ValueError(f"no bytes {start}:{end} in a buffer of {view.len}")
+        rlw_cursor_init(&c, <const uint8_t *> view.buf + start, <size_t> (end - start))
+        if rlw_netstring_prefix(&c, message, &size) != RLW_OK:
+            return 0
+        return rlw_rlx_find_data(<const uint8_t *> view.buf + start, c.at, rlw_left(&c),
+                                 VIEW_LEAST, &limits)
+    finally:
+        PyBuffer_Release(&view)

@@ -1,0 +1,647 @@
+"""dm_env_rpc: an agent (`Client`) asks, an environment's server (`Server`) answers, in order.
+
+Everything that may be said is in `TRANSITIONS` (`rlwire.sessions.dm_env_rpc.states`); client and
+server read the same table from opposite sides. Requests and responses are the values of
+`rlwire.codecs.dm_env_rpc`; what worlds do is the adapters'. One message of gRPC is one message
+here, so an unreadable one loses no other.
+
+Three places where the reference leaves room, and what is done here:
+
+- After a reset its text says INTERRUPTED, always; its diagram keeps TERMINATED. The table is the
+  diagram. No peer can see the difference: the next step begins a sequence either way.
+- A sequence begins with RUNNING: from TERMINATED and INTERRUPTED a step leads nowhere else, and
+  `Server` refuses to send another state there (`LocalProtocolError`). Real servers do send it, such
+  as for an environment that is over before its first step; `Client` takes what `TOLERATED` lists.
+- Resetting or destroying a world means something else for the world that is joined than for
+  another. Worlds are told apart by the names in the requests. A server whose worlds have several
+  names each may reset the joined one unnoticed; the next step puts it right.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, NoReturn, TypeAlias
+
+from rlwire.codecs.dm_env_rpc import (
+    ActionObservationSpecs,
+    EnvironmentStateType,
+    JoinWorldResponse,
+    LeaveWorldResponse,
+    Request,
+    ResetResponse,
+    Response,
+    SpecManager,
+    Status,
+    Step,
+    StepResponse,
+    StepResult,
+    decode_request,
+    decode_response,
+    decode_step_request,
+    decode_step_response,
+    encode_request,
+    encode_response,
+    encode_step_request,
+    encode_step_response,
+)
+from rlwire.errors import (
+    DeadlineExceeded,
+    DecodeError,
+    EncodeError,
+    LimitExceeded,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RlwireError,
+    for_peer,
+    quoted,
+    shown,
+)
+from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.dm_env_rpc.states import (
+    REQUESTS,
+    TOLERATED,
+    TRANSITIONS,
+    Code,
+    Node,
+    State,
+    nodes,
+)
+
+__all__ = ["REQUESTS", "TOLERATED", "TRANSITIONS", "Client", "Code", "Server", "State"]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Buffers: TypeAlias = list[bytes | memoryview]
+
+_TEXT = 2000  # characters of an error's text that a peer is told
+_SELECTIONS = 64  # tuples of requested observations that a client remembers
+_HINTS = {
+    "join_world": "leave_world first",
+    "step": "join_world first",
+    "reset": "join_world first",
+}
+_KINDS: dict[type, str] = {asked: name for name, (asked, _told) in REQUESTS.items()}
+_ANSWERS: dict[type, str] = {told: name for name, (_asked, told) in REQUESTS.items()}
+
+_SERVER = nodes(TRANSITIONS)
+_CLIENT = nodes(TRANSITIONS | TOLERATED)
+
+# What waits for its answer: the request's name and the world that it names.
+_Asked: TypeAlias = tuple[str, str]
+_STEP: _Asked = ("step", "")
+_STEP_BY_UID: _Asked = ("step", "by UID")  # compared by identity
+
+
+class _Session:
+    """What both sides share.
+
+    Args:
+        limits: maxima for both directions; ``received`` is for whole messages of the peer's. None
+            for the default ones.
+        copy: whether decoded arrays own their memory; False makes views of the message where the
+            wire allows it, None a view where it is aligned.
+        broadcast: what a tensor of one element and a larger shape becomes: ``"full"``, or
+            ``"view"`` for a read-only array without strides.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_actions",
+        "_broadcast",
+        "_copy",
+        "_limits",
+        "_node",
+        "_observations",
+        "_received",
+        "_world",
+    )
+
+    _node: Node
+
+    def __init__(
+        self,
+        *,
+        limits: Limits | None = None,
+        copy: bool | None = True,
+        broadcast: Literal["full", "view"] = "full",
+    ) -> None:
+        self._limits = DEFAULT if limits is None else limits
+        self._received = self._limits.received
+        self._copy = copy
+        self._broadcast: Literal["full", "view"] = broadcast
+        self._actions: SpecManager | None = None
+        self._observations: SpecManager | None = None
+        self._world: str | None = None
+
+    @property
+    def state(self) -> State:
+        """Where the connection stands; a client's: when the last response was sent."""
+        return self._node.state
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more may be said."""
+        return self._node.state is State.CLOSED
+
+    @property
+    def world_name(self) -> str | None:
+        """The name under which a world is joined, None if none is."""
+        return self._world
+
+    @property
+    def specs(self) -> ActionObservationSpecs | None:
+        """What the joined agent may do and see, None if no world is joined."""
+        if self._actions is None or self._observations is None:
+            return None
+        return ActionObservationSpecs(
+            dict(self._actions.specs_by_uid), dict(self._observations.specs_by_uid)
+        )
+
+    @property
+    def actions(self) -> SpecManager | None:
+        """The actions' specs, None if no world is joined."""
+        return self._actions
+
+    @property
+    def observations(self) -> SpecManager | None:
+        """The observations' specs, None if no world is joined."""
+        return self._observations
+
+    def next_deadline(self) -> float | None:
+        """Return None: dm_env_rpc has no timed rules."""
+        return None
+
+    def _managers(self, specs: ActionObservationSpecs) -> tuple[SpecManager, SpecManager]:
+        """Return managers of these specs, the present ones where nothing has changed."""
+        actions, observations = self._actions, self._observations
+        if actions is None or actions.specs_by_uid != specs.actions:
+            actions = SpecManager(specs.actions, limits=self._limits)
+        if observations is None or observations.specs_by_uid != specs.observations:
+            observations = SpecManager(specs.observations, limits=self._limits)
+        return actions, observations
+
+    def _check_size(self, message: Buffer) -> None:
+        if len(message) > self._received:
+            raise LimitExceeded("received", self._received, len(message))
+
+
+class Client(_Session):
+    """The agent's side: sends requests, receives responses.
+
+    Requests may be sent before earlier ones are answered. What they will find is then unknown, so
+    only those are refused that cannot go well whatever the answers are; a server refuses the rest.
+    """
+
+    __slots__ = ("_ahead", "_pending", "_selections")
+
+    def __init__(
+        self,
+        *,
+        limits: Limits | None = None,
+        copy: bool | None = True,
+        broadcast: Literal["full", "view"] = "full",
+    ) -> None:
+        super().__init__(limits=limits, copy=copy, broadcast=broadcast)
+        self._node = _CLIENT[State.NOT_JOINED]
+        self._ahead = self._node.ahead
+        self._pending: deque[_Asked] = deque()
+        # The field that requests observations, by their names.
+        self._selections: dict[tuple[str, ...], bytes] = {}
+
+    @property
+    def pending(self) -> int:
+        """How many requests wait for their response."""
+        return len(self._pending)
+
+    def send(self, event: Request | Step) -> Buffers:
+        """Return the buffers of one request.
+
+        A `Step` is by name and answered with a `StepResult`, a `StepRequest` is by UID and answered
+        with a `StepResponse`. Names are those of the last join or reset that was answered.
+
+        Raises:
+            LocalProtocolError: the request cannot go well; the text says what can.
+            EncodeError, LimitExceeded: it cannot be written.
+        """
+        if type(event) is not Step:
+            return self._send_other(event)  # type: ignore[arg-type]
+        ahead = self._ahead.step
+        if ahead is None:
+            self._not_now("step")
+        try:
+            requested = self._selections[event.requested_observations]
+        except (KeyError, TypeError):
+            requested = self._select(event.requested_observations)
+        buffer = encode_step_request(self._actions, event.actions, requested)  # type: ignore[arg-type]
+        self._ahead = ahead
+        self._pending.append(_STEP)
+        return [buffer]
+
+    def receive(self, message: Buffer) -> list[Response | StepResult]:
+        """Take one message and return the response in it; an error `Status` like others.
+
+        Raises:
+            DecodeError, LimitExceeded: the bytes are wrong; the session is closed.
+            RemoteProtocolError: it does not answer the oldest request that waits; the session is
+                closed.
+        """
+        pending, observations = self._pending, self._observations
+        if not pending or pending[0] is not _STEP or observations is None:
+            return self._receive_other(message)
+        try:
+            if len(message) > self._received:
+                self._check_size(message)
+            decoded = decode_step_response(
+                observations, message, copy=self._copy, broadcast=self._broadcast
+            )
+        except RlwireError:
+            self._close()
+            raise
+        if decoded is None:
+            return self._receive_other(message)
+        state, seen = decoded
+        try:
+            node = self._node.steps[state]
+        except KeyError:
+            self._no_state(state)
+        self._node = node
+        pending.popleft()
+        if not pending:
+            self._ahead = node.ahead
+        return [StepResult(state, seen)]
+
+    def refuse(self, error: RlwireError) -> Buffers:
+        """Close the session; a client of dm_env_rpc has no words for an error."""
+        self._close()
+        return []
+
+    def _send_other(self, event: Request) -> Buffers:
+        kind = _KINDS.get(type(event))
+        if kind is None:
+            raise LocalProtocolError(
+                f"a {type(event).__name__} is no request; requests are "
+                f"{', '.join(asked.__name__ for asked in _KINDS)} and Step"
+            )
+        ahead = self._ahead.after.get(kind)
+        if ahead is None:
+            self._not_now(kind)
+        buffer = encode_request(event, limits=self._limits)
+        self._ahead = ahead
+        self._pending.append(
+            _STEP_BY_UID if kind == "step" else (kind, getattr(event, "world_name", ""))
+        )
+        return [buffer]
+
+    def _receive_other(self, message: Buffer) -> list[Response | StepResult]:
+        if self.closed:
+            raise LocalProtocolError("the session is closed")
+        try:
+            self._check_size(message)
+            response = decode_response(
+                message, copy=self._copy, broadcast=self._broadcast, limits=self._limits
+            )
+        except RlwireError:
+            self._close()
+            raise
+        if response is None:
+            self._fail("the server sent a response without a payload")
+        if not self._pending:
+            self._fail(f"the server sent a {type(response).__name__}, but nothing was asked")
+        kind, world = self._pending[0]
+        told = _ANSWERS.get(type(response), "error")
+        if told not in (kind, "error"):
+            self._fail(f"the server answered {kind} with a {type(response).__name__}")
+        if isinstance(response, StepResponse):
+            node = self._node.steps.get(response.state)
+            if node is None:
+                self._no_state(response.state)
+        else:
+            outcome = "error" if told == "error" else "done"
+            if outcome == "done" and kind in ("reset_world", "destroy_world"):
+                outcome = "done" if world == self._world else "done elsewhere"
+            node = self._node.nexts.get((kind, outcome))
+            if node is None:
+                self._fail(f"the server let {kind} pass in the state {self.state.name}")
+        if isinstance(response, (JoinWorldResponse, ResetResponse)):
+            self._learn(response.specs)
+        if isinstance(response, JoinWorldResponse):
+            self._world = world
+        elif isinstance(response, LeaveWorldResponse):
+            self._forget()
+        self._node = node
+        self._pending.popleft()
+        if not self._pending:
+            self._ahead = node.ahead
+        return [response]
+
+    def _select(self, names: Iterable[str]) -> bytes:
+        """Return the field that requests these observations, and remember it."""
+        if self._observations is None:
+            raise LocalProtocolError(
+                "names have no UIDs yet: join_world is not answered; a StepRequest is by UID"
+            )
+        if isinstance(names, str):
+            raise EncodeError(f"requested_observations must be a tuple of names, not {names!r}")
+        names = tuple(names)
+        selection = self._observations.request(names)
+        if len(self._selections) >= _SELECTIONS:
+            self._selections.clear()
+        self._selections[names] = selection
+        return selection
+
+    def _learn(self, specs: ActionObservationSpecs) -> None:
+        try:
+            self._actions, self._observations = self._managers(specs)
+        except RlwireError as error:
+            self._fail(f"the server's specs cannot be used: {error}")
+        self._selections.clear()
+
+    def _forget(self) -> None:
+        self._actions = self._observations = self._world = None
+        self._selections.clear()
+
+    def _close(self) -> None:
+        self._node = _CLIENT[State.CLOSED]
+        self._ahead = self._node.ahead
+        self._pending.clear()
+
+    def _not_now(self, kind: str) -> NoReturn:
+        if self.closed:
+            raise LocalProtocolError("the session is closed")
+        can = ", ".join(self._ahead.after)
+        hint = f": {_HINTS[kind]}" if kind in _HINTS else ""
+        raise LocalProtocolError(f"{kind} cannot be sent now{hint}; what can be is {can}")
+
+    def _no_state(self, state: int) -> NoReturn:
+        if self._node.joined:
+            self._fail(f"the server sent a step with the state {state!r}")
+        self._fail("the server let step pass, but no world is joined")
+
+    def _fail(self, text: str) -> NoReturn:
+        self._close()
+        raise RemoteProtocolError(text) from None
+
+
+class Server(_Session):
+    """The environment's side: receives requests, sends responses, one at a time.
+
+    Each request is to be answered before the next is given to `receive`: what a step's bytes mean
+    depends on the answers before it. A request that `receive` refuses changes nothing, and is
+    answered with `refuse`, or with a `Status` of one's own.
+
+    Args:
+        limits: as in `Client`.
+        copy: as in `Client`.
+        broadcast: as in `Client`.
+        check_bounds: whether actions outside their spec's range are refused.
+        accepts: says of a setting's name whether its value is made; None stands for those of which
+            it is not, and whoever is to carry out the request refuses them.
+    """
+
+    __slots__ = (
+        "_accepts",
+        "_asked",
+        "_check_bounds",
+        "_names",
+        "_refusal",
+        "_requested",
+        "_wanted",
+    )
+
+    def __init__(
+        self,
+        *,
+        limits: Limits | None = None,
+        copy: bool | None = True,
+        broadcast: Literal["full", "view"] = "full",
+        check_bounds: bool = True,
+        accepts: Callable[[str], bool] | None = None,
+    ) -> None:
+        super().__init__(limits=limits, copy=copy, broadcast=broadcast)
+        self._accepts = accepts
+        self._node = _SERVER[State.NOT_JOINED]
+        self._check_bounds = check_bounds
+        self._asked: _Asked | None = None
+        self._refusal: Code | None = None
+        # The observations that were requested last: as received, without repetitions, by name.
+        self._wanted: list[int] | None = None
+        self._requested: list[int] = []
+        self._names: tuple[str, ...] = ()
+
+    @property
+    def pending(self) -> bool:
+        """Whether a request waits for its response."""
+        return self._asked is not None or self._refusal is not None
+
+    def receive(self, message: Buffer) -> list[Request | Step]:
+        """Take one message and return the request in it; a step is always a `Step`, by name.
+
+        The actions of a step that begins a sequence are not looked at.
+
+        Raises:
+            DecodeError, LimitExceeded: the bytes are wrong, or do not fit the specs.
+            RemoteProtocolError: the request is not allowed now, or asks for unknown observations.
+            LocalProtocolError: the request before it is not answered; nothing was received.
+        """
+        node = self._node
+        if not node.joined or self._asked is not None or self._refusal is not None:
+            return self._receive_other(message)
+        try:
+            if len(message) > self._received:
+                self._check_size(message)
+            decoded = decode_step_request(
+                self._actions,  # type: ignore[arg-type]
+                message,
+                ignore_actions=not node.running,
+                check_bounds=self._check_bounds,
+                copy=self._copy,
+                broadcast=self._broadcast,
+            )
+        except RlwireError as error:
+            self._refusal = _code_of(error)
+            raise
+        if decoded is None:
+            return self._receive_other(message)
+        actions, wanted = decoded
+        if wanted != self._wanted:
+            self._select(wanted)
+        self._asked = _STEP
+        return [Step(actions, self._names)]
+
+    def send(self, event: Response | StepResult) -> Buffers:
+        """Return the buffers of the response to the pending request.
+
+        Of a `StepResult`, and of a `StepResponse`, only the requested observations are sent.
+
+        Raises:
+            LocalProtocolError: it does not answer the pending request, or a step gives a state
+                that cannot follow.
+            EncodeError, LimitExceeded: it cannot be written. The request is still pending.
+        """
+        if type(event) is not StepResult or self._asked is not _STEP:
+            return self._send_other(event)
+        try:
+            node = self._node.steps[event.state]
+        except KeyError:
+            self._no_state(event.state)
+        buffer = encode_step_response(
+            self._observations,  # type: ignore[arg-type]
+            event.state,
+            event.observations,
+            self._requested,
+        )
+        self._node = node
+        self._asked = None
+        return [buffer]
+
+    def refuse(self, error: RlwireError) -> Buffers:
+        """Return the error `Status` that answers what `receive` refused; the session goes on.
+
+        An error of another source closes the session, and is told only to a peer that waits for
+        a response: there is exactly one for each request.
+        """
+        code = self._refusal
+        waits = code is not None or self._asked is not None
+        if code is None:
+            self._node = _SERVER[State.CLOSED]
+            late = isinstance(error, DeadlineExceeded)
+            code = Code.DEADLINE_EXCEEDED if late else Code.UNAVAILABLE
+        self._asked = self._refusal = None
+        return [encode_response(Status(code, _text(error)))] if waits else []
+
+    def interrupted(self) -> None:
+        """Note that another connection has reset the world: the next step begins a sequence.
+
+        For servers that reset at once. One that waits, as the reference has it, for each agent to
+        be told by a step that it is INTERRUPTED need not call it.
+        """
+        if self._node.joined:
+            self._node = self._node.nexts["reset_world", "done"]
+
+    def _receive_other(self, message: Buffer) -> list[Request | Step]:
+        if self.closed:
+            raise LocalProtocolError("the session is closed")
+        if self.pending:
+            raise LocalProtocolError("the request before this one is not answered")
+        try:
+            self._check_size(message)
+            request = decode_request(
+                message,
+                copy=self._copy,
+                broadcast=self._broadcast,
+                limits=self._limits,
+                accepts=self._accepts,
+            )
+        except RlwireError as error:
+            self._refusal = _code_of(error)
+            raise
+        if request is None:
+            self._reject(
+                Code.INVALID_ARGUMENT,
+                f"the request has no payload; known are {', '.join(REQUESTS)}",
+            )
+        kind = _KINDS[type(request)]
+        world = getattr(request, "world_name", "")
+        if kind not in self._node.allowed:
+            hint = f": {_HINTS[kind]}" if kind in _HINTS else ""
+            self._reject(
+                Code.FAILED_PRECONDITION,
+                f"{kind} is not allowed now{hint}; what is are {', '.join(self._node.allowed)}",
+            )
+        if kind == "destroy_world" and world == self._world:
+            self._reject(
+                Code.FAILED_PRECONDITION,
+                f"destroy_world: this connection is joined to {quoted(world)}; leave_world first",
+            )
+        self._asked = (kind, world)
+        return [request]
+
+    def _send_other(self, event: Response | StepResult) -> Buffers:
+        if isinstance(event, Status):
+            if not self.pending:
+                raise LocalProtocolError("a Status cannot be sent: no request waits")
+            # Not under this session's limits: what passes them must be told.
+            buffer = encode_response(event)
+            self._asked = self._refusal = None
+            return [buffer]
+        kind = _ANSWERS.get(type(event))
+        if self._asked is None or kind != self._asked[0]:
+            awaited = "a Status" if self._refusal is not None else "nothing"
+            if self._asked is not None:
+                awaited = f"{REQUESTS[self._asked[0]][1].__name__} or Status"
+            raise LocalProtocolError(f"a {type(event).__name__} cannot be sent; awaited: {awaited}")
+        if isinstance(event, StepResponse):
+            return self._send_by_uid(event)
+        world = self._asked[1]
+        outcome = "done"
+        if kind in ("reset_world", "destroy_world") and world != self._world:
+            outcome = "done elsewhere"
+        node = self._node.nexts[kind, outcome]
+        managers = None
+        if isinstance(event, (JoinWorldResponse, ResetResponse)):
+            managers = self._managers(event.specs)
+        buffer = encode_response(event, limits=self._limits)  # type: ignore[arg-type]
+        if managers is not None:
+            if managers[1] is not self._observations:
+                self._wanted = None
+            self._actions, self._observations = managers
+        if isinstance(event, JoinWorldResponse):
+            self._world = world
+        elif isinstance(event, LeaveWorldResponse):
+            self._actions = self._observations = self._world = self._wanted = None
+        self._node = node
+        self._asked = None
+        return [buffer]
+
+    def _send_by_uid(self, event: StepResponse) -> Buffers:
+        node = self._node.steps.get(event.state)
+        if node is None:
+            self._no_state(event.state)
+        missing = [uid for uid in self._requested if uid not in event.observations]
+        if missing:
+            raise EncodeError(f"requested observations are missing: UID {_some(missing)}")
+        chosen = {uid: event.observations[uid] for uid in self._requested}
+        buffer = encode_response(StepResponse(event.state, chosen), limits=self._limits)
+        self._node = node
+        self._asked = None
+        return [buffer]
+
+    def _select(self, wanted: list[int]) -> None:
+        """Check and remember the requested observations."""
+        try:
+            names = self._observations.names_of(wanted)  # type: ignore[union-attr]
+        except DecodeError as error:
+            self._reject(Code.INVALID_ARGUMENT, f"requested_observations: {error.reason}")
+        self._names = names
+        self._requested = list(dict.fromkeys(wanted))
+        # A peer's repetitions are not worth the memory.
+        self._wanted = wanted if len(wanted) == len(names) else None
+
+    def _reject(self, code: Code, text: str) -> NoReturn:
+        self._refusal = code
+        raise RemoteProtocolError(text) from None
+
+    def _no_state(self, state: Any) -> NoReturn:
+        can = " or ".join(EnvironmentStateType(number).name for number in self._node.steps)
+        raise LocalProtocolError(
+            f"a step cannot lead from {self.state.name} to {state!r}, only to {can}"
+            + ("" if self._node.running else ": a sequence begins with RUNNING")
+        ) from None
+
+
+def _code_of(error: RlwireError) -> Code:
+    if isinstance(error, LimitExceeded):
+        return Code.RESOURCE_EXHAUSTED
+    return Code.INVALID_ARGUMENT
+
+
+def _text(error: RlwireError) -> str:
+    """Return an error's text, fit to be sent."""
+    return shown(for_peer(error, "the server"), _TEXT)
+
+
+def _some(items: Iterable[object]) -> str:
+    """Name some of many."""
+    listed = list(items)
+    text = ", ".join(repr(item)[:80] for item in listed[:10])
+    return (text + (", ..." if len(listed) > 10 else "")) or "none"

@@ -1,0 +1,214 @@
+"""What dm_env_rpc lets a connection say in which state: `TRANSITIONS`, and how it is looked up.
+
+`rlwire.sessions.dm_env_rpc` is the face; it says where the reference leaves room. Not here:
+messages as bytes.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from rlwire.codecs.dm_env_rpc.values import (
+    AnyMessage,
+    CreateWorldRequest,
+    CreateWorldResponse,
+    DestroyWorldRequest,
+    DestroyWorldResponse,
+    EnvironmentStateType,
+    JoinWorldRequest,
+    JoinWorldResponse,
+    LeaveWorldRequest,
+    LeaveWorldResponse,
+    ResetRequest,
+    ResetResponse,
+    ResetWorldRequest,
+    ResetWorldResponse,
+    StepRequest,
+    StepResponse,
+)
+
+__all__ = [
+    "REQUESTS",
+    "TOLERATED",
+    "TRANSITIONS",
+    "Ahead",
+    "Code",
+    "Node",
+    "State",
+    "nodes",
+]
+
+
+class State(enum.Enum):
+    """What a connection is to the worlds; the middle three are those of a joined one."""
+
+    NOT_JOINED = "not joined"
+    TERMINATED = "terminated"
+    RUNNING = "running"
+    INTERRUPTED = "interrupted"
+    CLOSED = "closed"
+
+
+class Code(enum.IntEnum):
+    """``google.rpc.Code``: the numbers in a `Status`."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+REQUESTS: Final[dict[str, tuple[type, type]]] = {
+    "create_world": (CreateWorldRequest, CreateWorldResponse),
+    "join_world": (JoinWorldRequest, JoinWorldResponse),
+    "step": (StepRequest, StepResponse),
+    "reset": (ResetRequest, ResetResponse),
+    "reset_world": (ResetWorldRequest, ResetWorldResponse),
+    "leave_world": (LeaveWorldRequest, LeaveWorldResponse),
+    "destroy_world": (DestroyWorldRequest, DestroyWorldResponse),
+    "extension": (AnyMessage, AnyMessage),
+}
+"""Each request by its name in the ``.proto``, and the response that says it went well; a `Status`
+answers any."""
+
+_OPEN = (State.NOT_JOINED, State.TERMINATED, State.RUNNING, State.INTERRUPTED)
+_JOINED = _OPEN[1:]
+
+TRANSITIONS: Final[dict[tuple[State, str, str], State]] = {
+    (State.NOT_JOINED, "join_world", "done"): State.TERMINATED,
+    (State.TERMINATED, "step", "running"): State.RUNNING,
+    (State.RUNNING, "step", "running"): State.RUNNING,
+    (State.RUNNING, "step", "terminated"): State.TERMINATED,
+    (State.RUNNING, "step", "interrupted"): State.INTERRUPTED,
+    (State.INTERRUPTED, "step", "running"): State.RUNNING,
+    (State.TERMINATED, "reset", "done"): State.TERMINATED,
+    (State.RUNNING, "reset", "done"): State.INTERRUPTED,
+    (State.INTERRUPTED, "reset", "done"): State.INTERRUPTED,
+    (State.TERMINATED, "reset_world", "done"): State.TERMINATED,
+    (State.RUNNING, "reset_world", "done"): State.INTERRUPTED,
+    (State.INTERRUPTED, "reset_world", "done"): State.INTERRUPTED,
+    **{(state, "leave_world", "done"): State.NOT_JOINED for state in _OPEN},
+    **{(state, "reset_world", "done elsewhere"): state for state in _OPEN},
+    # The world that is joined cannot be destroyed.
+    **{(state, "destroy_world", "done elsewhere"): state for state in _OPEN},
+    **{(state, "create_world", "done"): state for state in _OPEN},
+    **{(state, "extension", "done"): state for state in _OPEN},
+    **{(state, request, "error"): state for state in _OPEN for request in REQUESTS},
+}
+"""(state, request, outcome) and the state after it.
+
+Outcomes are ``done``, ``error``, the three states that a step ends in, and ``done elsewhere``,
+which is about another world than the joined one. A request that can only end in ``error`` is one
+that is not allowed.
+"""
+
+TOLERATED: Final[dict[tuple[State, str, str], State]] = {
+    (State.TERMINATED, "step", "terminated"): State.TERMINATED,
+    (State.TERMINATED, "step", "interrupted"): State.INTERRUPTED,
+    (State.INTERRUPTED, "step", "terminated"): State.TERMINATED,
+    (State.INTERRUPTED, "step", "interrupted"): State.INTERRUPTED,
+    **{(state, "destroy_world", "done"): state for state in _JOINED},
+}
+"""What the table forbids a server, and a client takes from it nevertheless."""
+
+_STATES = {
+    EnvironmentStateType.RUNNING: "running",
+    EnvironmentStateType.TERMINATED: "terminated",
+    EnvironmentStateType.INTERRUPTED: "interrupted",
+}
+
+
+class Ahead:
+    """The states that a client's connection may be in once all its requests are answered.
+
+    Attributes:
+        states: these.
+        after: each request that may go well in one of them, and where it leads.
+        step: ``after.get("step")``.
+    """
+
+    __slots__ = ("after", "states", "step")
+
+    def __init__(self, states: frozenset[State]) -> None:
+        self.states = states
+        self.after: dict[str, Ahead] = {}
+        self.step: Ahead | None = None
+
+
+class Node:
+    """A state with its rows of a table.
+
+    Attributes:
+        state: which.
+        joined: whether it is that of a joined connection.
+        running: whether it is RUNNING, the only one in which actions count.
+        allowed: the requests that may go well.
+        steps: what a step may end in, by the number in its response; one look-up for each step.
+        nexts: what all requests lead to, by request and outcome.
+        ahead: what a client that is here may ask, and ask then without waiting for the answer.
+    """
+
+    __slots__ = ("ahead", "allowed", "joined", "nexts", "running", "state", "steps")
+
+    ahead: Ahead
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.joined = state in _JOINED
+        self.running = state is State.RUNNING
+        self.allowed: list[str] = []
+        self.steps: dict[int, Node] = {}
+        self.nexts: dict[tuple[str, str], Node] = {}
+
+
+def nodes(table: dict[tuple[State, str, str], State]) -> dict[State, Node]:
+    """Return the nodes of a table, linked."""
+    linked = {state: Node(state) for state in State}
+    for (state, request, outcome), following in table.items():
+        node = linked[state]
+        node.nexts[request, outcome] = linked[following]
+        if outcome != "error" and request not in node.allowed:
+            node.allowed.append(request)
+    for node in linked.values():
+        for number, outcome in _STATES.items():
+            if ("step", outcome) in node.nexts:
+                node.steps[number] = node.nexts["step", outcome]
+    _look_ahead(linked)
+    return linked
+
+
+def _look_ahead(linked: dict[State, Node]) -> None:
+    found: dict[frozenset[State], Ahead] = {}
+
+    def explore(states: frozenset[State]) -> Ahead:
+        if states in found:
+            return found[states]
+        ahead = found[states] = Ahead(states)
+        for request in REQUESTS:
+            if any(request in linked[state].allowed for state in states):
+                following = frozenset(
+                    after.state
+                    for state in states
+                    for (name, _outcome), after in linked[state].nexts.items()
+                    if name == request
+                )
+                ahead.after[request] = explore(following)
+        ahead.step = ahead.after.get("step")
+        return ahead
+
+    for state, node in linked.items():
+        node.ahead = explore(frozenset((state,)))

@@ -1,0 +1,23 @@
+"""gRPC's calls over HTTP/2: streams of whole messages both ways.
+
+Metadata stands before the first message and behind the last one, a status at the end, maybe a
+deadline at the beginning. `client` is a client's side, `server` a server's, `calls` what they
+share. Not spoken: compression (a message that is compressed all the same is refused in words),
+retries.
+"""
+
+from rlwire.sessions.grpc.calls import OK, CallEnded, Messages, Metadata, Status, check_method
+from rlwire.sessions.grpc.client import Client, ClientCall
+from rlwire.sessions.grpc.server import Server
+
+__all__ = [
+    "OK",
+    "CallEnded",
+    "Client",
+    "ClientCall",
+    "Messages",
+    "Metadata",
+    "Server",
+    "Status",
+    "check_method",
+]

@@ -1,0 +1,225 @@
+"""What both sides of gRPC share: a call, its status, its deadline, and messages as they are.
+
+Connections, windows and pings are in `rlwire.sessions.http2`, values in fields in
+`rlwire.codecs.grpc`.
+
+Source: gRPC's PROTOCOL-HTTP2.md.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from rlwire.codecs import grpc as values
+from rlwire.codecs import http2 as frames
+from rlwire.codecs.grpc import Metadata
+from rlwire.codecs.http2 import Http2Error
+from rlwire.errors import (
+    ConnectionClosed,
+    EncodeError,
+    LimitExceeded,
+    RlwireError,
+    for_peer,
+)
+from rlwire.sessions.http2 import Buffer, Fields, Session, Stream
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["OK", "CallEnded", "Messages", "Metadata", "Status", "check_method"]
+
+CONTENT_TYPE: Final = "application/grpc"
+# Fields that are gRPC's or HTTP's, and no metadata.
+_OURS = frozenset(
+    [
+        *("content-type", "content-length", "te", "user-agent", "date", "server"),
+        *("grpc-status", "grpc-message", "grpc-timeout", "grpc-message-type"),
+        *("grpc-encoding", "grpc-accept-encoding"),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a call ended.
+
+    Attributes:
+        code: gRPC's name for it, such as ``"OK"`` or ``"UNAVAILABLE"``.
+        details: words.
+        metadata: what came, or is to be sent, behind the last message.
+    """
+
+    code: str
+    details: str = ""
+    metadata: Metadata = ()
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.details}" if self.details else self.code
+
+    def fields(self) -> Fields:
+        """Return it as trailers.
+
+        Raises:
+            EncodeError: there is no such code, or the metadata cannot be sent.
+        """
+        fields: Fields = [("grpc-status", str(values.status_code(self.code)))]
+        if self.details:
+            fields.append(("grpc-message", values.encode_message(self.details)))
+        return fields + values.encode_metadata(self.metadata)
+
+
+OK: Final = Status("OK")
+
+
+class CallEnded(ConnectionClosed):
+    """A call is over: the server ended it, or it could not go on.
+
+    Attributes:
+        status: how it ended.
+    """
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(
+            "the server ended the call" if status == OK else f"the call is lost: {status}"
+        )
+        self.status = status
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.status,)
+
+
+def metadata_of(fields: Fields) -> Metadata:
+    """Return what metadata is among fields.
+
+    Raises:
+        DecodeError: a ``-bin`` field that is not base64.
+    """
+    return values.decode_metadata([field for field in fields if field[0] not in _OURS])
+
+
+def check_method(method: str) -> str:
+    """Return a method's name as it travels, ``/package.Service/Method``.
+
+    Raises:
+        ValueError: it has another form.
+    """
+    parts = method.split("/")
+    good = len(parts) == 3 and not parts[0] and parts[1] and parts[2]
+    if not good or not all("!" <= letter <= "~" for letter in method):
+        raise ValueError(f"{method!r} is not a gRPC method's name, '/package.Service/Method'")
+    return method
+
+
+# The words in which all implementations of gRPC say it.
+_TOO_LONG = re.compile(r"(Received|Sent) message larger than max \((\d+) vs\. (\d+)\)")
+
+
+def too_long(error: LimitExceeded) -> Status:
+    """Return the status by which a server says that a message is too long."""
+    did = "Sent" if error.limit == "max_sent" else "Received"
+    words = f"SERVER: {did} message larger than max ({error.size} vs. {error.maximum})"
+    return Status("RESOURCE_EXHAUSTED", f"{words}: {for_peer(error, 'the server')}")
+
+
+def limit_in(status: Status) -> LimitExceeded | None:
+    """Return the server's limit that a status tells of, if it does."""
+    match = _TOO_LONG.search(status.details)
+    if status.code != "RESOURCE_EXHAUSTED" or match is None:
+        return None
+    name = "received" if match[1] == "Received" else "max_sent"
+    return LimitExceeded(name, int(match[3]), int(match[2]), whose="the server")
+
+
+class Call(Stream):
+    """One call, on either side.
+
+    Attributes:
+        patience: seconds for all of it, None for any time; from when the session hears the time.
+        due: when these are over.
+    """
+
+    def __init__(self, number: int, read: Any = None) -> None:
+        super().__init__(number, read)
+        self.patience: float | None = None
+        self.due: float | None = None
+
+
+class Calls(Session):
+    """What the sessions of both sides share: deadlines, and what is no message."""
+
+    def tick(self, now: float) -> None:
+        """Let time pass; see `rlwire.sessions.http2.Session.tick`.
+
+        Raises:
+            DeadlineExceeded: no answer to a ping in time; or a client's own call took too long.
+        """
+        super().tick(now)
+        if self.closed:
+            return
+        for call in list(self.streams.values()):
+            if call.patience is None:
+                continue
+            if call.due is None:
+                call.due = now + call.patience
+            if now >= call.due:
+                call.patience = None
+                self._on_deadline(call)
+
+    def next_deadline(self) -> float | None:
+        """Return when `tick` has something to do, in the seconds of its clock; None if never."""
+        due = super().next_deadline()
+        if self.closed:
+            return due
+        for call in self.streams.values():
+            if call.patience is not None:
+                # Of a call that the clock has not met yet: at once.
+                at = 0.0 if call.due is None else call.due
+                due = at if due is None else min(due, at)
+        return due
+
+    def _on_deadline(self, call: Any) -> None:
+        """End a call whose time is over."""
+        raise NotImplementedError
+
+    def _bad_head(self, call: Any, text: str) -> Http2Error:
+        """Section 8.1.1: a message that is malformed is an error of its stream."""
+        return Http2Error(f"{text} (section 8)", frames.PROTOCOL_ERROR, call.number)
+
+
+class Messages:
+    """An inner session whose events are the messages themselves, as bytes.
+
+    Attributes:
+        pending: how many messages were sent and not answered; for calls with one answer each.
+    """
+
+    closed = False
+    pending = 0
+
+    def receive(self, message: Buffer) -> list[Any]:
+        """Return the message as the event."""
+        return [message]
+
+    def send(self, event: Any) -> list[Buffer]:
+        """Return the message's buffers: the event is one, or a list of them.
+
+        Raises:
+            EncodeError: it is neither.
+        """
+        parts = event if type(event) is list else [event]
+        if not all(isinstance(part, (bytes, bytearray, memoryview)) for part in parts):
+            raise EncodeError(
+                f"a {type(event).__name__} is no message: a buffer, or a list of them"
+            )
+        return parts
+
+    def refuse(self, error: RlwireError) -> list[Buffer]:
+        """Close: there are no words."""
+        self.closed = True
+        return []
+
+    def next_deadline(self) -> float | None:
+        """Return None: nothing falls due."""
+        return None

@@ -1,0 +1,337 @@
+"""gRPC's client: a session around another one, whose messages a call carries.
+
+`Client` is a session whose events are those of an inner session: its own call begins with the
+connection, and is what `send` and the events are about. `Client.call` begins others beside it, each
+with an inner session of its own.
+
+Source: gRPC's PROTOCOL-HTTP2.md.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlwire.codecs import grpc as values
+from rlwire.codecs import http2 as frames
+from rlwire.codecs.grpc import Metadata
+from rlwire.codecs.http2.headers import malformed
+from rlwire.errors import (
+    DeadlineExceeded,
+    DecodeError,
+    LimitExceeded,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RlwireError,
+    quoted,
+)
+from rlwire.sessions.grpc.calls import (
+    CONTENT_TYPE,
+    Call,
+    CallEnded,
+    Calls,
+    Status,
+    check_method,
+    limit_in,
+    metadata_of,
+)
+from rlwire.sessions.http2 import Buffer, Fields, Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["Client", "ClientCall"]
+
+
+class ClientCall(Call):
+    """A call of a client's.
+
+    Attributes:
+        inner: what its messages mean.
+        events: what came in it and nobody has taken; the session's own call has none here.
+        metadata: what the server sent ahead of its first message.
+        status: how it ended, None before.
+        error: what it ended with, for whoever wants more of it.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.inner: Any = None
+        self.events: deque[Any] = deque()
+        self.headers = False  # whether they have come
+        self.metadata: Metadata = ()
+        self.status: Status | None = None
+        self.error: RlwireError | None = None
+
+    def keep(self, message: Any) -> list[Any]:
+        """Read a message, and keep its events; the None has `outgoing` asked for."""
+        self.events.extend(self.inner.receive(message))
+        return [None]
+
+
+class Client(Calls):
+    """The side that calls.
+
+    Args:
+        inner: what the messages of the session's own call mean: it has `receive`, `send`, `refuse`,
+            `closed` and `next_deadline` (`rlwire.transports.interface.Session`).
+        method: the call's name, ``/package.Service/Method``.
+        authority: the server's name, ``host:port``.
+        secure: whether the transport has TLS.
+        metadata: what is sent ahead of the first message.
+        timeout: seconds for the whole call; None for no deadline.
+        options: see `rlwire.sessions.http2.Options`.
+
+    Attributes:
+        inner: the inner session.
+        main: the session's own call, None before the server's settings have come.
+
+    Raises:
+        ValueError, EncodeError: an argument makes no sense.
+    """
+
+    def __init__(
+        self,
+        inner: Any,
+        method: str,
+        *,
+        authority: str = "localhost",
+        secure: bool = False,
+        metadata: Iterable[tuple[str, str | bytes]] = (),
+        timeout: float | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(True, options)
+        self.inner = inner
+        self.main: ClientCall | None = None
+        self._pseudo: Fields = [
+            (":method", "POST"),
+            (":scheme", "https" if secure else "http"),
+            (":authority", authority),
+        ]
+        self._first = self._request(method, metadata, timeout)
+        self._timeout = timeout
+
+    def _request(
+        self, method: str, metadata: Iterable[tuple[str, str | bytes]], timeout: float | None
+    ) -> Fields:
+        fields = [
+            *self._pseudo,
+            (":path", check_method(method)),
+            ("te", "trailers"),
+            ("content-type", CONTENT_TYPE),
+            ("user-agent", "rlwire"),
+        ]
+        if timeout is not None:
+            fields.append(("grpc-timeout", values.encode_timeout(timeout)))
+        return fields + values.encode_metadata(metadata)
+
+    def _on_opened(self) -> None:
+        self.main = self._begin(self.inner, self._first, self._timeout)
+        self.main.read = self.inner.receive
+        self._attach(self.main, self.inner, self.inner.send)
+
+    def call(
+        self,
+        inner: Any,
+        method: str,
+        metadata: Iterable[tuple[str, str | bytes]] = (),
+        timeout: float | None = None,
+    ) -> ClientCall:
+        """Begin a call beside the session's own; `outgoing` says it.
+
+        Raises:
+            LocalProtocolError: none can begin now.
+            ValueError, EncodeError: an argument makes no sense.
+        """
+        if self.closed or self._going or not self.opened:
+            raise LocalProtocolError("no call can begin: the connection is not open, or ends")
+        if len(self.streams) >= self._their_streams or self._next > 2**31 - 1:
+            raise LocalProtocolError(
+                f"no call can begin: the server takes {self._their_streams} at a time, and "
+                f"{len(self.streams)} are open"
+            )
+        call = self._begin(inner, self._request(method, metadata, timeout), timeout)
+        call.read = call.keep
+        return call
+
+    def _begin(self, inner: Any, fields: Fields, timeout: float | None) -> ClientCall:
+        call = ClientCall(self._next)
+        self._next += 2
+        call.inner, call.patience = inner, timeout
+        self.add(call)
+        self._say_headers(call, fields)
+        return call
+
+    # What comes.
+
+    def _on_headers(self, stream: Any, fields: Fields, end: bool) -> list[Any]:
+        call: ClientCall = stream
+        given = dict(fields)
+        wrong = malformed(fields, () if call.headers else (":status",))
+        if wrong or (call.headers and not end):
+            raise self._bad_head(call, wrong or "headers amid messages")
+        if call.headers:
+            return self._ended_with(call, fields, given)
+        status = given[":status"]
+        if status[:1] == "1" and not end:
+            return []  # an interim one
+        kind = given.get("content-type", "")
+        if status != "200" or not kind.startswith(CONTENT_TYPE):
+            number = int(status) if status.isascii() and status.isdigit() else 0
+            words = f"no answer of gRPC's: HTTP status {status}, content-type {quoted(kind)}"
+            return self._abandon(call, Status(values.status_of_http(number), words))
+        encoding = given.get("grpc-encoding", "identity")
+        if encoding != "identity":
+            words = f"the server compresses messages: grpc-encoding {quoted(encoding)}"
+            return self._abandon(call, Status("UNIMPLEMENTED", words))
+        call.headers = True
+        if end:
+            return self._ended_with(call, fields, given)
+        try:
+            call.metadata = metadata_of(fields)
+        except DecodeError as error:
+            return self._abandon(call, Status("INTERNAL", str(error)), error)
+        return []
+
+    def _ended_with(self, call: ClientCall, fields: Fields, given: dict[str, str]) -> list[Any]:
+        """Take a status in trailers."""
+        words = values.decode_message(given.get("grpc-message", ""))
+        metadata: Metadata = ()
+        try:
+            code = values.decode_status(given["grpc-status"])
+            metadata = metadata_of(fields)
+        except KeyError:
+            code, words = "UNKNOWN", "the server gave no status"
+        except DecodeError as error:
+            code, words = "UNKNOWN", f"{error.reason}; {words}"
+        if code == "OK" and call.partial:
+            code, words = "INTERNAL", "the server ended the call inside a message"
+        status = Status(code, words, metadata)
+        if call.sending:
+            self._say_reset(call.number, frames.NO_ERROR)  # it wants no more of us
+        else:
+            self._finish(call)
+        return self._over(call, status, limit_in(status))
+
+    def _ended(self, stream: Any) -> list[Any]:
+        """DATA has ended the stream, where trailers should have."""
+        words = "the server ended the call without a status"
+        return self._abandon(stream, Status("INTERNAL", words))
+
+    def _on_reset(self, stream: Any, code: int, text: str) -> list[Any]:
+        words = f"the server reset the call: {frames.code_name(code)} {text}".rstrip()
+        return self._over(stream, Status(values.status_of_reset(code), words))
+
+    def _on_fault(self, stream: Any, error: Exception) -> list[Any]:
+        code, known = "INTERNAL", isinstance(error, RlwireError)
+        if isinstance(error, LimitExceeded):
+            code = "RESOURCE_EXHAUSTED"
+        elif isinstance(error, frames.Compressed):
+            code = "UNIMPLEMENTED"
+        reset = getattr(error, "code", frames.CANCEL)
+        return self._abandon(stream, Status(code, str(error)), error if known else None, reset)
+
+    def _inner_failed(self, stream: Any, error: Exception) -> list[Any]:
+        """After an inner session did not take a message."""
+        if isinstance(error, RemoteProtocolError) and not stream.inner.closed:
+            raise error
+        return self._abandon(stream, Status("INTERNAL", str(error)), error)
+
+    def _abandon(
+        self,
+        call: ClientCall,
+        status: Status,
+        error: Any = None,
+        reset: int = frames.CANCEL,
+    ) -> list[Any]:
+        """End a call of whose answer we can make nothing."""
+        self._say_reset(call.number, reset)
+        return self._over(call, status, error)
+
+    def _over(self, call: ClientCall, status: Status, error: Any = None) -> list[Any]:
+        """Note how a call ended.
+
+        Raises:
+            CallEnded, or `error`: it was the session's own call, so the connection is over.
+        """
+        if call.status is None:
+            call.status, call.error = status, error or CallEnded(status)
+        if call is self.main and not self.closed:
+            self._close(frames.NO_ERROR, "")
+            raise call.error or CallEnded(status)
+        return [None]
+
+    # What goes.
+
+    def send_in(self, call: ClientCall, event: Any, *, last: bool = False) -> None:
+        """Put an event of another call in line; `outgoing` says it.
+
+        Args:
+            call: from `call`.
+            event: for its inner session.
+            last: whether nothing more is sent in it.
+
+        Raises:
+            LocalProtocolError, EncodeError, LimitExceeded: nothing was sent.
+            CallEnded, or whatever ended it: the call is over.
+        """
+        if call.error is not None:
+            raise call.error
+        self.said += self.message(call, call.inner.send(event))
+        if last:
+            self._say_last(call, None)
+
+    def cancel(self, call: ClientCall) -> None:
+        """End another call at once; `outgoing` says it."""
+        if call.status is None:
+            self._say_reset(call.number, frames.CANCEL)
+            self._over(call, Status("CANCELLED", "cancelled on this side"))
+
+    # Times and ends.
+
+    @property
+    def hangs_up(self) -> bool:
+        """Whether this side closes the stream first: once the session's own call has ended.
+
+        Before, the end of our stream would be the end of the call to some servers.
+        """
+        return self.main is None or self.main.status is not None
+
+    def _on_deadline(self, call: Any) -> None:
+        text = f"the call took longer than its deadline, timeout={self._timeout} s"
+        self._abandon(call, Status("DEADLINE_EXCEEDED", text), DeadlineExceeded(text))
+
+    def _on_late(self, stream: Any, text: str) -> None:
+        self._abandon(stream, Status("UNAVAILABLE", text), DeadlineExceeded(text))
+
+    def refuse(self, error: RlwireError) -> Sequence[Buffer]:
+        """Return what tells the server that this side ends the connection."""
+        if not self.closed:
+            self.inner.refuse(error)
+            if self.main is not None and self.main.status is None:
+                self._say_reset(self.main.number, frames.CANCEL)
+        return super().refuse(error)
+
+    def farewell(self, ending: bool = False) -> Sequence[Buffer]:
+        """Return the last words.
+
+        If nothing is under way, the server may still end the call in order: until then the session
+        is not `closed`. Otherwise the call is cancelled.
+        """
+        call = self.main
+        if self.closed or call is None or call.status is not None:
+            return super().farewell(ending)
+        for other in list(self.streams.values()):
+            if other is not call:
+                self.cancel(other)
+        if getattr(self.inner, "pending", 0) or call.waiting or call.partial:
+            self._say_reset(call.number, frames.CANCEL)
+            call.status = Status("CANCELLED", "closed on this side")
+            return super().farewell(ending)
+        self.mute = "no message can be sent now, the call is over"
+        self._say_last(call, None)
+        self._going = True
+        said: list[Buffer] = self.outgoing()
+        return said

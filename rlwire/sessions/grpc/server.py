@@ -1,0 +1,297 @@
+"""gRPC's calls on a server: which may begin, what came in them, how they end.
+
+`Server` is a session for many calls at once: its events are pairs of a call and what came in it,
+and so is what is sent. Nothing is answered here; `rlwire.adapters.grpc_answers` does that. The
+client's side is in `rlwire.sessions.grpc.client`.
+
+Source: gRPC's PROTOCOL-HTTP2.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from rlwire.codecs import grpc as values
+from rlwire.codecs import http2 as frames
+from rlwire.codecs.http2.headers import malformed
+from rlwire.errors import DecodeError, LimitExceeded, RlwireError, for_peer, quoted
+from rlwire.sessions.grpc.calls import (
+    CONTENT_TYPE,
+    Call,
+    Calls,
+    Metadata,
+    Status,
+    metadata_of,
+    too_long,
+)
+from rlwire.sessions.http2 import Buffer, Fields, Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["BEGUN", "CANCELLED", "ENDED", "Last", "ServedCall", "Server"]
+
+
+_REQUEST = (":method", ":scheme", ":path", ":authority")
+
+
+class _Sign:
+    """What came in a call, if that is no message."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+BEGUN: Final = _Sign("BEGUN")
+"""A client has begun a call."""
+ENDED: Final = _Sign("ENDED")
+"""It sends no more messages in it."""
+CANCELLED: Final = _Sign("CANCELLED")
+"""The call is over, whoever ended it; nothing can be sent."""
+
+
+class Last:
+    """What ends a call: maybe one more message, and the status.
+
+    Attributes:
+        status: how it ended.
+        parts: the buffers of the message, None for none.
+    """
+
+    __slots__ = ("parts", "status")
+
+    def __init__(self, status: Status, parts: Sequence[Buffer] | None = None) -> None:
+        self.status = status
+        self.parts = parts
+
+
+class ServedCall(Call):
+    """A call of a client's, at the server.
+
+    Attributes:
+        method: its name, ``/package.Service/Method``.
+        metadata: what the client sent ahead of its first message.
+        timeout: seconds that the client gives it, None for any time.
+        answered: whether its first headers were said.
+        why: of a call that was cancelled: in whose name, and why.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number, self._pair)
+        self.method = ""
+        self.metadata: Metadata = ()
+        self.timeout: float | None = None
+        self.why = Status("CANCELLED")
+        self.answered = False
+        # Whoever answers it, and where it stands there (`rlwire.adapters.grpc_answers`).
+        self.answering: Any = None
+        self.task: Any = None
+
+    def _pair(self, message: Any) -> list[Any]:
+        return [(self, message)]
+
+
+class Server(Calls):
+    """The side that is called.
+
+    Args:
+        options: see `rlwire.sessions.http2.Options`.
+    """
+
+    def __init__(self, **options: Unpack[Options]) -> None:
+        super().__init__(False, options)
+
+    def _make_stream(self, number: int) -> ServedCall:
+        return ServedCall(number)
+
+    # What comes.
+
+    def _on_headers(self, stream: Any, fields: Fields, end: bool) -> list[Any]:
+        call: ServedCall = stream
+        wrong = malformed(fields, () if call.method else _REQUEST)
+        if wrong or (call.method and not end):
+            raise self._bad_head(call, wrong or "headers amid messages")
+        if call.method:
+            return self._ended(call)
+        given = dict(fields)
+        if given[":path"][:1] != "/":
+            raise self._bad_head(call, "a :path that does not begin with /")
+        kind = given.get("content-type", "")
+        if given[":method"] != "POST":
+            return self._refuse_http(call, "405", [("allow", "POST")])
+        if not kind.startswith(CONTENT_TYPE) or kind[len(CONTENT_TYPE) :][:1] not in ("", "+", ";"):
+            return self._refuse_http(call, "415", [])
+        call.method = given[":path"]
+        try:
+            if "te" not in given:
+                raise DecodeError("there is no te: trailers, so a proxy in between is not gRPC's")
+            call.metadata = metadata_of(fields)
+            if "grpc-timeout" in given:
+                call.patience = call.timeout = values.decode_timeout(given["grpc-timeout"])
+        except DecodeError as error:
+            return self._refuse_call(call, Status("INTERNAL", error.reason))
+        encoding = given.get("grpc-encoding", "identity")
+        if encoding != "identity":
+            words = f"grpc-encoding {quoted(encoding)} is not spoken; identity is"
+            return self._refuse_call(call, Status("UNIMPLEMENTED", words))
+        return [(call, BEGUN), (call, ENDED)] if end else [(call, BEGUN)]
+
+    def _refuse_http(self, call: ServedCall, status: str, more: Fields) -> list[Any]:
+        """Answer what is no call of gRPC's in HTTP's own words."""
+        self._end(call, [(":status", status), *more])
+        return []
+
+    def _refuse_call(self, call: ServedCall, status: Status) -> list[Any]:
+        self._say(call, Last(status))
+        return []
+
+    def _ended(self, stream: Any) -> list[Any]:
+        return [(stream, ENDED)]
+
+    def _on_reset(self, stream: Any, code: int, text: str) -> list[Any]:
+        stream.why = Status("CANCELLED", f"the client reset it: {frames.code_name(code)}")
+        return [(stream, CANCELLED)]
+
+    def _on_fault(self, stream: Any, error: Exception) -> list[Any]:
+        code = getattr(error, "code", None)
+        if code is not None:
+            self._say_reset(stream.number, code)
+            stream.why = Status("INTERNAL", str(error))
+            return [(stream, CANCELLED), None]
+        if isinstance(error, LimitExceeded):
+            stream.why = too_long(error)
+        else:
+            name = "UNIMPLEMENTED" if isinstance(error, frames.Compressed) else "INTERNAL"
+            stream.why = Status(name, for_peer(error, "the server"))
+        return self._give_up(stream)
+
+    def _give_up(self, call: ServedCall) -> list[Any]:
+        """End a call from here, with a status; the peer's messages are of no interest any more."""
+        if call.waiting:
+            self._say_reset(call.number, frames.CANCEL)
+        else:
+            self._say(call, Last(call.why))
+        return [(call, CANCELLED), None]
+
+    # What goes.
+
+    def send(self, event: Any) -> list[Buffer]:
+        """Return the buffers of what is said in a call; none if `outgoing` has them.
+
+        Args:
+            event: a call with the buffers of a message (a list), or with a `Last`; None says
+                nothing, but what `said` has. What comes for a call that is over is dropped.
+
+        Raises:
+            LimitExceeded: the message is longer than may be sent; nothing was sent.
+            EncodeError: trailers that cannot be sent.
+        """
+        if event is None:
+            return []
+        call, words = event
+        if call.gone:
+            return []
+        if type(words) is list and call.answered:
+            buffers: list[Buffer] = self.message(call, words)
+            if not buffers and self._unread(call):
+                return []
+            if not self.said:
+                return buffers
+            self.said += buffers
+            return []
+        self._say(call, words)
+        return []
+
+    def say(self, call: ServedCall, parts: Sequence[Buffer]) -> None:
+        """Put a message in line before what `send` is given next."""
+        if not call.gone:
+            self._say(call, parts)
+
+    def check(self, parts: Sequence[Buffer]) -> None:
+        """Refuse a message that is longer than may be sent.
+
+        Raises:
+            LimitExceeded: it is.
+        """
+        size = sum(part.nbytes if isinstance(part, memoryview) else len(part) for part in parts)
+        if size > self.max_sent:
+            raise LimitExceeded("max_sent", self.max_sent, size)
+
+    def _say(self, call: ServedCall, words: Any) -> None:
+        """Say a message, a `Last`, or both, with the headers that must come before."""
+        last = words if isinstance(words, Last) else None
+        parts = words if last is None else last.parts
+        head: Fields = [(":status", "200"), ("content-type", CONTENT_TYPE)]
+        if last is not None and last.status.code == "UNIMPLEMENTED":
+            head.append(("grpc-accept-encoding", "identity"))
+        if last is not None and parts is None and not call.answered:
+            self._end(call, head + last.status.fields())
+            return
+        trailers = None if last is None else last.status.fields()
+        if not call.answered:
+            call.answered = True
+            self._say_headers(call, head)
+        if parts is not None:
+            self.said += self.message(call, parts)
+            if self._unread(call):
+                return
+        if trailers is not None:
+            self._say_last(call, trailers)
+
+    def _unread(self, call: ServedCall) -> bool:
+        """Reset a call if too much waits because its client lets no answers go."""
+        most = 2 * self.max_sent
+        if self.unsent <= most:
+            return False
+        words = f"{self.unsent} bytes of answers wait for the client's windows; the most are {most}"
+        call.why = Status("RESOURCE_EXHAUSTED", words)
+        self._say_reset(call.number, frames.ENHANCE_YOUR_CALM)
+        if call.answering is not None:
+            call.answering.cancelled(call)
+        return True
+
+    def _end(self, call: ServedCall, fields: Fields) -> None:
+        call.answered = True
+        self._say_last(call, fields)
+
+    # Times and ends.
+
+    def _on_deadline(self, call: Any) -> None:
+        call.why = Status("DEADLINE_EXCEEDED", f"it took longer than its {call.timeout} s")
+        self._tell(call)
+
+    def _on_late(self, stream: Any, text: str) -> None:
+        stream.why = Status("UNAVAILABLE", text)
+        self._tell(stream)
+
+    def _tell(self, call: Any) -> None:
+        """End a call, and tell who answers it: nobody asks for events here."""
+        self._give_up(call)
+        if call.answering is not None:
+            call.answering.cancelled(call)
+
+    def farewell(self, ending: bool = False) -> Sequence[Buffer]:
+        """Return the last words: what is under way ends with the status UNAVAILABLE.
+
+        Args:
+            ending: whether the whole program ends.
+        """
+        if not self.closed:
+            for call in list(self.streams.values()):
+                call.why = Status("UNAVAILABLE", "the server ends the connection")
+                self._give_up(call)
+        return super().farewell(ending)
+
+    def refuse(self, error: RlwireError) -> Sequence[Buffer]:
+        """Return what tells the client why the connection ends."""
+        if not self.closed:
+            for call in list(self.streams.values()):
+                call.why = Status("UNAVAILABLE", for_peer(error, "the server"))
+                self._give_up(call)
+        return super().refuse(error)

@@ -1,0 +1,588 @@
+"""PERLERT, an agent's side: from the lobby through a run to its ``done``, whatever gets lost.
+
+`ClientSession` is what transports and users see. Behind it are two things: a `Registration`
+(`rlwire.sessions.perlert.registration`, which has the states and their table too), and a `Run`,
+here. Time is passed in; who drives the session sends what `ClientSession.datagrams` gives and calls
+`ClientSession.advance` at `ClientSession.next_deadline`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from rlwire.codecs import perlert
+from rlwire.codecs.perlert import Action, encode
+from rlwire.errors import RlwireError
+from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.perlert.registration import (
+    HOLDING,
+    RUNNING,
+    TRANSITIONS,
+    LobbyChanged,
+    RegisteredAs,
+    Registration,
+    SlotTaken,
+    Standing,
+    State,
+)
+
+__all__ = [
+    "RUNNING",
+    "TRANSITIONS",
+    "Address",
+    "ClientSession",
+    "ClientSettings",
+    "Event",
+    "Finished",
+    "Frame",
+    "GaveUp",
+    "LobbyChanged",
+    "Message",
+    "RegisteredAs",
+    "SlotTaken",
+    "Started",
+    "State",
+]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Address: TypeAlias = tuple[Any, ...]
+"""Host, port and whatever follows, as the socket module gives it: numbers, not names."""
+
+_NEVER: Final = float("inf")
+_NOBODY: Final[Any] = object()  # equal to no peer
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """Times in seconds.
+
+    Attributes:
+        first_wait: for an answer in the lobby before asking again; a bad round trip is shorter.
+            Also what two sightings of something unexpected must lie apart, and the pause between
+            words to a silent rollout port: these do not back off, since 4 small datagrams a second
+            are little beside the 30 steps that should come.
+        longest_wait: what `first_wait` doubles up to. With half of all datagrams lost each way,
+            about 30 requests within `timeout` all fail once in 10,000 times.
+        timeout: for any answer, and for a step in a run; then `GaveUp`.
+        keep_alive: pause between lobby requests while a slot is held. A server frees the slots of
+            silent clients, and sends a lost ``start`` again for 5 s to those who speak: so a
+            client should speak more often than that.
+        repeat: pause after which the last action is sent again, so that the loss of an action
+            lasts no longer, nor a NAT's memory runs out; an agent that acts more often never
+            repeats.
+        silence: without a step, after which the rollout port is asked for a lost ``done``.
+        lost: without a step, after which lobby information is believed that the run is over: the
+            draft has a server resend ``done`` for 10 s.
+        stale: for which an old run may be heard of after its end; a server resends ``start`` for
+            5 s and ``done`` for 10 s.
+        unconfirmed: times that a slot is seen under our tag, the registration being repeated each
+            time, without a ``registered=``, until it must be another's. With half of all datagrams
+            lost, a client of its own slot is unlucky so often once in 1,000 times.
+    """
+
+    first_wait: float = 0.25
+    longest_wait: float = 1.0
+    timeout: float = 30.0
+    keep_alive: float = 2.0
+    repeat: float = 0.5
+    silence: float = 1.0
+    lost: float = 10.0
+    stale: float = 15.0
+    unconfirmed: int = 24
+
+
+@dataclass(frozen=True)
+class Message:
+    """The server's words to those in the lobby."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Started:
+    """The run has begun: `ClientSession.act` from now on, for the slot `key`."""
+
+    key: str
+    port: int
+
+
+class Frame(NamedTuple):
+    """One rollout step, newer than all before. A named tuple, as there are 30 a second.
+
+    Attributes:
+        step: STEP_NUMBER.
+        timestamp: the server's milliseconds since 1970.
+        observation, reward, done, extra: as `rlwire.codecs.perlert.StepReader` reads them.
+        skipped: step numbers missing since the frame before. Whether the network lost them or the
+            server left them out, as it does when it steps faster than it sends, cannot be told;
+            one that comes late counts in `ClientSession.late` too. Nothing is known to be missing
+            before a run's first frame.
+        received: the `now` of its datagram.
+    """
+
+    step: int
+    timestamp: int
+    observation: str | bytes
+    reward: float | str
+    done: bool
+    extra: str | bytes | None
+    skipped: int
+    received: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The run is over for this agent; the `Frame` before this event was the last."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class GaveUp:
+    """An answer did not come in time.
+
+    After ``lobby`` in a run, before a registration or after the run, the state stays as it was;
+    else it is IDLE, and `ClientSession.register` may try anew.
+
+    Attributes:
+        what: ``"lobby"``, ``"register"``, ``"ready"`` or ``"rollout"``.
+        reason: what was seen instead, for a human.
+    """
+
+    what: str
+    reason: str
+
+
+Event: TypeAlias = (
+    LobbyChanged | RegisteredAs | SlotTaken | Message | Started | Frame | Finished | GaveUp
+)
+
+
+class Run:
+    """What an agent knows of the run that it is in, and of the one before."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address  # the rollout port's
+        self.horizon = -1  # the steps of the run before are not newer than this timestamp
+        self.ended = -_NEVER  # when that run ended
+        self.heard = 0.0  # when the newest step came, or the run began
+        self.step = self.timestamp = -1  # of the newest step
+        self.frames = self.skipped = self.duplicates = self.late = 0
+        self.forget()
+
+    def begin(self, address: Address, now: float, known_until: float) -> None:
+        """Begin a run; what is known of the one before may be forgotten after `known_until`."""
+        self.on = True
+        self.address = address
+        self.heard = self.speak_due = now  # speak at once: the server learns that we are there
+        self.step = self.timestamp = -1
+        if now >= known_until:
+            self.horizon = -1  # or a server's clock that was set back would never be heard
+
+    def leave(self, now: float) -> None:
+        """Remember where a run ended that we were in, or may have been without knowing."""
+        self.ended = now
+        self.horizon = max(self.horizon, self.timestamp)
+
+    def forget(self) -> None:
+        """Be in no run."""
+        self.on = False  # whether the state is one of `RUNNING`
+        self.hot: Hashable = _NOBODY  # `address` once its steps are known to be ours
+        self.action = b""  # the datagram of the action in force
+        self.pending = b""  # the same until it is sent
+        self.speak_due = _NEVER  # when the rollout port is to be told something
+
+    def take(self, fields: tuple[Any, ...], now: float) -> Frame | None:
+        """Return a step as a frame; None, counted, if it is not newer than all before."""
+        timestamp, step, observation, reward, done, extra = fields
+        # Within a run the order is (STEP_NUMBER, TIMESTAMP): servers may leave the number at 0,
+        # as the draft's own example does.
+        gap = step - self.step - 1
+        if gap:
+            if self.step < 0:
+                gap = 0
+            elif gap > 0:
+                self.skipped += gap
+            elif gap < -1 or timestamp < self.timestamp:
+                self.late += 1
+                return None
+            elif timestamp == self.timestamp:
+                self.duplicates += 1
+                return None
+            else:
+                gap = 0
+        self.step = step
+        self.timestamp = timestamp
+        self.heard = now
+        self.frames += 1
+        # What Frame() does, without the call of a Python function.
+        return tuple.__new__(Frame, (step, timestamp, observation, reward, done, extra, gap, now))
+
+
+class ClientSession:
+    """One agent of one server instance; a `rlwire.transports.interface.DatagramSession`.
+
+    All its datagrams must leave from one port. One thread. Give each client a tag of its own, or
+    they cannot tell from lobby information who is who.
+
+    Args:
+        name, number: the instance's header.
+        server: the lobby's address, as the transport reports it for what comes from there.
+        settings: times.
+        limits: maxima for what is read and written.
+        jitter: returns numbers from 0 to 1, for instance `random.random`; back-off is then longer
+            or shorter by up to a quarter, so that the clients of a server that stood still do
+            not all speak at once.
+
+    Attributes:
+        stale: steps and starts of an older run, or of one that we are not in.
+        foreign: datagrams from another address than the server's, or for another instance.
+        malformed: datagrams that could not be read.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        number: int,
+        server: Address,
+        *,
+        settings: ClientSettings | None = None,
+        limits: Limits | None = None,
+        jitter: Callable[[], float] | None = None,
+    ) -> None:
+        self._name = name
+        self._number = number
+        self._server = server
+        self._settings = settings = ClientSettings() if settings is None else settings
+        self._silence, self._repeat = settings.silence, settings.repeat
+        self._timeout = settings.timeout
+        self._limits = DEFAULT if limits is None else limits
+        self._read = perlert.StepReader(name, number, limits=self._limits).read
+        self._out: list[tuple[bytes, Hashable]] = []
+        self._standing = Standing()
+        self._run = Run(server)
+        self._registration = Registration(
+            name,
+            number,
+            self._standing,
+            settings,
+            encode=self._encode,
+            send=self._post,
+            give_up=self._give_up,
+            jitter=jitter,
+        )
+        self._looking = self._registration.looking
+        self.stale = self.foreign = self.malformed = 0
+
+    @property
+    def state(self) -> State:
+        """Where the agent stands."""
+        return self._standing.state
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._standing.state is State.CLOSED
+
+    @property
+    def slots(self) -> tuple[perlert.AgentSlot, ...]:
+        """The lobby as last heard of."""
+        return self._registration.slots
+
+    @property
+    def key(self) -> str | None:
+        """The slot that is asked for, held or played; None before and after."""
+        return self._registration.key
+
+    def statistics(self) -> dict[str, int]:
+        """Return counts by name: this object's ``stale``, ``foreign`` and ``malformed``, and more.
+
+        ``frames``: new steps; ``skipped``: the sum of their `Frame.skipped`; ``duplicates``: steps
+        equal to the newest one; ``late``: those older than the newest one of the run.
+        """
+        run = self._run
+        return {
+            **{name: getattr(run, name) for name in ("frames", "skipped", "duplicates", "late")},
+            **{"stale": self.stale, "foreign": self.foreign, "malformed": self.malformed},
+        }
+
+    # -- what the agent calls --------------------------------------------------------------------
+
+    def request_lobby(self, now: float) -> None:
+        """Ask for the lobby's slots: `LobbyChanged` follows, or `GaveUp`.
+
+        Raises:
+            LocalProtocolError: the session is closed.
+        """
+        self._standing.follow("request_lobby")
+        self._registration.look(now)
+
+    def register(self, key: str, tag: str, now: float) -> None:
+        """Ask for a slot, or to move to it: `RegisteredAs` follows, `SlotTaken` or `GaveUp`.
+
+        After a run it is for the next one, which a server opens when all agents of this one are
+        done; while lobby information shows our old slot as it was, this waits.
+
+        Raises:
+            EncodeError, LimitExceeded: the key or the tag cannot be sent; nothing changed.
+            LocalProtocolError: a run goes on.
+        """
+        self._registration.ask_for(key, tag, now)
+
+    def set_ready(self, ready: bool, now: float) -> None:
+        """Tell the server whether we are ready; `Started` follows when all are.
+
+        It is repeated until lobby information shows it. A run may start before a False arrives.
+
+        Raises:
+            LocalProtocolError: no slot is held.
+        """
+        self._registration.set_ready(ready, now)
+
+    def act(self, action: str | bytes, now: float) -> None:
+        """Choose the action that is in force from now on; one that was not sent yet is forgotten.
+
+        Raises:
+            EncodeError, LimitExceeded: it cannot be sent; the one before stays.
+            LocalProtocolError: no run has begun, or it is over.
+        """
+        run = self._run
+        if not run.on:
+            self._standing.allowed("act")
+        run.action = run.pending = encode(
+            Action(self._name, self._number, action), limits=self._limits
+        )
+        if now - run.heard < self._silence:
+            run.speak_due = now + self._repeat
+
+    def close(self) -> None:
+        """Fall silent; the server frees the slot after a while, as PERLERT has no good-bye."""
+        self._standing.follow("close")
+        self._forget()
+        self._registration.stop_looking()
+        self._out.clear()
+
+    # -- what the transport calls ----------------------------------------------------------------
+
+    def receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Event]:
+        """Take one datagram and return what it tells; wrong ones are counted and dropped.
+
+        The state is the one after all events of the list: a lost start may bring three at once.
+        """
+        run = self._run
+        if peer is not run.hot and peer != run.hot:
+            return self._receive(datagram, peer, now)
+        try:
+            fields = self._read(datagram)
+        except RlwireError:
+            self.malformed += 1
+            return []
+        if fields is None:  # a server may have both phases on one port
+            return self._receive(datagram, peer, now)
+        if fields[0] <= run.horizon:
+            self.stale += 1
+            return []
+        frame = run.take(fields, now)
+        if frame is None:
+            return []
+        return self._finish(frame, now) if fields[4] else [frame]
+
+    def advance(self, now: float) -> list[Event]:
+        """Do what fell due: ask again, keep alive, give up."""
+        if self._run.on:
+            if now >= self._run.heard + self._settings.timeout:
+                what = "step at all" if self.state is State.STARTING else "further step"
+                within = f"in {self._settings.timeout:g} s{self._oddities()}"
+                return self._give_up("rollout", f"no {what} from {self._run.address} {within}", now)
+            if now >= self._run.speak_due:
+                self._speak(now)
+        expired = self._registration.advance(now)
+        if expired is not None:
+            return self._give_up(expired.what, self._no_answer(expired), now)
+        return []
+
+    def next_deadline(self) -> float | None:
+        """Return when `advance` has something to do, None for never."""
+        run = self._run
+        if run.on:  # only information is asked for then
+            due = run.heard + self._timeout
+            if run.speak_due < due:
+                due = run.speak_due
+            looking = self._looking.due
+            return looking if looking < due else due
+        due = self._registration.next_deadline()
+        return None if due == _NEVER else due
+
+    def datagrams(self) -> list[tuple[bytes, Hashable]]:
+        """Take what is to be sent now, in order."""
+        taken: list[tuple[bytes, Hashable]] = []
+        if self._out:
+            taken, self._out = self._out, taken
+        run = self._run
+        if run.pending:
+            taken.append((run.pending, run.address))
+            run.pending = b""
+        return taken
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    def _encode(self, message: Any) -> bytes:
+        return perlert.encode(message, limits=self._limits)
+
+    def _post(self, datagram: bytes) -> None:
+        self._out.append((datagram, self._server))
+
+    def _speak(self, now: float) -> None:
+        """Say something to the rollout port: any client message asks for a lost ``done``."""
+        run, settings = self._run, self._settings
+        information = self._looking.datagram
+        if not run.pending:
+            # An action that nobody chose could be a valid one, so none is made up.
+            self._out.append((run.action or information, run.address))
+        silent = now - run.heard
+        waiting = silent >= settings.silence or self._standing.state is State.STARTING
+        run.speak_due = now + (settings.first_wait if waiting else settings.repeat)
+        if silent >= settings.lost:
+            self._post(information)
+
+    # -- receiving -------------------------------------------------------------------------------
+
+    def _receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Event]:
+        """Take a datagram that is not a step of the run that goes on."""
+        if self.closed:
+            return []
+        if not isinstance(peer, tuple) or peer[:1] != self._server[:1]:
+            self.foreign += 1
+            return []
+        try:
+            fields = self._read(datagram)
+            if fields is not None:
+                return self._first_step(fields, peer, now)
+            message = perlert.decode_server_message(datagram, limits=self._limits)
+        except RlwireError:
+            self.malformed += 1
+            return []
+        # Only steps may come from another port than the lobby's.
+        if (message.name, message.number) != (self._name, self._number) or peer != self._server:
+            self.foreign += 1
+            return []
+        if isinstance(message, perlert.LobbyInformation):
+            return self._on_lobby(message.slots, now)
+        if isinstance(message, perlert.Registered):
+            return [*self._registration.confirm(message.key, now)]
+        if isinstance(message, perlert.Start):
+            return self._on_start(message.port, now)
+        if isinstance(message, perlert.LobbyMessage):
+            return [Message(message.text)]
+        self.malformed += 1  # of no known kind; a step would have been read before
+        return []
+
+    def _on_lobby(self, slots: tuple[perlert.AgentSlot, ...], now: float) -> list[Event]:
+        events: list[Event] = self._registration.see(slots, now)
+        silent = now - self._run.heard >= self._settings.lost
+        if self._run.on and silent and self._registration.sees_no_run(now):
+            reason = "the run is over, or the server began anew; its last frame is lost"
+            events += self._give_up("rollout", reason, now)
+        return events
+
+    def _on_start(self, port: int, now: float) -> list[Event]:
+        if self._run.on:
+            return []  # resent
+        if self._registration.ready_as is None:
+            self.stale += 1
+            return []
+        rollout = (self._server[0], port, *self._server[2:])
+        if now >= self._run.ended + self._settings.stale:
+            self._standing.follow("start")
+            return self._begin(rollout, now)
+        # It may be the last run's, sent again. The rollout port knows: its answer is a step of a
+        # new run or a stale one. If no answer comes, lobby information soon brings a start again.
+        self._out.append((self._looking.datagram, rollout))
+        self._registration.hurry(now)
+        return []
+
+    def _first_step(self, fields: tuple[Any, ...], peer: Address, now: float) -> list[Event]:
+        """Take a step outside of a run, or of one whose rollout port is not known for sure.
+
+        If it is new and we are ready, it stands for a lost start, and its source for the port.
+        """
+        run, state = self._run, self._standing.state
+        timestamp, step = fields[:2]
+        if state is State.ROLLOUT:
+            self.foreign += 1
+            return []
+        if timestamp <= run.horizon and now < run.ended + self._settings.stale:
+            if state is State.DONE and (step, timestamp) == (run.step, run.timestamp):
+                run.duplicates += 1
+            else:
+                self.stale += 1
+            return []
+        events: list[Event] = []
+        if state is State.STARTING:
+            self._standing.follow("step")
+            run.address = peer
+        elif self._registration.ready_as is None:
+            # A run goes on without us being ready for one: it is one that we left.
+            self.stale += 1
+            run.horizon, run.ended = timestamp, now
+            return []
+        else:
+            self._standing.follow("step")
+            events = self._begin(peer, now)
+        run.hot = peer
+        frame = run.take(fields, now)
+        assert frame is not None  # the first one is newer than none
+        return events + (self._finish(frame, now) if frame.done else [frame])
+
+    def _begin(self, rollout: Address, now: float) -> list[Event]:
+        self._run.begin(rollout, now, self._run.ended + self._settings.stale)
+        return [Started(self._registration.start(), rollout[1])]
+
+    def _finish(self, frame: Frame, now: float) -> list[Event]:
+        registration = self._registration
+        assert registration.key is not None
+        self._standing.follow("done")
+        registration.played = registration.key, registration.tag
+        finished = Finished(registration.key)
+        self._run.leave(now)
+        self._forget()
+        return [frame, finished]
+
+    def _forget(self) -> None:
+        self._registration.forget()
+        self._run.forget()
+
+    # -- giving up -------------------------------------------------------------------------------
+
+    def _give_up(self, what: str, reason: str, now: float) -> list[Event]:
+        registration = self._registration
+        if what != "lobby" or self._standing.state in HOLDING:
+            self._standing.follow("no answer")
+            if registration.ready_as is not None:
+                self._run.leave(now)
+            self._forget()
+        registration.stop_looking()
+        return [GaveUp(what, reason)]
+
+    def _no_answer(self, request: Any) -> str:
+        registration = self._registration
+        within = f"within {self._settings.timeout:g} s"
+        unheard = registration.informed < request.expires - self._settings.timeout
+        if unheard or request is registration.looking:
+            return (
+                f"nothing from {self._server} {within}: is a server there, with an instance "
+                f"{self._name}:{self._number}?{self._oddities()}"
+            )
+        if request is registration.asking:
+            return (
+                f"no answer to the registration for {self.key!r} {within}, though lobby "
+                "information comes: it may be that a run goes on"
+            )
+        return f"lobby information does not show {self.key!r} as we said {within}"
+
+    def _oddities(self) -> str:
+        names = ("stale", "foreign", "malformed")
+        seen = [f"{getattr(self, name)} {name}" for name in names if getattr(self, name)]
+        return f" (dropped so far: {', '.join(seen)})" if seen else ""

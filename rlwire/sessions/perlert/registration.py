@@ -1,0 +1,440 @@
+"""PERLERT, an agent's place in a lobby: asked for, held, called ready, lost; and where it stands.
+
+`TRANSITIONS` is all that an agent may call and that may happen to it, in the lobby and in a run
+(`rlwire.sessions.perlert.client`). Everything that is asked is asked again until it is answered,
+with back-off.
+
+Lobby information is the truth, but it carries no number, so an old one may arrive late. What
+contradicts us (our slot is free again, or another's) is therefore believed when it is seen a second
+time, a while after the first and in answer to a new request. What is merely missing (our ready) is
+sent again at once, since that can do no harm.
+
+What proves a registration is ``registered=`` alone: a slot that shows our tag may be another
+client's with the same tag. As a server answers every repetition, a lost one is only asked again.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from rlwire.codecs import perlert
+from rlwire.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from rlwire.sessions.perlert.client import ClientSettings
+
+__all__ = [
+    "HOLDING",
+    "RUNNING",
+    "TRANSITIONS",
+    "LobbyChanged",
+    "RegisteredAs",
+    "Registration",
+    "SlotTaken",
+    "Standing",
+    "State",
+]
+
+_NEVER: Final = float("inf")
+
+
+class State(enum.Enum):
+    """Where an agent stands."""
+
+    IDLE = "idle"
+    REGISTERING = "registering"
+    REGISTERED = "registered"
+    READY = "ready"
+    STARTING = "starting"
+    ROLLOUT = "rollout"
+    DONE = "done"
+    CLOSED = "closed"
+
+
+HOLDING: Final = (State.REGISTERED, State.READY)
+"""The states in which a slot of the lobby is held."""
+RUNNING: Final = (State.STARTING, State.ROLLOUT)
+"""The states of a run."""
+_OPEN = tuple(state for state in State if state is not State.CLOSED)
+
+TRANSITIONS: Final[dict[tuple[State, str], State]] = {
+    # What the agent calls.
+    **{(state, "request_lobby"): state for state in _OPEN},
+    **{(state, "register"): State.REGISTERING for state in _OPEN if state not in RUNNING},
+    **{(state, "set_ready(True)"): State.READY for state in HOLDING},
+    **{(state, "set_ready(False)"): State.REGISTERED for state in HOLDING},
+    **{(state, "act"): state for state in RUNNING},
+    **{(state, "close"): State.CLOSED for state in State},
+    # What the server says, or lets be seen in lobby information.
+    (State.REGISTERING, "registered"): State.REGISTERED,
+    (State.REGISTERING, "taken"): State.IDLE,
+    (State.REGISTERING, "taken, another held"): State.REGISTERED,
+    **{(state, "taken"): State.IDLE for state in HOLDING},
+    **{(state, "freed"): State.REGISTERING for state in HOLDING},
+    # A start and our own change of mind may cross each other.
+    **{(state, "start"): State.STARTING for state in (State.REGISTERING, *HOLDING)},
+    # A step of a new run is as good as a start.
+    **{(state, "step"): State.ROLLOUT for state in (State.REGISTERING, *HOLDING, *RUNNING)},
+    (State.ROLLOUT, "done"): State.DONE,
+    # What the server does not say, in time.
+    (State.REGISTERING, "no answer"): State.IDLE,
+    **{(state, "no answer"): State.IDLE for state in (*HOLDING, *RUNNING)},
+}
+"""What may be called or may happen in which state, and the state after it."""
+
+_ADVICE: Final = {
+    State.IDLE: "call register first",
+    State.REGISTERING: "wait for RegisteredAs",
+    State.REGISTERED: "call set_ready(True), then wait for Started",
+    State.READY: "wait for Started",
+    State.STARTING: "the run has begun: wait for Finished",
+    State.ROLLOUT: "the run has begun: wait for Finished",
+    State.DONE: "the run is over: call register for the next one",
+    State.CLOSED: "the session is closed",
+}
+
+
+class Standing:
+    """Where an agent stands, by the table."""
+
+    state = State.IDLE
+
+    def allowed(self, what: str) -> State:
+        """Return the state after `what`; LocalProtocolError if that is not possible now."""
+        following = TRANSITIONS.get((self.state, what))
+        if following is None:
+            raise LocalProtocolError(
+                f"{what} is not possible in the state {self.state.name}: {_ADVICE[self.state]}"
+            )
+        return following
+
+    def follow(self, what: str) -> None:
+        """Let it happen; errors as for `allowed`."""
+        self.state = self.allowed(what)
+
+
+@dataclass(frozen=True)
+class LobbyChanged:
+    """The slots are not what they were, or the agent had asked for them."""
+
+    slots: tuple[perlert.AgentSlot, ...]
+
+
+@dataclass(frozen=True)
+class RegisteredAs:
+    """The server gave us this slot; again, if it had freed the slot meanwhile."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class SlotTaken:
+    """The slot is another client's, who is called `tag`.
+
+    If `tag` is our own, the other uses the same one: the slot shows it, but the server does not
+    confirm that the slot is ours. The session is IDLE, or REGISTERED if it still has the slot from
+    which it wanted to move.
+    """
+
+    key: str
+    tag: str
+
+
+class _Request:
+    """A datagram that is sent again and again, at longer and longer intervals, until answered."""
+
+    __slots__ = ("_settings", "datagram", "due", "expires", "wait", "what")
+
+    def __init__(self, what: str, settings: ClientSettings) -> None:
+        self.what = what
+        self.datagram = b""
+        self.due = self.expires = _NEVER
+        self.wait = 0.0
+        self._settings = settings
+
+    def begin(self, at: float) -> None:
+        self.due = at
+        self.expires = at + self._settings.timeout
+        self.wait = self._settings.first_wait
+
+    def end(self) -> None:
+        self.due = self.expires = _NEVER
+
+
+class Registration:
+    """How an agent gets a slot, keeps it, and says that it is ready.
+
+    `encode` makes datagrams, `send` is called with each one for the lobby, and `give_up` with what,
+    why and the time when there is nothing to wait for.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        number: int,
+        standing: Standing,
+        settings: ClientSettings,
+        *,
+        encode: Callable[[Any], bytes],
+        send: Callable[[bytes], object],
+        give_up: Callable[[str, str, float], list[Any]],
+        jitter: Callable[[], float] | None,
+    ) -> None:
+        self._name = name
+        self._number = number
+        self._standing = standing
+        self._settings = settings
+        self._encode = encode
+        self._send = send
+        self._give_up = give_up
+        self._jitter = jitter
+        # For information, for a slot, and to say whether we are ready.
+        self.looking, self.asking, self.readying = (
+            _Request(what, settings) for what in ("lobby", "register", "ready")
+        )
+        self.looking.datagram = encode(perlert.LobbyRequest(name, number))
+        self.informed = -_NEVER  # when lobby information came last
+        self.slots: tuple[perlert.AgentSlot, ...] = ()  # as last heard of
+        self.key: str | None = None  # the slot that is asked for, held or played
+        self.tag = ""
+        # Key and tag: that we called ready, which a start is for; and of the last run.
+        self.ready_as: tuple[str, str] | None = None
+        self.played: tuple[str, str] | None = None
+        self._wanted = False  # the agent waits for lobby information, changed or not
+        self._held: tuple[str, str] | None = None  # key and tag of the last registration confirmed
+        self._want_ready: bool | None = None  # None: never said
+        self._doubt: tuple[str, float] | None = None  # an unexpected sight, and when it was first
+        self._sightings = 0
+        self._repeated = False  # the registration, since the last sighting
+
+    # -- what the agent asks for -----------------------------------------------------------------
+
+    def look(self, now: float) -> None:
+        """Ask for lobby information, and tell it though it may be what it was."""
+        self._wanted = True
+        self.looking.begin(now)
+        self._ask(self.looking, now)
+
+    def ask_for(self, key: str, tag: str, now: float) -> None:
+        """Ask for a slot, or to move to it."""
+        self._standing.allowed("register")
+        datagram = self._encode(perlert.Register(self._name, self._number, key, tag))
+        self._standing.follow("register")
+        self.key, self.tag = key, tag
+        self._want_ready = None if self._want_ready is None else False
+        self._doubt, self._sightings = None, 0
+        self.settle()
+        self.asking.datagram = datagram
+        self.asking.begin(now)
+        self._ask(self.asking, now)
+
+    def set_ready(self, ready: bool, now: float) -> None:
+        """Say whether we are ready."""
+        self._standing.follow(f"set_ready({ready})")
+        self._say_ready(ready, now)
+        self._ask(self.readying, now)
+
+    def forget(self) -> None:
+        """Hold nothing, and expect nothing but what the agent asked for."""
+        self.settle()
+        self.key = self.ready_as = None
+        self._held = self._want_ready = self._doubt = None
+
+    def settle(self) -> None:
+        """Ask for nothing more but lobby information, if the agent wants it."""
+        self.asking.end()
+        self.readying.end()
+        if not self._wanted:
+            self.looking.end()
+
+    def stop_looking(self) -> None:
+        """Want no lobby information any more."""
+        self._wanted = False
+        self.looking.end()
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def advance(self, now: float) -> _Request | None:
+        """Ask again for what fell due; return a request that was not answered in time."""
+        for request in (self.asking, self.readying, self.looking):
+            if now >= request.expires:
+                return request
+            if now >= request.due:
+                self._ask(request, now)
+                if request is not self.looking:
+                    # Its answer shows what became of a request that has no refusal, and of one
+                    # that was answered when the answer got lost.
+                    self._send(self.looking.datagram)
+        return None
+
+    def next_deadline(self) -> float:
+        """Return when `advance` has something to do, infinity for never."""
+        return min(self.asking.due, self.readying.due, self.looking.due)
+
+    def hurry(self, now: float) -> None:
+        """Have lobby information again soon."""
+        first_wait = self._settings.first_wait
+        if self._standing.state is State.REGISTERING:  # what is under way brings it
+            self.asking.wait = first_wait
+            self.asking.due = min(self.asking.due, now + first_wait)
+        elif self._standing.state in HOLDING:  # in a run, who plays asks at this pace anyway
+            self.looking.begin(now + first_wait)
+
+    def _ask(self, request: _Request, now: float) -> None:
+        self._send(request.datagram)
+        self._repeated |= request is self.asking
+        wait = request.wait
+        if self._jitter is not None:
+            wait *= 0.75 + 0.5 * self._jitter()
+        request.due = min(now + wait, request.expires)
+        request.wait = min(2.0 * request.wait, self._settings.longest_wait)
+
+    def _say_ready(self, ready: bool, now: float) -> None:
+        assert self.key is not None
+        self._want_ready = ready
+        if ready:
+            self.ready_as = self.key, self.tag
+        self.readying.datagram = self._encode(
+            perlert.Ready(self._name, self._number, self.key, ready)
+        )
+        self.readying.begin(now)
+
+    # -- what the server says --------------------------------------------------------------------
+
+    def see(self, slots: tuple[perlert.AgentSlot, ...], now: float) -> list[Any]:
+        """Take lobby information, and return what it tells."""
+        events: list[Any] = []
+        if self._wanted or slots != self.slots:
+            events.append(LobbyChanged(slots))
+        self._wanted = False
+        self.informed = now
+        self.slots = slots
+        self.looking.end()
+        holding = self._standing.state in HOLDING
+        if holding:
+            self.looking.begin(now + self._settings.keep_alive)
+        if holding or self._standing.state is State.REGISTERING:
+            slot, ours = self._slot()
+            if slot is None:
+                if self._sure("missing", now):
+                    keys = ", ".join(each.key for each in slots)
+                    reason = f"there is no slot {self.key!r}, only {keys}"
+                    events += self._give_up("register", reason, now)
+            elif holding:
+                events += self._see_held(slot, ours, now)
+            else:
+                events += self._see_wanted(slot, ours, now)
+        return events
+
+    def sees_no_run(self, now: float) -> bool:
+        """Return whether lobby information shows for sure that no run with us goes on."""
+        slot, ours = self._slot()
+        playing = slot is not None and ours and slot.ready
+        return self._sure("" if playing else "over", now)
+
+    def _slot(self) -> tuple[perlert.AgentSlot | None, bool]:
+        """Return the slot that is asked for or held, and whether it shows our tag."""
+        slot = next((slot for slot in self.slots if slot.key == self.key), None)
+        return slot, slot is not None and not slot.open and slot.tag == self.tag
+
+    def _see_wanted(self, slot: perlert.AgentSlot, ours: bool, now: float) -> list[Any]:
+        """Judge lobby information while ``registered=`` is awaited."""
+        if not ours:
+            taken = self._sure("" if slot.open else "taken", now)
+            return self._taken(slot.tag, now) if taken else []
+        self._sure("", now)
+        if slot.ready and (self.key, self.tag) == self.played:
+            # We never said ready for the next run: this is still the one before, in which others
+            # play on. While the server says so there is no hurry, and no end of patience.
+            self.asking.expires = now + self._settings.timeout
+            return []
+        self._sightings += self._repeated
+        self._repeated = False
+        if self._sightings >= self._settings.unconfirmed:
+            return self._taken(slot.tag, now)
+        self.hurry(now)
+        return []
+
+    def _see_held(self, slot: perlert.AgentSlot, ours: bool, now: float) -> list[Any]:
+        """Judge lobby information while a slot is held."""
+        if not ours:
+            if not self._sure("open" if slot.open else "taken", now):
+                return []
+            if not slot.open:
+                return self._taken(slot.tag, now)
+            # Freed for our silence, or by a server that began anew: have it again.
+            self._standing.follow("freed")
+            self._held = self.ready_as = None
+            self._sightings = 0
+            self.settle()
+            self.asking.begin(now)
+            return []
+        self._sure("", now)
+        if slot.ready == self._want_ready:
+            self.readying.end()
+        elif self._want_ready is not None and self.readying.due == _NEVER:
+            self._say_ready(self._want_ready, now)
+        return []
+
+    def _sure(self, sight: str, now: float) -> bool:
+        """Return whether this was seen before, long enough ago; "" is what was expected."""
+        if not sight:
+            self._doubt = None
+            return False
+        if self._doubt is None or self._doubt[0] != sight:
+            self._doubt = sight, now
+        elif now - self._doubt[1] >= self._settings.first_wait:
+            self._doubt = None
+            return True
+        self.hurry(now)
+        return False
+
+    def confirm(self, key: str, now: float) -> list[RegisteredAs]:
+        """Take ``registered=``."""
+        if self._standing.state in HOLDING:
+            # A late repetition of a request was answered. If it was for another slot, the server
+            # may have moved us back there; and every registration makes a slot not ready.
+            if key != self.key:
+                self.hurry(now)
+            elif self._want_ready:
+                self._say_ready(True, now)
+        if self._standing.state is not State.REGISTERING:
+            return []
+        self._held = key, self.tag
+        if key != self.key:  # the request before the last one; the last one is still under way
+            return []
+        self._standing.follow("registered")
+        self.asking.end()
+        self._doubt = self.ready_as = None
+        if not self._wanted:
+            self.looking.begin(now + self._settings.keep_alive)
+        if self._want_ready:  # said before the slot was freed
+            self._standing.follow("set_ready(True)")
+            self._say_ready(True, now)
+        return [RegisteredAs(key)]
+
+    def start(self) -> str:
+        """Go into the run that we called ready for, and return the slot."""
+        assert self.ready_as is not None
+        self.key, self.tag = self.ready_as
+        self.settle()
+        self._doubt = None
+        return self.key
+
+    def _taken(self, tag: str, now: float) -> list[SlotTaken]:
+        key = self.key
+        assert key is not None
+        registering = self._standing.state is State.REGISTERING
+        if registering and self._held is not None and self._held[0] != key:
+            # Refused, so we are where we were; if we had said ready there, that is taken back.
+            self._standing.follow("taken, another held")
+            self.asking.end()
+            self.key, self.tag = self._held
+            self.looking.begin(now)
+        else:
+            self._standing.follow("taken")
+            self.forget()
+        return [SlotTaken(key, tag)]

@@ -1,0 +1,630 @@
+"""The rewarder's server: a `Runtime`, and a `ServerSession` for each of its connections.
+
+The session is the inner one of a WebSocket's server (`rlwire.transports.interface.TalkingSession`
+has the methods), for one thread; a runtime may be used by all of them. No I/O and no clock: two
+clocks are handed in, one that only goes forward (`time.monotonic`) and one that tells the date
+(`time.time`), since a message carries when it was sent.
+
+`SERVER_HEARS` and `SERVER_SAYS` of `rlwire.sessions.rewarder.rules` are what may happen.
+
+What the document leaves open is done as the original does:
+
+- A client that may not come in is told so with ``v0.connection.close``, behind a handshake that
+  went well; the WebSocket is then closed with code 1000.
+- The client that is the first to say anything, be it a ping, is the active one. Another that then
+  says something gets ``v0.connection.close``; the place is free again when the active one is gone.
+- A new episode's id is one higher than the server's and than the one in the client's reset, so
+  that a server that was started anew is not taken for being behind.
+
+And otherwise than the original:
+
+- An observer's reset is answered with the episode that goes on, and begins none. The original's
+  observers always send one, and fail if it is refused; its server obeys, and so ends the agent's
+  episode.
+- A push of an older episode than the client was told of is not sent, and counted: the original's
+  client ends the current episode on it.
+- Methods that are not known are answered with ``v0.reply.error``, where it ignores them.
+- A password that is wrong is not repeated to who sent it.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from rlwire.codecs.rewarder import (
+    AgentAction,
+    ConnectionClose,
+    EnvDescribe,
+    EnvReset,
+    Message,
+    ReplyControlPing,
+    ReplyEnvReset,
+    ReplyError,
+    ServerMessage,
+    UnknownMessage,
+    encode,
+)
+from rlwire.codecs.websocket.handshake import basic_credentials, same_secret
+from rlwire.errors import (
+    LimitExceeded,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RlwireError,
+    for_peer,
+)
+from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.rewarder.rules import (
+    SERVER_HEARS,
+    SERVER_SAYS,
+    Buffer,
+    Clock,
+    EpisodeKey,
+    ServerSettings,
+    Side,
+    Who,
+    called,
+    episode_key,
+    following_episode,
+    plain_id,
+)
+
+__all__ = ["Push", "Runtime", "ServerSession", "ServerSettings", "Who"]
+
+Number: TypeAlias = int | float
+Request: TypeAlias = AgentAction | EnvReset
+
+_ID: Final = b'"message_id":'
+_LONGEST: Final = 19  # digits of an id
+_JOINED: Final = 1024  # bytes that are rather copied than sent as a buffer of their own
+
+_TEXT: Final = 1000  # characters of an error's text that a client is told
+_FASTEST: Final = 1000  # frames per second that a client may ask for
+_TAKEN: Final = "The rewarder already has an active client; openai-observer: true looks on."
+
+_RULES: Final = {
+    who: {kind: rule for (whose, kind), rule in SERVER_HEARS.items() if whose is who} for who in Who
+}
+
+
+class Push:
+    """What a server pushes to many connections, written once.
+
+    Each connection counts its messages, so the bytes have a gap for the message id.
+
+    Args:
+        message: with its episode id.
+        sent_at: seconds since 1970.
+        limits: maxima for what is written.
+
+    Attributes:
+        episode_id: that it is of.
+        size: its bytes, with a message id of one digit.
+
+    Raises:
+        EncodeError, LimitExceeded: it cannot be written.
+    """
+
+    __slots__ = ("_head", "_tail", "episode_id", "size")
+
+    def __init__(self, message: Message, sent_at: float, limits: Limits = DEFAULT) -> None:
+        self.episode_id = message.episode_id
+        data = encode(message, sent_at=sent_at, message_id=0, limits=limits)
+        self.size = size = len(data)
+        if size - 1 + _LONGEST > limits.message:
+            raise LimitExceeded("message", limits.message, size - 1 + _LONGEST)
+        # The first one is the header's: before it are the method, in which a quotation mark would
+        # have a backslash before it, and `sent_at`, a number.
+        gap = data.index(_ID) + len(_ID)
+        self._head = data[:gap]
+        self._tail = data[gap + 1 :]
+
+    def numbered(self, number: int) -> list[Buffer]:
+        """Return the message with this id, long ones in two buffers: the second is shared."""
+        tail = self._tail
+        if len(tail) <= _JOINED:
+            return [b"%b%d%b" % (self._head, number, tail)]
+        return [b"%b%d" % (self._head, number), tail]
+
+
+class Runtime:
+    """What all connections of one server share: an environment, who controls it, a password.
+
+    Its methods may be called from any thread. It does not know the connections: who changes what
+    the environment is sends the `EnvDescribe` that comes back to all of them.
+
+    Args:
+        env_id: which environment there is; None for none yet.
+        clock: seconds of a clock that only goes forward.
+        wall: seconds since 1970.
+        password: what clients give as the user name of Basic credentials; None lets all in.
+        env_state: what it does, such as "running" or "resetting".
+        fps: frames per second.
+        episode_id: of the first episode. "1", as the original counts; "1.1" would count the
+            second number.
+        settings: times and bounds of the connections.
+        limits: maxima for what is read and written.
+
+    Attributes:
+        status: what the environment is, as clients are told; it is replaced, never changed.
+        stale: messages that were not sent, since their client was told of a newer episode before.
+    """
+
+    def __init__(
+        self,
+        env_id: str | None = None,
+        *,
+        clock: Clock,
+        wall: Clock,
+        password: str | None = "openai",
+        env_state: str = "running",
+        fps: Number = 60,
+        episode_id: str = "1",
+        settings: ServerSettings | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.clock = clock
+        self.wall = wall
+        self.settings = ServerSettings() if settings is None else settings
+        self.limits = DEFAULT if limits is None else limits
+        self._password = password
+        self._lock = threading.Lock()
+        self._active: ServerSession | None = None
+        self._idle_since = clock()
+        self.stale = 0
+        _own_key(episode_id)
+        _check_fps(fps)
+        self.status = EnvDescribe(env_id, env_state, fps, episode_id=episode_id)
+
+    @property
+    def episode_id(self) -> str:
+        """The episode that goes on."""
+        episode_id = self.status.episode_id
+        assert episode_id is not None
+        return episode_id
+
+    @property
+    def active(self) -> ServerSession | None:
+        """The connection of the client that controls the environment."""
+        return self._active
+
+    def describe(
+        self,
+        *,
+        env_id: str | None = None,
+        env_state: str | None = None,
+        fps: Number | None = None,
+    ) -> EnvDescribe:
+        """Change what is not None, and return what all clients are to be told now."""
+        with self._lock:
+            self.status = self._changed(env_id, env_state, fps, self.episode_id)
+            return self.status
+
+    def begin(
+        self,
+        past: str | None = None,
+        *,
+        env_id: str | None = None,
+        env_state: str = "resetting",
+        fps: Number | None = None,
+    ) -> EnvDescribe:
+        """Begin a new episode, and return what all clients are to be told now.
+
+        Args:
+            past: the episode in a client's reset, which the new one will be newer than.
+            env_id: changed if it is not None.
+            env_state: what the environment does first.
+            fps: changed if it is not None.
+
+        Raises:
+            RemoteProtocolError: `past` is no episode id, or there is none behind it.
+        """
+        with self._lock:
+            episode_id = following_episode(self.episode_id, past)
+            self.status = self._changed(env_id, env_state, fps, episode_id)
+            return self.status
+
+    def _changed(
+        self, env_id: str | None, env_state: str | None, fps: Number | None, episode_id: str
+    ) -> EnvDescribe:
+        status = self.status
+        if fps is not None:
+            _check_fps(fps)
+        return EnvDescribe(
+            status.env_id if env_id is None else env_id,
+            status.env_state if env_state is None else env_state,
+            status.fps if fps is None else fps,
+            episode_id=episode_id,
+        )
+
+    def push(self, event: ServerMessage | UnknownMessage) -> Push:
+        """Return what `ServerSession.send` takes of all connections, written once.
+
+        An event without an ``episode_id`` is of the one that goes on.
+
+        Raises:
+            LocalProtocolError: it is none that a server pushes.
+            EncodeError, LimitExceeded: it cannot be written.
+        """
+        if SERVER_SAYS.get(type(event)) != "push":
+            raise LocalProtocolError(f"{called(event)} is not for all connections")
+        episode_id = event.episode_id
+        if episode_id is None:
+            event = event.with_headers(episode_id=self.status.episode_id)
+        elif episode_id != self.status.episode_id:
+            _own_key(episode_id)
+        return Push(event, self.wall(), self.limits)
+
+    def connect(
+        self, authorization: str | None = None, observer: str | bool | None = None
+    ) -> ServerSession:
+        """Return the session of a new connection.
+
+        Args:
+            authorization: the Authorization header of its handshake.
+            observer: its openai-observer header; "true" is one.
+        """
+        if isinstance(observer, str):
+            observer = observer.strip().lower() == "true"
+        return ServerSession(self, self._refusal(authorization), bool(observer))
+
+    def _refusal(self, authorization: str | None) -> str | None:
+        """Return what a client is told that may not come in."""
+        if self._password is None:
+            return None
+        credentials = basic_credentials(authorization)
+        if credentials is None:
+            return "No password: an Authorization header of Basic credentials is needed."
+        if same_secret(credentials[0], self._password):
+            return None
+        return "Invalid password: it is the user name of the Basic credentials."
+
+    def idle_for(self, now: float) -> float:
+        """Return the seconds since there was an active client, 0 while there is one."""
+        with self._lock:
+            return 0.0 if self._active is not None else max(0.0, now - self._idle_since)
+
+    def _count_stale(self) -> None:
+        with self._lock:
+            self.stale += 1
+
+    def _claim(self, session: ServerSession) -> bool:
+        with self._lock:
+            if self._active is None:
+                self._active = session
+            return self._active is session
+
+    def _release(self, session: ServerSession) -> None:
+        with self._lock:
+            if self._active is session:
+                self._active = None
+                self._idle_since = self.clock()
+
+
+class _Pending(NamedTuple):
+    """A reset that waits for the user's answer."""
+
+    request: EnvReset
+    received: float
+
+
+class ServerSession(Side):
+    """One client's connection; made by `Runtime.connect`.
+
+    `closed` is whether ``v0.connection.close`` was said and handed over: the WebSocket closes next.
+
+    Attributes:
+        runtime: what it shares with the others.
+        refused: messages that were answered with ``v0.reply.error`` here, without asking the user.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_episode",
+        "_heard_at",
+        "_newest",
+        "_pending",
+        "_refusal",
+        "_rules",
+        "_silence",
+        "_who",
+        "refused",
+        "runtime",
+    )
+
+    def __init__(self, runtime: Runtime, refusal: str | None, observer: bool) -> None:
+        super().__init__(runtime.clock, runtime.wall, runtime.limits)
+        self.runtime = runtime
+        self._silence = runtime.settings.silence
+        self._refusal = refusal
+        self._who = Who.OBSERVER if observer else Who.NEWCOMER
+        self._rules = _RULES[self._who]
+        self._heard_at = self._clock()
+        self._pending: dict[int | str, _Pending] = {}
+        self._newest: EpisodeKey = ()  # of the episodes that the client was told of
+        self._episode: str | None = None  # its id
+        self.refused = 0
+
+    @property
+    def who(self) -> Who:
+        """What the client is here."""
+        return self._who
+
+    @property
+    def pending(self) -> int:
+        """Resets that wait for an answer."""
+        return len(self._pending)
+
+    # -- what the server says --------------------------------------------------------------------
+
+    def send(self, event: ServerMessage | UnknownMessage | Push) -> list[Buffer]:
+        """Return the bytes of a message, to which its id and its time are added.
+
+        A `Push` (see `Runtime.push`) has its time already. Pushes without an ``episode_id`` get the
+        one that goes on. `ReplyEnvReset` and `ReplyError` name the request in
+        ``parent_message_id``, and get ``parent_runtime``; a `ReplyEnvReset` without an
+        ``episode_id`` gets the one that goes on. After `ConnectionClose` nothing more can be sent.
+
+        Raises:
+            LocalProtocolError: it is not a server's, the connection is over, it answers no request,
+                or it is a push of an older episode than the client was told of. Nothing was sent.
+            EncodeError, LimitExceeded: it cannot be written; nothing was sent.
+        """
+        if isinstance(event, Push):
+            if self._opening or self._over:
+                self._check_open()
+            if event.episode_id != self._episode:
+                self._check_episode(event.episode_id)
+            self.last_id += 1
+            return event.numbered(self.last_id)
+        rule = SERVER_SAYS.get(type(event))
+        if rule is None:
+            raise LocalProtocolError(f"a server's user cannot send {called(event)}")
+        self._check_open()
+        if rule == "push":
+            if event.episode_id is None and not isinstance(event, UnknownMessage):
+                event = event.with_headers(episode_id=self.runtime.episode_id)
+            if event.episode_id != self._episode:
+                self._check_episode(event.episode_id)
+            return self._write(event)
+        if rule == "answer":
+            return self._answer(event)
+        buffers = self._write(event)
+        assert isinstance(event, ConnectionClose)
+        self._end(event.message)
+        self._said()
+        return buffers
+
+    def _tell_of(self, episode_id: str) -> bool:
+        """Take note of an episode; returns whether the client was told of no newer one before.
+
+        Raises:
+            LocalProtocolError: it is no episode id.
+        """
+        key = _own_key(episode_id)
+        if key < self._newest:
+            return False
+        self._newest, self._episode = key, episode_id
+        return True
+
+    def _check_episode(self, episode_id: str | None) -> None:
+        """Look at the episode of a push.
+
+        Raises:
+            LocalProtocolError: it is no episode id, or the client was told of a newer one.
+        """
+        if episode_id is not None and not self._tell_of(episode_id):
+            self.runtime._count_stale()
+            raise LocalProtocolError(
+                f"episode {episode_id} is over: the client was told of {self._episode}"
+            )
+
+    def _check_open(self) -> None:
+        if self._opening:
+            raise LocalProtocolError("the connection has not begun: env.describe comes first")
+        super()._check_open()
+
+    def _answer(self, reply: Any) -> list[Buffer]:
+        try:
+            parent = plain_id(reply.parent_message_id, "parent_message_id")
+        except RemoteProtocolError as error:
+            raise LocalProtocolError(str(error)) from None
+        request = None if parent is None else self._pending.get(parent)
+        if request is not None:
+            headers = {
+                "parent_message_id": request.request.message_id,  # as the client wrote it
+                "parent_runtime": max(0.0, self._clock() - request.received),
+            }
+        elif isinstance(reply, ReplyError) and isinstance(parent, int) and parent <= self._heard:
+            headers = {}  # to an action
+        else:
+            raise LocalProtocolError(
+                f"{reply.method} needs the parent_message_id of a request that waits for it, not "
+                f"{reply.parent_message_id!r}"
+            )
+        if isinstance(reply, ReplyEnvReset):
+            episode_id = reply.episode_id
+            if episode_id is None:
+                headers["episode_id"] = episode_id = self.runtime.episode_id
+            self._tell_of(episode_id)
+        buffers = self._write(reply.with_headers(**headers) if headers else reply)
+        if request is not None:
+            assert parent is not None
+            del self._pending[parent]
+        return buffers
+
+    def outgoing(self) -> list[list[Buffer]]:
+        """Return the messages that the session says by itself, and forget them.
+
+        First what the environment is, or that the client may not come in; then pongs and refusals.
+        """
+        if self._opening:
+            self._opening = False
+            self._heard_at = self._clock()
+            if self._refusal is not None:
+                self._close(self._refusal)
+            else:
+                status = self.runtime.status
+                assert status.episode_id is not None
+                self._tell_of(status.episode_id)
+                self._say(self._write(status))
+        return self._said()
+
+    def _said(self) -> list[list[Buffer]]:
+        self.closed = self.closing is not None
+        return super()._said()
+
+    def _close(self, message: str) -> None:
+        if self.closing is None:
+            self._say(self._write(ConnectionClose(message)))
+            self._end(message)
+
+    def _end(self, message: str) -> None:
+        self.closing = message
+        self._over = True
+        self.release()
+
+    def release(self) -> None:
+        """Take note that the connection is over, however it ended; the place is free again."""
+        self._pending.clear()
+        self.runtime._release(self)
+
+    # -- what the client says --------------------------------------------------------------------
+
+    def receive(self, message: Buffer) -> list[Request]:
+        """Take one message and return its events: `AgentAction`, or `EnvReset` to be answered.
+
+        An answer to an `EnvReset` is a `ReplyEnvReset` or a `ReplyError` with its ``message_id`` as
+        ``parent_message_id``, at any later time.
+
+        Raises:
+            DecodeError, LimitExceeded: it is no message.
+            RemoteProtocolError: its id was there before, or is none. After each of these nothing
+                is taken any more, and `refuse` has the last words.
+        """
+        if self._over:
+            return []
+        try:
+            told = self._hear(message)
+        except RlwireError:
+            self._over = True
+            self.release()
+            raise
+        if self._silence is not None:
+            self._heard_at = self._clock()
+        rule = self._rules[type(told)]
+        if rule == "claim":
+            if not self.runtime._claim(self):
+                self._close(_TAKEN)
+                return []
+            self._who = Who.ACTIVE
+            self._rules = _RULES[Who.ACTIVE]
+            rule = self._rules[type(told)]
+        if rule == "act":
+            return [told]
+        if rule == "reset":
+            return self._on_reset(told)
+        began = self._clock()
+        if rule in _REFUSALS:
+            self._refuse_message(told, _REFUSALS[rule])
+        elif told.message_id is None:
+            self._refuse_message(told, _NAMELESS)
+        elif rule == "pong":
+            self._reply(ReplyControlPing, told, began)
+        elif wrong := _wrong_with(told):
+            self._refuse_message(told, wrong)
+        else:
+            episode_id = self.runtime.episode_id
+            self._tell_of(episode_id)
+            self._reply(ReplyEnvReset, told, began, episode_id=episode_id)
+        return []
+
+    def _check_name(self, told: Message, name: str | None) -> None:
+        if name in self._pending:
+            raise RemoteProtocolError(f"{told.method} with a message_id that was there before")
+
+    def _on_reset(self, told: EnvReset) -> list[Request]:
+        wrong = _wrong_with(told)
+        if wrong is None and len(self._pending) >= self.runtime.settings.pending:
+            wrong = f"{len(self._pending)} resets wait for their answers, as many as may"
+        if wrong is not None:
+            self._refuse_message(told, wrong)
+            return []
+        number = plain_id(told.message_id, "message_id")
+        assert number is not None
+        self._pending[number] = _Pending(told, self._clock())
+        return [told]
+
+    def _reply(self, kind: Any, told: Message, began: float, **headers: Any) -> None:
+        runtime = max(0.0, self._clock() - began)
+        reply = kind(parent_message_id=told.message_id, parent_runtime=runtime, **headers)
+        self._say(self._write(reply))
+
+    def _refuse_message(self, told: Message, why: str) -> None:
+        self.refused += 1
+        reply = ReplyError(f"{told.method[:60]}: {why}", parent_message_id=told.message_id)
+        self._say(self._write(reply))
+
+    def refuse(self, error: RlwireError) -> list[Buffer]:
+        """Return the ``v0.connection.close`` that tells the client about `error`; then it is over.
+
+        Empty if that was said before.
+        """
+        if self.closing is not None:
+            return []
+        self._opening = False
+        self._out.clear()
+        self._close(for_peer(error, "the server")[:_TEXT])
+        return [part for message in self._said() for part in message]
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float | None:
+        """Return when `tick` has something to do; None if never."""
+        if self._silence is None or self.closing is not None or self._opening:
+            return None
+        return self._heard_at + self._silence
+
+    def tick(self, now: float) -> None:
+        """Let time pass: a client that is silent for too long is told to go."""
+        due = self.next_deadline()
+        if due is not None and now >= due:
+            self._close(f"Disconnected since nothing came for {self._silence:g} s")
+
+
+_NAMELESS: Final = "without a message_id it cannot be answered"
+
+_REFUSALS: Final = {
+    "only_watches": "an observer only looks on",
+    "unknown": "no method that is known here",
+    "wrong_way": "a server's to send",
+}
+
+
+def _wrong_with(told: EnvReset) -> str | None:
+    """Return what is wrong with a reset, for its sender."""
+    if told.message_id is None:
+        return _NAMELESS
+    if told.seed is not None and (type(told.seed) is not int or abs(told.seed) >= 2**63):
+        return "seed must be an integer of 64 bits"
+    if told.fps is not None and not 0 < told.fps <= _FASTEST:
+        return f"fps must be over 0 and at most {_FASTEST}"
+    if told.episode_id is not None:
+        try:
+            following_episode("0", told.episode_id)
+        except RemoteProtocolError as error:
+            return str(error)
+    return None
+
+
+def _check_fps(fps: Number) -> None:
+    if isinstance(fps, bool) or not (math.isfinite(fps) and fps > 0):
+        raise ValueError(f"fps must be a number over 0, not {fps!r}")
+
+
+def _own_key(episode_id: str) -> EpisodeKey:
+    try:
+        return episode_key(episode_id, "a message")
+    except RemoteProtocolError as error:
+        raise LocalProtocolError(str(error)) from None

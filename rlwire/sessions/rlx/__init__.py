@@ -1,0 +1,5 @@
+"""RLX: who may say what when. The table is in `session`, a step's way through it in `turns`."""
+
+from rlwire.sessions.rlx.session import ANSWERS, TRANSITIONS, Client, Server, State
+
+__all__ = ["ANSWERS", "TRANSITIONS", "Client", "Server", "State"]

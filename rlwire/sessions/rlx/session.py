@@ -1,0 +1,309 @@
+"""RLX: an environment (`Client`) asks, an agent's server (`Server`) answers, one at a time.
+
+Everything that may be said is in `TRANSITIONS`; client and server read the same table from
+opposite sides. Messages are plain dictionaries with a ``command`` or a ``response``. The bytes
+are `rlwire.codecs.rlx`'s; what the commands do is the adapters'.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, ClassVar, Literal, NoReturn
+
+from rlwire.codecs import rlx
+from rlwire.errors import (
+    LimitExceeded,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RlwireError,
+    for_peer,
+    quoted,
+)
+from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.rlx.turns import Node, Turns
+
+__all__ = ["ANSWERS", "TRANSITIONS", "Client", "Server", "State"]
+
+Buffer = bytes | bytearray | memoryview
+Buffers = list[bytes | memoryview]
+Message = dict[str, Any]
+
+
+class State(enum.Enum):
+    """Where a conversation stands; the names ending in ING wait for an answer."""
+
+    NEW = "new"
+    INITIALIZING = "initializing"
+    READY = "ready"
+    UPDATING = "updating"
+    RESETTING = "resetting"
+    REPORTING_NEW = "reporting, not initialized"
+    REPORTING = "reporting"
+    BROKEN = "broken"
+    CLOSED = "closed"
+
+
+ANSWERS = {"init": "ready", "update": "action", "reset": "done", "update_metrics": "done"}
+"""Each command and the response that says it went well; ``error`` answers any."""
+
+TRANSITIONS: dict[tuple[State, str], State] = {
+    (State.NEW, "init"): State.INITIALIZING,
+    (State.NEW, "update_metrics"): State.REPORTING_NEW,
+    (State.INITIALIZING, "ready"): State.READY,
+    (State.INITIALIZING, "error"): State.NEW,
+    # RELAAX lets a client init again, for another exploit flag.
+    (State.READY, "init"): State.INITIALIZING,
+    (State.READY, "update"): State.UPDATING,
+    (State.READY, "reset"): State.RESETTING,
+    (State.READY, "update_metrics"): State.REPORTING,
+    (State.UPDATING, "action"): State.READY,
+    (State.UPDATING, "error"): State.READY,
+    (State.RESETTING, "done"): State.READY,
+    (State.RESETTING, "error"): State.READY,
+    (State.REPORTING, "done"): State.READY,
+    (State.REPORTING, "error"): State.READY,
+    (State.REPORTING_NEW, "done"): State.NEW,
+    (State.REPORTING_NEW, "error"): State.NEW,
+    # The server cannot tell any more where a message begins; it may still say so.
+    (State.BROKEN, "error"): State.CLOSED,
+}
+"""What may be said in which state, and the state after it."""
+
+_TEXT = 1000  # characters of an error's text that a peer is told
+_UNREADABLE = "the message cannot be read: "
+
+_NODES = {state: Node(state, state in (State.REPORTING, State.REPORTING_NEW)) for state in State}
+for (_state, _name), _next in TRANSITIONS.items():
+    _row = _NODES[_state].commands if _name in ANSWERS else _NODES[_state].replies
+    _row[_name] = _NODES[_next]
+_NEW, _BROKEN, _CLOSED = _NODES[State.NEW], _NODES[State.BROKEN], _NODES[State.CLOSED]
+
+
+class _Session(Turns):
+    """What both sides share; the path of every message is in `Turns`.
+
+    Args:
+        limits: maxima for both directions; ``received`` is for whole frames of the peer's. None
+            for the default ones.
+        dialect: ``"relaax"``, or ``"readme"`` for arrays without their dtype.
+        images: what a decoded image becomes: ``"float32"`` (as RELAAX hands it to its agents),
+            ``"array"`` or ``"pil"``.
+        dtype: of the arrays that the peer sends, for ``dialect="readme"``.
+    """
+
+    __slots__ = ("__weakref__", "_owed")
+
+    _asks: ClassVar[bool]
+
+    def __init__(
+        self,
+        *,
+        limits: Limits | None = None,
+        dialect: Literal["relaax", "readme"] = "relaax",
+        images: Literal["array", "float32", "pil"] = "float32",
+        dtype: Any = None,
+    ) -> None:
+        limits = DEFAULT if limits is None else limits
+        encoder = rlx.Encoder(framed=True, dialect=dialect, limits=limits)
+        decoder = rlx.Decoder(
+            copy=None, images=images, dialect=dialect, dtype=dtype, framed=True, limits=limits
+        )
+        super().__init__(_NEW, self._asks, encoder, decoder, limits.received)
+        self._owed = False
+
+    @property
+    def state(self) -> State:
+        """Where the conversation stands."""
+        state: State = self._node.state
+        return state
+
+    @property
+    def pending(self) -> bool:
+        """Whether a command waits for its reply."""
+        return bool(self._node.replies) and self._node is not _BROKEN
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more may be said."""
+        return self._node is _CLOSED
+
+    def next_deadline(self) -> float | None:
+        """Return None: RLX has no timed rules."""
+        return None
+
+    def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
+        """Return where, from `start`, the frame's first large array begins; 0 if unknown."""
+        return rlx.data_offset(buffer, start, end)
+
+    def _break(self) -> None:
+        self._node = _CLOSED
+
+    def _is_whole(self, frame: Buffer) -> bool:
+        """Whether a frame that was refused is a netstring, so that only what is in it is wrong."""
+        try:
+            size = rlx.frame_size(frame, 0, len(frame), self._received)
+        except RlwireError:
+            return False
+        return 0 < size == len(frame) and frame[-1] == ord(",")
+
+
+class Client(_Session):
+    """The environment's side: sends commands, receives replies.
+
+    `receive` returns an ``error`` reply like others. It raises DecodeError and LimitExceeded for a
+    wrong frame, which closes the session, and RemoteProtocolError for a reply that does not answer
+    the command, which closes it too, or that cannot be read, which is the cause; the session is
+    then where an error reply would have left it.
+    """
+
+    __slots__ = ()
+
+    _asks = True
+
+    def refuse(self, error: RlwireError) -> Buffers:
+        """Close the session; RLX has no words for a client that refuses."""
+        self._node = _CLOSED
+        return []
+
+    def _unreadable(self, error: RlwireError, whole: bool) -> NoReturn:
+        after = self._node.replies.get("error")
+        if whole and after is not None:
+            self._node = after
+            raise RemoteProtocolError(f"the server's answer cannot be read: {error}") from error
+        self._node = _CLOSED
+        raise error
+
+    def _cannot_send(self, event: Message) -> NoReturn:
+        raise LocalProtocolError(
+            f"{_called(event, 'command')} cannot be sent now; {_allowed(self._node, 'send')}"
+        ) from None
+
+    def _unexpected(self, reply: Message) -> NoReturn:
+        before, self._node = self._node, _CLOSED
+        raise RemoteProtocolError(
+            f"the server sent {_called(reply, 'response')}; {_allowed(before, 'be sent')}"
+        ) from None
+
+
+class Server(_Session):
+    """The agent's side: receives commands, sends replies.
+
+    A command out of turn changes nothing, nor does a message that cannot be read in a netstring
+    that can: `receive` raises RemoteProtocolError, whose text the peer should be told, and one
+    error reply may be sent for it. After one that came before the last command was answered the
+    session is closed with that reply: answers carry no number, so the peer could not tell them
+    apart. DecodeError and LimitExceeded are for a wrong frame, or what is in it while an answer is
+    owed; one error reply may still be sent.
+
+    An ``update_metrics`` always has ``data``, a list of dictionaries with ``method``, ``name``,
+    ``y`` and ``x``: the older form without it is brought into this one.
+    """
+
+    __slots__ = ()
+
+    _asks = False
+
+    def refuse(self, error: RlwireError) -> Buffers:
+        """Return the error reply that tells the peer about `error`.
+
+        After `receive` has raised RemoteProtocolError, unless that came before an answer that was
+        owed, the session goes on; otherwise it is closed.
+        """
+        if self._node is _CLOSED:
+            return []
+        text = for_peer(error, "the server")
+        if self._owed and isinstance(error.__cause__, LimitExceeded):
+            text = _UNREADABLE + for_peer(error.__cause__, "the server")
+        text = text[:_TEXT]
+        buffers = self._encode({"response": "error", "message": text})
+        if isinstance(error, RemoteProtocolError) and self._owed:
+            self._owed = False
+        else:
+            self._node = _CLOSED
+        return buffers
+
+    def _break(self) -> None:
+        if self._node is not _CLOSED:
+            self._node = _BROKEN
+
+    def _unreadable(self, error: RlwireError, whole: bool) -> NoReturn:
+        if not whole or self._node.replies or self._node is _CLOSED:
+            self._break()
+            raise error
+        self._owed = True
+        raise RemoteProtocolError(f"{_UNREADABLE}{error}") from error
+
+    def _check_reply(self, event: Message) -> None:
+        if event["response"] == "action" and "data" not in event:
+            raise LocalProtocolError("an 'action' needs its 'data', the action itself")
+
+    def _cannot_send(self, event: Message) -> Buffers:
+        """Allow one error reply to a command out of turn."""
+        if self._owed and type(event) is dict and event.get("response") == "error":
+            buffers = self._encode(event)
+            self._owed = False
+            return buffers
+        raise LocalProtocolError(
+            f"{_called(event, 'response')} cannot be sent now; {_allowed(self._node, 'send')}"
+        ) from None
+
+    def _unexpected(self, command: Message) -> NoReturn:
+        node = self._node
+        name = command.get("command")
+        if node.replies:
+            self._break()
+        else:
+            self._owed = node is not _CLOSED
+        if "command" not in command:
+            raise RemoteProtocolError("the message has no 'command'") from None
+        if not isinstance(name, str) or name not in ANSWERS:
+            raise RemoteProtocolError(
+                f"unknown {_called(command, 'command')}; known are {', '.join(ANSWERS)}"
+            ) from None
+        raise RemoteProtocolError(
+            f"{_called(command, 'command')} is not allowed now; {_allowed(node, 'be sent')}"
+        ) from None
+
+    def _gather(self, command: Message) -> None:
+        given = command.get("data", [command])
+        try:
+            if not isinstance(given, list):
+                raise TypeError
+            entries = [_metric(entry) for entry in given]
+        except (KeyError, TypeError):
+            self._owed = True
+            raise RemoteProtocolError(
+                "can't update metrics: 'data' must be a list of dictionaries with 'name' (a "
+                "string), 'y', and maybe 'method' (a string) and 'x'; or these keys themselves"
+            ) from None
+        command.clear()
+        command["command"] = "update_metrics"
+        command["data"] = entries
+
+
+def _metric(entry: Any) -> Message:
+    if not isinstance(entry, dict):
+        raise TypeError
+    name, method = entry["name"], entry.get("method", "scalar")
+    if not (isinstance(name, str) and isinstance(method, str)):
+        raise TypeError
+    return {"method": method, "name": name, "y": entry["y"], "x": entry.get("x")}
+
+
+def _called(message: Any, kind: str) -> str:
+    """Name a message for an error's text, without repeating all that a peer wrote."""
+    if not isinstance(message, dict):
+        return f"a {type(message).__name__} instead of a dictionary with a {kind!r}"
+    if kind not in message:
+        return f"a message without {kind!r}"
+    value = message[kind]
+    if not isinstance(value, str):
+        return f"{kind} of type {type(value).__name__}"
+    return f"{kind} {quoted(value)}"
+
+
+def _allowed(node: Node, verb: str) -> str:
+    names = [repr(name) for name in (*node.commands, *node.replies)]
+    if not names:
+        return f"the session is {node.state.value}"
+    return f"in the state {node.state.name} can {verb}: {', '.join(names)}"

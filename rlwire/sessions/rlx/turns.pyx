@@ -1,0 +1,148 @@
+"""Whose turn it is: the path of every RLX message, compiled.
+
+After a process switch the interpreter runs cold, and a function less shows in a round trip. What is
+allowed when, and all that goes wrong, is in `rlwire.sessions.rlx`; the bytes are the codec's.
+"""
+
+from cpython.ref cimport PyObject
+
+from rlwire.codecs.rlx.decoder import frame_size
+from rlwire.errors import RlwireError
+
+__all__ = ["Node", "Turns"]
+
+cdef extern from "Python.h":
+    PyObject *get_item "PyDict_GetItemWithError" (object mapping, object key) except? NULL
+
+
+cdef class Node:
+    """A state with its rows of the table, so that a step is one look-up.
+
+    Attributes:
+        state: the state.
+        commands: by its name, each command that is allowed, and the node after it.
+        replies: the same for replies.
+        reports: whether it is reached by a command with measurements.
+    """
+
+    cdef readonly object state
+    cdef readonly dict commands
+    cdef readonly dict replies
+    cdef readonly bint reports
+
+    def __init__(self, object state, bint reports):
+        self.state = state
+        self.commands = {}
+        self.replies = {}
+        self.reports = reports
+
+
+cdef class Turns:
+    """Walks through the nodes as messages are sent and received.
+
+    Args:
+        node: where it begins.
+        asks: whether it sends commands and receives replies, or the other way round.
+        encoder: of the codec.
+        decoder: of the codec.
+        received: bytes that a frame of the peer's may have.
+    """
+
+    cdef public Node _node
+    cdef readonly object _encode
+    cdef object _decode
+    cdef object _decode_whole
+    cdef str _said
+    cdef str _heard
+    cdef readonly object _received
+    cdef bint _asks
+
+    def __init__(self, Node node, bint asks, object encoder, object decoder, object received):
+        self._node = node
+        self._asks = asks
+        self._said, self._heard = ("command", "response") if asks else ("response", "command")
+        self._encode = encoder.encode_parts
+        self._decode = decoder.decode
+        self._decode_whole = decoder.decode_whole
+        self._received = received
+
+    def frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end):
+        """Return the size of the frame that begins at `start`, 0 if more bytes must tell.
+
+        Raises:
+            DecodeError: it does not begin with a netstring's length.
+            LimitExceeded: it is longer than the limit ``received``.
+        """
+        try:
+            return frame_size(buffer, start, end, self._received)
+        except RlwireError:
+            self._break()
+            raise
+
+    def send(self, object event):
+        """Return the buffers of one message.
+
+        Raises:
+            LocalProtocolError: it is not allowed now; the text says what is.
+            EncodeError, LimitExceeded: it cannot be written.
+        """
+        cdef Node node = self._node
+        cdef Node after = _after(node.commands if self._asks else node.replies, event, self._said)
+        if after is None:
+            return self._cannot_send(event)
+        if not self._asks and not (type(event) is dict and "data" in <dict> event):
+            self._check_reply(event)
+        buffers = self._encode(event)
+        self._node = after
+        return buffers
+
+    def receive(self, object message):
+        """Take one frame and return the message in it.
+
+        Raises:
+            DecodeError, LimitExceeded, RemoteProtocolError: see the sides.
+        """
+        try:
+            decoded = self._decode(message)
+        except RlwireError as error:
+            return self._unreadable(error, self._is_whole(message))
+        return self._take(decoded)
+
+    def receive_whole(self, object buffer, Py_ssize_t size):
+        """Take the one frame that fills `buffer[:size]` as `receive` does; None if it is not one.
+
+        Raises:
+            What `receive` raises.
+        """
+        try:
+            decoded = self._decode_whole(buffer, size)
+        except RlwireError as error:
+            return self._unreadable(error, True)
+        return None if decoded is None else self._take(decoded)
+
+    cdef list _take(self, object message):
+        cdef Node node = self._node
+        cdef Node after = _after(node.replies if self._asks else node.commands, message, self._heard)
+        if after is None:
+            self._unexpected(message)
+        if after.reports and not self._asks:
+            self._gather(message)
+        self._node = after
+        return [message]
+
+
+cdef Node _after(dict rows, object message, str key):
+    """The node behind what a message says; None if it may not say that."""
+    cdef PyObject *name
+    cdef PyObject *after
+    try:
+        if type(message) is dict:
+            name = get_item(message, key)
+            if name == NULL:
+                return None
+            after = get_item(rows, <object> name)
+        else:
+            after = get_item(rows, message[key])
+    except (KeyError, TypeError):
+        return None
+    return None if after == NULL else <Node> after

@@ -1,0 +1,37 @@
+"""WebSocket: a `Client` and a `Server` around any session of whole messages.
+
+The inner session says what messages mean: it has the methods of
+`rlwire.transports.interface.Session`, and may have `outgoing` and `tick` (`TalkingSession` there),
+and, to be asked for the former less often, `owes`: whether it has something to say, or is closed.
+Without one (`Messages`), events are the messages themselves: a str is a text, bytes are binary.
+
+Who may open one is in `opening`, who may say what when after that in `session`. Extensions,
+compression among them, are not spoken: a client offers none, a server accepts none.
+
+Source: RFC 6455.
+"""
+
+from rlwire.sessions.websocket.opening import (
+    Check,
+    Client,
+    Refusal,
+    Refused,
+    Server,
+    basic_authorization,
+)
+from rlwire.sessions.websocket.session import FRAGMENTS, Closed, Kind, Messages, Options, State
+
+__all__ = [
+    "FRAGMENTS",
+    "Check",
+    "Client",
+    "Closed",
+    "Kind",
+    "Messages",
+    "Options",
+    "Refusal",
+    "Refused",
+    "Server",
+    "State",
+    "basic_authorization",
+]

@@ -1,0 +1,723 @@
+"""Tensors, every payload both ways against protobuf; views, parts, limits, threads."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
+from google.protobuf import any_pb2, struct_pb2
+
+from rlwire.buffers import Block
+from rlwire.codecs.dm_env_rpc import tensors
+from rlwire.codecs.dm_env_rpc.values import AnyMessage, DataType, ProtoArray
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.limits import Limits
+
+# The reference's way of giving an array its shape, since NumPy 2.5.
+
+Same = Callable[[Any, Any], bool]
+
+RANDOM = np.random.default_rng(3)
+EDGES = {
+    "i1": [0, 1, -1, 127, -128],
+    "u1": [0, 1, 127, 128, 255],
+    "i4": [0, 1, -1, 127, 128, 16383, 16384, 2**21, 2**28, 2**31 - 1, -(2**31)],
+    "u4": [0, 127, 128, 2**14, 2**21, 2**28, 2**32 - 1],
+    "i8": [0, -1, 2**35, 2**42, 2**49, 2**56 - 1, 2**56, 2**63 - 1, -(2**63)],
+    "u8": [0, 2**56, 2**63 - 1, 2**63, 2**64 - 1],
+    "f4": [0.0, -0.0, 1.5, 1e-45, 3.4e38, np.inf, -np.inf, np.nan],
+    "f8": [0.0, -0.0, 1.5, 5e-324, 1e308, np.inf, -np.inf, np.nan],
+    "?": [True, False, True],
+}
+ARRAYS = [np.array(values, kind) for kind, values in EDGES.items()]
+ARRAYS += [
+    RANDOM.integers(0, 12288, (16, 16, 3)).astype("i4"),
+    RANDOM.integers(0, 128, (300,)).astype("i4"),
+    RANDOM.integers(-100, 100, (7, 50)).astype("i4"),
+    RANDOM.integers(0, 2**32, 300).astype("u4"),
+    RANDOM.integers(-(2**63), 2**63 - 1, (5, 60)),
+    RANDOM.integers(0, 2**64 - 1, 300, np.uint64) >> RANDOM.integers(0, 64, 300, np.uint64),
+    RANDOM.random((8, 9, 4), np.float32),
+    RANDOM.random((3, 5)) < 0.5,
+    np.zeros((2, 0, 3), np.float32),
+    np.zeros((0,), np.int64),
+    np.zeros((0, 4), np.bool_),
+    np.zeros((3, 0), np.uint8),
+    np.array([[["a", "bb"], ["", "wörld"]], [["日本語", "𝄞"], ["x" * 300, "z"]]]),
+    np.array(["", ""]),
+    np.zeros((0, 2), np.str_),
+    np.ones((1,) * 32, np.int8),
+]
+SCALARS = [array.dtype.type(array.flat[0]) for array in ARRAYS if array.size]
+
+
+def pb2(wire: bytes) -> Any:
+    """The protobuf message of these bytes, which must be just what protobuf writes for it."""
+    message = dm_env_rpc_pb2.Tensor.FromString(wire)
+    assert message.SerializeToString(deterministic=True) == wire
+    return message
+
+
+def reference(value: Any, *arguments: Any) -> bytes:
+    packed: bytes = tensor_utils.pack_tensor(value, *arguments).SerializeToString(
+        deterministic=True
+    )
+    return packed
+
+
+def test_signalling_nans_stay_as_they_are(same: Same) -> None:
+    """The reference, by way of Python's floats, would make quiet ones of them."""
+    value = np.array([0x7F800001, 0xFFBFFFFF], np.uint32).view(np.float32)
+    assert same(tensors.decode_tensor(tensors.encode_tensor(value)), value)
+    scalar = tensors.decode_tensor(tensors.encode_tensor(value[0]))
+    assert scalar.tobytes() == value[:1].tobytes()
+
+
+@pytest.mark.each("value", ARRAYS + SCALARS, ids=lambda v: f"{v.dtype}{v.shape}")
+def test_both_ways_as_protobuf(same: Same, value: Any) -> None:
+    wire = tensors.encode_tensor(value)
+    assert wire == reference(value)
+    theirs = tensor_utils.unpack_tensor(pb2(wire))
+    ours = tensors.decode_tensor(wire)
+    assert type(ours) is type(theirs)
+    assert same(np.asarray(ours), np.asarray(theirs))
+    assert same(np.asarray(ours), np.asarray(value)) or value.dtype.kind == "U"
+    for copy in (False, None):
+        assert same(np.asarray(tensors.decode_tensor(wire, copy=copy)), np.asarray(ours))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (5, DataType.INT64),
+        (-(2**63), DataType.INT64),
+        (2**63, DataType.UINT64),
+        (1.5, DataType.DOUBLE),
+        (True, DataType.BOOL),
+        (False, DataType.BOOL),
+        ("", DataType.STRING),
+        ("wörld", DataType.STRING),
+        (np.str_("a"), DataType.STRING),
+        (np.longlong(5), DataType.INT64),
+        ([], DataType.DOUBLE),
+        ([1, 2], DataType.INT64),
+        ((1, 2.5), DataType.DOUBLE),
+        (range(4), DataType.INT64),
+        ([[True], [False]], DataType.BOOL),
+        (["a", "bb"], DataType.STRING),
+        ([1, "a"], DataType.STRING),
+        (memoryview(b"abc"), DataType.UINT8),
+        (np.ma.array([1, 2], mask=[False, True]), DataType.INT64),
+    ],
+)
+def test_data_types_that_are_detected(value: Any, kind: DataType) -> None:
+    wire = tensors.encode_tensor(value)
+    assert wire == reference(value)
+    assert wire[0] == kind << 3 | 2
+
+
+@pytest.mark.parametrize("value", ["a\0", "\0", "a\0b", np.array(["a\0", "b"])])
+def test_strings_have_no_nul_at_their_end(value: Any) -> None:
+    """As NumPy's have none."""
+    assert tensors.encode_tensor(value) == reference(value)
+
+
+REQUESTS = [*range(1, 10), "f4", np.float64, np.dtype("u8"), float, int, bool, ">i4"]
+VALUES: list[Any] = [300, -1, 1.0, True, [1, 2], [], np.arange(6, dtype=">i2").reshape(2, 3)]
+VALUES += [np.float32(3), np.array(7), 2**31, 2**40, np.float64(1e300), [[]], 0.1]
+
+
+@pytest.mark.each("request_", REQUESTS, ids=str)
+@pytest.mark.each("value", VALUES, ids=str)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy's cast
+def test_a_data_type_that_is_asked_for(request_: Any, value: Any) -> None:
+    assert tensors.encode_tensor(value, request_) == reference(value, request_)
+
+
+@pytest.mark.parametrize("request_", [DataType.STRING, str, np.str_, "<U2", np.dtype("U5")])
+@pytest.mark.parametrize(
+    "value", ["abc", ["abc", ""], [1, 22], np.array(["abc", "d"], object), np.array("foo", object)]
+)
+def test_strings_that_are_asked_for(request_: Any, value: Any) -> None:
+    assert tensors.encode_tensor(value, request_) == reference(value, request_)
+
+
+STRIDED = {
+    "transposed": np.arange(24, dtype=np.float32).reshape(2, 3, 4).T,
+    "every second": np.arange(40, dtype=np.int32)[::2],
+    "backwards": np.arange(30, dtype=np.int64).reshape(5, 6)[::-1, ::-2],
+    "Fortran": np.asfortranarray(np.arange(12, dtype=np.uint8).reshape(3, 4)),
+    "zero stride": np.broadcast_to(np.float64(2.5), (3, 4)),
+    "big-endian": np.arange(10, dtype=">f8").reshape(2, 5)[:, ::2],
+    "big-endian int": np.arange(-5, 5, dtype=">i4"),
+    "big-endian strings": np.array(["a", "wörld"], ">U7"),
+    "misaligned": np.frombuffer(b"x" + np.arange(5, dtype="<i8").tobytes(), "<i8", offset=1),
+    "field": np.zeros(4, [("a", "u1"), ("b", "<u4")])["b"],
+    "no dimension": np.array(5, dtype=">u4"),
+}
+
+
+@pytest.mark.parametrize("name", STRIDED)
+def test_memory_in_any_order(name: str) -> None:
+    assert tensors.encode_tensor(STRIDED[name]) == reference(STRIDED[name])
+
+
+def test_booleans_that_are_neither_0_nor_1() -> None:
+    """NumPy takes any byte but 0 for True; the wire has it as 1."""
+    odd = np.array([0, 1, 2, 255, 0] * 2000, np.uint8).view(np.bool_)
+    assert tensors.encode_tensor(odd) == reference(odd)
+    assert b"".join(tensors.encode_tensor_parts(odd)) == reference(odd)
+
+
+# --- one element for all ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.full((20, 30), 7, np.int32),
+        np.full(5000, 1.5, np.float32),
+        np.zeros(3, np.bool_),
+        np.array([0.0, -0.0]),
+        np.array([-0.0, 0.0], np.float32),
+        np.full(3, np.nan),
+        np.array(["foo"] * 4),
+        np.array(["foo", "fob"]),
+        np.array([1, 1, 2, 1]),
+        np.full((3, 3), 2**63, np.uint64).T,
+        np.int8(5),
+        [4, 4],
+        "a",
+        1,
+        np.ones((1, 1)),
+        np.full(4, 9, ">i8"),
+    ],
+    ids=repr,
+)
+def test_try_compress(same: Same, value: Any) -> None:
+    """Equal as NumPy compares: -0.0 is 0.0, and NaN is not itself."""
+    wire = tensors.encode_tensor(value, try_compress=True)
+    assert wire == tensor_utils.pack_tensor(value, try_compress=True).SerializeToString()
+    theirs = np.asarray(tensor_utils.unpack_tensor(pb2(wire)))
+    assert same(np.asarray(tensors.decode_tensor(wire)), theirs)
+
+
+@pytest.mark.parametrize("at", [1, 1023, 1024, 4999])
+def test_one_other_element_is_not_compressed(at: int) -> None:
+    value = np.ones(5000)
+    value[at] = 2
+    assert tensors.encode_tensor(value, try_compress=True) == tensors.encode_tensor(value)
+
+
+def test_an_empty_array_is_not_compressed() -> None:
+    empty = np.zeros((0, 3))  # which the reference fails on
+    assert tensors.encode_tensor(empty, try_compress=True) == tensors.encode_tensor(empty)
+
+
+@pytest.mark.parametrize("one", [np.float32(1.5), np.int64(-3), np.bool_(True), np.str_("wört")])
+@pytest.mark.parametrize(
+    ("shape", "expected"), [((2, 3), (2, 3)), ((-1,), (1,)), ((0, -5, 4), (1, 1, 4)), ((1,), (1,))]
+)
+def test_one_element_fills_the_shape(
+    same: Same, one: Any, shape: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
+    message = tensor_utils.pack_tensor(one)
+    message.shape[:] = shape
+    wire = message.SerializeToString()
+    array = tensors.decode_tensor(wire)
+    assert same(array, tensor_utils.unpack_tensor(message))
+    assert array.shape == expected
+    assert array.flags.writeable
+    assert array.flags.c_contiguous
+    view = tensors.decode_tensor(wire, broadcast="view")
+    assert same(view, array)
+    if array.size > 1:
+        assert not view.flags.writeable
+        assert view.flags.aligned
+        assert not any(
+            stride for stride, size in zip(view.strides, view.shape, strict=True) if size > 1
+        )
+
+
+def broadcast(element: bytes, *dims: int) -> bytes:
+    message = dm_env_rpc_pb2.Tensor.FromString(element)
+    message.shape[:] = dims
+    wire: bytes = message.SerializeToString()
+    return wire
+
+
+def test_a_view_has_any_number_of_elements() -> None:
+    wire = broadcast(tensors.encode_tensor(np.float32(2.5)), 2**20, 2**20)
+    view = tensors.decode_tensor(wire, broadcast="view")
+    assert view.shape == (2**20, 2**20)
+    assert view[5, -1] == 2.5
+    with pytest.raises(LimitExceeded) as caught:
+        tensors.decode_tensor(wire)
+    assert (caught.value.limit, caught.value.size) == ("expanded", 2**42)
+
+
+@pytest.mark.parametrize(
+    ("value", "itemsize"), [(np.float64(1), 8), (np.bool_(0), 1), ("ab", 8), (np.int32(1), 4)]
+)
+def test_the_limit_of_what_is_expanded(value: Any, itemsize: int) -> None:
+    wire = broadcast(tensors.encode_tensor(value), 100)
+    limits = Limits(expanded=100 * itemsize)
+    assert tensors.decode_tensor(wire, limits=limits).size == 100
+    with pytest.raises(LimitExceeded, match=f"{100 * itemsize} is over the limit expanded="):
+        tensors.decode_tensor(wire, limits=Limits(expanded=100 * itemsize - 1))
+
+
+def test_short_varints_and_padded_strings_expand_too() -> None:
+    numbers = tensors.encode_tensor(np.ones(100, np.int64))
+    words = tensors.encode_tensor(np.array(["a" * 100] + [""] * 99))
+    for wire, size in ((numbers, 800), (words, 40_000)):
+        assert tensors.decode_tensor(wire, limits=Limits(expanded=size)).nbytes == size
+        with pytest.raises(LimitExceeded, match=f"{size} is over the limit expanded="):
+            tensors.decode_tensor(wire, limits=Limits(expanded=size - 1))
+    # What is as large on the wire is not expanded.
+    floats = tensors.encode_tensor(np.ones(100))
+    assert tensors.decode_tensor(floats, limits=Limits(expanded=1)).size == 100
+
+
+# --- messages --------------------------------------------------------------------------------
+
+ONE = AnyMessage("type.googleapis.com/a.B", b"\x08\x05")
+TWO = AnyMessage("", b"")
+
+
+def any_tensor(items: list[AnyMessage], shape: tuple[int, ...]) -> bytes:
+    message = dm_env_rpc_pb2.Tensor(shape=shape)
+    message.protos.SetInParent()
+    for item in items:
+        message.protos.array.add(type_url=item.type_url, value=item.value)
+    wire: bytes = message.SerializeToString()
+    return wire
+
+
+@pytest.mark.parametrize(
+    ("value", "items", "shape", "decoded"),
+    [
+        (ONE, [ONE], (), ONE),
+        (TWO, [TWO], (), TWO),
+        ([ONE, TWO], [ONE, TWO], (2,), ProtoArray((ONE, TWO), (2,))),
+        ([[ONE], [TWO]], [ONE, TWO], (2, 1), ProtoArray((ONE, TWO), (2, 1))),
+        (ProtoArray((ONE, TWO), (1, 2)), [ONE, TWO], (1, 2), ProtoArray((ONE, TWO), (1, 2))),
+        (ProtoArray((ONE,), (2, 3)), [ONE], (2, 3), ProtoArray((ONE,), (2, 3))),
+        (ProtoArray((), (0, 3)), [], (0, 3), ProtoArray((), (0, 3))),
+        (np.array([], object), [], (0,), ProtoArray((), (0,))),
+    ],
+)
+def test_messages(
+    value: Any, items: list[AnyMessage], shape: tuple[int, ...], decoded: Any
+) -> None:
+    wire = tensors.encode_tensor(value)
+    assert wire == any_tensor(items, shape)
+    assert tensors.decode_tensor(wire) == decoded
+    assert tensors.encode_tensor(value, DataType.PROTO) == wire
+    assert tensors.encode_tensor(decoded) == wire
+
+
+def test_messages_that_are_equal_are_compressed() -> None:
+    wire = tensors.encode_tensor([ONE, ONE, ONE], try_compress=True)
+    assert wire == any_tensor([ONE], (3,))
+    assert tensors.decode_tensor(wire) == ProtoArray((ONE,), (3,))
+    assert tensors.encode_tensor([ONE, TWO], try_compress=True) == any_tensor([ONE, TWO], (2,))
+
+
+def test_protobuf_messages_go_in_an_any() -> None:
+    values = [struct_pb2.Value(string_value="foo"), struct_pb2.Value(number_value=2)]
+    assert tensors.encode_tensor(values[0]) == reference(values[0])
+    assert tensors.encode_tensor(values) == reference(values)
+    packed = any_pb2.Any(type_url="x", value=b"y")
+    assert tensors.encode_tensor(packed) == reference(packed)
+    assert tensors.decode_tensor(tensors.encode_tensor(packed)) == AnyMessage("x", b"y")
+    unpacked = struct_pb2.Value()
+    got = tensors.decode_tensor(tensors.encode_tensor(values[0]))
+    unpacked.ParseFromString(got.value)
+    assert unpacked == values[0]
+    assert got.type_url == "type.googleapis.com/google.protobuf.Value"
+
+
+# --- what cannot be sent ---------------------------------------------------------------------
+
+
+@pytest.mark.each(
+    ("value", "words"),
+    [
+        ([[1, 2], [3]], "did not give an array"),
+        (np.float16(1), "float16"),
+        (np.zeros(2, complex), "complex128"),
+        (np.int16(1), "int16"),
+        (b"bytes", "S5"),
+        (np.array(["2020"], "M8[D]"), "datetime64"),
+        (np.longdouble(1), "float"),
+        (None, "NoneType is not recognized"),
+        (object(), "object is not recognized"),
+        (2**64, "int is not recognized"),
+        (np.array(["foo"], object), "str is not recognized"),
+        ([ONE, 1], "int is not recognized"),
+        ({"a": 1}, "dict is not recognized"),
+        ("\ud800", "not valid Unicode"),
+        (np.array(["a", "b\udc00"]), "element 1 of an array of strings is not valid Unicode"),
+        (AnyMessage("\ud800", b""), "not valid Unicode"),
+        (ProtoArray((ONE, TWO), (3,)), "cannot have 2 items"),
+        (ProtoArray((ONE,), ()), "cannot have the shape"),
+        (ProtoArray((ONE,), (-1,)), "cannot have the shape"),
+    ],
+    ids=repr,
+)
+def test_what_a_tensor_cannot_carry(value: Any, words: str) -> None:
+    with pytest.raises(EncodeError, match=words):
+        tensors.encode_tensor(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "words"),
+    [
+        (1, np.float16, "float16"),
+        (1, 12, "no data type 12"),
+        (1, DataType.INVALID_DATA_TYPE, "no data type 0"),
+        (["a"], np.float32, "cannot become float"),
+        (["hello", 75], np.float32, "cannot become float"),
+        (np.array(["foo", 42], object), str, "not all elements are Python strings"),
+        (np.array([1, 2], object), np.int32, "int is not recognized"),
+        (1, object, "int is not recognized"),
+    ],
+)
+def test_what_cannot_be_cast(value: Any, dtype: Any, words: str) -> None:
+    with pytest.raises(EncodeError, match=words):
+        tensors.encode_tensor(value, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["no such type", [1], 1.5])
+def test_what_is_no_dtype(dtype: Any) -> None:
+    with pytest.raises(TypeError):
+        tensors.encode_tensor(1, dtype)
+
+
+def test_a_dimension_that_is_no_int32() -> None:
+    wide = np.zeros((2**31, 0), np.float32)
+    with pytest.raises(EncodeError, match=r"shape \(2147483648, 0\) has a dimension"):
+        tensors.encode_tensor(wide)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i8", "?"])
+def test_too_large_is_seen_before_it_is_copied(dtype: str) -> None:
+    huge = np.broadcast_to(np.ones((), dtype), (2**20, 2**20))
+    with pytest.raises(LimitExceeded) as caught:
+        tensors.encode_tensor(huge)
+    assert caught.value.limit == "message"
+
+
+def test_limits_of_encoding() -> None:
+    value = np.ones((10, 10))
+    size = len(tensors.encode_tensor(value))
+    assert tensors.encode_tensor(value, limits=Limits(message=size))
+    with pytest.raises(LimitExceeded, match=f"{size} is over the limit message="):
+        tensors.encode_tensor(value, limits=Limits(message=size - 1))
+    with pytest.raises(LimitExceeded, match="2 is over the limit dims=1"):
+        tensors.encode_tensor(value, limits=Limits(dims=1))
+    with pytest.raises(LimitExceeded, match="2 is over the limit dims=1"):
+        tensors.encode_tensor(ProtoArray((ONE,), (1, 1)), limits=Limits(dims=1))
+    with pytest.raises(TypeError, match="limits must be"):
+        tensors.encode_tensor(value, limits=5)  # type: ignore[arg-type]
+
+
+# --- into buffers, and by reference ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [np.arange(100, dtype=np.float32), 5, "abc", np.arange(9)])
+def test_encode_into(value: Any) -> None:
+    wire = tensors.encode_tensor(value)
+    room = bytearray(b"\xee" * (len(wire) + 8))
+    assert tensors.encode_tensor_into(value, room, 3) == len(wire)
+    assert room == b"\xee" * 3 + wire + b"\xee" * 5
+    for offset in (9, -1, len(room) + 1):
+        before = bytes(room)
+        with pytest.raises(EncodeError, match=f"takes {len(wire)} bytes"):
+            tensors.encode_tensor_into(value, room, offset)
+        assert room == before
+    exact = bytearray(len(wire))
+    assert tensors.encode_tensor_into(value, memoryview(exact)) == len(wire)
+    assert exact == wire
+    with pytest.raises(BufferError):
+        tensors.encode_tensor_into(value, wire)
+
+
+def test_encode_into_takes_the_options() -> None:
+    room = bytearray(100)
+    size = tensors.encode_tensor_into([2, 2], room, 0, np.int8, try_compress=True)
+    assert room[:size] == tensors.encode_tensor(np.full(2, 2, np.int8), try_compress=True)
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8", "i1", "u1", "?"])
+def test_parts_refer_to_large_arrays(kind: str) -> None:
+    value = np.ones((64, 4096 // 64 + 1), kind)
+    parts = tensors.encode_tensor_parts(value)
+    assert b"".join(parts) == tensors.encode_tensor(value)
+    assert len(parts) == 3
+    assert isinstance(parts[1], memoryview)
+    assert parts[1].readonly
+    assert np.shares_memory(np.frombuffer(parts[1], np.uint8), value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.ones(4095, np.uint8),
+        np.ones(5000, np.int32),
+        np.full(10_000, "abc"),
+        5,
+        [ONE] * 500,
+    ],
+    ids=lambda v: type(v).__name__,
+)
+def test_parts_of_what_is_not_memory(value: Any) -> None:
+    (part,) = tensors.encode_tensor_parts(value)
+    assert part == tensors.encode_tensor(value)
+
+
+def test_parts_keep_the_array_alive() -> None:
+    value = np.arange(10_000, dtype=np.float32)[::2]  # its copy is the parts' alone
+    parts = tensors.encode_tensor_parts(value)
+    expected = tensors.encode_tensor(value)
+    base = np.ones(5000)
+    held = weakref.ref(base)
+    more = tensors.encode_tensor_parts(base)
+    del base, value
+    gc.collect()
+    assert held() is not None
+    assert b"".join(parts) == expected
+    del more
+    gc.collect()
+    assert held() is None
+
+
+@pytest.mark.skipif(not hasattr(sys, "getrefcount"), reason="CPython only")
+def test_no_reference_is_lost_or_kept() -> None:
+    value = np.arange(100, dtype=np.int32)
+    strided, words = value[::2], np.array(["a", "b"])
+    watched = [value, strided, words, ONE, value.dtype, words.dtype]
+    before = [sys.getrefcount(item) for item in watched]
+    for _ in range(50):
+        for item in (value, strided, words, ONE, [ONE, ONE]):
+            wire = tensors.encode_tensor(item)
+            tensors.encode_tensor_parts(item)
+            tensors.decode_tensor(wire)
+            tensors.decode_tensor(wire, copy=False)
+        with pytest.raises(EncodeError):
+            tensors.encode_tensor_into(strided, bytearray(1))
+        with pytest.raises(LimitExceeded):
+            tensors.encode_tensor(value, limits=Limits(message=5))
+    gc.collect()
+    after = [sys.getrefcount(item) for item in watched]
+    assert all(abs(a - b) < 10 for a, b in zip(after, before, strict=True)), (before, after)
+
+
+# --- views -----------------------------------------------------------------------------------
+
+PAYLOAD = 6  # where the elements of float32s that take 128 bytes to 16 KiB begin
+
+
+@pytest.mark.parametrize("make", [bytes, bytearray, memoryview, np.frombuffer], ids=repr)
+def test_views_look_at_the_buffer(make: Any) -> None:
+    value = np.arange(1200, dtype=np.float32)
+    wire = tensors.encode_tensor(value)
+    buffer: Any = make(wire, np.uint8) if make is np.frombuffer else make(wire)
+    view = tensors.decode_tensor(buffer, copy=False)
+    np.testing.assert_array_equal(view, value)
+    assert np.shares_memory(view, np.frombuffer(buffer, np.uint8))
+    assert view.flags.writeable == (make is bytearray)
+    del buffer
+    gc.collect()
+    np.testing.assert_array_equal(view, value)
+
+
+def test_a_view_writes_through() -> None:
+    buffer = bytearray(tensors.encode_tensor(np.zeros(4, np.uint8)))
+    view = tensors.decode_tensor(buffer, copy=False)
+    view[2] = 7
+    assert tensors.decode_tensor(buffer).tolist() == [0, 0, 7, 0]
+    with pytest.raises(BufferError):  # its memory cannot go away
+        buffer.extend(b"more")
+
+
+@pytest.mark.parametrize("shift", range(5))
+def test_alignment(shift: int) -> None:
+    value = np.arange(1200, dtype=np.float32)
+    wire = tensors.encode_tensor(value)
+    block = Block(len(wire) + shift)
+    memory = memoryview(block)
+    memory[shift:] = wire
+    part = memory[shift:]
+    data = tensors.decode_tensor(part, copy=False).ctypes.data
+    for copy in (True, False, None):
+        array = tensors.decode_tensor(part, copy=copy)
+        np.testing.assert_array_equal(array, value)
+        viewed = np.shares_memory(array, np.frombuffer(memory, np.uint8))
+        assert viewed == (copy is False or (copy is None and data % 4 == 0))
+        assert array.flags.aligned == (array.ctypes.data % 4 == 0)
+        assert array.flags.aligned or copy is False
+        assert array.flags.owndata == (not viewed)
+
+
+def test_copy_none_copies_what_is_small() -> None:
+    wire = bytearray(tensors.encode_tensor(np.zeros(4095, np.uint8)))
+    assert tensors.decode_tensor(wire, copy=None).flags.owndata
+    wire = bytearray(tensors.encode_tensor(np.zeros(4096, np.uint8)))
+    assert not tensors.decode_tensor(wire, copy=None).flags.owndata
+
+
+@pytest.mark.parametrize("value", [np.arange(5000), np.full(5000, "abc"), np.arange(5000) % 9])
+def test_what_is_other_in_memory_is_always_a_copy(value: Any) -> None:
+    array = tensors.decode_tensor(tensors.encode_tensor(value), copy=False)
+    assert array.flags.owndata
+    assert array.flags.writeable
+    np.testing.assert_array_equal(array, value)
+
+
+def test_booleans_are_a_view_if_they_are_plain() -> None:
+    plain = tensors.encode_tensor(np.array([True, False, True]))
+    assert not tensors.decode_tensor(plain, copy=False).flags.owndata
+    odd = plain.replace(b"\x01\x00\x01", b"\x01\x00\x05")
+    assert odd != plain
+    array = tensors.decode_tensor(odd, copy=False)
+    assert array.flags.owndata
+    assert array.view(np.uint8).tolist() == [1, 0, 1]
+    assert np.array_equal(array, tensor_utils.unpack_tensor(dm_env_rpc_pb2.Tensor.FromString(odd)))
+
+
+class Fickle:
+    """Other memory each time, from Python 3.12 on."""
+
+    def __buffer__(self, flags: int) -> memoryview:
+        return memoryview(bytearray(tensors.encode_tensor(np.zeros(3))))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="no __buffer__ in Python before 3.12")
+def test_a_buffer_that_does_not_stay() -> None:
+    assert tensors.decode_tensor(Fickle()).tolist() == [0, 0, 0]
+    with pytest.raises(BufferError, match="other memory each time"):
+        tensors.decode_tensor(Fickle(), copy=False)
+
+
+@pytest.mark.parametrize(
+    "options", [{"copy": "yes"}, {"broadcast": "none"}, {"broadcast": "view", "copy": 2}]
+)
+def test_options_that_are_none(options: Any) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        tensors.decode_tensor(b"", **options)
+
+
+def test_threads_share_the_codec() -> None:
+    values = [np.arange(i, i + 2000, dtype=np.int32).reshape(20, 100) for i in range(8)]
+    problems: list[Any] = []
+
+    def work(value: Any) -> None:
+        try:
+            for _ in range(200):
+                got = tensors.decode_tensor(tensors.encode_tensor(value))
+                if not np.array_equal(got, value):
+                    problems.append(value)
+        except Exception as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=work, args=(value,)) for value in values]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+
+
+def test_values_that_change_meanwhile_do_no_harm() -> None:
+    """NumPy releases the GIL while it fills an array."""
+    value = np.zeros(200_000, np.uint64)
+    stop = threading.Event()
+
+    def change() -> None:
+        while not stop.is_set():
+            value.fill(2**64 - 1)
+            value.fill(0)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        for _ in range(50):
+            wire = tensors.encode_tensor(value)
+            try:
+                assert tensors.decode_tensor(wire).shape == value.shape
+            except DecodeError:
+                continue  # the bytes are of the size that was measured, and that is all
+    finally:
+        stop.set()
+        thread.join()
+
+
+# --- payloads alone, and data types ----------------------------------------------------------
+
+FIELDS = {
+    DataType.FLOAT: "floats",
+    DataType.DOUBLE: "doubles",
+    DataType.INT8: "int8s",
+    DataType.INT32: "int32s",
+    DataType.INT64: "int64s",
+    DataType.UINT8: "uint8s",
+    DataType.UINT32: "uint32s",
+    DataType.UINT64: "uint64s",
+    DataType.BOOL: "bools",
+    DataType.STRING: "strings",
+}
+
+
+@pytest.mark.each("value", ARRAYS + SCALARS, ids=lambda v: f"{v.dtype}{v.shape}")
+def test_payloads(same: Same, value: Any) -> None:
+    kind = tensors.data_type(value.dtype)
+    payload = getattr(tensor_utils.pack_tensor(value), FIELDS[kind])
+    wire = tensors.encode_payload(value)
+    assert wire == payload.SerializeToString()
+    for dtype in (kind, value.dtype):
+        back = tensors.decode_payload(wire, dtype)
+        flat = np.asarray(value).ravel()
+        assert back.ndim == 1
+        assert same(back, flat if kind != DataType.STRING else flat.astype(back.dtype))
+
+
+def test_payloads_of_messages_and_views() -> None:
+    wire = tensors.encode_payload([ONE, TWO])
+    assert tensors.decode_payload(wire, DataType.PROTO) == ProtoArray((ONE, TWO), (2,))
+    floats = tensors.encode_payload([1, 2], np.float32)
+    view = tensors.decode_payload(floats, np.float32, copy=False)
+    assert not view.flags.owndata
+    assert view.tolist() == [1, 2]
+    with pytest.raises(TypeError, match="dtype must be given"):
+        tensors.decode_payload(b"", None)  # type: ignore[arg-type]
+    with pytest.raises(EncodeError, match="no data type"):
+        tensors.decode_payload(b"", np.float16)
+    with pytest.raises(LimitExceeded, match="message"):
+        tensors.decode_payload(floats, np.float32, limits=Limits(message=3))
+
+
+def test_data_types_and_dtypes() -> None:
+    for kind in [*DataType][1:]:
+        dtype = tensors.numpy_dtype(kind)
+        assert dtype == tensor_utils.data_type_to_np_type(int(kind))
+        assert tensors.data_type(dtype) is kind
+    assert tensors.data_type(np.longlong) is DataType.INT64
+    assert tensors.data_type(">f4") is DataType.FLOAT
+    assert tensors.data_type(np.dtype("U7")) is DataType.STRING
+    for wrong in (np.float16, np.complex64, "M8[s]"):
+        with pytest.raises(EncodeError, match="no data type for dtype"):
+            tensors.data_type(wrong)
+    for number in (0, 12, -1):
+        with pytest.raises(EncodeError, match="no data type"):
+            tensors.numpy_dtype(number)
+    with pytest.raises(TypeError):
+        tensors.numpy_dtype(np.float32)  # type: ignore[arg-type]

@@ -1,0 +1,176 @@
+"""Tensors against the reference's own packing, for anything that hypothesis thinks of."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from typing import Any
+
+import numpy as np
+from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
+from google.protobuf.message import DecodeError as ProtobufError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlwire.codecs.dm_env_rpc import tensors
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.limits import Limits
+
+# The reference's way of giving an array its shape, since NumPy 2.5.
+
+DTYPES = ["?", "i1", "u1", "<i4", ">i4", "<u4", "<i8", ">i8", "<u8", ">u8", "<f4", ">f4", "<f8"]
+TEXT = st.text(max_size=8)
+SMALL = Limits(expanded=2**16)
+OPTIONS: list[dict[str, Any]] = [{}, {"copy": False}, {"copy": None}, {"broadcast": "view"}]
+
+
+@st.composite
+def numbers(draw: st.DrawFn) -> np.ndarray[Any, Any]:
+    """Any bits and any layout, but one NaN; integers of any length as varints."""
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    shape = draw(st.lists(st.integers(0, 6), max_size=3))
+    count = int(np.prod(shape))
+    data = draw(st.binary(min_size=count * dtype.itemsize, max_size=count * dtype.itemsize))
+    array: Any = np.frombuffer(data, dtype).reshape(shape)
+    if dtype.kind in "iu":
+        array = array >> dtype.type(draw(st.integers(0, 8 * dtype.itemsize - 1)))
+    if dtype.kind == "f":  # the reference goes by way of Python's floats, which quieten NaNs
+        array = np.where(np.isnan(array), dtype.type(np.nan), array)
+    if dtype.kind == "b":
+        array = array.view(np.uint8) > 127
+    if draw(st.booleans()):
+        array = array.T
+    if array.ndim and draw(st.booleans()):
+        array = array[:: draw(st.sampled_from([-2, -1, 2]))]
+    result: np.ndarray[Any, Any] = array.astype(dtype, copy=False)
+    return result
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> Any:
+    shape = draw(st.lists(st.integers(0, 3), max_size=2))
+    count = int(np.prod(shape))
+    return np.array(draw(st.lists(TEXT, min_size=count, max_size=count)), np.str_).reshape(shape)
+
+
+PYTHON = st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | TEXT
+VALUES = numbers() | texts() | PYTHON | st.lists(PYTHON, max_size=4)
+VALUES |= st.lists(st.lists(st.integers(-300, 300), min_size=2, max_size=2), max_size=3)
+REQUESTS = st.none() | st.sampled_from([*range(1, 11), "f4", np.int8, bool, str, ">u8"])
+
+
+def packed(value: Any, dtype: Any, try_compress: bool) -> Any:
+    """The reference's message; None where it refuses."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy's, of casts
+        try:
+            return tensor_utils.pack_tensor(value, dtype, try_compress)
+        except (TypeError, ValueError, OverflowError):
+            return None
+
+
+@given(VALUES, REQUESTS, st.booleans())
+@settings(max_examples=15 * settings().max_examples)
+def test_encodes_as_the_reference(value: Any, dtype: Any, try_compress: bool) -> None:
+    if try_compress and np.size(np.array(value, object)) == 0:
+        return  # the reference stumbles over an empty iterator
+    message = packed(value, dtype, try_compress)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            wire = tensors.encode_tensor(value, dtype, try_compress=try_compress)
+    except EncodeError:
+        assert message is None
+        return
+    assert message is not None
+    assert wire == message.SerializeToString(deterministic=True)
+    room = bytearray(len(wire))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        parts = tensors.encode_tensor_parts(value, dtype, try_compress=try_compress)
+        tensors.encode_tensor_into(value, room, 0, dtype, try_compress=try_compress)
+    assert b"".join(parts) == room == wire
+
+
+def same(ours: Any, theirs: Any) -> None:
+    assert type(ours) is type(theirs)
+    assert ours.shape == theirs.shape
+    if ours.dtype.kind == "U":  # NumPy's versions differ in what NULs at the end count for
+        assert np.array_equal(ours, theirs)
+        return
+    assert ours.dtype == theirs.dtype
+    assert ours.tobytes() == theirs.tobytes()
+
+
+@given(numbers() | texts(), st.lists(st.integers(-2, 7), max_size=4), st.booleans())
+@settings(max_examples=15 * settings().max_examples)
+def test_decodes_as_the_reference(value: Any, shape: list[int], reshaped: bool) -> None:
+    message = tensor_utils.pack_tensor(value)
+    if reshaped:
+        message.shape[:] = shape
+    wire = message.SerializeToString()
+    try:
+        expected = tensor_utils.unpack_tensor(message)
+    except ValueError:
+        expected = None
+    for options in OPTIONS:
+        try:
+            got = tensors.decode_tensor(wire, **options)
+        except DecodeError:
+            assert expected is None
+        else:
+            same(got, expected)
+
+
+@given(st.integers(0, 2**64 - 1) | st.integers(0, 20_000), st.integers(1, 400), st.data())
+@settings(max_examples=3 * settings().max_examples)
+def test_long_arrays_of_varints(seed: int, count: int, data: Any) -> None:
+    """Beyond the blocks that the kernels work in, each length of varint among others."""
+    random = np.random.default_rng(seed)
+    shift = random.integers(0, data.draw(st.integers(1, 64)), count, np.uint64)
+    bits = random.integers(0, 2**64, count, np.uint64, endpoint=False) >> shift
+    for dtype in (np.uint64, np.int64, np.uint32, np.int32):
+        array = bits.astype(dtype)
+        wire = tensors.encode_tensor(array)
+        assert wire == tensor_utils.pack_tensor(array).SerializeToString()
+        same(tensors.decode_tensor(wire), array)
+
+
+def read_somehow(wire: bytes) -> None:
+    """Whatever the bytes are: a value that protobuf reads from them too, or one of two errors."""
+    try:
+        theirs: Any = dm_env_rpc_pb2.Tensor.FromString(wire)
+    except ProtobufError:
+        theirs = None
+    offsets: list[int] = []
+    for options in OPTIONS:
+        try:
+            got = tensors.decode_tensor(wire, limits=SMALL, **options)
+        except LimitExceeded:
+            continue
+        except DecodeError as problem:
+            offsets.append(problem.offset)
+            continue
+        if theirs is not None and theirs.WhichOneof("payload") not in (None, "protos"):
+            if isinstance(got, np.ndarray) and got.size > 2**16:
+                continue  # a view without memory
+            same(got, tensor_utils.unpack_tensor(theirs))
+    assert all(0 <= offset <= len(wire) for offset in offsets)
+
+
+@given(st.binary(max_size=60))
+@settings(max_examples=10 * settings().max_examples)
+def test_any_bytes(wire: bytes) -> None:
+    read_somehow(wire)
+
+
+@given(VALUES, st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=3))
+@settings(max_examples=10 * settings().max_examples)
+def test_changed_bytes(value: Any, changes: list[tuple[int, int]]) -> None:
+    wire = bytearray()
+    with contextlib.suppress(EncodeError):
+        wire += tensors.encode_tensor(value)
+    for at, byte in changes:
+        if wire:
+            wire[at % len(wire)] = byte
+    read_somehow(bytes(wire))

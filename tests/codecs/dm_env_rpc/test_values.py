@@ -1,0 +1,66 @@
+"""The plain values of dm_env_rpc: that specs compare by every bit of their bounds."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from dm_env_rpc.v1 import dm_env_rpc_pb2
+
+from rlwire.codecs import dm_env_rpc as d
+
+SPEC = d.TensorSpec("x", (2,), d.DataType.FLOAT, np.float32(0), np.array([1, 2], np.float32))
+
+
+def test_the_numbers_are_protobufs() -> None:
+    assert {member.name: int(member) for member in d.DataType} == dict(
+        dm_env_rpc_pb2.DataType.items()
+    )
+    assert {member.name: int(member) for member in d.EnvironmentStateType} == dict(
+        dm_env_rpc_pb2.EnvironmentStateType.items()
+    )
+
+
+def test_equal_specs() -> None:
+    again = d.TensorSpec("x", (2,), d.DataType.FLOAT, np.float32(0), np.array([1, 2], np.float32))
+    assert again == SPEC
+    assert hash(again) == hash(SPEC)
+    assert pickle.loads(pickle.dumps(SPEC)) == SPEC
+    nan = d.TensorSpec("x", (), d.DataType.FLOAT, np.float32("nan"))
+    assert nan == d.TensorSpec("x", (), d.DataType.FLOAT, np.float32("nan"))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        d.TensorSpec("y", (2,), d.DataType.FLOAT, SPEC.min, SPEC.max),
+        d.TensorSpec("x", (3,), d.DataType.FLOAT, SPEC.min, SPEC.max),
+        d.TensorSpec("x", (2,), d.DataType.DOUBLE, SPEC.min, SPEC.max),
+        d.TensorSpec("x", (2,), d.DataType.FLOAT, None, SPEC.max),
+        d.TensorSpec("x", (2,), d.DataType.FLOAT, np.float64(0), SPEC.max),
+        d.TensorSpec("x", (2,), d.DataType.FLOAT, np.float32(-0.0), SPEC.max),
+        d.TensorSpec("x", (2,), d.DataType.FLOAT, SPEC.min, np.array([1, 3], np.float32)),
+        d.TensorSpec("x", (2,), d.DataType.FLOAT, SPEC.min, np.array([[1, 2]], np.float32)),
+        "x",
+    ],
+)
+def test_different_specs(other: object) -> None:
+    assert other != SPEC
+
+
+def test_values_do_not_share_what_can_change() -> None:
+    first, second = d.StepRequest(), d.StepRequest()
+    first.actions[1] = 2
+    first.requested_observations.append(3)
+    assert second == d.StepRequest({}, [])
+    d.JoinWorldResponse().specs.actions[1] = SPEC
+    assert d.JoinWorldResponse().specs.actions == {}
+
+
+def test_the_face_has_every_name() -> None:
+    from rlwire.codecs.dm_env_rpc import values as dm_env_rpc_values
+
+    assert set(dm_env_rpc_values.__all__) <= set(d.__all__)
+    assert sorted(d.__all__, key=lambda name: (not name.isupper(), name.lower()))
+    assert all(hasattr(d, name) for name in d.__all__)

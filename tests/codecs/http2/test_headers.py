@@ -1,0 +1,212 @@
+"""HPACK through our class: the examples of RFC 7541, limits, and what never enters a table."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlwire.codecs import http2
+from rlwire.codecs.http2 import Http2Error
+from rlwire.codecs.http2.headers import Headers, malformed
+from rlwire.errors import EncodeError, LimitExceeded
+from rlwire.limits import Limits
+
+REQUEST = [
+    (":method", "GET"),
+    (":scheme", "http"),
+    (":path", "/"),
+    (":authority", "www.example.com"),
+]
+LAST_REQUEST = [
+    (":method", "GET"),
+    (":scheme", "https"),
+    (":path", "/index.html"),
+    (":authority", "www.example.com"),
+    ("custom-key", "custom-value"),
+]
+REQUESTS = [REQUEST, [*REQUEST, ("cache-control", "no-cache")], LAST_REQUEST]
+DATE = "Mon, 21 Oct 2013 20:13:21 GMT"
+RESPONSE = [
+    (":status", "302"),
+    ("cache-control", "private"),
+    ("date", DATE),
+    ("location", "https://www.example.com"),
+]
+RESPONSES = [
+    RESPONSE,
+    [(":status", "307"), *RESPONSE[1:]],
+    [
+        (":status", "200"),
+        ("cache-control", "private"),
+        ("date", DATE.replace("21 GMT", "22 GMT")),
+        ("location", "https://www.example.com"),
+        ("content-encoding", "gzip"),
+        ("set-cookie", "foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1"),
+    ],
+]
+# A table of 256 bytes, as appendix C.5 and C.6 have it, is chosen by an update of its size.
+SMALL_TABLE = "3fe101"
+
+APPENDIX_C = {
+    "C.2.1": (
+        ["400a637573746f6d2d6b65790d637573746f6d2d686561646572"],
+        [[("custom-key", "custom-header")]],
+    ),
+    "C.2.2": (["040c2f73616d706c652f70617468"], [[(":path", "/sample/path")]]),
+    "C.2.3": (["100870617373776f726406736563726574"], [[("password", "secret")]]),
+    "C.2.4": (["82"], [[(":method", "GET")]]),
+    "C.3": (
+        [
+            "828684410f7777772e6578616d706c652e636f6d",
+            "828684be58086e6f2d6361636865",
+            "828785bf400a637573746f6d2d6b65790c637573746f6d2d76616c7565",
+        ],
+        REQUESTS,
+    ),
+    "C.4": (
+        [
+            "828684418cf1e3c2e5f23a6ba0ab90f4ff",
+            "828684be5886a8eb10649cbf",
+            "828785bf408825a849e95ba97d7f8925a849e95bb8e8b4bf",
+        ],
+        REQUESTS,
+    ),
+    "C.5": (
+        [
+            SMALL_TABLE + "4803333032580770726976617465611d4d6f6e2c203231204f637420323031332032303a"
+            "31333a323120474d546e1768747470733a2f2f7777772e6578616d706c652e636f6d",
+            "4803333037c1c0bf",
+            "88c1611d4d6f6e2c203231204f637420323031332032303a31333a323220474d54c05a04677a69707738"
+            "666f6f3d4153444a4b48514b425a584f5157454f50495541585157454f49553b206d61782d6167653d33"
+            "3630303b2076657273696f6e3d31",
+        ],
+        RESPONSES,
+    ),
+    "C.6": (
+        [
+            SMALL_TABLE + "488264025885aec3771a4b6196d07abe941054d444a8200595040b8166e082a62d1bff6e"
+            "919d29ad171863c78f0b97c8e9ae82ae43d3",
+            "4883640effc1c0bf",
+            "88c16196d07abe941054d444a8200595040b8166e084a62d1bffc05a839bd9ab77ad94e7821dd7f2e6c7"
+            "b335dfdfcd5b3960d5af27087f3672c1ab270fb5291f9587316065c003ed4ee5b1063d5007",
+        ],
+        RESPONSES,
+    ),
+}
+
+
+@pytest.mark.parametrize(("blocks", "lists"), APPENDIX_C.values(), ids=list(APPENDIX_C))
+def test_examples_of_the_rfc(blocks: list[str], lists: list[list[tuple[str, str]]]) -> None:
+    headers = Headers()
+    assert [headers.decode(bytes.fromhex(block)) for block in blocks] == lists
+    # What we say of the same is read by another.
+    sender, receiver = Headers(), Headers()
+    assert [receiver.decode(sender.encode(fields)) for fields in lists] == lists
+
+
+def test_what_repeats_takes_a_byte() -> None:
+    headers = Headers()
+    fields = [(":path", "/dm_env_rpc.v1.Environment/Process"), ("user-agent", "rlwire")]
+    first, second = headers.encode(fields), headers.encode(fields)
+    assert (len(first) > 20, len(second)) == (True, 2)
+
+
+@pytest.mark.parametrize("name", ["authorization", "cookie", "grpc-timeout", "grpc-message"])
+def test_what_never_enters_a_table(name: str) -> None:
+    """RFC 7541, section 7.1.3: as a literal that is never indexed, by whoever passes it on too."""
+    headers = Headers()
+    first = headers.encode([(name, "Bearer 123")])
+    assert first[0] & 0xF0 == 0x10
+    assert headers.encode([(name, "Bearer 123")]) == first
+
+
+def test_a_table_of_the_peers_size() -> None:
+    sender, receiver = Headers(), Headers()
+    sender.resize(0)
+    for _ in range(3):
+        block = sender.encode([("custom", "value")])
+        assert receiver.decode(block) == [("custom", "value")]
+        assert len(block) > 5
+    sender.resize(2**32 - 1)
+    sender.encode([("custom", "value")])
+    assert len(sender.encode([("custom", "value")])) == 1
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "80",  # index 0
+        "ff80808080808080808001",  # an endless number
+        "be",  # an index that no table has
+        "400a6375",  # it ends inside a name
+        "4082ffff01610161",  # Huffman padding of over 7 bits
+        "4081000161",  # Huffman padding that is not the code's begin
+        "3fe2ff03",  # a table larger than we allow
+        "8220",  # a new size behind a field
+    ],
+)
+def test_blocks_that_cannot_be(block: str) -> None:
+    """RFC 9113, section 4.3: a connection error COMPRESSION_ERROR."""
+    with pytest.raises(Http2Error) as caught:
+        Headers().decode(bytes.fromhex(block))
+    assert caught.value.code == http2.COMPRESSION_ERROR
+    assert caught.value.stream == 0
+
+
+def test_a_list_over_the_limit() -> None:
+    """A bomb: a large entry of the table, which each further byte names once more."""
+    headers = Headers(Limits(header=8192))
+    size = 3000
+    literal = b"\x40\x01a\x7f" + bytes([(size - 127) & 127 | 128, (size - 127) >> 7]) + b"x" * size
+    assert len(headers.decode(literal)) == 1
+    with pytest.raises(LimitExceeded, match="header=8192"):
+        headers.decode(b"\xbe" * 5000)
+    each = len("ab") + 32
+    for count, good in ((8192 // each, True), (8192 // each + 1, False)):
+        headers = Headers(Limits(header=8192))
+        block = b"\x00\x01a\x01b" * count
+        if good:
+            assert len(headers.decode(block)) == count
+        else:
+            with pytest.raises(LimitExceeded):
+                headers.decode(block)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [("A", "b"), ("", "b"), ("a b", "c"), ("a", "b\n"), ("a", " b"), ("a", "b\0"), ("a", "\u20ac")],
+)
+def test_fields_that_cannot_be_sent(field: tuple[str, str]) -> None:
+    with pytest.raises(EncodeError):
+        Headers().encode([field])
+
+
+PSEUDO = (":method", ":scheme", ":path", ":authority")
+
+
+@pytest.mark.parametrize(
+    ("section", "fields"),
+    [
+        ("8.2.1", [("Upper", "x")]),
+        ("8.2.1", [("a", "b\r\nc: d")]),
+        ("8.2.1", [("a", "b\0")]),
+        ("8.2.1", [("a", " b")]),
+        ("8.2.1", [("a", "b\t")]),
+        ("8.2.1", [("a:b", "c")]),
+        ("8.2.2", [("connection", "close")]),
+        ("8.2.2", [("transfer-encoding", "chunked")]),
+        ("8.2.2", [("te", "gzip")]),
+        ("8.3", [(":status", "200")]),
+        ("8.3", [(":path", "/")]),
+    ],
+)
+def test_malformed_fields(section: str, fields: list[tuple[str, str]]) -> None:
+    assert malformed([*REQUEST, *fields], PSEUDO), section
+
+
+def test_fields_that_are_well() -> None:
+    assert malformed([*REQUEST, ("te", "trailers"), ("a", "")], PSEUDO) == ""
+    assert malformed(REQUEST[:3], PSEUDO) == ""
+    assert malformed(REQUEST[:2], PSEUDO) == "there is no :path"
+    assert malformed([("grpc-status", "0")]) == ""
+    assert "behind" in malformed([("a", "b"), *REQUEST], PSEUDO)
+    assert ":path" in malformed([(":path", "/")])

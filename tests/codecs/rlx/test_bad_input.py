@@ -1,0 +1,582 @@
+"""Broken and hostile messages: the named error at the right byte, and no memory for lies."""
+
+from __future__ import annotations
+
+import json
+import struct
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire.codecs import rlx
+from rlwire.errors import DecodeError, LimitExceeded, RlwireError
+from rlwire.limits import Limits
+
+VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "rlx.json").read_text("utf-8"))
+WIRES = [bytes.fromhex(case["wire"]) for case in VECTORS["cases"]]
+
+VERSION = b"\1\0\0\0"
+START = 9  # where the value of message(value) begins: version, key "k"
+KEY = b"\1\0\0\0k"
+
+
+def u32(number: int) -> bytes:
+    return struct.pack("<I", number)
+
+
+def text(content: bytes) -> bytes:
+    return u32(len(content)) + content
+
+
+def message(value: bytes, after: bytes = b"") -> bytes:
+    """A message with one entry, ``k``."""
+    return VERSION + KEY + value + after
+
+
+def array(dtype: bytes, shape: list[int], size: int, data: bytes = b"") -> bytes:
+    dims = b"".join(map(u32, shape))
+    return b"\7" + text(dtype) + u32(len(shape)) + dims + u32(size) + data
+
+
+def image(mode: bytes, width: int, height: int, size: int, data: bytes = b"") -> bytes:
+    return b"\6" + text(mode) + u32(width) + u32(height) + u32(size) + data
+
+
+INT = b"\2\1\0\0\0"
+NULL = b"\1"
+
+
+def at(offset: int, *spot: bytes) -> int:
+    """An offset counted from the value's type byte."""
+    return START + offset
+
+
+# name, message, words of the error, offset, path
+BAD: list[tuple[str, bytes, str, int, str]] = [
+    ("empty", b"", "ends inside a field: 4 bytes needed, 0 left", 0, "$"),
+    ("half a version", b"\1\0\0", "4 bytes needed, 3 left", 0, "$"),
+    ("version 0", b"\0\0\0\0", "version: got 0, expected 1", 0, "$"),
+    ("version 2", b"\2\0\0\0" + KEY + NULL, "version: got 2, expected 1", 0, "$"),
+    ("big-endian version", b"\0\0\0\1", "got 16777216", 0, "$"),
+    ("half a key length", VERSION + b"\1\0", "ends inside a field", 4, "$"),
+    ("key too long", VERSION + u32(2) + b"k", "2 bytes needed, 1 left", 8, "$"),
+    ("key of 4 GiB", VERSION + u32(2**32 - 1) + b"k", "string=", 4, "$"),
+    ("no value", VERSION + KEY, "1 bytes needed, 0 left", 9, "$.k"),
+    ("type 12", message(b"\x0c"), "unknown type byte: got byte 0x0c", at(0), "$.k"),
+    ("type 255", message(b"\xff"), "got byte 0xff", at(0), "$.k"),
+    ("type in a list", message(b"\x08" + u32(2) + NULL + b"\x63"), "0x63", at(6), "$.k[1]"),
+    ("type in a dict", message(b"\x0b" + u32(1) + KEY + b"\x63"), "0x63", at(10), "$.k.k"),
+    ("boolean 2", message(b"\5\2"), "neither 0 nor 1: got byte 0x02", at(1), "$.k"),
+    ("boolean 255", message(b"\5\xff"), "got byte 0xff", at(1), "$.k"),
+    ("int4 cut", message(b"\2\1\0\0"), "4 bytes needed, 3 left", at(1), "$.k"),
+    ("uint4 cut", message(b"\x09"), "4 bytes needed, 0 left", at(1), "$.k"),
+    ("int64 cut", message(b"\x0a1234567"), "8 bytes needed, 7 left", at(1), "$.k"),
+    ("double cut", message(b"\x041234567"), "8 bytes needed, 7 left", at(1), "$.k"),
+    ("string cut", message(b"\3" + u32(5) + b"four"), "5 bytes needed, 4 left", at(5), "$.k"),
+    ("UTF-8 in a key", VERSION + text(b"ab\xff") + NULL, "not UTF-8", 10, "$"),
+    (
+        "UTF-8 in an inner key",
+        message(b"\x0b" + u32(1) + text(b"\xc3") + NULL),
+        "UTF-8",
+        at(9),
+        "$.k",
+    ),
+    ("UTF-8 in a value", message(b"\3" + text(b"caf\xe9")), "not UTF-8", at(8), "$.k"),
+    ("UTF-8 surrogate", message(b"\3" + text(b"\xed\xa0\x80")), "not UTF-8", at(5), "$.k"),
+    ("UTF-8 overlong", message(b"\3" + text(b"\xc0\x80")), "not UTF-8", at(5), "$.k"),
+    ("UTF-8 beyond", message(b"\3" + text(b"\xf4\x90\x80\x80")), "not UTF-8", at(5), "$.k"),
+    ("key twice", VERSION + KEY + NULL + KEY + INT, "'k' stands twice", 10, "$"),
+    ("empty key twice", VERSION + 2 * (text(b"") + NULL), "'' stands twice", 9, "$"),
+    ("inner key twice", message(b"\x0b" + u32(2) + 2 * (KEY + NULL)), "'k' stands", at(11), "$.k"),
+    (
+        "key twice in a list",
+        message(b"\x08" + u32(1) + b"\x0b" + u32(2) + 2 * (text("ж".encode()) + INT)),
+        "stands twice",
+        at(21),
+        "$.k[0]",
+    ),
+    (
+        "list count",
+        message(b"\x08" + u32(3) + NULL * 2),
+        "3 announced, at most 2 fit",
+        at(1),
+        "$.k",
+    ),
+    ("list of 2**32-1", message(b"\x08" + u32(2**32 - 1)), "at most 0 fit", at(1), "$.k"),
+    (
+        "dict count",
+        message(b"\x0b" + u32(2) + b"\0" * 9),
+        "2 announced, at most 1 fit",
+        at(1),
+        "$.k",
+    ),
+    ("dict of 2**32-1", message(b"\x0b" + u32(2**32 - 1) + NULL), "at most 0", at(1), "$.k"),
+    ("dims cut", message(b"\7" + text(b"int8") + u32(3) + b"\0" * 11), "12 bytes", at(13), "$.k"),
+    ("no dims", message(b"\7" + text(b"int8")), "4 bytes needed, 0 left", at(9), "$.k"),
+    ("no size", message(array(b"int8", [1], 1)[:-4]), "4 bytes needed, 0 left", at(17), "$.k"),
+    ("data cut", message(array(b"int16", [2], 4, b"abc")), "4 bytes needed, 3 left", at(22), "$.k"),
+    (
+        "size too large",
+        message(array(b"int8", [2], 3, b"abc")),
+        "3 bytes announced, 2 e",
+        at(17),
+        "$.k",
+    ),
+    (
+        "size too small",
+        message(array(b">f4", [2], 7, b"x" * 8)),
+        "7 bytes announced, 8 e",
+        at(16),
+        "$.k",
+    ),
+    (
+        "size of a scalar",
+        message(array(b"int8", [], 0)),
+        "0 bytes announced, 1 expected",
+        at(13),
+        "$.k",
+    ),
+    (
+        "size of nothing",
+        message(array(b"int8", [0], 1, b"x")),
+        "1 bytes announced, 0 e",
+        at(17),
+        "$.k",
+    ),
+    (
+        "product overflows",
+        message(array(b"uint8", [2**32 - 1, 2**32 - 1], 1, b"x")),
+        "product of the dimensions overflows",
+        at(14),
+        "$.k",
+    ),
+    ("product is 2**64", message(array(b"uint8", [2**16] * 4, 0)), "overflows", at(14), "$.k"),
+    ("product is 2**63", message(array(b"uint8", [2**21] * 3, 0)), "overflows", at(14), "$.k"),
+    ("bytes overflow", message(array(b"f8", [2**30, 2**30], 0)), "overflows", at(11), "$.k"),
+    ("zero and overflow", message(array(b"i1", [0] + [2**31] * 3, 0)), "overflows", at(11), "$.k"),
+    ("overflow and zero", message(array(b"i1", [2**31] * 3 + [0], 0)), "overflows", at(11), "$.k"),
+    ("2**62 of nothing", message(array(b"i1", [2**31] * 2, 0)), "0 bytes announced", at(19), "$.k"),
+    ("mode cut", message(b"\6" + u32(3) + b"RG"), "3 bytes needed, 2 left", at(5), "$.k"),
+    ("mode unknown", message(image(b"XYZ", 1, 1, 3, b"abc")), "unknown image mode", at(5), "$.k"),
+    ("mode empty", message(image(b"", 1, 1, 1, b"a")), "unknown image mode", at(5), "$.k"),
+    ("mode long", message(image(b"RGBA\0\0\0\0", 1, 1, 4, b"abcd")), "image mode", at(5), "$.k"),
+    ("mode with NUL", message(image(b"L\0", 1, 1, 1, b"a")), "image mode", at(5), "$.k"),
+    ("mode in lower case", message(image(b"rgb", 1, 1, 3, b"abc")), "image mode", at(5), "$.k"),
+    ("no width", message(b"\6" + text(b"L")), "4 bytes needed, 0 left", at(6), "$.k"),
+    ("no height", message(b"\6" + text(b"L") + u32(1)), "4 bytes needed, 0 left", at(10), "$.k"),
+    ("image cut", message(image(b"L", 2, 2, 4, b"abc")), "4 bytes needed, 3 left", at(18), "$.k"),
+    (
+        "image too large",
+        message(image(b"L", 2, 2, 5, b"abcde")),
+        "5 bytes announced, 4",
+        at(14),
+        "$.k",
+    ),
+    (
+        "image too small",
+        message(image(b"RGB", 2, 2, 4, b"abcd")),
+        "4 bytes announced, 12",
+        at(16),
+        "$.k",
+    ),
+    ("image of bits", message(image(b"1", 9, 2, 3, b"abc")), "3 bytes announced, 4", at(14), "$.k"),
+    ("after a message", message(NULL, b"x"), "4 bytes needed, 1 left", at(1), "$"),
+]
+
+BAD_DTYPES = [
+    *[
+        "O",
+        "|O",
+        "object",
+        "object_",
+        "V8",
+        "|V8",
+        "void",
+        "V",
+        "<f4,<f4",
+        "f4,f4",
+        "(2,)f4",
+        "2f4",
+    ],
+    *[
+        "f4,",
+        ",f4",
+        "U0",
+        "S0",
+        "<U0",
+        "|S0",
+        "U",
+        "S",
+        "<U",
+        "",
+        " ",
+        "f",
+        "<",
+        ">f",
+        "f4 ",
+        " f4",
+    ],
+    *["f3", "f5", "i3", "i16", "u0", "b2", "?1", "c4", "f1", "f04", "<f04", "f+4", "i-4", "f4\0"],
+    *[
+        "int",
+        "uint",
+        "float",
+        "complex",
+        "bool_",
+        "bool8",
+        "str",
+        "bytes",
+        "int128",
+        "float8",
+        "int08",
+    ],
+    *["float256", "int24", "INT8", "Float32", "<float32", "=bool", "a5", "T", "StringDType()", "l"],
+    *["datetime64[]", "datetime64[x]", "datetime64[0s]", "datetime64[ns", "datetime64[-1s]", "M4"],
+    *["M8[s]x", "M8[12345678901s]", "timedelta64[s/2]", "timedelta", "m8[", "datetime64[s][s]"],
+    *["S9999999999", "U1073741824", "S99999999999999999999", "{'names':['a'],'formats':['O']}"],
+    *[
+        "[('a','O')]",
+        "f4" * 40,
+        "numpy.float32",
+        "float32\n",
+        "\uff464",
+        "f\uff14",
+        "bfloat16",
+        "float96 ",
+    ],
+]
+
+
+@pytest.mark.each(
+    ("data", "words", "offset", "path"), [pytest.param(*case, id=name) for name, *case in BAD]
+)
+@pytest.mark.each("framed", [False, True])
+def test_a_bad_message(data: bytes, words: str, offset: int, path: str, framed: bool) -> None:
+    if framed:
+        prefix = b"%d:" % len(data)
+        data, offset = prefix + data + b",", offset + len(prefix)
+    caught: list[RlwireError] = []
+    for copy in (True, False, None):
+        for images in ("array", "float32", "pil"):
+            for feed in (bytes, bytearray, memoryview):
+                with pytest.raises((DecodeError, LimitExceeded)) as problem:
+                    rlx.decode(feed(data), copy=copy, images=images, framed=framed)  # type: ignore[arg-type]
+                caught.append(problem.value)
+    assert len({str(problem) for problem in caught}) == 1
+    (first, *_) = caught
+    assert isinstance(first, LimitExceeded if "=" in words else DecodeError)
+    assert words in str(first)
+    assert (first.offset, first.path) == (offset, path)  # type: ignore[attr-defined]
+    assert f"byte {offset}" in str(first)
+
+
+@pytest.mark.each("name", BAD_DTYPES)
+def test_a_bad_dtype(name: str) -> None:
+    for size in (0, 1, 8):
+        data = message(array(name.encode(), [size], size * 8, bytes(size * 8)))
+        for copy in (True, False, None):
+            with pytest.raises(DecodeError, match="dtype") as caught:
+                rlx.decode(data, copy=copy)
+            assert caught.value.offset == at(5)
+            assert caught.value.path == "$.k"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (b"object", "not a plain dtype: got 'object' - at"),
+        (b"f4\nforged", "got 'f4\\nforged' - at"),
+        (b"\xff\x1b[2J", r"got '\\xff\x1b[2J' - at"),
+        ("é".encode(), "got 'é' - at"),
+        (b"", "got '' - at"),
+        (b"V" * 10**6, "got '" + "V" * 100 + "'... (1000000 characters) - at"),
+    ],
+)
+def test_a_bad_dtype_is_named(name: bytes, shown: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        rlx.decode(message(array(name, [1], 8, bytes(8))))
+    assert shown in str(caught.value)
+    assert caught.value.offset == at(5)
+    assert len(str(caught.value)) < 250
+
+
+def test_a_bad_mode_is_named() -> None:
+    with pytest.raises(DecodeError, match="unknown image mode: got 'XYZ' - at"):
+        rlx.decode(message(image(b"XYZ", 1, 1, 3, b"abc")))
+
+
+def test_a_dtype_of_another_kind_of_machine() -> None:
+    name = {16: b"float96", 12: b"float128"}.get(np.dtype("g").itemsize, b"float128")
+    size = int(name[5:]) // 8
+    with pytest.raises(DecodeError, match="this host's NumPy has no dtype 'float") as caught:
+        rlx.decode(message(array(name, [1], size, bytes(size))))
+    assert (caught.value.offset, caught.value.path) == (at(5), "$.k")
+
+
+def test_no_text_of_a_dtype_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = b"__import__('os').abort()"
+    with pytest.raises(DecodeError, match="dtype"):
+        rlx.decode(message(array(name, [1], 8, bytes(8))))
+
+
+def test_an_image_that_pillow_cannot_make() -> None:
+    for width, height in [(2**32 - 1, 0), (0, 2**31)]:
+        data = message(image(b"RGB", width, height, 0))
+        assert rlx.decode(data)["k"].shape == (height, width, 3)
+        with pytest.raises(DecodeError, match="Pillow") as caught:
+            rlx.decode(data, images="pil")
+        assert (caught.value.offset, caught.value.path) == (at(5), "$.k")
+
+
+def test_dimensions_of_nothing_that_are_allowed() -> None:
+    assert rlx.decode(message(array(b"i1", [0, 2**31, 2**31], 0)))["k"].shape == (0, 2**31, 2**31)
+    assert rlx.decode(message(array(b"i1", [2**32 - 1, 0], 0)))["k"].shape == (2**32 - 1, 0)
+
+
+# --- frames -------------------------------------------------------------------------------
+
+BODY = message(NULL)  # 10 bytes
+FRAMES = [
+    pytest.param(b"10:" + BODY + b",x", "1 of them", 14, id="a byte after it"),
+    pytest.param(b"10:" + BODY + b",10:" + BODY + b",", "14 of them", 14, id="two frames"),
+    pytest.param(b"10:" + BODY + b";", "comma: got byte 0x3b", 13, id="semicolon"),
+    pytest.param(b"9:" + BODY + b",", "comma: got byte 0x01", 11, id="too short"),
+    pytest.param(b"11:" + BODY + b",", "15 bytes needed, 14 left", 0, id="too long"),
+    pytest.param(b"10:" + BODY, "14 bytes needed, 13 left", 0, id="no comma"),
+    pytest.param(b"", "1 bytes needed, 0 left", 0, id="nothing"),
+    pytest.param(b"10", "3 bytes needed, 2 left", 0, id="no colon"),
+    pytest.param(b"010:" + BODY + b",", "leading zero: got byte 0x31", 0, id="leading zero"),
+    pytest.param(b"00:,", "leading zero: got byte 0x30", 0, id="two zeros"),
+    pytest.param(b"+10:" + BODY + b",", "got byte 0x2b", 0, id="plus"),
+    pytest.param(b"-10:" + BODY + b",", "got byte 0x2d", 0, id="minus"),
+    pytest.param(b" 10:" + BODY + b",", "got byte 0x20", 0, id="space"),
+    pytest.param(b"1_0:" + BODY + b",", "got byte 0x5f", 0, id="underscore"),
+    pytest.param(b"0xa:" + BODY + b",", "got byte 0x78", 0, id="hexadecimal"),
+    pytest.param(b"\xd9\xa1:", "got byte 0xd9", 0, id="Arabic digits"),
+    pytest.param(b":" + BODY + b",", "got byte 0x3a", 0, id="no digits"),
+    pytest.param(b"0:,", "4 bytes needed, 0 left", 2, id="empty"),
+]
+
+
+@pytest.mark.parametrize(("frame", "words", "offset"), FRAMES)
+def test_a_bad_frame(frame: bytes, words: str, offset: int) -> None:
+    for feed in (bytes, bytearray):
+        with pytest.raises(DecodeError) as caught:
+            rlx.decode(feed(frame), framed=True)
+        assert words in str(caught.value)
+        assert caught.value.offset == offset
+
+
+PREFIXES = [
+    b"01:",
+    b"00",
+    b"+1:",
+    b"-1:",
+    b":",
+    b"a",
+    b"1a:",
+    b"1 :",
+    b"\n1:",
+    b"1,",
+    b"\xff",
+    b"\0",
+]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_frame_size_refuses_a_bad_prefix(prefix: bytes) -> None:
+    buffer = b"???" + prefix
+    for start in (3,):
+        with pytest.raises(DecodeError, match="leading zero") as caught:
+            rlx.frame_size(buffer, start, len(buffer), 100)
+        assert caught.value.offset == 3
+
+
+def test_frame_size_refuses_a_long_message_as_soon_as_it_is_known() -> None:
+    assert rlx.frame_size(b"100:", 0, 4, 100) == 105
+    assert rlx.frame_size(b"100", 0, 3, 100) == 0
+    for prefix in (b"101", b"101:", b"999", b"1000000000000", b"9" * 40, b"9" * 4000 + b":"):
+        for decode in (
+            lambda p: rlx.frame_size(b"?" + p, 1, 1 + len(p), 100),
+            lambda p: rlx.decode(p, framed=True, limits=Limits(message=100)),
+        ):
+            with pytest.raises(LimitExceeded) as caught:
+                decode(prefix)
+            assert caught.value.limit in ("received", "message")
+            assert caught.value.maximum == 100
+            assert caught.value.size > 100
+    with pytest.raises(LimitExceeded) as caught:
+        rlx.frame_size(b"?1000000000000:", 1, 15, 10**9)
+    assert (caught.value.limit, caught.value.offset) == ("received", 1)
+    with pytest.raises(LimitExceeded) as caught:
+        rlx.decode(b"1000000000000:", framed=True)
+    assert (caught.value.limit, caught.value.offset) == ("message", 0)
+
+
+def test_frame_size_at_the_largest_limit_does_not_wrap() -> None:
+    most = 2**60 - 1
+    assert rlx.frame_size(b"%d:" % most, 0, 20, most) == most + 21
+    for number in (2**60, 2**64 - 1, 2**64, 2**64 + 1, 10 * most):
+        prefix = b"%d:" % number
+        for limit in (most, 2**60, 2**63 - 1):
+            with pytest.raises(LimitExceeded) as caught:
+                rlx.frame_size(prefix, 0, len(prefix), limit)
+            assert caught.value.maximum == most
+
+
+# --- limits -------------------------------------------------------------------------------
+
+
+def nest(levels: int, kind: bytes = b"\x08") -> bytes:
+    opened = {b"\x08": b"\x08" + u32(1), b"\x0b": b"\x0b" + u32(1) + text(b"d")}[kind]
+    return message(opened * levels + NULL)
+
+
+# limits, a message that fits, one that does not, size, offset of the fault, path
+OVER: list[Any] = [
+    ({"depth": 3}, nest(3), nest(4), 4, at(15), "$.k[0][0][0]"),
+    ({"depth": 2}, nest(2, b"\x0b"), nest(3, b"\x0b"), 3, at(20), "$.k.d.d"),
+    (
+        {"items": 4},
+        message(b"\x08" + u32(3) + NULL * 3),
+        message(b"\x08" + u32(4) + NULL * 4),
+        5,
+        at(1),
+        "$.k",
+    ),
+    ({"items": 1}, message(NULL), message(NULL, text(b"b") + NULL), 2, at(1), "$"),
+    ({"items": 3}, nest(2), nest(3), 4, at(11), "$.k[0][0]"),
+    (
+        {"dims": 2},
+        message(array(b"i1", [1] * 2, 1, b"a")),
+        message(array(b"i1", [1] * 3, 1, b"a")),
+        3,
+        at(7),
+        "$.k",
+    ),
+    (
+        {"string": 4},
+        message(b"\3" + text("éé".encode())),
+        message(b"\3" + text(b"abcde")),
+        5,
+        at(1),
+        "$.k",
+    ),
+    ({"string": 1}, message(NULL), VERSION + text(b"kk") + NULL, 2, 4, "$"),
+    (
+        {"pixels": 6},
+        message(image(b"L", 2, 3, 6, b"abcdef")),
+        message(image(b"1", 7, 1, 1, b"a")),
+        7,
+        at(6),
+        "$.k",
+    ),
+]
+
+
+@pytest.mark.parametrize(("limit", "fits", "over", "size", "offset", "path"), OVER)
+def test_limits(
+    limit: dict[str, int], fits: bytes, over: bytes, size: int, offset: int, path: str
+) -> None:
+    limits = Limits(**limit)
+    ((name, maximum),) = limit.items()
+    rlx.decode(fits, limits=limits)
+    rlx.decode(over)
+    for call in (rlx.Decoder(limits=limits).decode, lambda data: rlx.decode(data, limits=limits)):
+        with pytest.raises(LimitExceeded) as caught:
+            call(over)
+        problem = caught.value
+        assert (problem.limit, problem.maximum, problem.size) == (name, maximum, size)
+        assert (problem.offset, problem.path) == (offset, path)
+
+
+def test_the_limit_of_a_message_counts_without_its_frame() -> None:
+    limits = Limits(message=10)
+    assert rlx.decode(BODY, limits=limits) == {"k": None}
+    assert rlx.decode(b"10:" + BODY + b",", framed=True, limits=limits) == {"k": None}
+    longer = message(b"\5\1")
+    for data, framed in [(longer, False), (b"11:" + longer + b",", True)]:
+        with pytest.raises(LimitExceeded) as caught:
+            rlx.decode(data, framed=framed, limits=limits)
+        assert (caught.value.limit, caught.value.size, caught.value.offset) == ("message", 11, 0)
+
+
+def test_the_default_depth_stops_a_message_of_brackets() -> None:
+    for kind in (b"\x08", b"\x0b"):
+        rlx.decode(nest(64, kind))
+        with pytest.raises(LimitExceeded, match="depth=64"):
+            rlx.decode(nest(65, kind))
+        with pytest.raises(LimitExceeded, match="depth=64"):
+            rlx.decode(nest(100_000, kind))
+        rlx.decode(nest(500, kind), limits=Limits(depth=500))
+
+
+def test_more_than_32_dimensions() -> None:
+    assert rlx.decode(message(array(b"i1", [1] * 32, 1, b"a")))["k"].ndim == 32
+    with pytest.raises(LimitExceeded, match="dims=32"):
+        rlx.decode(message(array(b"i1", [1] * 33, 1, b"a")))
+    with pytest.raises(LimitExceeded, match="dims=32"):
+        rlx.decode(message(b"\7" + text(b"i1") + u32(2**32 - 1)))
+
+
+# --- memory -------------------------------------------------------------------------------
+
+
+@contextmanager
+def peak() -> Iterator[list[int]]:
+    """The most bytes that were allocated on top of what there was before."""
+    result: list[int] = []
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        yield result
+        result.append(tracemalloc.get_traced_memory()[1] - before)
+    finally:
+        tracemalloc.stop()
+
+
+LIES = [
+    pytest.param(message(b"\x08" + u32(2**32 - 1) + NULL * 1000), id="list"),
+    pytest.param(message(b"\x0b" + u32(2**32 - 1) + NULL * 1000), id="dict"),
+    pytest.param(message(b"\3" + u32(2**24) + b"x" * 1000), id="string"),
+    pytest.param(message(array(b"u1", [2**32 - 1], 2**32 - 1, bytes(1000))), id="array"),
+    pytest.param(message(array(b"U99999999", [10], 2**32 - 1, bytes(1000))), id="text array"),
+    pytest.param(message(image(b"RGBA", 8000, 8000, 4 * 8000 * 8000, bytes(1000))), id="image"),
+    pytest.param(b"999999999:" + message(NULL), id="frame"),
+]
+
+
+@pytest.mark.parametrize("data", LIES)
+def test_a_lie_costs_no_memory(data: bytes) -> None:
+    for images in ("array", "float32", "pil"):
+        decoder = rlx.Decoder(images=images, framed=data[:1] == b"9")  # type: ignore[arg-type]
+        with peak() as result, pytest.raises((DecodeError, LimitExceeded)):
+            decoder.decode(data)
+        assert result[0] < 100_000
+
+
+def test_lists_that_all_claim_the_same_bytes() -> None:
+    """Each list says that all bytes left are its items; all together stay under the limit."""
+    rest, opened = 200_000, b""
+    for level in range(60):
+        opened += b"\x08" + u32(rest + 5 * (59 - level))
+    with peak() as result, pytest.raises((DecodeError, LimitExceeded)):
+        rlx.decode(message(opened + NULL * rest))
+    assert result[0] < 9 * 2**20  # eight bytes for each of 2**20 items
+
+
+@pytest.mark.parametrize("item", [NULL, b"\5\1", INT, b"\x08\0\0\0\0", b"\x0b\0\0\0\0"])
+def test_a_message_of_nothing_but_items(item: bytes) -> None:
+    most = 2**20 if item == NULL else 2**16  # the default, and one that takes less time
+    limits = Limits(items=most)
+    data = message(b"\x08" + u32(most - 1) + item * (most - 1))
+    with peak() as result:
+        assert len(rlx.decode(data, limits=limits)["k"]) == most - 1
+    assert result[0] < 100 * len(data)
+    with pytest.raises(LimitExceeded, match=f"items={most}"):
+        rlx.decode(message(b"\x08" + u32(most) + item * most), limits=limits)

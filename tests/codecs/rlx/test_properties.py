@@ -1,0 +1,272 @@
+"""Round trips against the oracle in both directions, and any bytes at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from rlwire.codecs import rlx
+from rlwire.errors import DecodeError, LimitExceeded
+
+VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "rlx.json").read_text("utf-8"))
+WIRES = [bytes.fromhex(case["wire"]) for case in VECTORS["cases"]]
+
+DTYPES = [
+    *["?", "i1", "u1", "<i2", ">i2", "<u2", ">u2", "<i4", ">i4", "<u4", ">u4", "<i8", ">i8"],
+    *["<u8", ">u8", "<f2", ">f2", "<f4", ">f4", "<f8", ">f8", "<c8", ">c8", "<c16", ">c16"],
+    *["S1", "S7", "<U1", ">U3", "<M8[ns]", ">M8[D]", "<m8[25us]", "m8", "M8"],
+]
+
+
+@st.composite
+def arrays(draw: st.DrawFn) -> np.ndarray[Any, Any]:
+    """Any plain dtype, shape and layout; any bits but in booleans and text."""
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    shape = draw(st.lists(st.integers(0, 5), max_size=4))
+    count = int(np.prod(shape))
+    if dtype.kind in "bUS":
+        array = (np.arange(count) % 2).astype(dtype).reshape(shape)
+    else:
+        data = draw(st.binary(min_size=count * dtype.itemsize, max_size=count * dtype.itemsize))
+        array = np.frombuffer(data, dtype).reshape(shape)
+    if draw(st.booleans()):
+        array = array.T
+    if array.ndim and draw(st.booleans()):
+        array = array[:: draw(st.sampled_from([-2, -1, 2]))]
+    return array
+
+
+@st.composite
+def images(draw: st.DrawFn) -> Image.Image:
+    mode, pixel = draw(st.sampled_from([("L", 1), ("RGB", 3), ("RGBA", 4), ("I;16", 2), ("F", 4)]))
+    width, height = draw(st.integers(1, 6)), draw(st.integers(1, 6))
+    size = width * height * pixel
+    return Image.frombytes(mode, (width, height), draw(st.binary(min_size=size, max_size=size)))
+
+
+INTS = st.integers(-(2**63), 2**63 - 1)
+EDGES = st.sampled_from([2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63 - 1, -(2**63)])
+PLAIN = st.none() | st.booleans() | INTS | EDGES | st.floats() | st.text(max_size=20)
+SCALARS = st.builds(
+    lambda kind, n: np.dtype(kind).type(n), st.sampled_from("bhilBHIq"), st.integers(0, 127)
+)
+LEAVES = PLAIN | arrays() | images() | SCALARS
+KEYS = st.text(max_size=40)
+
+
+def messages(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    values = st.recursive(
+        leaves,
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
+        max_leaves=12,
+    )
+    return st.dictionaries(KEYS, values, max_size=5)
+
+
+@given(message=messages(LEAVES), framed=st.booleans())
+def test_both_encode_the_same(oracle: ModuleType, message: dict[str, Any], framed: bool) -> None:
+    expected = oracle.encode(message)
+    if framed:
+        expected = b"%d:%b," % (len(expected), expected)
+    assert rlx.encode(message, framed=framed) == expected
+    assert b"".join(rlx.encode_parts(message, framed=framed)) == expected
+    room = bytearray(len(expected))
+    assert rlx.encode_into(message, room, framed=framed) == len(expected)
+    assert room == expected
+
+
+@given(
+    message=messages(LEAVES),
+    copy=st.sampled_from([True, False, None]),
+    images=st.sampled_from(["array", "float32", "pil"]),
+)
+def test_both_decode_the_same(
+    oracle: ModuleType,
+    same: Callable[[Any, Any], bool],
+    message: dict[str, Any],
+    copy: bool | None,
+    images: Any,
+) -> None:
+    data = rlx.encode(message)
+    expected = oracle.decode(data, images=images)
+    for feed in (bytes, bytearray, memoryview):
+        assert same(rlx.decode(feed(data), copy=copy, images=images), expected)
+
+
+@given(message=messages(PLAIN))
+def test_plain_values_come_back(same: Callable[[Any, Any], bool], message: dict[str, Any]) -> None:
+    assert same(rlx.decode(rlx.encode(message)), message)
+
+
+@given(message=messages(arrays()), dtype=st.sampled_from(DTYPES))
+def test_the_readme_dialect(
+    oracle: ModuleType, same: Callable[[Any, Any], bool], message: dict[str, Any], dtype: str
+) -> None:
+    data = rlx.encode(message, dialect="readme")
+    assert data == oracle.encode(message, dialect="readme")
+    try:
+        expected = oracle.decode(data, dialect="readme", dtype=dtype)
+    except oracle.Refused:
+        with pytest.raises(DecodeError):
+            rlx.decode(data, dialect="readme", dtype=dtype)
+    else:
+        assert same(rlx.decode(data, dialect="readme", dtype=dtype), expected)
+
+
+def verdicts_agree(oracle: ModuleType, same: Callable[[Any, Any], bool], data: bytes) -> None:
+    try:
+        expected = oracle.decode(data)
+    except oracle.Refused:
+        with pytest.raises((DecodeError, LimitExceeded)) as caught:
+            rlx.decode(data)
+        assert caught.value.offset is not None
+        assert 0 <= caught.value.offset <= len(data)
+        return
+    assert same(rlx.decode(data), expected)
+
+
+@settings(max_examples=3 * settings().max_examples)
+@given(data=st.binary(max_size=60))
+def test_any_bytes(oracle: ModuleType, same: Callable[[Any, Any], bool], data: bytes) -> None:
+    verdicts_agree(oracle, same, data)
+    verdicts_agree(oracle, same, b"\1\0\0\0" + data)
+    verdicts_agree(oracle, same, b"\1\0\0\0\0\0\0\0" + data)
+    with contextlib.suppress(DecodeError, LimitExceeded):
+        rlx.decode(data, framed=True)
+    with contextlib.suppress(DecodeError, LimitExceeded):
+        assert 0 <= rlx.frame_size(data, 0, len(data), 1000) <= 1005
+    assert 0 <= rlx.data_offset(data, 0, len(data)) <= len(data)
+
+
+@settings(max_examples=2 * settings().max_examples)
+@given(
+    message=messages(LEAVES),
+    spot=st.floats(0, 1, exclude_max=True),
+    removed=st.integers(0, 8),
+    inserted=st.binary(max_size=8),
+)
+def test_a_bent_message(
+    oracle: ModuleType,
+    same: Callable[[Any, Any], bool],
+    message: dict[str, Any],
+    spot: float,
+    removed: int,
+    inserted: bytes,
+) -> None:
+    data = rlx.encode(message)
+    at = int(spot * (len(data) + 1))
+    verdicts_agree(oracle, same, data[:at] + inserted + data[at + removed :])
+
+
+@settings(max_examples=3 * settings().max_examples)
+@given(
+    name=st.text("<>|=?bifcSUMmuOVT0123456789,()[]nsD", max_size=8)
+    | st.from_regex(r"\A[<>|=]?[?bifucSUMmOV](8|4|16|0?[0-9])(\[[0-9]{0,3}(ns|us|D|x)\])?\Z")
+    | st.from_regex(r"\A(float|int|uint|complex|bool|datetime|timedelta)[0-9]{0,3}(\[s\])?\Z"),
+    count=st.integers(0, 2),
+)
+def test_dtype_names(
+    oracle: ModuleType, same: Callable[[Any, Any], bool], name: str, count: int
+) -> None:
+    """Which texts name a dtype, and which dtype."""
+    text = name.encode()
+    head = b"\1\0\0\0\0\0\0\0\7" + len(text).to_bytes(4, "little") + text
+    try:
+        dtype = np.dtype(name)
+    except (TypeError, ValueError, SyntaxError):
+        size = 8
+    else:
+        size = dtype.itemsize
+        if dtype.kind == "U" and count:
+            count = 0  # not any bits are text
+    size *= count
+    body = count.to_bytes(4, "little") + size.to_bytes(4, "little") + bytes(size)
+    verdicts_agree(oracle, same, head + b"\1\0\0\0" + body)
+
+
+# --- mutations ----------------------------------------------------------------------------
+
+
+def mutated(chance: random.Random, data: bytes) -> bytes:
+    """`data` with one to four changes."""
+    bent = bytearray(data)
+    for _ in range(chance.choice([1, 1, 1, 2, 4])):
+        spot = chance.randrange(len(bent) + 1)
+        deed = chance.randrange(7)
+        if deed == 0 and spot < len(bent):
+            bent[spot] ^= 1 << chance.randrange(8)
+        elif deed == 1 and spot < len(bent):
+            bent[spot] = chance.choice([0, 1, 2, 5, 7, 8, 11, 12, 127, 128, 255])
+        elif deed == 2:
+            del bent[spot : spot + chance.choice([1, 2, 4, 8])]
+        elif deed == 3:
+            bent[spot:spot] = chance.randbytes(chance.choice([1, 4, 5]))
+        elif deed == 4:
+            del bent[spot:]
+        elif deed == 5:
+            end = spot + chance.randrange(20)
+            bent[spot:spot] = bent[spot:end]
+        else:
+            number = chance.choice([0, 1, 2**31 - 1, 2**31, 2**32 - 1, len(bent), len(bent) - spot])
+            bent[spot : spot + 4] = number.to_bytes(4, "little")
+    return bytes(bent)
+
+
+def test_twenty_thousand_mutations(oracle: ModuleType, same: Callable[[Any, Any], bool]) -> None:
+    """Nothing but the two errors, and the same verdict as the oracle's."""
+    chance = random.Random(4711)
+    decoders = [
+        rlx.Decoder(copy=copy, images=images)  # type: ignore[arg-type]
+        for copy in (True, False, None)
+        for images in ("array", "float32")
+    ]
+    accepted = 0
+    for turn in range(20_000):
+        data = mutated(chance, WIRES[turn % len(WIRES)])
+        decoder = decoders[turn % len(decoders)]
+        try:
+            expected = oracle.decode(data, images=decoder.images)
+        except oracle.Refused:
+            with pytest.raises((DecodeError, LimitExceeded)) as caught:
+                decoder.decode(data)
+            assert caught.value.offset is not None
+            assert 0 <= caught.value.offset <= len(data)
+            continue
+        try:
+            decoded = decoder.decode(bytearray(data))
+        except LimitExceeded:
+            continue  # the oracle has none
+        accepted += 1
+        assert same(decoded, expected), data
+    assert accepted > 1000
+
+
+def test_mutated_frames_and_images() -> None:
+    chance = random.Random(815)
+    decoder = rlx.Decoder(images="pil", framed=True, copy=None)
+    outcomes = {True: 0, False: 0}
+    for turn in range(5000):
+        wire = WIRES[turn % len(WIRES)]
+        data = mutated(chance, b"%d:%b," % (len(wire), wire))
+        try:
+            decoder.decode(data)
+            outcomes[True] += 1
+        except (DecodeError, LimitExceeded):
+            outcomes[False] += 1
+        try:
+            assert rlx.frame_size(data, 0, len(data), 10**9) >= 0
+        except (DecodeError, LimitExceeded):
+            outcomes[False] += 1
+        assert 0 <= rlx.data_offset(data, 0, len(data)) <= len(data)
+    assert min(outcomes.values()) > 100

@@ -1,0 +1,187 @@
+"""The bytes that RELAAX itself produced, both ways. A missing vectors file is an error here."""
+
+from __future__ import annotations
+
+import json
+import mmap
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rlwire.buffers import Block
+from rlwire.codecs import rlx
+from rlwire.errors import DecodeError
+
+VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "rlx.json").read_text("utf-8"))
+CASES = [
+    pytest.param(case["message"], bytes.fromhex(case["wire"]), id=case["name"])
+    for case in VECTORS["cases"]
+]
+every_case = pytest.mark.each(("tagged", "wire"), CASES)
+
+SCALED = {"L", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV"}
+
+
+def value_of(tagged: dict[str, Any]) -> Any:
+    """What a vector's tagged JSON stands for, as a caller would hold it."""
+    ((kind, data),) = tagged.items()
+    if kind == "float":
+        return float.fromhex(data)
+    if kind == "list":
+        return [value_of(item) for item in data]
+    if kind == "dict":
+        return message_of(data)
+    if kind == "ndarray":
+        array = np.frombuffer(bytes.fromhex(data["hex"]), np.dtype(data["dtype"]))
+        return array.reshape(data["shape"])
+    if kind == "image":
+        return Image.frombytes(data["mode"], tuple(data["size"]), bytes.fromhex(data["hex"]))
+    if kind in ("numpy.int32", "numpy.int64"):
+        return getattr(np, kind.removeprefix("numpy."))(data)
+    assert kind in ("null", "bool", "int", "str"), kind
+    return data
+
+
+def message_of(entries: list[Any]) -> dict[str, Any]:
+    return {key: value_of(value) for key, value in entries}
+
+
+def received(value: Any, images: str) -> Any:
+    """What a receiver gets for a sent value."""
+    if isinstance(value, dict):
+        return {key: received(item, images) for key, item in value.items()}
+    if isinstance(value, list):
+        return [received(item, images) for item in value]
+    if isinstance(value, np.integer):
+        return int(value)
+    if isinstance(value, Image.Image) and images != "pil":
+        array = np.asarray(value)
+        if value.mode == "1":  # Pillow gives a bool of the byte 255
+            return array.view(np.uint8) != 0
+        if images == "float32" and value.mode in SCALED:
+            return array.astype(np.float32) * (1.0 / 255.0)  # RELAAX's own expression
+        return array
+    return value
+
+
+def in_mmap(data: bytes) -> mmap.mmap:
+    memory = mmap.mmap(-1, len(data))
+    memory[:] = data
+    return memory
+
+
+def in_block(data: bytes) -> Block:
+    block = Block(len(data))
+    memoryview(block)[:] = data
+    return block
+
+
+FEEDS: dict[str, Callable[[bytes], Any]] = {
+    "bytes": bytes,
+    "bytearray": bytearray,
+    "memoryview": memoryview,
+    "writable memoryview": lambda data: memoryview(bytearray(data)),
+    "inner memoryview": lambda data: memoryview(b"?" + data + b"?")[1:-1],
+    "mmap": in_mmap,
+    "ndarray": lambda data: np.frombuffer(data, np.uint8),
+    "Block": in_block,
+}
+
+
+def test_all_of_them_are_here() -> None:
+    assert len(CASES) == 147
+    assert "a0cf280" in VECTORS["about"]
+    kinds = str([case["message"] for case in VECTORS["cases"]])
+    for kind in ("null", "bool", "int", "float", "str", "list", "dict", "ndarray", "image"):
+        assert f"'{kind}'" in kinds
+
+
+@every_case
+def test_encodes_to_the_program_s_bytes(tagged: list[Any], wire: bytes) -> None:
+    message = message_of(tagged)
+    framed = b"%d:%b," % (len(wire), wire)
+    assert rlx.encode(message) == wire
+    assert rlx.encode(message, framed=True) == framed
+    assert b"".join(rlx.encode_parts(message)) == wire
+    assert b"".join(rlx.encode_parts(message, framed=True)) == framed
+    room = bytearray(len(framed) + 2)
+    assert rlx.encode_into(message, room, 1, framed=True) == len(framed)
+    assert bytes(room) == b"\0" + framed + b"\0"
+
+
+@every_case
+def test_the_oracle_agrees(
+    tagged: list[Any], wire: bytes, oracle: ModuleType, same: Callable[[Any, Any], bool]
+) -> None:
+    message = message_of(tagged)
+    assert oracle.encode(message) == wire
+    assert same(oracle.decode(wire), received(message, "array"))
+
+
+@every_case
+@pytest.mark.each("images", ["array", "float32", "pil"])
+def test_decodes_to_the_value(
+    tagged: list[Any],
+    wire: bytes,
+    images: Any,
+    same: Callable[[Any, Any], bool],
+) -> None:
+    expected = received(message_of(tagged), images)
+    for copy in (True, False, None):
+        decoder = rlx.Decoder(copy=copy, images=images)
+        for name, feed in FEEDS.items():
+            assert same(decoder.decode(feed(wire)), expected), (name, copy)
+
+
+@every_case
+def test_decodes_from_a_frame(
+    tagged: list[Any], wire: bytes, same: Callable[[Any, Any], bool]
+) -> None:
+    frame = b"%d:%b," % (len(wire), wire)
+    expected = received(message_of(tagged), "array")
+    for feed in FEEDS.values():
+        assert same(rlx.decode(feed(frame), framed=True), expected)
+
+
+@every_case
+def test_what_was_decoded_encodes_again(tagged: list[Any], wire: bytes) -> None:
+    """But for NumPy's integers, which come back as int and so may take another type."""
+    if "numpy." not in str(tagged):
+        assert rlx.encode(rlx.decode(wire, images="pil")) == wire
+
+
+@every_case
+def test_a_prefix_is_refused_unless_it_ends_between_entries(
+    tagged: list[Any], wire: bytes, oracle: ModuleType, same: Callable[[Any, Any], bool]
+) -> None:
+    message = received(message_of(tagged), "pil")
+    sent = list(message_of(tagged).items())
+    whole = {len(oracle.encode(dict(sent[:count]))): count for count in range(len(sent))}
+    for cut in range(len(wire)):
+        if cut in whole:  # a message has no end of its own: fewer entries are a message, too
+            first = dict(list(message.items())[: whole[cut]])
+            assert same(rlx.decode(wire[:cut], images="pil"), first)
+            continue
+        with pytest.raises(DecodeError) as caught:
+            rlx.decode(wire[:cut])
+        assert caught.value.offset <= cut
+
+
+@every_case
+def test_a_frame_s_size_is_known_from_its_prefix_on(tagged: list[Any], wire: bytes) -> None:
+    frame = b"%d:%b," % (len(wire), wire)
+    buffer = b"5:xxxxx," + frame + frame
+    colon = frame.index(b":")
+    for cut in range(len(frame) + 1):
+        expected = len(frame) if cut > colon else 0
+        assert rlx.frame_size(buffer, 8, 8 + cut, 10**9) == expected
+        if cut < len(frame):
+            with pytest.raises(DecodeError):
+                rlx.decode(frame[:cut], framed=True)
+            assert rlx.data_offset(buffer, 8, 8 + cut) == 0  # no vector has a large array
+    assert rlx.frame_size(buffer, 8, len(buffer), 10**9) == len(frame)

@@ -1,0 +1,330 @@
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rlwire.codecs.websocket import handshake
+from rlwire.codecs.websocket.handshake import (
+    Headers,
+    Target,
+    WrongVersion,
+    accept_of,
+    basic_credentials,
+    basic_header,
+    head_size,
+    new_key,
+    parse_url,
+    read_request,
+    read_response,
+    same_secret,
+    write_request,
+    write_response,
+)
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+
+KEY = "dGhlIHNhbXBsZSBub25jZQ=="
+LINES = [
+    "GET /chat?room=1 HTTP/1.1",
+    "Host: server.example.com",
+    "Upgrade: websocket",
+    "Connection: keep-alive, Upgrade",
+    f"Sec-WebSocket-Key: {KEY}",
+    "Sec-WebSocket-Protocol: chat, superchat",
+    "Sec-WebSocket-Version: 13",
+    "Origin: http://example.com",
+]
+
+
+def head(lines: list[str]) -> bytes:
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+
+def changed(old: str, new: str | None) -> list[str]:
+    found = [line for line in LINES if line.startswith(old)]
+    assert len(found) == 1, old
+    return [line for line in LINES if line != found[0]] + ([] if new is None else [new])
+
+
+def first(line: str) -> list[str]:
+    return [line, *LINES[1:]]
+
+
+def test_the_rfcs_example() -> None:  # section 1.2 and 1.3
+    request = read_request(head(LINES))
+    assert request.resource == "/chat?room=1"
+    assert request.path == "/chat"
+    assert request.origin == "http://example.com"
+    assert request.protocols == ("chat", "superchat")
+    assert accept_of(request.key) == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+    assert request.headers.get("HOST") == "server.example.com"
+    assert request.headers.get("Nothing") is None
+    assert "host" in request.headers
+    assert len(request.headers) == 7
+    assert next(iter(request.headers)) == ("Host", "server.example.com")
+    assert "server.example.com" not in repr(request.headers)
+
+
+def test_what_is_written_is_read() -> None:
+    target = parse_url("ws://localhost:15900/a%20b?c=d")
+    wire = write_request(
+        target,
+        KEY,
+        protocols=["one", "two"],
+        origin="https://example.org",
+        headers=[("openai-observer", "true")],
+    )
+    assert head_size(wire, 0, len(wire), 8192, b"GET ") == len(wire)
+    request = read_request(wire)
+    assert (request.resource, request.path) == ("/a%20b?c=d", "/a b")
+    assert request.headers.get("host") == "localhost:15900"
+    assert request.headers.get("OpenAI-Observer") == "true"
+    assert request.origin == "https://example.org"
+    assert request.protocols == ("one", "two")
+    wire = write_response(101, key=KEY, protocol="two", headers=[("X-More", "yes")])
+    response = read_response(wire)
+    assert (response.status, response.reason) == (101, "Switching Protocols")
+    assert response.headers.get("Sec-WebSocket-Accept") == accept_of(KEY)
+    assert response.headers.get("Sec-WebSocket-Protocol") == "two"
+    assert response.headers.get("X-More") == "yes"
+
+
+def test_refusals() -> None:
+    wire = write_response(403, text="not you")
+    assert wire.endswith(b"\r\n\r\nnot you\n")
+    response = read_response(wire[: wire.index(b"\r\n\r\n") + 4])
+    assert (response.status, response.headers.get("Content-Length")) == (403, "8")
+    assert b"Sec-WebSocket-Version: 13\r\n" in write_response(426)
+    old = read_response(b"HTTP/1.0 404 File not found\r\nServer: x\r\n\r\n")
+    assert (old.status, old.reason) == (404, "File not found")
+    assert read_response(b"HTTP/1.1 500\r\n\r\n").reason == ""
+
+
+BAD_REQUESTS: dict[str, list[str]] = {
+    "another method": first("POST / HTTP/1.1"),
+    "small letters": first("get / HTTP/1.1"),
+    "HTTP/1.0": first("GET / HTTP/1.0"),
+    "HTTP/2": first("GET / HTTP/2"),
+    "two spaces": first("GET  / HTTP/1.1"),
+    "no resource": first("GET HTTP/1.1"),
+    "absolute form": first("GET http://example.com/ HTTP/1.1"),
+    "a fragment": first("GET /#a HTTP/1.1"),
+    "a control character in the resource": first("GET /\x01 HTTP/1.1"),
+    "no Host": changed("Host", None),
+    "an empty Host": changed("Host", "Host: "),
+    "two Hosts": [*LINES, "Host: other"],
+    "no Upgrade": changed("Upgrade", None),
+    "an upgrade to something else": changed("Upgrade", "Upgrade: h2c"),
+    "no Connection": changed("Connection", None),
+    "another Connection": changed("Connection", "Connection: close"),
+    "no key": changed("Sec-WebSocket-Key", None),
+    "a short key": changed("Sec-WebSocket-Key", "Sec-WebSocket-Key: AAAA"),
+    "a long key": changed(
+        "Sec-WebSocket-Key", f"Sec-WebSocket-Key: {base64.b64encode(bytes(17)).decode()}"
+    ),
+    "no base64": changed("Sec-WebSocket-Key", "Sec-WebSocket-Key: !GhlIHNhbXBsZSBub25jZQ=="),
+    "two keys": [*LINES, f"Sec-WebSocket-Key: {KEY}"],
+    "two Origins": [*LINES, "Origin: http://example.com"],
+    "a body": [*LINES, "Content-Length: 5"],
+    "two lengths": [*LINES, "Content-Length: 0", "Content-Length: 0"],
+    "a chunked body": [*LINES, "Transfer-Encoding: chunked"],
+    "a folded line": [*LINES, "X-A: b", " c"],
+    "a line without a colon": [*LINES, "nonsense"],
+    "a space before the colon": [*LINES, "X-A : b"],
+    "an empty name": [*LINES, ": b"],
+    "a name that is no token": [*LINES, "X(A): b"],
+    "a line feed alone": [*LINES, "X-A: b\nX-C: d"],
+    "a carriage return alone": [*LINES, "X-A: b\rX-C: d"],
+    "a NUL": [*LINES, "X-A: b\0c"],
+    "a subprotocol that is no token": changed(
+        "Sec-WebSocket-Protocol", "Sec-WebSocket-Protocol: a b"
+    ),
+    "a subprotocol twice": changed("Sec-WebSocket-Protocol", "Sec-WebSocket-Protocol: a, a"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_REQUESTS)
+def test_requests_that_are_refused(name: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        read_request(head(BAD_REQUESTS[name]))
+    assert not isinstance(caught.value, WrongVersion)
+
+
+@pytest.mark.parametrize("line", [None, "Sec-WebSocket-Version: 8", "Sec-WebSocket-Version: 13, 8"])
+def test_other_versions(line: str | None) -> None:
+    with pytest.raises(WrongVersion):
+        read_request(head(changed("Sec-WebSocket-Version", line)))
+
+
+def test_names_and_tokens_in_any_case() -> None:
+    lines = [LINES[0], *(line.upper() if "Key" not in line else line for line in LINES[1:])]
+    assert read_request(head(lines)).key == KEY
+    spaced = changed("Upgrade", "Upgrade:\t WebSocket \t")
+    assert read_request(head(spaced)).headers.get("Upgrade") == "WebSocket"
+
+
+BAD_RESPONSES = {
+    "no HTTP": b"SSH-2.0-OpenSSH\r\n\r\n",
+    "HTTP/2": b"HTTP/2 200 OK\r\n\r\n",
+    "no status": b"HTTP/1.1 OK\r\n\r\n",
+    "a status of four digits": b"HTTP/1.1 1010 OK\r\n\r\n",
+    "an upgrade from HTTP/1.0": write_response(101, key=KEY).replace(b"/1.1", b"/1.0"),
+    "an upgrade to nothing": b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\n",
+    "no upgrade": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n",
+    "two heads": write_response(101, key=KEY) * 2,
+    "half a head": write_response(101, key=KEY)[:-1],
+}
+
+
+@pytest.mark.parametrize("name", BAD_RESPONSES)
+def test_responses_that_are_refused(name: str) -> None:
+    with pytest.raises(DecodeError):
+        read_response(BAD_RESPONSES[name])
+
+
+def test_a_head_has_a_size_and_a_limit() -> None:
+    wire = head(LINES)
+    for end in range(len(wire)):
+        assert head_size(wire, 0, end, 8192, b"GET ") == 0
+    assert head_size(b"xx" + wire + b"more", 2, len(wire) + 6, 8192, b"GET ") == len(wire)
+    assert head_size(wire, 0, len(wire), len(wire), b"GET ") == len(wire)
+    # What is known is not read again, but for what may be the beginning of the end.
+    for known in range(len(wire)):
+        assert head_size(wire, 0, len(wire), 8192, b"GET ", known) == len(wire)
+    changed = wire[:20] + b"\r\n\r\n" + wire[20:]
+    assert head_size(changed, 0, len(changed), 8192, b"GET ") == 24
+    assert head_size(changed, 0, len(changed), 8192, b"GET ", 24) == len(changed)
+    with pytest.raises(LimitExceeded, match="header"):
+        head_size(wire, 0, len(wire), len(wire) - 1, b"GET ")
+    with pytest.raises(LimitExceeded, match="header"):
+        head_size(b"GET " + b"a" * 8188, 0, 8192, 8192, b"GET ")
+    many = [*LINES, *(f"X-{i}: a" for i in range(100))]
+    with pytest.raises(LimitExceeded, match="header lines"):
+        read_request(head(many))
+
+
+@pytest.mark.parametrize("data", [b"\x16\x03\x01", b"P", b"GEx", b"\r\n", b"SSH"])
+def test_what_is_no_http_is_refused_at_once(data: bytes) -> None:
+    with pytest.raises(DecodeError, match="does not begin with"):
+        head_size(data, 0, len(data), 8192, b"GET ")
+
+
+@pytest.mark.parametrize(
+    ("url", "target"),
+    [
+        ("ws://example.org", Target(False, "example.org", 80, "/")),
+        ("wss://example.org/", Target(True, "example.org", 443, "/")),
+        ("ws://127.0.0.1:15900/v1?a=b%20c", Target(False, "127.0.0.1", 15900, "/v1?a=b%20c")),
+        ("ws://[::1]:80?x", Target(False, "::1", 80, "/?x")),
+        ("wss://me:se%20cret@h:1", Target(True, "h", 1, "/", basic_header("me", "se cret"))),
+    ],
+)
+def test_urls(url: str, target: Target) -> None:
+    assert parse_url(url) == target
+
+
+def test_the_host_header() -> None:
+    assert parse_url("ws://a:80").authority == "a"
+    assert parse_url("wss://a:443").authority == "a"
+    assert parse_url("wss://a:80").authority == "a:80"
+    assert parse_url("ws://[::1]:9").authority == "[::1]:9"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://a", "a:80", "ws:///a", "ws://", "ws://a#b", "ws://a/#", "ws://a/b c",
+        "ws://a/\r\nX: y", "ws://a/é", "ws://a:99999", "ws://a:b", "ws://a\t/", "",
+    ],
+)  # fmt: skip
+def test_what_is_no_url(url: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        parse_url(url)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("X-A", "b\r\nX-C: d")],
+        [("X-A", "b\n")],
+        [("X-A", "b\0")],
+        [("X-A\r\nX-B", "c")],
+        [("X A", "b")],
+        [("", "b")],
+        [("X-A", "世界")],
+        [("Host", "other")],
+        [("sec-websocket-key", KEY)],
+        [("Transfer-Encoding", "chunked")],
+    ],
+)
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda headers: write_request(parse_url("ws://a"), KEY, headers=headers),
+        lambda headers: write_response(101, key=KEY, headers=headers),
+        lambda headers: write_response(401, headers=headers),
+    ],
+)
+def test_nothing_is_smuggled_in(write: Callable[[Any], bytes], headers: Any) -> None:
+    with pytest.raises(EncodeError):
+        write(headers)
+
+
+def test_other_things_that_are_not_written() -> None:
+    target = parse_url("ws://a")
+    for protocols in (["a b"], ["a", "a"], [""], ["a,b"]):
+        with pytest.raises(EncodeError):
+            write_request(target, KEY, protocols=protocols)
+    with pytest.raises(EncodeError):
+        write_request(target, KEY, origin="http://a\r\n")
+    with pytest.raises(EncodeError):
+        write_request(Target(False, "a", 80, "/ HTTP/1.1\r\nX: y"), KEY)
+    with pytest.raises(EncodeError):
+        write_request(Target(False, "a\r\nX: y", 80, "/"), KEY)
+
+
+def test_credentials() -> None:
+    assert basic_header("Aladdin", "open sesame") == "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
+    assert basic_credentials("basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==") == ("Aladdin", "open sesame")
+    assert basic_credentials(basic_header("ü", "a:b")) == ("ü", "a:b")
+    assert basic_credentials(basic_header("openai", "")) == ("openai", "")
+    for value in (None, "", "Basic", "Basic !", "Bearer abc", "Basic QQ==", "Basic //8="):
+        assert basic_credentials(value) is None
+    with pytest.raises(EncodeError):
+        basic_header("a:b", "c")
+
+
+def test_a_url_s_credentials_give_way_to_a_header() -> None:
+    target = parse_url("ws://a:b@c")
+    assert b"Authorization: Basic YTpi\r\n" in write_request(target, KEY)
+    wire = write_request(target, KEY, headers=[("authorization", "Bearer x")])
+    assert wire.lower().count(b"authorization") == 1
+    assert b"Bearer x" in wire
+
+
+def test_secrets() -> None:
+    assert same_secret("pässword", "pässword")
+    assert not same_secret("pässword", "password")
+    assert not same_secret("", "password")
+    assert not same_secret("\ud800", "password")
+
+
+def test_keys_are_new() -> None:
+    keys = {new_key() for _ in range(100)}
+    assert len(keys) == 100
+    assert all(len(base64.b64decode(key)) == 16 for key in keys)
+
+
+def test_headers() -> None:
+    headers = Headers([("A", "1, 2"), ("b", ""), ("a", "3")])
+    assert headers.tokens("A") == ["1", "2", "3"]
+    assert headers.all("a") == ["1, 2", "3"]
+    assert headers.get("B") == ""
+    with pytest.raises(DecodeError, match="2 headers"):
+        headers.get("a")
+
+
+def test_everything_is_listed() -> None:
+    assert all(hasattr(handshake, name) for name in handshake.__all__)

@@ -1,0 +1,337 @@
+"""What a peer of bad will can do to a connection of gRPC's: bounded memory, and the named error.
+
+Work is bounded as the count of frames is after which a peer is given up; memory is counted by
+tracemalloc and by what waits to be sent. Floods of frames that bring nothing are in
+`tests/codecs/http2/test_http2.py`, a good client beside others in
+`tests/transports/test_grpc_others.py`.
+"""
+
+from __future__ import annotations
+
+import runpy
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rlwire.codecs import http2 as frames
+from rlwire.codecs.http2 import CHAFF, Http2Error
+from rlwire.codecs.http2.headers import Headers
+from rlwire.errors import LimitExceeded
+from rlwire.limits import Limits
+from rlwire.sessions.grpc import OK, Status
+from rlwire.sessions.grpc.server import BEGUN, Last, Server
+from rlwire.sessions.http2 import PATIENCE
+
+peers = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("peers.py"))))
+Raw, raw_server, fields, message = peers.Raw, peers.raw_server, peers.fields, peers.message
+begin, block = peers.begin, peers.block
+
+
+@contextmanager
+def memory(most: int) -> Iterator[None]:
+    """At no time more than so many bytes are taken by what stands inside."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < most
+    finally:
+        tracemalloc.stop()
+
+
+def told(raw: Any) -> str:
+    """The error that the last GOAWAY names."""
+    kind, _, number, payload = raw.hear()[-1]
+    assert (kind, number) == (frames.GOAWAY, 0)
+    assert raw.session.closed
+    return frames.code_name(int.from_bytes(payload[4:8], "big"))
+
+
+def taken(raw: Any, wire: bytes) -> int:
+    """How often the same is taken before it is too much."""
+    for count in range(2 * CHAFF):
+        try:
+            raw.say(wire)
+        except (LimitExceeded, Http2Error):
+            return count
+    raise AssertionError("nobody minds")
+
+
+def waiting(session: Any) -> int:
+    return sum(map(len, session.said))
+
+
+# Streams that are ended at once.
+
+
+def flood(raw: Any, make: Callable[[int], bytes], flags: int = frames.END_HEADERS) -> int:
+    """Begin streams, each with more frames, until that is refused; returns how many."""
+    sender = Headers()
+    number = 1
+
+    def go_on() -> None:
+        nonlocal number
+        for number in range(1, 8 * PATIENCE, 2):
+            head = frames.frame(frames.HEADERS, flags, number, sender.encode(fields()))
+            raw.say(head, make(number))
+            if not raw.session.closed:
+                raw.hear()
+
+    with pytest.raises(Http2Error, match="ENHANCE_YOUR_CALM"):
+        go_on()
+    return number // 2
+
+
+ENDED_AT_ONCE: dict[str, tuple[Callable[[int], bytes], int]] = {
+    "rapid reset, CVE-2023-44487": (lambda n: frames.reset(n, frames.CANCEL), 4),
+    "made you reset, CVE-2025-8671: a window of 0 more": (lambda n: frames.window_update(n, 0), 4),
+    "a window of too much": (lambda n: frames.window_update(n, 2**31 - 1), 4),
+    "DATA after the end": (lambda n: frames.frame(frames.DATA, 0, n, b"x"), 5),
+    "HEADERS after the end": (lambda n: frames.frame(frames.HEADERS, 4, n, b"\x82"), 5),
+    "a PRIORITY of 4 bytes": (lambda n: frames.frame(frames.PRIORITY, 0, n, bytes(4)), 4),
+    "a malformed end": (lambda n: frames.frame(frames.HEADERS, 5, n, b"\x82"), 4),
+}
+
+
+@pytest.mark.parametrize("name", ENDED_AT_ONCE)
+def test_streams_that_are_ended_at_once(name: str) -> None:
+    raw = raw_server()
+    make, flags = ENDED_AT_ONCE[name]
+    assert flood(raw, make, flags) == PATIENCE
+    assert told(raw) == "ENHANCE_YOUR_CALM"
+    assert len(raw.session.streams) <= 1
+
+
+def test_streams_beyond_the_maximum_are_refused_and_nothing_else() -> None:
+    """Section 5.1.2."""
+    raw = raw_server(max_streams=2)
+    assert len(raw.say(begin(1), begin(3), begin(5))) == 2
+    assert [(kind, number) for kind, _, number, _ in raw.hear()] == [(frames.RST_STREAM, 5)]
+    assert set(raw.session.streams) == {1, 3}
+    assert flood_on(raw, range(7, 8 * PATIENCE, 2)) == PATIENCE - 1
+    assert told(raw) == "ENHANCE_YOUR_CALM"
+    assert set(raw.session.streams) == {1, 3}
+
+
+def flood_on(raw: Any, numbers: range) -> int:
+    """Begin streams until that is refused; returns how many were."""
+    sender = Headers()
+    for count, number in enumerate(numbers):
+        head = frames.frame(frames.HEADERS, 4, number, sender.encode(fields()))
+        try:
+            raw.say(head)
+        except Http2Error:
+            return count
+        raw.hear()
+    raise AssertionError("nobody minds")
+
+
+def test_calls_that_end_in_order_and_time_give_patience_back() -> None:
+    raw = raw_server()
+    raw.session.tick(0.0)
+    for number in range(1, 2 * PATIENCE + 200, 2):
+        ((call, _), _) = raw.say(begin(number, 5))
+        raw.session.send((call, Last(OK)))
+        raw.hear()
+    assert not raw.session.closed
+    for number in range(3 * PATIENCE + 1, 5 * PATIENCE + 200, 2):
+        raw.say(begin(number), frames.reset(number, frames.CANCEL))
+        raw.session.tick(float(number))  # a second or two each
+        raw.hear()
+    assert not raw.session.closed
+
+
+def test_streams_of_which_only_one_half_is_closed() -> None:
+    """A client that never ends its side: the answer ends both (section 8.1)."""
+    raw = raw_server(max_streams=5)
+    sender = Headers()
+    with memory(1_000_000):
+        for number in range(1, 1000, 2):
+            head = frames.frame(frames.HEADERS, 4, number, sender.encode(fields()))
+            ((call, sign),) = raw.say(head, frames.frame(frames.DATA, 0, number, b"\0\0"))
+            assert sign is BEGUN
+            raw.session.send((call, Last(OK, [b"answer"])))
+            raw.hear()
+    assert not raw.session.streams
+    assert not raw.session.closed
+    assert raw.session.assembling == 0
+    assert len(raw.session._reset_by_us) <= 256
+
+
+# Header blocks.
+
+
+def test_a_flood_of_continuations() -> None:
+    """CVE-2024-27316: a block without an end; its bytes are bounded, and so are empty frames."""
+    for piece, frames_most in ((bytes(1000), 8192 // 1000), (b"", CHAFF)):
+        raw = raw_server()
+        raw.session.chaff = 0
+        raw.say(frames.frame(frames.HEADERS, 0, 1))
+        with memory(200_000):
+            sent = taken(raw, frames.frame(frames.CONTINUATION, 0, 1, piece))
+        assert frames_most - 3 <= sent <= frames_most
+        assert told(raw) == "ENHANCE_YOUR_CALM"
+
+
+def test_a_bomb_of_hpack() -> None:
+    """A large entry of the table, which each further byte names once more: 4 MB out of 9 KB."""
+    size = 4000
+    raw = raw_server()
+    value = bytes([0x7F, (size - 127) & 127 | 128, (size - 127) >> 7]) + b"x" * size
+    with memory(400_000):
+        raw.say(frames.frame(frames.HEADERS, 4, 1, block() + b"\x40\x01a" + value))
+        with pytest.raises(LimitExceeded, match="header=8192"):
+            raw.say(frames.frame(frames.HEADERS, 4, 3, b"\xbe" * 5000))
+        assert told(raw) == "ENHANCE_YOUR_CALM"
+
+
+def test_a_list_of_headers_over_the_limit() -> None:
+    """Each small field counts 32 bytes more (section 6.5.2)."""
+    raw = raw_server(limits=Limits(header=2000))
+    with pytest.raises(LimitExceeded, match="header=2000"):
+        raw.say(frames.frame(frames.HEADERS, 4, 1, block() + b"\x10\x01a\0" * 100))
+    assert told(raw) == "ENHANCE_YOUR_CALM"
+
+
+@pytest.mark.parametrize(
+    ("update", "fault"),
+    [
+        ("3fe11f" * 2500, None),  # 4,096 bytes, again and again
+        ("203fe11f" * 1500, None),  # and nothing
+        ("3fe21f", "COMPRESSION_ERROR"),  # one more than we take
+        ("3fffffffff0f", "COMPRESSION_ERROR"),
+    ],
+)
+def test_games_with_the_tables_size(update: str, fault: str | None) -> None:
+    """RFC 7541, section 6.3: updates stand before all fields, and not above what was agreed."""
+    raw = raw_server()
+    wire = frames.frame(frames.HEADERS, 4, 1, bytes.fromhex(update) + block())
+    if fault is None:
+        assert len(raw.say(wire)) == 1
+        return
+    with pytest.raises(Http2Error, match=fault):
+        raw.say(wire)
+    assert told(raw) == fault
+
+
+def test_a_peer_with_a_table_of_four_gigabytes() -> None:
+    """Ours stays within 4,096 bytes, whatever the peer would take."""
+    raw = raw_server()
+    raw.say(frames.settings({frames.HEADER_TABLE_SIZE: 2**32 - 1}))
+    sender = Headers()
+    with memory(150_000):
+        for number in range(1, 101, 2):
+            head = frames.frame(frames.HEADERS, 5, number, sender.encode(fields()))
+            ((call, _), _) = raw.say(head)
+            metadata = ((f"name{number}", "x" * 500),)
+            raw.session.send((call, Last(Status("OK", "", metadata))))
+            raw.hear()
+
+
+# What is asked for and never read: answers to pings and settings, and messages.
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [frames.ping(), frames.settings({}), frames.settings({frames.INITIAL_WINDOW_SIZE: 1})],
+    ids=["pings", "settings", "windows"],
+)
+def test_a_flood_that_must_be_answered(wire: bytes) -> None:
+    raw = raw_server()
+    raw.say(begin(1))
+    with memory(3_000_000):
+        assert taken(raw, wire) <= CHAFF
+    assert waiting(raw.session) < 20 * CHAFF
+    assert told(raw) == "ENHANCE_YOUR_CALM"
+
+
+def test_padding_brings_nothing_and_counts_in_every_window() -> None:
+    """Section 6.9.1: a flood of frames of padding alone ends, and its windows are kept."""
+    raw = raw_server()
+    raw.say(begin(1))
+    wire = frames.frame(frames.DATA, frames.PADDED, 1, bytes([255]) + bytes(255))
+    (call,) = raw.session.streams.values()
+    raw.say(wire)
+    assert raw.session.window - call.receive_window == 256
+    assert taken(raw, wire) < CHAFF
+    assert told(raw) == "ENHANCE_YOUR_CALM"
+
+
+def test_windows_that_never_open_hold_no_more_than_so_many_answers() -> None:
+    """A client that asks on and on: what waits is bounded, and its other calls go on."""
+    raw = raw_server(max_sent=100_000)
+    raw.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 0}))
+    (first, _), (second, _) = raw.say(begin(1), begin(3))
+    answers = 0
+    with memory(1_000_000):
+        while not first.gone:
+            raw.say(frames.frame(frames.DATA, 0, 1, message(b"more")))
+            raw.session.send((first, [bytes(10_000)]))
+            raw.hear() if answers == 0 else None
+            answers += 1
+    assert answers == 20
+    assert raw.session.unsent == 0
+    assert first.why.code == "RESOURCE_EXHAUSTED"
+    assert raw.hear()[-1] == (frames.RST_STREAM, 0, 1, b"\0\0\0\x0b")
+    raw.session.send((second, [b"fine"]))
+    raw.say(frames.window_update(3, 100))
+    assert raw.hear()[-1][3] == message(b"fine")
+
+
+def test_a_window_that_never_opens_ends_its_call_in_time_though_more_is_asked_for() -> None:
+    raw = raw_server(write_timeout=5.0)
+    raw.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 0}))
+    ((call, _),) = raw.say(begin(1))
+    for second in range(5):
+        raw.session.send((call, [b"answer"]))
+        raw.session.tick(float(second))
+        assert not call.gone
+    raw.session.tick(5.0)
+    assert call.gone
+    assert call.why.code == "UNAVAILABLE"
+
+
+def test_a_reader_of_one_byte_at_a_time_is_served() -> None:
+    """Slow, but each second something goes: the time of `write_timeout` begins anew."""
+    raw = raw_server(write_timeout=5.0)
+    raw.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 0}))
+    ((call, _),) = raw.say(begin(1))
+    raw.session.send((call, Last(OK, [bytes(50)])))
+    for second in range(0, 220, 4):
+        raw.session.tick(float(second))
+        raw.hear()
+        assert not call.gone
+        raw.say(frames.window_update(1, 1))
+    assert raw.hear()[-2:][0][0] in (frames.HEADERS, frames.RST_STREAM)
+
+
+def test_messages_that_are_begun_and_never_ended() -> None:
+    """Memory is taken for twice the limit at most, however many streams there are."""
+    raw = raw_server(limits=Limits(received=100_000), max_streams=200)
+    sender = Headers()
+    with memory(2_000_000):
+        for number in range(1, 300, 2):
+            head = frames.frame(frames.HEADERS, 4, number, sender.encode(fields()))
+            raw.say(head, frames.frame(frames.DATA, 0, number, b"\0\0\1\x86\xa0x"))
+            raw.hear()
+    assert raw.session.assembling <= 200_000
+
+
+# Other protocols (section 3.4).
+
+
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [(b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 505"), (b"\x16\x03\x01\0\0\0\0\0\0", b"")],
+)
+def test_who_speaks_something_else_is_told(first: bytes, words: bytes) -> None:
+    session = Server()
+    raw = Raw(session)
+    with pytest.raises(Http2Error, match="the peer speaks"):
+        raw.say(first + bytes(24))
+    assert session.closed
+    assert b"".join(session.outgoing())[: len(words)] == words

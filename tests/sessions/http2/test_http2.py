@@ -1,0 +1,383 @@
+"""The rules of RFC 9113 that a connection of gRPC's must keep, each by its section.
+
+What one frame may be by itself is in `tests/codecs/http2/test_http2.py`, what a field may be in
+`tests/codecs/http2/test_headers.py`. MUSTs that concern nobody here are listed in
+docs/protocols/http2.md.
+"""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import hpack
+import pytest
+
+from rlwire.codecs import http2 as frames
+from rlwire.codecs.http2 import Http2Error
+from rlwire.errors import LocalProtocolError
+from rlwire.limits import Limits
+from rlwire.sessions.grpc import OK, CallEnded, Client, Messages, Status
+from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, Last, Server
+
+peers = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("peers.py"))))
+Raw, raw_server, fields, message = peers.Raw, peers.raw_server, peers.fields, peers.message
+block, begin, METHOD = peers.block, peers.begin, peers.METHOD
+
+ANSWER = [(":status", "200"), ("content-type", "application/grpc")]
+TRAILERS = [("grpc-status", "0")]
+
+
+def data(payload: bytes, flags: int = 0, number: int = 1) -> bytes:
+    return frames.frame(frames.DATA, flags, number, payload)
+
+
+def head(*more: tuple[str, str], number: int = 1, end: bool = False) -> bytes:
+    flags = frames.END_HEADERS | (frames.END_STREAM if end else 0)
+    return frames.frame(frames.HEADERS, flags, number, block(*more))
+
+
+def answer(given: list[tuple[str, str]], number: int = 1, end: bool = False) -> bytes:
+    flags = frames.END_HEADERS | (frames.END_STREAM if end else 0)
+    return frames.frame(frames.HEADERS, flags, number, hpack.Encoder().encode(given))
+
+
+def raw_client(settings: dict[int, int] | None = None, **options: Any) -> Any:
+    """A client's session, whose call has begun on stream 1."""
+    raw = Raw(Client(Messages(), METHOD, **options))
+    raw.say(frames.settings(settings or {}))
+    raw.began = raw.hear()
+    return raw
+
+
+def kinds(said: list[tuple[int, int, int, bytes]]) -> list[tuple[str, int]]:
+    return [(frames.TYPES[kind], number) for kind, _, number, _ in said]
+
+
+# Faults, of which the peer is told by name (sections 5.4.1 and 5.4.2).
+
+
+FAULTS = {
+    "DATA on an idle stream (5.1)": ([frames.frame(0, 0, 1, b"x")], "PROTOCOL_ERROR"),
+    "RST_STREAM on an idle stream (5.1)": ([frames.reset(1, 0)], "PROTOCOL_ERROR"),
+    "WINDOW_UPDATE on an idle stream (5.1)": ([frames.window_update(1, 1)], "PROTOCOL_ERROR"),
+    "an even number (5.1.1)": ([begin(2)], "PROTOCOL_ERROR"),
+    "a number that goes down (5.1.1)": ([begin(5), begin(3)], "STREAM_CLOSED"),
+    "PUSH_PROMISE (8.4)": ([frames.frame(5, 4, 1, bytes(4))], "PROTOCOL_ERROR"),
+    "CONTINUATION of nothing (6.10)": ([frames.frame(9, 4, 1)], "PROTOCOL_ERROR"),
+    "a block that is not continued (6.10)": ([begin(1, 0), frames.ping()], "PROTOCOL_ERROR"),
+    "no HPACK (4.3)": ([frames.frame(1, 4, 1, b"\xff\xff\xff\xff\xff\xff")], "COMPRESSION_ERROR"),
+    "a window over 2^31-1 (6.9.1)": ([frames.window_update(0, 2**31 - 1)], "FLOW_CONTROL_ERROR"),
+    "too large a window (6.5.2)": ([frames.settings({4: 2**31})], "FLOW_CONTROL_ERROR"),
+    "too small a frame (6.5.2)": ([frames.settings({5: 16_383})], "PROTOCOL_ERROR"),
+    "half a setting (6.5)": ([frames.frame(4, 0, 0, b"12345")], "FRAME_SIZE_ERROR"),
+    "a short ping (6.7)": ([frames.frame(6, 0, 0, b"1")], "FRAME_SIZE_ERROR"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_of_the_connection_is_named_in_goaway(name: str) -> None:
+    said, code = FAULTS[name]
+    raw = raw_server()
+    with pytest.raises(Http2Error, match=code):
+        raw.say(*said)
+    assert raw.session.closed
+    kind, _, number, payload = raw.hear()[-1]
+    assert (kind, number) == (frames.GOAWAY, 0)
+    assert frames.code_name(int.from_bytes(payload[4:8], "big")) == code
+
+
+def malformed_head(field: tuple[str, str], behind: bool = False) -> bytes:
+    """A request with a field that our own encoder would refuse."""
+    given = [pair for pair in fields() if not behind or pair[0] != field[0]]
+    at = len(given) if behind or field[0][0] != ":" else 4
+    given.insert(at, field)
+    return answer(given)
+
+
+STREAM_FAULTS = {
+    "DATA after the end (5.1)": ([begin(1, 5), frames.frame(0, 0, 1, b"x")], "STREAM_CLOSED"),
+    "HEADERS after the end (5.1)": ([begin(1, 5), begin(1, 5)], "STREAM_CLOSED"),
+    "a window of 0 more (6.9)": ([begin(1), frames.window_update(1, 0)], "PROTOCOL_ERROR"),
+    "a window over 2^31-1 (6.9.1)": (
+        [begin(1), frames.window_update(1, 2**31 - 1)],
+        "FLOW_CONTROL_ERROR",
+    ),
+    "headers amid messages (8.1)": ([begin(1), begin(1)], "PROTOCOL_ERROR"),
+    "PRIORITY of 4 bytes (6.3)": ([begin(1), frames.frame(2, 0, 1, bytes(4))], "FRAME_SIZE_ERROR"),
+    "a name in capitals (8.2.1)": ([malformed_head(("Upper", "x"))], "PROTOCOL_ERROR"),
+    "a line break in a value (8.2.1)": ([malformed_head(("a", "b\r\nc"))], "PROTOCOL_ERROR"),
+    "connection: close (8.2.2)": ([malformed_head(("connection", "close"))], "PROTOCOL_ERROR"),
+    "te: gzip (8.2.2)": ([malformed_head(("te", "gzip"))], "PROTOCOL_ERROR"),
+    "a pseudo-field of an answer (8.3)": ([malformed_head((":status", "200"))], "PROTOCOL_ERROR"),
+    "an unknown pseudo-field (8.3)": ([malformed_head((":what", "x"))], "PROTOCOL_ERROR"),
+    "a pseudo-field twice (8.3)": ([malformed_head((":path", "/"))], "PROTOCOL_ERROR"),
+    "a pseudo-field behind others (8.3)": (
+        [malformed_head((":authority", "a"), behind=True)],
+        "PROTOCOL_ERROR",
+    ),
+    "no :path (8.3.1)": ([head((":path", ""))], "PROTOCOL_ERROR"),
+    "no :method (8.3.1)": ([head((":method", ""))], "PROTOCOL_ERROR"),
+    "no :scheme (8.3.1)": ([head((":scheme", ""))], "PROTOCOL_ERROR"),
+    "a :path that does not begin with / (8.3.1)": ([head((":path", "a"))], "PROTOCOL_ERROR"),
+    "pseudo-fields in trailers (8.1)": ([begin(1), begin(1, 5)], "PROTOCOL_ERROR"),
+}
+
+
+@pytest.mark.parametrize("name", STREAM_FAULTS)
+def test_a_fault_of_a_stream_ends_that_alone(name: str) -> None:
+    said, code = STREAM_FAULTS[name]
+    raw = raw_server()
+    raw.say(*said)
+    assert not raw.session.closed
+    resets = [frame for frame in raw.hear() if frame[0] == frames.RST_STREAM]
+    assert [(number, frames.code_name(int.from_bytes(p, "big"))) for _, _, number, p in resets] == [
+        (1, code)
+    ]
+    assert 1 not in raw.session.streams
+
+
+# What each side says, whatever the other does.
+
+
+def test_frames_that_we_say_have_only_flags_of_their_type() -> None:
+    """4.1: unused flags and the reserved bit MUST be unset; 4.2: 16,384 bytes until told more."""
+    known = {
+        frames.DATA: frames.END_STREAM,
+        frames.HEADERS: frames.END_STREAM | frames.END_HEADERS,
+        frames.SETTINGS: frames.ACK,
+        frames.PING: frames.ACK,
+        frames.CONTINUATION: frames.END_HEADERS,
+    }
+    raw = raw_server(limits=Limits(header=100_000))
+    raw.say(frames.window_update(0, 2**30), frames.settings({frames.INITIAL_WINDOW_SIZE: 2**30}))
+    ((call, _),) = raw.say(begin(1))
+    raw.session.send((call, [bytes(100_000)]))
+    metadata = tuple((f"name{number}", "x" * 100) for number in range(200))
+    raw.session.send((call, Last(Status("OK", "", metadata))))
+    raw.say(frames.ping(), frames.settings({}))
+    raw.session.drain()
+    said = raw.hear()
+    assert {frames.TYPES[kind] for kind, *_ in said} >= {
+        "DATA", "HEADERS", "CONTINUATION", "SETTINGS", "PING", "GOAWAY", "RST_STREAM",
+    }  # fmt: skip
+    for kind, flags, _, payload in said:
+        assert flags & ~known.get(kind, 0) == 0
+        assert len(payload) <= 16_384
+    # 4.3: a block MUST NOT have other frames between its own.
+    at = [kind for kind, *_ in said].index(frames.CONTINUATION)
+    assert said[at - 1][0] == frames.HEADERS
+
+
+def test_frames_of_16384_bytes_are_taken_in_any_case() -> None:
+    """4.2: all implementations MUST be capable of that."""
+    raw = raw_server(limits=Limits(received=100, header=100_000))
+    padding = frames.frame(frames.DATA, frames.PADDED, 1, bytes([255]) + bytes(255))
+    long = frames.frame(frames.HEADERS, 12, 1, b"\xff" + block(("x", "y" * 16_000)) + bytes(255))
+    assert len(raw.say(long)) == 1
+    raw.say(padding, frames.frame(77, 0, 1, bytes(16_384)))
+    assert not raw.session.closed
+
+
+def test_what_table_the_peer_has_is_said_before_it_is_used() -> None:
+    """4.3.1: the first block after a smaller table MUST begin with an update of its size."""
+    raw = raw_server()
+    raw.say(frames.settings({frames.HEADER_TABLE_SIZE: 100}))
+    ((call, _), _) = raw.say(begin(1, 5))
+    raw.session.send((call, Last(OK, [b"x"])))
+    blocks = [payload for kind, _, _, payload in raw.hear() if kind == frames.HEADERS]
+    assert blocks[0][:2] == b"\x3f\x45"  # 100, in five bits and more
+    decoder = hpack.Decoder()
+    decoder.max_allowed_table_size = 100
+    assert (":status", "200") in decoder.decode(blocks[0])
+    assert decoder.decode(blocks[1]) == [("grpc-status", "0")]
+
+
+def test_both_begin_with_settings() -> None:
+    """3.4: a client's preface, and SETTINGS of either side, MUST be the first."""
+    client = Client(Messages(), METHOD)
+    words = b"".join(map(bytes, client.outgoing()))
+    assert words.startswith(frames.PREFACE)
+    assert frames.frame_head(words, 24)[1:] == (frames.SETTINGS, 0, 0)
+    server = Raw(Server())
+    server.say(frames.PREFACE, frames.settings({}))
+    first, second = [said[:2] for said in server.hear() if said[0] == frames.SETTINGS]
+    assert (first, second) == ((frames.SETTINGS, 0), (frames.SETTINGS, frames.ACK))
+
+
+def test_settings_are_acknowledged_at_once_and_acks_are_not() -> None:
+    """6.5, 6.5.3; 6.7: a PING MUST be answered with its bytes, an answer MUST NOT be."""
+    raw = raw_server()
+    said = frames.settings({frames.INITIAL_WINDOW_SIZE: 5, 0x99: 1}), frames.ping(b"12345678")
+    raw.say(*said)
+    assert raw.hear() == [
+        (frames.SETTINGS, frames.ACK, 0, b""),
+        (frames.PING, frames.ACK, 0, b"12345678"),
+    ]
+    raw.say(frames.frame(frames.SETTINGS, frames.ACK, 0), frames.ping(b"12345678", True))
+    assert raw.hear() == []
+    assert raw.session.peer_window == 5
+
+
+def test_the_last_of_a_settings_values_counts_but_each_is_looked_at() -> None:
+    """6.5.3: values MUST be processed in the order in which they appear."""
+    raw = raw_server()
+    pair = b"\0\4\0\0\0\x05", b"\0\4\0\0\0\x09"
+    raw.say(frames.frame(frames.SETTINGS, 0, 0, b"".join(pair)))
+    assert raw.session.peer_window == 9
+    with pytest.raises(Http2Error, match="FLOW_CONTROL_ERROR"):
+        raw.say(frames.frame(frames.SETTINGS, 0, 0, b"\0\4\xff\0\0\0" + pair[0]))
+
+
+def test_goaway_never_goes_up() -> None:
+    """6.8: the last stream MUST NOT increase; what came before the second GOAWAY is answered."""
+    raw = raw_server()
+    raw.say(begin(1))
+    raw.session.drain()
+    raw.say(begin(3))
+    (_, _, _, pinged) = raw.hear()[1]
+    raw.say(frames.ping(pinged, True))
+    said = raw.hear()
+    raw.say(begin(5))  # it is refused
+    said += [(frames.GOAWAY, 0, 0, bytes(raw.session.farewell()[-1])[9:])]
+    last = [int.from_bytes(payload[:4], "big") for kind, _, _, payload in said if kind == 7]
+    assert last[0] == 3
+    assert last == sorted(last, reverse=True)
+
+
+# States of streams (section 5.1).
+
+
+def test_frames_on_a_stream_that_we_have_reset_are_ignored() -> None:
+    """5.1, closed: MUST be ignored, but their fields and bytes count (4.3, 6.9)."""
+    raw = raw_server()
+    raw.say(begin(1), frames.window_update(1, 0))
+    raw.hear()
+    before = raw.session.receive_window
+    sender = peers.Headers()
+    sender.encode(fields())  # what stream 1 has left in the table
+    trailers = frames.frame(frames.HEADERS, 5, 1, sender.encode([("custom", "value")]))
+    raw.say(data(message(b"late")), frames.window_update(1, 7), frames.reset(1, 0), trailers)
+    assert raw.hear() == []
+    assert before - raw.session.receive_window == 9
+    ((_, sign),) = raw.say(
+        frames.frame(frames.HEADERS, 4, 3, sender.encode([*fields(), ("custom", "value")]))
+    )
+    assert sign is BEGUN
+
+
+def test_nothing_is_said_on_a_stream_that_the_peer_has_reset() -> None:
+    """5.1, closed; 5.4.2: least of all a RST_STREAM."""
+    raw = raw_server()
+    ((call, _),) = raw.say(begin(1))
+    raw.session.send((call, [b"answer"]))
+    raw.hear()
+    assert raw.say(frames.reset(1, frames.CANCEL))[-1] == (call, CANCELLED)
+    raw.session.send((call, Last(OK, [b"late"])))
+    raw.say(frames.reset(1, frames.CANCEL), frames.window_update(1, 1))
+    assert raw.hear() == []
+    with pytest.raises(Http2Error, match="STREAM_CLOSED"):
+        raw.say(data(b"x"))
+
+
+def test_windows_of_streams_that_have_ended_are_ignored() -> None:
+    """5.1, half-closed and closed: WINDOW_UPDATE and RST_STREAM may come for a while."""
+    raw = raw_server()
+    ((call, _), (_, sign)) = raw.say(begin(1, 5))
+    assert sign is ENDED
+    raw.say(frames.window_update(1, 100))
+    raw.session.send((call, Last(OK)))
+    raw.say(frames.window_update(1, 100), frames.reset(1, frames.NO_ERROR))
+    assert not raw.session.closed
+
+
+def test_priorities_may_come_at_any_time() -> None:
+    """5.1 and 5.3: of idle, open and closed streams."""
+    raw = raw_server()
+    ((call, _), _) = raw.say(begin(1, 5))
+    raw.session.send((call, Last(OK)))
+    raw.hear()
+    raw.say(*[frames.frame(frames.PRIORITY, 0, number, bytes(5)) for number in (1, 3, 101)])
+    assert raw.hear() == []
+    assert len(raw.say(begin(3))) == 1
+
+
+def test_a_server_begins_no_stream() -> None:
+    """5.1.1 and 8.4: an even number was never promised, an odd one is the client's to begin."""
+    for number in (2, 3):
+        raw = raw_client()
+        with pytest.raises(Http2Error, match="PROTOCOL_ERROR"):
+            raw.say(answer(ANSWER, number))
+
+
+def test_a_client_runs_out_of_numbers_and_begins_no_more() -> None:
+    """5.1.1: they MUST NOT be used again."""
+    raw = raw_client()
+    raw.session._next = 2**31 - 1
+    raw.session.call(Messages(), METHOD)
+    with pytest.raises(LocalProtocolError, match="no call can begin"):
+        raw.session.call(Messages(), METHOD)
+
+
+def test_a_client_keeps_to_the_servers_maximum() -> None:
+    """5.1.2: it MUST NOT be exceeded."""
+    raw = raw_client({frames.MAX_CONCURRENT_STREAMS: 2})
+    raw.session.call(Messages(), METHOD)
+    with pytest.raises(LocalProtocolError, match="takes 2 at a time"):
+        raw.session.call(Messages(), METHOD)
+
+
+# Messages of HTTP (section 8.1).
+
+
+def test_an_answer_that_is_whole_is_kept_though_the_server_resets() -> None:
+    """8.1: a client MUST NOT discard it for a RST_STREAM with NO_ERROR behind it."""
+    raw = raw_client()
+    other = raw.session.call(Messages(), METHOD)
+    raw.hear()
+    raw.say(
+        answer(ANSWER, 3), data(message(b"whole"), 0, 3), answer(TRAILERS, 3, True),
+        frames.reset(3, frames.NO_ERROR),
+    )  # fmt: skip
+    assert list(map(bytes, other.events)) == [b"whole"]
+    assert other.status == OK
+
+
+def test_interim_answers_are_passed_over() -> None:
+    """8.1: 1xx may come ahead of the answer; such a one that ends the stream is malformed."""
+    raw = raw_client()
+    assert raw.say(
+        answer([(":status", "100")]), answer([(":status", "103"), ("link", "x")]),
+        answer(ANSWER), data(message(b"x")),
+    ) == [b"x"]  # fmt: skip
+
+
+ANSWERS = {
+    "no :status (8.3.2)": [answer([("content-type", "application/grpc")])],
+    "two of them (8.3.2)": [answer([(":status", "200"), *ANSWER])],
+    "a request's field (8.3)": [answer([(":path", "/"), *ANSWER])],
+    "headers behind the final ones (8.1)": [answer(ANSWER), answer([("a", "b")])],
+    "a :status in trailers (8.1)": [answer(ANSWER), answer([(":status", "200")], end=True)],
+    "connection: close (8.2.2)": [answer([*ANSWER, ("connection", "close")])],
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_malformed_answer_ends_its_call(name: str) -> None:
+    """8.1.1: a stream error PROTOCOL_ERROR, and it MUST NOT be taken."""
+    raw = raw_client()
+    with pytest.raises((CallEnded, Http2Error), match="section 8"):
+        raw.say(*ANSWERS[name])
+    resets = [payload for kind, _, _, payload in raw.hear() if kind == frames.RST_STREAM]
+    assert resets == [frames.PROTOCOL_ERROR.to_bytes(4, "big")]
+
+
+def test_what_a_server_did_not_look_at_may_be_tried_again() -> None:
+    """8.7: REFUSED_STREAM, and streams above GOAWAY's last; the status says so, UNAVAILABLE."""
+    raw = raw_client()
+    one, two = (raw.session.call(Messages(), METHOD) for _ in range(2))
+    raw.say(frames.reset(one.number, frames.REFUSED_STREAM), frames.goaway(1))
+    assert [call.status.code for call in (one, two)] == ["UNAVAILABLE"] * 2
+    assert not raw.session.closed

@@ -1,0 +1,905 @@
+"""The client's session: the draft's exchange, its table, and each way in which things get lost."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rlwire.codecs.perlert import AgentSlot
+from rlwire.errors import EncodeError, LimitExceeded, LocalProtocolError
+from rlwire.limits import Limits
+from rlwire.sessions.perlert.client import (
+    TRANSITIONS,
+    ClientSession,
+    ClientSettings,
+    Finished,
+    Frame,
+    GaveUp,
+    LobbyChanged,
+    Message,
+    RegisteredAs,
+    SlotTaken,
+    Started,
+    State,
+)
+from rlwire.transports.interface import DatagramSession
+
+HOST = "10.0.0.1"
+LOBBY = (HOST, 32322)
+ROLLOUT = (HOST, 32323)
+OPEN = "city:7;a=open,citizen,cpu,ready"
+HELD = "city:7;a=close,citizen,ann,not_ready"
+READY = "city:7;a=close,citizen,ann,ready"
+OTHERS = "city:7;a=close,citizen,bob,not_ready"
+
+
+class Player:
+    """A session and a clock; everything the server says is plain text."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self.session = ClientSession("city", 7, LOBBY, **arguments)
+        self.now = 0.0
+
+    @property
+    def state(self) -> State:
+        return self.session.state
+
+    def hears(self, text: str, peer: Any = LOBBY) -> list[Any]:
+        return self.session.receive(text.encode(), peer, self.now)
+
+    def step(
+        self,
+        number: int,
+        timestamp: int,
+        *,
+        done: bool = False,
+        peer: Any = ROLLOUT,
+        obs: str = "1",
+    ) -> list[Any]:
+        flag = "true" if done else "false"
+        return self.hears(f"city:7:{timestamp}:{number};obs={obs};reward=1.5;done={flag}", peer)
+
+    def sent(self) -> list[str]:
+        """What was sent, as ``port text``."""
+        taken: list[tuple[bytes, Any]] = self.session.datagrams()
+        return [f"{peer[1]} {datagram.decode()}" for datagram, peer in taken]
+
+    def waits(self, until: float) -> list[tuple[float, Any]]:
+        """Let time pass; return what was sent and what happened, each with its time."""
+        seen: list[tuple[float, Any]] = [(self.now, text) for text in self.sent()]
+        while (due := self.session.next_deadline()) is not None and due <= until:
+            self.now = max(self.now, due)
+            events = self.session.advance(self.now)
+            seen += [(self.now, text) for text in self.sent()]
+            seen += [(self.now, event) for event in events]
+        self.now = until
+        return seen
+
+
+def registered(**arguments: Any) -> Player:
+    player = Player(**arguments)
+    player.session.register("a", "ann", player.now)
+    assert player.hears("city:7;registered=a") == [RegisteredAs("a")]
+    player.hears(HELD)
+    player.sent()
+    return player
+
+
+def ready(**arguments: Any) -> Player:
+    player = registered(**arguments)
+    player.session.set_ready(True, player.now)
+    player.hears(READY)
+    player.sent()
+    return player
+
+
+def starting(**arguments: Any) -> Player:
+    player = ready(**arguments)
+    assert player.hears("city:7;start=port:32323") == [Started("a", 32323)]
+    player.sent()
+    return player
+
+
+def playing(**arguments: Any) -> Player:
+    player = starting(**arguments)
+    player.step(0, 1000)
+    return player
+
+
+def done(**arguments: Any) -> Player:
+    player = playing(**arguments)
+    player.step(1, 1033, done=True)
+    return player
+
+
+def closed(**arguments: Any) -> Player:
+    player = done(**arguments)
+    player.session.close()
+    return player
+
+
+def registering(**arguments: Any) -> Player:
+    player = Player(**arguments)
+    player.session.register("a", "ann", player.now)
+    player.sent()
+    return player
+
+
+MAKERS: dict[State, Callable[..., Player]] = {
+    State.IDLE: Player,
+    State.REGISTERING: registering,
+    State.REGISTERED: registered,
+    State.READY: ready,
+    State.STARTING: starting,
+    State.ROLLOUT: playing,
+    State.DONE: done,
+    State.CLOSED: closed,
+}
+CALLS: dict[str, Callable[[Player], object]] = {
+    "request_lobby": lambda player: player.session.request_lobby(player.now),
+    "register": lambda player: player.session.register("a", "ann", player.now),
+    "set_ready(True)": lambda player: player.session.set_ready(True, player.now),
+    "set_ready(False)": lambda player: player.session.set_ready(False, player.now),
+    "act": lambda player: player.session.act("walk", player.now),
+    "close": lambda player: player.session.close(),
+}
+
+
+def texts(seen: list[tuple[float, Any]], part: str) -> list[float]:
+    return [round(when, 6) for when, what in seen if isinstance(what, str) and part in what]
+
+
+def events(seen: list[tuple[float, Any]]) -> list[tuple[float, Any]]:
+    return [(when, what) for when, what in seen if not isinstance(what, str)]
+
+
+# -- the draft's exchange ------------------------------------------------------------------------
+
+
+def test_figure_1() -> None:
+    player = Player()
+    session = player.session
+    session.request_lobby(player.now)
+    assert player.sent() == ["32322 city:7;lobby"]
+    assert player.hears("city:7;agent0=open,citizen,cpu,ready") == [
+        LobbyChanged((AgentSlot("agent0", True, "citizen", "cpu", True),))
+    ]
+    session.register("agent0", "patrick", player.now)
+    assert player.sent() == ["32322 city:7;register=agent0,patrick"]
+    assert player.hears("city:7;registered=agent0") == [RegisteredAs("agent0")]
+    session.set_ready(True, player.now)
+    assert player.sent() == ["32322 city:7;ready=agent0,true"]
+    assert player.hears("city:7;agent0=close,citizen,patrick,ready") == [
+        LobbyChanged((AgentSlot("agent0", False, "citizen", "patrick", True),))
+    ]
+    assert player.hears("city:7;message=Simulation will start...") == [
+        Message("Simulation will start...")
+    ]
+    assert player.hears("city:7;start=port:32323") == [Started("agent0", 32323)]
+    session.act("walk", player.now)
+    assert player.sent() == ["32323 city:7;action=walk"]
+    stamps = [1590853116323, 1590853121058, 1590853126423, 1590853130429, 1590853134833]
+    observations = ["45", "47", "48", "49", "51"]
+    rewards = ["0", "0", "1", "0", "1"]
+    seen = []
+    for stamp, observation, reward in zip(stamps, observations, rewards, strict=True):
+        flag = "true" if stamp == stamps[-1] else "false"
+        text = f"city:7:{stamp}:0;obs={observation};reward={reward};done={flag}"
+        seen += player.hears(text, ROLLOUT)
+    assert [frame[:5] for frame in seen[:5]] == [
+        (0, stamp, observation, float(reward), stamp == stamps[-1])
+        for stamp, observation, reward in zip(stamps, observations, rewards, strict=True)
+    ]
+    assert seen[5:] == [Finished("agent0")]
+    assert player.state is State.DONE
+    assert session.statistics() == {
+        **dict.fromkeys(("skipped", "duplicates", "late", "stale", "foreign", "malformed"), 0),
+        "frames": 5,
+    }
+
+
+def test_it_is_a_datagram_session() -> None:
+    session: DatagramSession = Player().session
+    assert not session.closed
+
+
+# -- the table -----------------------------------------------------------------------------------
+
+
+@pytest.mark.each("call", CALLS)
+@pytest.mark.each("state", State)
+def test_the_table_says_what_may_be_called(state: State, call: str) -> None:
+    player = MAKERS[state]()
+    assert player.state is state
+    player.sent()
+    following = TRANSITIONS.get((state, call))
+    if following is None:
+        with pytest.raises(LocalProtocolError, match=f"in the state {state.name}: ") as caught:
+            CALLS[call](player)
+        assert str(caught.value).startswith(call.partition("(")[0])
+        assert player.state is state
+        assert player.sent() == []
+    else:
+        CALLS[call](player)
+        assert player.state is following
+
+
+def test_what_cannot_be_sent_changes_nothing() -> None:
+    player = registered()
+    for key, tag in (("", "ann"), ("a,b", "ann"), ("a", "an;n")):
+        with pytest.raises(EncodeError):
+            player.session.register(key, tag, player.now)
+    with pytest.raises(LimitExceeded):
+        player.session.register("a", "n" * 2000, player.now)
+    assert player.state is State.REGISTERED
+    assert player.session.key == "a"
+    assert player.sent() == []
+    player = playing()
+    player.session.act("walk", player.now)
+    with pytest.raises(EncodeError):
+        player.session.act("up:down", player.now)
+    assert player.sent() == ["32323 city:7;action=walk"]
+
+
+@pytest.mark.parametrize("state", [State.IDLE, State.DONE, State.CLOSED])
+def test_at_rest_nothing_falls_due(state: State) -> None:
+    player = MAKERS[state]()
+    assert player.session.next_deadline() is None
+    assert player.session.advance(1e9) == []
+
+
+# -- asking again --------------------------------------------------------------------------------
+
+
+def test_a_lobby_request_is_repeated_with_back_off_until_it_is_answered() -> None:
+    player = Player()
+    player.session.request_lobby(0.0)
+    seen = player.waits(8.0)
+    assert texts(seen, "lobby") == [0.0, 0.25, 0.75, *(n + 0.75 for n in range(1, 8))]
+    assert player.hears(OPEN) == [LobbyChanged((AgentSlot("a", True, "citizen", "cpu", True),))]
+    assert player.waits(100.0) == []
+    assert player.hears(OPEN) == []  # nothing new, and nobody asked
+    player.session.request_lobby(100.0)
+    assert len(player.hears(OPEN)) == 1
+
+
+def test_a_lobby_request_is_given_up() -> None:
+    player = Player()
+    player.session.request_lobby(10.0)
+    player.now = 10.0
+    [(when, event)] = events(player.waits(100.0))
+    assert when == 40.0
+    assert event.what == "lobby"
+    assert "nothing from ('10.0.0.1', 32322) within 30 s" in event.reason
+    assert "city:7" in event.reason
+    assert player.session.next_deadline() is None
+
+
+def test_a_lobby_request_is_answered_whatever_else_is_asked() -> None:
+    player = Player()
+    player.session.request_lobby(0.0)
+    player.session.register("a", "ann", 0.0)
+    player.hears("city:7;registered=a")
+    player.sent()
+    assert texts(player.waits(1.0), "lobby") == [0.25, 0.75]
+    assert len(player.hears(HELD)) == 1
+    assert texts(player.waits(2.9), "lobby") == []
+
+
+def test_a_registration_is_repeated_with_a_lobby_request_beside_it() -> None:
+    player = Player(settings=ClientSettings(timeout=5.0))
+    player.session.register("a", "ann", 0.0)
+    seen = player.waits(100.0)
+    assert texts(seen, "register") == [0.0, 0.25, 0.75, 1.75, 2.75, 3.75, 4.75]
+    assert texts(seen, "lobby") == [0.25, 0.75, 1.75, 2.75, 3.75, 4.75]
+    [(when, event)] = events(seen)
+    assert when == 5.0
+    assert event.what == "register"
+    assert "nothing from" in event.reason
+    assert player.state is State.IDLE
+    assert player.session.key is None
+
+
+def test_jitter_spreads_the_repetitions() -> None:
+    def repeated(jitter: Callable[[], float]) -> list[float]:
+        player = Player(jitter=jitter)
+        player.session.register("a", "ann", 0.0)
+        return texts(player.waits(4.5), "register")
+
+    assert repeated(lambda: 0.0) == [0.0, 0.1875, 0.5625, 1.3125, 2.0625, 2.8125, 3.5625, 4.3125]
+    assert repeated(lambda: 1.0) == [0.0, 0.3125, 0.9375, 2.1875, 3.4375]
+    one, other = random.Random(1).random, random.Random(2).random
+    assert repeated(one) != repeated(other)
+
+
+def test_a_refused_registration_names_what_was_seen() -> None:
+    player = registering()
+    for second in range(1, 31):
+        player.waits(float(second) - 0.5)
+        player.hears(OPEN)
+    [(_when, event)] = events(player.waits(31.0))
+    assert event.what == "register"
+    assert "though lobby information comes" in event.reason
+
+
+# -- who holds the slot --------------------------------------------------------------------------
+
+
+def test_a_lost_confirmation_is_asked_for_again_soon() -> None:
+    player = registering()
+    player.waits(2.0)  # it would be repeated at 2.75 next
+    player.hears(HELD)
+    assert player.state is State.REGISTERING
+    assert texts(player.waits(2.3), "register") == [2.25]
+    assert player.hears("city:7;registered=a") == [RegisteredAs("a")]
+    assert player.hears("city:7;registered=a") == []
+
+
+def test_a_slot_under_our_tag_that_is_never_confirmed_is_anothers() -> None:
+    player = registering()
+    sightings = 0
+    while player.state is State.REGISTERING:
+        assert sightings < 100
+        player.waits(player.now + 0.25)
+        seen = player.hears(HELD) + player.hears(HELD)  # a copy is not a second sighting
+        sightings += 1
+    assert seen == [SlotTaken("a", "ann")]
+    assert sightings == ClientSettings().unconfirmed
+    assert player.state is State.IDLE
+    assert player.session.next_deadline() is None
+
+
+def test_a_slot_of_anothers_is_believed_when_seen_twice() -> None:
+    player = registering()
+    player.now = 0.1
+    assert player.hears(OTHERS)[1:] == []
+    player.now = 0.2
+    assert player.hears(OTHERS) == []
+    assert texts(player.waits(0.36), "lobby") == [0.25]
+    assert player.hears(OTHERS) == [SlotTaken("a", "bob")]
+    assert player.state is State.IDLE
+    assert player.waits(100.0) == []
+
+
+def test_a_new_registration_forgets_what_was_seen_before_it() -> None:
+    player = registering()
+    player.now = 0.1
+    player.hears(OTHERS)
+    player.now = 0.5
+    player.session.register("a", "ann", player.now)
+    assert player.hears(OTHERS) == []
+    for _ in range(30):
+        player.session.register("a", "ann", player.now)
+        player.hears(HELD)
+    assert player.state is State.REGISTERING
+
+
+def test_old_lobby_information_does_not_end_a_registration() -> None:
+    player = registering()
+    player.now = 0.1
+    player.hears(OTHERS)
+    player.now = 0.5
+    player.hears(OPEN)
+    player.hears(OTHERS)
+    assert player.state is State.REGISTERING
+    assert player.hears("city:7;registered=a") == [RegisteredAs("a")]
+
+
+def test_a_refused_move_leaves_the_slot_before_and_takes_ready_back() -> None:
+    player = ready()
+    both = "city:7;a=close,citizen,ann,{};b=close,citizen,bob,ready"
+    player.session.register("b", "ann", 0.0)
+    assert player.session.key == "b"
+    player.hears(both.format("ready"))
+    player.waits(0.3)
+    assert player.hears(both.format("ready")) == [SlotTaken("b", "bob")]
+    assert (player.state, player.session.key) == (State.REGISTERED, "a")
+    player.hears(both.format("ready"))
+    assert "32322 city:7;ready=a,false" in [what for _when, what in player.waits(0.3)]
+    player.hears(both.format("not_ready"))
+    assert texts(player.waits(3.0), "ready") == []
+
+
+def test_a_move_is_confirmed_for_the_last_slot_asked_for() -> None:
+    player = registering()
+    player.session.register("b", "ann", 0.0)
+    assert player.hears("city:7;registered=a") == []
+    assert player.state is State.REGISTERING
+    assert player.hears("city:7;registered=b") == [RegisteredAs("b")]
+    # A late repetition of the first request moves us back, which lobby information shows.
+    player.sent()
+    player.hears("city:7;registered=a")
+    assert texts(player.waits(0.3), "lobby") == [0.25]
+    for _ in range(2):
+        player.hears("city:7;a=close,citizen,ann,not_ready;b=open,citizen,cpu,ready")
+        seen = player.waits(player.now + 0.3)
+    assert player.state is State.REGISTERING
+    assert [what for _when, what in seen if "register" in what] == [
+        "32322 city:7;register=b,ann",
+        "32322 city:7;register=b,ann",
+    ]
+
+
+def test_an_unknown_slot_is_given_up() -> None:
+    player = Player()
+    player.session.register("z", "ann", 0.0)
+    player.hears(OPEN)
+    player.now = 0.3
+    [event] = player.hears(OPEN)
+    assert event == GaveUp("register", "there is no slot 'z', only a")
+    assert player.state is State.IDLE
+    player = ready()
+    player.hears("city:7;b=open,citizen,cpu,ready")
+    player.now = 0.3
+    [event] = player.hears("city:7;b=open,citizen,cpu,ready")
+    assert event == GaveUp("register", "there is no slot 'a', only b")
+    assert player.state is State.IDLE
+
+
+def test_a_freed_slot_is_asked_for_again_and_ready_too() -> None:
+    player = ready()
+    player.now = 5.0
+    player.hears(OPEN)
+    assert player.state is State.READY  # this could be old
+    assert texts(player.waits(5.3), "lobby")[-1] == 5.25
+    player.hears(OPEN)
+    assert player.state is State.REGISTERING
+    assert "32322 city:7;register=a,ann" in [what for _when, what in player.waits(5.3)]
+    assert player.hears("city:7;registered=a") == [RegisteredAs("a")]
+    assert player.state is State.READY
+    assert "32322 city:7;ready=a,true" in [what for _when, what in player.waits(5.4)]
+
+
+def test_a_slot_lost_to_another_is_reported() -> None:
+    player = ready()
+    player.hears(OTHERS)
+    player.now = 0.3
+    assert player.hears(OTHERS) == [SlotTaken("a", "bob")]
+    assert player.state is State.IDLE
+
+
+# -- ready ---------------------------------------------------------------------------------------
+
+
+def test_ready_is_repeated_until_lobby_information_shows_it() -> None:
+    player = registered()
+    player.session.set_ready(True, 0.0)
+    seen = player.waits(2.0)
+    assert texts(seen, "ready=a,true") == [0.0, 0.25, 0.75, 1.75]
+    player.hears(HELD)  # from before
+    assert texts(player.waits(4.0), "ready=a,true") == [2.75, 3.75]
+    player.hears(READY)
+    assert texts(player.waits(8.0), "ready") == []
+
+
+def test_ready_that_got_lost_later_is_said_again() -> None:
+    player = ready()
+    player.hears(HELD)  # a late copy of our registration
+    assert texts(player.waits(0.1), "ready=a,true") == [0.0]
+    player.hears(READY)
+    player.hears("city:7;registered=a")
+    assert texts(player.waits(0.2), "ready=a,true") == [0.1]
+
+
+def test_ready_is_answered_by_start() -> None:
+    player = registered()
+    player.session.set_ready(True, 0.0)
+    player.hears("city:7;start=port:32323")
+    assert texts(player.waits(3.0), "ready=") == [0.0]
+
+
+def test_ready_can_be_taken_back_until_the_start() -> None:
+    player = ready()
+    player.session.set_ready(False, 0.0)
+    assert player.sent() == ["32322 city:7;ready=a,false"]
+    player.hears(READY)
+    assert texts(player.waits(0.3), "ready=a,false") == [0.25]
+    player.hears(HELD)
+    assert texts(player.waits(3.0), "ready=") == []
+    # The start was on its way already.
+    assert player.hears("city:7;start=port:32323") == [Started("a", 32323)]
+
+
+def test_a_ready_that_is_not_taken_is_given_up() -> None:
+    player = registered()
+    player.session.set_ready(True, 0.0)
+    for second in range(1, 30):
+        player.waits(float(second))
+        player.hears(HELD)
+    [(when, event)] = events(player.waits(31.0))
+    assert when == 30.0
+    assert event == GaveUp("ready", "lobby information does not show 'a' as we said within 30 s")
+    assert player.state is State.IDLE
+
+
+@pytest.mark.parametrize("state", [State.REGISTERED, State.READY])
+def test_a_held_slot_is_kept_alive(state: State) -> None:
+    player = MAKERS[state]()
+    text = HELD if state is State.REGISTERED else READY
+    times = []
+    for _ in range(10):
+        times += texts(player.waits(player.now + 2.0), "lobby")
+        player.hears(text)
+    assert times == [2.0 * n for n in range(1, 11)]
+    seen = player.waits(player.now + 100.0)
+    assert texts(seen, "lobby")[:4] == [22.0, 22.25, 22.75, 23.75]
+    [(when, event)] = events(seen)
+    assert (when, event.what) == (52.0, "lobby")
+    assert player.state is State.IDLE
+
+
+# -- the start -----------------------------------------------------------------------------------
+
+
+def test_the_client_speaks_at_once_to_the_rollout_port() -> None:
+    player = ready()
+    player.hears("city:7;start=port:32323")
+    seen = player.waits(0.6)
+    # No action was chosen yet, so none is made up.
+    assert seen == [(when, "32323 city:7;lobby") for when in (0.0, 0.25, 0.5)]
+    assert player.hears("city:7;start=port:32323") == []
+    player.step(0, 1000)
+    assert texts(player.waits(1.9), "lobby") == [0.75, 1.25, 1.75]
+
+
+@pytest.mark.parametrize("state", [State.READY, State.STARTING])
+def test_a_step_stands_for_a_lost_start_and_its_source_for_the_port(state: State) -> None:
+    player = MAKERS[state]()
+    port = (HOST, 40000)
+    seen = player.step(3, 1000, peer=port)
+    expected: list[Any] = [Started("a", 40000)] if state is State.READY else []
+    assert seen == [*expected, Frame(3, 1000, "1", 1.5, False, None, 0, 0.0)]
+    player.session.act("walk", 0.0)
+    assert "40000 city:7;action=walk" in player.sent()
+    assert player.step(4, 1033) == []
+    assert player.session.foreign == 1
+    assert len(player.step(4, 1033, peer=port)) == 1
+
+
+@pytest.mark.parametrize("state", [State.READY, State.STARTING])
+def test_a_step_from_another_host_begins_nothing(state: State) -> None:
+    player = MAKERS[state]()
+    assert player.step(3, 1000, peer=("10.0.0.2", 32323)) == []
+    assert player.hears("city:7;start=port:1", ("10.0.0.2", 32322)) == []
+    assert player.state is state
+    assert player.session.foreign == 2
+
+
+def test_a_step_may_be_first_and_last_at_once() -> None:
+    player = ready()
+    first, frame, last = player.step(9, 1000, done=True)
+    assert (first, frame.done, last) == (Started("a", 32323), True, Finished("a"))
+    assert player.state is State.DONE
+
+
+def test_nothing_begins_for_who_is_not_ready() -> None:
+    player = registered()
+    assert player.hears("city:7;start=port:32323") == []
+    assert player.step(1, 1000) == []
+    assert player.state is State.REGISTERED
+    assert player.session.stale == 2
+
+
+def test_a_start_that_crosses_a_move_is_for_the_slot_before() -> None:
+    player = ready()
+    player.session.register("b", "ann", 0.0)
+    assert player.hears("city:7;start=port:32323") == [Started("a", 32323)]
+    assert player.session.key == "a"
+    player = ready()
+    player.session.register("b", "ann", 0.0)
+    player.hears("city:7;registered=b")
+    assert player.hears("city:7;start=port:32323") == []
+
+
+def test_ipv6_addresses_keep_flow_and_scope() -> None:
+    server = ("fe80::1", 32322, 0, 2)
+    session = ClientSession("city", 7, server)
+    session.register("a", "ann", 0.0)
+    session.receive(b"city:7;registered=a", server, 0.0)
+    session.set_ready(True, 0.0)
+    session.receive(b"city:7;start=port:5", server, 0.0)
+    session.act("x", 0.0)
+    assert (b"city:7;action=x", ("fe80::1", 5, 0, 2)) in session.datagrams()
+    assert session.receive(b"city:7:1:1;obs=;reward=0;done=false", ("fe80::1", 5, 0, 2), 0.0)
+
+
+def test_both_phases_on_one_port() -> None:
+    player = ready()
+    assert player.hears("city:7;start=port:32322") == [Started("a", 32322)]
+    player.step(0, 1000, peer=LOBBY)
+    player.session.request_lobby(0.0)
+    assert player.hears(READY) == [LobbyChanged((AgentSlot("a", False, "citizen", "ann", True),))]
+    assert len(player.step(1, 1033, peer=LOBBY)) == 1
+
+
+# -- steps ---------------------------------------------------------------------------------------
+
+
+def test_steps_come_out_in_order_and_the_others_are_counted() -> None:
+    player = playing()
+    session = player.session
+    taken = [
+        frame.step
+        for number, timestamp in [(1, 1033), (4, 1133), (4, 1133), (2, 1066), (4, 1100), (5, 1166)]
+        for frame in player.step(number, timestamp)
+    ]
+    assert taken == [1, 4, 5]
+    assert session.statistics() == {
+        "frames": 4,
+        "skipped": 2,
+        "duplicates": 1,
+        "late": 2,
+        "stale": 0,
+        "foreign": 0,
+        "malformed": 0,
+    }
+
+
+def test_a_frame_has_everything_that_came() -> None:
+    player = playing()
+    player.now = 2.5
+    text = "city:7:1590853116323:4;obs=x:0.54,y:0.95;reward=-1.5;done=false;extra=did_jump:true"
+    assert player.hears(text, ROLLOUT) == [
+        Frame(4, 1590853116323, "x:0.54,y:0.95", -1.5, False, "did_jump:true", 3, 2.5)
+    ]
+    [frame] = player.hears("city:7:1590853116324:5;obs=;reward=a lot;done=false", ROLLOUT)
+    assert (frame.observation, frame.reward, frame.extra) == ("", "a lot", None)
+
+
+def test_an_equal_step_number_is_ordered_by_its_timestamp() -> None:
+    player = playing()
+    assert [len(player.step(0, stamp)) for stamp in (1001, 1003, 1002, 1003, 1004)] == [
+        *(1, 1, 0, 0, 1)
+    ]
+    counts = player.session.statistics()
+    assert (counts["late"], counts["duplicates"], counts["skipped"]) == (1, 1, 0)
+
+
+def test_datagrams_of_others_are_counted_and_ignored() -> None:
+    player = playing()
+    for peer in [(HOST, 1), ("10.0.0.2", 32323), ("10.0.0.2", 32322), "nobody", None, ()]:
+        assert player.step(5, 2000, peer=peer) == []
+        assert player.hears("city:7;message=x", peer) == []
+    assert player.hears("city:7;message=x", ROLLOUT) == []
+    for text in ["city:8;message=x", "town:7;message=x", "city:8:2000:5;obs=;reward=;done=true"]:
+        assert player.hears(text, LOBBY) == []
+        assert player.hears(text, ROLLOUT) == []
+    assert player.session.foreign == 19
+    assert player.state is State.ROLLOUT
+
+
+@pytest.mark.parametrize("state", State)
+def test_no_datagram_raises(state: State) -> None:
+    player = MAKERS[state]()
+    chance = random.Random(state.value)
+    seeds = [
+        b"city:7:1590853116323:4;obs=x:0.54;reward=-1.5;done=true;extra=e",
+        b"city:7;a=close,citizen,ann,ready;b=open,,,not_ready",
+        b"city:7;registered=a",
+        b"city:7;start=port:32323",
+        b"city:007:0099:4;obs=;reward=0;done=false",
+        b"city:7;action=left",
+        b"",
+    ]
+    for _ in range(4000):
+        datagram = bytearray(chance.choice(seeds))
+        for _ in range(chance.randrange(4)):
+            if datagram:
+                at = chance.randrange(len(datagram))
+                datagram[at : at + chance.randrange(3)] = chance.randbytes(chance.randrange(3))
+        peer = chance.choice([LOBBY, ROLLOUT, (HOST, 9)])
+        player.now += chance.random() * 0.01
+        player.session.receive(bytes(datagram), peer, player.now)
+        player.session.advance(player.now)
+        player.session.datagrams()
+    if state is not State.CLOSED:
+        assert player.session.malformed > 100
+    player = playing()
+    assert player.hears("city:7:1034:1;obs=;reward=0;done=perhaps", ROLLOUT) == []
+    assert player.session.malformed == 1
+
+
+def test_limits_hold_for_what_is_received() -> None:
+    player = playing(limits=Limits(datagram=100))
+    assert player.step(1, 1033, obs="1" * 200) == []
+    assert player.session.malformed == 1
+
+
+# -- actions -------------------------------------------------------------------------------------
+
+
+def test_only_the_last_action_is_sent() -> None:
+    player = playing()
+    player.session.act("left", 0.0)
+    player.session.act(b"right", 0.0)
+    assert player.sent() == ["32323 city:7;action=right"]
+    assert player.sent() == []
+
+
+def test_an_action_is_repeated_unless_another_is_chosen() -> None:
+    player = playing()
+    player.session.act("left", 0.0)
+    times = []
+    for number in range(1, 60):
+        times += texts(player.waits(number / 30), "action=left")
+        player.step(number, 1000 + number)
+    assert times == [0.0, 0.5, 1.0, 1.5]
+    for number in range(60, 90):
+        player.session.act("right", player.now)
+        assert player.sent() == ["32323 city:7;action=right"]
+        assert player.waits(number / 30) == []
+        player.step(number, 1000 + number)
+
+
+# -- the end -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("acted", [True, False])
+def test_a_lost_done_is_asked_for_until_it_comes(acted: bool) -> None:
+    player = playing()
+    if acted:
+        player.session.act("left", 0.0)
+    word = "action=left" if acted else "city:7;lobby"
+    seen = texts(player.waits(3.0), word)
+    assert seen == [0.0, 0.5, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0]
+    frame, finished = player.step(8, 1300, done=True)
+    assert (frame.step, frame.skipped, frame.done, finished) == (8, 7, True, Finished("a"))
+    assert player.waits(100.0) == []
+    with pytest.raises(LocalProtocolError, match="register for the next one"):
+        player.session.act("left", player.now)
+
+
+def test_an_agent_that_goes_on_acting_asks_for_a_lost_done_too() -> None:
+    player = playing()
+    times: list[float] = []
+    gave_up: list[tuple[float, Any]] = []
+    while player.state is State.ROLLOUT:
+        player.session.act("left", player.now)
+        seen = player.waits(player.now + 0.1)
+        gave_up += events(seen)
+        times += texts(seen, "32322 city:7;lobby")
+    [(when, event)] = gave_up
+    assert (when, event.what) == (30.0, "rollout")
+    assert "no further step from ('10.0.0.1', 32323) in 30 s" in event.reason
+    assert times[0] == pytest.approx(10.0, abs=0.3)
+
+
+def test_a_copy_of_the_last_step_is_a_duplicate() -> None:
+    player = done()
+    assert player.step(1, 1033, done=True) == []
+    assert player.step(0, 1000) == []
+    assert player.session.statistics()["duplicates"] == 1
+    assert player.session.stale == 1
+
+
+def test_no_step_at_all_is_given_up() -> None:
+    player = starting()
+    [(when, event)] = events(player.waits(100.0))
+    assert (when, event.what) == (30.0, "rollout")
+    assert "no step at all" in event.reason
+    assert player.state is State.IDLE
+
+
+@pytest.mark.parametrize("text", [OPEN, HELD, OTHERS, "city:7;b=open,citizen,cpu,ready"])
+def test_a_run_that_is_over_is_noticed_in_the_lobby(text: str) -> None:
+    player = playing()
+    player.waits(9.9)
+    player.hears(text)
+    assert texts(player.waits(10.3), "32322 city:7;lobby") == [10.0, 10.25]
+    player.hears(text)
+    assert texts(player.waits(10.6), "32322 city:7;lobby") == [10.5]
+    event = player.hears(text)[-1]
+    assert event.what == "rollout"
+    assert "the run is over, or the server began anew" in event.reason
+    assert player.state is State.IDLE
+
+
+def test_a_run_that_is_not_over_is_waited_for() -> None:
+    player = playing()
+    while player.now < 29.0:
+        assert events(player.waits(player.now + 0.3)) == []
+        player.hears(READY)
+    assert player.step(1, 1033) != []
+
+
+# -- the next run --------------------------------------------------------------------------------
+
+
+def next_run(player: Player) -> Player:
+    player.session.register("a", "ann", player.now)
+    player.hears("city:7;registered=a")
+    player.session.set_ready(True, player.now)
+    player.hears(READY)
+    player.sent()
+    return player
+
+
+def test_a_start_of_the_old_run_does_not_begin_the_next() -> None:
+    player = next_run(done())
+    assert player.hears("city:7;start=port:32324") == []
+    # It could be a new one, so that port is asked, and the lobby port soon.
+    assert player.waits(0.3) == [(0.0, "32324 city:7;lobby"), (0.25, "32322 city:7;lobby")]
+    assert player.step(1, 1033, done=True) == []
+    assert player.step(0, 1000) == []
+    assert player.session.stale == 2
+    assert player.state is State.READY
+    seen = player.step(0, 1100)
+    assert seen == [Started("a", 32323), Frame(0, 1100, "1", 1.5, False, None, 0, 0.3)]
+    # The old run had more steps than this one has yet.
+    assert player.step(1, 1033, done=True) == []
+    assert player.session.stale == 3
+    assert player.step(1, 1133, done=True)[1] == Finished("a")
+
+
+def test_after_a_while_a_start_can_only_be_new() -> None:
+    player = done()
+    player.now = 15.0
+    next_run(player)
+    assert player.hears("city:7;start=port:32323") == [Started("a", 32323)]
+
+
+def test_a_server_whose_clock_was_set_back_is_heard_after_a_while() -> None:
+    player = next_run(done())
+    player.now = 14.9
+    assert player.step(5, 10) == []
+    player.now = 15.0
+    assert len(player.step(6, 11)) == 2
+    assert len(player.step(7, 12)) == 1
+
+
+def test_steps_of_a_run_that_was_given_up_do_not_begin_the_next() -> None:
+    player = playing()
+    player.waits(40.0)
+    assert player.state is State.IDLE
+    assert player.step(900, 31_000) == []
+    player.session.register("a", "ann", player.now)
+    assert player.step(901, 31_033) == []
+    player.hears("city:7;registered=a")
+    player.session.set_ready(True, player.now)
+    assert player.step(901, 31_033) == []
+    assert player.hears("city:7;start=port:32323") == []
+    assert player.session.stale == 3
+    assert player.step(0, 31_066)[0] == Started("a", 32323)
+
+
+def test_a_start_after_a_lost_server_may_be_from_before() -> None:
+    player = ready()
+    player.waits(60.0)
+    assert player.state is State.IDLE
+    player.now = 40.0  # not long after it gave up
+    next_run(player)
+    assert player.hears("city:7;start=port:32323") == []
+    assert player.step(0, 1000)[0] == Started("a", 32323)
+
+
+def test_a_registration_waits_while_others_play_on() -> None:
+    player = done()
+    player.session.register("a", "ann", player.now)
+    for second in range(1, 300):
+        assert events(player.waits(float(second))) == []
+        player.hears(READY)
+    assert player.state is State.REGISTERING
+    player.hears(OPEN)
+    seen = player.waits(301.0)
+    assert texts(seen, "register=a,ann")
+    assert player.hears("city:7;registered=a") == [RegisteredAs("a")]
+    # A server that falls silent is not waited for.
+    player = done()
+    player.session.register("a", "ann", player.now)
+    player.hears(READY)
+    [(when, event)] = events(player.waits(100.0))
+    assert (when, event.what) == (30.0, "register")
+
+
+def test_a_closed_session_is_silent() -> None:
+    player = playing()
+    player.session.act("left", 0.0)
+    player.session.close()
+    assert player.session.closed
+    assert player.sent() == []
+    assert player.step(1, 1033) == []
+    assert player.hears(READY) == []
+    player.session.close()

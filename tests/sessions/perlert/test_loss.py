@@ -1,0 +1,487 @@
+"""Whole exchanges between the real sessions of both sides over a lossy network, seed by seed.
+
+`RLWIRE_SEEDS=20000 pytest tests/sessions/perlert/test_loss.py` plays that many of each kind; by
+default they are as many as fit into about ten seconds. A failure names the seed and shows what
+became of the last datagrams.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from rlwire.sessions.perlert.client import (
+    ClientSession,
+    Finished,
+    Frame,
+    GaveUp,
+    LobbyChanged,
+    RegisteredAs,
+    SlotTaken,
+    Started,
+    State,
+)
+from rlwire.sessions.perlert.server import Instance, ServerSession, ServerSettings
+from rlwire.testing.lossy import LossyNetwork
+
+SEEDS = int(os.environ.get("RLWIRE_SEEDS", "0"))
+LOBBY, ROLLOUT = ("10.0.0.1", 32322), ("10.0.0.1", 32323)
+EPOCH = 1_600_000_000_000
+PATIENCE = 400.0  # simulated seconds after which an exchange hangs
+WAITING = (State.REGISTERING, State.REGISTERED, State.READY)
+
+
+@dataclass(frozen=True)
+class Play:
+    """One kind of exchange.
+
+    Attributes:
+        loss: of the links, which also repeat, delay and reorder.
+        players: clients, as many as slots.
+        steps: of the first agent; each further one plays `apart` more.
+        runs: that each client plays.
+        moves: clients take another slot before they are ready, and change their minds.
+        acts_once: clients send one action a run, or one a frame.
+    """
+
+    loss: float
+    players: int = 3
+    steps: int = 20
+    apart: int = 3
+    runs: int = 1
+    moves: bool = False
+    acts_once: bool = False
+    tag: str = "tag{}"
+    duplicate: float = 0.1
+    delay: tuple[float, float] = (0.005, 0.06)
+    reorder: float = 0.2
+
+
+@dataclass
+class Server:
+    """The environment: what it shows an agent says whose it is, and which action was in force."""
+
+    session: ServerSession
+    instance: Instance
+    play: Play
+    runs: int
+    last: dict[int, dict[str, tuple[Any, ...]]]  # each run's last frames
+    step: int = -1
+    acted: Counter[str] = field(default_factory=Counter)
+    tags: dict[str, str] = field(default_factory=dict)
+
+    def tick(self, now: float) -> None:
+        instance = self.instance
+        if instance.rollout is None:
+            self.step = -1
+            return
+        self.step += 1
+        if self.step == 0:
+            self.runs += 1
+            self.acted.clear()
+            self.last[self.runs] = {}
+            self.tags = {client.key: client.tag for client in instance.lobby.clients.values()}
+        frames = {}
+        timestamp = EPOCH + round(now * 1000)
+        actions = instance.actions()
+        for number, key in enumerate(sorted(instance.rollout.agents)):
+            if key in actions:
+                slot, tag, run = actions[key][0].split()
+                assert tag == self.tags[key], "an action from one who has not the slot"
+                # An action has no number, so one of the run before may come late.
+                assert int(run) in (self.runs, self.runs - 1)
+                assert slot == key or int(run) < self.runs, "an action for another slot"
+                self.acted[key] += 1
+            done = self.step >= self.play.steps + self.play.apart * number
+            observation = f"{key} {self.runs} {self.step}"
+            frames[key] = (observation, self.step / 2, done, None)
+            if done:
+                last = (self.step, timestamp, observation, self.step / 2, True)
+                self.last[self.runs].setdefault(key, last)
+        instance.publish(frames, self.step, timestamp, now)
+
+
+class Player:
+    """A program around a client's session that wants to play, whatever slot it gets."""
+
+    def __init__(self, world: World, number: int, address: tuple[str, int]) -> None:
+        self.world = world
+        self.address = address
+        self.tag = world.play.tag.format(number)
+        self.chance = random.Random(world.seed * 100 + number)
+        self.session = ClientSession("city", 7, LOBBY, jitter=self.chance.random)
+        self.moves = self.chance.randrange(3) if world.play.moves else 0
+        self.runs = 0  # that it played to the end
+        self.errors: list[GaveUp] = []
+        self.crashed = False
+        self.substitute = number >= world.play.players
+        self.begin("")
+        world.network.attach(address, self.session, self.on_event)
+        self.soon(0.5, self.look)
+
+    def begin(self, key: str) -> None:
+        self.key = key
+        self.order = (-1, -1)
+        self.run = 0
+        self.acted = False
+
+    def soon(self, most: float, call: Callable[[], object]) -> None:
+        self.world.after(most * self.chance.random(), call)
+
+    def crash(self) -> None:
+        self.crashed = True
+        self.world.network.detach(self.address)
+
+    def look(self) -> None:
+        idle = self.session.state in (State.IDLE, State.DONE) and not self.crashed
+        if idle and not self.world.last_run_began:
+            self.session.request_lobby(self.world.network.now)
+
+    def choose(self) -> None:
+        """Want a slot: any that is open, or that is ours already."""
+        slots = [slot for slot in self.session.slots if slot.open or slot.tag == self.tag]
+        if slots:
+            key = self.chance.choice(slots).key
+            self.session.register(key, self.tag, self.world.network.now)
+        else:
+            self.soon(2.0, self.look)
+
+    def move(self) -> None:
+        """Want another slot, unless the run has begun meanwhile."""
+        if self.session.state in (State.REGISTERED, State.READY) and not self.crashed:
+            self.choose()
+
+    def on_event(self, event: Any) -> None:
+        """React; the session may be beyond what this event is about."""
+        session, now = self.session, self.world.network.now
+        if isinstance(event, Frame):
+            self.on_frame(event)
+        elif isinstance(event, Started):
+            self.begin(event.key)
+        elif isinstance(event, Finished):
+            assert event.key == self.key
+            assert self.world.server.last[self.run][event.key] == self.final[:5]
+            self.runs += 1
+            if not self.world.last_run_began:
+                session.register(event.key, self.tag, now)
+        elif isinstance(event, RegisteredAs):
+            if not self.moves:
+                session.set_ready(True, now)
+            else:
+                self.moves -= 1
+                if self.chance.random() < 0.5:
+                    session.set_ready(True, now)
+                    session.set_ready(False, now)
+                self.soon(0.3, self.move)
+        elif isinstance(event, LobbyChanged | SlotTaken | GaveUp):
+            if isinstance(event, GaveUp):
+                self.errors.append(event)
+            if isinstance(event, SlotTaken) and session.state is State.REGISTERED:
+                self.moves = 0
+                session.set_ready(True, now)
+            elif session.state is State.IDLE and session.next_deadline() is None:
+                if isinstance(event, LobbyChanged):
+                    self.choose()
+                else:
+                    self.soon(0.5, self.look)
+
+    def on_frame(self, frame: Frame) -> None:
+        order = (frame.step, frame.timestamp)
+        assert order > self.order, "steps must increase"
+        key, run, step = str(frame.observation).split()
+        assert key == self.key, "a frame of another's slot"
+        assert int(step) == frame.step
+        assert frame.reward == frame.step / 2
+        if self.order == (-1, -1):
+            assert int(run) > self.world.seen.get(self.address, 0), "a frame of an old run"
+            self.run = self.world.seen[self.address] = int(run)
+        assert int(run) == self.run, "frames of two runs in one"
+        self.order, self.final = order, frame
+        if not frame.done and not (self.world.play.acts_once and self.acted):
+            self.acted = True
+            self.session.act(f"{key} {self.tag} {run}", self.world.network.now)
+
+
+class World:
+    """A server and its players."""
+
+    def __init__(self, play: Play, seed: int, trace: int = 0) -> None:
+        self.play = play
+        self.seed = seed
+        self.network = LossyNetwork(
+            seed,
+            loss=play.loss,
+            duplicate=play.duplicate,
+            delay=play.delay,
+            reorder=play.reorder,
+            trace=trace,
+        )
+        self.seen: dict[tuple[str, int], int] = {}  # the newest run whose frames a client saw
+        self.last: dict[int, dict[str, tuple[Any, ...]]] = {}
+        self.serve()
+        self.network.every(1 / 30, lambda now: self.server.tick(now))
+        self.waited = False
+        self.players = [
+            Player(self, number, ("10.0.1.1", 5000 + number)) for number in range(play.players)
+        ]
+
+    def serve(self, runs: int = 0) -> None:
+        session = ServerSession(settings=ServerSettings(idle=20.0), rollout_port=ROLLOUT[1])
+        keys = [f"agent{number}" for number in range(self.play.players)]
+        instance = session.add_instance("city", 7, keys)
+        self.server = Server(session, instance, self.play, runs, self.last)
+        self.network.attach(LOBBY, session.lobby)
+        self.network.attach(ROLLOUT, session.rollout)
+
+    def restart(self) -> None:
+        """Let another server take the place of this one, which knows nothing any more."""
+        self.network.detach(LOBBY)
+        self.network.detach(ROLLOUT)
+        self.serve(self.server.runs)
+
+    def after(self, seconds: float, call: Callable[[], object]) -> None:
+        def once(_now: float) -> None:
+            ticker.cancel()
+            call()
+
+        ticker = self.network.every(1.0, once, first=self.network.now + seconds)
+
+    def when(self, ready: Callable[[], object], act: Callable[[], object]) -> None:
+        """Do something once, soon after it could be done first."""
+        chance = random.Random(self.seed).random
+
+        def look(_now: float) -> None:
+            if ready() and chance() < 0.1:
+                ticker.cancel()
+                act()
+
+        ticker = self.network.every(0.05, look)
+
+    @property
+    def last_run_began(self) -> bool:
+        return self.server.runs == self.play.runs
+
+    def over(self) -> bool:
+        if not self.last_run_began or self.server.instance.rollout is not None:
+            return False
+        return all(
+            player.crashed
+            or player.session.state in (State.DONE, State.IDLE)
+            or (player.session.state in WAITING and self.waited)
+            for player in self.players
+        )
+
+    def run(self) -> None:
+        """Play until the last run is over for all; who missed all of it waits for another."""
+        self.network.run_until(self.over, PATIENCE)
+        self.waited = True
+        if not self.over():
+            states = [player.session.state.name for player in self.players]
+            pytest.fail(f"hangs: {states}", pytrace=False)
+
+
+def exchange(play: Play, seed: int, story: Callable[[World], object] | None = None) -> World:
+    """Play one seed; if it fails, play it again to tell how."""
+
+    def play_once(trace: int = 0) -> World:
+        world = World(play, seed, trace)
+        told.append(world)
+        if story is not None:
+            story(world)
+        world.run()
+        return world
+
+    told: list[World] = []
+    try:
+        return play_once()
+    except (Exception, pytest.fail.Exception) as error:
+        with suppress(Exception, pytest.fail.Exception):
+            play_once(trace=400)
+        world = told[-1]
+        lines = [f"{play}, seed {seed}: {error!r}"]
+        for player in world.players:
+            session = player.session
+            lines.append(
+                f"{player.address}: {session.state.name}, slot {session.key}, "
+                f"{player.runs} of {world.server.runs} runs, {player.errors}, "
+                f"{session.statistics()}"
+            )
+        lines.append(f"{world.server.instance}, {dict(world.server.session.dropped)}")
+        lines.append(world.network.trace_text())
+        raise AssertionError("\n".join(lines)) from error
+
+
+def played(
+    play: Play, seeds: int, least: float, story: Callable[[World], object] | None = None
+) -> None:
+    """Play seeds; the players still alive must see the end of at least this share of all runs."""
+    possible, done = 0, 0
+    missed: list[str] = []
+    for seed in range(SEEDS or seeds):
+        for player in exchange(play, seed, story).players:
+            assert all(len(error.reason) > 20 for error in player.errors)
+            if player.crashed or player.substitute:
+                continue
+            possible += play.runs
+            done += player.runs
+            if player.runs < play.runs:
+                state = player.session.state.name
+                missed.append(f"seed {seed}, {player.tag}: {state} {player.runs} {player.errors}")
+    logging.getLogger(__name__).info("%s: %.5f", play, done / possible)
+    assert done / possible >= least, "\n".join([f"{done} of {possible} runs", *missed])
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """Leave out of a failure's text that a server says which datagrams it drops."""
+    caplog.set_level(logging.ERROR, "rlwire.sessions.perlert.server")
+
+
+LOSSES = [0.0, 0.1, 0.3, 0.5]
+lossy = pytest.mark.parametrize("loss", LOSSES)
+
+
+@lossy
+@pytest.mark.parametrize("players", [1, 3])
+def test_every_client_plays_to_the_end(loss: float, players: int) -> None:
+    played(Play(loss, players), 200 // players, 0.999)
+
+
+@lossy
+def test_the_next_run_is_not_confused_by_the_last(loss: float) -> None:
+    # Short runs, so that the last one's words come in the midst of the next one's. With half of
+    # all lost, a run of four frames may pass by a client that never hears of it.
+    played(Play(loss, 2, steps=3, apart=10, runs=3), 50, (0.98) if loss > 0.4 else 0.999)
+
+
+@lossy
+def test_clients_move_between_slots_and_change_their_minds(loss: float) -> None:
+    played(Play(loss, 3, moves=True), 50, 0.999)
+
+
+@lossy
+def test_clients_of_one_tag_find_a_slot_each(loss: float) -> None:
+    played(Play(loss, 3, tag="bot"), 30, 0.999)
+
+
+@lossy
+def test_one_action_a_run_is_enough(loss: float) -> None:
+    def story(world: World) -> None:
+        worlds.append(world)
+
+    worlds: list[World] = []
+    played(Play(loss, 2, steps=90, acts_once=True), 15, 0.999, story)
+    in_force = [acted for world in worlds for acted in world.server.acted.values()]
+    assert len(in_force) >= 2 * len(worlds) * (1.0 if loss < 0.4 else 0.95)
+    # It is repeated every half second, so even of three seconds it misses not many.
+    assert sum(in_force) / (2 * len(worlds)) > 88 * (1 - loss) ** 0.5
+
+
+@lossy
+@pytest.mark.parametrize("state", [State.REGISTERING, State.READY, State.ROLLOUT])
+def test_a_client_that_crashes_does_not_stop_the_others(loss: float, state: State) -> None:
+    def story(world: World) -> None:
+        def replace() -> None:
+            if not world.last_run_began:
+                world.players.append(Player(world, 9, ("10.0.1.9", 5009)))
+
+        def crash() -> None:
+            # If the run waits for it, the server frees its slot after a while, and another comes.
+            world.after(60.0, replace)
+            victim.crash()
+
+        victim = world.players[0]
+        world.when(lambda: victim.session.state is state, crash)
+
+    played(Play(loss, 3, steps=40), 20, 0.99, story)
+
+
+@lossy
+@pytest.mark.parametrize("length", [2.0, 5.0])
+def test_a_network_that_is_down_for_seconds_costs_frames_only(loss: float, length: float) -> None:
+    def story(world: World) -> None:
+        def down() -> None:
+            network.cut(victim.address)
+            world.after(length, lambda: network.heal(victim.address))
+
+        network, victim = world.network, world.players[0]
+        world.when(lambda: victim.session.state is State.ROLLOUT, down)
+
+    played(Play(loss, 2, steps=60), 20, 0.999, story)
+
+
+@lossy
+def test_a_client_cut_off_for_long_is_told_so(loss: float) -> None:
+    def story(world: World) -> None:
+        def down() -> None:
+            network.cut(world.players[0].address)
+            world.after(18.0, lambda: network.heal(world.players[0].address))
+
+        network = world.network
+        worlds.append(world)
+        world.when(lambda: world.players[0].session.state is State.ROLLOUT, down)
+
+    worlds: list[World] = []
+    played(Play(loss, 2, steps=60), 15, 0.5, story)
+    for world in worlds:
+        victim, other = world.players
+        assert other.runs == 1
+        if victim.runs == 0:  # the last datagram may have come before the cut
+            [error] = victim.errors
+            assert error.what == "rollout"
+            assert "the run is over" in error.reason
+
+
+@lossy
+@pytest.mark.parametrize("state", [State.READY, State.ROLLOUT])
+def test_a_server_that_begins_anew_is_noticed(loss: float, state: State) -> None:
+    def story(world: World) -> None:
+        players = world.players
+        world.when(lambda: any(player.session.state is state for player in players), world.restart)
+        worlds.append(world)
+
+    worlds: list[World] = []
+    played(Play(loss, 2, steps=60, runs=2), 15, 0.5, story)
+    for world in worlds:
+        for player in world.players:
+            assert player.runs > 0
+            for error in player.errors:
+                assert "the server began anew" in error.reason
+
+
+@lossy
+def test_forged_datagrams_change_nothing(loss: float) -> None:
+    def story(world: World) -> None:
+        def forge(_now: float) -> None:
+            player = chance.choice(world.players)
+            source = chance.choice([("10.0.6.6", 32323), ("10.0.1.1", 4999), ("10.0.0.1", 9)])
+            to, text = chance.choice(
+                [
+                    (player.address, "city:7:9999999999999:9999;obs=forged;reward=1;done=true"),
+                    (player.address, "city:7;start=port:9"),
+                    (player.address, "city:7;registered=agent0"),
+                    (player.address, "city:7;agent0=close,agent,evil,ready"),
+                    (LOBBY, "city:7;register=agent0,evil"),
+                    (LOBBY, "city:7;ready=agent0,false"),
+                    (ROLLOUT, "city:7;action=forged evil 1"),
+                ]
+            )
+            # From the server's own host a step counts, if we wait for one: no forging there.
+            if not (text.endswith("done=true") and source[0] == LOBBY[0]):
+                world.network.send(text.encode(), source, to)
+
+        chance = random.Random(world.seed)
+        world.when(lambda: world.server.instance.clients, lambda: None)
+        begin = world.network.run_until(lambda: len(world.server.instance.clients) == 3, 60.0)
+        assert begin
+        world.network.every(0.02, forge)
+
+    played(Play(loss, 3, steps=40), 20, 0.999, story)

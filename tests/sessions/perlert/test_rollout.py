@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlwire.errors import LocalProtocolError
+from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.perlert.rollout import Agent, Rollout
+from rlwire.sessions.perlert.server import DEFAULT_SETTINGS, ServerSettings
+
+ANN, BOB = ("10.0.0.1", 1), ("10.0.0.2", 2)
+
+
+class Made:
+    """A run of ``city:7`` with what it sends and who is done."""
+
+    def __init__(
+        self,
+        clients: dict[str, Hashable] | None = None,
+        settings: ServerSettings = DEFAULT_SETTINGS,
+        limits: Limits = DEFAULT,
+        **options: Any,
+    ) -> None:
+        self.out: list[tuple[bytes, Hashable]] = []
+        self.over: list[tuple[str, float]] = []
+        self.rollout = Rollout(
+            "city",
+            7,
+            {"a": ANN, "b": BOB} if clients is None else clients,
+            now=0.0,
+            out=self.out,
+            over=lambda agent, now: self.over.append((agent.key, now)),
+            settings=settings,
+            limits=limits,
+            **options,
+        )
+
+    def __getitem__(self, key: str) -> Agent:
+        return self.rollout.agents[key]
+
+    def publish(self, step: int, now: float, **done: bool) -> list[tuple[str, Hashable]]:
+        frames = {key: (step, 0, value, None) for key, value in done.items()}
+        self.rollout.publish(frames, step, 0, now)
+        sent = [(datagram.decode(), peer) for datagram, peer in self.out]
+        self.out.clear()
+        return sent
+
+
+# --- actions ---
+
+
+def test_an_action_has_another_number_whenever_it_is_another() -> None:
+    made = Made()
+    for text in ("left", "left", "right", "right", "left"):
+        made.rollout.act(made["a"], text, 0.0)
+    made.rollout.act(made["b"], "left", 0.0)
+    assert made.rollout.actions() == {"a": ("left", 3), "b": ("left", 4)}
+    assert made.rollout.received == 6
+
+
+def test_actions_are_the_callers_to_keep() -> None:
+    made = Made()
+    made.rollout.act(made["a"], "left", 0.0)
+    actions = made.rollout.actions()
+    made.rollout.act(made["a"], "right", 0.0)
+    actions["b"] = ("forged", 9)
+    assert actions["a"] == ("left", 1)
+    assert made.rollout.actions() == {"a": ("right", 2)}
+
+
+def test_a_rejected_action_gives_way_to_the_one_before() -> None:
+    made = Made()
+    made.rollout.act(made["a"], "good", 0.0)
+    made.rollout.actions()
+    made.rollout.act(made["a"], "bad", 0.0)
+    made.rollout.actions()
+    assert made.rollout.reject("a")
+    assert made.rollout.actions() == {"a": ("good", 1)}
+    made.rollout.act(made["a"], "bad", 0.0)
+    assert made.rollout.actions() == {"a": ("bad", 3)}
+    assert made.rollout.reject("a")
+    assert made.rollout.actions() == {"a": ("good", 1)}
+
+
+def test_what_the_environment_never_saw_is_not_what_was_before() -> None:
+    made = Made()
+    made.rollout.act(made["a"], "good", 0.0)
+    made.rollout.actions()
+    made.rollout.act(made["a"], "bad", 0.0)
+    made.rollout.act(made["a"], "worse", 0.0)
+    assert made.rollout.actions() == {"a": ("worse", 3)}
+    assert made.rollout.reject("a")
+    assert made.rollout.actions() == {"a": ("good", 1)}
+
+
+def test_rejecting_leaves_a_newer_action_alone() -> None:
+    made = Made()
+    made.rollout.act(made["a"], "bad", 0.0)
+    ((_, serial),) = made.rollout.actions().values()
+    made.rollout.act(made["a"], "good", 0.0)
+    assert made.rollout.reject("a", serial)
+    assert made.rollout.actions() == {"a": ("good", 2)}
+    assert not made.rollout.reject("a", serial)
+    assert made.rollout.reject("a", 2)
+    assert made.rollout.actions() == {}
+    assert not made.rollout.reject("a")
+    assert not made.rollout.reject("nobody")
+
+
+@given(st.lists(st.sampled_from(["good 1", "good 2", "bad 1", "bad 2", "tick"]), max_size=40))
+def test_with_a_tick_for_each_rejection_the_last_good_one_is_in_force(script: list[str]) -> None:
+    """The environment rejects what is bad as soon as it sees it."""
+    made = Made()
+    seen: str | None = None  # the last good one that the environment has seen
+    last: str | None = None
+    for word in [*script, "tick"]:
+        if word != "tick":
+            made.rollout.act(made["a"], word, 0.0)
+            last = word
+            continue
+        text, serial = made.rollout.actions().get("a", (None, 0))
+        if text is not None and text.startswith("bad"):
+            assert text == last
+            made.rollout.reject("a", serial)
+        elif last is not None and last.startswith("good"):
+            assert text == last
+            seen = last
+        assert made.rollout.actions().get("a", (None, 0))[0] == seen
+
+
+# --- frames ---
+
+
+def test_frames_of_agents_that_are_not_clients_are_ignored() -> None:
+    made = Made({"b": BOB})
+    assert made.publish(0, 0.0, a=True, b=False, c=True) == [
+        ("city:7:0:0;obs=0;reward=0;done=false", BOB)
+    ]
+    assert made.rollout.playing
+    assert made.over == []
+
+
+def test_a_client_that_has_no_frame_gets_none() -> None:
+    made = Made()
+    assert [peer for _, peer in made.publish(0, 0.0, b=False)] == [BOB]
+    assert made.publish(0, 0.0) == []
+
+
+def test_a_run_is_finished_when_all_its_clients_are_done() -> None:
+    made = Made()
+    made.publish(0, 1.0, a=True, b=False)
+    assert made.rollout.playing
+    made.publish(1, 2.0, a=True, b=False)
+    made.publish(2, 3.0, b=True)
+    assert not made.rollout.playing
+    assert made.over == [("a", 1.0), ("b", 3.0)]
+
+
+def test_arrays_are_written_as_they_are_now() -> None:
+    made = Made({"a": ANN}, decimals=1)
+    array = np.array([1.25, 2.0])
+    made.rollout.publish({"a": (array, np.float32(0.5), np.False_, None)}, 0, 0, 0.0)
+    array[:] = 9
+    assert made.out == [(b"city:7:0:0;obs=1.2,2;reward=0.5;done=false", ANN)]
+
+
+def test_the_same_step_may_be_published_in_parts() -> None:
+    made = Made()
+    assert len(made.publish(4, 0.0, a=False)) == 1
+    assert len(made.publish(4, 0.0, b=False)) == 1
+    with pytest.raises(LocalProtocolError):
+        made.publish(3, 0.0, a=False)
+
+
+def test_nothing_changes_when_a_frame_cannot_be_sent() -> None:
+    made = Made()
+    frames = {"a": ("1", 0, True, None), "b": ("no;such", 0, False, None)}
+    for _ in range(5):
+        with pytest.raises(ValueError, match="OBSERVATION"):
+            made.rollout.publish(frames, 7, 0, 0.0)
+    assert not made.out
+    assert not made["a"].done
+    assert (made.rollout.step, made.rollout.sent, made.rollout.dropped) == (-1, 0, 0)
+    assert len(made.publish(0, 0.0, a=False, b=False)) == 2
+
+
+@given(
+    st.lists(st.floats(0, 0.2), min_size=1, max_size=80), st.sampled_from([1.0, 7.0, 30.0, 100.0])
+)
+def test_the_rate_holds_whatever_the_times(pauses: list[float], rate: float) -> None:
+    made = Made({"a": ANN}, settings=ServerSettings(frames_per_second=rate, unheard=1e9))
+    now, times = 0.0, []
+    for step, pause in enumerate(pauses):
+        now += pause
+        times += [now] * len(made.publish(step, now, a=False))
+    for first in range(len(times)):
+        for last in range(first, len(times)):
+            assert last - first + 1 <= 2 + (times[last] - times[first]) * rate + 1e-6
+    assert len(times) + made.rollout.dropped == len(pauses)
+
+
+@given(st.lists(st.floats(1 / 30, 0.2), min_size=1, max_size=80))
+def test_frames_below_the_rate_are_never_dropped(pauses: list[float]) -> None:
+    made = Made({"a": ANN}, settings=ServerSettings(unheard=1e9))
+    now = 0.0
+    for step, pause in enumerate(pauses):
+        now += pause
+        assert len(made.publish(step, now, a=False)) == 1
+
+
+def test_a_client_that_speaks_late_gets_the_full_rate_at_once() -> None:
+    made = Made({"a": ANN}, settings=ServerSettings(unheard=1.0, unheard_rate=0.1))
+    made.publish(0, 0.0, a=False)
+    for step in range(1, 100):
+        made.publish(step, 5.0, a=False)
+    assert made.publish(100, 6.0, a=False) == []
+    made.rollout.hear(made["a"], 6.0)
+    assert made["a"].heard == 6.0
+    assert len(made.publish(101, 6.0, a=False)) == 1
+    assert len(made.publish(102, 6.04, a=False)) == 1
+    assert len(made.publish(103, 6.08, a=False)) == 1
+
+
+def test_done_again() -> None:
+    made = Made({"a": ANN}, settings=ServerSettings(resends_per_second=10))
+    assert not made.rollout.done_again(made["a"], 0.0)
+    (done,) = made.publish(0, 0.0, a=True)
+    for now, count in ((0.0, 1), (0.05, 0), (0.09, 0), (0.11, 1), (5.0, 1)):
+        assert made.rollout.done_again(made["a"], now)
+        assert [(text.decode(), peer) for text, peer in made.out] == [done] * count
+        made.out.clear()
+    made["a"].last = None
+    assert not made.rollout.done_again(made["a"], 6.0)
+
+
+def test_finish_keeps_the_observation_of_an_array() -> None:
+    made = Made(decimals=3)
+    made.rollout.publish({"a": (np.arange(3.0), 1, False, {"total": 4})}, 0, 10, 0.0)
+    made.out.clear()
+    made.rollout.finish(1.0)
+    assert made.out == [
+        (b"city:7:11:1;obs=0,1,2;reward=0;done=true;extra=total:4", ANN),
+        (b"city:7:11:1;obs=;reward=0;done=true", BOB),
+    ]
+    assert not made.rollout.playing
+    made.rollout.finish(2.0)
+    assert len(made.out) == 2

@@ -1,0 +1,1177 @@
+"""The server session as a peer sees it: datagrams in, datagrams out; each test says what the draft
+(draft-perlert-wg-00) does. Datagrams are written by hand, not by the codec."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from rlwire.codecs.perlert import Action, LobbyRequest, Ready, Register
+from rlwire.errors import EncodeError, LimitExceeded, LocalProtocolError
+from rlwire.limits import Limits
+from rlwire.sessions.perlert.server import (
+    LOBBY_RULES,
+    REASONS,
+    ROLLOUT_RULES,
+    Instance,
+    Left,
+    ReadyChanged,
+    Registered,
+    ServerSession,
+    ServerSettings,
+    Slot,
+    Started,
+    Who,
+)
+
+ANN, BOB, EVE = ("10.0.0.1", 55555), ("10.0.0.2", 55555), ("10.6.6.6", 6666)
+STAMP = 1590853116323
+Sent = list[tuple[str, Any]]
+
+
+class Server:
+    """A session with one instance ``city:7``, driven at a time of its own."""
+
+    def __init__(
+        self,
+        slots: str = "a b",
+        *,
+        limits: Limits | None = None,
+        players: int | None = None,
+        **settings: Any,
+    ) -> None:
+        self.now = 1000.0
+        self.session = ServerSession(
+            settings=ServerSettings(**settings), limits=limits or Limits(), rollout_port=32323
+        )
+        self.city = self.session.add_instance("city", 7, slots.split(), players=players)
+
+    def lobby(self, peer: Any, body: str, header: str = "city:7") -> list[Any]:
+        """Send one datagram to the lobby port; return its events."""
+        return self.session.lobby.receive(f"{header};{body}".encode(), peer, self.now)
+
+    def rollout(self, peer: Any, body: str, header: str = "city:7") -> None:
+        assert self.session.rollout.receive(f"{header};{body}".encode(), peer, self.now) == []
+
+    def wait(self, seconds: float) -> list[Any]:
+        """Let time pass, waking the session when it asks for it."""
+        until = self.now + seconds
+        events = []
+        for port in (self.session.lobby, self.session.rollout):
+            while (deadline := port.next_deadline()) is not None and deadline <= until:
+                events += port.advance(deadline)
+        self.now = until
+        return events
+
+    def from_lobby(self) -> Sent:
+        return [(datagram.decode(), peer) for datagram, peer in self.session.lobby.datagrams()]
+
+    def from_rollout(self) -> Sent:
+        return [(datagram.decode(), peer) for datagram, peer in self.session.rollout.datagrams()]
+
+    def silent(self) -> bool:
+        return not self.from_lobby() and not self.from_rollout()
+
+    def dropped(self) -> dict[str, int]:
+        """What was dropped since the last call."""
+        dropped = dict(self.session.dropped)
+        self.session.dropped.clear()
+        return dropped
+
+    def join(self, **clients: Any) -> Server:
+        """Register each peer in the slot that is its keyword, and forget what was sent."""
+        for key, peer in clients.items():
+            self.lobby(peer, f"register={key},tag")
+        self.wait(1)
+        self.from_lobby()
+        return self
+
+    def play(self, **clients: Any) -> Server:
+        """Bring each peer into a run."""
+        self.join(**clients)
+        for key, peer in clients.items():
+            self.lobby(peer, f"ready={key},true")
+        self.from_lobby()
+        assert self.city.rollout is not None
+        return self
+
+    def publish(self, step: int, stamp: int = STAMP, **done: bool) -> None:
+        """Publish frames with ``obs`` = the step for each keyword, which is its done."""
+        frames = {key: (step, 0.5, value, None) for key, value in done.items()}
+        self.city.publish(frames, step, stamp, self.now)
+
+
+# --- the example ---
+
+
+def test_the_draft_figure_1() -> None:
+    session = ServerSession(rollout_port=32323)
+    city = session.add_instance("city", 7, [Slot("agent0", kind="citizen", tag="cpu")])
+    lobby, rollout, client = session.lobby, session.rollout, ("10.0.0.1", 55555)
+
+    assert lobby.receive(b"city:7;lobby", client, 0.0) == []
+    assert lobby.datagrams() == [(b"city:7;agent0=open,citizen,cpu,ready", client)]
+
+    assert lobby.receive(b"city:7;register=agent0,patrick", client, 1.0) == [
+        Registered(city, "agent0", client, "patrick", None)
+    ]
+    assert lobby.datagrams() == [
+        (b"city:7;registered=agent0", client),
+        (b"city:7;agent0=close,citizen,patrick,not_ready", client),
+    ]
+    assert lobby.receive(b"city:7;ready=agent0,true", client, 2.0) == [
+        ReadyChanged(city, "agent0", True),
+        Started(city),
+    ]
+    assert lobby.datagrams() == [
+        (b"city:7;agent0=close,citizen,patrick,ready", client),
+        (b"city:7;message=Simulation will start...", client),
+        (b"city:7;start=port:32323", client),
+    ]
+    assert rollout.receive(b"city:7;action=walk", client, 3.0) == []
+    assert city.actions() == {"agent0": ("walk", 1)}
+    stamps = (1590853116323, 1590853121058, 1590853126423, 1590853130429, 1590853134833)
+    seen = ((45, 0), (47, 0), (48, 1), (49, 0), (51, 1))
+    for stamp, (observation, reward) in zip(stamps, seen, strict=True):
+        frame = (str(observation), reward, stamp == stamps[-1], None)
+        city.publish({"agent0": frame}, 0, stamp, stamp / 1000)
+    assert rollout.datagrams() == [
+        (b"city:7:1590853116323:0;obs=45;reward=0;done=false", client),
+        (b"city:7:1590853121058:0;obs=47;reward=0;done=false", client),
+        (b"city:7:1590853126423:0;obs=48;reward=1;done=false", client),
+        (b"city:7:1590853130429:0;obs=49;reward=0;done=false", client),
+        (b"city:7:1590853134833:0;obs=51;reward=1;done=true", client),
+    ]
+    assert lobby.datagrams() == []
+    assert not session.dropped
+
+
+# --- section 3.1: CLIENT_PORT ---
+
+
+def test_should_not_send_to_clients_that_are_not_registered() -> None:
+    """Except, section 3.3, lobby information to whom asked for it, and a registration's answer."""
+    server = Server("a b").join(a=ANN)
+    for body in (
+        "ready=a,true",
+        "ready=x,true",
+        "register=a,eve",
+        "register=x,eve",
+        "action=run",
+        "action=",
+        "lobby;",
+        "nonsense",
+        "",
+        "registered=a",
+        "a=open,agent,cpu,ready",
+        "start=port:5",
+        "message=hello",
+    ):
+        server.lobby(EVE, body)
+        server.rollout(EVE, body)
+    server.rollout(EVE, "lobby")
+    server.rollout(EVE, "register=b,eve")
+    server.wait(1)
+    assert server.silent()
+    server.lobby(EVE, "lobby")
+    assert [peer for _, peer in server.from_lobby()] == [EVE]
+    server.lobby(ANN, "register=a,changed")
+    server.city.message("hello")
+    server.wait(1)
+    assert {peer for _, peer in server.from_lobby()} == {ANN}
+
+
+def test_a_client_is_its_address_and_its_port() -> None:
+    server = Server("a").play(a=ANN)
+    server.rollout((ANN[0], ANN[1] + 1), "action=spoofed")
+    server.rollout(("10.0.0.9", ANN[1]), "action=spoofed")
+    assert server.city.actions() == {}
+    assert server.dropped() == {"stranger": 2}
+    server.rollout(ANN, "action=mine")
+    assert server.city.actions() == {"a": ("mine", 1)}
+
+
+# --- section 3.2: what clients send ---
+
+
+@pytest.mark.parametrize("phase", ["lobby", "rollout"])
+@pytest.mark.parametrize("peer", [ANN, EVE])
+def test_lobby_information_must_be_sent_upon_a_request(phase: str, peer: Any) -> None:
+    server = Server("a b", players=1).join(a=ANN)
+    if phase == "rollout":
+        server.lobby(ANN, "ready=a,true")
+        server.wait(6)  # start is not repeated any more
+        server.from_lobby()
+    server.lobby(peer, "lobby")
+    status = "ready" if phase == "rollout" else "not_ready"
+    assert server.from_lobby() == [
+        (f"city:7;a=close,agent,tag,{status};b=open,agent,cpu,ready", peer)
+    ]
+
+
+def test_only_the_last_registration_takes_effect() -> None:
+    server = Server("a b c")
+    for key, tag in ("a1", "b2", "c3", "c4", "a5"):
+        server.lobby(ANN, f"register={key},{tag}")
+    server.wait(1)
+    assert server.from_lobby()[-1] == (
+        "city:7;a=close,agent,5,not_ready;b=open,agent,cpu,ready;c=open,agent,cpu,ready",
+        ANN,
+    )
+
+
+def test_only_a_correct_registration_takes_effect() -> None:
+    server = Server("a b").join(a=ANN, b=BOB)
+    for body in (
+        "register=b,ann",
+        "register=x,ann",
+        "register=,ann",
+        "register=b",
+        "register=b,a,b",
+    ):
+        assert server.lobby(ANN, body) == []
+    server.wait(1)
+    assert server.silent()
+    assert server.city.clients == {"a": ANN, "b": BOB}
+    assert server.dropped() == {"slot_taken": 1, "unknown_slot": 1, "malformed": 3}
+
+
+def test_a_lobby_ready_request_says_whether_a_client_is_ready() -> None:
+    server = Server("a b").join(a=ANN, b=BOB)
+    for status in ("true", "false", "true"):
+        value = status == "true"
+        assert server.lobby(ANN, f"ready=a,{status}") == [ReadyChanged(server.city, "a", value)]
+        server.wait(1)
+        sent = (
+            f"city:7;a=close,agent,tag,{'' if value else 'not_'}ready;b=close,agent,tag,not_ready"
+        )
+        assert server.from_lobby() == [(sent, ANN), (sent, BOB)]
+
+
+@pytest.mark.parametrize(
+    ("peer", "body", "reason"),
+    [
+        (EVE, "ready=a,true", "not_registered"),
+        (ANN, "ready=b,true", "not_your_slot"),
+        (ANN, "ready=x,true", "unknown_slot"),
+        (ANN, "ready=a,yes", "malformed"),
+        (ANN, "ready=a", "malformed"),
+        (ANN, "action=go", "wrong_port"),
+        (EVE, "action=go", "wrong_port"),
+        (EVE, "register=a,eve", "slot_taken"),
+        (EVE, "register=x,eve", "unknown_slot"),
+    ],
+)
+def test_what_the_lobby_drops(peer: Any, body: str, reason: str) -> None:
+    server = Server("a b").join(a=ANN, b=BOB)
+    assert server.lobby(peer, body) == []
+    assert server.dropped() == {reason: 1}
+    server.wait(1)
+    assert server.silent()
+    assert server.city.lobby.not_ready == ["a", "b"]
+
+
+def test_the_last_action_is_used_until_a_new_one_is_received() -> None:
+    server = Server("a").play(a=ANN)
+    assert server.city.actions() == {}  # "server instances can choose which action" until then
+    server.rollout(ANN, "action=left")
+    for _ in range(3):
+        server.wait(10)
+        assert server.city.actions() == {"a": ("left", 1)}
+    server.rollout(ANN, "action=5,6.78")
+    assert server.city.actions() == {"a": ("5,6.78", 2)}
+
+
+def test_until_a_valid_action_the_server_chooses() -> None:
+    server = Server("a").play(a=ANN)
+    server.rollout(ANN, "action=fly")
+    server.city.reject("a")
+    assert server.city.actions() == {}
+    server.rollout(ANN, "action=walk")
+    assert server.city.actions() == {"a": ("walk", 2)}
+    server.rollout(ANN, "action=fly")
+    server.city.reject("a")
+    assert server.city.actions() == {"a": ("walk", 2)}
+    assert server.dropped() == {"invalid_action": 2}
+    server.city.reject("a", serial=77)
+    assert not server.dropped()
+
+
+# --- section 3.3: what servers send ---
+
+
+def test_lobby_information_must_be_sent_to_all_clients_when_altered() -> None:
+    server = Server("a b c").join(a=ANN)
+    server.lobby(BOB, "register=c,bob")
+    sent = "city:7;a=close,agent,tag,not_ready;b=open,agent,cpu,ready;c=close,agent,bob,not_ready"
+    assert server.from_lobby() == [("city:7;registered=c", BOB), (sent, ANN), (sent, BOB)]
+    server.wait(1)
+    server.lobby(BOB, "ready=c,true")
+    sent = sent[: -len("not_ready")] + "ready"
+    assert server.from_lobby() == [(sent, ANN), (sent, BOB)]
+
+
+def test_changes_that_follow_soon_are_told_together() -> None:
+    server = Server("a b c", gather=0.05).join(a=ANN, b=BOB)
+    server.lobby(ANN, "ready=a,true")
+    assert len(server.from_lobby()) == 2
+    for number in range(7):
+        server.wait(0.004)
+        server.lobby(BOB, f"ready=b,{'false' if number % 2 else 'true'}")
+        server.lobby(ANN, f"ready=a,{'true' if number % 2 else 'false'}")
+    assert server.silent()
+    server.wait(0.05)
+    sent = "city:7;a=close,agent,tag,not_ready;b=close,agent,tag,ready;c=open,agent,cpu,ready"
+    assert server.from_lobby() == [(sent, ANN), (sent, BOB)]
+    server.wait(10)
+    assert server.silent()
+
+
+def test_what_changes_nothing_is_told_to_its_sender_only() -> None:
+    """It may have missed what was told before."""
+    server = Server("a b").join(a=ANN, b=BOB)
+    sent = "city:7;a=close,agent,tag,not_ready;b=close,agent,tag,not_ready"
+    assert server.lobby(ANN, "ready=a,false") == []
+    assert server.from_lobby() == [(sent, ANN)]
+    assert server.lobby(ANN, "register=a,tag") == [Registered(server.city, "a", ANN, "tag", "a")]
+    assert server.from_lobby() == [("city:7;registered=a", ANN), (sent, ANN)]
+
+
+def test_the_registration_response_is_sent_upon_success() -> None:
+    server = Server("a b")
+    server.lobby(ANN, "register=b,ann")
+    assert server.from_lobby()[0] == ("city:7;registered=b", ANN)
+
+
+def test_must_not_allow_a_client_in_multiple_slots() -> None:
+    """ "Such client must be removed from any slot where it may have been registered first." """
+    server = Server("a b").join(a=ANN)
+    assert server.lobby(ANN, "register=b,ann") == [Registered(server.city, "b", ANN, "ann", "a")]
+    assert server.from_lobby() == [
+        ("city:7;registered=b", ANN),
+        ("city:7;a=open,agent,cpu,ready;b=close,agent,ann,not_ready", ANN),
+    ]
+    assert server.city.clients == {"b": ANN}
+    server.lobby(BOB, "register=a,bob")
+    assert server.city.clients == {"b": ANN, "a": BOB}
+
+
+def test_must_register_clients_with_a_default_not_ready_status() -> None:
+    server = Server("a b").join(a=ANN, b=BOB)
+    assert server.city.lobby.not_ready == ["a", "b"]
+    server.lobby(ANN, "ready=a,true")
+    assert server.city.lobby.not_ready == ["b"]
+    server.lobby(ANN, "register=a,tag")  # also one that is registered, and ready
+    assert server.city.lobby.not_ready == ["a", "b"]
+
+
+def test_lobby_messages_are_sent_to_registered_clients() -> None:
+    server = Server("a b c").join(a=ANN, b=BOB)
+    server.lobby(EVE, "lobby")
+    server.from_lobby()
+    server.city.message("maps: a=1; b=2")
+    assert server.from_lobby() == [
+        ("city:7;message=maps: a=1; b=2", ANN),
+        ("city:7;message=maps: a=1; b=2", BOB),
+    ]
+
+
+def test_lobby_messages_are_for_the_lobby_phase() -> None:
+    server = Server("a").play(a=ANN)
+    with pytest.raises(LocalProtocolError, match="runs"):
+        server.city.message("too late")
+    assert server.silent()
+
+
+def test_start_is_sent_to_all_registered_clients() -> None:
+    server = Server("a b c", start_message=None).join(a=ANN, b=BOB)
+    for key, peer in (("a", ANN), ("b", BOB)):
+        server.lobby(peer, f"ready={key},true")
+        server.wait(1)
+    server.from_lobby()
+    server.city.start(server.now)
+    assert server.from_lobby() == [
+        ("city:7;start=port:32323", ANN),
+        ("city:7;start=port:32323", BOB),
+    ]
+
+
+def test_the_server_can_choose_to_start_at_any_time() -> None:
+    server = Server("a b c", auto_start=False, players=1).join(a=ANN)
+    server.lobby(ANN, "ready=a,true")
+    assert server.city.rollout is None
+    server.city.start(server.now)
+    assert server.city.rollout is not None
+    assert {key: agent.peer for key, agent in server.city.rollout.agents.items()} == {"a": ANN}
+    with pytest.raises(LocalProtocolError, match="runs"):
+        server.city.start(server.now)
+
+
+def test_must_not_start_if_any_client_is_not_ready() -> None:
+    server = Server("a b c").join(a=ANN, b=BOB, c=EVE)
+    server.lobby(ANN, "ready=a,true")
+    with pytest.raises(LocalProtocolError, match=r"not ready are b, c$"):
+        server.city.start(server.now)
+    for status in ("true", "false"):
+        assert Started(server.city) not in server.lobby(BOB, f"ready=b,{status}")
+    assert Started(server.city) not in server.lobby(EVE, "ready=c,true")
+    assert server.city.rollout is None
+    assert server.lobby(BOB, "ready=b,true")[-1] == Started(server.city)
+
+
+def test_starts_by_itself_with_enough_players_all_ready() -> None:
+    server = Server("a b c", players=2).join(a=ANN)
+    assert server.lobby(ANN, "ready=a,true") == [ReadyChanged(server.city, "a", True)]
+    server.lobby(BOB, "register=b,bob")
+    server.lobby(EVE, "register=c,eve")
+    assert Started(server.city) not in server.lobby(BOB, "ready=b,true")
+    assert server.lobby(EVE, "ready=c,true")[-1] == Started(server.city)
+
+
+def test_cannot_start_without_clients_or_without_a_port() -> None:
+    session = ServerSession()
+    city = session.add_instance("city", 7, ["a"])
+    with pytest.raises(LocalProtocolError, match="nobody is registered"):
+        city.start(0.0)
+    session.lobby.receive(b"city:7;register=a,x", ANN, 0.0)
+    assert session.lobby.receive(b"city:7;ready=a,true", ANN, 0.0) == [
+        ReadyChanged(city, "a", True)
+    ]
+    with pytest.raises(LocalProtocolError, match="rollout_port is not set"):
+        city.start(0.0)
+    session.rollout_port = 5
+    city.start(0.0)
+    assert session.lobby.datagrams()[-1] == (b"city:7;start=port:5", ANN)
+
+
+def test_rollout_steps_are_sent_to_all_registered_clients_each_its_own() -> None:
+    server = Server("a b c", players=2).play(a=ANN, c=BOB)
+    frames = {key: (f"seen by {key}", 1.5, False, None) for key in "abc"}
+    server.city.publish(frames, 3, STAMP, server.now)
+    assert server.from_rollout() == [
+        (f"city:7:{STAMP}:3;obs=seen by a;reward=1.5;done=false", ANN),
+        (f"city:7:{STAMP}:3;obs=seen by c;reward=1.5;done=false", BOB),
+    ]
+
+
+def test_a_rollout_step_may_carry_extra() -> None:
+    server = Server("a").play(a=ANN)
+    server.city.publish({"a": ("1", 0, False, "did_jump:true")}, 0, STAMP, server.now)
+    assert server.from_rollout() == [
+        (f"city:7:{STAMP}:0;obs=1;reward=0;done=false;extra=did_jump:true", ANN)
+    ]
+
+
+def test_it_is_recommended_to_round_numbers() -> None:
+    session = ServerSession(rollout_port=1)
+    city = session.add_instance("city", 7, ["a"], decimals=2)
+    session.lobby.receive(b"city:7;register=a,x", ANN, 0.0)
+    session.lobby.receive(b"city:7;ready=a,true", ANN, 0.0)
+    city.publish({"a": ({"x": 0.123456}, 2 / 3, False, None)}, 0, 1, 0.0)
+    assert session.rollout.datagrams() == [(b"city:7:1:0;obs=x:0.12;reward=0.67;done=false", ANN)]
+
+
+@pytest.mark.parametrize("rate", [5, 30, 31, 60, 97, 1000])
+def test_it_is_recommended_to_send_at_most_30_steps_a_second(rate: int) -> None:
+    server = Server("a b").play(a=ANN, b=BOB)
+    for peer in (ANN, BOB):
+        server.rollout(peer, "lobby")
+    sent = []
+    began = server.now
+    for tick in range(10 * rate):
+        server.now = began + tick / rate
+        server.publish(tick, a=False, b=False)
+        sent += [(server.now, peer) for _, peer in server.from_rollout()]
+    for peer in (ANN, BOB):
+        times = [time for time, to in sent if to == peer]
+        assert len(times) in range(10 * min(rate, 30) - 1, 10 * min(rate, 30) + 3)
+        for first in times:  # one frame may come an interval early
+            assert sum(first <= time < first + 1 for time in times) <= 31
+
+
+def test_frames_are_dropped_and_not_delayed() -> None:
+    server = Server("a").play(a=ANN)
+    for step in range(20):
+        server.publish(step, a=False)
+    sent = server.from_rollout()
+    server.wait(10)
+    assert server.silent()
+    assert len(sent) == 2
+    assert server.session.statistics()["frames_dropped"] == 18
+    server.publish(20, a=False)
+    assert server.from_rollout() == [(f"city:7:{STAMP}:20;obs=20;reward=0.5;done=false", ANN)]
+
+
+def test_done_is_never_dropped() -> None:
+    server = Server("a b").play(a=ANN, b=BOB)
+    for step in range(20):
+        server.publish(step, a=step == 19, b=False)
+    assert [text for text, peer in server.from_rollout() if peer == ANN][-1].endswith("done=true")
+
+
+def test_a_late_tick_costs_no_frame() -> None:
+    server = Server("a").play(a=ANN)
+    random_numbers = random.Random(5)
+    began = server.now
+    for tick in range(3000):
+        server.now = began + tick / 30 + random_numbers.random() / 31
+        server.rollout(ANN, "lobby")
+        server.publish(tick, a=False)
+    assert server.session.statistics()["frames_dropped"] == 0
+
+
+# --- section 4: ports ---
+
+
+def test_each_message_must_come_from_its_port() -> None:
+    server = Server("a b")
+    server.lobby(EVE, "lobby")
+    server.lobby(ANN, "register=a,ann")
+    server.lobby(BOB, "register=b,bob")
+    server.city.message("hello")
+    server.lobby(ANN, "ready=a,true")
+    server.wait(1)
+    server.lobby(BOB, "ready=b,true")
+    assert not server.from_rollout()
+    kinds = {text.partition(";")[2].partition("=")[0] for text, _ in server.from_lobby()}
+    assert kinds == {"a", "registered", "message", "start"}
+    server.publish(0, a=False, b=True)
+    server.rollout(BOB, "lobby")
+    assert len(server.from_rollout()) == 3
+    assert not server.from_lobby()
+
+
+def test_what_belongs_to_the_other_port_does_nothing() -> None:
+    server = Server("a b").join(a=ANN)
+    server.rollout(ANN, "ready=a,true")
+    server.rollout(BOB, "register=b,bob")
+    assert server.city.clients == {"a": ANN}
+    assert server.city.lobby.not_ready == ["a"]
+    assert server.dropped() == {"not_started": 1, "stranger": 1}
+    server.play(b=BOB, a=ANN)
+    server.dropped()
+    server.lobby(ANN, "action=go")
+    server.rollout(BOB, "ready=b,false")
+    server.rollout(BOB, "register=a,bob")
+    assert server.city.actions() == {}
+    assert server.dropped() == {"wrong_port": 2}
+    assert server.from_lobby() == [("city:7;start=port:32323", ANN)]
+    assert server.silent()
+
+
+# --- section 6: loss ---
+
+
+@pytest.mark.parametrize("body", ["lobby", "ready=a,true", "register=a,tag", "action=go"])
+def test_should_resend_start_for_five_seconds_to_any_client_that_speaks(body: str) -> None:
+    server = Server("a b").play(a=ANN, b=BOB)
+    for pause in (0.0, 2.5, 2.4):
+        server.wait(pause)
+        server.lobby(ANN, body)
+        sent = server.from_lobby()
+        assert sent[-1] == ("city:7;start=port:32323", ANN)
+        assert len(sent) == (2 if body == "lobby" else 1)
+    server.wait(0.2)
+    server.lobby(ANN, body)
+    assert len(server.from_lobby()) == (body == "lobby")
+    # Nothing of it changed anything.
+    assert server.city.clients == {"a": ANN, "b": BOB}
+    assert server.city.actions() == {}
+
+
+def test_start_is_not_resent_to_strangers() -> None:
+    server = Server("a").play(a=ANN)
+    for body in ("ready=a,true", "register=a,tag", "action=go"):
+        server.lobby(EVE, body)
+    assert server.silent()
+    assert server.dropped() == {"not_registered": 1, "running": 1, "wrong_port": 1}
+
+
+def test_start_is_resent_after_a_run_that_was_short() -> None:
+    """A client that never saw the run learns its port, and there that it is done."""
+    server = Server("a b").play(a=ANN, b=BOB)
+    server.publish(0, a=True, b=True)
+    server.from_rollout()
+    assert server.city.rollout is None
+    server.wait(2)
+    server.lobby(ANN, "ready=a,true")
+    assert server.from_lobby() == [("city:7;start=port:32323", ANN)]
+    server.rollout(ANN, "lobby")
+    assert server.from_rollout() == [(f"city:7:{STAMP}:0;obs=0;reward=0.5;done=true", ANN)]
+    server.lobby(BOB, "lobby")
+    assert server.from_lobby() == [
+        ("city:7;a=open,agent,cpu,ready;b=open,agent,cpu,ready", BOB),
+        ("city:7;start=port:32323", BOB),
+    ]
+    # Unless it registers anew.
+    server.lobby(ANN, "register=b,ann")
+    server.wait(1)
+    server.from_lobby()
+    server.lobby(ANN, "lobby")
+    assert server.from_lobby() == [
+        ("city:7;a=open,agent,cpu,ready;b=close,agent,ann,not_ready", ANN)
+    ]
+    server.wait(2)
+    server.lobby(BOB, "ready=b,true")
+    assert server.silent()
+
+
+@pytest.mark.parametrize("body", ["lobby", "ready=a,true", "register=a,tag", "action=go"])
+@pytest.mark.parametrize("last", [True, False])
+def test_should_resend_done_for_ten_seconds_upon_any_client_message(body: str, last: bool) -> None:
+    server = Server("a b").play(a=ANN, b=BOB)
+    server.publish(0, a=False, b=False)
+    server.wait(1)
+    server.publish(1, a=True, b=last)
+    done = (f"city:7:{STAMP}:1;obs=1;reward=0.5;done=true", ANN)
+    assert server.from_rollout()[2] == done
+    assert (server.city.rollout is None) == last
+    for pause in (0.1, 5.0, 4.8):
+        server.wait(pause)
+        server.rollout(ANN, body)
+        assert server.from_rollout() == [done]
+    server.wait(0.2)
+    server.rollout(ANN, body)
+    assert server.silent()
+    assert server.dropped() == {"stranger" if last else "too_late": 1}
+
+
+def test_after_done_a_client_gets_no_more_steps_and_acts_no_more() -> None:
+    server = Server("a b").play(a=ANN, b=BOB)
+    server.rollout(ANN, "action=go")
+    server.publish(0, a=True, b=False)
+    server.from_rollout()
+    for step in range(1, 400):
+        server.wait(0.1)
+        server.rollout(ANN, "action=again")
+        server.publish(step, a=False, b=False)
+        sent = server.from_rollout()
+        done = [(f"city:7:{STAMP}:0;obs=0;reward=0.5;done=true", ANN)] if step < 100 else []
+        assert [one for one in sent if one[1] == ANN] == done
+    assert server.city.actions() == {}
+
+
+def test_a_new_lobby_opens_when_all_clients_are_done() -> None:
+    server = Server("a b c", players=2).play(a=ANN, b=BOB)
+    server.publish(0, a=True, b=False, c=False)
+    assert server.city.rollout is not None
+    server.publish(1, b=True, c=False)
+    assert server.city.rollout is None
+    server.from_rollout()
+    server.lobby(EVE, "lobby")
+    opened = "a=open,agent,cpu,ready;b=open,agent,cpu,ready;c=open,agent,cpu,ready"
+    assert server.from_lobby() == [(f"city:7;{opened}", EVE)]
+    with pytest.raises(LocalProtocolError, match="no run"):
+        server.publish(2, c=False)
+    # The old run's clients play again, and done of the old run is nobody's any more.
+    server.play(b=ANN, a=BOB)
+    server.publish(0, a=False, b=False)
+    assert {peer for _, peer in server.from_rollout()} == {ANN, BOB}
+    server.rollout(ANN, "lobby")
+    assert server.silent()
+
+
+def test_timestamps_never_go_back_so_that_runs_can_be_told_apart() -> None:
+    server = Server("a").play(a=ANN)
+    for step, stamp in enumerate((500, 700, 600)):
+        server.wait(1)
+        server.publish(step, stamp, a=step == 2)
+    server.play(a=ANN)
+    server.publish(0, 300, a=False)
+    server.wait(1)
+    server.publish(1, 900, a=False)
+    stamps = [int(text.split(":")[2]) for text, _ in server.from_rollout()]
+    assert stamps == [500, 700, 700, 701, 900]
+
+
+# --- forged addresses, floods ---
+
+
+def test_a_client_that_never_speaks_to_the_rollout_port_gets_little() -> None:
+    server = Server("a b", unheard=2.0, unheard_rate=1.0).play(a=ANN, b=EVE)
+    counts = {ANN: [0] * 10, EVE: [0] * 10}
+    for tick in range(300):
+        second = tick // 30
+        if tick == 30:
+            server.rollout(ANN, "lobby")
+        if tick == 240:
+            server.rollout(EVE, "action=late")
+        server.publish(tick, a=False, b=False)
+        for _, peer in server.from_rollout():
+            counts[peer][second] += 1
+        server.wait(1 / 30)
+    assert min(counts[ANN][:9]) >= 29
+    assert counts[EVE][1] == 30
+    assert max(counts[EVE][3:8]) == 1
+    assert counts[EVE][8] >= 29
+    assert sum(counts[EVE][2:8]) <= 8
+
+
+def test_done_is_sent_to_a_client_that_never_spoke() -> None:
+    server = Server("a").play(a=ANN)
+    for tick in range(150):
+        server.publish(tick, a=tick == 149)
+        server.wait(1 / 30)
+    assert server.from_rollout()[-1][0].endswith("done=true")
+    server.rollout(ANN, "lobby")
+    assert len(server.from_rollout()) == 1
+
+
+def test_a_stranger_that_asks_too_often_is_answered_at_a_limited_rate() -> None:
+    server = Server("a b", stranger_rate=1000, stranger_burst=5000, strangers_rate=1e9)
+    server.join(a=ANN)
+    asked = 100_000
+    for _ in range(asked):
+        server.wait(0.0001)
+        server.lobby(EVE, "lobby")
+    sent = server.from_lobby()
+    assert {peer for _, peer in sent} == {EVE}
+    assert 14_900 <= sum(len(text) for text, _ in sent) <= 15_000
+    assert server.dropped() == {"over_budget": asked - len(sent)}
+    # Another host, and a client, are answered nevertheless.
+    server.lobby(BOB, "lobby")
+    server.lobby(ANN, "lobby")
+    assert [peer for _, peer in server.from_lobby()] == [BOB, ANN]
+
+
+def test_many_forged_hosts_are_answered_at_a_limited_rate_and_remembered_for_a_while() -> None:
+    server = Server("a b", strangers_rate=10_000, strangers_burst=20_000, hosts=100)
+    for number in range(20_000):
+        server.wait(0.0001)
+        server.lobby((f"host{number}", 5), "lobby")
+    assert sum(len(text) for text, _ in server.from_lobby()) <= 40_000
+    assert len(server.session.budget) <= 100
+    # They keep nobody from joining.
+    server.lobby(ANN, "register=a,ann")
+    assert ("city:7;registered=a", ANN) in server.from_lobby()
+    assert server.session.dropped["over_budget"] > 0
+
+
+def test_registrations_of_one_host_are_limited_too() -> None:
+    slots = [f"slot{number}" for number in range(30)]
+    server = Server(" ".join(slots), stranger_rate=1, stranger_burst=100)
+    for number, slot in enumerate(slots):
+        server.lobby((EVE[0], number), f"register={slot},x")
+    held = len(server.city.clients)
+    assert held == 4  # 25 bytes each
+    assert server.dropped() == {"over_budget": 30 - held}
+    server.lobby(ANN, "register=slot29,ann")
+    assert server.city.clients["slot29"] == ANN
+
+
+def test_a_client_that_asks_too_often_is_limited() -> None:
+    server = Server("a b", requests_burst=20, requests_per_second=5).join(a=ANN, b=BOB)
+    server.wait(100)
+    for number in range(10_000):
+        server.wait(0.001)
+        server.lobby(EVE if number % 2 else ANN, f"ready=a,{'false' if number % 4 else 'true'}")
+        server.lobby(ANN, f"register=a,{number}")
+        server.lobby(ANN, "lobby")
+    sent = server.from_lobby()
+    assert sum(peer == BOB for _, peer in sent) <= 20 + 10 * 5
+    assert sum(peer == ANN for _, peer in sent) <= 3 * (20 + 10 * 5)
+    assert server.session.dropped["over_budget"] >= 15_000 - 3 * 70
+    server.lobby(BOB, "lobby")
+    assert [peer for _, peer in server.from_lobby()] == [BOB]
+
+
+def test_what_is_sent_again_is_limited() -> None:
+    server = Server("a b", resends_per_second=30).play(a=ANN, b=BOB)
+    for _ in range(2000):
+        server.wait(0.001)
+        server.lobby(ANN, "action=x")
+    assert len(server.from_lobby()) in range(58, 62)
+    server.publish(0, a=True, b=True)
+    server.from_rollout()
+    for _ in range(2000):
+        server.wait(0.001)
+        server.rollout(ANN, "action=x")
+    assert len(server.from_rollout()) in range(58, 62)
+    assert server.session.statistics()["resends"] in range(116, 124)
+
+
+def test_a_silent_client_loses_its_slot() -> None:
+    server = Server("a b c", idle=300, players=2).join(a=ANN, b=BOB, c=EVE)
+    server.lobby(ANN, "ready=a,true")
+    server.lobby(BOB, "ready=b,true")
+    for _ in range(97):
+        events = server.wait(3)
+        server.lobby(ANN, "lobby")
+        server.lobby(BOB, "nonsense of a client")
+        server.lobby(BOB, "action=also")
+        assert events == []
+    server.from_lobby()
+    # Only it kept the others from starting.
+    assert server.wait(31) == [Left(server.city, "c", EVE), Started(server.city)]
+    opened = "city:7;a=close,agent,tag,ready;b=close,agent,tag,ready;c=open,agent,cpu,ready"
+    assert server.from_lobby()[:2] == [(opened, ANN), (opened, BOB)]
+
+
+def test_those_who_left_ready_are_not_counted() -> None:
+    server = Server("a b", idle=300, auto_start=True).join(a=ANN)
+    server.lobby(ANN, "ready=a,true")
+    assert server.wait(1000) == [Left(server.city, "a", ANN)]
+    server.join(a=EVE, b=BOB)
+    assert server.lobby(BOB, "ready=b,true") == [ReadyChanged(server.city, "b", True)]
+    assert server.lobby(EVE, "ready=a,true")[-1] == Started(server.city)
+
+
+def test_everybody_may_leave() -> None:
+    server = Server("a b", idle=300).join(a=ANN, b=BOB)
+    events = server.wait(1000)
+    assert events == [Left(server.city, "a", ANN), Left(server.city, "b", BOB)]
+    assert server.session.lobby.next_deadline() is None
+    assert server.silent()
+    server.join(a=EVE)
+    assert server.session.lobby.next_deadline() is not None
+
+
+def test_a_run_does_not_end_for_silence() -> None:
+    server = Server("a").play(a=ANN)
+    assert server.wait(10_000) == []
+    server.publish(0, a=False)
+    assert len(server.from_rollout()) == 1
+    server.publish(1, a=True)
+    server.wait(1000)
+    assert server.session.lobby.next_deadline() is None
+    assert server.session.rollout.next_deadline() is None
+
+
+def hostile(numbers: random.Random, peers: list[Any]) -> tuple[bytes, Any]:
+    """Return a datagram that is random, or a mutation of a good one, from a random address."""
+    good = (
+        b"city:7;lobby",
+        b"city:7;register=b,tag",
+        b"city:7;ready=a,true",
+        b"city:7;action=walk",
+        b"city:7:1590853116323:0;obs=45;reward=0;done=false",
+        b"city:8;lobby",
+        b"",
+    )
+    datagram = bytearray(numbers.choice(good))
+    for _ in range(numbers.randrange(4)):
+        kind = numbers.randrange(4)
+        at = numbers.randrange(len(datagram) + 1)
+        if kind == 0:
+            datagram[at : at + 1] = bytes([numbers.randrange(256)])
+        elif kind == 1:
+            del datagram[at : at + numbers.randrange(8)]
+        elif kind == 2:
+            datagram[at:at] = numbers.choice((b";", b"=", b",", b":", b"\\0", b"\\xff", b"9" * 30))
+        else:
+            datagram += numbers.randbytes(numbers.randrange(40))
+    return bytes(datagram), numbers.choice(peers)
+
+
+def test_a_flood_of_wrong_datagrams_disturbs_nobody_and_takes_no_memory() -> None:
+    server = Server("a b").play(a=ANN, b=BOB)
+    server.session.add_instance("city", 9, ["x", "y"])
+    numbers = random.Random(20)
+    peers = [(f"10.1.{n % 250}.{n % 7}", n) for n in range(20_000)]
+    tracemalloc.start()
+    try:
+        sizes = []
+        for round_ in range(4):
+            for number in range(10_000):
+                datagram, peer = hostile(numbers, peers)
+                port = server.session.lobby if number % 2 else server.session.rollout
+                assert port.receive(datagram, peer, server.now) == []
+                if number % 100 == 0:
+                    step = round_ * 100 + number // 100
+                    server.rollout(ANN, f"action={step}")
+                    server.publish(step, a=False, b=False)
+                    assert server.city.actions()["a"][0] == str(step)
+                    to = {peer for _, peer in server.from_rollout()}
+                    assert ANN in to
+                    assert to <= {ANN, BOB}
+                    answers = server.from_lobby()
+                    assert all(
+                        text.startswith("city:7;a=close")
+                        for text, peer in answers
+                        if peer not in to
+                    )
+                    server.wait(0.05)
+            sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    # The table of hosts fills in the first rounds, up to its bound.
+    assert sizes[3] - sizes[1] < 200_000
+    dropped = server.dropped()
+    assert set(dropped) <= set(REASONS)
+    assert dropped["malformed"] > 5000
+    assert dropped["stranger"] > 500
+    assert {"unknown_instance", "wrong_port", "running", "not_registered"} <= set(dropped)
+
+
+def test_a_flood_writes_few_lines_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("a", log_interval=60)
+    with caplog.at_level(logging.DEBUG):
+        for _ in range(12_000):
+            server.wait(0.01)
+            server.lobby(EVE, "\\xff\\xfe")
+            server.rollout(EVE, "action=x")
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) in (4, 5, 6)
+    assert sum("malformed" in line for line in lines) >= 2
+    assert "10.6.6.6" in lines[0]
+
+
+def test_what_is_kept_of_runs_that_are_over_is_bounded() -> None:
+    server = Server("a b")
+    for number in range(200):
+        peers = [("10.2.0.1", 2 * number), ("10.2.0.2", 2 * number + 1)]
+        server.join(a=peers[0], b=peers[1])
+        server.lobby(peers[0], "ready=a,true")
+        server.lobby(peers[1], "ready=b,true")
+        server.publish(0, a=True, b=True)
+        server.now -= 0.99  # a run each hundredth of a second
+    assert len(server.city.past) <= 8
+    server.from_rollout()
+    server.rollout(peers[0], "lobby")
+    assert len(server.from_rollout()) == 1
+    server.wait(20)
+    assert not server.city.past
+
+
+def test_the_newest_runs_are_kept() -> None:
+    server = Server("a b")
+    for number in range(20):
+        server.play(a=ANN, b=("10.2.0.2", number))
+        server.publish(number, a=True, b=True)
+        server.from_rollout()
+        server.rollout(ANN, "lobby")
+        assert [text.split(";")[1] for text, _ in server.from_rollout()] == [f"obs={number}"]
+        server.now -= 1
+
+
+def test_the_end_of_a_run_is_forgotten_and_not_that_of_the_next() -> None:
+    server = Server("a").play(a=ANN)
+    server.publish(1, a=True)
+    server.wait(5)
+    server.play(a=ANN)
+    server.publish(2, a=True)
+    server.from_rollout()
+    server.wait(6)
+    server.rollout(ANN, "lobby")
+    assert [text.split(";")[1] for text, _ in server.from_rollout()] == ["obs=2"]
+
+
+# --- several instances ---
+
+
+def test_the_header_tells_instances_apart() -> None:
+    server = Server("a")
+    other = server.session.add_instance("city", 8, ["a"])
+    third = server.session.add_instance("town", 7, ["a"])
+    assert list(server.session.instances) == [("city", 7), ("city", 8), ("town", 7)]
+    server.lobby(ANN, "register=a,ann", header="city:8")
+    assert (server.city.clients, other.clients, third.clients) == ({}, {"a": ANN}, {})
+    server.lobby(ANN, "register=a,ann", header="town:7")
+    server.lobby(ANN, "register=a,ann", header="city:007")  # digits are a number
+    # The same client, one slot in each.
+    for header in ("city:7", "city:8", "town:7"):
+        server.lobby(ANN, "ready=a,true", header=header)
+        server.rollout(ANN, f"action=in {header.replace(':', ' ')}", header=header)
+    assert other.actions() == {"a": ("in city 8", 1)}
+    third.publish({"a": (1, 0, True, None)}, 0, 5, server.now)
+    assert server.from_rollout() == [("town:7:5:0;obs=1;reward=0;done=true", ANN)]
+    assert [one.rollout is None for one in (server.city, other, third)] == [False, False, True]
+    for header in ("city:9", "village:7"):
+        server.lobby(ANN, "lobby", header=header)
+        server.rollout(ANN, "action=x", header=header)
+    assert server.dropped() == {"unknown_instance": 4}
+
+
+def test_instances_can_be_removed() -> None:
+    server = Server("a").play(a=ANN)
+    server.session.remove_instance(server.city)
+    server.lobby(ANN, "lobby")
+    server.rollout(ANN, "action=x")
+    server.wait(100)
+    assert server.silent()
+    assert server.dropped() == {"unknown_instance": 2}
+    with pytest.raises(LocalProtocolError, match="no run"):
+        server.publish(0, a=False)
+    with pytest.raises(LocalProtocolError, match="removed"):
+        server.city.start(server.now)
+    with pytest.raises(LocalProtocolError, match="not here"):
+        server.session.remove_instance(server.city)
+    again = server.session.add_instance("city", 7, ["a"])
+    server.lobby(BOB, "register=a,bob")
+    assert again.clients == {"a": BOB}
+
+
+def test_a_removed_lobby_is_forgotten_by_its_timers() -> None:
+    server = Server("a b", idle=300).join(a=ANN)
+    server.lobby(BOB, "register=b,bob")
+    server.lobby(BOB, "ready=b,true")
+    server.session.remove_instance(server.city)
+    server.from_lobby()
+    assert server.wait(1000) == []
+    assert server.silent()
+    assert server.session.lobby.next_deadline() is None
+
+
+def test_finish_ends_a_run_that_the_environment_stops() -> None:
+    server = Server("a b").play(a=ANN, b=BOB)
+    frames = {"a": ("1,2", 1, False, "total:5"), "b": ("3,4", 1, True, None)}
+    server.city.publish(frames, 6, STAMP, server.now)
+    server.from_rollout()
+    server.city.finish(server.now)
+    assert server.from_rollout() == [
+        (f"city:7:{STAMP + 1}:7;obs=1,2;reward=0;done=true;extra=total:5", ANN)
+    ]
+    assert server.city.rollout is None
+    server.play(a=ANN, b=BOB)
+    server.city.finish(server.now, STAMP + 60)
+    assert server.from_rollout() == [
+        (f"city:7:{STAMP + 60}:0;obs=;reward=0;done=true", ANN),
+        (f"city:7:{STAMP + 60}:0;obs=;reward=0;done=true", BOB),
+    ]
+    with pytest.raises(LocalProtocolError, match="no run"):
+        server.city.finish(server.now)
+
+
+# --- what the server's own side may ask for ---
+
+
+@pytest.mark.parametrize("slots", ["", "a a", "x a=b", "a;b", "message"])
+def test_slots_that_cannot_be(slots: str) -> None:
+    session = ServerSession()
+    with pytest.raises(ValueError, match=r"\w"):
+        session.add_instance("city", 7, slots.split())
+    assert not session.instances
+
+
+@pytest.mark.parametrize("name", ["", "a:b", "a;b", "a,b", "a=b", "\ud800"])
+def test_names_that_cannot_be(name: str) -> None:
+    with pytest.raises(EncodeError):
+        ServerSession().add_instance(name, 7, ["a"])
+
+
+@pytest.mark.parametrize("players", [0, 3, -1])
+def test_players_must_fit_the_slots(players: int) -> None:
+    with pytest.raises(ValueError, match="players must be 1 to 2"):
+        ServerSession().add_instance("city", 7, ["a", "b"], players=players)
+
+
+def test_an_instance_is_added_once() -> None:
+    session = ServerSession()
+    session.add_instance("city", 7, ["a"])
+    with pytest.raises(LocalProtocolError, match="city:7 already"):
+        session.add_instance("city", 7, ["a"])
+
+
+def test_a_lobby_that_would_not_fit_into_a_datagram_is_refused() -> None:
+    slots = [f"agent{number}" for number in range(100)]
+    with pytest.raises(LimitExceeded, match=r"datagram=1200 - .*city:7 .*fewer slots"):
+        ServerSession().add_instance("city", 7, slots)
+    ServerSession(limits=Limits(datagram=9000)).add_instance("city", 7, slots)
+
+
+def test_a_message_that_does_not_fit_is_refused() -> None:
+    server = Server("a").join(a=ANN)
+    with pytest.raises(ValueError, match="datagram"):
+        server.city.message("x" * 2000)
+    assert server.silent()
+
+
+def test_a_frame_that_does_not_fit_is_refused_and_none_is_sent() -> None:
+    server = Server("a b").play(a=ANN, b=BOB)
+    frames = {"a": ("1", 0, True, None), "b": ("x" * 2000, 0, False, None)}
+    with pytest.raises(ValueError, match="datagram"):
+        server.city.publish(frames, 0, STAMP, server.now)
+    assert server.silent()
+    assert server.city.rollout is not None
+    server.publish(0, a=True, b=True)
+    assert len(server.from_rollout()) == 2
+
+
+def test_steps_must_ascend() -> None:
+    server = Server("a").play(a=ANN)
+    server.publish(5, a=False)
+    with pytest.raises(LocalProtocolError, match="step 4 after step 5"):
+        server.publish(4, a=False)
+
+
+def test_closed_ports_take_and_send_nothing() -> None:
+    server = Server("a b").join(a=ANN)
+    server.lobby(BOB, "register=b,bob")
+    server.session.close()
+    assert server.session.lobby.closed
+    assert server.session.rollout.closed
+    assert len(server.from_lobby()) == 3  # what was waiting
+    server.lobby(ANN, "lobby")
+    server.rollout(ANN, "action=x")
+    assert server.wait(1000) == []
+    assert server.silent()
+    assert server.session.lobby.next_deadline() is None
+    assert not server.session.dropped
+
+
+def test_statistics() -> None:
+    server = Server("a b").play(a=ANN, b=BOB)
+    server.session.add_instance("town", 1, ["x"])
+    server.rollout(ANN, "action=1")
+    server.rollout(ANN, "action=2")
+    server.rollout(EVE, "action=2")
+    for step in range(3):
+        server.publish(step, a=False, b=step == 2)
+    server.from_rollout()
+    first = server.session.statistics()
+    assert first == {
+        "instances": 2,
+        "running": 1,
+        "clients": 2,
+        "received": 7,
+        "sent": 18,
+        "starts": 1,
+        "actions": 2,
+        "frames": 5,
+        "frames_dropped": 1,
+        "resends": 0,
+        "dropped": {"stranger": 1},
+    }
+    server.city.finish(server.now)
+    after = server.session.statistics()
+    assert (after["running"], after["clients"], after["frames"], after["actions"]) == (0, 0, 6, 2)
+
+
+def test_settings_must_make_sense() -> None:
+    with pytest.raises(ValueError, match="frames_per_second"):
+        ServerSettings(frames_per_second=0)
+    with pytest.raises(ValueError, match="gather"):
+        ServerSettings(gather=float("nan"))
+    with pytest.raises(TypeError, match="idle"):
+        ServerSettings(idle="long")  # type: ignore[arg-type]
+    ServerSettings(gather=0, start_resend=0, done_resend=0, frames_per_second=float("inf"))
+
+
+def test_an_instance_says_what_it_is() -> None:
+    server = Server("a").join(a=ANN)
+    assert isinstance(server.city, Instance)
+    assert repr(server.city) == "<Instance city:7, lobby, 1 clients>"
+
+
+def test_the_tables_are_complete() -> None:
+    everything = set(itertools.product(Who, (LobbyRequest, Register, Ready, Action)))
+    assert set(LOBBY_RULES) == everything
+    assert set(ROLLOUT_RULES) == everything
+    steps = {
+        step for rules in (LOBBY_RULES, ROLLOUT_RULES) for row in rules.values() for step in row
+    }
+    known = {"inform", "register", "ready", "start_again", "hear", "act", "done_again"}
+    assert steps <= known | set(REASONS)
+
+
+def test_only_the_registered_may_act_in_the_tables() -> None:
+    acts = {"act", "hear", "ready"}
+    for rules in (LOBBY_RULES, ROLLOUT_RULES):
+        for (who, _message), steps in rules.items():
+            if who in (Who.STRANGER, Who.FORMER):
+                assert not acts & set(steps)

@@ -1,0 +1,416 @@
+"""Both sides of the rewarder, connected in memory, in simulated time, with clocks that differ.
+
+A server whose environment begins episodes by itself, and whose resets take as long as they like and
+are answered in any order; links with delays; an agent that steps at its own pace, and observers.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rlwire.codecs.rewarder import (
+    AgentAction,
+    ConnectionClose,
+    EnvDescribe,
+    EnvObservation,
+    EnvReset,
+    EnvReward,
+    EnvText,
+    Message,
+    ReplyEnvReset,
+    ReplyError,
+)
+from rlwire.errors import RlwireError
+from rlwire.sessions.rewarder.client import (
+    Answered,
+    Began,
+    ClientSession,
+    ClientSettings,
+    Failed,
+    Phase,
+    handshake_headers,
+)
+from rlwire.sessions.rewarder.rules import ServerSettings, episode_key
+from rlwire.sessions.rewarder.server import Runtime, ServerSession
+
+AHEAD = 1234.5  # seconds that the server's clock is ahead
+ENV = "flashgames.DuskDrive-v0"
+Do = Callable[[], None]
+
+
+class World:
+    """What happens when; clocks; and the server."""
+
+    def __init__(self, seed: int = 0, delays: tuple[float, float] = (0.001, 0.05)) -> None:
+        self.rng = random.Random(seed)
+        self.delays = delays
+        self.now = 0.0
+        self._order = itertools.count()
+        self._agenda: list[tuple[float, int, Do]] = []
+        self.links: list[Link] = []
+        self.runtime = Runtime(
+            ENV,
+            clock=lambda: self.now + 1e6,
+            wall=lambda: 1.7e9 + AHEAD + self.now,
+            settings=ServerSettings(silence=100.0),
+        )
+
+    def at(self, when: float, do: Do) -> None:
+        heapq.heappush(self._agenda, (when, next(self._order), do))
+
+    def run(self, until: float) -> None:
+        while self._agenda and self._agenda[0][0] <= until:
+            self.now, _, do = heapq.heappop(self._agenda)
+            do()
+        self.now = until
+
+    def connect(self, **arguments: Any) -> Link:
+        link = Link(self, **arguments)
+        self.links.append(link)
+        return link
+
+    def tell_all(self, message: Message) -> None:
+        for link in self.links:
+            if not link.server.closed:
+                link.server_sends(message)
+
+
+class Link:
+    """One connection: bytes in order, each way with a delay that changes."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        observer: bool = False,
+        password: str = "openai",
+        settings: ClientSettings | None = None,
+    ) -> None:
+        self.world = world
+        headers = dict(handshake_headers(password, observer))
+        self.server: ServerSession = world.runtime.connect(
+            headers["Authorization"], headers["openai-observer"]
+        )
+        self.client = ClientSession(
+            clock=lambda: world.now,
+            wall=lambda: 1.7e9 + world.now,
+            observer=observer,
+            settings=settings,
+        )
+        self.requests: list[Any] = []
+        self.events: list[Any] = []
+        self.on_request: Callable[[Any], None] = self.requests.append
+        self._arrived = {"there": 0.0, "back": 0.0}
+        self._flush()
+
+    def _carry(self, way: str, data: bytes) -> None:
+        world = self.world
+        when = max(self._arrived[way], world.now + world.rng.uniform(*world.delays))
+        self._arrived[way] = when  # nothing overtakes on one connection
+        world.at(when, lambda: self._arrive(way, data))
+
+    def _arrive(self, way: str, data: bytes) -> None:
+        if way == "back":
+            self.events += self.client.receive(data)
+        else:
+            for request in self.server.receive(data):
+                self.on_request(request)
+        self._flush()
+
+    def _flush(self) -> None:
+        for session, way in ((self.server, "back"), (self.client, "there")):
+            for message in session.outgoing():
+                self._carry(way, b"".join(message))
+
+    def says(self, message: Any) -> None:
+        self._carry("there", b"".join(self.client.send(message)))
+
+    def server_sends(self, message: Any) -> None:
+        self._carry("back", b"".join(self.server.send(message)))
+
+    def passes(self) -> None:
+        """Both ends look at their clocks."""
+        self.client.tick(self.world.now)
+        self.server.tick(self.world.runtime.clock())
+        self._flush()
+
+    def happened(self, kind: type) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+class Environment:
+    """Pushes 60 rewards a second, each with a text that says which one it is."""
+
+    def __init__(self, world: World, link: Link) -> None:
+        self.world = world
+        self.link = link
+        self.sent: dict[str, int] = {}
+        self.resets = 0
+        self.stopped = False
+        link.on_request = self.on_request
+        world.at(0.0, self.frame)
+
+    def frame(self) -> None:
+        world, runtime = self.world, self.world.runtime
+        world.at(world.now + 1 / 60, self.frame)
+        if self.stopped or runtime.status.env_state != "running":
+            return
+        episode = runtime.episode_id
+        number = self.sent.get(episode, 0)
+        self.sent[episode] = number + 1
+        world.tell_all(EnvText(f"{episode}:{number}"))
+        done = world.rng.random() < 0.03
+        world.tell_all(EnvReward(2, done, {"stats.frames": 1, "last": number}))
+        if done:
+            self.begin(None, world.rng.uniform(0.0, 0.3), lambda: None)
+
+    def begin(self, past: str | None, seconds: float, then: Do) -> None:
+        world, runtime = self.world, self.world.runtime
+        episode = runtime.begin(past)
+        world.tell_all(episode)
+
+        def running() -> None:
+            if runtime.episode_id == episode.episode_id:
+                world.tell_all(runtime.describe(env_state="running"))
+            then()
+
+        world.at(world.now + seconds, running)
+
+    def on_request(self, request: Any) -> None:
+        if isinstance(request, AgentAction):
+            return
+        self.resets += 1
+        # Long and short ones overtake each other, and their replies name what was begun for them.
+        seconds = self.world.rng.choice([0.0, 0.05, 0.5, 1.5])
+        replied = request.message_id
+        named: list[str] = []
+
+        def reply() -> None:
+            if self.world.rng.random() < 0.1:
+                self.link.server_sends(ReplyError("failed", parent_message_id=replied))
+            else:
+                self.link.server_sends(
+                    ReplyEnvReset(parent_message_id=replied, episode_id=named[0])
+                )
+
+        self.begin(request.episode_id, seconds, reply)
+        named.append(self.world.runtime.episode_id)
+
+
+class Stepper:
+    """Takes steps and checks each of them: one episode, nothing lost, nothing twice, in order."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.seen: dict[str, int] = {}
+        self.last: tuple[int, ...] = ()
+        self.steps = 0
+
+    def step(self) -> None:
+        before = self.link.client.episode_id
+        step = self.link.client.take()
+        assert step.episode_id == before
+        assert step.dropped == 0
+        if step.episode_id is None:
+            assert (step.count, step.texts, step.reward) == (0, (), 0.0)
+            return
+        self.steps += step.count > 0
+        key = episode_key(step.episode_id, "")
+        assert key >= self.last
+        self.last = key
+        at = self.seen.get(step.episode_id, 0)
+        # A text may be there whose reward is still under way.
+        assert step.texts == tuple(
+            f"{step.episode_id}:{at + number}" for number in range(len(step.texts))
+        )
+        assert step.reward == 2.0 * step.count
+        assert abs(step.count - len(step.texts)) <= 1
+        if step.count:
+            assert step.info["stats.frames"] == step.count
+        self.seen[step.episode_id] = at + len(step.texts)
+        estimate = self.link.client.clock_offset()
+        if step.lag is not None and step.count:
+            assert estimate is not None
+            # Under way at most as long as it may be, and then waited for this step.
+            assert step.lag <= self.longest + estimate.error
+
+    longest = 0.0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_an_agent_that_resets_when_it_likes(seed: int) -> None:
+    world = World(seed)
+    link = world.connect()
+    environment = Environment(world, link)
+    stepper = Stepper(link)
+    stepper.longest = 0.05 * 3 + 0.5
+    rng = random.Random(-seed)
+    asked: list[tuple[int, tuple[int, ...]]] = []
+    link.says(EnvReset(ENV))
+    for _ in range(600):
+        world.run(world.now + rng.choice([0.005, 0.02, 0.1]))
+        link.passes()
+        stepper.step()
+        if rng.random() < 0.03 and not link.client.closed:
+            link.says(EnvReset(ENV, seed=rng.randrange(10)))
+            newest = link.client._newest
+            asked.append((link.client.last_id, () if newest is None else newest[0]))
+            # From here on nothing of what was known before.
+            assert link.client.episode_id is None
+            stepper.last = max(stepper.last, asked[-1][1])
+    world.run(world.now + 5)
+    link.passes()
+    assert not link.client.closed
+    assert link.server.refused == link.client.late == link.client.unknown == 0
+    assert link.server.pending == 0
+    assert len(link.happened(Answered)) + len(link.happened(Failed)) >= len(asked) > 5
+    assert environment.resets == len(asked) + 1
+    assert stepper.steps > 100
+    assert link.happened(Began)
+    for episode, count in stepper.seen.items():
+        assert count <= environment.sent.get(episode, 0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_observers_see_each_reward(seed: int) -> None:
+    world = World(seed)
+    player = world.connect()
+    environment = Environment(world, player)
+    observers = [world.connect(observer=True) for _ in range(3)]
+    totals = [0] * 3
+    for number in range(400):
+        environment.stopped = number >= 300
+        world.run(world.now + 0.01)  # faster than episodes change
+        for number, link in enumerate(observers):
+            link.passes()
+            totals[number] += link.client.take().count
+    assert totals == [sum(environment.sent.values())] * 3
+    for link in observers:
+        assert (link.client.skipped, link.client.stale) == (0, 0)
+    assert world.runtime.active is player.server
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_clocks_are_compared(seed: int) -> None:
+    world = World(seed, delays=(0.002, 0.2))
+    link = world.connect()
+    for _ in range(600):
+        world.run(world.now + 0.1)
+        link.passes()
+    estimate = link.client.clock_offset()
+    assert estimate is not None
+    assert abs(estimate.offset - AHEAD) <= estimate.error < 0.2
+    trips = link.client.round_trips()
+    assert trips is not None
+    assert trips.count >= 8
+    assert 0.004 <= trips.p50 <= trips.p95 <= trips.max <= 0.4
+
+
+def test_lag_is_the_time_under_way_and_the_time_until_the_step() -> None:
+    world = World(delays=(0.02, 0.02))
+    link = world.connect(observer=True)
+    world.run(1.0)
+    link.server_sends(EnvReward(1, False))
+    world.run(1.5)
+    assert link.client.take().lag == pytest.approx(0.5, abs=1e-6)
+
+
+def test_a_second_client_is_turned_away_and_comes_back() -> None:
+    world = World()
+    first = world.connect()
+    world.run(1)
+    second = world.connect()
+    world.run(2)
+    assert second.server.closed
+    assert second.client.closed
+    assert "already has an active client" in str(second.client.closing)
+    assert not first.client.closed
+    first.server.release()
+    third = world.connect()
+    world.run(3)
+    assert world.runtime.active is third.server
+
+
+def test_a_wrong_password() -> None:
+    world = World()
+    link = world.connect(password="guess")
+    world.run(1)
+    assert link.server.closed
+    assert [type(event) for event in link.events] == [ConnectionClose]
+    assert "password" in str(link.client.closing)
+
+
+def test_pings_keep_a_client_that_has_nothing_to_say() -> None:
+    world = World()
+    link = world.connect()
+    silent = world.connect(
+        observer=True, settings=ClientSettings(first_pings=0, ping_interval=None)
+    )
+    for _ in range(200):
+        world.run(world.now + 1)
+        link.passes()
+        silent.passes()
+    assert not link.client.closed
+    assert silent.client.closed
+    assert silent.client.closing == "Disconnected since nothing came for 100 s"
+
+
+def test_arrays_and_infos_arrive_as_they_were() -> None:
+    world = World()
+    link = world.connect(observer=True)
+    world.run(1)
+    info = {"a": [1, None, {"b": "\u20ac"}], "stats.n": 3}
+    link.server_sends(EnvObservation([[0.5, 1.5], [2.5, 3.5]]))
+    link.server_sends(EnvReward(0.1, True, info))
+    world.run(2)
+    step = link.client.take()
+    assert step.observation.tolist() == [[0.5, 1.5], [2.5, 3.5]]
+    assert (step.reward, step.done, step.info) == (0.1, True, info)
+
+
+def test_a_server_that_was_started_anew() -> None:
+    """The client's reset tells how far it was, so the new server does not count below that."""
+    world = World()
+    link = world.connect()
+    world.run(1)
+    for _ in range(40):
+        world.runtime.begin()
+    link.server_sends(world.runtime.status)
+    world.run(2)
+    fresh = Runtime(ENV, clock=lambda: world.now, wall=lambda: world.now)
+    assert link.client._newest is not None
+    assert episode_key(fresh.begin(link.client._newest[1]).episode_id, "") > (41,)
+
+
+def test_bytes_that_were_changed_break_one_connection_only() -> None:
+    rng = random.Random(3)
+    world = World()
+    other = world.connect()
+    world.run(1)
+    sample = b'{"method":"v0.env.reset","headers":{"message_id":1},"body":{"env_id":"llama"}}'
+    broken = 0
+    for _ in range(1000):
+        session = world.runtime.connect(handshake_headers()[0][1], observer=True)
+        session.outgoing()
+        data = bytearray(sample)
+        for _ in range(rng.randrange(1, 4)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        try:
+            session.receive(bytes(data))
+        except RlwireError as error:
+            broken += 1
+            words = session.refuse(error)
+            last = ClientSession(clock=lambda: 0.0, wall=lambda: 0.0).receive(b"".join(words))
+            assert [type(event) for event in last] == [ConnectionClose]
+        assert session.closed == (session.closing is not None)
+    assert 100 < broken < 1000
+    other.server_sends(EnvDescribe(ENV, "running"))
+    world.run(2)
+    assert len(other.happened(EnvDescribe)) == 2
+    assert (other.client.closed, other.client.phase) == (False, Phase.IDLE)

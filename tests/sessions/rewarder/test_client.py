@@ -1,0 +1,1014 @@
+"""The rewarder's client: replies, episodes, clocks, and each thing that a server may do wrong."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from rlwire.codecs.rewarder import (
+    AgentAction,
+    ConnectionClose,
+    ControlPing,
+    EnvDescribe,
+    EnvObservation,
+    EnvReset,
+    EnvReward,
+    EnvText,
+    Message,
+    ReplyControlPing,
+    ReplyEnvReset,
+    ReplyError,
+    UnknownMessage,
+    encode,
+)
+from rlwire.errors import (
+    DecodeError,
+    EncodeError,
+    LimitExceeded,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from rlwire.limits import Limits
+from rlwire.sessions.rewarder.client import (
+    Answered,
+    Began,
+    ClientSession,
+    ClientSettings,
+    Failed,
+    Phase,
+    Step,
+    TimedOut,
+    handshake_headers,
+)
+from rlwire.sessions.rewarder.rules import TRANSITIONS
+
+QUIET = ClientSettings(first_pings=0, ping_interval=None)
+ENV = "flashgames.DuskDrive-v0"
+
+
+class Agent:
+    """A client's session, two clocks, and a server that says what it is told to."""
+
+    def __init__(self, settings: ClientSettings = QUIET, **arguments: Any) -> None:
+        self.now = 50.0
+        self.date = 1_000_000.0
+        self.session = ClientSession(
+            clock=lambda: self.now, wall=lambda: self.date, settings=settings, **arguments
+        )
+        self.ids = itertools.count()
+
+    def passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.date += seconds
+
+    @property
+    def phase(self) -> Phase:
+        return self.session.phase
+
+    def hears(self, message: Message, **headers: Any) -> list[Any]:
+        data = encode(message.with_headers(**{"message_id": next(self.ids), **headers}))
+        return self.session.receive(data)
+
+    def says(self, message: Any) -> dict[str, Any]:
+        (data,) = self.session.send(message)
+        said: dict[str, Any] = json.loads(bytes(data))
+        return said
+
+    def describe(self, episode_id: str, env_state: str = "running") -> list[Any]:
+        return self.hears(EnvDescribe(ENV, env_state, 60, episode_id=episode_id))
+
+    def reward(self, episode_id: str, reward: float = 1, done: bool = False) -> list[Any]:
+        return self.hears(EnvReward(reward, done, {}, episode_id=episode_id))
+
+    def reset(self) -> int:
+        self.says(EnvReset(ENV))
+        return self.session.last_id
+
+    def replies(self, request: Any, episode_id: str | None = None) -> list[Any]:
+        if episode_id is None:
+            return self.hears(ReplyControlPing(parent_message_id=request, sent_at=self.date))
+        return self.hears(ReplyEnvReset(parent_message_id=request, episode_id=episode_id))
+
+    def outgoing(self) -> list[dict[str, Any]]:
+        return [json.loads(bytes(data)) for (data,) in self.session.outgoing()]
+
+
+def kinds(events: list[Any]) -> list[type]:
+    return [type(event) for event in events]
+
+
+def playing(episode_id: str = "1", **arguments: Any) -> Agent:
+    agent = Agent(**arguments)
+    agent.describe("0")
+    agent.replies(agent.reset(), episode_id)
+    assert agent.phase is Phase.PLAYING
+    return agent
+
+
+# --- the handshake's headers
+
+
+def test_the_headers_of_the_original() -> None:
+    assert handshake_headers() == [
+        ("Authorization", "Basic b3BlbmFpOg=="),  # openai:
+        ("openai-observer", "false"),
+    ]
+    assert handshake_headers("x", observer=True)[1] == ("openai-observer", "true")
+    with pytest.raises(EncodeError):
+        handshake_headers("with:colon")
+
+
+# --- what the client says
+
+
+def test_ids_count_from_zero() -> None:
+    agent = Agent()
+    assert agent.session.last_id == -1
+    agent.says(ControlPing())
+    agent.passes(1.5)
+    said = agent.says(AgentAction([("JoystickAxisXEvent", 0.1)]))
+    assert said == {
+        "method": "v0.agent.action",
+        "headers": {"sent_at": 1_000_001.5, "message_id": 1},
+        "body": {"action": [["JoystickAxisXEvent", 0.1]]},
+    }
+    assert agent.session.last_id == 1
+
+
+def test_a_reset_names_the_newest_episode() -> None:
+    agent = Agent()
+    said = agent.says(EnvReset(ENV, seed=7, fps=30))
+    # Nothing was described: the original's first reset says 0 too.
+    assert said["headers"]["episode_id"] == "0"
+    assert said["body"] == {"env_id": ENV, "seed": 7, "fps": 30}
+    agent.describe("1.2")
+    assert agent.says(EnvReset(ENV))["headers"]["episode_id"] == "1.2"
+    assert agent.says(EnvReset(ENV, episode_id="9"))["headers"]["episode_id"] == "9"
+    assert agent.session.last_id == 2
+
+
+def test_methods_that_are_not_known_can_be_sent() -> None:
+    agent = Agent()
+    assert agent.says(UnknownMessage("v1.env.zoom", {"x": 2}))["method"] == "v1.env.zoom"
+
+
+@pytest.mark.parametrize("wrong", [EnvReward(1, False), ConnectionClose("x"), "reset", None, b""])
+def test_what_a_client_does_not_send(wrong: Any) -> None:
+    agent = Agent()
+    with pytest.raises(LocalProtocolError, match="a client cannot send"):
+        agent.session.send(wrong)
+    assert agent.session.last_id == -1
+
+
+def test_an_observer_only_looks_on() -> None:
+    agent = Agent(observer=True)
+    for message in (EnvReset(ENV), AgentAction([])):
+        with pytest.raises(LocalProtocolError, match="an observer"):
+            agent.session.send(message)
+    agent.says(ControlPing())
+    assert agent.session.last_id == 0
+
+
+def test_what_cannot_be_encoded_changes_nothing() -> None:
+    agent = playing(limits=Limits(message=200))
+    agent.reward("1")
+    with pytest.raises(LimitExceeded):
+        agent.session.send(EnvReset("x" * 300))
+    with pytest.raises(EncodeError):
+        agent.session.send(AgentAction([("A", float("nan"))]))
+    assert (agent.session.last_id, agent.phase) == (0, Phase.PLAYING)
+    assert not agent.session.resetting
+    assert agent.session.take().reward == 1
+
+
+def test_the_requests_that_wait_are_bounded() -> None:
+    agent = Agent(ClientSettings(first_pings=0, pending=3))
+    for _ in range(3):
+        agent.says(ControlPing())
+    for request in (ControlPing(), EnvReset(ENV)):
+        with pytest.raises(LocalProtocolError, match="pending"):
+            agent.session.send(request)
+    assert agent.phase is Phase.IDLE
+    agent.replies(1)
+    agent.says(EnvReset(ENV))
+    assert agent.phase is Phase.RESETTING
+
+
+# --- replies
+
+
+def test_a_ping_is_answered() -> None:
+    agent = Agent()
+    agent.says(ControlPing())
+    agent.says(ControlPing())
+    agent.passes(0.25)
+    assert agent.replies(1) == [Answered(1, "ping", 0.25)]
+    assert agent.replies("0") == [Answered(0, "ping", 0.25)]  # ids may be strings
+
+
+def test_a_reply_to_nothing() -> None:
+    for parent in (0, 1, "0", "x", None, -1, 2**63, "x" * 100):
+        agent = Agent()
+        agent.describe("1")
+        with pytest.raises(RemoteProtocolError, match=r"parent_message_id|no message"):
+            agent.hears(ReplyControlPing(parent_message_id=parent))
+        assert agent.session.closed
+    agent = Agent()
+    agent.says(AgentAction([]))
+    with pytest.raises(RemoteProtocolError):
+        agent.replies(0)  # nothing was asked
+
+
+def test_a_second_reply() -> None:
+    agent = Agent()
+    agent.says(ControlPing())
+    agent.replies(0)
+    with pytest.raises(RemoteProtocolError, match="second reply to message 0"):
+        agent.replies(0)
+    agent = Agent()
+    agent.says(ControlPing())
+    agent.replies(0)
+    with pytest.raises(RemoteProtocolError, match="second"):
+        agent.hears(ReplyError("no", parent_message_id=0))
+
+
+def test_a_reply_of_the_wrong_kind() -> None:
+    agent = Agent()
+    reset = agent.reset()
+    with pytest.raises(RemoteProtocolError, match="to message 0, a reset"):
+        agent.replies(reset)
+    agent = Agent()
+    agent.says(ControlPing())
+    with pytest.raises(RemoteProtocolError, match="to message 0, a ping"):
+        agent.replies(0, "1")
+
+
+def test_errors_are_surfaced() -> None:
+    agent = Agent()
+    agent.says(ControlPing())
+    agent.says(AgentAction([]))
+    agent.says(UnknownMessage("v1.x"))
+    reset = agent.reset()
+    error = ReplyError("No such environment: llama")
+    words = error.message
+    assert agent.hears(error, parent_message_id=reset) == [Failed(3, "reset", words)]
+    assert agent.hears(error, parent_message_id="0") == [Failed(0, "ping", words)]
+    assert agent.hears(error, parent_message_id="1") == [Failed(1, "message", words)]
+    assert agent.hears(error, parent_message_id=2) == [Failed(2, "message", words)]
+    assert agent.hears(error) == [Failed(None, "message", words)]
+    with pytest.raises(RemoteProtocolError):
+        agent.hears(error, parent_message_id=4)
+
+
+def test_no_reply_in_time() -> None:
+    agent = Agent(ClientSettings(first_pings=0, ping_interval=None, ping_timeout=5))
+    agent.says(ControlPing())
+    agent.passes(1)
+    agent.says(ControlPing())
+    assert agent.session.next_deadline() == 55.0
+    assert agent.session.advance(54.9) == []
+    agent.passes(4)
+    assert agent.session.advance(agent.now) == [TimedOut(0, "ping", 5.0)]
+    assert agent.session.next_deadline() == 56.0
+    assert agent.replies(0) == []  # late: dropped
+    assert agent.session.late == 1
+    with pytest.raises(RemoteProtocolError, match="second"):
+        agent.replies(0)
+
+
+@pytest.mark.parametrize("described", [False, True])
+def test_a_reset_that_was_given_up(described: bool) -> None:
+    agent = playing("1")
+    reset = agent.reset()
+    if described:
+        agent.describe("2", "resetting")
+    agent.session.give_up(reset)
+    assert (agent.session.resetting, agent.session.next_deadline()) == (False, None)
+    # What the server has begun stays open; what it begins later does not open.
+    assert agent.phase is (Phase.PLAYING if described else Phase.IDLE)
+    if not described:
+        agent.describe("2", "running")
+    assert agent.replies(reset, "2") == []
+    assert agent.session.late == 1
+    assert agent.session.episode_id == ("2" if described else None)
+    assert kinds(agent.reward("2")) == ([EnvReward] if described else [])
+    agent.session.give_up(reset)
+    agent.session.give_up(99)
+    again = agent.reset()
+    assert kinds(agent.replies(again, "3")) == [Began, Answered]
+
+
+def test_an_error_that_comes_too_late_is_dropped() -> None:
+    agent = Agent()
+    agent.says(ControlPing())
+    agent.passes(31)
+    agent.session.advance(agent.now)
+    assert agent.hears(ReplyError("x", parent_message_id=0)) == []
+    assert agent.session.statistics() == {"stale": 0, "late": 1, "unknown": 0, "skipped": 0}
+
+
+def test_what_happens_in_a_tick_is_told_by_the_next_receive() -> None:
+    agent = Agent()
+    agent.says(ControlPing())
+    agent.passes(31)
+    agent.session.tick(agent.now)
+    agent.session.tick(agent.now)
+    assert kinds(agent.describe("1")) == [TimedOut, EnvDescribe]
+    assert kinds(agent.describe("1")) == [EnvDescribe]
+
+
+def test_ticks_without_receive_are_bounded() -> None:
+    agent = Agent(ClientSettings(first_pings=0, ping_interval=1, ping_timeout=1, pending=2))
+    agent.outgoing()
+    for _ in range(1000):
+        agent.passes(1)
+        agent.session.tick(agent.now)
+        agent.outgoing()
+    assert len(agent.session._events) <= 4
+    assert len(agent.session._requests) <= 2
+
+
+def test_a_reply_resets_the_deadline() -> None:
+    agent = Agent()
+    agent.says(ControlPing())
+    agent.passes(1)
+    agent.reset()
+    assert agent.session.next_deadline() == 80.0
+    agent.replies(0)
+    assert agent.session.next_deadline() == 171.0
+    agent.replies(1, "1")
+    assert agent.session.next_deadline() is None
+
+
+# --- pings and clocks
+
+
+def test_the_first_pings_go_one_after_another() -> None:
+    agent = Agent(ClientSettings(first_pings=3, ping_interval=10))
+    assert agent.session.next_deadline() is None  # not connected yet
+    for number in range(3):
+        (ping,) = agent.outgoing()
+        assert (ping["method"], ping["headers"]["message_id"]) == ("v0.control.ping", number)
+        assert agent.outgoing() == []
+        agent.passes(0.125)
+        agent.replies(number)
+    assert agent.outgoing() == []
+    summary = agent.session.round_trips()
+    assert summary is not None
+    assert (summary.count, summary.p95) == (3, 0.125)
+    assert agent.session.next_deadline() == 50.25 + 10
+    agent.passes(9.9)
+    agent.session.tick(agent.now)
+    assert len(agent.outgoing()) == 1
+    assert agent.session.next_deadline() == agent.now + 10
+
+
+def test_no_pings() -> None:
+    agent = Agent()
+    assert agent.outgoing() == []
+    assert agent.session.next_deadline() is None
+    agent = Agent(ClientSettings(first_pings=0, ping_interval=10))
+    assert agent.outgoing() == []
+    assert agent.session.next_deadline() == 60.0
+
+
+def test_pings_wait_for_room() -> None:
+    agent = Agent(ClientSettings(first_pings=0, ping_interval=10, pending=1))
+    agent.outgoing()
+    agent.reset()
+    agent.passes(10)
+    agent.session.tick(agent.now)
+    assert agent.outgoing() == []
+    assert agent.session.next_deadline() == 70.0
+
+
+@pytest.mark.parametrize("runtime", [None, 0.5])
+def test_the_clocks_offset(runtime: float | None) -> None:
+    agent = Agent()
+    assert agent.session.clock_offset() is None
+    for way in (0.4, 0.1, 0.3):
+        agent.says(ControlPing())
+        agent.passes(2 * way + (runtime or 0.0))
+        agent.hears(
+            ReplyControlPing(
+                parent_message_id=agent.session.last_id,
+                parent_runtime=runtime,
+                sent_at=agent.date - way + 3600.0,
+            )
+        )
+    estimate = agent.session.clock_offset()
+    assert estimate is not None
+    assert estimate.offset == pytest.approx(3600.0)
+    assert estimate.error == pytest.approx(0.1, abs=0.001)
+    trips = agent.session.round_trips()
+    assert trips is not None
+    assert (trips.count, trips.max) == (3, pytest.approx(0.8))
+
+
+def test_a_pong_without_its_time_counts_as_a_round_trip() -> None:
+    agent = Agent()
+    agent.says(ControlPing())
+    agent.passes(1)
+    agent.hears(ReplyControlPing(parent_message_id=0))
+    assert agent.session.clock_offset() is None
+    assert agent.session.round_trips() is not None
+
+
+def test_lag_and_delays() -> None:
+    agent = playing()
+    agent.hears(EnvReward(1, False, {}, episode_id="1", sent_at=agent.date))
+    assert agent.session.take().lag is None
+    assert agent.session.delays() is None
+    agent.says(ControlPing())
+    agent.hears(ReplyControlPing(parent_message_id=1, sent_at=agent.date - 100.0))
+    agent.passes(1)
+    sent = agent.date - 100.0
+    agent.passes(0.25)
+    agent.hears(EnvReward(1, False, {}, episode_id="1", sent_at=sent))
+    agent.passes(0.5)
+    assert agent.session.take().lag == pytest.approx(0.75)
+    delays = agent.session.delays()
+    assert delays is not None
+    assert delays.max == pytest.approx(0.25)
+
+
+def test_reset_times() -> None:
+    agent = Agent()
+    assert agent.session.reset_times() is None
+    reset = agent.reset()
+    agent.passes(4)
+    agent.replies(reset, "1")
+    times = agent.session.reset_times()
+    assert times is not None
+    assert (times.count, times.mean) == (1, 4.0)
+
+
+# --- episodes
+
+
+def test_before_a_reset_pushes_are_dropped() -> None:
+    agent = Agent()
+    assert kinds(agent.describe("1")) == [EnvDescribe]
+    assert agent.reward("1") == []
+    assert agent.hears(EnvText("x", episode_id="1")) == []
+    assert agent.hears(EnvObservation([1], episode_id="2")) == []
+    assert agent.session.stale == 3
+    assert agent.session.take() == Step(0.0, False, {})
+    assert agent.session.episode_id is None
+
+
+def test_what_is_described() -> None:
+    agent = Agent()
+    session = agent.session
+    assert (session.env_id, session.env_state, session.fps) == (None, None, None)
+    agent.describe("3", "resetting")
+    assert (session.env_id, session.env_state, session.fps) == (ENV, "resetting", 60)
+    assert agent.hears(EnvDescribe("other", "running", 30, episode_id="2")) == []
+    assert (session.env_id, session.stale) == (ENV, 1)
+
+
+def test_the_reply_opens_the_episode() -> None:
+    agent = Agent()
+    reset = agent.reset()
+    assert agent.session.resetting
+    agent.passes(2)
+    assert agent.replies(reset, "1") == [Began("1"), Answered(0, "reset", 2.0)]
+    assert agent.phase is Phase.PLAYING
+    assert (agent.session.resetting, agent.session.episode_id) == (False, "1")
+    assert kinds(agent.reward("1")) == [EnvReward]
+
+
+def test_a_description_opens_the_episode() -> None:
+    agent = Agent()
+    agent.describe("1")
+    reset = agent.reset()
+    assert kinds(agent.describe("1", "resetting")) == [EnvDescribe]  # not newer
+    assert agent.phase is Phase.RESETTING
+    assert kinds(agent.describe("2", "resetting")) == [Began, EnvDescribe]
+    assert (agent.phase, agent.session.resetting) == (Phase.CONFIRMING, True)
+    agent.describe("2", "running")
+    agent.reward("2", 5)
+    assert kinds(agent.replies(reset, "2")) == [Answered]
+    assert agent.phase is Phase.PLAYING
+    seen = agent.session.peek()
+    assert seen.state_changed
+    assert seen == agent.session.peek()
+    step = agent.session.take()
+    assert step == seen
+    assert (step.reward, step.episode_id, step.env_state) == (5.0, "2", "running")
+    assert not agent.session.news
+
+
+def test_a_state_alone_is_news() -> None:
+    agent = playing("1")
+    agent.describe("1", "running")
+    assert not agent.session.news
+    agent.describe("1", "paused")
+    assert agent.session.news
+    agent.describe("2", "resetting")
+    step = agent.session.take()
+    assert (step.episode_id, step.env_state, step.cut) == ("1", "paused", True)
+    assert agent.session.env_state == "resetting"  # of the newest
+    agent.describe("2", "running")
+    step = agent.session.take()
+    assert (step.episode_id, step.env_state, step.state_changed) == ("2", "running", True)
+
+
+def test_an_episode_that_was_described_before_it_was_opened() -> None:
+    agent = Agent()
+    agent.describe("4", "running")
+    agent.replies(agent.reset(), "4")
+    assert agent.session.take() == Step(0.0, False, {}, episode_id="4", env_state="running")
+    agent.replies(agent.reset(), "5")
+    assert agent.session.take().env_state is None
+
+
+def test_what_the_server_began_by_itself_gives_way_to_the_reply() -> None:
+    agent = playing("1")
+    agent.reward("1", 1, done=True)
+    reset = agent.reset()  # crosses the server's own episode 2
+    agent.describe("2")
+    agent.reward("2", 20)
+    assert agent.session.take().reward == 20.0
+    agent.reward("2", 21)
+    assert kinds(agent.replies(reset, "3")) == [Began, Answered]
+    assert agent.reward("2", 22) == []
+    agent.reward("3", 3)
+    step = agent.session.take()
+    assert (step.episode_id, step.reward, step.cut) == ("3", 3.0, False)
+
+
+def test_a_second_description_moves_on_too() -> None:
+    agent = playing("1")
+    reset = agent.reset()
+    agent.describe("2")
+    agent.reward("2", 20)
+    assert kinds(agent.describe("3")) == [Began, EnvDescribe]
+    assert agent.session.take() == Step(0.0, False, {}, episode_id="3", env_state="running")
+    agent.replies(reset, "3")
+    assert agent.session.episode_id == "3"
+
+
+def test_an_older_reply_does_not_move_back() -> None:
+    agent = playing("1")
+    reset = agent.reset()
+    agent.describe("3")
+    agent.reward("3", 3)
+    assert kinds(agent.replies(reset, "2")) == [Answered]
+    assert agent.phase is Phase.PLAYING
+    assert agent.session.take().reward == 3.0
+
+
+def test_after_a_reset_older_pushes_are_dropped() -> None:
+    agent = playing("1.9")
+    agent.reward("1.9", 1)
+    reset = agent.reset()
+    assert agent.session.take() == Step(0.0, False, {})
+    for old in ("1.9", "1.2", "0.100", "1"):
+        assert agent.reward(old) == []
+    assert agent.session.stale == 4
+    agent.replies(reset, "1.10")
+    assert agent.reward("1.9") == []
+    agent.reward("1.10", 2)
+    assert agent.session.take().reward == 2.0
+
+
+def test_pushes_ahead_of_the_reply_are_kept() -> None:
+    agent = playing("1")
+    reset = agent.reset()
+    assert kinds(agent.reward("2", 2)) == [EnvReward]
+    agent.hears(EnvText("go", episode_id="2"))
+    assert agent.session.take() == Step(0.0, False, {})
+    agent.replies(reset, "2")
+    step = agent.session.take()
+    assert (step.reward, step.texts) == (2.0, ("go",))
+
+
+def test_the_last_of_several_resets_counts() -> None:
+    agent = playing("1")
+    first, second = agent.reset(), agent.reset()
+    assert kinds(agent.replies(first, "2")) == [Answered]
+    assert agent.phase is Phase.RESETTING
+    assert kinds(agent.replies(second, "3")) == [Began, Answered]
+    assert agent.session.episode_id == "3"
+
+
+def test_a_server_that_was_resetting_anyway() -> None:
+    agent = Agent()
+    agent.describe("1", "resetting")
+    reset = agent.reset()
+    agent.describe("1", "running")
+    assert kinds(agent.replies(reset, "1")) == [Began, Answered]
+    agent.reward("1")
+    assert agent.session.take().reward == 1.0
+
+
+def test_a_failed_reset() -> None:
+    agent = playing("1")
+    reset = agent.reset()
+    agent.hears(ReplyError("no", parent_message_id=reset))
+    assert (agent.phase, agent.session.resetting) == (Phase.IDLE, False)
+    assert agent.reward("1") == []
+    assert agent.reward("2") == []
+    agent.replies(agent.reset(), "3")
+    assert agent.phase is Phase.PLAYING
+
+
+def test_a_failed_reset_leaves_what_the_server_began() -> None:
+    agent = playing("1")
+    reset = agent.reset()
+    agent.describe("2")
+    agent.hears(ReplyError("no", parent_message_id=reset))
+    assert agent.phase is Phase.PLAYING
+    agent.reward("2")
+    assert agent.session.take().reward == 1.0
+
+
+def test_a_reset_without_reply() -> None:
+    agent = playing("1")
+    reset = agent.reset()
+    agent.passes(120)
+    assert agent.session.advance(agent.now) == [TimedOut(reset, "reset", 120.0)]
+    assert agent.phase is Phase.IDLE
+    assert agent.replies(reset, "2") == []
+    assert (agent.phase, agent.session.late) == (Phase.IDLE, 1)
+
+
+def test_the_error_of_an_earlier_reset_changes_nothing() -> None:
+    agent = playing("1")
+    first, second = agent.reset(), agent.reset()
+    agent.hears(ReplyError("no", parent_message_id=first))
+    assert (agent.phase, agent.session.resetting) == (Phase.RESETTING, True)
+    agent.replies(second, "2")
+    assert agent.phase is Phase.PLAYING
+
+
+def test_the_server_begins_episodes_by_itself() -> None:
+    agent = playing("1")
+    agent.reward("1", 1)
+    agent.reward("1", 2, done=True)
+    assert kinds(agent.describe("2", "resetting")) == [EnvDescribe]
+    agent.describe("2")
+    agent.reward("2", 20)
+    step = agent.session.take()
+    assert (step.episode_id, step.reward, step.done, step.cut) == ("1", 3.0, True, False)
+    assert agent.session.episode_id == "2"
+    assert kinds(agent.reward("2", 1)) == [Began, EnvReward]
+    assert agent.session.take().reward == 21.0
+
+
+def test_an_episode_is_cut_by_a_newer_description() -> None:
+    agent = playing("1")
+    agent.reward("1", 1)
+    agent.describe("2")
+    step = agent.session.take()
+    assert (step.done, step.cut, step.reward) == (True, True, 1.0)
+    assert agent.session.take() == Step(0.0, False, {}, episode_id="2", env_state="running")
+
+
+def test_episodes_that_are_skipped() -> None:
+    agent = playing("2")
+    agent.reward("2", 2, done=True)
+    agent.describe("3")
+    agent.reward("3", 3, done=True)
+    agent.describe("4")
+    agent.reward("4", 4)
+    assert agent.session.skipped == 1
+    assert [agent.session.take().reward for _ in range(2)] == [2.0, 4.0]
+
+
+def test_an_observer_joins_what_runs() -> None:
+    agent = Agent(observer=True)
+    assert kinds(agent.describe("7")) == [Began, EnvDescribe]
+    agent.reward("7", 3)
+    assert agent.session.take().reward == 3.0
+    agent.describe("8")
+    assert agent.session.take().cut
+    assert agent.session.episode_id == "8"
+
+
+def test_attach() -> None:
+    agent = Agent(attach=True)
+    agent.describe("7")
+    assert agent.phase is Phase.PLAYING
+    agent = Agent(observer=True, attach=False)
+    agent.describe("7")
+    assert agent.phase is Phase.IDLE
+    agent = Agent(attach=True)
+    reset = agent.reset()  # is more than joining
+    agent.hears(ReplyError("no", parent_message_id=reset))
+    agent.describe("7")
+    assert agent.phase is Phase.IDLE
+
+
+def test_a_step_has_everything() -> None:
+    agent = playing("1.2")
+    for reward, info in ((-3, {"a": 1, "stats.n": 1}), (0.5, {"a": 2, "stats.n": 1})):
+        agent.hears(EnvReward(reward, False, info, episode_id="1.2"))
+    agent.hears(EnvText("hello", episode_id="1.2"))
+    agent.hears(EnvObservation([0.12, 0.51, 2, 12], episode_id="1.2"))
+    agent.hears(EnvText("again", episode_id="1.2"))
+    step = agent.session.take()
+    assert (step.reward, step.count, step.info) == (-2.5, 2, {"a": 2, "stats.n": 2})
+    assert step.texts == ("hello", "again")
+    np.testing.assert_array_equal(step.observation, [0.12, 0.51, 2.0, 12.0])
+    assert isinstance(step.observation, np.ndarray)
+
+
+PATHS: dict[Phase, list[str]] = {
+    Phase.IDLE: [],
+    Phase.RESETTING: ["reset"],
+    Phase.CONFIRMING: ["reset", "newer"],
+    Phase.PLAYING: ["reset", "reply"],
+    Phase.CLOSED: ["close"],
+}
+
+
+@pytest.mark.parametrize(
+    ("phase", "event"),
+    list(product(Phase, ["reset", "newer", "reply", "failed", "attach", "close"])),
+)
+def test_the_phases_table(phase: Phase, event: str) -> None:
+    """Each pair, also those that the table leaves out: these change nothing, or are refused."""
+    agent = Agent(attach=event == "attach")
+    episodes = itertools.count(1)
+    resets: list[int] = []
+
+    def happen(event: str) -> None:
+        if event == "reset":
+            resets.append(agent.reset())
+        elif event in ("newer", "attach"):
+            agent.describe(str(next(episodes)))
+        elif event == "reply":
+            agent.replies(resets.pop(), str(next(episodes)))
+        elif event == "failed":
+            agent.hears(ReplyError("no", parent_message_id=resets.pop()))
+        else:
+            agent.hears(ConnectionClose("bye"))
+
+    for step in PATHS[phase]:
+        happen(step)
+    assert agent.phase is phase
+    asked = phase in (Phase.RESETTING, Phase.CONFIRMING)
+    if event in ("reply", "failed") and not asked:
+        assert (phase, event) not in TRANSITIONS  # nothing waits for it
+        return
+    if event == "reset" and phase is Phase.CLOSED:
+        with pytest.raises(LocalProtocolError):
+            happen(event)
+    else:
+        happen(event)
+    as_told = "newer" if event == "attach" and phase is not Phase.IDLE else event
+    assert agent.phase is TRANSITIONS.get((phase, as_told), phase)
+
+
+# --- what is wrong
+
+
+def test_connection_close() -> None:
+    agent = playing()
+    agent.says(ControlPing())
+    agent.reward("1", 4)
+    events = agent.hears(ConnectionClose("Disconnected since time limit reached"))
+    assert kinds(events) == [ConnectionClose]
+    assert agent.session.closed
+    assert agent.session.closing == "Disconnected since time limit reached"
+    assert agent.session.next_deadline() is None
+    assert agent.session.advance(1e9) == []
+    agent.session.tick(1e9)
+    assert agent.outgoing() == []
+    assert agent.reward("1") == []
+    assert agent.session.receive(b"no json at all") == []
+    with pytest.raises(LocalProtocolError, match="time limit reached"):
+        agent.session.send(ControlPing())
+    assert agent.session.take().reward == 4.0  # came before
+
+
+def test_no_ping_after_the_end() -> None:
+    agent = Agent(ClientSettings(first_pings=2))
+    agent.outgoing()
+    agent.replies(0)  # the second ping is due
+    agent.hears(ConnectionClose("bye"))
+    assert agent.outgoing() == []
+
+
+def test_unknown_methods_go_to_the_user() -> None:
+    agent = playing()
+    message = UnknownMessage("v1.env.weather", {"rain": True}, message_id=5)
+    assert agent.hears(message, message_id=5) == [message]
+    assert (agent.session.unknown, agent.phase) == (1, Phase.PLAYING)
+
+
+@pytest.mark.parametrize("message", [AgentAction([]), EnvReset(ENV), ControlPing()])
+def test_what_is_a_clients_to_send(message: Message) -> None:
+    agent = Agent()
+    with pytest.raises(RemoteProtocolError, match="for clients to send"):
+        agent.hears(message)
+    assert agent.session.closed
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        EnvReward(1, False),
+        EnvText("x"),
+        EnvObservation([1]),
+        EnvDescribe(ENV, "running"),
+        EnvReward(1, False, episode_id="one"),
+        EnvText("x", episode_id=""),
+        EnvObservation([1], episode_id="1..2"),
+        EnvDescribe(ENV, "running", episode_id="1" * 20),
+    ],
+)
+def test_pushes_without_an_episode(message: Message) -> None:
+    agent = playing()
+    with pytest.raises(RemoteProtocolError, match="episode_id"):
+        agent.hears(message)
+    assert agent.session.closed
+
+
+def test_a_reset_reply_without_an_episode() -> None:
+    agent = Agent()
+    reset = agent.reset()
+    with pytest.raises(RemoteProtocolError, match="episode_id"):
+        agent.hears(ReplyEnvReset(parent_message_id=reset))
+
+
+def test_rewards_that_are_no_numbers() -> None:
+    for agent in (playing(), Agent()):  # counted, or dropped
+        with pytest.raises((RemoteProtocolError, DecodeError, LimitExceeded)):
+            agent.session.receive(
+                b'{"method":"v0.env.reward","headers":{"message_id":9,"episode_id":"1"},"body":'
+                b'{"reward":1e999,"done":false,"info":{}}}'
+            )
+        assert agent.session.closed
+    agent = playing()
+    agent.reward("1", 1.7e308)
+    with pytest.raises(RemoteProtocolError, match="finite"):
+        agent.reward("1", 1.7e308)
+    assert agent.session.closed
+    assert agent.session.take().reward == 1.7e308
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b"\xff", b'{"method":3}', b"null"])
+def test_bytes_that_are_no_message(data: bytes) -> None:
+    agent = playing()
+    with pytest.raises(DecodeError):
+        agent.session.receive(data)
+    assert agent.session.closed
+    assert agent.session.refuse(DecodeError("x")) == []
+
+
+def test_deep_json() -> None:
+    agent = playing()
+    deep = b"[" * 10_000 + b"]" * 10_000
+    with pytest.raises((DecodeError, LimitExceeded)):
+        agent.session.receive(
+            b'{"method":"v0.env.observation","headers":{"episode_id":"1"},"body":{"observation":'
+            + deep
+            + b"}}"
+        )
+    assert agent.session.closed
+
+
+@pytest.mark.parametrize("wrong", [4, 5, "5", "05"])
+def test_ids_that_do_not_go_up(wrong: Any) -> None:
+    agent = playing()
+    agent.hears(EnvText("x", episode_id="1"), message_id=5)
+    with pytest.raises(RemoteProtocolError, match="they must go up"):
+        agent.hears(EnvText("x", episode_id="1"), message_id=wrong)
+    assert agent.session.closed
+
+
+def test_ids_in_all_forms() -> None:
+    agent = playing()
+    for number in ("5", 6, None, "seven", "8", 9, 2**62, "four"):
+        assert agent.hears(EnvText("x", episode_id="1"), message_id=number)
+    for wrong in (2**63, "x" * 65):
+        agent = playing()
+        with pytest.raises(RemoteProtocolError, match="message_id"):
+            agent.hears(EnvText("x", episode_id="1"), message_id=wrong)
+
+
+def test_refuse_ends_the_session() -> None:
+    agent = playing()
+    assert agent.session.refuse(DecodeError("binary frame")) == []
+    assert agent.session.closed
+
+
+# --- anything in any order
+
+
+class Episodes(RuleBasedStateMachine):
+    """A server that begins episodes when it likes, and answers resets when it likes.
+
+    What must hold: a step is of one episode; episodes only go up; after a reset no step has
+    anything of an episode that was there before it; each reward of an episode that was entered
+    counts once, but for those that a reset or a newer episode dropped.
+    """
+
+    @initialize(start=st.integers(0, 9))
+    def begin(self, start: int) -> None:
+        self.agent = Agent()
+        self.server = 10 * start  # its episode
+        self.asked: list[tuple[int, int]] = []  # resets: their ids, and the episode when asked
+        self.known = -1
+        self.floor = -1  # what a reset left behind
+        self.taken = -1  # the newest episode of which something was taken
+        self.sent: dict[int, int] = {}
+        self.seen: dict[int, int] = {}
+        self.describe()
+
+    def name(self) -> str:
+        return f"1.{self.server}"
+
+    @rule(state=st.sampled_from(["resetting", "running"]))
+    def describe(self, state: str = "running") -> None:
+        self.agent.describe(self.name(), state)
+        self.known = max(self.known, self.server)
+
+    @rule(count=st.integers(1, 3), done=st.booleans())
+    def push(self, count: int, done: bool) -> None:
+        for number in range(count):
+            self.agent.reward(self.name(), 1, done=done and number == count - 1)
+        self.known = max(self.known, self.server)
+        self.sent[self.server] = self.sent.get(self.server, 0) + count
+
+    @rule(old=st.integers(1, 5))
+    def push_late(self, old: int) -> None:
+        episode = max(0, self.server - old)
+        self.agent.reward(f"1.{episode}", 1)
+        self.sent[episode] = self.sent.get(episode, 0) + 1
+        self.known = max(self.known, episode)
+
+    @rule(by=st.integers(1, 3))
+    def server_begins(self, by: int) -> None:
+        self.server += by
+
+    @rule()
+    def reset(self) -> None:
+        if len(self.asked) < 5:
+            self.floor = self.known
+            self.asked.append((self.agent.reset(), self.server))
+
+    @rule(data=st.data(), text=st.booleans(), error=st.booleans())
+    def answer(self, data: Any, text: bool, error: bool) -> None:
+        if not self.asked:
+            return
+        number, _ = self.asked.pop(data.draw(st.integers(0, len(self.asked) - 1)))
+        parent = str(number) if text else number
+        if error:
+            self.agent.hears(ReplyError("no", parent_message_id=parent))
+            return
+        self.server += 1
+        self.agent.replies(parent, self.name())
+        self.known = max(self.known, self.server)
+
+    @rule()
+    def take(self) -> None:
+        session = self.agent.session
+        before = session.episode_id
+        step = session.take()
+        assert step.episode_id == before
+        if step.episode_id is None:
+            assert (step.reward, step.count, step.done) == (0.0, 0, False)
+            return
+        episode = int(step.episode_id.split(".")[1])
+        assert episode >= self.taken
+        assert episode > self.floor
+        assert step.reward == step.count
+        self.taken = episode
+        self.seen[episode] = self.seen.get(episode, 0) + step.count
+        assert self.seen[episode] <= self.sent.get(episode, 0)
+        if step.done:
+            current = session.episode_id
+            assert current is None or int(current.split(".")[1]) > episode
+            if step.cut:
+                assert current is not None
+
+    @invariant()
+    def the_phase_says_what_is_open(self) -> None:
+        if not hasattr(self, "agent"):
+            return
+        session = self.agent.session
+        resetting = (Phase.RESETTING, Phase.CONFIRMING)
+        assert session.resetting == (session.phase in resetting)
+        if session.phase in (Phase.IDLE, Phase.RESETTING):
+            assert session.episode_id is None
+        waiting = [number for number, _ in self.asked]
+        assert len(session._requests) == len(waiting)
+        assert all(number in session._requests for number in waiting)
+
+
+Episodes.TestCase.settings = settings(
+    max_examples=2 * settings().max_examples, stateful_step_count=40
+)
+TestEpisodes = Episodes.TestCase

@@ -1,0 +1,141 @@
+"""Clock offsets against clocks whose offset is known, and counted times."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlwire.sessions.rewarder.steps import ClockEstimate, ClockOffset, Latencies
+
+seconds = st.floats(0, 10)
+
+
+def trip(
+    clocks: ClockOffset,
+    *,
+    offset: float,
+    there: float,
+    back: float,
+    runtime: float = 0.0,
+    now: float = 0.0,
+    told: float | None = None,
+) -> None:
+    """A round trip that takes so long there and back, to a clock that is ahead by `offset`."""
+    sent = 1000.0
+    clocks.add(
+        now=now,
+        received=sent + there + runtime + back,
+        elapsed=there + runtime + back,
+        replied=sent + there + runtime + offset,
+        runtime=runtime if told is None else told,
+    )
+
+
+def best(clocks: ClockOffset, now: float) -> tuple[float, float]:
+    estimate = clocks.estimate(now)
+    assert isinstance(estimate, ClockEstimate)
+    return estimate.offset, estimate.error
+
+
+def test_nothing_is_known_at_first() -> None:
+    assert ClockOffset().estimate(0.0) is None
+
+
+@given(st.floats(-1e6, 1e6), seconds, seconds)
+def test_equal_ways_give_the_offset(offset: float, way: float, runtime: float) -> None:
+    clocks = ClockOffset()
+    trip(clocks, offset=offset, there=way, back=way, runtime=runtime)
+    estimate = clocks.estimate(0.0)
+    assert estimate is not None
+    assert estimate.offset == pytest.approx(offset, abs=1e-6)
+    assert estimate.error == pytest.approx(way, abs=1e-6)
+
+
+@given(st.floats(-1e3, 1e3), seconds, seconds, seconds)
+def test_the_offset_is_within_the_error(
+    offset: float, there: float, back: float, runtime: float
+) -> None:
+    clocks = ClockOffset()
+    trip(clocks, offset=offset, there=there, back=back, runtime=runtime)
+    # The same without what the server says of its own time: worse, but not wrong.
+    blind = ClockOffset()
+    trip(blind, offset=offset, there=there, back=back, runtime=runtime, told=-1.0)
+    for one in (clocks, blind):
+        estimate = one.estimate(0.0)
+        assert estimate is not None
+        assert abs(estimate.offset - offset) <= estimate.error + 1e-6
+
+
+@pytest.mark.parametrize("runtime", [-0.1, 5.0, math.inf, math.nan])
+def test_a_runtime_that_cannot_be_true_is_none(runtime: float) -> None:
+    clocks = ClockOffset()
+    trip(clocks, offset=3.0, there=0.1, back=0.1, told=runtime)
+    assert best(clocks, 0.0) == (pytest.approx(3.0), pytest.approx(0.1))
+
+
+@pytest.mark.parametrize("replied", [math.inf, math.nan])
+def test_a_time_that_is_none_counts_not(replied: float) -> None:
+    clocks = ClockOffset()
+    clocks.add(now=0.0, received=0.0, elapsed=1.0, replied=replied)
+    assert clocks.estimate(0.0) is None
+
+
+def test_the_fastest_of_the_last_trips_counts() -> None:
+    rng = random.Random(5)
+    clocks = ClockOffset(samples=16)
+    for number in range(200):
+        queue = rng.expovariate(10.0)  # one way only: each sample is off by half of it
+        trip(clocks, offset=7.0, there=0.01 + queue, back=0.01, now=float(number))
+    estimate = clocks.estimate(200.0)
+    assert estimate is not None
+    assert abs(estimate.offset - 7.0) < 0.02
+    for number in range(16):  # and the best is forgotten in its time
+        trip(clocks, offset=7.0, there=0.5, back=0.5, now=200.0 + number)
+    assert best(clocks, 215.0) == (pytest.approx(7.0), pytest.approx(0.5))
+
+
+def test_an_old_trip_counts_less_the_older_it_is() -> None:
+    clocks = ClockOffset()
+    trip(clocks, offset=1.0, there=0.001, back=0.001, now=0.0)
+    trip(clocks, offset=2.0, there=0.002, back=0.002, now=600.0)
+    assert best(clocks, 0.0) == (pytest.approx(1.0), pytest.approx(0.001))
+    # 15 microseconds a second: the first may then be wrong by 9 ms more.
+    assert best(clocks, 600.0) == (pytest.approx(2.0), pytest.approx(0.002))
+    assert best(clocks, 60.0) == (pytest.approx(1.0), pytest.approx(0.001 + 60 * 15e-6))
+
+
+def test_no_times() -> None:
+    assert Latencies().summary() is None
+    assert len(Latencies()) == 0
+
+
+def test_percentiles_are_of_what_there_is() -> None:
+    times = Latencies()
+    for value in range(100, 0, -1):
+        times.add(float(value))
+    summary = times.summary()
+    assert summary is not None
+    assert (summary.count, summary.mean, summary.max) == (100, 50.5, 100.0)
+    assert (summary.p50, summary.p95) == (50.0, 95.0)
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50), st.integers(1, 20))
+def test_the_window_bounds_what_is_remembered(values: list[float], window: int) -> None:
+    times = Latencies(window)
+    for value in values:
+        times.add(value)
+    summary = times.summary()
+    assert summary is not None
+    last = sorted(values[-window:])
+    assert summary.count == len(times) == len(values)
+    assert summary.max == max(values)
+    assert summary.mean == pytest.approx(sum(values) / len(values))
+    assert sum(value <= summary.p50 for value in last) >= 0.5 * len(last)
+    assert sum(value <= summary.p95 for value in last) >= 0.95 * len(last)
+    assert summary.p50 in last
+    assert summary.p95 in last
+    assert len(times._last) <= window

@@ -1,0 +1,94 @@
+"""A message for many connections: with each id the same bytes as if it were written for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlwire.codecs.rewarder import (
+    EnvDescribe,
+    EnvObservation,
+    EnvReward,
+    EnvText,
+    Message,
+    UnknownMessage,
+    decode,
+    encode,
+)
+from rlwire.errors import EncodeError, LimitExceeded
+from rlwire.limits import Limits
+from rlwire.sessions.rewarder.server import Push
+
+SENT_AT = 1479493678.1937323
+IDS = (0, 7, 10, 99_999, 2**63 - 1)
+
+TRAPS = '"message_id":0,"headers":{"message_id":1}'
+"""What looks like the place of the id where it is none."""
+
+
+def same(message: Message) -> None:
+    push = Push(message, sent_at=SENT_AT)
+    for number in IDS:
+        whole = encode(message, sent_at=SENT_AT, message_id=number)
+        assert b"".join(push.numbered(number)) == whole
+        assert decode(whole).message_id == number
+    assert push.size == len(encode(message, sent_at=SENT_AT, message_id=0))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        EnvDescribe("flashgames.DuskDrive-v0", "running", 60, episode_id="1.2"),
+        EnvReward(-3, False, {}, episode_id="1.2"),
+        EnvReward(0.5, True, {"message_id": 5, TRAPS: [TRAPS]}, episode_id="2"),
+        EnvText("this is some text", episode_id="1"),
+        EnvText(TRAPS, episode_id="1"),
+        EnvObservation([0.12, 0.51, 2, 12], episode_id="1"),
+        EnvObservation(np.arange(5000, dtype=np.float32), episode_id="1"),
+        UnknownMessage("v0.my.own", {"message_id": 1}, episode_id="1"),
+        UnknownMessage(TRAPS, {}, episode_id="1"),
+    ],
+    ids=lambda message: message.method[:24],
+)
+def test_the_same_bytes_as_written_for_one_connection(message: Message) -> None:
+    same(message)
+
+
+@given(
+    st.text(max_size=40),
+    st.dictionaries(st.sampled_from(["message_id", "headers", TRAPS]), st.integers(0, 9)),
+)
+def test_whatever_is_in_it(text: str, info: dict[str, Any]) -> None:
+    same(EnvText(text, episode_id="1"))
+    same(EnvReward(1.5, False, {**info, "text": text}, episode_id="1"))
+
+
+def test_what_is_long_is_shared() -> None:
+    push = Push(EnvText("x" * 100_000, episode_id="1"), sent_at=SENT_AT)
+    one, other = push.numbered(1), push.numbered(22)
+    assert len(one) == len(other) == 2
+    assert one[1] is other[1]
+    assert len(one[0]) < 200
+    short = Push(EnvText("x", episode_id="1"), sent_at=SENT_AT)
+    assert len(short.numbered(1)) == 1
+
+
+def test_what_cannot_be_written() -> None:
+    with pytest.raises(EncodeError, match="JSON has no object"):
+        Push(EnvReward(1, False, {"a": object()}, episode_id="1"), sent_at=SENT_AT)
+    with pytest.raises(LimitExceeded, match="message"):
+        Push(EnvText("x" * 200, episode_id="1"), sent_at=SENT_AT, limits=Limits(message=200))
+
+
+def test_what_is_written_once_can_be_sent_with_any_id() -> None:
+    """The limit leaves room for the longest id: nothing can fail when it is sent."""
+    message = EnvText("x" * 50, episode_id="1")
+    longest = len(encode(message, sent_at=SENT_AT, message_id=2**63 - 1))
+    push = Push(message, sent_at=SENT_AT, limits=Limits(message=longest))
+    assert len(b"".join(push.numbered(2**63 - 1))) == longest
+    with pytest.raises(LimitExceeded, match="message"):
+        Push(message, sent_at=SENT_AT, limits=Limits(message=longest - 1))

@@ -1,0 +1,159 @@
+"""Ids, settings, and that the tables leave nothing out."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlwire.codecs import rewarder
+from rlwire.errors import RemoteProtocolError
+from rlwire.sessions.rewarder.client import _HANDLERS
+from rlwire.sessions.rewarder.rules import (
+    CLIENT_HEARS,
+    CLIENT_SAYS,
+    FROM_CLIENT,
+    FROM_SERVER,
+    SERVER_HEARS,
+    SERVER_SAYS,
+    TRANSITIONS,
+    ClientSettings,
+    Phase,
+    ServerSettings,
+    Who,
+    episode_key,
+    following_episode,
+    plain_id,
+)
+
+KINDS = {
+    kind
+    for kind in vars(rewarder).values()
+    if isinstance(kind, type)
+    and issubclass(kind, rewarder.Message)
+    and kind not in (rewarder.Message, rewarder.ClientMessage, rewarder.ServerMessage)
+}
+numbers = st.lists(st.integers(0, 10**15 - 2), min_size=1, max_size=8)
+
+
+def dotted(parts: list[int]) -> str:
+    return ".".join(map(str, parts))
+
+
+def test_the_tables_know_every_message() -> None:
+    assert {*FROM_CLIENT, *FROM_SERVER, rewarder.UnknownMessage} == KINDS
+    assert set(SERVER_HEARS) == set(product(Who, KINDS))
+    assert set(CLIENT_HEARS) == KINDS
+    assert set(CLIENT_SAYS) == {*FROM_CLIENT, rewarder.UnknownMessage}
+    # The session answers pings itself.
+    assert set(SERVER_SAYS) == {*FROM_SERVER, rewarder.UnknownMessage} - {rewarder.ReplyControlPing}
+    assert all(issubclass(kind, rewarder.ClientMessage) for kind in FROM_CLIENT)
+    assert all(issubclass(kind, rewarder.ServerMessage) for kind in FROM_SERVER)
+
+
+def test_each_rule_of_the_client_is_a_method() -> None:
+    assert {kind: method.__name__ for kind, method in _HANDLERS.items()} == {
+        kind: f"_on_{rule}" for kind, rule in CLIENT_HEARS.items()
+    }
+
+
+def test_the_phases() -> None:
+    events = {event for _, event in TRANSITIONS}
+    assert events == {"reset", "attach", "newer", "reply", "failed", "close"}
+    for phase in Phase:
+        assert TRANSITIONS[phase, "close"] is Phase.CLOSED
+        # All that leads out of CLOSED leads there.
+        if phase is not Phase.CLOSED:
+            assert TRANSITIONS[phase, "reset"] is Phase.RESETTING
+            assert (Phase.CLOSED, "reset") not in TRANSITIONS
+    reached = {Phase.IDLE}
+    for _ in Phase:
+        reached |= {after for (phase, _), after in TRANSITIONS.items() if phase in reached}
+    assert reached == set(Phase)
+
+
+@given(numbers, numbers)
+def test_episodes_are_compared_number_by_number(one: list[int], other: list[int]) -> None:
+    size = max(len(one), len(other))
+    ours, theirs = (parts + [0] * (size - len(parts)) for parts in (one, other))
+    keys = [episode_key(dotted(parts), "v0.env.reward") for parts in (one, other)]
+    assert (keys[0] < keys[1]) == (ours < theirs)
+    assert (keys[0] == keys[1]) == (ours == theirs)
+
+
+def test_ten_is_after_nine() -> None:
+    assert episode_key("1.10", "") > episode_key("1.9", "") > episode_key("1.2", "")
+    assert episode_key("10", "") > episode_key("9.5", "")
+    assert episode_key("1", "") == episode_key("1.0", "") == episode_key("01.0.0", "")
+
+
+@pytest.mark.parametrize(
+    "episode_id",
+    [
+        *(None, "", ".", "1.", ".1", "1..2", "-1", "+1", " 1", "1 ", "1\n", "a", "1.a", "1e3"),
+        *("0x1", "1_0", "1" * 16, "1." * 8 + "1", "1" * 130, "\u0661", "nan"),
+    ],
+)
+def test_what_is_no_episode_id(episode_id: Any) -> None:
+    with pytest.raises(RemoteProtocolError, match=r"v0\.env\.text with") as caught:
+        episode_key(episode_id, "v0.env.text")
+    assert len(str(caught.value)) < 250
+
+
+@given(numbers, st.none() | numbers)
+def test_the_following_episode_is_newer_than_both(one: list[int], past: list[int] | None) -> None:
+    after = following_episode(dotted(one), None if past is None else dotted(past))
+    assert episode_key(after, "") > episode_key(dotted(one), "")
+    if past is not None:
+        assert episode_key(after, "") > episode_key(dotted(past), "")
+
+
+def test_following_episodes() -> None:
+    assert following_episode("1") == "2"
+    assert following_episode("1.2") == "1.3"
+    assert following_episode("1.9") == "1.10"
+    assert following_episode("3", "1") == "4"
+    assert following_episode("1", "7") == "8"
+    assert following_episode("0", "0") == "1"
+    for wrong in ("x", "", "9" * 15, "1." + "9" * 15, "9" * 16):
+        with pytest.raises(RemoteProtocolError):
+            following_episode("1", wrong)
+        with pytest.raises(RemoteProtocolError):
+            following_episode(wrong)
+
+
+def test_plain_ids() -> None:
+    assert plain_id(26, "") == plain_id("26", "") == plain_id("026", "") == 26
+    assert plain_id(0, "") == 0
+    assert plain_id(2**63 - 1, "") == 2**63 - 1
+    assert plain_id(None, "") is None
+    assert plain_id("x-1", "") == "x-1"
+    assert plain_id("9" * 19, "") == "9" * 19  # not compared with numbers
+    assert plain_id("a" * 64, "") == "a" * 64
+    for wrong in (-1, 2**63, 10**300, "a" * 65, "9" * 5000):
+        with pytest.raises(RemoteProtocolError, match="message_id"):
+            plain_id(wrong, "message_id")
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        (ServerSettings, {"silence": 0}),
+        (ServerSettings, {"silence": float("nan")}),
+        (ServerSettings, {"pending": 0}),
+        (ServerSettings, {"pending": 1.5}),
+        (ClientSettings, {"first_pings": -1}),
+        (ClientSettings, {"first_pings": True}),
+        (ClientSettings, {"ping_interval": -1.0}),
+        (ClientSettings, {"ping_timeout": None}),
+        (ClientSettings, {"ping_timeout": float("inf")}),
+        (ClientSettings, {"reset_timeout": 0.0}),
+        *[(ClientSettings, {name: 0}) for name in ("texts", "text_size", "infos", "info_size")],
+    ],
+)
+def test_wrong_settings(kind: Any, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        kind(**wrong)

@@ -1,0 +1,766 @@
+"""The rewarder's server: who may come in, who is active, what is answered and what is refused."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import itertools
+import json
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire.codecs.rewarder import (
+    AgentAction,
+    ConnectionClose,
+    ControlPing,
+    EnvDescribe,
+    EnvObservation,
+    EnvReset,
+    EnvReward,
+    EnvText,
+    Message,
+    ReplyControlPing,
+    ReplyEnvReset,
+    ReplyError,
+    UnknownMessage,
+    decode,
+    encode,
+)
+from rlwire.errors import (
+    DeadlineExceeded,
+    DecodeError,
+    EncodeError,
+    LimitExceeded,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from rlwire.limits import Limits
+from rlwire.sessions.rewarder.client import handshake_headers
+from rlwire.sessions.rewarder.rules import FROM_SERVER, SERVER_HEARS, episode_key
+from rlwire.sessions.rewarder.server import Runtime, ServerSession, ServerSettings, Who
+
+ENV = "flashgames.DuskDrive-v0"
+OPENAI = handshake_headers()[0][1]
+ACTION = AgentAction([("KeyEvent", 97, True)])
+EXAMPLES: dict[type, Message] = {
+    type(message): message
+    for message in (
+        EnvDescribe(ENV, "running"),
+        EnvReward(1, False),
+        EnvText("x"),
+        EnvObservation([1]),
+        ConnectionClose("x"),
+        ReplyError("x"),
+        ReplyEnvReset(),
+        ReplyControlPing(),
+        ACTION,
+        EnvReset(ENV),
+        ControlPing(),
+        UnknownMessage("v1.x"),
+    )
+}
+
+
+class Served:
+    """A runtime with two clocks that stand still unless they are told to go."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self.now = 50.0
+        self.date = 1_000_000.0
+        self.runtime = Runtime(ENV, clock=lambda: self.now, wall=lambda: self.date, **arguments)
+
+    def passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.date += seconds
+
+    def connect(self, authorization: str | None = OPENAI, observer: Any = None) -> Peer:
+        return Peer(self.runtime.connect(authorization, observer))
+
+
+class Peer:
+    """A client of one connection, as raw as it gets."""
+
+    def __init__(self, session: ServerSession) -> None:
+        self.session = session
+        self.first = self.outgoing()
+        self.ids = itertools.count()
+
+    def outgoing(self) -> list[Any]:
+        return [decode(data) for (data,) in self.session.outgoing()]
+
+    def says(self, message: Message, **headers: Any) -> list[Any]:
+        headers = {"message_id": next(self.ids), **headers}
+        return self.session.receive(encode(message.with_headers(**headers)))
+
+    def is_told(self, message: Message) -> Any:
+        (data,) = self.session.send(message)  # type: ignore[arg-type]
+        return decode(data)
+
+
+def active(served: Served) -> Peer:
+    peer = served.connect()
+    peer.says(ControlPing())
+    peer.outgoing()
+    assert peer.session.who is Who.ACTIVE
+    return peer
+
+
+# --- coming in
+
+
+def test_the_environment_is_described_at_once() -> None:
+    peer = Served().connect()
+    assert peer.first == [
+        EnvDescribe(ENV, "running", 60, sent_at=1_000_000.0, message_id=0, episode_id="1")
+    ]
+    assert peer.outgoing() == []
+    assert not peer.session.closed
+
+
+def basic(text: str) -> str:
+    return "Basic " + base64.b64encode(text.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("authorization", "accepted"),
+    [
+        (basic("openai:"), True),
+        (basic("openai:anything"), True),
+        ("basic " + basic("openai:")[6:], True),
+        (basic("openai"), False),  # no colon: no credentials
+        (basic(":openai"), False),
+        (basic("opena:"), False),
+        (basic("openai2:"), False),
+        (basic("OPENAI:"), False),
+        ("Bearer openai", False),
+        ("Basic", False),
+        ("Basic !!!", False),
+        ("Basic " + base64.b64encode(b"\xff:").decode(), False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_the_password_is_the_user_name(authorization: str | None, accepted: bool) -> None:
+    served = Served()
+    peer = served.connect(authorization)
+    if accepted:
+        assert isinstance(peer.first[0], EnvDescribe)
+        return
+    (close,) = peer.first
+    assert isinstance(close, ConnectionClose)
+    assert "assword" in close.message
+    assert "openai" not in close.message
+    assert peer.session.closed
+    assert peer.session.closing == close.message
+    assert peer.says(EnvReset(ENV)) == []
+    assert served.runtime.active is None
+    with pytest.raises(LocalProtocolError, match="assword"):
+        peer.session.send(EnvReward(1, False))
+
+
+def test_other_passwords() -> None:
+    served = Served(password="pä$$ wörd")
+    assert isinstance(served.connect(basic("pä$$ wörd:")).first[0], EnvDescribe)
+    assert isinstance(served.connect().first[0], ConnectionClose)
+    served = Served(password=None)
+    assert isinstance(served.connect(None).first[0], EnvDescribe)
+
+
+def test_passwords_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = []
+    real = hmac.compare_digest
+
+    def compare(one: Any, other: Any) -> bool:
+        compared.append((one, other))
+        return real(one, other)
+
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    Served().connect(basic("wrong:"))
+    assert compared == [(b"wrong", b"openai")]
+
+
+def test_a_refused_client_is_not_closed_before_it_was_told_so() -> None:
+    session = Served().runtime.connect(None)
+    assert not session.closed
+    session.outgoing()
+    assert session.closed
+
+
+@pytest.mark.parametrize(
+    ("header", "who"),
+    [
+        ("true", Who.OBSERVER),
+        (" True ", Who.OBSERVER),
+        (True, Who.OBSERVER),
+        ("false", Who.NEWCOMER),
+        ("", Who.NEWCOMER),
+        ("1", Who.NEWCOMER),
+        (None, Who.NEWCOMER),
+    ],
+)
+def test_the_observer_header(header: Any, who: Who) -> None:
+    assert Served().connect(observer=header).session.who is who
+
+
+def test_nothing_is_sent_before_the_description() -> None:
+    session = Served().runtime.connect(OPENAI)
+    with pytest.raises(LocalProtocolError, match="comes first"):
+        session.send(EnvReward(1, False))
+
+
+# --- who is active
+
+
+def test_the_first_to_speak_is_active() -> None:
+    served = Served()
+    first, second = served.connect(), served.connect()
+    assert served.runtime.active is None
+    second.says(ControlPing())
+    assert served.runtime.active is second.session
+    assert first.says(EnvReset(ENV)) == []
+    (close,) = first.outgoing()
+    assert isinstance(close, ConnectionClose)
+    assert "already has an active client" in close.message
+    assert first.session.closed
+    assert not second.session.closed
+
+
+def test_one_that_is_silent_is_not_in_the_way() -> None:
+    served = Served()
+    first, second = served.connect(), served.connect()
+    for peer in (first, second):
+        assert isinstance(peer.is_told(EnvReward(1, False)), EnvReward)
+    second.says(ACTION)
+    second.session.release()
+    first.says(ACTION)
+    assert served.runtime.active is first.session
+
+
+@pytest.mark.parametrize("end", ["release", "close", "refuse", "broken"])
+def test_the_place_is_free_again(end: str) -> None:
+    served = Served()
+    peer = active(served)
+    if end == "release":
+        peer.session.release()
+    elif end == "close":
+        peer.is_told(ConnectionClose("bye"))
+    elif end == "refuse":
+        peer.session.refuse(DeadlineExceeded("idle"))
+    else:
+        with pytest.raises(DecodeError):
+            peer.session.receive(b"{")
+    assert served.runtime.active is None
+    assert active(served).session is served.runtime.active
+
+
+def test_the_end_of_another_does_not_free_the_place() -> None:
+    served = Served()
+    other = served.connect()
+    peer = active(served)
+    other.session.release()
+    assert served.runtime.active is peer.session
+
+
+def test_observers_beside_the_active_client() -> None:
+    served = Served()
+    observers = [served.connect(observer="true") for _ in range(3)]
+    peer = active(served)
+    for observer in observers:
+        observer.says(ControlPing())
+        assert isinstance(observer.outgoing()[0], ReplyControlPing)
+        assert observer.session.who is Who.OBSERVER
+    assert served.runtime.active is peer.session
+    assert all(one.is_told(EnvReward(3, False)).reward == 3 for one in [*observers, peer])
+
+
+def test_idle_since_there_was_no_active_client() -> None:
+    served = Served()
+    served.passes(5)
+    assert served.runtime.idle_for(served.now) == 5.0
+    served.connect(observer=True).says(ControlPing())
+    assert served.runtime.idle_for(served.now) == 5.0
+    peer = active(served)
+    served.passes(5)
+    assert served.runtime.idle_for(served.now) == 0.0
+    peer.session.release()
+    peer.session.release()
+    served.passes(2)
+    assert served.runtime.idle_for(served.now) == 2.0
+
+
+def test_only_one_of_many_threads_becomes_active() -> None:
+    served = Served()
+    peers = [served.connect() for _ in range(8)]
+    ready = threading.Barrier(8)
+
+    def speak(peer: Peer) -> None:
+        ready.wait()
+        peer.says(ControlPing())
+
+    threads = [threading.Thread(target=speak, args=(peer,)) for peer in peers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(peer.session.who is Who.ACTIVE for peer in peers) == 1
+
+
+# --- what is heard
+
+
+@pytest.mark.parametrize(("who", "kind"), list(SERVER_HEARS))
+def test_the_table(who: Who, kind: type) -> None:
+    served = Served()
+    peer = served.connect(observer=who is Who.OBSERVER)
+    if who is Who.ACTIVE:
+        peer.says(ControlPing())
+        peer.outgoing()
+    assert peer.session.who is who
+    events = peer.says(EXAMPLES[kind])
+    answers = peer.outgoing()
+    rule = SERVER_HEARS[who, kind]
+    if rule == "claim":
+        assert served.runtime.active is peer.session
+        rule = SERVER_HEARS[Who.ACTIVE, kind]
+    if rule in ("act", "reset"):
+        assert (len(events), type(events[0]), answers) == (1, kind, [])
+        return
+    assert events == []
+    (answer,) = answers
+    if rule in ("pong", "join"):
+        assert isinstance(answer, ReplyControlPing if rule == "pong" else ReplyEnvReset)
+        return
+    assert isinstance(answer, ReplyError)
+    words = {"only_watches": "observer", "unknown": "no method", "wrong_way": "a server's"}
+    assert words[rule] in answer.message
+    assert EXAMPLES[kind].method in answer.message
+    assert answer.parent_message_id == (1 if who is Who.ACTIVE else 0)
+    assert peer.session.refused == 1
+    assert not peer.session.closed
+
+
+def test_a_ping_is_answered_at_once() -> None:
+    served = Served()
+    peer = served.connect()
+    peer.says(ControlPing(), message_id="26")
+    (pong,) = peer.outgoing()
+    assert pong == ReplyControlPing(
+        sent_at=1_000_000.0, message_id=1, parent_message_id="26", parent_runtime=0.0
+    )
+
+
+def test_an_observers_reset_joins_the_episode_that_goes_on() -> None:
+    served = Served(episode_id="7")
+    agent = active(served)
+    observer = served.connect(observer="true")
+    # As the original writes it; the other fields are its own.
+    frame = (
+        b'{"method":"v0.env.reset","body":{"seed":null,"env_id":"another.Game-v0","fps":60},'
+        b'"headers":{"message_id":10,"sent_at":1479493678.1937,"episode_id":"0"}}'
+    )
+    assert observer.session.receive(frame) == []
+    assert observer.outgoing() == [
+        ReplyEnvReset(
+            sent_at=served.date,
+            message_id=1,
+            parent_message_id=10,
+            parent_runtime=0.0,
+            episode_id="7",
+        )
+    ]
+    assert (served.runtime.episode_id, served.runtime.active) == ("7", agent.session)
+    assert (observer.session.pending, observer.session.refused) == (0, 0)
+    assert agent.outgoing() == []
+    assert observer.says(EnvReset(ENV, fps=-1), message_id=11) == []
+    assert isinstance(observer.outgoing()[0], ReplyError)
+
+
+def test_requests_without_an_id_cannot_be_answered() -> None:
+    peer = active(Served())
+    for request in (EnvReset(ENV), ControlPing()):
+        assert peer.says(request, message_id=None) == []
+        (error,) = peer.outgoing()
+        assert "without a message_id" in error.message
+        assert error.parent_message_id is None
+    assert peer.says(ACTION, message_id=None) == [ACTION]
+
+
+def test_a_long_method_is_not_repeated() -> None:
+    peer = active(Served())
+    peer.says(UnknownMessage("v9." + "x" * 10_000))
+    assert len(peer.outgoing()[0].message) < 200
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (EnvReset(ENV, seed=1.5), "seed"),
+        (EnvReset(ENV, seed=2**63), "seed"),
+        (EnvReset(ENV, fps=0), "fps"),
+        (EnvReset(ENV, fps=-1), "fps"),
+        (EnvReset(ENV, fps=1001), "fps"),
+        (EnvReset(ENV, episode_id="one"), "episode_id"),
+        (EnvReset(ENV, episode_id="9" * 15), "episode_id"),
+        (EnvReset(ENV, episode_id="1" * 16), "episode_id"),
+    ],
+)
+def test_resets_that_are_wrong(request_: EnvReset, words: str) -> None:
+    peer = active(Served())
+    assert peer.says(request_) == []
+    (error,) = peer.outgoing()
+    assert isinstance(error, ReplyError)
+    assert words in error.message
+    assert error.parent_message_id == 1
+    assert (peer.session.pending, peer.session.refused) == (0, 1)
+
+
+def test_resets_that_wait_are_bounded() -> None:
+    peer = active(Served(settings=ServerSettings(pending=2)))
+    assert [len(peer.says(EnvReset(ENV))) for _ in range(4)] == [1, 1, 0, 0]
+    assert [error.parent_message_id for error in peer.outgoing()] == [3, 4]
+    peer.is_told(ReplyEnvReset(parent_message_id=1))
+    assert len(peer.says(EnvReset(ENV))) == 1
+
+
+# --- what is said
+
+
+def test_ids_and_times() -> None:
+    served = Served()
+    peer, other = served.connect(), served.connect()
+    for number in range(1, 4):
+        served.passes(1.0)
+        told = peer.is_told(EnvReward(1, False, {}, message_id=99, sent_at=1.0))
+        assert (told.message_id, told.sent_at) == (number, served.date)
+    assert other.is_told(EnvText("x")).message_id == 1  # each connection counts
+
+
+def test_pushes_are_of_the_episode_that_goes_on() -> None:
+    served = Served(episode_id="1.2")
+    peer = served.connect()
+    for message in (
+        EnvReward(-3, True, {"a": 1}),
+        EnvText("this is some text"),
+        EnvDescribe(ENV, "resetting", 30),
+    ):
+        told = peer.is_told(message)
+        assert told == message.with_headers(
+            episode_id="1.2", sent_at=served.date, message_id=told.message_id
+        )
+    told = peer.is_told(EnvObservation(np.array([0.12, 2.0])))
+    np.testing.assert_array_equal(told.observation, [0.12, 2.0])
+    assert told.episode_id == "1.2"
+    assert peer.is_told(EnvReward(1, False, episode_id="1.2.0")).episode_id == "1.2.0"
+    assert peer.is_told(UnknownMessage("v1.x")).episode_id is None
+
+
+def test_pushes_of_an_older_episode_are_not_sent() -> None:
+    served = Served(episode_id="2")
+    peer = served.connect()
+    made = [served.runtime.push(EnvReward(99, False)), EnvReward(99, False, episode_id="2")]
+    began = served.runtime.begin()
+    late = served.connect()  # told of the new episode before the others are
+    for push in made:
+        peer.session.send(push)
+        with pytest.raises(LocalProtocolError, match=r"episode 2 is over: .* was told of 3"):
+            late.session.send(push)
+    for one in (peer, late):
+        one.is_told(began)
+        for push in (*made, EnvText("x", episode_id="1"), EnvDescribe(ENV, "a", episode_id="2.9")):
+            with pytest.raises(LocalProtocolError, match="is over"):
+                one.session.send(push)
+        assert one.is_told(EnvReward(1, False)).episode_id == "3"
+    assert served.runtime.stale == 2 + 2 * 4
+
+
+@pytest.mark.parametrize("rule", ["answer", "join"])
+def test_a_reply_tells_of_an_episode_too(rule: str) -> None:
+    served = Served()
+    peer = active(served) if rule == "answer" else served.connect(observer=True)
+    served.runtime.begin()
+    peer.says(EnvReset(ENV), message_id=20)
+    if rule == "answer":
+        peer.is_told(ReplyEnvReset(parent_message_id=20))
+    assert [told.episode_id for told in peer.outgoing()] == ([] if rule == "answer" else ["2"])
+    with pytest.raises(LocalProtocolError, match="is over"):
+        peer.session.send(EnvReward(1, True, episode_id="1"))
+
+
+@pytest.mark.parametrize(
+    "wrong", [ReplyControlPing(), ACTION, EnvReset(ENV), ControlPing(), "x", None]
+)
+def test_what_a_servers_user_does_not_send(wrong: Any) -> None:
+    peer = Served().connect()
+    with pytest.raises(LocalProtocolError, match="cannot send"):
+        peer.session.send(wrong)
+
+
+def test_what_cannot_be_written_changes_nothing() -> None:
+    peer = active(Served(limits=Limits(message=400)))
+    before = peer.is_told(EnvText("x")).message_id
+    for wrong, error in (
+        (EnvReward(float("nan"), False), EncodeError),
+        (EnvReward(1, False, {"a": {1, 2}}), EncodeError),
+        (EnvText("x" * 500), LimitExceeded),
+        (EnvText("x", episode_id="one"), LocalProtocolError),
+        (ConnectionClose("x" * 500), LimitExceeded),
+    ):
+        with pytest.raises(error):
+            peer.session.send(wrong)
+    assert peer.is_told(EnvText("x")).message_id == before + 1
+
+
+@pytest.mark.parametrize("message_id", [7, "7", "reset-1"])
+def test_a_reset_is_answered_later(message_id: Any) -> None:
+    served = Served()
+    peer = active(served)
+    (request,) = peer.says(EnvReset(ENV, 3, 30, episode_id="1"), message_id=message_id)
+    assert (request.env_id, request.seed, request.fps) == (ENV, 3, 30)
+    assert peer.session.pending == 1
+    began = peer.is_told(served.runtime.begin(request.episode_id))
+    assert (began.env_state, began.episode_id, began.fps) == ("resetting", "2", 60)
+    served.passes(2.5)
+    running = peer.is_told(served.runtime.describe(env_state="running", fps=30))
+    assert (running.env_state, running.episode_id, running.fps) == ("running", "2", 30)
+    reply = peer.is_told(ReplyEnvReset(parent_message_id=request.message_id))
+    assert reply == ReplyEnvReset(
+        sent_at=served.date,
+        message_id=reply.message_id,
+        parent_message_id=message_id,
+        parent_runtime=2.5,
+        episode_id="2",
+    )
+    assert peer.session.pending == 0
+    with pytest.raises(LocalProtocolError, match="waits for it"):
+        peer.session.send(ReplyEnvReset(parent_message_id=request.message_id))
+
+
+def test_replies_in_another_order() -> None:
+    served = Served()
+    peer = active(served)
+    for _ in range(3):
+        peer.says(EnvReset(ENV))
+        served.passes(1)
+    for number, runtime in ((2, 2.0), (3, 1.0), (1, 3.0)):
+        reply = peer.is_told(ReplyEnvReset(parent_message_id=number, episode_id=str(number)))
+        assert (reply.parent_runtime, reply.episode_id) == (runtime, str(number))
+
+
+def test_errors_are_replies() -> None:
+    served = Served()
+    peer = active(served)
+    peer.says(EnvReset("llama"))
+    peer.says(ACTION)
+    served.passes(1)
+    error = ReplyError("No such environment: llama", parent_message_id=1)
+    told = peer.is_told(error)
+    assert (told.message, told.parent_runtime) == (error.message, 1.0)
+    told = peer.is_told(ReplyError("not now", parent_message_id=2))  # to the action
+    assert (told.parent_message_id, told.parent_runtime) == (2, None)
+
+
+@pytest.mark.parametrize("parent", [None, 2, "x", -1, "x" * 100])
+def test_replies_to_nothing(parent: Any) -> None:
+    peer = active(Served())
+    peer.says(EnvReset(ENV))
+    for kind in (ReplyEnvReset(), ReplyError("x")):
+        with pytest.raises(LocalProtocolError, match="parent_message_id"):
+            peer.session.send(kind.with_headers(parent_message_id=parent))
+    assert peer.session.pending == 1
+
+
+def test_a_wrong_episode_in_a_reply() -> None:
+    peer = active(Served())
+    peer.says(EnvReset(ENV))
+    with pytest.raises(LocalProtocolError, match="episode_id"):
+        peer.session.send(ReplyEnvReset(parent_message_id=1, episode_id="x"))
+    assert peer.session.pending == 1
+
+
+def test_connection_close_is_the_last_word() -> None:
+    served = Served()
+    peer = active(served)
+    peer.says(EnvReset(ENV))
+    peer.says(ControlPing())
+    told = peer.is_told(ConnectionClose("Disconnected since time limit reached"))
+    assert told.message == "Disconnected since time limit reached"
+    assert peer.session.closed
+    assert (peer.session.pending, peer.outgoing()) == (0, [])
+    with pytest.raises(LocalProtocolError, match="time limit"):
+        peer.session.send(EnvText("x"))
+    assert peer.says(ACTION) == []
+    assert peer.session.refuse(DecodeError("x")) == []
+
+
+# --- the runtime
+
+
+def test_new_episodes() -> None:
+    runtime = Served().runtime
+    assert runtime.episode_id == "1"
+    assert runtime.begin().episode_id == "2"
+    assert runtime.begin("1").episode_id == "3"
+    # A client that knows a server of before: it would drop what is not newer.
+    assert runtime.begin("40").episode_id == "41"
+    assert runtime.begin("40", env_state="running", env_id="other", fps=30) == EnvDescribe(
+        "other", "running", 30, episode_id="42"
+    )
+    with pytest.raises(RemoteProtocolError):
+        runtime.begin("x")
+    assert runtime.episode_id == "42"
+    assert runtime.status == runtime.describe()
+
+
+def test_dotted_episodes() -> None:
+    runtime = Served(episode_id="1.9").runtime
+    assert runtime.begin("1.2").episode_id == "1.10"
+    assert episode_key(runtime.begin("2").episode_id, "") > episode_key("2", "")
+
+
+@pytest.mark.parametrize("wrong", [{"fps": 0}, {"fps": float("nan")}, {"fps": True}])
+def test_a_wrong_runtime(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="fps"):
+        Served(**wrong)
+    runtime = Served().runtime
+    for change in (runtime.describe, runtime.begin):
+        with pytest.raises(ValueError, match="fps"):
+            change(**wrong)
+    assert (runtime.status.fps, runtime.episode_id) == (60, "1")
+
+
+def test_a_wrong_first_episode() -> None:
+    with pytest.raises(LocalProtocolError, match="episode_id"):
+        Served(episode_id="one")
+
+
+def test_episodes_from_many_threads_are_all_different() -> None:
+    runtime = Served().runtime
+    found: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda: found.extend(runtime.begin().episode_id for _ in range(99)))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 4 * 99
+
+
+# --- what is wrong
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b"null", b'{"method":"v0.env.reset"}'])
+def test_bytes_that_are_no_message(data: bytes) -> None:
+    peer = active(Served())
+    with pytest.raises(DecodeError) as caught:
+        peer.session.receive(data)
+    with pytest.raises(LocalProtocolError, match="closed"):
+        peer.session.send(EnvText("x"))
+    assert peer.says(ACTION) == []
+    (said,) = peer.session.refuse(caught.value)
+    close = decode(said)
+    assert isinstance(close, ConnectionClose)
+    assert close.message == str(caught.value)
+    assert peer.session.closed
+
+
+@pytest.mark.parametrize("wrong", [0, 1, "1", "01", 2**63, "x" * 65])
+def test_ids_that_do_not_go_up_end_the_connection(wrong: Any) -> None:
+    peer = active(Served())
+    peer.says(ACTION)
+    with pytest.raises(RemoteProtocolError, match="message_id") as caught:
+        peer.says(ACTION, message_id=wrong)
+    assert b"message_id" in peer.session.refuse(caught.value)[0]
+    assert peer.session.closed
+
+
+def test_an_id_that_is_waiting_is_not_used_again() -> None:
+    peer = active(Served())
+    peer.says(EnvReset(ENV), message_id="a")
+    with pytest.raises(RemoteProtocolError, match="was there before"):
+        peer.says(ControlPing(), message_id="a")
+
+
+def test_deep_json_ends_the_connection() -> None:
+    peer = active(Served())
+    deep = "[" * 100_000 + "]" * 100_000
+    with pytest.raises((DecodeError, LimitExceeded)):
+        peer.session.receive(
+            f'{{"method":"v1.x","headers":{{"message_id":1}},"body":{deep}}}'.encode()
+        )
+    assert peer.session.refuse(DecodeError("x"))
+
+
+def test_the_last_words_are_short_and_can_be_written() -> None:
+    session = Served().runtime.connect(OPENAI)
+    (said,) = session.refuse(DecodeError("\ud800" + "x" * 5000))
+    close = decode(said)
+    assert isinstance(close, ConnectionClose)
+    assert len(close.message) < 1100
+    assert session.outgoing() == []
+
+
+def test_what_one_client_does_wrong_is_not_felt_by_others() -> None:
+    served = Served()
+    observer, peer = served.connect(observer=True), active(served)
+    with pytest.raises(DecodeError):
+        observer.session.receive(b"{")
+    assert peer.is_told(EnvReward(1, False)).reward == 1
+    assert served.runtime.active is peer.session
+
+
+# --- time
+
+
+def test_a_client_that_is_silent_is_told_to_go() -> None:
+    served = Served(settings=ServerSettings(silence=30))
+    peer = active(served)
+    session = peer.session
+    assert session.next_deadline() == 80.0
+    served.passes(20)
+    peer.says(ACTION)
+    assert session.next_deadline() == 100.0
+    session.tick(99.9)
+    assert peer.outgoing() == []
+    served.passes(30)
+    session.tick(served.now)
+    session.tick(served.now)
+    assert not session.closed
+    (close,) = peer.outgoing()
+    assert close.message == "Disconnected since nothing came for 30 s"
+    assert session.closed
+    assert session.next_deadline() is None
+    assert served.runtime.active is None
+
+
+def test_without_the_setting_a_client_may_be_silent() -> None:
+    peer = Served().connect()
+    assert peer.session.next_deadline() is None
+    peer.session.tick(1e9)
+    assert peer.outgoing() == []
+
+
+def test_silence_is_counted_from_the_beginning() -> None:
+    served = Served(settings=ServerSettings(silence=30))
+    session = served.runtime.connect(OPENAI)
+    assert session.next_deadline() is None  # the handshake has times of its own
+    served.passes(100)
+    session.outgoing()
+    assert session.next_deadline() == 180.0
+
+
+def test_the_wire() -> None:
+    """The document's forms, as bytes: what another JSON reader sees."""
+    served = Served(episode_id="1.2")
+    peer = served.connect()
+    (data,) = peer.session.send(EnvReward(-3, False, {}))
+    assert json.loads(bytes(data)) == {
+        "method": "v0.env.reward",
+        "headers": {"sent_at": 1_000_000.0, "message_id": 1, "episode_id": "1.2"},
+        "body": {"reward": -3, "done": False, "info": {}},
+    }
+    assert set(EXAMPLES) >= set(FROM_SERVER)

@@ -1,0 +1,484 @@
+"""What pushes add up to, which episode they are of, and that memory is bounded."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from rlwire.errors import RemoteProtocolError
+from rlwire.sessions.rewarder.rules import ClientSettings
+from rlwire.sessions.rewarder.steps import Episode, Episodes, Step, merged, size_of
+
+
+def key(number: int) -> tuple[int, ...]:
+    return (number,)
+
+
+def opened(number: int = 1, **arguments: Any) -> Episodes:
+    episodes = Episodes(ClientSettings(**arguments))
+    episodes.open(key(number), str(number))
+    return episodes
+
+
+def place(episodes: Episodes, number: int) -> Episode:
+    episode = episodes.place(key(number), str(number))
+    assert episode is not None
+    return episode
+
+
+def take(episodes: Episodes) -> Step:
+    return episodes.take(None)
+
+
+def rewards(episodes: Episodes, number: int, *values: float, done: bool = False) -> None:
+    for value in values:
+        place(episodes, number).add_reward(value, False, {})
+    if done:
+        place(episodes, number).add_reward(0, True, {})
+
+
+# --- one episode
+
+
+def test_rewards_are_summed_and_done_is_sticky() -> None:
+    episodes = opened()
+    for reward, done in ((10, False), (15.5, True), (-3, False)):
+        place(episodes, 1).add_reward(reward, done, {})
+    step = take(episodes)
+    assert (step.reward, step.done, step.cut, step.count) == (22.5, True, False, 3)
+    assert isinstance(step.reward, float)
+
+
+def test_a_step_without_pushes() -> None:
+    episodes = opened()
+    rewards(episodes, 1, 1)
+    take(episodes)
+    assert take(episodes) == Step(0.0, False, {}, episode_id="1")
+
+
+def test_a_step_begins_anew() -> None:
+    episodes = opened()
+    episode = place(episodes, 1)
+    episode.add_reward(1, False, {"a": 1})
+    episode.add_text("one")
+    episode.add_observation([1])
+    first = take(episodes)
+    assert (first.info, first.texts, first.observation) == ({"a": 1}, ("one",), [1])
+    place(episodes, 1).add_reward(2, False, {"b": 2})
+    second = take(episodes)
+    assert (second.info, second.texts, second.count) == ({"b": 2}, (), 1)
+    assert first.info == {"a": 1}  # is the user's
+    # The newest observation stays the newest.
+    assert (second.observation, second.observations) == ([1], 0)
+
+
+def test_the_newest_observation_is_kept() -> None:
+    episodes = opened()
+    for number in range(5):
+        place(episodes, 1).add_observation(np.full(3, number))
+    step = take(episodes)
+    np.testing.assert_array_equal(step.observation, [4, 4, 4])
+    assert step.observations == 5
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf, 10**400, -(10**400)])
+def test_what_is_no_number_is_refused(wrong: Any) -> None:
+    episode = place(opened(), 1)
+    episode.add_reward(1, False, {})
+    with pytest.raises(RemoteProtocolError, match="finite"):
+        episode.add_reward(wrong, True, {"a": 1})
+    assert (episode.reward, episode.count, episode.done) == (1.0, 1, False)
+
+
+def test_a_sum_that_is_no_number_is_refused() -> None:
+    episode = place(opened(), 1)
+    episode.add_reward(1.7e308, False, {})
+    with pytest.raises(RemoteProtocolError, match="added up"):
+        episode.add_reward(1.7e308, False, {})
+    assert episode.reward == 1.7e308
+
+
+def test_the_lag_is_of_the_newest_push() -> None:
+    episodes = opened()
+    episode = place(episodes, 1)
+    episode.sent_at = 100.0
+    assert episodes.take(100.25).lag == 0.25
+    assert episodes.take(101.0).lag is None  # nothing came
+    episode.sent_at = 102.0
+    assert episodes.take(101.9).lag == 0.0  # an estimate may be a little off
+    episode.sent_at = 102.0
+    assert episodes.take(None).lag is None
+
+
+# --- what the environment does
+
+
+def test_each_step_has_its_own_episode_s_state() -> None:
+    episodes = opened()
+    place(episodes, 1).describe("running")
+    rewards(episodes, 1, 1, done=True)
+    place(episodes, 2).describe("resetting")
+    step = take(episodes)
+    assert (step.episode_id, step.done, step.env_state) == ("1", True, "running")
+    step = take(episodes)
+    assert (step.episode_id, step.env_state) == ("2", "resetting")
+    assert take(Episodes(ClientSettings())).env_state is None
+
+
+def test_a_state_that_changes_is_news() -> None:
+    episodes = opened()
+    episode = place(episodes, 1)
+    episode.describe("resetting")
+    assert not episode.news  # that is how it began
+    episode.describe("resetting")
+    assert not episode.news
+    episode.describe("running")
+    assert episode.news
+    assert take(episodes) == Step(
+        0.0, False, {}, episode_id="1", env_state="running", state_changed=True
+    )
+    assert not episode.news
+    assert take(episodes) == Step(0.0, False, {}, episode_id="1", env_state="running")
+
+
+# --- a look
+
+
+def test_peeking_takes_nothing() -> None:
+    episodes = opened()
+    assert Episodes(ClientSettings()).peek(None) == Step(0.0, False, {})
+    episode = place(episodes, 1)
+    episode.describe("resetting")
+    episode.describe("running")
+    episode.add_reward(2, False, {"a": 1})
+    episode.add_text("x")
+    episode.add_observation([1])
+    episode.sent_at = 100.0
+    seen = episodes.peek(100.5)
+    assert (seen.reward, seen.lag, seen.texts, seen.state_changed) == (2.0, 0.5, ("x",), True)
+    assert episodes.peek(100.5) == seen
+    seen.info["mine"] = True
+    episode.add_reward(1, True, {"b": 2})
+    assert seen.info == {"a": 1, "mine": True}
+    assert episodes.peek(None).done
+    assert episode.news
+    step = take(episodes)
+    assert (step.reward, step.count, step.done, step.info) == (3.0, 2, True, {"a": 1, "b": 2})
+    assert (step.texts, step.observations, step.env_state) == (("x",), 1, "running")
+    assert episodes.peek(None) == Step(0.0, False, {})
+
+
+# --- infos
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "value", "after"),
+    [
+        ("key", 1, 2, 2),
+        ("key", {"a": 1}, {"b": 2}, {"b": 2}),
+        ("stats.clicks", 1, 2, 3),
+        ("stats.timers.load", 0.5, 0.25, 0.75),
+        ("stats.gauges.fps", 60, 30, 30),
+        ("stats.clicks", None, 2, 2),
+        ("stats.clicks", "1", 2, 2),
+        ("stats.clicks", [1], [2], [2]),
+        ("stats.clicks", True, True, True),
+        ("stats.clicks", 1e308, 1.7e308, 1.7e308),
+        ("stats.clicks", 0.5, 10**400, 10**400),
+    ],
+)
+def test_merging(name: str, before: Any, value: Any, after: Any) -> None:
+    assert merged(name, before, value) == after
+
+
+def test_infos_are_merged() -> None:
+    episodes = opened()
+    for info in ({"a": 1, "stats.n": 1}, {"b": 2, "stats.n": 5}, {"a": 3}):
+        place(episodes, 1).add_reward(0, False, info)
+    assert take(episodes).info == {"a": 3, "b": 2, "stats.n": 6}
+
+
+json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(json)
+def test_sizes_count_all_values(value: Any) -> None:
+    def count(value: Any) -> int:
+        inner = value.values() if isinstance(value, dict) else value
+        return 1 + sum(map(count, inner)) if isinstance(value, (dict, list)) else 1
+
+    assert size_of(value) >= count(value)
+
+
+def test_sizes_of_texts_and_large_numbers() -> None:
+    assert size_of("x" * 1000) == 1001
+    assert size_of({"x" * 1000: 1}) == 1002
+    assert size_of(1 << 6400) > 100
+
+
+def test_infos_are_bounded_in_number() -> None:
+    episodes = opened(infos=3)
+    for number in range(10):
+        place(episodes, 1).add_reward(1, False, {f"k{number}": number, "k0": number})
+    step = take(episodes)
+    assert step.info == {"k0": 9, "k1": 1, "k2": 2}
+    assert (step.count, step.dropped) == (10, 7)
+    assert take(episodes).dropped == 0
+
+
+def test_infos_are_bounded_in_size() -> None:
+    episodes = opened(info_size=1000)
+    add = place(episodes, 1).add_reward
+    add(1, False, {"a": "x" * 600})
+    add(1, False, {"b": ["y" * 500]})  # no room
+    add(1, False, {"a": "z" * 700})  # in place of the other
+    add(1, False, {"a": "z" * 2000})  # the smaller one stays
+    add(1, False, {"c": 1})
+    step = take(episodes)
+    assert step.info == {"a": "z" * 700, "c": 1}
+    assert (step.dropped, step.count) == (2, 5)
+    place(episodes, 1).add_reward(1, False, {"b": "y" * 900})
+    assert take(episodes).dropped == 0  # there is room again
+
+
+@settings(max_examples=50)
+@given(st.lists(st.dictionaries(st.text(max_size=3), json, max_size=3), max_size=20))
+def test_the_size_that_is_counted_is_the_size(infos: list[dict[str, Any]]) -> None:
+    episode = place(opened(info_size=60, infos=4), 1)
+    for info in infos:
+        episode.add_reward(1, False, info)
+    assert episode._info_size == sum(
+        len(name) + size_of(value) for name, value in episode._infos.items()
+    )
+    assert episode._info_size <= 60
+    assert len(episode._infos) <= 4
+
+
+# --- texts
+
+
+def test_texts_come_in_order() -> None:
+    episodes = opened()
+    for text in ("one", "", "two", "one"):
+        place(episodes, 1).add_text(text)
+    assert take(episodes).texts == ("one", "", "two", "one")
+
+
+def test_the_oldest_texts_give_way() -> None:
+    episodes = opened(texts=3)
+    for number in range(10):
+        place(episodes, 1).add_text(str(number))
+    step = take(episodes)
+    assert (step.texts, step.dropped) == (("7", "8", "9"), 7)
+
+
+def test_texts_are_bounded_in_size() -> None:
+    episodes = opened(text_size=10)
+    for text in ("aaaa", "bbbb", "cccc", "x" * 11):
+        place(episodes, 1).add_text(text)
+    step = take(episodes)
+    assert (step.texts, step.dropped) == (("bbbb", "cccc"), 2)
+    place(episodes, 1).add_text("y" * 10)
+    assert take(episodes).texts == ("y" * 10,)
+
+
+# --- several episodes
+
+
+def test_at_first_nothing_is_kept() -> None:
+    episodes = Episodes(ClientSettings())
+    assert episodes.place(key(1), "1") is None
+    assert not episodes.newer(key(1))
+    assert take(episodes) == Step(0.0, False, {})
+
+
+def test_the_next_episode_begins_when_the_last_is_taken() -> None:
+    episodes = opened()
+    rewards(episodes, 1, 1, done=True)
+    rewards(episodes, 2, 20)
+    place(episodes, 2).add_text("new")
+    step = take(episodes)
+    assert (step.episode_id, step.reward, step.done, step.texts) == ("1", 1.0, True, ())
+    step = take(episodes)
+    assert (step.episode_id, step.reward, step.done, step.texts) == ("2", 20.0, False, ("new",))
+
+
+def test_between_two_episodes_the_next_to_come_begins() -> None:
+    episodes = opened()
+    rewards(episodes, 1, 1, done=True)
+    assert take(episodes).done
+    assert take(episodes) == Step(0.0, False, {})
+    assert episodes.place(key(1), "1") is None  # it is over
+    rewards(episodes, 2, 5)
+    step = take(episodes)
+    assert (step.episode_id, step.reward) == ("2", 5.0)
+
+
+def test_a_newer_episode_ends_the_one_before() -> None:
+    episodes = opened()
+    rewards(episodes, 1, 1)
+    rewards(episodes, 2, 2)
+    step = take(episodes)
+    assert (step.episode_id, step.reward, step.done, step.cut) == ("1", 1.0, True, True)
+    assert take(episodes).episode_id == "2"
+
+
+def test_a_reward_that_said_done_is_not_cut() -> None:
+    episodes = opened()
+    rewards(episodes, 1, 1, done=True)
+    rewards(episodes, 2, 2)
+    rewards(episodes, 1, 3)  # late, but of the current episode
+    step = take(episodes)
+    assert (step.reward, step.done, step.cut) == (4.0, True, False)
+
+
+def test_episodes_that_nobody_came_to_are_skipped() -> None:
+    episodes = opened(2)
+    rewards(episodes, 2, 2, done=True)
+    rewards(episodes, 3, 3, done=True)
+    rewards(episodes, 4, 4)
+    assert episodes.place(key(3), "3") is None
+    assert episodes.skipped == 1
+    assert (take(episodes).reward, take(episodes).reward) == (2.0, 4.0)
+
+
+def test_while_a_reset_is_awaited_only_what_is_newer_is_kept() -> None:
+    episodes = opened(3)
+    rewards(episodes, 3, 1)
+    episodes.expect(key(3))
+    assert episodes.place(key(3), "3") is None
+    assert episodes.place(key(1), "1") is None
+    rewards(episodes, 4, 4)
+    assert take(episodes) == Step(0.0, False, {})
+    episodes.open(key(4), "4")
+    assert take(episodes).reward == 4.0
+
+
+def test_what_came_of_an_older_one_than_is_opened_is_dropped() -> None:
+    episodes = opened(3)
+    episodes.expect(key(3))
+    rewards(episodes, 4, 4)
+    episodes.open(key(5), "5")
+    assert take(episodes) == Step(0.0, False, {}, episode_id="5")
+    assert episodes.place(key(4), "4") is None
+
+
+def test_what_came_of_a_newer_one_than_is_opened_follows() -> None:
+    episodes = opened(3)
+    episodes.expect(key(3))
+    rewards(episodes, 5, 5)
+    episodes.open(key(4), "4")
+    first, second = take(episodes), take(episodes)
+    assert (first.episode_id, first.done, first.cut) == ("4", True, True)
+    assert (second.episode_id, second.reward) == ("5", 5.0)
+
+
+def test_an_older_one_is_not_opened_in_place_of_a_newer() -> None:
+    episodes = opened(3)
+    rewards(episodes, 3, 1)
+    episodes.open(key(2), "2")
+    episodes.open(key(3), "3")
+    assert take(episodes).reward == 1.0
+    rewards(episodes, 3, 1, done=True)
+    assert take(episodes).done
+    episodes.open(key(3), "3")  # it is over
+    assert episodes.current is None
+
+
+def test_a_reply_may_name_an_episode_that_was_there_before() -> None:
+    episodes = Episodes(ClientSettings())
+    episodes.expect(key(1))  # the server was resetting anyway
+    episodes.open(key(1), "1")
+    rewards(episodes, 1, 1)
+    assert take(episodes).reward == 1.0
+
+
+class Pushes(RuleBasedStateMachine):
+    """Against a model that keeps all pushes of all episodes."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.episodes = Episodes(ClientSettings())
+        self.pushed: dict[int, list[float]] = {}  # not taken yet
+        self.over = 0  # episodes up to this one are over
+        self.current: int | None = None
+        self.mode = "closed"
+
+    @rule(number=st.integers(1, 9), reward=st.integers(-3, 3), done=st.booleans())
+    def push(self, number: int, reward: int, done: bool) -> None:
+        episode = self.episodes.place(key(number), str(number))
+        floor = self.over if self.current is None else self.current - 1
+        waiting = max((n for n in self.pushed if n != self.current), default=-1)
+        kept = (
+            self.mode != "closed"
+            and number > floor
+            and (number == self.current or number >= waiting)
+        )
+        assert (episode is not None) == kept
+        if episode is None:
+            return
+        episode.add_reward(reward, done, {})
+        if number != self.current and number > waiting:
+            self.pushed.pop(waiting, None)
+        if self.mode == "open" and self.current is None:
+            self.current = number
+        self.pushed.setdefault(number, []).append(reward)
+
+    @rule()
+    def expect(self) -> None:
+        self.over = max([self.over, *self.pushed, self.current or 0])
+        self.episodes.expect(key(self.over))
+        self.pushed.clear()
+        self.current, self.mode = None, "expecting"
+
+    @rule(ahead=st.integers(0, 2))
+    def open(self, ahead: int) -> None:
+        if self.mode == "open":
+            return
+        number = min(9, self.over + ahead)
+        self.episodes.open(key(number), str(number))
+        self.pushed = {n: rewards for n, rewards in self.pushed.items() if n >= number}
+        self.pushed.setdefault(number, [])
+        self.current, self.mode = number, "open"
+
+    @rule()
+    def take(self) -> None:
+        step = take(self.episodes)
+        if self.current is None:
+            assert step == Step(0.0, False, {})
+            return
+        assert step.episode_id == str(self.current)
+        rewards = self.pushed[self.current]
+        assert (step.reward, step.count) == (sum(rewards), len(rewards))
+        newer = max(self.pushed) > self.current
+        assert step.done or not newer
+        assert newer or not step.cut
+        self.pushed[self.current] = []
+        if step.done:
+            del self.pushed[self.current]
+            self.over = self.current
+            self.current = max(self.pushed, default=None)
+
+    @invariant()
+    def two_episodes_at_most(self) -> None:
+        if not hasattr(self, "episodes"):
+            return
+        current = self.episodes.current
+        assert (None if current is None else int(current.episode_id)) == self.current
+        assert len(self.pushed) <= 2
+
+
+Pushes.TestCase.settings = settings(
+    max_examples=2 * settings().max_examples, stateful_step_count=40
+)
+TestPushes = Pushes.TestCase

@@ -1,0 +1,847 @@
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlwire.codecs import websocket as frames
+from rlwire.codecs.websocket import handshake
+from rlwire.codecs.websocket.handshake import (
+    Request,
+    basic_header,
+    read_response,
+    same_secret,
+    write_response,
+)
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    DecodeError,
+    EncodeError,
+    LimitExceeded,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RlwireError,
+)
+from rlwire.limits import Limits
+from rlwire.sessions import websocket
+from rlwire.sessions.websocket import (
+    Client,
+    Closed,
+    Messages,
+    Refusal,
+    Refused,
+    Server,
+    State,
+    basic_authorization,
+)
+from rlwire.sessions.websocket import session as websocket_session
+from rlwire.streams import FrameReader
+from rlwire.testing.memory import pair
+
+URL = "ws://test/path?query"
+
+
+class Words:
+    """An inner session of upper-case texts that has words for errors and speaks by itself."""
+
+    def __init__(self, *, talks: bool = True) -> None:
+        self.closed = False
+        self.said: list[Any] = []
+        self.ticks: list[float] = []
+        self.deadline: float | None = None
+        if not talks:
+            self.outgoing = None
+
+    def receive(self, message: Any) -> list[Any]:
+        text = bytes(message).decode()
+        if text == "TURN":
+            raise RemoteProtocolError("not now")
+        if text == "END":
+            self.closed = True
+            raise RemoteProtocolError("over")
+        if text == "BAD":
+            raise DecodeError("no word")
+        if text == "LONG":
+            raise LimitExceeded("depth", 1, 2)
+        if text == "PING":
+            self.said.append([b"PONG"])
+            return []
+        if text == "BOTH":
+            self.said.append([b"OWN"])
+            return ["BOTH"]
+        return text.split()
+
+    def send(self, event: Any) -> list[Any]:
+        if not event.isupper():
+            raise LocalProtocolError("shout")
+        return [event.encode()]
+
+    def refuse(self, error: RlwireError) -> list[Any]:
+        return [f"ERROR {error}".encode()]
+
+    def next_deadline(self) -> float | None:
+        return self.deadline
+
+    def tick(self, now: float) -> None:
+        self.ticks.append(now)
+        if now >= 100:
+            self.said.append([b"TICK"])
+
+    def outgoing(self) -> list[Any]:
+        said, self.said = self.said, []
+        return said
+
+
+def both(
+    feed: Any = "whole", *, server: dict[str, Any] | None = None, **client: Any
+) -> tuple[Any, Any, Client, Server]:
+    """Two connected ends and their sessions."""
+    one = Client(Messages(), URL, **client)
+    two = Server(Messages(), **(server or {}))
+    near, far = pair(one, two, feed=feed)
+    return near, far, one, two
+
+
+def opened(inner: Any = None, **options: Any) -> tuple[Server, Client]:
+    """Two sessions after their handshake, without a transport."""
+    client = Client(Messages(), URL)
+    server = Server(Messages() if inner is None else inner, **options)
+    server.receive(client.outgoing()[0])
+    client.receive(server.outgoing()[0])
+    return server, client
+
+
+@pytest.mark.parametrize("feed", ["whole", "bytes"])
+def test_a_conversation(feed: Any) -> None:
+    near, far, one, two = both(feed)
+    assert (one.state, two.state) == (State.OPEN, State.OPEN)
+    assert two.request is not None
+    assert two.request.resource == "/path?query"
+    assert one.response is not None
+    assert one.response.status == 101
+    for message in ("text", "", "ünïcode 𝄞", b"bytes", b"", b"x" * 70_000, "y" * 70_000):
+        near.send(message)
+        got = far.receive()
+        assert got == message
+        assert isinstance(got, str) == isinstance(message, str)
+        far.send(got)
+        assert near.receive() == message
+    near.close()
+    with pytest.raises(Closed) as caught:
+        far.receive()
+    assert caught.value.code == 1000
+    assert far.closed
+    assert two.closed
+
+
+def test_before_and_after_nothing_can_be_said() -> None:
+    client, server = Client(Messages(), URL), Server(Messages())
+    for session in (client, server):
+        assert session.state is State.CONNECTING
+        assert not session.opened
+        assert not session.closed
+        with pytest.raises(LocalProtocolError, match="connecting"):
+            session.send("a")
+        assert session.receive_whole(b"\x82\x00", 2) is None
+    server, client = opened()
+    assert server.farewell() == [b"\x88\x02\x03\xe8"]
+    assert server.state is State.CLOSING
+    with pytest.raises(LocalProtocolError, match="closing"):
+        server.send("a")
+    assert server.farewell() == []
+    with pytest.raises(Closed):
+        client.receive(b"\x88\x02\x03\xe8")
+    assert client.state is State.CLOSED
+    with pytest.raises(Closed):
+        server.receive(client.outgoing()[0])
+    assert server.closed
+    assert server.outgoing() == []
+    assert server.receive(b"\x82\x00") == []
+
+
+def test_what_comes_while_closing_is_let_be() -> None:
+    server, client = opened()
+    server.farewell()
+    (message,) = client.send("late")
+    assert server.receive(message) == []
+    assert server.receive_whole(message, len(message)) is None
+    assert server.receive(frames.Framer(True).frame(frames.PING)) == []
+    assert server.outgoing() == []
+
+
+@pytest.mark.parametrize("feed", ["whole", "bytes"])
+def test_a_message_that_crosses_the_peers_close(feed: Any) -> None:
+    near, far, one, two = both(feed)
+    far.close()  # its close frame is under way
+    (data,) = one.send("crossing")
+    assert two.receive(data) == []
+    with pytest.raises(Closed):
+        one.receive(b"\x88\x02\x03\xe8")
+    with pytest.raises(LocalProtocolError, match="closed"):
+        one.send("too late")
+    with pytest.raises(Closed):
+        two.receive(one.outgoing()[0])
+    assert two.closed
+    assert near.session is one
+
+
+def test_whole_messages_only_while_it_is_open() -> None:
+    """The compiled way, with an inner session and without one."""
+    for inner in (None, Words()):
+        server, client = opened(inner)
+        send, receive_whole = server.send, server.receive_whole
+        assert len(send(b"HI" if inner is None else "HI")) == 1
+        (data,) = client.send(b"HI")
+        assert receive_whole(data, len(data)) == server.receive(data)
+        assert receive_whole(data, len(data) - 1) is None
+        # Not between the fragments of a message, nor once it is closing.
+        first = frames.Framer(True).frame(frames.BINARY, b"A", fin=False)
+        assert server.receive(first) == []
+        assert receive_whole(data, len(data)) is None
+        last = frames.Framer(True).frame(frames.CONTINUATION, b"B")
+        assert len(server.receive(last)) == 1
+        assert receive_whole(data, len(data)) is not None
+        server.farewell()
+        assert receive_whole(data, len(data)) is None
+        with pytest.raises(LocalProtocolError, match="closing"):
+            send("HI")
+
+
+@pytest.mark.parametrize("cut", [1, 3, 4, 6])
+@pytest.mark.parametrize("kind", ["any", "text"])
+def test_a_text_that_fails_in_the_middle_of_a_frame(kind: Any, cut: int) -> None:
+    """Good characters before and behind do not help, however the message is cut."""
+    framer = frames.Framer(True)
+    text = "ü€𝄞".encode()[:6] + b"\xff" + b"good"  # the last character ends too soon
+    server, _ = opened(kind=kind)
+    data = framer.frame(frames.TEXT, text)
+    assert server.receive_whole(data, len(data)) is None
+    with pytest.raises(frames.NotText):
+        server.receive(data)
+    assert server.closed
+    assert server.outgoing()[0][2:4] == (1007).to_bytes(2, "big")
+    # In fragments it is refused in the frame that has the wrong byte, not at the end.
+    server, _ = opened(kind=kind)
+    assert server.receive(framer.frame(frames.TEXT, text[:cut], fin=False)) == []
+    with pytest.raises(frames.NotText) as caught:
+        server.receive(framer.frame(frames.CONTINUATION, text[cut:], fin=False))
+    assert caught.value.offset == 6 - cut
+    assert server.closed
+    assert server.outgoing()[0][2:4] == (1007).to_bytes(2, "big")
+
+
+# The handshake.
+
+
+def answer(server: Server, client: Client | None = None, **options: Any) -> Any:
+    """What a server's session says to a client's request."""
+    client = client or Client(Messages(), URL, **options)
+    (request,) = client.outgoing()
+    try:
+        server.receive(request)
+    except RlwireError as error:
+        (said,) = server.outgoing()
+        assert server.closed
+        with pytest.raises(Refused) as caught:
+            client.receive(bytes(said[: said.index(b"\r\n\r\n") + 4]))
+        assert caught.value.status == int(said[9:12])
+        assert client.closed
+        return error, bytes(said)
+    (said,) = server.outgoing()
+    client.receive(said)
+    assert client.opened
+    return None, bytes(said)
+
+
+@pytest.mark.parametrize(
+    ("origins", "origin", "good"),
+    [
+        ((), None, True),
+        ((), "https://a", False),
+        (["https://a", "https://b"], "https://b", True),
+        (["https://a"], "https://b", False),
+        (["https://a"], "https://a.evil", False),
+        ("https://a", "https://a", True),
+        ("https://a", "https:", False),
+        (["https://a"], None, True),
+        ("*", "https://anything", True),
+        ("*", "null", True),
+        ((), "null", False),
+    ],
+)
+def test_origins(origins: Any, origin: str | None, good: bool) -> None:
+    error, said = answer(Server(Messages(), origins=origins), origin=origin)
+    assert (error is None) == good
+    assert said.startswith(b"HTTP/1.1 101 " if good else b"HTTP/1.1 403 ")
+
+
+def test_subprotocols() -> None:
+    for offered, spoken, chosen in (
+        (["a", "b"], ["b", "a"], "b"),
+        (["a"], ["b"], None),
+        ([], ["b"], None),
+        (["a"], [], None),
+    ):
+        client, server = (
+            Client(Messages(), URL, protocols=offered),
+            Server(Messages(), protocols=spoken),
+        )
+        assert answer(server, client)[0] is None
+        assert client.protocol == server.protocol == chosen
+
+
+def test_permission() -> None:
+    check = basic_authorization(
+        lambda user, password: same_secret(user, "openai") & same_secret(password, "")
+    )
+    for url, headers, good in (
+        ("ws://test/", [], False),
+        ("ws://openai@test/", [], True),
+        ("ws://openai:x@test/", [], False),
+        ("ws://test/", [("Authorization", basic_header("openai", ""))], True),
+        ("ws://test/", [("Authorization", "Bearer openai")], False),
+    ):
+        error, said = answer(
+            Server(Messages(), check=check), Client(Messages(), url, headers=headers)
+        )
+        assert (error is None) == good
+        if not good:
+            assert said.startswith(b"HTTP/1.1 401 ")
+            assert b'WWW-Authenticate: Basic realm="rlwire"' in said
+
+
+def test_a_check_sees_the_request_and_words_its_refusal() -> None:
+    seen: list[Request] = []
+
+    def check(request: Request) -> Refusal | None:
+        seen.append(request)
+        return Refusal(404, "no such room") if request.path != "/path" else None
+
+    assert answer(Server(Messages(), check=check), headers=[("openai-observer", "true")])[0] is None
+    assert seen[0].headers.get("openai-observer") == "true"
+    error, said = answer(Server(Messages(), check=check), Client(Messages(), "ws://test/other"))
+    assert "404 no such room" in str(error)
+    assert said.endswith(b"no such room\n")
+    with pytest.raises(ValueError, match="400 to 599"):
+        Refusal(200)
+
+
+def test_an_inner_session_made_for_the_request() -> None:
+    made = []
+
+    def make(request: Request) -> Messages:
+        made.append(request.resource)
+        return Messages()
+
+    server = Server(make)
+    assert server.inner is None
+    answer(server)
+    assert made == ["/path?query"]
+    assert isinstance(server.inner, Messages)
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", 426),
+        (b"POST / HTTP/1.1\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01", 400),
+        (b"GET /" + b"a" * 9000, 431),
+        (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 101 + b"\r\n", 431),
+    ],
+)
+def test_requests_that_are_none(data: bytes, status: int) -> None:
+    server = Server(Messages())
+    with pytest.raises((DecodeError, LimitExceeded)):
+        server.frame_size(data, 0, len(data)) and server.receive(data)
+    (said,) = server.outgoing()
+    assert said.startswith(b"HTTP/1.1 %d " % status)
+    assert read_response(said[: said.index(b"\r\n\r\n") + 4]).headers.get("Connection") == "close"
+    assert server.closed
+    assert server.refuse(DecodeError("again")) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(LimitExceeded("max_connections", 1, 2), 503), (DeadlineExceeded("slow"), 408)],
+)
+def test_a_transport_refuses_before_the_handshake(error: RlwireError, status: int) -> None:
+    server = Server(Messages())
+    assert server.refuse(error)[0].startswith(b"HTTP/1.1 %d " % status)
+    assert server.closed
+    client = Client(Messages(), URL)
+    client.outgoing()
+    assert client.refuse(error) == []
+    assert client.closed
+
+
+def good_response(client: Client) -> bytes:
+    (request,) = client.outgoing()
+    server = Server(Messages())
+    server.receive(request)
+    return bytes(server.outgoing()[0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda wire: write_response(101, key="AAAAAAAAAAAAAAAAAAAAAA=="),
+        lambda wire: wire[:-2] + b"Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n",
+        lambda wire: wire[:-2] + b"Sec-WebSocket-Protocol: not-offered\r\n\r\n",
+        lambda wire: wire.replace(b"Sec-WebSocket-Accept", b"X-Accept"),
+        lambda wire: wire[:-2] + b"Sec-WebSocket-Accept: x\r\n\r\n",
+        lambda wire: wire.replace(b"Upgrade: websocket", b"Upgrade: h2c"),
+        lambda wire: wire.replace(b"HTTP/1.1 101", b"HTTP/1.1 1O1"),
+    ],
+)
+def test_responses_that_do_not_answer(change: Callable[[bytes], bytes]) -> None:
+    client = Client(Messages(), URL)
+    with pytest.raises((DecodeError, RemoteProtocolError)):
+        client.receive(change(good_response(client)))
+    assert client.closed
+    assert client.outgoing() == []
+
+
+def test_extensions_are_not_accepted() -> None:
+    offer = [("Sec-WebSocket-Extensions", "permessage-deflate")]
+    with pytest.raises(EncodeError):
+        Client(Messages(), URL, headers=offer)
+    (request,) = Client(Messages(), URL).outgoing()
+    server = Server(Messages())
+    server.receive(
+        bytes(request[:-2]) + b"Sec-WebSocket-Extensions: permessage-deflate; server_no\r\n\r\n"
+    )
+    assert b"extensions" not in server.outgoing()[0].lower()
+
+
+# Messages.
+
+
+@pytest.mark.parametrize(("kind", "wrong"), [("text", b"binary"), ("binary", "text")])
+def test_the_other_kind_is_refused(kind: Any, wrong: Any) -> None:
+    server, client = opened(kind=kind)
+    (wire,) = client.send(wrong)
+    assert server.receive_whole(wire, len(wire)) is None
+    with pytest.raises(RemoteProtocolError, match=f"where all are {kind}"):
+        server.receive(wire)
+    assert server.outgoing()[0][2:4] == (1003).to_bytes(2, "big")
+    assert server.closed
+
+
+def test_texts_as_bytes() -> None:
+    server, client = opened(kind="text")
+    (wire,) = client.send("é")
+    assert server.receive_whole(wire, len(wire)) == ["é".encode()]
+    assert server.receive(wire) == ["é".encode()]
+    long = b"".join(client.send("é" * 5000))
+    (got,) = server.receive(bytearray(long))
+    assert got == "é".encode() * 5000
+
+
+def test_a_message_limit_counts_all_fragments() -> None:
+    server, _ = opened(limits=Limits(received=100))
+    framer = frames.Framer(True)
+    first = framer.frame(frames.BINARY, bytes(60), False)
+    assert server.frame_size(first, 0, len(first)) == len(first)
+    server.receive(first)
+    second = framer.frame(frames.CONTINUATION, bytes(41))
+    with pytest.raises(LimitExceeded, match="received=40"):
+        server.frame_size(second, 0, 2)  # before any of its payload
+    assert server.outgoing()[0][2:4] == (1009).to_bytes(2, "big")
+    assert server.closed
+
+
+def test_fragments_without_end() -> None:
+    server, _ = opened()
+    framer = frames.Framer(True)
+    server.receive(framer.frame(frames.TEXT, b"", False))
+    empty = framer.frame(frames.CONTINUATION, b"", False)
+    for _ in range(websocket.FRAGMENTS - 1):
+        server.receive(empty)
+    with pytest.raises(LimitExceeded, match="fragments"):
+        server.receive(empty)
+    assert server.outgoing()[0][2:4] == (1009).to_bytes(2, "big")
+
+
+def test_a_whole_message_between_fragments_is_not_overlooked() -> None:
+    server, client = opened()
+    server.receive(frames.Framer(True).frame(frames.TEXT, b"a", False))
+    (wire,) = client.send("b")
+    assert server.receive_whole(wire, len(wire)) is None
+    with pytest.raises(RemoteProtocolError, match="inside another"):
+        server.receive(wire)
+
+
+def test_only_the_last_of_many_pings_is_answered() -> None:
+    server, _ = opened()
+    framer = frames.Framer(True)
+    for i in range(1000):
+        server.receive(framer.frame(frames.PING, b"%d" % i))
+    assert server.outgoing() == [b"\x8a\x03999"]
+    assert server.outgoing() == []
+
+
+def test_a_pong_goes_before_a_close() -> None:
+    server, _ = opened()
+    server.receive(frames.Framer(True).frame(frames.PING, b"x"))
+    assert [bytes(said[:1]) for said in server.farewell()] == [b"\x8a", b"\x88"]
+
+
+# Closing.
+
+
+def test_codes_of_leaving() -> None:
+    for act, expected in (
+        (lambda server: server.farewell(), (1000, "")),
+        (lambda server: server.farewell(ending=True), (1001, "")),
+        (lambda server: (server.leave(4000, "bye"), server.farewell(True))[1], (4000, "bye")),
+    ):
+        server, client = opened()
+        (said,) = act(server)
+        with pytest.raises(Closed) as caught:
+            client.receive(said)
+        assert (caught.value.code, caught.value.reason) == expected
+        assert pickle.loads(pickle.dumps(caught.value)).code == expected[0]
+        assert isinstance(caught.value, ConnectionClosed)
+    with pytest.raises(EncodeError):
+        server.leave(1006)
+
+
+def test_a_head_that_comes_byte_by_byte_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    new: list[int] = []
+
+    def head_size(buffer: Any, start: int, end: int, limit: int, begins: bytes, known: int) -> int:
+        new.append(end - start - known)
+        return handshake.head_size(buffer, start, end, limit, begins, known)
+
+    monkeypatch.setattr(websocket_session, "handshake", SimpleNamespace(head_size=head_size))
+    (head,) = Client(Messages(), URL).outgoing()
+    reader = FrameReader(Server(Messages()))
+    for at in range(len(head)):
+        reader.room()[:1] = head[at : at + 1]
+        reader.advance(1)
+        frame = reader.frame()
+    assert bytes(frame or b"") == head
+    assert new == [1] * len(head)
+
+
+def test_the_end_of_the_stream() -> None:
+    server, client = opened()
+    assert "1006" in server.lost()
+    assert server.closed
+    client.farewell()
+    assert "1006" in client.lost()
+    assert Client(Messages(), URL).lost() == "in the handshake"
+    assert Server(Messages()).lost() == ""  # who said nothing has nothing left to say
+    server, client = opened()
+    with pytest.raises(Closed):
+        server.receive(frames.Framer(True).frame(frames.CLOSE))
+    assert server.lost() == ""
+
+
+def test_a_farewell_before_the_handshake_says_nothing() -> None:
+    client, server = Client(Messages(), URL), Server(Messages())
+    client.outgoing()
+    assert client.farewell() == server.farewell() == []
+    assert client.closed
+    assert server.closed
+
+
+# An inner session.
+
+
+def shouting(**options: Any) -> tuple[Server, Client, Words]:
+    words = Words()
+    server, client = opened(words, kind="text", **options)
+    return server, client, words
+
+
+def whole(server: Any, client: Any, text: str) -> Any:
+    (wire,) = client.send(text)
+    return server.receive_whole(bytearray(wire), len(wire))
+
+
+def test_an_inner_session_s_events() -> None:
+    server, client, _ = shouting()
+    assert whole(server, client, "A") == ["A"]
+    assert whole(server, client, "A B") == ["A", "B"]
+    assert whole(server, client, "") == []
+    assert client.receive(server.send("HI")[0]) == ["HI"]
+    with pytest.raises(LocalProtocolError, match="shout"):
+        server.send("hi")
+
+
+@pytest.mark.parametrize("way", ["receive", "receive_whole"])
+def test_an_inner_session_speaks_by_itself(way: str) -> None:
+    server, client, _ = shouting()
+
+    def give(text: str) -> Any:
+        (wire,) = client.send(text)
+        if way == "receive":
+            return server.receive(wire)
+        return server.receive_whole(wire, len(wire))
+
+    assert give("PING") == []
+    assert client.receive(server.outgoing()[0]) == ["PONG"]
+    assert give("BOTH") == ["BOTH", None]  # so that a transport asks
+    assert client.receive(server.outgoing()[0]) == ["OWN"]
+    assert server.outgoing() == []
+
+
+def test_an_inner_session_has_time() -> None:
+    server, client, words = shouting()
+    words.deadline = 7.0
+    assert server.next_deadline() is None  # no clock was seen yet
+    server.tick(1.0)
+    assert words.ticks == [1.0]
+    assert server.next_deadline() == 7.0
+    server.tick(100.0)
+    assert client.receive(server.outgoing()[0]) == ["TICK"]
+
+
+def test_errors_of_an_inner_session() -> None:
+    for text, kind, code in (
+        ("BAD", DecodeError, 1007),
+        ("LONG", LimitExceeded, 1009),
+        ("END", RemoteProtocolError, 1008),
+    ):
+        server, client, _ = shouting()
+        with pytest.raises(kind) as caught:
+            whole(server, client, text)
+        assert not server.closed
+        words, close = server.refuse(caught.value)
+        assert client.receive(words) == [f"ERROR {caught.value}"]
+        with pytest.raises(Closed) as closed:
+            client.receive(close)
+        assert closed.value.code == code
+        assert server.closed
+    server, client, _ = shouting()
+    with pytest.raises(RemoteProtocolError, match="not now") as caught:
+        whole(server, client, "TURN")
+    (words,) = server.refuse(caught.value)
+    assert client.receive(words) == ["ERROR not now"]
+    assert whole(server, client, "GO ON") == ["GO", "ON"]
+
+
+def test_a_handler_that_does_not_refuse_still_leaves_with_the_code() -> None:
+    server, client, _ = shouting()
+    with pytest.raises(DecodeError):
+        whole(server, client, "BAD")
+    with pytest.raises(Closed) as closed:
+        client.receive(server.farewell()[0])
+    assert closed.value.code == 1007
+
+
+def test_a_client_closes_when_its_inner_session_fails() -> None:
+    client = Client(Words(), URL, kind="text")
+    server = Server(Messages())
+    server.receive(client.outgoing()[0])
+    client.receive(server.outgoing()[0])
+    with pytest.raises(DecodeError):
+        whole(client, server, "BAD")
+    assert client.closed
+    with pytest.raises(Closed) as closed:
+        server.receive(client.outgoing()[0])
+    assert closed.value.code == 1007
+
+
+# Time.
+
+
+def test_pings_when_it_is_quiet() -> None:
+    server, client = opened(ping_interval=10.0, ping_timeout=5.0)
+    assert server.next_deadline() is None
+    server.tick(100.0)
+    assert server.next_deadline() == 110.0
+    server.tick(109.0)
+    assert server.outgoing() == []
+    server.tick(110.0)
+    (ping,) = server.outgoing()
+    assert ping == b"\x89\x00"
+    assert server.next_deadline() == 115.0
+    client.receive(ping)
+    server.receive(client.outgoing()[0])
+    server.tick(112.0)
+    assert server.next_deadline() == 122.0
+    (wire,) = client.send("anything is a sign of life")
+    assert server.receive_whole(wire, len(wire)) is not None
+    server.tick(121.0)
+    assert server.next_deadline() == 131.0
+
+
+def test_a_ping_that_nobody_answers() -> None:
+    server, client = opened(ping_interval=10.0, ping_timeout=5.0)
+    server.tick(0.0)
+    server.tick(10.0)
+    server.outgoing()
+    server.tick(14.9)
+    with pytest.raises(DeadlineExceeded, match="no answer to a ping within 5"):
+        server.tick(15.0)
+    assert server.closed
+    with pytest.raises(Closed) as closed:
+        client.receive(server.outgoing()[0])
+    assert closed.value.code == 1011
+    server.tick(99.0)
+    assert server.next_deadline() is None
+
+
+def test_without_keep_alive_nothing_falls_due() -> None:
+    server, _ = opened()
+    server.tick(0.0)
+    server.tick(1e9)
+    assert server.outgoing() == []
+    assert server.next_deadline() is None
+    server, _ = opened(ping_interval=1.0, ping_timeout=None)
+    server.tick(0.0)
+    server.tick(1.0)
+    server.tick(1e9)
+    assert server.outgoing() == [b"\x89\x00"]
+
+
+def test_a_message_in_fragments_has_its_time() -> None:
+    server, _ = opened(message_timeout=30.0)
+    framer = frames.Framer(True)
+    server.tick(0.0)
+    for now in range(0, 30, 5):
+        server.receive(framer.frame(frames.TEXT if now == 0 else frames.CONTINUATION, b"a", False))
+        server.tick(float(now))
+    assert server.next_deadline() == 30.0
+    with pytest.raises(DeadlineExceeded, match="6 fragments made no message within 30"):
+        server.tick(30.0)
+    server, _ = opened(message_timeout=30.0)
+    for begun in (0.0, 29.0, 58.0):  # each message has its own
+        server.receive(framer.frame(frames.TEXT, b"a", False))
+        server.tick(begun)
+        server.receive(framer.frame(frames.CONTINUATION, b"b"))
+    server.tick(99.0)
+
+
+class Ending(Words):
+    """Closes itself after ``LAST``, and tells so."""
+
+    closing = "a reason " + "x" * 200
+
+    def receive(self, message: Any) -> list[Any]:
+        if bytes(message) == b"LAST":
+            self.said.append([b"BYE"])
+            self.closed = True
+        return super().receive(message)
+
+    def tick(self, now: float) -> None:
+        super().tick(now)
+        self.closed = now >= 100
+
+
+@pytest.mark.parametrize("how", ["receive", "tick", "opening"])
+def test_an_inner_session_that_ends_takes_the_websocket_along(how: str) -> None:
+    inner = Ending()
+    if how == "opening":
+        inner.said, inner.closed = [[b"BYE"]], True
+    server, _client = opened(inner, kind="binary")
+    framer = frames.Framer(True)
+    if how == "receive":
+        assert not server.leaving
+        assert server.receive(framer.frame(frames.BINARY, b"LAST")) == ["LAST", None]
+        assert server.outgoing() == [b"\x82\x03BYE"]
+    elif how == "tick":
+        server.tick(1.0)
+        assert not server.leaving
+        server.tick(100.0)
+        assert server.outgoing() == [b"\x82\x04TICK"]
+    assert server.leaving
+    assert not server.closed
+    (close,) = server.farewell(ending=True)
+    code, reason = frames.decode_close(close[2:])
+    assert (code, reason) == (1000, Ending.closing[:123])
+    assert server.state is State.CLOSING
+    assert not server.leaving
+
+
+def test_what_the_user_chose_to_say_counts_more_than_the_inner_session() -> None:
+    inner = Ending()
+    server, _ = opened(inner)
+    inner.closed = True
+    server.leave(4000, "mine")
+    assert frames.decode_close(server.farewell()[0][2:]) == (4000, "mine")
+
+
+@pytest.mark.parametrize("name", ["ping_interval", "ping_timeout", "message_timeout"])
+@pytest.mark.parametrize("value", [0, -1.0, float("nan")])
+def test_times_are_positive(name: str, value: float) -> None:
+    options: dict[str, Any] = {name: value}
+    with pytest.raises(ValueError, match=name):
+        Server(Messages(), **options)
+    with pytest.raises(ValueError, match=name):
+        Client(Messages(), URL, **options)
+
+
+def test_messages_adds_nothing() -> None:
+    inner = Messages()
+    assert inner.receive("a") == ["a"]
+    assert inner.send(b"b") == b"b"
+    assert list(inner.refuse(DecodeError("x"))) == []
+    assert inner.next_deadline() is None
+    assert not inner.closed
+
+
+def test_refused_travels() -> None:
+    error = pickle.loads(pickle.dumps(Refused(403, "Forbidden")))
+    assert (error.status, error.reason, str(error)) == (
+        403,
+        "Forbidden",
+        "the server refused the WebSocket: 403 Forbidden",
+    )
+
+
+@settings(max_examples=3 * settings().max_examples)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([0, 1, 2, 8, 9, 10, 3, 0x40]),
+            st.booleans(),
+            st.one_of(st.binary(max_size=130), st.text(max_size=20).map(str.encode)),
+        ),
+        max_size=8,
+    ),
+    st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=3),
+    st.sampled_from(["any", "text", "binary"]),
+    st.integers(1, 60),
+)
+def test_nothing_but_our_own_errors(frames_: Any, edits: Any, kind: Any, step: int) -> None:
+    """Frames in any order, bytes changed: an error of the tree, a close frame, then silence."""
+    server, _ = opened(kind=kind, limits=Limits(received=300))
+    wire = bytearray()
+    for first, fin, payload in frames_:
+        wire += bytes([(0x80 if fin else 0) | first])
+        size = len(payload)
+        wire += bytes([0x80 | size]) if size < 126 else b"\xfe" + size.to_bytes(2, "big")
+        wire += bytes(4) + payload
+    for at, byte in edits:
+        if at < len(wire):
+            wire[at] = byte
+    reader = FrameReader(server)
+    said = b""
+    try:
+        for start in range(0, len(wire), step):
+            piece = wire[start : start + step]
+            while piece:
+                room = reader.room()
+                room[: len(piece)] = piece[: len(room)]
+                reader.advance(min(len(piece), len(room)))
+                piece = piece[len(room) :]
+                while (frame := reader.frame()) is not None:
+                    server.receive(frame)
+                    said += b"".join(server.outgoing())
+    except RlwireError:
+        said += b"".join(server.outgoing())
+        assert server.closed
+        assert said
+        assert server.receive_whole(b"\x81\x80abcd", 6) is None
+    assert server.outgoing() == []
