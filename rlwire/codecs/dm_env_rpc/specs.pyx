@@ -24,7 +24,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from rlwire.codecs.dm_env_rpc.bounds import bounds, check_bounds
+from rlwire.codecs.dm_env_rpc.ranges import bounds, check_bounds
 from rlwire.codecs.dm_env_rpc.values import TensorSpec
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, quoted
 from rlwire.limits import DEFAULT, Limits

@@ -11,8 +11,8 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeAlias, TypedDict
 
-from rlwire.codecs import websocket as frames
-from rlwire.codecs.websocket import Endpoint, handshake
+from rlwire.codecs.websocket import frames, handshake
+from rlwire.codecs.websocket.frames import Endpoint
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
