@@ -29,7 +29,7 @@ from rlwire.sessions.grpc import OK, CallEnded, Client, Messages, Status, check_
 from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, Last, Server
 from rlwire.testing.memory import pair
 
-peers = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("http2_peers.py"))))
+peers = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "http2" / "peers.py")))
 Raw, fields, message = peers.Raw, peers.fields, peers.message
 METHOD = peers.METHOD
 SIZES = [0, 1, 4096, 4097, 16_384, 65_535, 65_536, 300_000, 5_000_000]
