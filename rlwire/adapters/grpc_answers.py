@@ -20,7 +20,8 @@ from queue import SimpleQueue
 from typing import Any, Protocol
 
 from rlwire.errors import ConnectionClosed, LimitExceeded, RlwireError, for_peer
-from rlwire.sessions.grpc import OK, Status, too_long
+from rlwire.sessions.grpc import OK, Status
+from rlwire.sessions.grpc.calls import too_long
 from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, Last, ServedCall, Server
 from rlwire.transports.interface import NOTHING
 
