@@ -42,7 +42,7 @@ from rlwire.codecs import (
     websocket,
 )
 from rlwire.limits import Limits
-from rlwire.sessions import rlx as sessions
+from rlwire.sessions.rlx import session as sessions
 from rlwire.streams import NOTHING, StreamCore
 
 Call = Callable[[], Any]

@@ -270,7 +270,7 @@ def test_the_hook_in_a_message() -> None:
 def test_refused_without_a_hook() -> None:
     packed = msgpack.encode({"cameras": [1, images.encode(CAMERAS["front"], "raw")]})
     words = (
-        r"pass ext_hook=rlwire\.codecs\.msgpack_images\.ImageHook\(\)"
+        r"pass ext_hook=rlwire\.codecs\.msgpack\.images\.ImageHook\(\)"
         r".*at byte 11, \$\.cameras\[1\]"
     )
     for decode in (msgpack.decode, msgpack.Decoder(arrays=False, copy=False).decode):

@@ -475,7 +475,7 @@ def test_any_header_before_any_data(
 MEMORY = """
 import random, resource, sys
 sys.path.insert(0, sys.argv[1])
-import test_msgpack_images_bad_input as tests
+import test_images_bad_input as tests
 wires = tests.good()
 rng = random.Random(5)
 for data in wires:
