@@ -1,0 +1,160 @@
+"""Spaces as JSON, there and back, and descriptions of none."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlwire.environments.spaces import describe, space_of
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, MissingExtra
+from rlwire.limits import Limits
+
+CARTPOLE = spaces.Box(
+    np.float32([-4.8, -np.inf, -0.41887903, -np.inf]), np.float32([4.8, np.inf, 0.41887903, np.inf])
+)
+
+SPACES = [
+    CARTPOLE,
+    spaces.Box(-np.inf, np.inf, (2, 3), np.float64),
+    spaces.Box(-1.5, 1.0, (), np.float16),
+    spaces.Box(0, 255, (210, 160, 3), np.uint8),
+    spaces.Box(0, 1, (3,), np.bool_),
+    spaces.Box(0, 2**64 - 1, (2,), np.uint64),
+    spaces.Box(-(2**63), 2**63 - 1, (2,), np.int64),
+    spaces.Box(0, 1, (0, 3)),
+    spaces.Discrete(4),
+    spaces.Discrete(4, start=-2, dtype=np.int16),
+    spaces.MultiDiscrete([3, 5]),
+    spaces.MultiDiscrete([[3, 5], [2, 2]], start=[[1, 0], [0, -4]], dtype=np.int32),
+    spaces.MultiBinary(7),
+    spaces.MultiBinary([2, 2]),
+    spaces.Text(12),
+    spaces.Text(5, min_length=0, charset="aé,"),
+    spaces.Dict([("z", spaces.Discrete(2)), ("a", spaces.Tuple([CARTPOLE, spaces.Dict()]))]),
+    spaces.Tuple([]),
+]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_there_and_back(space: Any) -> None:
+    text = json.dumps(describe(space), allow_nan=False)
+    back = space_of(json.loads(text))
+    assert back == space
+    assert getattr(back, "dtype", None) == getattr(space, "dtype", None)
+    if isinstance(space, spaces.Dict):
+        assert list(back) == list(space)
+
+
+def test_what_it_looks_like() -> None:
+    assert describe(CARTPOLE) == {
+        "box": "float32",
+        "shape": [4],
+        "low": [-4.8, None, -0.41887903, None],
+        "high": [4.8, None, 0.41887903, None],
+    }
+    assert describe(spaces.Discrete(2)) == {"discrete": 2}
+    assert describe(spaces.Dict(a=spaces.Text(3))) == {"dict": [["a", {"text": 3}]]}
+
+
+@pytest.mark.parametrize(
+    ("space", "path"),
+    [
+        (spaces.Sequence(spaces.Discrete(2)), r"\$"),
+        (spaces.Dict(a=spaces.Tuple([spaces.OneOf([spaces.Discrete(2)])])), r"\$.a\[0\]"),
+        (spaces.Dict({1: spaces.Discrete(2)}), "must be text"),
+    ],
+)
+def test_spaces_without_a_description(space: Any, path: str) -> None:
+    with pytest.raises(EncodeError, match=path):
+        describe(space)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, 1, "box", [], {}, {"box": "float32", "discrete": 2}, {"graph": 1}),
+        *({"box": "float32"}, {"box": "object", "shape": [1], "low": 0, "high": 1}),
+        {"box": "float32", "shape": 3, "low": 0, "high": 1},
+        {"box": "float32", "shape": [-1], "low": 0, "high": 1},
+        {"box": "float32", "shape": [1.0], "low": 0, "high": 1},
+        {"box": "float32", "shape": [2], "low": [0], "high": 1},
+        {"box": "float32", "shape": [2], "low": 2, "high": 1},
+        {"box": "float32", "shape": [2], "low": float("nan"), "high": 1},
+        {"box": "float32", "shape": [2], "low": 0, "high": 1e39},
+        {"box": "uint8", "shape": [2], "low": 0, "high": 256},
+        {"box": "uint8", "shape": [2], "low": 0.5, "high": 1},
+        {"box": "uint8", "shape": [2], "low": None, "high": 1},
+        {"box": "bool", "shape": [2], "low": 0, "high": 2},
+        *({"discrete": 0}, {"discrete": -1}, {"discrete": True}, {"discrete": 10**30}),
+        *({"discrete": 2, "dtype": "float32"}, {"discrete": 200, "dtype": "int8"}),
+        {"discrete": 100, "start": 100, "dtype": "int8"},
+        *({"multi_discrete": 3}, {"multi_discrete": [0]}, {"multi_discrete": [2], "shape": [3]}),
+        *({"multi_binary": 0}, {"multi_binary": "7"}, {"multi_binary": [2, -1]}),
+        *({"text": -1}, {"text": 2, "min": 3}, {"text": 2, "characters": 5}),
+        *({"dict": {}}, {"dict": [["a"]]}, {"dict": [[1, {"discrete": 2}]]}),
+        {"dict": [["a", {"discrete": 2}], ["a", {"discrete": 2}]]},
+        *({"tuple": 2}, {"tuple": [{"discrete": 2}, 3]}),
+    ],
+)
+def test_descriptions_of_none(value: Any) -> None:
+    with pytest.raises(DecodeError):
+        space_of(value)
+
+
+def test_an_error_says_where() -> None:
+    with pytest.raises(DecodeError, match=r"\$\.eyes\[1\]"):
+        space_of({"dict": [["eyes", {"tuple": [{"discrete": 2}, {"discrete": "x"}]}]]})
+
+
+def test_limits() -> None:
+    deep: Any = {"discrete": 2}
+    for _ in range(10_000):
+        deep = {"tuple": [deep]}
+    for value, limit in (
+        ({"box": "uint8", "shape": [2**40], "low": 0, "high": 1}, "expanded"),
+        ({"tuple": [{"box": "uint8", "shape": [2**23], "low": 0, "high": 1}] * 9}, "expanded"),
+        ({"multi_binary": [2**31, 2**31]}, "expanded"),
+        ({"box": "uint8", "shape": [1] * 33, "low": 0, "high": 1}, "dims"),
+        (deep, "depth"),
+    ):
+        with pytest.raises(LimitExceeded, match=limit):
+            space_of(value)
+    with pytest.raises(LimitExceeded, match="items=5"):
+        space_of({"multi_discrete": [2] * 6}, Limits(items=5))
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda each: (
+        st.lists(each, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["box", "discrete", "multi_discrete", "multi_binary", "text", "dict",
+                             "tuple", "shape", "low", "high", "start", "dtype", "min"]),
+            each | st.sampled_from(["float32", "int8"]),
+            max_size=4,
+        )
+    ),
+)  # fmt: skip
+
+
+@given(value=ANY)
+def test_whatever_a_peer_says(value: Any) -> None:
+    with contextlib.suppress(DecodeError, LimitExceeded):
+        space = space_of(value)
+        assert space_of(describe(space)) == space
+
+
+def test_without_gymnasium(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(MissingExtra, match=r"rlwire\[gym\]"):
+        describe(object())
+    with pytest.raises(MissingExtra):
+        space_of({"discrete": 2})
