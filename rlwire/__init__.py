@@ -1,5 +1,8 @@
 """rlwire: compiled codecs and thin transports for the wire protocols of reinforcement learning.
 
+Here is the front door: `serve`, `connect` and `make_vec`; `rlwire.protocols` explains the URLs that
+they take, and `rlwire.aio` has `connect` for asyncio.
+
 Layers, each a folder: `codecs` (bytes to values and back, compiled), `sessions` (who may say what
 when), `transports` (moving buffers), `environments` (one, or many side by side), `adapters` (what
 users hold). Nothing of them is imported until it is used.
@@ -15,9 +18,11 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rlwire.adapters.serving import BackgroundServer
     from rlwire.environments.vector import VectorEnvironment
+    from rlwire.protocols import URL
 
-__all__ = ["__version__", "get_include", "install", "make_vec", "uninstall"]
+__all__ = ["__version__", "connect", "get_include", "install", "make_vec", "serve", "uninstall"]
 
 
 def _with_compiled_modules(sources: str) -> str:
@@ -67,6 +72,74 @@ def uninstall(library: str) -> None:
     from rlwire.adapters import installing
 
     installing.uninstall(library)
+
+
+def serve(thing: Any, url: str | URL, **options: Any) -> BackgroundServer:
+    """Serve an environment, an agent or a policy in the background; return the running server.
+
+    ::
+
+        with rlwire.serve("gym:CartPole-v1", "dm-env-rpc://localhost:0") as server:
+            print(server.url)
+        rlwire.serve(MyAgent, "rlx://localhost:7001", workers=4).wait()
+
+    What is served is made and checked before anything listens.
+
+    Args:
+        thing: what there is to serve: where the trainer calls, an environment; where the
+            environment calls, an agent or a policy; see `rlwire.protocols.Protocol.served`. An
+            object, what makes one, or its name: ``"gym:CartPole-v1"``, ``"my_module:MyAgent"``.
+        url: where to listen; with port 0 the system chooses one. Its query may have options.
+        options: those of the protocol's server, such as `workers`, `tls`, `auth`, `timeouts`,
+            `limits`, `max_connections`; see ``server`` in the module `Protocol.parts`. They go
+            before those of the query.
+
+    Raises:
+        OSError: the address cannot be listened on, or a file cannot be read.
+        TypeError, ValueError: the URL is none, or an option makes no sense.
+        ImportError, AttributeError: there is no such thing; `MissingExtra` if a package is missing.
+        Exception: whatever making the thing raises.
+    """
+    from rlwire.protocols import resolve
+
+    where, protocol, keywords = resolve(url, "server", options)
+    server: BackgroundServer = protocol.part("server")(thing, where, **keywords)
+    server.check()
+    return server.start()
+
+
+def connect(url: str | URL, **options: Any) -> Any:
+    """Return a connected client of a URL's protocol, which speaks as the protocol does.
+
+    ::
+
+        with rlwire.connect("dm-env-rpc://localhost:9911/world") as client:
+            client.step()
+
+    | URL | client |
+    |---|---|
+    | ``rlx://`` | `rlwire.adapters.relaax.AgentProxy` |
+    | ``dm-env-rpc://`` | `rlwire.adapters.dm_env_rpc.Client`, in the world that the path names |
+    | ``perlert://`` | `rlwire.adapters.perlert.Client` of the instance that the path names |
+    | ``universe://`` | `rlwire.adapters.rewarder.RewarderClient` |
+    | ``openpi://`` | `rlwire.adapters.openpi.PolicyClient` |
+
+    `rlwire.aio.connect` is the same for asyncio.
+
+    Args:
+        url: where the server is. Its query may have options.
+        options: those of the client, such as `tls`, `auth`, `timeouts`, `limits`. They go before
+            those of the query.
+
+    Raises:
+        OSError: the server cannot be reached, or a file cannot be read.
+        RlwireError: it speaks another protocol, or refuses us.
+        TypeError, ValueError: the URL is none, or an option makes no sense.
+    """
+    from rlwire.protocols import resolve
+
+    where, protocol, keywords = resolve(url, "client", options)
+    return protocol.part("client")(where, **keywords)
 
 
 def make_vec(

@@ -21,7 +21,8 @@ CHECKOUT = Path(__file__).parents[1] / "rlwire"
 # What each room of the package may import of the others. Rooms not named as keys are refused.
 BASE = {"errors", "limits", "buffers", "kernels"}
 ALLOWED = {
-    "__init__": {"buffers", "adapters", "environments"},
+    "__init__": {"buffers", "adapters", "environments", "protocols"},
+    "aio": {"protocols"},
     "errors": set(),
     "limits": set(),
     "kernels": set(),
@@ -30,14 +31,17 @@ ALLOWED = {
     "sessions": BASE | {"sessions", "codecs"},
     "streams": {"buffers", "errors"},
     "transports": (BASE - {"kernels"}) | {"transports", "streams"},
-    "environments": (BASE - {"kernels"}) | {"environments", "transports", "codecs"},
+    "options": {"limits", "transports"},
+    "protocols": {"options", "transports"},
+    "environments": (BASE - {"kernels"}) | {"environments", "transports", "codecs", "protocols"},
     "adapters": (BASE - {"kernels"})
-    | {"adapters", "environments", "sessions", "transports", "codecs"},
+    | {"adapters", "environments", "protocols", "sessions", "transports", "codecs"},
     "testing": (BASE - {"kernels"})
     | {"testing", "adapters", "sessions", "transports", "streams", "codecs"},
     "bench": (BASE - {"kernels"})
     | {"bench", "adapters", "sessions", "transports", "streams", "codecs"},
-    "cli": (BASE - {"kernels"}) | {"bench", "adapters", "environments", "transports", "__init__"},
+    "cli": (BASE - {"kernels"})
+    | {"bench", "adapters", "environments", "options", "protocols", "transports", "__init__"},
     "web": set(),
     "__main__": {"cli"},
 }
@@ -183,6 +187,13 @@ def test_the_front_door_loads_nothing_compiled() -> None:
     loaded = loaded_by("rlwire")
     assert not {name for name in loaded if name.startswith("rlwire.")}
     assert "numpy" not in loaded
+
+
+def test_what_reads_urls_loads_no_protocol() -> None:
+    loaded = loaded_by("rlwire.protocols, rlwire.aio")
+    for room in ("codecs", "sessions", "adapters", "environments"):
+        assert f"rlwire.{room}" not in loaded
+    assert not loaded & {"numpy", "ssl", "asyncio", "gymnasium"}
 
 
 @pytest.mark.parametrize("modules", ["rlwire.transports.tcp", "rlwire.testing.memory"])

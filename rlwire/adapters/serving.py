@@ -21,6 +21,7 @@ from types import EllipsisType
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
 from rlwire.adapters.stopping import Stopping, stop_signals
+from rlwire.protocols import URL
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, capacity
 from rlwire.transports.interface import Responder, StreamSession
@@ -69,6 +70,8 @@ class BackgroundServer(ABC):
     """
 
     protocol: ClassVar[str]
+    scheme: ClassVar[str]
+    """Of its URL; see `rlwire.protocols`."""
     guards: ClassVar[str] = "TLS"
     """What can be given to the server so that not everybody may speak to it, for a log."""
 
@@ -78,6 +81,7 @@ class BackgroundServer(ABC):
         self._stopping: Stopping | None = None
         self._stopped = threading.Event()
         self._guarded = False
+        self._encrypted = False
 
     def __enter__(self: _Self) -> _Self:
         return self if self._running is not None else self.start()
@@ -89,6 +93,25 @@ class BackgroundServer(ABC):
     def address(self) -> Address:
         """Where the server listens; while it runs, with the port that the system chose."""
         return self._where if self._running is None else self._running.address
+
+    @property
+    def url(self) -> str:
+        """Where clients find it: for `rlwire.connect`, and `rlwire.make` or whatever calls."""
+        where = self._where  # by the name that a certificate may have
+        return str(
+            URL(
+                self.scheme,
+                where.host,
+                self.address.port,
+                tls=self._encrypted,
+                unix=where.path or None,
+                path=self._path(),
+            )
+        )
+
+    def _path(self) -> str:
+        """Return what stands in the URL's path."""
+        return ""
 
     def check(self) -> None:
         """Make what each client would be given, so that what is wrong with it raises here and now.
@@ -356,7 +379,7 @@ class StreamServer(BackgroundServer):
         self._workers = workers
         self._initializer = initializer
         self._loop_factory = loop_factory
-        self._guarded = tls is not None
+        self._guarded = self._encrypted = tls is not None
         self._options: dict[str, Any] = {
             "timeouts": timeouts,
             "tls": tls,

@@ -109,6 +109,7 @@ class DmEnvRpcServer(StreamServer):
     """
 
     protocol = "dm_env_rpc"
+    scheme = "dm-env-rpc"
     guards = "TLS or a token"
     handlers = "a world"
 

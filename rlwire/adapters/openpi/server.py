@@ -141,6 +141,7 @@ class PolicyServer(StreamServer):
     """
 
     protocol: ClassVar[str] = "openpi"
+    scheme: ClassVar[str] = "openpi"
     guards: ClassVar[str] = "TLS or an API key"
     handlers: ClassVar[str] = "a policy"
 

@@ -82,6 +82,7 @@ class PerlertServer(BackgroundServer):
     """
 
     protocol = "PERLERT"
+    scheme = "perlert"
 
     def __init__(
         self,
@@ -209,6 +210,10 @@ class PerlertServer(BackgroundServer):
     def instances(self) -> list[str]:
         """The headers of all instances, such as ``CartPole-v1:0``."""
         return [header for hosted in self._hosted for header in hosted.headers]
+
+    def _path(self) -> str:
+        headers = self.instances
+        return headers[0] if len(headers) == 1 else ""
 
     @property
     def rollout_address(self) -> Address:

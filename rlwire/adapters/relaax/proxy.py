@@ -124,6 +124,7 @@ class RLXProxy(StreamServer):
     """
 
     protocol: ClassVar[str] = "rlx-proxy"
+    scheme: ClassVar[str] = "rlx-ws"
     guards: ClassVar[str] = "TLS or a check"
     handlers: ClassVar[str] = "a page's conversation"
 

@@ -75,6 +75,7 @@ class RLXServer(StreamServer):
     """
 
     protocol = "RLX"
+    scheme = "rlx"
     handlers = "an agent"
 
     def __init__(

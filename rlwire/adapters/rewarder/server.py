@@ -119,6 +119,7 @@ class RewarderServer(StreamServer):
     """
 
     protocol = "rewarder"
+    scheme = "universe"
     guards = "TLS or a password of its own"
     handlers = "a client's handler"
 

@@ -1,0 +1,124 @@
+"""dm_env_rpc by URL: what the front door calls; see `rlwire.protocols`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import Any
+
+from rlwire.adapters.dm_env_rpc.client import AsyncClient, Client
+from rlwire.adapters.dm_env_rpc.drivers import is_world
+from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorlds, Names
+from rlwire.adapters.dm_env_rpc.security import ClientTLS, ServerTLS
+from rlwire.adapters.dm_env_rpc.server import DmEnvRpcServer
+from rlwire.adapters.doors import check_server_tls, environment_of
+from rlwire.environments.loading import load_environment
+from rlwire.protocols import URL
+from rlwire.transports.sockets import Timeouts
+
+__all__ = ["async_client", "client", "server"]
+
+
+def server(
+    environment: Any,
+    url: URL,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    agents: int = 1,
+    accepts: Collection[str] = (),
+    names: Names | None = None,
+    reward: str = "reward",
+    discount: str = "discount",
+    default_actions: Mapping[str, Any] | None = None,
+    keep_abandoned: bool = False,
+    **options: Any,
+) -> DmEnvRpcServer:
+    """Return a server of an environment, or of worlds of one's own; not started.
+
+    Args:
+        environment: of dm_env or Gymnasium: a class or function that makes one, its name, or an
+            environment for one agent at a time; or worlds, as `DmEnvRpcServer` takes them.
+        url: where to listen.
+        settings: keyword arguments for what makes environments.
+        agents: as `EnvironmentWorlds` takes it, and so are the next two, and `default_actions`.
+        accepts: see there.
+        names: see there.
+        reward: the observation that the reward is, where there are no `names`; "" for none.
+        discount: the same for the discount.
+        default_actions: see there.
+        keep_abandoned: as `DmEnvRpcServer` takes it, and so are the options.
+        options: see there; ``auth`` is the bearer token.
+
+    Raises:
+        TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
+    """
+    options = _own(url, options)
+    check_server_tls(url, options.get("tls"))
+    if url.path:
+        raise ValueError(f"{url}: worlds get their names when they are created; leave the path out")
+    worlds = load_environment(environment) if isinstance(environment, str) else environment
+    if not (is_world(worlds) or isinstance(worlds, EnvironmentWorlds)):
+        worlds = EnvironmentWorlds(
+            environment_of(worlds, settings),
+            agents=agents,
+            names=names or Names(reward=reward or None, discount=discount or None),
+            default_actions=default_actions,
+            accepts=accepts,
+        )
+    elif settings or accepts:
+        raise ValueError("settings, accepts: a class of worlds looks at all settings itself")
+    return DmEnvRpcServer(worlds, url.address, keep_abandoned=keep_abandoned, **options)
+
+
+def client(url: URL, **options: Any) -> Client:
+    """Return a connected client, which has joined the world that the URL names.
+
+    Raises:
+        What `Client.connect` and `Client.join_world` raise.
+    """
+    connection = Client(url.address, **_calling(url, options))
+    connection.connect()
+    if url.path:
+        try:
+            connection.join_world(url.path)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+async def async_client(url: URL, **options: Any) -> AsyncClient:
+    """Return a connected client, as `client`."""
+    connection = AsyncClient(url.address, **_calling(url, options))
+    await connection.connect()
+    if url.path:
+        try:
+            await connection.join_world(url.path)
+        except BaseException:
+            await connection.close()
+            raise
+    return connection
+
+
+def _own(url: URL, options: dict[str, Any]) -> dict[str, Any]:
+    """Return options by the names that the server has for them."""
+    own = dict(options)
+    if own.pop("auth", None) is not None:
+        own["token"] = options["auth"]
+    if "idle_timeout" in own:
+        times = own.get("timeouts") or Timeouts()
+        own["timeouts"] = Timeouts(**{**vars(times), "idle": own.pop("idle_timeout")})
+    if isinstance(own.get("tls"), partial):
+        own["tls"] = ServerTLS(*own["tls"].args)
+    return own
+
+
+def _calling(url: URL, options: dict[str, Any]) -> dict[str, Any]:
+    own = dict(options)
+    if own.pop("auth", None) is not None:
+        own["token"] = options["auth"]
+    if isinstance(own.get("tls"), partial):
+        own["tls"] = ClientTLS(*own["tls"].args)
+    elif url.tls and own.get("tls") is None:
+        own["tls"] = ClientTLS()
+    return own

@@ -1,0 +1,66 @@
+"""What the doors of several protocols share: TLS and WebSockets by URL, things by name.
+
+A door is a protocol's module for `rlwire.protocols.Protocol.parts`.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeAlias
+
+from rlwire.environments.loading import load_environment
+from rlwire.protocols import URL
+from rlwire.transports.tls import client_context
+
+__all__ = ["ClientTLS", "check_server_tls", "client_tls", "environment_of", "websocket_url"]
+
+ClientTLS: TypeAlias = "ssl.SSLContext | Callable[[], ssl.SSLContext] | None"
+"""A context, or what makes one."""
+
+
+def client_tls(url: URL, tls: ClientTLS) -> ssl.SSLContext | None:
+    """Return the context for a client: the given one, or for ``+tls`` the system's authorities."""
+    if tls is None:
+        return client_context() if url.tls else None
+    return tls if isinstance(tls, ssl.SSLContext) else tls()
+
+
+def check_server_tls(url: URL, tls: Any) -> None:
+    """Refuse to serve without TLS what the URL says is served with it.
+
+    Raises:
+        ValueError: ``+tls``, and no certificate.
+    """
+    if url.tls and tls is None:
+        raise ValueError(f"{url}: +tls needs a certificate: give tls=, or tls_cert as text")
+
+
+def websocket_url(url: URL, tls: ssl.SSLContext | None) -> str:
+    """Return the URL of the WebSocket that a URL means.
+
+    Raises:
+        ValueError: it is a unix socket.
+    """
+    if url.unix is not None:
+        raise ValueError(f"{url}: a client of {url.scheme} needs a host and a port")
+    path = f"/{url.path}" if url.protocol.path == "path" else "/"
+    return f"{'ws' if tls is None else 'wss'}://{url.address}{path}"
+
+
+def environment_of(thing: Any, settings: Mapping[str, Any] | None) -> Any:
+    """Return what makes environments, or an environment: by name, and with its settings.
+
+    Raises:
+        ValueError: settings for what is made already, or a name of no known form.
+        ImportError, AttributeError: there is no such environment.
+    """
+    thing = load_environment(thing) if isinstance(thing, str) else thing
+    if not settings:
+        return thing
+    if not callable(thing) or (hasattr(thing, "step") and not isinstance(thing, type)):
+        raise ValueError(
+            f"settings ({', '.join(settings)}) are for what makes environments; this one is made"
+        )
+    return partial(thing, **settings)

@@ -1,0 +1,61 @@
+"""openpi's policies by URL: what the front door calls; see `rlwire.protocols`."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from rlwire.adapters.doors import check_server_tls, client_tls, websocket_url
+from rlwire.adapters.openpi.client import AsyncPolicyClient, PolicyClient
+from rlwire.adapters.openpi.server import PolicyServer
+from rlwire.environments.loading import load
+from rlwire.protocols import URL
+
+__all__ = ["async_client", "client", "server"]
+
+
+def server(policy: Any, url: URL, **options: Any) -> PolicyServer:
+    """Return a server of a policy; not started.
+
+    Args:
+        policy: as `PolicyServer` takes it; a class of policies, or ``"module:policy"``.
+        url: where to listen.
+        options: `PolicyServer`'s; ``auth`` is the API key.
+
+    Raises:
+        TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
+    """
+    check_server_tls(url, options.get("tls"))
+    policy = load(policy, "'module:policy'") if isinstance(policy, str) else policy
+    if inspect.isclass(policy):
+        policy = policy()
+    return PolicyServer(policy, url.address, **_own(options))
+
+
+def client(url: URL, **options: Any) -> PolicyClient:
+    """Return a connected client.
+
+    Raises:
+        What `PolicyClient.connect` raises.
+    """
+    return PolicyClient(_calling(url, options), **_own(options))
+
+
+async def async_client(url: URL, **options: Any) -> AsyncPolicyClient:
+    """Return a client, as `client`."""
+    connection = AsyncPolicyClient(_calling(url, options), **_own(options))
+    await connection.connect()
+    return connection
+
+
+def _own(options: dict[str, Any]) -> dict[str, Any]:
+    own = dict(options)
+    if "auth" in own:
+        own["api_key"] = own.pop("auth")
+    return own
+
+
+def _calling(url: URL, options: dict[str, Any]) -> str:
+    """Return where to connect, and make of `options` what the client takes."""
+    tls = options["tls"] = client_tls(url, options.get("tls"))
+    return websocket_url(url, tls)

@@ -1,0 +1,82 @@
+"""PERLERT by URL: what the front door calls; see `rlwire.protocols`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlwire.adapters.perlert.client import AsyncClient, Client
+from rlwire.adapters.perlert.server import PerlertServer
+from rlwire.protocols import URL
+from rlwire.sessions.perlert.server import ServerSettings
+from rlwire.transports.datagram_cipher import DatagramCipher
+
+__all__ = ["async_client", "client", "server"]
+
+
+def server(
+    environment: Any,
+    url: URL,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    frames: float | None = None,
+    auth: DatagramCipher | bytes | None = None,
+    **options: Any,
+) -> PerlertServer:
+    """Return a server of an environment in real time; not started.
+
+    Args:
+        environment: as `PerlertServer.add` takes it.
+        url: where the lobby listens; its path is the instance's name.
+        settings: keyword arguments for what makes environments.
+        name: the instance's name, where the URL has none.
+        frames: how many steps a second an agent is told of, at most.
+        auth: the key that agents need as well, or a cipher made of it.
+        options: `PerlertServer`'s, and those of its method `add`.
+
+    Raises:
+        TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
+    """
+    if frames is not None:
+        options["settings"] = ServerSettings(frames_per_second=frames)
+    return PerlertServer(
+        environment,
+        url.address,
+        name=url.path or name,
+        make_with=settings,
+        cipher=auth,
+        **options,
+    )
+
+
+def client(url: URL, **options: Any) -> Client:
+    """Return a client of the instance that the URL names, its port open; nothing is sent yet.
+
+    Raises:
+        ValueError: the URL names no instance.
+        What `Client` and `Client.connect` raise.
+    """
+    connection = Client(url.address, _instance(url), **_own(options))
+    connection.connect()
+    return connection
+
+
+async def async_client(url: URL, **options: Any) -> AsyncClient:
+    """Return a client, as `client`."""
+    connection = AsyncClient(url.address, _instance(url), **_own(options))
+    await connection.connect()
+    return connection
+
+
+def _own(options: dict[str, Any]) -> dict[str, Any]:
+    own = dict(options)
+    if "auth" in own:
+        own["cipher"] = own.pop("auth")
+    return own
+
+
+def _instance(url: URL) -> str:
+    if not url.path:
+        raise ValueError(f"{url}: which instance? As in {url.replace(path='CartPole-v1:0')}")
+    return url.path

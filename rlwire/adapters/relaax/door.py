@@ -1,0 +1,69 @@
+"""RLX by URL: what the front door calls; see `rlwire.protocols`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rlwire.adapters.doors import check_server_tls, client_tls
+from rlwire.adapters.relaax.agent_proxy import AgentProxy, AsyncAgentProxy
+from rlwire.adapters.relaax.metrics import (
+    LoggingMetrics,
+    Metrics,
+    MultiMetrics,
+    TensorBoardMetrics,
+)
+from rlwire.adapters.relaax.server import RLXServer
+from rlwire.protocols import URL
+
+__all__ = ["async_client", "client", "server"]
+
+
+def server(
+    agent: Any,
+    url: URL,
+    *,
+    metrics: Metrics | Sequence[tuple[str, str]] | None = None,
+    **options: Any,
+) -> RLXServer:
+    """Return a server of agents, one for each connection; not started.
+
+    Args:
+        agent: as `RLXServer` takes it.
+        url: where to listen.
+        metrics: a sink, or several, each ``("logging", "")`` or ``("tensorboard", directory)``.
+        options: `RLXServer`'s.
+
+    Raises:
+        TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
+    """
+    check_server_tls(url, options.get("tls"))
+    if metrics is not None and not isinstance(metrics, Metrics):
+        sinks: list[Metrics] = [
+            TensorBoardMetrics(directory) if directory else LoggingMetrics()
+            for _, directory in metrics
+        ]
+        metrics = sinks[0] if len(sinks) == 1 else MultiMetrics(sinks)
+    return RLXServer(agent, url.address, metrics=metrics, **options)
+
+
+def client(url: URL, **options: Any) -> AgentProxy:
+    """Return a connected client.
+
+    Raises:
+        AgentProxyException: there is no connection.
+    """
+    connection = AgentProxy(url.address, **_calling(url, options))
+    connection.connect()
+    return connection
+
+
+async def async_client(url: URL, **options: Any) -> AsyncAgentProxy:
+    """Return a client, as `client`."""
+    connection = AsyncAgentProxy(url.address, **_calling(url, options))
+    await connection.connect()
+    return connection
+
+
+def _calling(url: URL, options: dict[str, Any]) -> dict[str, Any]:
+    return {**options, "tls": client_tls(url, options.get("tls"))}

@@ -1,0 +1,582 @@
+"""Protocols by their URLs: one record each, in one registry, and what a URL means.
+
+A record says what the front door has to know before anything of the protocol is imported: who calls
+whom, the port, the options. What it calls then are the functions of the module `Protocol.parts`.
+Nothing here opens a socket or makes an environment.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import Any, Final, Literal
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+from rlwire import options as texts
+from rlwire.options import Option, Side
+from rlwire.transports.address import Address, parse
+
+__all__ = ["PROTOCOLS", "URL", "Protocol", "parse_url", "protocol", "protocols", "resolve"]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What there is to know of a protocol before anything of it is imported.
+
+    Attributes:
+        scheme: what its URLs begin with.
+        port: where it is served, unless a URL says another.
+        caller: who connects and asks: the trainer, whom a server shows an environment, or the
+            environment, which a server gives actions.
+        path: what the path of a URL names, such as ``"world"``; "" if it has none.
+        summary: what it is, in a line.
+        parts: dotted name of the module with what the front door calls. Where the trainer calls:
+            ``server(environment, url, **options)``, ``client(url, **options)``,
+            ``async_client(url, **options)``, ``endpoint(url, **options)``. Where the environment
+            calls: ``server(agent_or_policy, url, ...)``, both clients, ``listen(url, num_envs,
+            ...)`` and ``play(environment, url, ...)``. What a protocol does not have is left out.
+        served: what a server serves, for a user.
+        carriers: of ``"tls"`` and ``"unix"`` those that may stand after the scheme, with a plus.
+        plus: whether the port of this protocol stands after a plus, because another's may stand
+            before it.
+        options: what can be said as text, on a command line and in a URL's query.
+    """
+
+    scheme: str
+    port: int
+    caller: Literal["trainer", "environment"]
+    parts: str
+    summary: str
+    served: str = "an environment"
+    path: str = ""
+    carriers: tuple[str, ...] = ("tls", "unix")
+    plus: bool = False
+    options: tuple[Option, ...] = ()
+
+    @property
+    def example(self) -> str:
+        """A URL of this protocol."""
+        path = f"/{self.path.upper()}" if self.path else ""
+        return f"{self.scheme}://localhost:{'+' if self.plus else ''}{self.port}{path}"
+
+    def load(self) -> ModuleType:
+        """Import the module with its parts."""
+        return importlib.import_module(self.parts)
+
+    def part(self, name: str) -> Any:
+        """Return one of its parts, such as `server`.
+
+        Raises:
+            ValueError: the protocol has none of that name.
+        """
+        found = getattr(self.load(), name, None)
+        if found is None:
+            raise ValueError(f"{self.scheme}:// {_WITHOUT.get(name, f'has no {name}')}")
+        return found
+
+    def options_of(self, side: Side) -> tuple[Option, ...]:
+        """Return the options of a server, or of a client."""
+        return tuple(option for option in self.options if side in option.sides)
+
+    def keywords(self, side: Side, given: list[tuple[str, str]]) -> dict[str, Any]:
+        """Return the keywords that texts become, by the names of its options.
+
+        Raises:
+            ValueError: there is no such option, or a text is no value of it.
+            OSError: a file cannot be read.
+        """
+        return texts.keywords(
+            self.options,
+            given,
+            side,
+            self.scheme,
+            lambda: getattr(self.load(), "TIMEOUTS", None) or _timeouts(),
+        )
+
+
+_WITHOUT: Final = {
+    "client": "has no client in Python",
+    "async_client": "has no client in Python",
+    "endpoint": "is a protocol in which the environment calls: `rlwire.listen(url)` gives its "
+    "trainer environments",
+    "listen": "is a protocol in which the trainer calls: `rlwire.make(url)` gives it an "
+    "environment",
+    "play": "is a protocol in which the trainer calls: `rlwire.serve(environment, url)` serves one",
+}
+
+
+def _timeouts() -> Any:
+    from rlwire.transports.sockets import Timeouts
+
+    return Timeouts()
+
+
+@dataclass(frozen=True)
+class URL:
+    """Where a server of some protocol is: ``scheme[+tls][+unix]://host:port/path?option=value``.
+
+    Attributes:
+        scheme: the protocol's, without what stands after a plus.
+        host: name or number, IPv6 without brackets; "" for a unix socket.
+        port: 0 for a unix socket, and to have the system choose one to listen on.
+        tls: whether the connection is encrypted.
+        unix: file name of a unix socket; None for a host and port.
+        path: what `Protocol.path` says; "" if there is none. After a unix socket's own path it
+            stands in the query, as ``path``.
+        query: options by name; see `Protocol.options`. Of one that is given several times, which
+            `options` has, the last.
+        options: all names and texts of the query, in order.
+
+    Raises:
+        ValueError: there is no such protocol, or it does not go over that.
+    """
+
+    scheme: str
+    host: str = ""
+    port: int = 0
+    tls: bool = False
+    unix: str | None = None
+    path: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+    query: dict[str, str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        record = protocol(self.scheme)
+        for carrier, wanted in (("tls", self.tls), ("unix", self.unix is not None)):
+            if wanted and carrier not in record.carriers:
+                raise ValueError(f"{self.scheme}:// goes over UDP, which +{carrier} is not for")
+        if self.path and not record.path:
+            raise ValueError(f"{self.scheme}:// has no path, so not {self.path!r}")
+        object.__setattr__(self, "query", dict(self.options))
+        _ = self.address  # says now what is wrong with it
+
+    def __str__(self) -> str:
+        carriers = ("+tls" if self.tls else "") + ("" if self.unix is None else "+unix")
+        options = list(self.options)
+        if self.unix is not None:
+            rest = quote(self.unix, safe="/:")
+            if self.path:
+                options.insert(0, ("path", self.path))
+        else:
+            host = f"[{self.host}]" if ":" in self.host else self.host
+            path = f"/{quote(self.path, safe='/:')}" if self.path else ""
+            rest = f"{host}:{'+' if self.protocol.plus else ''}{self.port}{path}"
+        query = f"?{urlencode(options)}" if options else ""
+        return f"{self.scheme}{carriers}://{rest}{query}"
+
+    @property
+    def protocol(self) -> Protocol:
+        """The record of its scheme."""
+        return protocol(self.scheme)
+
+    @property
+    def address(self) -> Address:
+        """What transports take."""
+        if self.unix is not None:
+            return Address(path=self.unix)
+        return Address(self.host, self.port)
+
+    def replace(self, **changes: Any) -> URL:
+        """Return a URL with some attributes changed."""
+        return dataclasses.replace(self, **changes)
+
+
+_SCHEME: Final = re.compile(r"([a-z][a-z0-9.-]*)((?:\+[a-z]+)*)://(.*)", re.DOTALL)
+
+
+def parse_url(url: str | URL) -> URL:
+    """Return what a URL means.
+
+    Raises:
+        ValueError: it is none, or of no protocol that there is; the text says what it should be.
+    """
+    if isinstance(url, URL):
+        return url
+    found = _SCHEME.fullmatch(url) if isinstance(url, str) else None
+    if found is None:
+        raise ValueError(f"{url!r} is no URL; expected one such as {_examples()}")
+    scheme, suffixes, rest = found.groups()
+    record = protocol(scheme)
+    try:
+        return _parsed(record, suffixes, rest)
+    except ValueError as error:
+        raise ValueError(f"{url!r}: {error}; expected one such as {record.example}") from None
+
+
+def _parsed(record: Protocol, suffixes: str, rest: str) -> URL:
+    carriers = suffixes.split("+")[1:]
+    unknown = set(carriers) - {"tls", "unix"}
+    if unknown or len(set(carriers)) != len(carriers):
+        raise ValueError(f"after {record.scheme} stands at most +tls and +unix, not {suffixes}")
+    if "#" in rest:
+        raise ValueError("it has a fragment, which no protocol takes; write # as %23")
+    rest, _, query = rest.partition("?")
+    options = parse_qsl(query, keep_blank_values=True)
+    tls = "tls" in carriers
+    if "unix" in carriers:
+        if not rest.startswith("/"):
+            raise ValueError(
+                f"a unix socket's path is absolute: {record.scheme}+unix:///tmp/socket"
+            )
+        paths = [value for name, value in options if name == "path"]
+        options = [pair for pair in options if pair[0] != "path"]
+        return URL(
+            record.scheme,
+            tls=tls,
+            unix=unquote(rest),
+            path=paths[-1] if paths else "",
+            options=tuple(options),
+        )
+    place, _, path = rest.partition("/")
+    if "@" in place:
+        raise ValueError("secrets do not belong in a URL: give them as auth")
+    host, port = _place(record, place)
+    return URL(record.scheme, host, port, tls, path=unquote(path), options=tuple(options))
+
+
+def _place(record: Protocol, place: str) -> tuple[str, int]:
+    host, colon, port = place, "", ""
+    if not place.endswith("]"):
+        host, colon, port = place.rpartition(":") if ":" in place else (place, "", "")
+    if record.plus and colon:
+        pixels, plus, port = port.partition("+")
+        if not plus:
+            raise ValueError("its port stands after a plus")
+        if pixels:
+            raise ValueError("the port before the plus is for pixels, which are not carried yet")
+    where = parse(f"{host}:{port if colon else record.port}")
+    return where.host, where.port
+
+
+def resolve(
+    url: str | URL, side: Side, options: Mapping[str, Any]
+) -> tuple[URL, Protocol, dict[str, Any]]:
+    """Return a URL without its query, its protocol, and all options: the query's and the given.
+
+    Raises:
+        ValueError: the URL is none, or its query has what is no option of that side's.
+        OSError: a file that the query names cannot be read.
+    """
+    parsed = parse_url(url)
+    said = parsed.protocol.keywords(side, list(parsed.options))
+    return parsed.replace(options=()), parsed.protocol, {**said, **options}
+
+
+# ---- the registry --------------------------------------------------------------------------------
+
+_GROUP: Final = "rlwire.protocols"
+
+
+def protocol(scheme: str) -> Protocol:
+    """Return the record of a scheme: rlwire's own, or one that an installed package registers.
+
+    A package registers its record by an entry point of the group ``rlwire.protocols``, whose name
+    is the scheme and whose object is the `Protocol`.
+
+    Raises:
+        ValueError: there is none.
+    """
+    record = PROTOCOLS.get(scheme)
+    if record is not None:
+        return record
+    if scheme in _registered():
+        return _loaded(scheme)
+    raise ValueError(f"there is no protocol {scheme!r}; expected a URL such as {_examples()}")
+
+
+def protocols() -> dict[str, Protocol]:
+    """Return the records of all schemes, rlwire's own first.
+
+    Raises:
+        ImportError, TypeError: what a package registers cannot be had, or is no record.
+    """
+    return PROTOCOLS | {scheme: _loaded(scheme) for scheme in _registered()}
+
+
+@functools.cache
+def _registered() -> Mapping[str, EntryPoint]:
+    found = {entry.name: entry for entry in entry_points(group=_GROUP)}
+    return {scheme: entry for scheme, entry in found.items() if scheme not in PROTOCOLS}
+
+
+@functools.cache
+def _loaded(scheme: str) -> Protocol:
+    entry = _registered()[scheme]
+    record = entry.load()
+    if not isinstance(record, Protocol) or record.scheme != scheme:
+        raise TypeError(
+            f"{entry.value} is registered as the protocol {scheme!r}, and is no "
+            f"rlwire.protocols.Protocol of that scheme"
+        )
+    return record
+
+
+def _examples() -> str:
+    *others, last = [record.example for record in PROTOCOLS.values()]
+    return f"{', '.join(others)} or {last}"
+
+
+# ---- rlwire's own --------------------------------------------------------------------------------
+
+
+def _key_file(path: str) -> bytes:
+    from rlwire.transports.datagram_cipher import load_key
+
+    return load_key(path)
+
+
+def _metric(written: str) -> tuple[str, str]:
+    name, _, directory = written.partition(":")
+    if written != "logging" and not (name == "tensorboard" and directory):
+        raise ValueError(f"expected logging or tensorboard:DIR, not {written!r}")
+    return name, directory
+
+
+def _workers(words: tuple[str, ...], least: int, help: str) -> Option:
+    names = "|".join(words)
+    return Option("workers", help, texts.workers(*words, least=least), f"{names}|N")
+
+
+_STREAM: Final = (*texts.LISTENING, *texts.CALLING)
+_NAME: Final = Option("name", "what it is called (default: its own name)", texts.text, "NAME")
+_SEED: Final = Option("seed", "from which all seeds are made", texts.number, "N")
+
+
+def _rate(default: int) -> Option:
+    return Option("rate", f"steps a second (default: {default})", texts.positive_float, "HZ")
+
+
+_RLX: Final = Protocol(
+    "rlx",
+    7001,
+    "environment",
+    "rlwire.adapters.relaax.door",
+    "RELAAX's protocol: an agent for each environment that calls",
+    served="an agent, such as my_agents:Agent",
+    options=(
+        _workers(
+            ("threads", "asyncio"),
+            1,
+            "a thread for each connection, one event loop for all of them (agents that answer at "
+            "once), or N processes with threads (default: threads)",
+        ),
+        Option(
+            "parameter_server",
+            "called once in each process; its result is given to every agent",
+            texts.text,
+            "MODULE:FACTORY",
+        ),
+        Option(
+            "metrics",
+            "where metrics go (default: logging)",
+            _metric,
+            "logging|tensorboard:DIR",
+            many=True,
+        ),
+        *_STREAM,
+    ),
+)
+
+_RLX_WS: Final = Protocol(
+    "rlx-ws",
+    9000,
+    "environment",
+    "rlwire.adapters.relaax.proxy_door",
+    "RLX for pages: JSON over a WebSocket in front of an RLX server",
+    served="an RLX server, by its URL, such as rlx://localhost:7001",
+    options=(
+        Option(
+            "arrays",
+            "what lists of numbers in a state become (default: lists)",
+            texts.choice("lists", "float32", "float64"),
+            "lists|float32|float64",
+        ),
+        Option("max_sids", "how many environments one WebSocket may have", texts.positive, "N"),
+        Option(
+            "max_pending",
+            "how many commands of one environment may wait for their answers",
+            texts.positive,
+            "N",
+        ),
+        *texts.ORIGINS,
+        *texts.LISTENING,
+    ),
+)
+
+_DM_ENV_RPC: Final = Protocol(
+    "dm-env-rpc",
+    9911,
+    "trainer",
+    "rlwire.adapters.dm_env_rpc.door",
+    "DeepMind's protocol over gRPC: worlds that agents join",
+    served="an environment of dm_env or Gymnasium, or a class of worlds",
+    path="world",
+    options=(
+        Option(
+            "workers",
+            "a thread for each connection, or one event loop for all of them (environments that "
+            "step at once) (default: threads)",
+            texts.choice("threads", "asyncio"),
+            "threads|asyncio",
+        ),
+        Option(
+            "agents",
+            "how many agents may join one world, each with an environment of its own (default: 1)",
+            texts.positive,
+            "N",
+        ),
+        Option(
+            "max_worlds",
+            "how many worlds may exist at once; further ones are refused",
+            texts.positive,
+            "N",
+        ),
+        Option("reward", "the observation that the reward is; '' leaves it out", str, "NAME"),
+        Option("discount", "the same for the discount", str, "NAME"),
+        Option(
+            "accept",
+            "let clients choose this argument of the class or function by a setting, or 'options' "
+            "of a Gymnasium environment's reset (default: only the seed)",
+            texts.text,
+            "NAME",
+            "accepts",
+            many=True,
+        ),
+        *texts.SETTINGS,
+        *texts.AUTH,
+        *_STREAM,
+    ),
+)
+
+_PERLERT: Final = Protocol(
+    "perlert",
+    32322,
+    "trainer",
+    "rlwire.adapters.perlert.door",
+    "agents together in one environment, in real time, over UDP",
+    path="instance",
+    carriers=(),
+    options=(
+        Option(
+            "rollout_port",
+            "where rollouts listen (default: the port after the lobby's)",
+            texts.natural,
+            "PORT",
+        ),
+        _NAME,
+        Option(
+            "instances",
+            "how many runs can go on at once, each in an environment of its own, numbered from 0 "
+            "(default: 1)",
+            texts.positive,
+            "N",
+        ),
+        Option(
+            "players",
+            "how many agents it takes to begin (default: all that the environment has)",
+            texts.positive,
+            "N",
+        ),
+        _rate(30),
+        Option(
+            "frames",
+            "how many steps a second an agent is told of, at most (default: 30)",
+            texts.positive_float,
+            "HZ",
+        ),
+        Option(
+            "decimals",
+            "to which numbers are rounded (default: all that they have)",
+            texts.natural,
+            "N",
+        ),
+        Option(
+            "max_datagram",
+            "the longest datagram, up to 65507 (default: 1200)",
+            texts.positive,
+            "BYTES",
+            "limits.datagram",
+            sides=("server", "client"),
+        ),
+        Option(
+            "workers",
+            "threads for environments that step slowly; 0 steps all of them on the event loop "
+            "(default: 0)",
+            texts.natural,
+            "N",
+        ),
+        Option(
+            "auth_file",
+            "encipher and authenticate all datagrams with the key in this file, 64 hexadecimal "
+            "digits or 32 bytes, which agents need as well",
+            _key_file,
+            "FILE",
+            "auth",
+            sides=("server", "client"),
+        ),
+        _SEED,
+        *texts.SETTINGS,
+        *texts.LIMITS,
+    ),
+)
+
+_UNIVERSE: Final = Protocol(
+    "universe",
+    15900,
+    "trainer",
+    "rlwire.adapters.rewarder.door",
+    "OpenAI Universe's rewarder: one environment in real time that agents and observers watch",
+    path="environment",
+    plus=True,
+    options=(
+        _rate(60),
+        Option("lockstep", "make one step for each action instead", None),
+        _NAME,
+        _SEED,
+        *texts.SETTINGS,
+        *texts.ORIGINS,
+        *texts.AUTH,
+        *_STREAM,
+    ),
+)
+
+_OPENPI: Final = Protocol(
+    "openpi",
+    8000,
+    "environment",
+    "rlwire.adapters.openpi.door",
+    "Physical Intelligence's policy servers: observations to chunks of actions, over WebSocket",
+    served="a policy, such as my_policies:Policy",
+    path="",
+    options=(
+        _workers(
+            ("threads",),
+            0,
+            "threads that the policy thinks in; 0 calls it on the event loop, for policies that "
+            "answer at once; threads calls it in a thread of each client, once at a time "
+            "(default: 1)",
+        ),
+        Option(
+            "arrays",
+            "how arrays are written; both are read (default: openpi)",
+            texts.choice("openpi", "msgpack_numpy"),
+            "openpi|msgpack_numpy",
+            sides=("server", "client"),
+        ),
+        Option("tracebacks", "tell clients where an error arose", None),
+        *texts.ORIGINS,
+        *texts.AUTH,
+        *_STREAM,
+    ),
+)
+
+PROTOCOLS: Final[dict[str, Protocol]] = {
+    record.scheme: record for record in (_RLX, _RLX_WS, _DM_ENV_RPC, _PERLERT, _UNIVERSE, _OPENPI)
+}
+"""rlwire's own, by scheme."""

@@ -1,0 +1,227 @@
+"""URLs, the registry of protocols, and options that are written as text."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+import pytest
+
+from rlwire import protocols
+from rlwire.protocols import PROTOCOLS, URL, parse_url, protocol, resolve
+
+
+class TestURL:
+    @pytest.mark.parametrize(
+        ("text", "url"),
+        [
+            ("rlx://localhost:7001", URL("rlx", "localhost", 7001)),
+            ("rlx-ws://127.0.0.1:0", URL("rlx-ws", "127.0.0.1", 0)),
+            (
+                "dm-env-rpc+tls://host:9911/world",
+                URL("dm-env-rpc", "host", 9911, tls=True, path="world"),
+            ),
+            ("rlx+unix:///tmp/a.sock", URL("rlx", unix="/tmp/a.sock")),
+            ("rlx+tls+unix:///tmp/a%20b", URL("rlx", tls=True, unix="/tmp/a b")),
+            (
+                "dm-env-rpc+unix:///tmp/a.sock?path=world&auth_file=x",
+                URL("dm-env-rpc", unix="/tmp/a.sock", path="world", options=(("auth_file", "x"),)),
+            ),
+            (
+                "perlert://localhost:5/CartPole-v1:0",
+                URL("perlert", "localhost", 5, path="CartPole-v1:0"),
+            ),
+            ("universe://localhost:+15901", URL("universe", "localhost", 15901)),
+            (
+                "universe://localhost:+15900/gym.ALE/Pong-v5",
+                URL("universe", "localhost", 15900, path="gym.ALE/Pong-v5"),
+            ),
+            ("openpi://[::1]:8000", URL("openpi", "::1", 8000)),
+            (
+                "rlx://localhost:7001?limit=depth%3D9&limit=items%3D3",
+                URL("rlx", "localhost", 7001, options=(("limit", "depth=9"), ("limit", "items=3"))),
+            ),
+        ],
+    )
+    def test_text_and_back(self, text, url):
+        assert parse_url(text) == url
+        assert str(url) == text
+        assert parse_url(url) is url
+
+    @pytest.mark.parametrize("scheme", PROTOCOLS)
+    def test_a_port_is_the_protocols_unless_it_is_said(self, scheme):
+        record = PROTOCOLS[scheme]
+        for text in (f"{scheme}://localhost", f"{scheme}://[::1]"):
+            assert parse_url(text).port == record.port
+        assert parse_url(record.example).protocol is record
+
+    def test_names_are_any_text(self):
+        path = "a world/with #? and %41 and \N{SNOWMAN}"
+        for place in ({"host": "h", "port": 1}, {"unix": "/tmp/a?b#c"}):
+            url = URL("dm-env-rpc", path=path, options=(("set", "a=b&c"),), **place)
+            assert parse_url(str(url)) == url
+            assert url.query == {"set": "a=b&c"}
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("localhost:7001", "is no URL"),
+            ("rlx:/localhost", "is no URL"),
+            ("", "is no URL"),
+            (None, "is no URL"),
+            ("RLX://localhost", "is no URL"),
+            ("http://localhost", "no protocol 'http'; expected a URL such as rlx://localhost:7001"),
+            ("rlx://", "expected 'host:port'"),
+            ("rlx://:7001", "expected 'host:port'"),
+            ("rlx://localhost:", "expected 'host:port'"),
+            ("rlx://localhost:port", "expected one such as rlx://localhost:7001"),
+            ("rlx://localhost:70000", "port 70000 is not between 0 and 65535"),
+            ("rlx://localhost:-1", "not an address"),
+            ("rlx://::1:7001", "an IPv6 address needs brackets"),
+            ("rlx://localhost/world", "has no path"),
+            ("rlx://user:secret@localhost", "secrets do not belong in a URL"),
+            ("rlx://localhost#x", "fragment"),
+            ("rlx+unix://tmp/a.sock", r"absolute: rlx\+unix:///"),
+            ("rlx+ssl://localhost", r"at most \+tls and \+unix, not \+ssl"),
+            ("rlx+tls+tls://localhost", r"at most \+tls"),
+            ("rlx+unix:///" + "a" * 200, "unix socket's path has at most"),
+            ("perlert+unix:///tmp/a.sock", r"goes over UDP, which \+unix is not for"),
+            ("perlert+tls://localhost", r"goes over UDP, which \+tls is not for"),
+            ("universe://localhost:15900", r"stands after a plus; expected .*:\+15900"),
+            ("universe://localhost:5900+15900", "pixels, which are not carried yet"),
+        ],
+    )
+    def test_what_is_none_says_what_it_should_be(self, text, words):
+        with pytest.raises(ValueError, match=words):
+            parse_url(text)
+
+
+class TestOptions:
+    def test_texts_become_what_python_takes(self, tmp_path, monkeypatch):
+        secret = tmp_path / "secret"
+        secret.write_text("sesame\n")
+        _, record, options = resolve(
+            "dm-env-rpc://localhost:0?workers=asyncio&agents=2&accept=a&accept=b&set=x%3D1&"
+            f"set=y%3Dtext&auth_file={secret}&max_message=1000&limit=depth%3D9&first_timeout=2.5",
+            "server",
+            {"agents": 3},
+        )
+        assert record is PROTOCOLS["dm-env-rpc"]
+        limits, timeouts = options.pop("limits"), options.pop("timeouts")
+        assert (limits.received, limits.depth, timeouts.first) == (1000, 9, 2.5)
+        assert options == {
+            "workers": "asyncio",
+            "agents": 3,
+            "accepts": ["a", "b"],
+            "settings": {"x": 1, "y": "text"},
+            "auth": "sesame",
+        }
+        monkeypatch.setenv("A_SECRET", "simsim")
+        *_, options = resolve("universe://localhost?auth_env=A_SECRET", "client", {})
+        assert options == {"auth": "simsim"}
+
+    def test_times_that_are_not_said_stay_the_servers(self):
+        *_, options = resolve("universe://localhost?first_timeout=2", "server", {})
+        timeouts = options["timeouts"]
+        assert (timeouts.first, timeouts.idle, timeouts.write) == (2.0, None, 30.0)
+
+    @pytest.mark.parametrize(
+        ("url", "side", "words"),
+        [
+            ("rlx://h?rate=5", "server", "a server of rlx:// has no option 'rate'; it has first_"),
+            ("rlx://h?workers=2", "client", "a client of rlx:// has no option 'workers'"),
+            ("rlx://h?workers=fibers", "server", "threads, asyncio or a number of at least 1"),
+            ("rlx://h?workers=0", "server", "at least 1"),
+            ("rlx://h?workers=1&workers=2", "server", "workers is given twice"),
+            ("rlx://h?metrics=tensorboard", "server", "tensorboard:DIR"),
+            ("rlx://h?idle_timeout=-1", "server", "idle_timeout: expected a positive number"),
+            ("rlx://h?idle_timeout=nan", "server", "idle_timeout: expected a positive number"),
+            ("rlx://h?idle_timeout=long", "server", "idle_timeout: expected a positive number"),
+            ("rlx://h?max_connections=many", "server", "expected a whole number"),
+            ("rlx://h?limit=bytes%3D5", "server", "NAME=NUMBER with one of message, received"),
+            ("rlx://h?tls_key=key.pem", "server", "without tls_cert"),
+            ("rlx-ws://h?arrays=int8", "server", "lists or float32 or float64, not 'int8'"),
+            ("universe://h?lockstep=maybe", "server", "true or false"),
+            ("universe://h?auth_env=NO_SUCH_VARIABLE_AT_ALL", "server", "there is no variable"),
+            ("dm-env-rpc://h?set=x", "server", "NAME=VALUE"),
+        ],
+    )
+    def test_what_makes_no_sense(self, url, side, words):
+        with pytest.raises(ValueError, match=words):
+            resolve(url, side, {})
+
+    def test_an_empty_secret_is_none(self, tmp_path):
+        (tmp_path / "empty").write_text(" \n")
+        with pytest.raises(ValueError, match=r"the secret in .*empty is empty"):
+            resolve(f"openpi://h?auth_file={tmp_path / 'empty'}", "server", {})
+        with pytest.raises(FileNotFoundError, match="nothing"):
+            resolve(f"openpi://h?auth_file={tmp_path / 'nothing'}", "server", {})
+
+    @pytest.mark.parametrize("scheme", PROTOCOLS)
+    def test_the_same_option_is_the_same_everywhere(self, scheme):
+        """One name means one keyword, in whatever protocol."""
+        names = [option.name for option in PROTOCOLS[scheme].options]
+        assert len(set(names)) == len(names)
+        known = {o.name: o.keyword for record in PROTOCOLS.values() for o in record.options}
+        assert {o.name: o.keyword for o in PROTOCOLS[scheme].options}.items() <= known.items()
+
+
+class TestRegistry:
+    @pytest.mark.parametrize("scheme", PROTOCOLS)
+    def test_a_record_has_the_parts_that_it_says(self, scheme):
+        record = protocol(scheme)
+        assert record.scheme == scheme
+        parts = record.load()
+        assert set(parts.__all__) <= set(dir(parts))
+        assert callable(record.part("server"))
+
+    def test_a_part_that_there_is_not_says_what_to_do(self):
+        with pytest.raises(ValueError, match="rlx-ws:// has no client in Python"):
+            protocol("rlx-ws").part("client")
+        with pytest.raises(ValueError, match=r"the trainer calls: `rlwire.make\(url\)`"):
+            protocol("dm-env-rpc").part("listen")
+        with pytest.raises(ValueError, match=r"the environment calls: `rlwire.listen\(url\)`"):
+            protocol("rlx").part("endpoint")
+
+    @pytest.fixture
+    def register(self, monkeypatch):
+        """Have entry points found, as an installed package's."""
+
+        def register(*entries):
+            points = [
+                importlib.metadata.EntryPoint(name, value, "rlwire.protocols")
+                for name, value in entries
+            ]
+            monkeypatch.setattr(protocols, "entry_points", lambda group: points)
+            forget()
+
+        def forget():
+            protocols._registered.cache_clear()
+            protocols._loaded.cache_clear()
+
+        yield register
+        monkeypatch.undo()
+        forget()
+
+    def test_a_package_registers_its_own(self, register, tmp_path, monkeypatch):
+        (tmp_path / "their_protocol.py").write_text(
+            "from rlwire.protocols import Protocol\n"
+            "from rlwire.options import Option\n"
+            "PROTOCOL = Protocol('theirs', 999, 'trainer', 'their_protocol', 'theirs',\n"
+            "    options=(Option('colour', 'which'),))\n"
+            "def server(thing, url, colour='red'):\n"
+            "    return thing, url, colour\n"
+        )
+        monkeypatch.syspath_prepend(str(tmp_path))
+        register(("theirs", "their_protocol:PROTOCOL"), ("rlx", "their_protocol:PROTOCOL"))
+        url, record, options = resolve("theirs://localhost?colour=blue", "server", {})
+        assert url == URL("theirs", "localhost", 999)
+        assert record.part("server")("it", url, **options) == ("it", url, "blue")
+        assert list(protocols.protocols()) == [*PROTOCOLS, "theirs"]
+        assert protocol("rlx") is PROTOCOLS["rlx"]
+
+    def test_what_is_no_record_is_refused(self, register):
+        register(("theirs", "rlwire.protocols:parse_url"))
+        with pytest.raises(TypeError, match=r"is no rlwire.protocols.Protocol of that scheme"):
+            parse_url("theirs://localhost")
+        with pytest.raises(ValueError, match="no protocol 'others'"):
+            parse_url("others://localhost")
