@@ -244,7 +244,9 @@ class Driver:
         if isinstance(error, RlwireError):
             doing = ""
         if doing and isinstance(error, WAITED):
-            return (self._limits[_READING] if doing == "reading" else 0.0) or 0.0
+            if doing == "writing":
+                return 0.0
+            return (self._limits[_READING] or 0.0) if calls.lasted is None else calls.lasted
         if doing and isinstance(error, OSError):
             self.lost(error)
         if doing and not isinstance(error, Exception):

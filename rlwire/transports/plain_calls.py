@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any
 
 from rlwire.streams import NOTHING, Phase, StreamCore
@@ -26,9 +27,10 @@ class PlainCalls:
     Attributes:
         doing: ``"reading"`` or ``"writing"`` while the system is called, and after it failed;
             otherwise empty.
+        lasted: seconds that a read lasted which raised `WAITED`; None: the socket's time.
     """
 
-    __slots__ = ("_core", "_recv_into", "_send", "_sendmsg", "_whole", "doing")
+    __slots__ = ("_core", "_recv_into", "_send", "_sendmsg", "_whole", "doing", "lasted")
 
     def __init__(self, core: StreamCore, io: Any, *, whole: bool = True) -> None:
         self._core = core
@@ -38,6 +40,7 @@ class PlainCalls:
         # Windows has no sendmsg.
         self._sendmsg: Callable[[Sequence[Any]], int] | None = getattr(io, "sendmsg", None)
         self.doing = ""
+        self.lasted: float | None = None
 
     def read(self) -> Any:
         """Read once; return what `StreamCore.take` returns."""
@@ -45,11 +48,13 @@ class PlainCalls:
         room = core.room()
         # Only the rest of a large message is waited for whole: nothing follows it in the room.
         whole = self._whole if core.direct else 0
-        self.doing = "reading"
+        self.doing, self.lasted = "reading", None
+        began = monotonic() if whole else 0.0
         have = self._recv_into(room, 0, whole)
         if whole and 0 < have < len(room):
             core.advance(have)
-            raise WAITED  # or a signal: the caller looks at the clock
+            self.lasted = monotonic() - began  # its time came, or a signal
+            raise WAITED
         self.doing = ""
         return core.take(have)
 

@@ -8,6 +8,7 @@ cdef class SocketCalls:
     cdef double _spin
     cdef bint _came
     cdef public str doing
+    cdef public object lasted
     cdef tuple _left
 
     cpdef object read(self)

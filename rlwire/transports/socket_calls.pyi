@@ -12,6 +12,7 @@ AVAILABLE: Final[bool]
 @disjoint_base
 class SocketCalls:
     doing: str
+    lasted: float | None
     def __init__(
         self, core: StreamCore, file: int, *, blocking: bool = True, spin: float = 0.0
     ) -> None: ...

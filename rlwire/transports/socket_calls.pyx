@@ -86,6 +86,7 @@ cdef extern from *:
     }
     #else
     #define RLW_HAS_CALLS 0
+    static double rlw_seconds(void) { return 0; }
     static Py_ssize_t rlw_recv(int file, char *data, Py_ssize_t size, int all, double spin) {
         (void)file, (void)data, (void)size, (void)all, (void)spin;
         return -ENOSYS;
@@ -110,6 +111,7 @@ cdef extern from *:
     enum:
         RLW_PARTS
         RLW_AT_ONCE
+    double rlw_seconds() noexcept nogil
     Py_ssize_t rlw_recv(
         int file, char *data, Py_ssize_t size, int all, double spin
     ) noexcept nogil
@@ -142,6 +144,7 @@ cdef class SocketCalls:
     Attributes:
         doing: ``"reading"`` or ``"writing"`` while the system is called, and after it failed;
             otherwise empty.
+        lasted: seconds that a read lasted which raised BlockingIOError; None: the socket's time.
     """
 
     def __init__(self, StreamCore core, int file, *, bint blocking=True, double spin=0.0):
@@ -150,6 +153,7 @@ cdef class SocketCalls:
         self._blocking = blocking
         self._spin = spin
         self.doing = ""
+        self.lasted = None
         self._left = _NONE_LEFT
         if not blocking:
             core.lean()
@@ -166,6 +170,7 @@ cdef class SocketCalls:
         cdef Py_ssize_t got = 0
         cdef char *data
         cdef bint whole = False
+        cdef double began = 0.0
         cdef bytearray inbox = None
         if core.fresh:
             if self._blocking:
@@ -178,6 +183,7 @@ cdef class SocketCalls:
         else:
             data = core._space(&size)
             whole = core.direct and self._blocking
+            began = rlw_seconds() if whole else 0.0
         # Another thread may close the connection meanwhile, which leaves the room as it is.
         self._came = False
         self.doing = "reading"
@@ -192,11 +198,18 @@ cdef class SocketCalls:
                 if got == -EAGAIN and not self._blocking:
                     self.doing = ""
                     return _NOTHING
+                self.lasted = None
                 rlw_raise(<int> -got)
+            elif self._blocking:
+                # Waiting anew, it would wait for ever if signals come often enough.
+                PyErr_CheckSignals()
+                self.lasted = 0.0
+                rlw_raise(EAGAIN)
         if whole and 0 < got < size:
             # Its time came, or a signal: the bytes count, and the caller looks at the clock.
             core.advance(got)
             PyErr_CheckSignals()
+            self.lasted = rlw_seconds() - began
             rlw_raise(EAGAIN)
         self.doing = ""
         self._came = True

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import os
 import signal
 import socket
@@ -387,15 +388,47 @@ def test_a_dribbling_peer_is_closed(ends: Any, blobs: Any, size: int) -> None:
             with contextlib.suppress(OSError):
                 peer.sendall(bytes([byte]))
 
+    begun = time.monotonic()
     sender = threading.Thread(target=dribble)
     sender.start()
-    begun = time.monotonic()
     with pytest.raises(DeadlineExceeded, match=rf"of {size + HEADER} bytes .* within read=0\.4 s"):
         connection.receive()
     assert 0.39 < time.monotonic() - begun < 2
     stop.set()
     sender.join()
     assert connection.closed
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="this system has no such signals")
+@pytest.mark.parametrize("come", [0, 5010], ids=["nothing", "half a message"])
+def test_signals_neither_shorten_nor_prolong_a_wait(
+    ends: Any, blobs: Any, calls: str, come: int
+) -> None:
+    connection, peer = ends(SMALL if come else Timeouts(read=0.4, idle=0.4))
+    peer.sendall(blobs.frame(bytes(10_000))[:come])
+    stop, reader = threading.Event(), threading.get_ident()
+
+    # Python's own sockets begin to wait anew after each.
+    times = itertools.count() if calls == "compiled calls" else range(5)
+
+    def disturb() -> None:
+        for _ in times:
+            if stop.wait(0.02):
+                return
+            signal.pthread_kill(reader, signal.SIGALRM)
+
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    disturber = threading.Thread(target=disturb)
+    try:
+        begun = time.monotonic()
+        disturber.start()
+        with pytest.raises(DeadlineExceeded, match=r"(read|idle)=0\.4 s"):
+            connection.receive()
+        assert time.monotonic() - begun > 0.39
+    finally:
+        stop.set()
+        disturber.join()
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_the_time_for_a_message_begins_with_its_first_byte(ends: Any, blobs: Any) -> None:

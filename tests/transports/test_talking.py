@@ -516,8 +516,8 @@ def test_a_flood_of_headers_is_cut(serve: Serve) -> None:
 
 def test_a_handshake_that_dribbles_is_cut(serve: Serve) -> None:
     address = serve(timeouts=Timeouts(connect=0.4, read=30))
+    begun = time.monotonic()
     with Raw(address, shake=False) as raw, Raw(address, shake=False) as silent:
-        begun = time.monotonic()
         raw.sock.settimeout(0.05)
         answer = b""
         for byte in REQUEST:

@@ -299,8 +299,8 @@ class TestLosses:
         client.connect()
         nap = encode_property_request(ReadPropertyRequest("nap"))
         waiting = [client.submit(nap) for _ in range(3)]
-        threading.Timer(0.3, mortal_server.kill).start()
         begun = time.monotonic()
+        threading.Timer(0.3, mortal_server.kill).start()
         with pytest.raises(ConnectionClosed):
             waiting[0].result()
         assert 0.2 < time.monotonic() - begun < 5

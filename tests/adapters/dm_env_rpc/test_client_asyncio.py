@@ -147,8 +147,8 @@ def test_tasks_share_a_client(our_server, voyage) -> None:
 def test_a_server_that_dies_is_seen_at_once(mortal_server) -> None:
     async def talk(client: AsyncClient) -> None:
         waiting = [await client.submit(NAP) for _ in range(3)]
-        asyncio.get_running_loop().call_later(0.3, mortal_server.kill)
         begun = time.monotonic()
+        asyncio.get_running_loop().call_later(0.3, mortal_server.kill)
         results = await asyncio.gather(*(w.result() for w in waiting), return_exceptions=True)
         assert [type(result) for result in results] == [ConnectionClosed] * 3
         assert 0.2 < time.monotonic() - begun < 5

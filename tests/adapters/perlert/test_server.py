@@ -287,8 +287,8 @@ class TestEnvironmentsThatRaise:
     def test_one_that_keeps_raising_does_not_spin(self, worlds, serving, begin):
         server = serving(worlds.Walk, make_with={"fail": 0, "failures": 1000, "made": []})
         client = begin(server, "Walk")
-        play(client)
         begun = time.monotonic()
+        play(client)
         client.register()
         client.ready()
         play(client)

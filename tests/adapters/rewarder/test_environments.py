@@ -167,9 +167,9 @@ def test_in_real_time(serving: Any) -> None:
         env={"SECRET": "abc"},
     )  # fmt: skip
     with RewarderClient(address, "abc") as client:
+        begun, count, episodes = time.monotonic(), 0, 0
         client.reset(fps=200)
         assert client.fps == 200
-        begun, count, episodes = time.monotonic(), 0, 0
         while count < 200:
             step = client.step(10)
             count += step.count
