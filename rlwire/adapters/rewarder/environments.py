@@ -1,7 +1,8 @@
-"""`serve_rewarder`: an environment of Gymnasium behind a rewarder, in real time.
+"""`serve_rewarder`: an environment of Gymnasium or dm_env behind a rewarder, in real time.
 
 An agent's action is a message of one event, ``["Action", value]``: a number for a Discrete space,
-a list of numbers for others. The last one stays in force until the next.
+a text for a Text, an object for a Dict, a list for others. The last one stays in force until the
+next.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from rlwire.adapters.rewarder.server import PORT, ResetRequest, RewarderServer
 from rlwire.adapters.serving import Running
 from rlwire.codecs.casting import cast
 from rlwire.codecs.rewarder import AgentAction
-from rlwire.environments.loading import load_environment
+from rlwire.environments.driver import drive
+from rlwire.environments.trees import Leaf, Tree, tree_of
 from rlwire.errors import EncodeError, quoted
 from rlwire.transports.address import AddressLike
 from rlwire.transports.pacing import Pacer
@@ -33,15 +35,16 @@ _LOOK = 0.25  # seconds between two looks at whether to stop, where nothing else
 
 
 class EnvironmentRewarder(RewarderServer):
-    """A `RewarderServer` that plays an environment of Gymnasium, as long as somebody looks on.
+    """A `RewarderServer` that plays an environment, as long as somebody looks on.
 
     Each step pushes the observation and then the reward, with what the environment says in its
     info; ``done`` is its terminated or truncated, and info's ``rlwire.truncated`` tells which. Then
     it begins the next episode by itself.
 
     Args:
-        environment: an environment, which is not closed; a class or function that makes one; or a
-            name, such as ``"gym:CartPole-v1"`` or ``"my_module:MyEnvironment"``.
+        environment: an environment of Gymnasium or dm_env, which is not closed; a class or function
+            that makes one; or a name, such as ``"gym:CartPole-v1"`` or
+            ``"my_module:MyEnvironment"``.
         address: where to listen.
         fps: steps a second.
         lockstep: to make one step for each action instead, and no step without.
@@ -51,8 +54,8 @@ class EnvironmentRewarder(RewarderServer):
         options: those of `RewarderServer`, except `on_reset` and `on_action`.
 
     Raises:
-        TypeError: it is no environment.
-        ValueError: an argument makes no sense.
+        TypeError: it is no environment, or many in one.
+        ValueError: an argument makes no sense; EncodeError if it is a space that JSON cannot carry.
         ImportError, AttributeError: there is no such environment; MissingExtra if it is Gymnasium
             that is not there.
     """
@@ -71,10 +74,18 @@ class EnvironmentRewarder(RewarderServer):
         for name in ("on_reset", "on_action"):
             if name in options:
                 raise TypeError(f"{name} is the environment's; use RewarderServer")
-        self._environment, self._mine = _environment(environment)
-        super().__init__(
-            env_id or _name(self._environment), address, fps=fps, env_state="loading", **options
-        )
+        self._driven = drive(environment)
+        try:
+            driven = self._driven.one("the rewarder")
+            cannot = "which the rewarder's JSON cannot carry"
+            self._observation_tree = tree_of(driven.observation_space, "observation", cannot)
+            self._action_tree = tree_of(driven.action_space, "action", cannot)
+            super().__init__(
+                env_id or driven.name, address, fps=fps, env_state="loading", **options
+            )
+        except BaseException:
+            self._driven.close()
+            raise
         self._lockstep = lockstep
         self._seed = seed
         self._ending = threading.Event()
@@ -108,12 +119,11 @@ class EnvironmentRewarder(RewarderServer):
             player.join(5.0)
             if player.is_alive():
                 logger.warning("the environment did not end a step within 5 s, and is left behind")
-            elif self._mine:
-                self._environment.close()
+            else:
+                self._driven.close()
 
     def _play(self, begun: Future[None]) -> None:
         try:
-            _default(self._environment.action_space)
             self._begin(None)
             begun.set_result(None)
             pacer = Pacer(self._runtime.status.fps or 60.0, sleep=self._ending.wait)
@@ -165,19 +175,18 @@ class EnvironmentRewarder(RewarderServer):
 
     def _begin(self, request: ResetRequest | None) -> None:
         seed = self._seed if request is None else request.seed
-        observation, _info = self._environment.reset(seed=seed)
+        observation, _info = self._driven.reset(seed)
         self._seed = None
         self._action = None
         self.begin_episode(request, fps=None if request is None else request.fps)
-        self.observation(_plain(observation))
+        self.observation(_plain(self._observation_tree, observation))
 
     def _take_action(self, message: AgentAction) -> bool:
         """Take an agent's action; returns whether it is one."""
-        space = self._environment.action_space
         for event in reversed(message.action):
             if len(event) == 2 and event[0] == ACTION:
                 try:
-                    action = _action(space, event[1])
+                    action = _action(self._action_tree, event[1])
                 except (ValueError, TypeError, OverflowError) as error:
                     self.refuse(message, f"no action: {error}")
                     return False
@@ -187,21 +196,23 @@ class EnvironmentRewarder(RewarderServer):
         return False
 
     def _step(self) -> None:
-        environment = self._environment
         action = self._action
         if action is None:
-            action = _default(environment.action_space)
-        observation, reward, terminated, truncated, info = environment.step(action)
-        self.observation(_plain(observation))
+            action = self._action_tree.nothing()
+        observation, reward, terminated, truncated, info = self._driven.step(action)
+        self.observation(_plain(self._observation_tree, observation))
         if truncated:
             info = {**info, "rlwire.truncated": True}
         done = bool(terminated or truncated)
+        reward = float(reward or 0.0)
         try:
-            self.reward(float(reward), done, info)
+            self.reward(reward, done, info)
         except EncodeError as error:
             self.count("infos_dropped")
             logger.debug("an info cannot be sent: %s", error)
-            self.reward(float(reward), done, {"rlwire.truncated": True} if truncated else None)
+            self.reward(
+                float(reward or 0.0), done, {"rlwire.truncated": True} if truncated else None
+            )
         if done:
             self._begin(None)
 
@@ -227,52 +238,36 @@ def serve_rewarder(
     EnvironmentRewarder(environment, address, **options).serve_forever()
 
 
-def _environment(given: Any) -> tuple[Any, bool]:
-    """Return an environment, and whether it was made here."""
-    mine = False
-    if isinstance(given, str):
-        given = load_environment(given)
-    if (callable(given) and not hasattr(given, "step")) or isinstance(given, type):
-        given, mine = given(), True
-    if not all(hasattr(given, name) for name in ("reset", "step", "action_space")):
-        raise TypeError(f"an environment of Gymnasium is needed, not a {type(given).__name__}")
-    return given, mine
-
-
-def _name(environment: Any) -> str:
-    spec = getattr(environment, "spec", None)
-    return str(getattr(spec, "id", None) or type(environment).__name__)
-
-
-def _plain(observation: Any) -> Any:
+def _plain(observations: Tree, observation: Any) -> Any:
     """Return an observation as JSON has it: Discrete spaces give NumPy's numbers."""
-    return observation.item() if isinstance(observation, np.generic) else observation
+    if observations.lone:
+        return _plain_part(observation)
+    return observations.build(map(_plain_part, observations.parts(observation)))
 
 
-def _default(space: Any) -> Any:
-    """Return the action before the first one: zeros, or what is nearest to them."""
-    if hasattr(space, "n") and not getattr(space, "shape", None):
-        return int(getattr(space, "start", 0))
-    if space.shape is None or space.dtype is None:
-        raise TypeError(f"an action comes as a number or a list of numbers, of {space} it cannot")
-    action = np.zeros(space.shape, space.dtype)
-    if hasattr(space, "low"):
-        action = np.clip(action, space.low, space.high).astype(space.dtype)
-    return action
+def _plain_part(part: Any) -> Any:
+    return part.item() if isinstance(part, np.generic) else part
 
 
-def _action(space: Any, value: Any) -> Any:
+def _action(actions: Tree, value: Any) -> Any:
     """Return an agent's action as the space has it.
 
     Raises:
-        ValueError, TypeError: it is none of the space.
+        ValueError, TypeError, OverflowError: it is none of the space.
     """
-    if hasattr(space, "n") and not getattr(space, "shape", None):
+    pairs = zip(actions.leaves, actions.parts(value), strict=True)
+    action = actions.build([_action_part(leaf, part) for leaf, part in pairs])
+    if not actions.contains(action):
+        raise ValueError(f"{quoted(value)} is not in the action space")
+    return action
+
+
+def _action_part(leaf: Leaf, value: Any) -> Any:
+    if leaf.text is not None:
+        return value
+    if leaf.lone and leaf.dtype.kind in "iu":
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"a whole number is needed, not {quoted(value)}")
-        action: Any = value
-    else:
-        action = cast(value, space.dtype, "it").reshape(space.shape)
-    if not space.contains(action):
-        raise ValueError(f"{quoted(value)} is not in {space}")
-    return action
+        return leaf.dtype.type(value)
+    array = cast(value, leaf.dtype, leaf.where or "it").reshape(leaf.shape)
+    return array[()] if leaf.lone else array

@@ -12,14 +12,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import dm_env
 import numpy as np
 import pytest
 import trustme
+from dm_env import specs
 
 from rlwire.adapters.rewarder import RewarderClient
 from rlwire.adapters.rewarder.environments import EnvironmentRewarder
 from rlwire.cli import main
-from rlwire.errors import PeerError
+from rlwire.errors import EncodeError, PeerError
 from rlwire.sessions.rewarder.client import Step
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -238,6 +240,109 @@ def test_what_an_environment_may_say() -> None:
         assert client.step(10).observation == 0
 
 
+class Nested(gymnasium.Env):  # type: ignore[misc]
+    """Sees its last action, whatever it was."""
+
+    observation_space = action_space = gymnasium.spaces.Dict(
+        {
+            "go": gymnasium.spaces.Tuple(
+                [gymnasium.spaces.Discrete(3), gymnasium.spaces.Box(-1, 1, (2,))]
+            ),
+            "say": gymnasium.spaces.Text(5, min_length=0),
+        }
+    )
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return {"go": (np.int64(0), np.zeros(2, np.float32)), "say": ""}, {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action)
+        return action, 0.5, False, False, {}
+
+
+def test_nested_spaces() -> None:
+    with (
+        EnvironmentRewarder(Nested, "127.0.0.1:0", lockstep=True) as server,
+        RewarderClient(str(server.address)) as client,
+    ):
+        client.reset()
+        first = client.step(10).observation
+        assert first["go"][0] == 0
+        assert first["say"] == ""
+        client.act([("Action", {"go": [2, [0.5, -1]], "say": "hi"})])
+        step = whole(client)
+        assert step.observation["go"][0] == 2
+        assert np.asarray(step.observation["go"][1]).tolist() == [0.5, -1]
+        assert (step.observation["say"], step.reward) == ("hi", 0.5)
+        for action, text in (
+            ({"go": [2, [0.5, -1]]}, "no entry 'say'"),
+            ({"go": [2], "say": ""}, "must have 2 items"),
+            ({"go": [3, [0.5, -1]], "say": ""}, "not in the action space"),
+            ({"go": [2, [0.5, -1]], "say": 5}, "not in the action space"),
+            (3, "must be a mapping"),
+        ):
+            client.act([("Action", action)])
+            with pytest.raises(PeerError, match=text):  # noqa: PT012
+                for _ in range(1000):
+                    client.step(10)
+
+
+class Count(dm_env.Environment):  # type: ignore[misc]
+    """Counts to 3, by dm_env's rules."""
+
+    def observation_spec(self) -> Any:
+        return {"count": specs.BoundedArray((), np.int32, 0, 3)}
+
+    def action_spec(self) -> Any:
+        return specs.DiscreteArray(2)
+
+    def reset(self) -> Any:
+        self.count = 0
+        return dm_env.restart({"count": np.int32(0)})
+
+    def step(self, action: Any) -> Any:
+        self.count += int(action)
+        seen = {"count": np.int32(self.count)}
+        if self.count == 3:
+            return dm_env.truncation(1.0, seen, 0.5)
+        return dm_env.transition(0.25, seen)
+
+
+def test_an_environment_of_dm_env() -> None:
+    with (
+        EnvironmentRewarder(Count, "127.0.0.1:0", lockstep=True) as server,
+        RewarderClient(str(server.address)) as client,
+    ):
+        assert client.env_id == "Count"
+        client.reset()
+        for count in (1, 2, 3):
+            client.act([("Action", 1)])
+            step = whole(client)
+            assert (step.observation["count"], step.done) == (count, count == 3)
+        assert (step.reward, step.info) == (1.0, {"discount": 0.5, "rlwire.truncated": True})
+
+
+def test_what_a_rewarder_cannot_carry() -> None:
+    from mpe2 import simple_spread_v3
+
+    class Endless(Nested):
+        observation_space = gymnasium.spaces.Dict(
+            a=gymnasium.spaces.Sequence(gymnasium.spaces.Discrete(2))
+        )
+
+    with pytest.raises(EncodeError, match=r"observation space has a Sequence at a, .* rewarder"):
+        EnvironmentRewarder(Endless)
+    with pytest.raises(TypeError, match=r"agent_0.*the rewarder carries one agent's"):
+        EnvironmentRewarder(simple_spread_v3.parallel_env)
+
+    class Two(Count):
+        def reward_spec(self) -> Any:
+            return specs.Array((2,), float)
+
+    with pytest.raises(EncodeError, match=r"a reward of Two .* the rewarder carries a number"):
+        EnvironmentRewarder(Two)
+
+
 def test_an_environment_that_fails_stops_the_server(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Strange):
         def step(self, action: Any) -> Any:
@@ -257,7 +362,7 @@ def test_an_environment_that_fails_stops_the_server(caplog: pytest.LogCaptureFix
     ("arguments", "status", "text"),
     [
         (["no_such_module_at_all:Env"], 1, "no_such_module_at_all"),
-        (["sys:version"], 1, "environment of Gymnasium is needed"),
+        (["sys:version"], 1, "is no environment"),
         (["gym:NoSuch-v7"], 1, "NoSuch"),
         (["gym:CartPole-v1", "--address", "nowhere"], 2, "not an address"),
         (["gym:CartPole-v1", "--fps", "0"], 2, "positive"),

@@ -1,0 +1,297 @@
+"""One driver of environments of Gymnasium, dm_env and PettingZoo: `drive` returns a `Driven`.
+
+Not here: what a protocol makes of their spaces (`rlwire.adapters`), and when they step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rlwire.environments.loading import load_environment
+from rlwire.environments.trees import tree_of
+from rlwire.errors import EncodeError
+
+__all__ = ["Driven", "Step", "check_alone", "drive", "is_environment", "maker"]
+
+Step: TypeAlias = tuple[Any, Any, Any, Any, Any]
+"""Observation, reward, terminated, truncated, info; of a parallel one a dictionary of these."""
+
+
+class Driven:
+    """An environment of one agent, with Gymnasium's methods, whoever made it.
+
+    Attributes:
+        environment: what is driven.
+        name: what it calls itself.
+        agents: the names of those of a parallel one, all that there may be; else empty.
+        observation_space: Gymnasium's space or dm_env's specs; of a parallel one by agent.
+        action_space: the same of actions.
+        reward_space: dm_env's specs of rewards; None for a number.
+        discount_space: dm_env's specs of discounts; None where there are none.
+    """
+
+    agents: tuple[Any, ...] = ()
+    reward_space: Any = None
+    discount_space: Any = None
+
+    def __init__(self, environment: Any, name: str) -> None:
+        self.environment = environment
+        self.name = name
+        self.owned = False
+        self._read_spaces()
+
+    def _read_spaces(self) -> None:
+        self.observation_space = self.environment.observation_space
+        self.action_space = self.environment.action_space
+
+    def reset(
+        self, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Any, Any]:
+        """Begin an episode; return the observation and the info."""
+        observation, info = self.environment.reset(
+            seed=seed, options=None if options is None else dict(options)
+        )
+        return observation, info
+
+    def step(self, action: Any) -> Any:
+        """Act; return a `Step`, of a parallel one a `Step` for each agent of the last one."""
+        return self.environment.step(action)
+
+    def close(self) -> None:
+        """Close the environment, unless it was handed in."""
+        if self.owned:
+            self.environment.close()
+
+    def one(self, protocol: str) -> Driven:
+        """Return itself, if it has one agent, whose rewards are numbers.
+
+        Raises:
+            TypeError: it has more agents; `protocol` carries one.
+            EncodeError: its rewards are more than a number.
+        """
+        check_alone(self, protocol)
+        if self.reward_space is not None:
+            reward = tree_of(self.reward_space, "reward", f"which {protocol} cannot carry")
+            if not reward.lone or reward.leaves[0].shape or reward.leaves[0].text:
+                raise EncodeError(
+                    f"a reward of {self.name} is {self.reward_space}, and {protocol} carries a "
+                    f"number; wrap the environment so that it is one, or serve it over dm_env_rpc"
+                )
+        return self
+
+
+def check_alone(driven: Driven, protocol: str) -> None:
+    """Raise TypeError for a parallel environment: `protocol` carries one agent's."""
+    if driven.agents:
+        raise TypeError(
+            f"{driven.name} is a parallel environment of PettingZoo, of the agents "
+            f"{', '.join(map(str, driven.agents[:10]))}; {protocol} carries one agent's: serve it "
+            f"over PERLERT"
+        )
+
+
+class _DmEnv(Driven):
+    """Drives a `dm_env.Environment`.
+
+    Its info is the ``discount``, and after a reset the ``reward``, where it has them; a reward may
+    be None.
+    """
+
+    def _read_spaces(self) -> None:
+        self.observation_space = self.environment.observation_spec()
+        self.action_space = self.environment.action_spec()
+        self.reward_space = self.environment.reward_spec()
+        self.discount_space = self.environment.discount_spec()
+
+    def reset(
+        self, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Any, Any]:
+        """Begin an episode; there is nothing that seeds it."""
+        step = self.environment.reset()
+        if not step.first():
+            raise RuntimeError(
+                f"{type(self.environment).__name__}.reset() returned a step of type "
+                f"{step.step_type.name}, which begins no sequence"
+            )
+        return step.observation, _given(reward=step.reward, discount=step.discount)
+
+    def step(self, action: Any) -> Any:
+        """Act: with a discount over 0, the last step is a truncation."""
+        step = self.environment.step(action)
+        terminated = truncated = False
+        if step.last():
+            truncated = step.discount is not None and _any(step.discount)
+            terminated = not truncated
+        info = _given(discount=step.discount)
+        return step.observation, step.reward, terminated, truncated, info
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _any(discount: Any) -> bool:
+    if isinstance(discount, Mapping):
+        return any(map(_any, discount.values()))
+    return bool(np.any(discount))
+
+
+class _Parallel(Driven):
+    """Drives a `pettingzoo.ParallelEnv`: dictionaries by agent."""
+
+    def _read_spaces(self) -> None:
+        environment = self.environment
+        self.agents = tuple(environment.possible_agents)
+        self.observation_space = {name: environment.observation_space(name) for name in self.agents}
+        self.action_space = {name: environment.action_space(name) for name in self.agents}
+        self._playing: list[Any] = []
+        self._last: dict[Any, Any] = {}
+
+    def reset(
+        self, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Any, Any]:
+        """Begin an episode; return the observations and infos of those that play."""
+        observations, infos = super().reset(seed, options)
+        self._playing = list(self.environment.agents)
+        self._last = dict(observations)
+        return observations, infos
+
+    def step(self, action: Any) -> dict[Any, Step]:
+        """Let the agents that play now act together; `action` may have more than theirs.
+
+        An agent that the environment drops without a word has its last observation, and is
+        terminated: it will not act again.
+        """
+        before = self._playing
+        observations, rewards, terminations, truncations, infos = self.environment.step(
+            {name: action[name] for name in before}
+        )
+        self._playing = list(self.environment.agents)
+        self._last.update(observations)
+        gone = set(before).difference(self._playing)
+        steps = {}
+        for name in {**observations, **dict.fromkeys(gone)}:
+            terminated, truncated = terminations.get(name, False), truncations.get(name, False)
+            steps[name] = (
+                self._last[name],
+                rewards.get(name, 0.0),
+                terminated or (name in gone and not truncated),
+                truncated,
+                infos.get(name) or {},
+            )
+        return steps
+
+
+# ---- what a user hands in -----------------------------------------------------------------------
+
+
+def _has(value: object, *names: str) -> bool:
+    return all(hasattr(value, name) for name in names)
+
+
+def _is_dm_env(value: object) -> bool:
+    return _has(value, "observation_spec", "action_spec")
+
+
+def _is_parallel(value: object) -> bool:
+    return _has(value, "possible_agents") and callable(getattr(value, "observation_space", None))
+
+
+def _is_gymnasium(value: object) -> bool:
+    if isinstance(value, type):  # spaces are attributes that only instances have
+        return _has(value, "metadata", "unwrapped")
+    return _has(value, "observation_space", "action_space")
+
+
+def is_environment(value: object) -> bool:
+    """Whether `value` is an environment that `drive` understands, or a class of them."""
+    return _has(value, "reset", "step", "close") and (
+        _is_dm_env(value) or _is_parallel(value) or _is_gymnasium(value)
+    )
+
+
+def _name_of(environment: Any) -> str:
+    named = getattr(getattr(environment, "spec", None), "id", None)
+    if named is None and _is_parallel(environment):
+        named = (getattr(environment, "metadata", None) or {}).get("name")
+    return str(named or type(getattr(environment, "unwrapped", environment)).__name__)
+
+
+def maker(
+    thing: Any, settings: Mapping[str, Any] | None = None
+) -> tuple[Any, Callable[[], Any] | None]:
+    """Return an environment, and None; or None, and what makes environments.
+
+    Args:
+        thing: an environment; a class or function that makes one; or the name of one of these as
+            `load_environment` takes it, such as ``"gym:CartPole-v1"``.
+        settings: keyword arguments for the class or function.
+
+    Raises:
+        ValueError: there are settings for what is made already; or nothing of that name.
+        ImportError, AttributeError: there is nothing of that name.
+    """
+    if isinstance(thing, str):
+        thing = load_environment(thing)
+    made = is_environment(thing) and not isinstance(thing, type)
+    if made or not callable(thing):
+        if settings:
+            raise ValueError("settings are for what makes environments; this one is made")
+        return thing, None
+    given = dict(settings or {})
+    return None, lambda: thing(**given)
+
+
+def drive(thing: Any, settings: Mapping[str, Any] | None = None) -> Driven:
+    """Return a driver of an environment.
+
+    Args:
+        thing: as `maker` takes it. One that is made here is closed with the driver.
+        settings: keyword arguments for the class or function.
+
+    Raises:
+        TypeError: it is no environment, or many in one.
+        ValueError, ImportError, AttributeError: as from `maker`.
+    """
+    environment, make = maker(thing, settings)
+    if make is None:
+        return _driven(environment)
+    environment = make()
+    try:
+        driven = _driven(environment)
+    except BaseException:
+        if hasattr(environment, "close"):
+            environment.close()
+        raise
+    driven.owned = True
+    return driven
+
+
+def _driven(environment: Any) -> Driven:
+    if isinstance(environment, Driven):
+        return environment
+    kind = type(environment).__name__
+    if _has(environment, "possible_agents", "agent_iter"):
+        raise TypeError(
+            f"{kind} lets its agents act in turns; here they act at once: serve a parallel_env, or "
+            f"pettingzoo.utils.aec_to_parallel(...) of it"
+        )
+    if hasattr(environment, "num_envs"):
+        raise TypeError(
+            f"{kind} is a vector of environments; serve what makes one of them, each peer gets "
+            f"its own"
+        )
+    if _is_dm_env(environment):
+        return _DmEnv(environment, _name_of(environment))
+    if _is_parallel(environment):
+        return _Parallel(environment, _name_of(environment))
+    if _is_gymnasium(environment):
+        return Driven(environment, _name_of(environment))
+    raise TypeError(
+        f"a {kind} is no environment: it has neither Gymnasium's observation_space and "
+        f"action_space, nor dm_env's observation_spec() and action_spec(), nor is it a parallel "
+        f"one of PettingZoo, with possible_agents"
+    )

@@ -1,0 +1,168 @@
+"""Environments of all kinds, driven in one way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dm_env
+import gymnasium
+import numpy as np
+import pytest
+from dm_env import specs
+from gymnasium import spaces
+
+from rlwire.environments.driver import drive, is_environment, maker
+from rlwire.errors import EncodeError
+
+
+class Walk(gymnasium.Env):  # type: ignore[misc]
+    observation_space = spaces.Discrete(10)
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, length: int = 2) -> None:
+        self.length = length
+        self.closed = False
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.seed, self.options, self.place = seed, options, 0
+        return 0, {"seed": seed}
+
+    def step(self, action: Any) -> Any:
+        self.place += int(action)
+        return self.place, 1.0, self.place >= self.length, False, {}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Fall(dm_env.Environment):  # type: ignore[misc]
+    closed = False
+
+    def observation_spec(self) -> Any:
+        return specs.Array((), np.float64)
+
+    def action_spec(self) -> Any:
+        return specs.DiscreteArray(2)
+
+    def reset(self) -> Any:
+        return dm_env.restart(np.float64(1.0))
+
+    def step(self, action: Any) -> Any:
+        end = dm_env.termination if action else dm_env.truncation
+        return end(2.0, np.float64(0.0))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Pair:
+    metadata: dict[str, str] = {}  # noqa: RUF012
+    possible_agents = ("a", "b")
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Discrete(3 if agent == "a" else 4)
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(2)
+
+    def reset(self, seed: Any = None, options: Any = None) -> Any:
+        self.agents = ["a", "b"]
+        return {"a": 0, "b": 1}, {"a": {"seed": seed}, "b": {}}
+
+    def step(self, actions: Any) -> Any:
+        assert set(actions) == set(self.agents), "only those that play act"
+        told = self.agents
+        self.agents = ["b"]  # and no word of a
+        return (
+            {"b": 2}, dict.fromkeys(told, 0.5), dict.fromkeys(told, False),
+            dict.fromkeys(told, False), {"b": {"n": 1}},
+        )  # fmt: skip
+
+    def close(self) -> None:
+        pass
+
+
+def test_gymnasium() -> None:
+    driven = drive(Walk, {"length": 1})
+    assert (driven.name, driven.agents, driven.reward_space) == ("Walk", (), None)
+    assert driven.action_space == spaces.Discrete(3)
+    assert driven.reset(7, {"x": 1}) == (0, {"seed": 7})
+    assert driven.environment.options == {"x": 1}
+    assert driven.step(1) == (1, 1.0, True, False, {})
+    driven.close()
+    assert driven.environment.closed
+    assert drive("gym:CartPole-v1", {"max_episode_steps": 3}).name == "CartPole-v1"
+
+
+def test_dm_env() -> None:
+    driven = drive(Fall())
+    assert driven.name == "Fall"
+    assert driven.observation_space.shape == ()
+    assert driven.reset(3) == (1.0, {})
+    assert driven.step(0) == (0.0, 2.0, False, True, {"discount": 1.0})
+    assert driven.step(1) == (0.0, 2.0, True, False, {"discount": 0.0})
+
+
+def test_pettingzoo() -> None:
+    driven = drive(Pair)
+    assert (driven.name, driven.agents) == ("Pair", ("a", "b"))
+    assert driven.observation_space == {"a": spaces.Discrete(3), "b": spaces.Discrete(4)}
+    assert driven.reset(5) == ({"a": 0, "b": 1}, {"a": {"seed": 5}, "b": {}})
+    assert driven.step({"a": 0, "b": 0}) == {
+        "a": (0, 0.5, True, False, {}),  # dropped without a word: its last observation
+        "b": (2, 0.5, False, False, {"n": 1}),
+    }
+    assert driven.step({"a": 0, "b": 0})["b"][0] == 2
+    with pytest.raises(TypeError, match=r"the agents a, b; dm_env_rpc carries one agent's"):
+        driven.one("dm_env_rpc")
+
+
+@pytest.mark.parametrize("kind", [Walk, Fall])
+def test_who_closes_it(kind: Any) -> None:
+    lent = kind()
+    drive(lent).close()
+    assert not lent.closed
+    mine = drive(kind)
+    mine.close()
+    assert mine.environment.closed
+
+
+def test_what_was_made_and_cannot_be_driven_is_closed() -> None:
+    class Turns(Walk):
+        possible_agents = agent_iter = ()
+
+    made = []
+
+    def make() -> Any:
+        made.append(Turns())
+        return made[0]
+
+    with pytest.raises(TypeError, match="aec_to_parallel"):
+        drive(make)
+    assert made[0].closed
+
+
+def test_rewards_that_are_no_number() -> None:
+    class Two(Fall):
+        def reward_spec(self) -> Any:
+            return {"x": specs.Array((), float)}
+
+    with pytest.raises(EncodeError, match=r"a reward of Two .*, and X carries a number"):
+        drive(Two()).one("X")
+    assert drive(Fall()).one("X").name == "Fall"
+
+
+def test_what_is_no_environment() -> None:
+    for thing in (3, "sys:version", lambda: 3):
+        with pytest.raises(TypeError, match="is no environment"):
+            drive(thing)
+    with pytest.raises(TypeError, match="vector of environments"):
+        drive(gymnasium.make_vec("CartPole-v1", num_envs=2))
+    with pytest.raises(ValueError, match="this one is made"):
+        drive(Walk(), {"length": 3})
+    assert all(map(is_environment, (Walk, Walk(), Fall, Fall(), Pair, Pair())))
+    assert not any(map(is_environment, (3, object, dict)))
+    made, make = maker(Walk)
+    assert made is None
+    assert make is not None
+    assert isinstance(make(), Walk)

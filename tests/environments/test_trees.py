@@ -1,0 +1,104 @@
+"""Nested values taken apart and put together again."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from dm_env import specs
+from gymnasium import spaces
+
+from rlwire.environments.trees import tree_of
+from rlwire.errors import EncodeError
+
+CANNOT = "which X cannot carry"
+NESTED = spaces.Dict(
+    {
+        "eyes": spaces.Tuple([spaces.Box(2.0, 3.0, (2,)), spaces.Discrete(3, start=-1)]),
+        "word": spaces.Text(4, min_length=2, charset="ab"),
+        "many": spaces.MultiDiscrete([3, 3], start=[1, -5]),
+        "bits": spaces.MultiBinary(2),
+        "none": spaces.Dict(),
+    }
+)
+
+
+class Both(NamedTuple):
+    left: Any
+    right: Any
+
+
+def test_apart_and_together() -> None:
+    tree = tree_of(NESTED, "observation", CANNOT)
+    assert [leaf.where for leaf in tree.leaves] == ["bits", "eyes.0", "eyes.1", "many", "word"]
+    assert not tree.lone
+    value = NESTED.sample()
+    parts = tree.parts(value)
+    assert parts[1] is value["eyes"][0]
+    back = tree.build(parts)
+    assert list(back) == list(NESTED)
+    assert tree.contains(back)
+    assert NESTED.contains(back)
+    assert not tree.contains({**value, "word": "abc!"})
+
+
+def test_nothing() -> None:
+    tree = tree_of(NESTED, "action", CANNOT)
+    nothing = tree.nothing()
+    assert NESTED.contains(nothing)
+    assert nothing["eyes"][0].tolist() == [2.0, 2.0]
+    assert type(nothing["eyes"][1]) is np.int64
+    assert nothing["eyes"][1] == 0
+    assert nothing["many"].tolist() == [1, -3]
+    assert nothing["word"] == "aa"
+    assert tree.nothing()["many"] is not nothing["many"]
+
+
+def test_specs() -> None:
+    spec = Both(
+        specs.BoundedArray((2,), np.int16, 1, 5, "own"),
+        [
+            specs.DiscreteArray(3),
+            specs.StringArray(()),
+            specs.Array((), bool),
+            specs.Array((1,), float),
+        ],
+    )
+    tree = tree_of(spec, "action", CANNOT)
+    assert [(leaf.where, leaf.name) for leaf in tree.leaves][:2] == [("0", "own"), ("1.0", "")]
+    nothing = tree.nothing()
+    assert isinstance(nothing, Both)
+    assert nothing.left.tolist() == [1, 1]
+    assert nothing.left.dtype == np.int16
+    assert nothing.right[0].dtype == np.int32
+    assert tree.contains(Both(np.int16([5, 5]), [np.int32(2), "x", np.True_, np.zeros(1)]))
+    assert not tree.contains(Both(np.int16([5, 6]), [np.int32(2), "x", np.True_, np.zeros(1)]))
+
+
+@pytest.mark.parametrize(
+    ("space", "text"),
+    [
+        (spaces.Dict(a=spaces.Tuple([spaces.Sequence(spaces.Discrete(2))])), "Sequence at a.0"),
+        (spaces.Graph(spaces.Discrete(2), None), "has a Graph, which X cannot carry; wrap"),
+        ({"a": ["nothing"]}, "a str at a.0, which is none of dm_env's specs, which X"),
+        (3, "has a int"),
+    ],
+)
+def test_what_has_no_tree(space: Any, text: str) -> None:
+    with pytest.raises(EncodeError, match=text):
+        tree_of(space, "observation", CANNOT)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ([], "the action must be a mapping, not a list"),
+        ({"bits": 1}, "the action has no entry 'eyes'"),
+        ({"bits": 1, "eyes": "ab"}, "the action.eyes must be a sequence"),
+        ({"bits": 1, "eyes": [1]}, "the action.eyes must have 2 items, not 1"),
+    ],
+)
+def test_values_of_another_structure(value: Any, text: str) -> None:
+    with pytest.raises(EncodeError, match=text):
+        tree_of(NESTED, "action", CANNOT).parts(value)
