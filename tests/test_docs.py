@@ -57,6 +57,8 @@ def test_named_tests_exist(page: Path) -> None:
         ("docs/protocols/rewarder.md", 1),
         ("docs/protocols/rlx.md", 1),
         ("docs/howto/many_environments.md", 1),
+        ("docs/howto/own_loop.md", 2),
+        ("docs/index.md", 1),
     ],
     ids=str,
 )

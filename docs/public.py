@@ -1,0 +1,97 @@
+"""Which names are public: what the reference must have, for the site and for the tests.
+
+A module is public unless a part of its name begins with an underscore, or a package that holds it
+lists names of its own in ``__all__``: then these are the public ones, and the modules behind them
+are where they are written. Not public: programs (``rlwire.bench``, ``rlwire.cli``).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+import rlwire
+
+__all__ = ["directives", "home", "modules", "names", "on_page"]
+
+PROGRAMS = ("rlwire.bench", "rlwire.cli", "rlwire.__main__")
+
+
+@functools.cache
+def modules() -> list[ModuleType]:
+    """Return the public modules that have public names, `rlwire` first."""
+    return [rlwire, *_below(rlwire)]
+
+
+def _below(package: ModuleType) -> Iterator[ModuleType]:
+    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        if found.name.rpartition(".")[2].startswith("_") or found.name in PROGRAMS:
+            continue
+        module = importlib.import_module(found.name)
+        if getattr(module, "__all__", None):
+            yield module
+        elif found.ispkg:
+            yield from _below(module)
+
+
+def names() -> dict[str, list[str]]:
+    """Return the public names of each public module."""
+    return {module.__name__: list(module.__all__) for module in modules()}
+
+
+def on_page(room: str) -> list[str]:
+    """Return the modules on the page of a package; of `rlwire`, those beside packages."""
+    found = list(names())
+    if room != "rlwire":
+        return [name for name in found if name == room or name.startswith(f"{room}.")]
+    return [
+        name
+        for name in found
+        if name == "rlwire" or (name.count(".") == 1 and not hasattr(sys.modules[name], "__path__"))
+    ]
+
+
+def home(module: str, name: str) -> str:
+    """Return the public module that describes a class or function that several have."""
+    value = getattr(sys.modules[module], name)
+    written = getattr(value, "__module__", None)
+    if not (isinstance(value, type) or inspect.isroutine(value)) or not isinstance(written, str):
+        return module
+    all_names = names()
+    for place in (written, written.rpartition(".")[0], module):
+        found = place in all_names and name in all_names[place]
+        if found and getattr(sys.modules[place], name) is value:
+            return place
+    holders = [
+        place
+        for place, listed in all_names.items()
+        if name in listed and getattr(sys.modules[place], name) is value
+    ]
+    return holders[0]
+
+
+def directives(module: str) -> str:
+    """Return what Sphinx's autodoc takes for a module and each of its public names."""
+    lines = [f".. automodule:: {module}", ""]
+    for name in names()[module]:
+        value = getattr(sys.modules[module], name)
+        place = home(module, name)
+        if place != module:
+            lines += [f".. py:data:: {name}", "   :no-contents-entry:", ""]
+            lines += [f"   The same as :py:obj:`{place}.{name}`.", ""]
+        elif isinstance(value, type) and value.__name__ == name:
+            lines += [f".. autoclass:: {module}.{name}"]
+            lines += ["   :members:", "   :undoc-members:", "   :show-inheritance:", ""]
+        elif inspect.isroutine(value):
+            lines += [f".. autofunction:: {module}.{name}", ""]
+        elif isinstance(value, ModuleType):
+            lines += [f".. py:data:: {name}", "", f"   The module `{value.__name__}`.", ""]
+        else:
+            lines += [f".. autodata:: {module}.{name}"]
+            lines += ["   :no-value:"] * (len(repr(value)) > 60) + [""]
+    return "\n".join(lines)

@@ -1,0 +1,96 @@
+"""The site's pages have every public name and every function of the C headers.
+
+That it builds without a warning is tried where Sphinx is: `.ci/run lint`.
+"""
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture
+def public(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    pytest.importorskip("gymnasium", reason="gymnasium comes with the extra 'gym'")
+    return module_of_docs("public", monkeypatch)
+
+
+@pytest.fixture
+def headers(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return module_of_docs("headers", monkeypatch)
+
+
+def module_of_docs(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(DOCS)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    module = __import__(name)
+    monkeypatch.setitem(sys.modules, name, module)  # and is forgotten after the test
+    return module
+
+
+def test_every_public_module_is_on_a_page(public: ModuleType) -> None:
+    pages = "".join(page.read_text("utf-8") for page in (DOCS / "reference").glob("*.md"))
+    rooms = re.findall(r"^<!-- public: ([\w.]+) -->$", pages, re.M)
+    shown = [module for room in rooms for module in public.on_page(room)]
+    assert sorted(shown) == sorted(public.names())
+    assert len(shown) > 50
+
+
+def test_every_public_name_is_described_once(public: ModuleType) -> None:
+    for module, names in public.names().items():
+        text = public.directives(module)
+        for name in names:
+            asked = re.findall(rf"^\.\. [\w:]+:: (?:{re.escape(module)}\.)?{name}$", text, re.M)
+            assert len(asked) == 1, (module, name)
+            home = public.home(module, name)
+            assert name in public.names()[home]
+            assert (home == module) or f"`{home}.{name}`" in text
+
+
+def test_every_header_is_on_the_page(headers: ModuleType) -> None:
+    page = (DOCS / "reference" / "headers.md").read_text("utf-8")
+    shown = re.findall(r"^```\{c-header\} (\w+\.h)$", page, re.M)
+    there = {path.name for path in headers.INCLUDE.glob("*.h")} - headers.inner_headers
+    assert sorted(shown) == sorted(there)
+
+
+def test_every_function_of_a_header_is_found(headers: ModuleType) -> None:
+    count = 0
+    for path in headers.INCLUDE.glob("*.h"):
+        source = path.read_text("utf-8")
+        found = {each.name: each for each in headers.outline(source).functions}
+        defined = set(re.findall(r"^(?![ /*#]).*?\b(rlw_\w+)\([^;]*?[{;]", source, re.M))
+        assert found.keys() == defined
+        for each in found.values():
+            assert re.search(rf"\w[ *]+{each.name}\(.*\)$", each.signature)
+        count += len(found)
+    assert count > 300
+
+
+def test_an_outline(headers: ModuleType) -> None:
+    found = headers.outline(
+        "/* Counts.\n *\n *     count 1\n */\n#ifndef RLWIRE_X_H\n#define RLWIRE_X_H\n"
+        "#define RLW_MOST 3 /* items */\n"
+        "/* What was counted. */\ntypedef struct rlw_count {\n    size_t n;\n} rlw_count;\n\n"
+        "/* Adds `n` items. */\nstatic inline rlw_status rlw_add(rlw_count *c,\n"
+        "                                 size_t n) {\n    return rlw_other(c, n);\n}\n"
+        "static inline size_t rlw_total(const rlw_count *c) { return c->n; }\n#endif\n"
+    )
+    assert found.text == "Counts.\n\n    count 1"
+    assert found.constants == ["#define RLW_MOST 3 /* items */"]
+    assert found.types == [
+        "/* What was counted. */\ntypedef struct rlw_count {\n    size_t n;\n} rlw_count;"
+    ]
+    assert [(each.name, each.signature, each.text) for each in found.functions] == [
+        (
+            "rlw_add",
+            "static inline rlw_status rlw_add(rlw_count *c, size_t n)",
+            "Adds `n` items.",
+        ),
+        ("rlw_total", "static inline size_t rlw_total(const rlw_count *c)", ""),
+    ]
