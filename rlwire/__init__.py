@@ -1,7 +1,7 @@
 """rlwire: compiled codecs and thin transports for the wire protocols of reinforcement learning.
 
-Here is the front door: `serve`, `connect` and `make_vec`; `rlwire.protocols` explains the URLs that
-they take, and `rlwire.aio` has `connect` for asyncio.
+Here is the front door: `serve`, `connect`, `make` and `make_vec`; `rlwire.protocols` explains the
+URLs that they take, and `rlwire.aio` has `connect` for asyncio.
 
 Layers, each a folder: `codecs` (bytes to values and back, compiled), `sessions` (who may say what
 when), `transports` (moving buffers), `environments` (one, or many side by side), `adapters` (what
@@ -10,6 +10,7 @@ users hold). Nothing of them is imported until it is used.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Sequence
@@ -19,10 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlwire.adapters.serving import BackgroundServer
+    from rlwire.environments.remote import RemoteEnvironment
     from rlwire.environments.vector import VectorEnvironment
     from rlwire.protocols import URL
 
-__all__ = ["__version__", "connect", "get_include", "install", "make_vec", "serve", "uninstall"]
+__all__ = ["__version__", "connect", "get_include", "install", "make", "make_vec", "serve"]
+__all__ += ["uninstall"]
 
 
 def _with_compiled_modules(sources: str) -> str:
@@ -142,6 +145,57 @@ def connect(url: str | URL, **options: Any) -> Any:
     return protocol.part("client")(where, **keywords)
 
 
+def make(
+    url: str | URL,
+    *,
+    like: Any = None,
+    observation_space: Any = None,
+    action_space: Any = None,
+    copy: bool = True,
+    **options: Any,
+) -> RemoteEnvironment:
+    """Return the environment that is served at a URL, as a `gymnasium.Env`.
+
+    ::
+
+        env = rlwire.make("dm-env-rpc://localhost:9911")
+        env = gymnasium.make("rlwire/Remote-v0", url="dm-env-rpc://localhost:9911")
+
+    What a lost connection does is said in `rlwire.environments.endpoint.Endpoint`.
+
+    Args:
+        url: where it is served. Its query may have options.
+        like: takes the spaces from an environment, or one of this name: ``"CartPole-v1"``,
+            ``"module:factory"``.
+        observation_space: in place of what the server tells. Where the protocol tells nothing, and
+            the server is not rlwire's, it is needed, or `like`.
+        action_space: as `observation_space`.
+        copy: False lets observations be read-only views, where the protocol allows it.
+        options: those of the protocol's client, and of its endpoint; see ``endpoint`` in the module
+            `Protocol.parts`. They go before those of the query.
+
+    Raises:
+        OSError: the server cannot be reached, or a file cannot be read.
+        RlwireError: it speaks another protocol, or refuses us; EncodeError if the spaces are not
+            the server's.
+        TypeError, ValueError: the URL is none, or an option makes no sense.
+        MissingExtra: Gymnasium is not installed.
+    """
+    from rlwire.protocols import resolve
+
+    where, protocol, keywords = resolve(url, "client", options)
+    begin = protocol.part("endpoint")
+    from rlwire.environments.remote import RemoteEnvironment, spaces_like
+
+    if like is not None:
+        if observation_space is not None or action_space is not None:
+            raise TypeError("give the spaces, or an environment that has them, not both")
+        observation_space, action_space = spaces_like(like, keywords.get("agent"))
+    spaces = {"observation_space": observation_space, "action_space": action_space}
+    endpoint = begin(where, copy=copy, **spaces, **keywords)
+    return RemoteEnvironment(endpoint, {"url": str(url), "copy": copy, **spaces, **options})
+
+
 def make_vec(
     environment: Any,
     num_envs: int | None = None,
@@ -152,7 +206,7 @@ def make_vec(
     context: str | None = None,
     settings: dict[str, Any] | None = None,
 ) -> VectorEnvironment:
-    """Return environments as one of Gymnasium's vector environments, in worker processes.
+    """Return environments as one of Gymnasium's vector environments: in processes, or by URL.
 
     ::
 
@@ -160,12 +214,18 @@ def make_vec(
         observations, infos = envs.reset(seed=1)
         observations, rewards, terminated, truncated, infos = envs.step(envs.action_space.sample())
 
+    Those that are served somewhere, by URL, need no processes: a step asks all of them before it
+    waits for any. One that is lost ends its episode as truncated, and comes back with the next::
+
+        envs = rlwire.make_vec([server.url for server in servers])
+
     Each process steps its share of the environments, and writes what they give where it belongs in
     the batch, in memory that all share.
 
     Args:
         environment: what makes one of them, such as ``gym:CartPole-v1``, ``module:factory`` or a
-            function; or a sequence of such, one for each environment.
+            function; or a sequence of such, one for each environment. Or URLs, as `make` takes
+            them; one URL is connected to `num_envs` times.
         num_envs: how many; for a sequence it is known.
         workers: how many processes; as many as there are cores by default, 0 for this one alone.
         autoreset_mode: when an environment whose episode is over begins the next one, as
@@ -174,7 +234,7 @@ def make_vec(
         context: how processes are started, as `multiprocessing.get_context` takes it. Unless they
             are forked, functions must be picklable, and a program needs the usual
             ``if __name__ == "__main__":``.
-        settings: keyword arguments for what makes the environments.
+        settings: keyword arguments for what makes the environments; for URLs, those of `make`.
 
     Raises:
         TypeError, ValueError: there is nothing to make environments of, or no number of them.
@@ -183,6 +243,7 @@ def make_vec(
         MissingExtra: Gymnasium is not installed.
     """
     from rlwire.environments import vector
+    from rlwire.protocols import URL
 
     several = isinstance(environment, Sequence) and not isinstance(environment, str)
     count = len(environment) if several and num_envs is None else num_envs
@@ -191,7 +252,29 @@ def make_vec(
             f"num_envs must be how many environments there shall be, not {num_envs}"
             + (f": {len(environment)} were given" if several else "")
         )
-    makes = [
-        vector.maker(each, settings) for each in (environment if several else [environment] * count)
-    ]
+    many = environment if several else [environment] * count
+    urls = [isinstance(each, URL) or (isinstance(each, str) and "://" in each) for each in many]
+    if any(urls):
+        if not all(urls) or workers:
+            raise ValueError("environments by URL have no worker processes, nor others beside them")
+        options = {"copy": False, **(settings or {})}
+        return vector.remote(
+            [functools.partial(make, url, **options) for url in many],
+            mode=autoreset_mode,
+            copy=copy,
+        )
+    makes = [vector.maker(each, settings) for each in many]
     return vector.local(makes, workers=workers, mode=autoreset_mode, copy=copy, context=context)
+
+
+def _register() -> None:
+    """Tell Gymnasium of ``rlwire/Remote-v0``, if it is imported already.
+
+    Else it is told by ``rlwire.environments.remote:rlwire/Remote-v0``. It has no entry points.
+    """
+    registration = sys.modules.get("gymnasium.envs.registration")
+    if registration is not None and hasattr(registration, "register"):
+        registration.register("rlwire/Remote-v0", entry_point="rlwire:make")
+
+
+_register()

@@ -1,4 +1,7 @@
-"""`Batch`: environments side by side in one process, which write what they give into columns.
+"""`Batch` and `EndpointBatch`: environments side by side, which write what they give into columns.
+
+Those of a `Batch` are in this process and step one after the other; those of an `EndpointBatch` are
+somewhere else, and all of them are asked before any is waited for.
 
 Gymnasium's three ways to begin an environment's next episode stand here, once. Not here:
 processes (`rlwire.environments.processes`), the face that users see (`rlwire.environments.vector`).
@@ -13,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.environments.columns import Allocate, Columns, rows
+from rlwire.environments.endpoint import Endpoint
 
-__all__ = ["Batch", "Infos", "Part", "Shared"]
+__all__ = ["Batch", "EndpointBatch", "Infos", "Part", "Shared"]
 
 Infos: TypeAlias = list[tuple[int, dict[str, Any]]]
 """Infos that are not empty, each with its environment's place; of one place in their order."""
@@ -143,41 +147,50 @@ class Batch:
 
     def step(self) -> Infos:
         """Do what stands in the columns' actions."""
-        shared = self._shared
-        write, rewards = shared.observations.write, shared.rewards
-        terminations, truncations, over = shared.terminations, shared.truncations, self.over
+        over = self.over
         infos: Infos = []
         for place, (step, action) in enumerate(
-            zip(self._steps, rows(shared.actions.value), strict=True)
+            zip(self._steps, rows(self._shared.actions.value), strict=True)
         ):
             if over[place]:
-                if not self._next:
-                    raise RuntimeError(
-                        f"environment {place} is at the end of its episode; without autoreset it "
-                        f"has to be reset: reset(options={{'reset_mask': terminations | "
-                        f"truncations}})"
-                    )
+                self._check_over(place)
                 self._begin(place, infos)
-                rewards[place] = 0.0
-                terminations[place] = truncations[place] = False
-                continue
-            observation, rewards[place], terminated, truncated, info = step(action)
-            terminations[place], truncations[place] = terminated, truncated
-            if terminated or truncated:
-                if self._same:
-                    shared.finals.write(place, observation)
-                    infos.append((place, {"final_obs": ..., "final_info": info}))
-                    self._begin(place, infos)
-                    continue
-                over[place] = True
-            write(place, observation)
-            if info:
-                infos.append((place, info))
+            elif self._stepped(place, step(action), infos):
+                self._begin(place, infos)
         return infos
 
+    def _check_over(self, place: int) -> None:
+        if not self._next:
+            raise RuntimeError(
+                f"environment {place} is at the end of its episode; without autoreset it has to "
+                f"be reset: reset(options={{'reset_mask': terminations | truncations}})"
+            )
+        shared = self._shared
+        shared.rewards[place] = 0.0
+        shared.terminations[place] = shared.truncations[place] = False
+
+    def _stepped(self, place: int, outcome: Any, infos: Infos) -> bool:
+        """Write what a step gave; return whether the next episode begins within this step."""
+        shared = self._shared
+        observation, shared.rewards[place], terminated, truncated, info = outcome
+        shared.terminations[place], shared.truncations[place] = terminated, truncated
+        if terminated or truncated:
+            self.over[place] = True
+            if self._same:
+                shared.finals.write(place, observation)
+                infos.append((place, {"final_obs": ..., "final_info": info}))
+                return True
+        shared.observations.write(place, observation)
+        if info:
+            infos.append((place, info))
+        return False
+
     def _begin(self, place: int, infos: Infos, **arguments: Any) -> None:
+        self._begun_anew(place, self.environments[place].reset(**arguments), infos)
+
+    def _begun_anew(self, place: int, outcome: Any, infos: Infos) -> None:
         self.over[place] = False
-        observation, info = self.environments[place].reset(**arguments)
+        observation, info = outcome
         self._shared.observations.write(place, observation)
         if info:
             infos.append((place, info))
@@ -201,3 +214,75 @@ class Batch:
         """Close the environments."""
         for environment in self.environments:
             environment.close()
+
+
+class EndpointBatch(Batch):
+    """A `Part` whose environments are somewhere else.
+
+    Args:
+        environments: `RemoteEnvironment` s.
+        shared: where to write.
+        mode: `Batch`'s.
+    """
+
+    def __init__(self, environments: Sequence[Any], shared: Shared, mode: str) -> None:
+        super().__init__(environments, shared, mode)
+        self._endpoints: list[Endpoint] = [each.endpoint for each in self.environments]
+        self._asked: list[tuple[int, bool]] = []  # places, and whether an episode begins there
+        self._failed: Exception | None = None  # of those that could not be asked, the first
+
+    def begin_reset(
+        self, seeds: Sequence[int | None], options: Mapping[str, Any] | None, mask: Sequence[bool]
+    ) -> None:
+        """Ask for an episode in each environment that the mask names."""
+        shared, self._asked = self._shared, []
+        for place, endpoint in enumerate(self._endpoints):
+            if mask[place]:
+                shared.rewards[place] = 0.0
+                shared.terminations[place] = shared.truncations[place] = False
+                try:
+                    endpoint.begin_reset(seeds[place], options)
+                except Exception as error:
+                    self._failed = self._failed or error
+                else:
+                    self._asked.append((place, True))
+
+    def begin_step(self) -> None:
+        """Tell all of them what to do."""
+        self._asked = []
+        for place, (endpoint, action) in enumerate(
+            zip(self._endpoints, rows(self._shared.actions.value), strict=True)
+        ):
+            try:
+                begins = self.over[place]
+                if begins:
+                    self._check_over(place)
+                    endpoint.begin_reset(None, None)
+                else:
+                    endpoint.begin_step(action)
+            except Exception as error:  # for `finish`: the others are asked and waited for
+                self._failed = self._failed or error
+            else:
+                self._asked.append((place, begins))
+
+    def finish(self) -> Infos:
+        """Wait for all of them, whatever one of them fails with."""
+        infos: Infos = []
+        failed, self._failed = self._failed, None
+        asked, self._asked = self._asked, []
+        while asked:
+            again: list[tuple[int, bool]] = []
+            for place, begins in asked:
+                endpoint = self._endpoints[place]
+                try:
+                    if begins:
+                        self._begun_anew(place, endpoint.finish(), infos)
+                    elif self._stepped(place, endpoint.finish(), infos):
+                        endpoint.begin_reset(None, None)
+                        again.append((place, True))
+                except Exception as error:
+                    failed = failed or error
+            asked = again
+        if failed is not None:
+            raise failed
+        return infos

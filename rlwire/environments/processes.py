@@ -107,6 +107,7 @@ class WorkerPart:
         self._process: BaseProcess | None = None
         self._socket: socket.socket | None = None
         self._asked = b""
+        self._busy = False  # whether an answer is to come, or was not read to its end
         of_this_process(self)
         self._start()
 
@@ -116,38 +117,49 @@ class WorkerPart:
         self, seeds: Sequence[int | None], options: Mapping[str, Any] | None, mask: Sequence[bool]
     ) -> None:
         """Begin an episode in each environment that the mask names."""
+        if self._busy:  # what it was asked last was interrupted
+            logger.warning(
+                "process %s of environments %s was interrupted; another takes its place",
+                self._process and self._process.pid, self._which,
+            )  # fmt: skip
+            self.close()
+            self._start()
         self._ask(_RESET, [list(seeds), options, [bool(each) for each in mask]])
 
     def begin_step(self) -> None:
         """Do what stands in the columns' actions."""
-        self._asked = _STEP
+        self._asked, self._busy = _STEP, True
         with contextlib.suppress(OSError):  # it died; `finish` sees that
             self._here.send(_STEP)
 
     def finish(self) -> Infos:
         """Wait until what was begun is in the columns."""
-        here = self._here
         try:
-            answer = here.recv(1)
-            if answer == _DONE:
-                return []
-            found = self._answer(answer)
+            found = self._answer()
         except OSError:
             return self._replace()
-        return [(place, info) for place, info in found]
+        return [] if found is None else [(place, info) for place, info in found]
 
     def call(
         self, name: str, arguments: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]
     ) -> list[Any]:
-        """Return each environment's attribute, or what it returned for its arguments."""
+        """Return each environment's attribute, or what it returned for its arguments.
+
+        Raises:
+            ConnectionClosed: the process has died; the next step begins with another.
+        """
         self._ask(_CALL, [name, [[list(places), dict(names)] for places, names in arguments]])
-        found: list[Any] = self._answer(self._here.recv(1))
+        found: list[Any] = self._answer()
         return found
 
     def set(self, name: str, values: Sequence[Any]) -> None:
-        """Set an attribute of each environment."""
+        """Set an attribute of each environment.
+
+        Raises:
+            ConnectionClosed: as from `call`.
+        """
         self._ask(_SET, [name, list(values)])
-        self._answer(self._here.recv(1))
+        self._answer()
 
     def close(self) -> None:
         """End the process, which closes the environments."""
@@ -202,7 +214,7 @@ class WorkerPart:
             there.close()
         self._process, self._socket = process, here
         try:
-            self._answer(here.recv(1))  # the environments are made
+            self._answer()  # the environments are made
         except BaseException:
             self.close()
             raise
@@ -242,19 +254,30 @@ class WorkerPart:
     # ---- what has no column ----
 
     def _ask(self, what: bytes, value: Any) -> None:
-        self._asked = what
+        framed = _framed(value)
+        self._asked, self._busy = what, True
         with contextlib.suppress(OSError):
-            self._here.sendall(what + _framed(value))
+            self._here.sendall(what + framed)
 
-    def _answer(self, answer: bytes) -> Any:
-        if answer == _DONE:
-            return None
+    def _answer(self) -> Any:
+        here = self._here
+        try:
+            answer = here.recv(1)
+            if answer == _DONE:
+                self._busy = False
+                return None
+            value = _read(here) if answer else None
+        except OSError:
+            answer = b""
+        self._busy = False
         if not answer:
-            raise ConnectionResetError("the process has ended")
-        value = _read(self._here)
+            raise ConnectionClosed(
+                f"the process of environments {self._which} has died; a step or a reset begins "
+                f"with another"
+            )
         if answer == _MORE:
             return value
-        kind, text, trace = value
+        kind, text, trace = value  # type: ignore[misc]
         logger.error("environments %s failed in their process:\n%s", self._which, trace)
         raise PeerError(f"one of the environments {self._which}, in its process: {kind}: {text}")
 
@@ -296,12 +319,15 @@ def _work(
     environments: list[Any] = []
     with contextlib.suppress(ConnectionError), there:
         try:
-            environments += [make() for make in makes]
+            for make in makes:
+                environments.append(make())
             batch = Batch(environments, recipe(), mode)
             if mode == "NextStep":
                 batch.over = [True] * batch.size  # if it takes the place of one that died
         except Exception as error:
             _fail(there, error)
+            for environment in environments:
+                environment.close()
             return
         there.send(_DONE)
         told: set[str] = set()

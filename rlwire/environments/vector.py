@@ -7,26 +7,27 @@ Not here: how a part does that.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import multiprocessing
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlwire.environments.batch import Batch, Infos, Part, Shared
+from rlwire.environments.batch import Batch, EndpointBatch, Infos, Part, Shared
 from rlwire.environments.loading import load_environment
 from rlwire.environments.processes import Make, Memory, WorkerPart
-from rlwire.errors import optional
+from rlwire.errors import EncodeError, LocalProtocolError, optional
 
 with optional("gymnasium", "gym"):
     import gymnasium
     from gymnasium.vector import AutoresetMode
     from gymnasium.vector.utils import batch_space
 
-__all__ = ["VectorEnvironment", "local", "maker"]
+__all__ = ["VectorEnvironment", "local", "maker", "remote"]
 
 
 class VectorEnvironment(gymnasium.vector.VectorEnv):  # type: ignore[misc]
@@ -59,6 +60,7 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):  # type: ignore[misc]
         self._shared = shared
         self._copy = copy
         self._mode = mode
+        self._doing = ""  # what was begun and has not ended
         self.num_envs = sum(part.size for part in parts)
         self.metadata = {**(metadata or {}), "autoreset_mode": mode}
         self.render_mode = render_mode
@@ -103,21 +105,27 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):  # type: ignore[misc]
                     f"reset_mask must be an array of {count} truth values, one of them true, "
                     f"not {mask!r}"
                 )
+        if not mask.all():
+            self._check_done()
+        self._doing = "reset"
         start = 0
         for part in self._parts:
             end = start + part.size
             part.begin_reset(seeds[start:end], options, mask[start:end].tolist())
             start = end
-        infos = self._finish()
+        infos = self._infos(self._finish())
         return self._observations(), infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Let all environments act."""
+        """Let all environments act.
+
+        Raises:
+            EncodeError: these are no actions for them.
+            LocalProtocolError: a call before was interrupted, as by Ctrl-C: `reset` all of them.
+            RlwireError: what one of them fails with; the others have acted.
+        """
+        infos = self._infos(self.advance(actions))
         shared = self._shared
-        shared.actions.fill(actions)
-        for part in self._parts:
-            part.begin_step()
-        infos = self._finish()
         return (
             self._observations(),
             shared.rewards.copy(),
@@ -130,10 +138,39 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):  # type: ignore[misc]
         observations = self._shared.observations
         return observations.snapshot() if self._copy else observations.value
 
-    def _finish(self) -> dict[str, Any]:
-        """Wait for all parts, whatever one of them fails with, and return their infos as one."""
-        infos: dict[str, Any] = {}
-        failed: BaseException | None = None
+    def advance(self, actions: Any) -> list[tuple[int, dict[str, Any]]]:
+        """Let all environments act, and return the infos that are not empty, with their places.
+
+        What else they give is in the columns then. For faces that want each environment's info.
+        """
+        self._check_done()
+        self._shared.actions.fill(actions)
+        self._doing = "step"
+        for part in self._parts:
+            part.begin_step()
+        return self._finish()
+
+    def _check_done(self) -> None:
+        if self._doing:
+            raise LocalProtocolError(
+                f"a {self._doing} was interrupted, and its results are lost: reset all environments"
+            )
+
+    @contextlib.contextmanager
+    def _does(self, what: str) -> Iterator[None]:
+        self._check_done()
+        self._doing = what
+        try:
+            yield
+        except Exception:
+            self._doing = ""
+            raise
+        self._doing = ""
+
+    def _finish(self) -> Infos:
+        """Wait for all parts, whatever one of them fails with, and return their infos."""
+        infos: Infos = []
+        failed: Exception | None = None
         start = 0
         for part in self._parts:
             try:
@@ -141,26 +178,32 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):  # type: ignore[misc]
             except Exception as error:
                 failed = failed or error
             else:
-                if found:
-                    infos = self._with(infos, found, start)
+                infos += [
+                    (start + place, self._final(start + place, info)) for place, info in found
+                ]
             start += part.size
+        self._doing = ""
         if failed is not None:
             raise failed
         return infos
 
-    def _with(self, infos: dict[str, Any], found: Infos, start: int) -> dict[str, Any]:
+    def _final(self, place: int, info: dict[str, Any]) -> dict[str, Any]:
+        if "final_obs" in info:
+            return {**info, "final_obs": self._shared.finals.read(place)}
+        return info
+
+    def _infos(self, found: Infos) -> dict[str, Any]:
+        infos: dict[str, Any] = {}
         for place, info in found:
-            place += start
-            if "final_obs" in info:
-                info = {**info, "final_obs": self._shared.finals.read(place)}
             infos = self._add_info(infos, info, place)
         return infos
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Return each environment's attribute, or what it returned if it can be called."""
         results: list[Any] = []
-        for part in self._parts:
-            results += part.call(name, [(args, kwargs)] * part.size)
+        with self._does("call"):
+            for part in self._parts:
+                results += part.call(name, [(args, kwargs)] * part.size)
         return tuple(results)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
@@ -174,9 +217,10 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):  # type: ignore[misc]
         if len(values) != self.num_envs:
             raise ValueError(f"there must be {self.num_envs} values, not {len(values)}")
         start = 0
-        for part in self._parts:
-            part.set(name, values[start : start + part.size])
-            start += part.size
+        with self._does("call"):
+            for part in self._parts:
+                part.set(name, values[start : start + part.size])
+                start += part.size
 
     def render(self) -> tuple[Any, ...]:
         """Return each environment's frame."""
@@ -248,21 +292,25 @@ def local(
             else os.cpu_count() or 1
         )
     workers = min(workers, count)
+    if not workers:
+        with contextlib.ExitStack() as undo:
+            environments = []
+            for make in makes:
+                environments.append(make())
+                undo.callback(environments[-1].close)
+            made = _together(Batch, environments, mode, copy)
+            undo.pop_all()
+        return made
     first = makes[0]()
     spaces = first.observation_space, first.action_space
     about = {"metadata": dict(first.metadata), "render_mode": first.render_mode}
-    if not workers:
-        shared = Shared.of(*spaces, count)
-        environments = [first, *(make() for make in makes[1:])]
-        parts: list[Part] = [Batch(environments, shared, mode.value)]
-        return VectorEnvironment(parts, shared, *spaces, mode=mode, copy=copy, **about)
     first.close()
     chosen = multiprocessing.get_context(context)
     block = chosen.RawArray("B", Memory.measured(lambda cut: Shared.of(*spaces, count, cut)))
     shared = Shared.of(*spaces, count, Memory(block))
     bounds = [count * number // workers for number in range(workers + 1)]
-    parts = []
-    try:
+    parts: list[Part] = []
+    with contextlib.ExitStack() as undo:
         for start, end in itertools.pairwise(bounds):
             recipe = functools.partial(_cut, *spaces, count, block, start, end)
             parts.append(
@@ -270,8 +318,57 @@ def local(
                     makes[start:end], shared.part(start, end), recipe, mode.value, chosen, start
                 )
             )
-    except BaseException:
-        for part in parts:
-            part.close()
-        raise
+            undo.callback(parts[-1].close)
+        undo.pop_all()
     return VectorEnvironment(parts, shared, *spaces, mode=mode, copy=copy, **about)
+
+
+def remote(
+    makes: Sequence[Make],
+    *,
+    mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    copy: bool = True,
+) -> VectorEnvironment:
+    """Return environments that are somewhere else; a step asks all before it waits for any.
+
+    Args:
+        makes: make one `RemoteEnvironment` each.
+        mode: `VectorEnvironment`'s.
+        copy: `VectorEnvironment`'s.
+
+    Raises:
+        EncodeError: a space has no arrays of a fixed size, or two of them have different spaces.
+    """
+    with contextlib.ExitStack() as undo:
+        environments: list[Any] = []
+        for place, make in enumerate(makes):
+            made = make()
+            undo.callback(made.close)
+            environments.append(made)
+            for what in ("observation_space", "action_space"):
+                first, other = getattr(environments[0], what), getattr(made, what)
+                if first != other:
+                    raise EncodeError(
+                        f"the environments of a vector have one {what}: that of the first is "
+                        f"{first}, that of number {place} is {other}"
+                    )
+        vector = _together(EndpointBatch, environments, AutoresetMode(mode), copy)
+        undo.pop_all()
+    return vector
+
+
+def _together(
+    kind: type[Batch], environments: Sequence[Any], mode: AutoresetMode, copy: bool
+) -> VectorEnvironment:
+    first = environments[0]
+    spaces = first.observation_space, first.action_space
+    shared = Shared.of(*spaces, len(environments))
+    return VectorEnvironment(
+        [kind(environments, shared, mode.value)],
+        shared,
+        *spaces,
+        mode=mode,
+        copy=copy,
+        metadata=dict(first.metadata),
+        render_mode=first.render_mode,
+    )

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -15,7 +16,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlwire.environments.vector import VectorEnvironment, local
-from rlwire.errors import EncodeError, PeerError
+from rlwire.errors import ConnectionClosed, EncodeError, LocalProtocolError, PeerError
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
 SPACE = spaces.Dict(
@@ -271,3 +272,60 @@ def test_its_type() -> None:
         assert isinstance(envs, VectorEnvironment)
         assert isinstance(envs, gymnasium.vector.VectorEnv)
         assert repr(envs) == "VectorEnvironment(num_envs=1)"
+
+
+class Interrupting(Nested):
+    """Interrupts the program that waits for its step, once."""
+
+    def step(self, action: Any) -> Any:
+        if self.name == "interrupts":
+            self.name = "has interrupted"
+            os.kill(os.getppid(), signal.SIGINT)
+        return super().step(action)
+
+
+def test_an_interrupted_step_has_to_be_followed_by_a_reset() -> None:
+    with local([Interrupting] * 3, workers=3) as envs:
+        envs.reset(seed=[7, 8, 9])
+        envs.set_attr("name", ["nested", "interrupts", "nested"])
+        with pytest.raises(KeyboardInterrupt):
+            envs.step(actions(3, 1))
+        with pytest.raises(LocalProtocolError, match="interrupted"):
+            envs.step(actions(3, 1))
+        with pytest.raises(LocalProtocolError, match="interrupted"):
+            envs.get_attr("name")
+        observations, _ = envs.reset(seed=[7, 8, 9])
+        with local([Nested] * 3, workers=0) as others:
+            same(observations, others.reset(seed=[7, 8, 9])[0])
+            same(envs.step(actions(3, 2))[0], others.step(actions(3, 2))[0])
+        assert envs.call("plus", 1) == (2, 2, 2)
+
+
+def test_attributes_of_a_process_that_died() -> None:
+    with local(makes(4), workers=2) as envs:
+        envs.reset(seed=1)
+        os.kill(envs.call("pid")[2], signal.SIGKILL)
+        with pytest.raises(ConnectionClosed, match="environments 2 to 3 has died"):
+            envs.call("pid")
+        with pytest.raises(ConnectionClosed, match="environments 2 to 3 has died"):
+            envs.set_attr("name", "x")
+        truncated = envs.step(actions(4, 0))[3]
+        assert truncated.tolist() == [False, False, True, True]
+        assert len(set(envs.call("pid"))) == 2
+
+
+def test_environments_are_closed_if_another_cannot_be_made(workers: int, tmp_path: Path) -> None:
+    class Closing(Nested):
+        def close(self) -> None:
+            (tmp_path / f"closed-{self.name}").touch()
+
+    def make(name: str) -> Any:
+        if name == "2":
+            raise OSError("no third")
+        made = Closing()
+        made.name = name
+        return made
+
+    with pytest.raises((OSError, PeerError), match="no third"):
+        local([functools.partial(make, str(place)) for place in range(3)], workers=workers and 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["closed-0", "closed-1"]

@@ -8,6 +8,7 @@ from typing import Any
 
 from rlwire.adapters.dm_env_rpc.client import AsyncClient, Client
 from rlwire.adapters.dm_env_rpc.drivers import is_world
+from rlwire.adapters.dm_env_rpc.endpoint import DmEnvRpcEndpoint
 from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorlds, Names
 from rlwire.adapters.dm_env_rpc.security import ClientTLS, ServerTLS
 from rlwire.adapters.dm_env_rpc.server import DmEnvRpcServer
@@ -16,7 +17,7 @@ from rlwire.environments.loading import load_environment
 from rlwire.protocols import URL
 from rlwire.transports.sockets import Timeouts
 
-__all__ = ["async_client", "client", "server"]
+__all__ = ["async_client", "client", "endpoint", "server"]
 
 
 def server(
@@ -98,6 +99,15 @@ async def async_client(url: URL, **options: Any) -> AsyncClient:
             await connection.close()
             raise
     return connection
+
+
+def endpoint(url: URL, **options: Any) -> DmEnvRpcEndpoint:
+    """Return an agent of the world that the URL names, or of one of its own.
+
+    Raises:
+        What `DmEnvRpcEndpoint` raises, whose options these are.
+    """
+    return DmEnvRpcEndpoint(url.address, world=url.path, **_calling(url, options))
 
 
 def _own(url: URL, options: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,58 @@
+"""`Endpoint`: one environment that is somewhere else, asked first and waited for later.
+
+Each protocol has its own in `rlwire.adapters`; all faces of environments stand on them. Not here:
+faces (`rlwire.environments.remote`), many at once (`rlwire.environments.batch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+__all__ = ["Endpoint", "Outcome"]
+
+Outcome: TypeAlias = tuple[Any, ...]
+"""After a reset ``(observation, info)``, after a step ``(observation, reward, terminated,
+truncated, info)``, as `gymnasium.Env` gives them."""
+
+
+class Endpoint(Protocol):
+    """One environment that is somewhere else.
+
+    Each `begin_reset` and `begin_step` is followed by a `finish`. An endpoint that is lost in a
+    step ends the episode: it gives the last observation, truncated, and ``info["lost"]`` says what
+    happened; the next reset connects anew, or raises why it cannot.
+
+    Attributes:
+        observation_space: a `gymnasium.Space`.
+        action_space: a `gymnasium.Space`.
+        metadata: as a `gymnasium.Env` has it.
+        render_mode: as a `gymnasium.Env` has it.
+        nondeterministic: whether a seed does not make the next episode the same again.
+    """
+
+    observation_space: Any
+    action_space: Any
+    metadata: dict[str, Any]
+    render_mode: str | None
+    nondeterministic: ClassVar[bool]
+
+    def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
+        """Ask for a new episode."""
+
+    def begin_step(self, action: Any) -> None:
+        """Say what to do; a loss of the connection is for `finish` to tell.
+
+        Raises:
+            EncodeError: the action cannot be sent.
+        """
+
+    def finish(self) -> Outcome:
+        """Wait for what was begun.
+
+        Raises:
+            RlwireError: the environment refuses, or answers what makes no sense.
+        """
+
+    def close(self) -> None:
+        """Leave, and close the connection; again does nothing."""

@@ -1,0 +1,107 @@
+"""`RemoteEnvironment`: an `Endpoint` as a `gymnasium.Env`.
+
+Needs Gymnasium (the extra ``gym``). Not here: how a protocol carries it (`rlwire.adapters`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlwire.environments.endpoint import Endpoint
+from rlwire.environments.loading import load_environment
+from rlwire.errors import optional
+
+with optional("gymnasium", "gym"):
+    import gymnasium
+    from gymnasium.envs.registration import EnvSpec, register, registry
+
+__all__ = ["ID", "RemoteEnvironment", "spaces_like"]
+
+ID = "rlwire/Remote-v0"
+"""What it is registered as with Gymnasium: `rlwire` does that if Gymnasium was imported before it,
+and this module in any case, so ``gymnasium.make("rlwire.environments.remote:rlwire/Remote-v0")``
+works always."""
+
+if ID not in registry:
+    register(ID, entry_point="rlwire:make")
+
+
+class RemoteEnvironment(gymnasium.Env):  # type: ignore[misc]
+    """An environment that is somewhere else, for its trainer.
+
+    What a lost connection does is said in `Endpoint`. It belongs to one thread.
+
+    Args:
+        endpoint: which environment; closed with this.
+        arguments: those that `rlwire.make` makes it again with, for its `spec`.
+
+    Attributes:
+        endpoint: the same, for what is of the protocol alone.
+    """
+
+    def __init__(self, endpoint: Endpoint, arguments: Mapping[str, Any] | None = None) -> None:
+        self.endpoint = endpoint
+        self.observation_space = endpoint.observation_space
+        self.action_space = endpoint.action_space
+        self.metadata = endpoint.metadata
+        self.render_mode = endpoint.render_mode
+        self.spec = EnvSpec(
+            ID,
+            entry_point="rlwire:make",
+            nondeterministic=endpoint.nondeterministic,
+            order_enforce=False,
+            disable_env_checker=True,
+            kwargs=dict(arguments or {}),
+        )
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode.
+
+        Raises:
+            RlwireError: the environment refuses, or cannot be reached.
+        """
+        super().reset(seed=seed)
+        self.endpoint.begin_reset(seed, options)
+        observation, info = self.endpoint.finish()
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Act.
+
+        Raises:
+            EncodeError: the action cannot be sent.
+            LocalProtocolError: there is no episode, call `reset`.
+            RlwireError: the environment refuses.
+        """
+        endpoint = self.endpoint
+        endpoint.begin_step(action)
+        return endpoint.finish()
+
+    def close(self) -> None:
+        """Leave, and close the connection."""
+        self.endpoint.close()
+
+
+def spaces_like(environment: Any, agent: str | None = None) -> tuple[Any, Any]:
+    """Return the observation and the action space of an environment, or of one of this name.
+
+    Args:
+        environment: an environment, or a name such as ``"CartPole-v1"``, ``"gym:CartPole-v1"`` or
+            ``"mpe2.simple_spread_v3:parallel_env"``, which is made for it and closed.
+        agent: whose, of PettingZoo's environments; None for the first.
+    """
+    if isinstance(environment, str):
+        name = environment if ":" in environment else f"gym:{environment}"
+        found = load_environment(name)
+        made = found() if callable(found) else found
+        try:
+            return spaces_like(made, agent)
+        finally:
+            made.close()
+    if callable(environment.observation_space):  # PettingZoo's
+        agent = environment.possible_agents[0] if agent is None else agent
+        return environment.observation_space(agent), environment.action_space(agent)
+    return environment.observation_space, environment.action_space

@@ -1,0 +1,216 @@
+"""Environments that are somewhere else, over endpoints that the tests make up."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+
+from rlwire.environments.remote import RemoteEnvironment, spaces_like
+from rlwire.environments.vector import VectorEnvironment, local, remote
+from rlwire.errors import ConnectionClosed, EncodeError, LocalProtocolError
+
+
+class Near:
+    """An environment of this process as an endpoint; what is asked and waited for is noted."""
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
+    render_mode: str | None = None
+    nondeterministic: ClassVar[bool] = False
+
+    def __init__(self, log: list[str] | None = None, name: str = "", **settings: Any) -> None:
+        self.environment = gymnasium.make("CartPole-v1", **settings)
+        self.observation_space = self.environment.observation_space
+        self.action_space = self.environment.action_space
+        self.log = [] if log is None else log
+        self.name = name
+        self.closed = False
+        self.fails: BaseException | None = None
+        self.lost = False
+
+    def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
+        self.log.append(f"reset {self.name}")
+        self.begun = lambda: self.environment.reset(
+            seed=seed, options=None if options is None else dict(options)
+        )
+
+    def begin_step(self, action: Any) -> None:
+        if not self.action_space.contains(action):
+            raise EncodeError("no such action")
+        self.log.append(f"step {self.name}")
+        self.begun = lambda: self.environment.step(action)
+
+    def finish(self) -> Any:
+        self.log.append(f"finish {self.name}")
+        if self.fails is not None:
+            error, self.fails = self.fails, None
+            raise error
+        if self.lost:
+            self.lost = False
+            return np.ones(4, np.float32), 0.0, False, True, {"lost": "gone"}
+        return self.begun()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def several(count: int, **settings: Any) -> tuple[list[Near], list[Any], list[str]]:
+    log: list[str] = []
+    points = [Near(log, str(place), **settings) for place in range(count)]
+    return points, [functools.partial(RemoteEnvironment, each) for each in points], log
+
+
+@pytest.mark.filterwarnings("ignore:.*WARN.*:UserWarning")
+def test_gymnasiums_checks() -> None:
+    env = RemoteEnvironment(Near())
+    env.spec = None  # it would make another of it, by a URL
+    check_env(env)
+    env.close()
+    assert env.endpoint.closed  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("like", ["CartPole-v1", "gym:CartPole-v1", gymnasium.make("CartPole-v1")])
+def test_spaces_like(like: Any) -> None:
+    observations, actions = spaces_like(like)
+    assert observations.shape == (4,)
+    assert actions == spaces.Discrete(2)
+
+
+def test_spaces_like_pettingzoos() -> None:
+    pytest.importorskip("mpe2")
+    first = spaces_like("mpe2.simple_speaker_listener_v4:parallel_env")
+    other = spaces_like("mpe2.simple_speaker_listener_v4:parallel_env", "listener_0")
+    assert first != other
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_the_same_as_local_ones(mode: AutoresetMode) -> None:
+    _, makes, _ = several(3)
+    nearby = [functools.partial(gymnasium.make, "CartPole-v1")] * 3
+    with remote(makes, mode=mode) as ours, local(nearby, workers=0, mode=mode) as theirs:
+        assert ours.metadata["autoreset_mode"] is mode
+        np.testing.assert_array_equal(ours.reset(seed=3)[0], theirs.reset(seed=3)[0])
+        ended = 0
+        for _ in range(50):
+            given = np.array([1, 0, 1])
+            one, other = ours.step(given), theirs.step(given)
+            for mine, yours in zip(one[:4], other[:4], strict=True):
+                np.testing.assert_array_equal(mine, yours)
+            assert one[4].keys() == other[4].keys()
+            over = one[2] | one[3]
+            ended += over.sum()
+            if over.any() and mode is AutoresetMode.DISABLED:
+                options = {"reset_mask": over}
+                np.testing.assert_array_equal(
+                    ours.reset(seed=4, options=dict(options))[0],
+                    theirs.reset(seed=4, options=dict(options))[0],
+                )
+        assert ended > 3
+
+
+def test_all_are_asked_before_any_is_waited_for() -> None:
+    _, makes, log = several(3)
+    with remote(makes) as envs:
+        envs.reset(seed=1)
+        assert log == ["reset 0", "reset 1", "reset 2", "finish 0", "finish 1", "finish 2"]
+        log.clear()
+        envs.step([0, 0, 0])
+        assert log == ["step 0", "step 1", "step 2", "finish 0", "finish 1", "finish 2"]
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_one_that_is_lost(mode: AutoresetMode) -> None:
+    points, makes, _ = several(3)
+    with remote(makes, mode=mode) as envs:
+        envs.reset(seed=1)
+        points[1].lost = True
+        observations, rewards, terminated, truncated, infos = envs.step([0, 0, 0])
+        assert truncated.tolist() == [False, True, False]
+        assert not terminated.any()
+        assert rewards.tolist() == [1.0, 0.0, 1.0]
+        if mode is AutoresetMode.SAME_STEP:
+            assert infos["final_info"]["lost"].tolist() == [None, "gone", None]
+            assert infos["final_obs"][1].tolist() == [1.0] * 4
+            assert np.abs(observations[1]).max() < 0.1  # the next episode's first
+        else:
+            assert infos["lost"].tolist() == [None, "gone", None]
+            assert observations[1].tolist() == [1.0] * 4
+        if mode is AutoresetMode.DISABLED:
+            envs.reset(options={"reset_mask": truncated})
+        rewards = envs.step([0, 0, 0])[1]
+        assert rewards[[0, 2]].tolist() == [1.0, 1.0]
+        assert not envs.step([0, 0, 0])[3].any()
+
+
+@pytest.mark.parametrize("where", ["finish", "ask"])
+def test_an_error_of_one_leaves_no_answer_unread(where: str) -> None:
+    points, makes, log = several(3)
+    with remote(makes) as envs:
+        envs.reset(seed=1)
+        log.clear()
+        given = [0, 0, 0]
+        if where == "finish":
+            points[0].fails = ConnectionClosed("no way")
+        else:
+            points[1].action_space = spaces.Discrete(1)
+            given = [0, 1, 0]
+        with pytest.raises((ConnectionClosed, EncodeError), match=r"no way|no such action"):
+            envs.step(given)
+        assert sum(each.startswith("step") for each in log) == sum(
+            each.startswith("finish") for each in log
+        )
+        envs.step([0, 0, 0])
+
+
+def test_an_interrupted_step_has_to_be_followed_by_a_reset() -> None:
+    points, makes, _ = several(3)
+    with remote(makes) as envs:
+        envs.reset(seed=1)
+        points[1].fails = KeyboardInterrupt()
+        with pytest.raises(KeyboardInterrupt):
+            envs.step([0, 0, 0])
+        for call in (
+            lambda: envs.step([0, 0, 0]),
+            lambda: envs.call("spec"),
+            lambda: envs.set_attr("x", 1),
+            lambda: envs.reset(options={"reset_mask": np.array([True, False, False])}),
+        ):
+            with pytest.raises(LocalProtocolError, match="a step was interrupted"):
+                call()
+        envs.reset(seed=1)
+        envs.step([0, 0, 0])
+
+
+def test_those_that_were_made_are_closed_if_another_fails() -> None:
+    points, makes, _ = several(2)
+
+    def fail() -> Any:
+        raise ConnectionClosed("nobody there")
+
+    with pytest.raises(ConnectionClosed, match="nobody there"):
+        remote([*makes, fail])
+    assert all(point.closed for point in points)
+
+
+def test_spaces_that_differ() -> None:
+    points, makes, _ = several(2)
+    points[1].action_space = spaces.Discrete(3)
+    with pytest.raises(EncodeError, match=r"one action_space: .*Discrete\(2\), .* number 1 is"):
+        remote(makes)
+    assert all(point.closed for point in points)
+
+
+def test_attributes() -> None:
+    _, makes, _ = several(2)
+    with remote(makes) as envs:
+        assert isinstance(envs, VectorEnvironment)
+        assert envs.get_attr("render_mode") == (None, None)
+        envs.set_attr("mark", [1, 2])
+        assert envs.get_attr("mark") == (1, 2)
