@@ -74,7 +74,7 @@ class Driven:
         """
         check_alone(self, protocol)
         if self.reward_space is not None:
-            reward = tree_of(self.reward_space, "reward", f"which {protocol} cannot carry")
+            reward = tree_of(self.reward_space, "the reward", f"which {protocol} cannot carry")
             if not reward.lone or reward.leaves[0].shape or reward.leaves[0].text:
                 raise EncodeError(
                     f"a reward of {self.name} is {self.reward_space}, and {protocol} carries a "

@@ -130,7 +130,7 @@ class Tree:
     """The structure of a space.
 
     Attributes:
-        what: what errors call it, such as ``observation``.
+        what: what errors call it, such as ``the observation``.
         leaves: in the space's order.
         lone: whether it is a leaf and nothing else.
         placed: whether it is a sequence, at its outside.
@@ -150,7 +150,7 @@ class Tree:
             EncodeError: it has another structure.
         """
         parts: list[Any] = []
-        self._part(self._root, value, f"the {self.what}", parts)
+        self._part(self._root, value, self.what, parts)
         return parts
 
     def _part(self, node: _Node, value: Any, where: str, parts: list[Any]) -> None:
@@ -185,7 +185,7 @@ def tree_of(space: Any, what: str, cannot: str) -> Tree:
 
     Args:
         space: the space; a spec, or mappings and sequences of them.
-        what: what errors call it, such as ``observation``.
+        what: what errors call it, such as ``the observation``.
         cannot: what errors say of something that has no tree, such as ``which X cannot carry``.
 
     Raises:
@@ -223,7 +223,7 @@ def of_space(space: Any, what: str, cannot: str) -> Tree:
             bounds = 0, 1
         else:
             raise EncodeError(
-                f"the {what} space has a {type(space).__name__}{_at(keys)}, {cannot}; wrap the "
+                f"{what} has a {type(space).__name__}{_at(keys)}, {cannot}; wrap the "
                 f"environment so that it is a Box, Discrete, MultiDiscrete, MultiBinary, Text, "
                 f"Dict or Tuple: {space}"
             )
@@ -254,7 +254,7 @@ def of_spec(spec: Any, what: str, cannot: str) -> Tree:
             children = [node(each, (*keys, place)) for place, each in enumerate(spec)]
             return _Placed(children, getattr(type(spec), "_make", type(spec)))
         raise EncodeError(
-            f"the {what} spec has a {type(spec).__name__}{_at(keys)}, which is none of dm_env's "
+            f"{what} has a {type(spec).__name__}{_at(keys)}, which is none of dm_env's "
             f"specs, {cannot}"
         )
 

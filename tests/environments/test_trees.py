@@ -30,7 +30,7 @@ class Both(NamedTuple):
 
 
 def test_apart_and_together() -> None:
-    tree = tree_of(NESTED, "observation", CANNOT)
+    tree = tree_of(NESTED, "the observation", CANNOT)
     assert [leaf.where for leaf in tree.leaves] == ["bits", "eyes.0", "eyes.1", "many", "word"]
     assert not tree.lone
     value = NESTED.sample()
@@ -44,7 +44,7 @@ def test_apart_and_together() -> None:
 
 
 def test_nothing() -> None:
-    tree = tree_of(NESTED, "action", CANNOT)
+    tree = tree_of(NESTED, "the action", CANNOT)
     nothing = tree.nothing()
     assert NESTED.contains(nothing)
     assert nothing["eyes"][0].tolist() == [2.0, 2.0]
@@ -65,7 +65,7 @@ def test_specs() -> None:
             specs.Array((1,), float),
         ],
     )
-    tree = tree_of(spec, "action", CANNOT)
+    tree = tree_of(spec, "the action", CANNOT)
     assert [(leaf.where, leaf.name) for leaf in tree.leaves][:2] == [("0", "own"), ("1.0", "")]
     nothing = tree.nothing()
     assert isinstance(nothing, Both)
@@ -87,7 +87,7 @@ def test_specs() -> None:
 )
 def test_what_has_no_tree(space: Any, text: str) -> None:
     with pytest.raises(EncodeError, match=text):
-        tree_of(space, "observation", CANNOT)
+        tree_of(space, "the observation", CANNOT)
 
 
 @pytest.mark.parametrize(
@@ -101,4 +101,4 @@ def test_what_has_no_tree(space: Any, text: str) -> None:
 )
 def test_values_of_another_structure(value: Any, text: str) -> None:
     with pytest.raises(EncodeError, match=text):
-        tree_of(NESTED, "action", CANNOT).parts(value)
+        tree_of(NESTED, "the action", CANNOT).parts(value)

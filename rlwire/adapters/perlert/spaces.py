@@ -1,4 +1,4 @@
-"""Gymnasium's spaces as PERLERT's text, both ways: `SpaceText`.
+"""Gymnasium's spaces and dm_env's specs as PERLERT's text, both ways: `SpaceText`.
 
 | space                           | observation                          | action                |
 |---------------------------------|--------------------------------------|-----------------------|
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,12 +27,14 @@ from numpy.typing import NDArray
 
 from rlwire.codecs import perlert
 from rlwire.codecs.casting import cast
-from rlwire.errors import DecodeError, EncodeError, optional, quoted
+from rlwire.environments.trees import Leaf, tree_of
+from rlwire.errors import DecodeError, EncodeError, quoted
 from rlwire.limits import DEFAULT, Limits
 
 __all__ = ["SpaceText"]
 
 _FORBIDDEN = frozenset(":;,=")
+_CANNOT = "which has no text in PERLERT"
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}").fullmatch
 _NAME = re.compile(r"(?:^|,)([^,:]*):")
 
@@ -42,7 +43,7 @@ class SpaceText:
     """How the values of a space are written.
 
     Args:
-        space: a `gymnasium.Space`.
+        space: a `gymnasium.Space`, or dm_env's specs.
         what: what errors call it, such as ``the observation of 'agent_0'``.
         named: whether items of a Dict or Tuple have names, as in observations. Without, as in
             actions, numbers that are not finite are refused, whatever the bounds.
@@ -50,16 +51,16 @@ class SpaceText:
 
     Raises:
         EncodeError: it cannot be written.
-        optional: Gymnasium is not installed.
+        MissingExtra: Gymnasium, or dm_env, is not installed.
     """
 
     def __init__(self, space: Any, what: str, *, named: bool, limits: Limits = DEFAULT) -> None:
         self.space = space
         self._what = what
         self._named = named
-        self._kinds = _spaces()
-        self._leaves = list(self._find(space, ""))
-        self._lone = self._leaves[0] if not isinstance(space, self._composite) else None
+        self._tree = tree_of(space, what, _CANNOT)
+        self._leaves = [self._leaf(leaf) for leaf in self._tree.leaves]
+        self._lone = self._leaves[0] if self._tree.lone else None
         self._by_name = {leaf.name: leaf for leaf in self._leaves}
         if len(self._by_name) < len(self._leaves):
             raise EncodeError(f"{what} has two items of the same name: {list(self._by_name)}")
@@ -72,10 +73,6 @@ class SpaceText:
                 f"features of an image or a much smaller one, or raise the limit: "
                 f"Limits(datagram=...), up to 65507"
             )
-
-    @property
-    def _composite(self) -> tuple[type, ...]:
-        return self._kinds.Dict, self._kinds.Tuple
 
     # ---- the way out ----
 
@@ -96,7 +93,7 @@ class SpaceText:
             EncodeError: the value does not have the structure of the space.
         """
         texts = []
-        for leaf, part in zip(self._leaves, self._parts(self.space, value, ""), strict=True):
+        for leaf, part in zip(self._leaves, self._tree.parts(value), strict=True):
             prepared = leaf.prepare(part)
             if not isinstance(prepared, str):
                 prepared = perlert.array_to_text(prepared, decimals=decimals)
@@ -119,8 +116,7 @@ class SpaceText:
                 text = text.decode()
             except UnicodeDecodeError as error:
                 raise DecodeError(f"{self._what} is no UTF-8", offset=error.start) from None
-        values = iter(self._read_named(text) if self._named else self._read_bare(text))
-        return self._build(self.space, values)
+        return self._tree.build(self._read_named(text) if self._named else self._read_bare(text))
 
     def _read_named(self, text: str) -> list[Any]:
         names = list(_NAME.finditer(text))
@@ -149,68 +145,29 @@ class SpaceText:
 
     # ---- without a peer ----
 
+    def contains(self, value: Any) -> bool:
+        """Whether a value, of this structure, is within the space."""
+        return self._tree.contains(value)
+
     def nothing(self) -> Any:
-        """Return the value of the space that is nearest to zero: doing nothing, if it is an action.
+        """Return the value of the space that is nearest to zero, as `Tree.nothing` does."""
+        return self._tree.nothing()
 
-        That is a guess; an environment's 0 may as well mean "to the left".
-        """
-        return self._build(self.space, iter([leaf.nothing() for leaf in self._leaves]))
-
-    # ---- the structure ----
-
-    def _find(self, space: Any, path: str) -> Iterator[_Leaf]:
-        for key, child in self._children(space):
+    def _leaf(self, leaf: Leaf) -> _Leaf:
+        for key in map(str, leaf.keys):
             if _FORBIDDEN & set(key):
                 raise EncodeError(
                     f"{self._what} has an item {key!r}, whose name has one of the characters "
                     f": ; , = that PERLERT keeps for itself"
                 )
-            yield from self._find(child, f"{path}.{key}" if path else key)
-        if not isinstance(space, self._composite):
-            yield self._leaf(space, path)
-
-    def _children(self, space: Any) -> Iterator[tuple[str, Any]]:
-        if isinstance(space, self._kinds.Dict):
-            yield from ((str(key), child) for key, child in space.items())
-        elif isinstance(space, self._kinds.Tuple):
-            yield from ((str(place), child) for place, child in enumerate(space))
-
-    def _parts(self, space: Any, value: Any, path: str) -> Iterator[Any]:
-        kinds = self._kinds
-        if isinstance(space, kinds.Dict):
-            if not isinstance(value, Mapping) or not value.keys() >= set(space):
-                raise EncodeError(f"{self._what}{path} must have the items {list(space)}")
-            for key, child in space.items():
-                yield from self._parts(child, value[key], f"{path}.{key}")
-        elif isinstance(space, kinds.Tuple):
-            if not isinstance(value, (tuple, list)) or len(value) != len(space):
-                raise EncodeError(f"{self._what}{path} must be a tuple of {len(space)} items")
-            for place, child in enumerate(space):
-                yield from self._parts(child, value[place], f"{path}.{place}")
-        else:
-            yield value
-
-    def _build(self, space: Any, values: Iterator[Any]) -> Any:
-        if isinstance(space, self._kinds.Dict):
-            return {key: self._build(child, values) for key, child in space.items()}
-        if isinstance(space, self._kinds.Tuple):
-            return tuple(self._build(child, values) for child in space)
-        return next(values)
-
-    def _leaf(self, space: Any, path: str) -> _Leaf:
-        kinds = self._kinds
-        what = f"{self._what}, {path}" if path else self._what
-        if isinstance(space, kinds.Text):
-            return _TextLeaf(space, path, what)
-        if isinstance(space, kinds.Discrete):
-            return _Integer(space, path, what)
-        known = (kinds.Box, kinds.MultiDiscrete, kinds.MultiBinary)
-        if isinstance(space, known) and space.dtype.kind in "biuf":
-            return _Array(space, path, what, finite=not self._named)
-        raise EncodeError(
-            f"{what} is of the space {space}, which has no text; wrap the environment so that it "
-            f"is a Box, Discrete, MultiDiscrete, MultiBinary, Text, Dict or Tuple"
-        )
+        what = f"{self._what}, {leaf.where}" if leaf.keys else self._what
+        if leaf.text is str and not leaf.shape:
+            return _TextLeaf(leaf, what)
+        if leaf.lone and leaf.dtype.kind in "iu" and not leaf.shape:
+            return _Integer(leaf, what)
+        if leaf.dtype.kind in "biuf" and -1 not in leaf.shape:
+            return _Array(leaf, what, finite=not self._named)
+        raise EncodeError(f"{what} is of the space {leaf.space}, {_CANNOT}")
 
 
 class _Leaf(Protocol):
@@ -225,19 +182,15 @@ class _Leaf(Protocol):
     def read(self, text: str | bytes) -> Any:
         """Return the value."""
 
-    def nothing(self) -> Any:
-        """Return the value nearest to zero."""
-
 
 class _Array:
-    def __init__(self, space: Any, name: str, what: str, *, finite: bool) -> None:
-        self.name = name
+    def __init__(self, leaf: Leaf, what: str, *, finite: bool) -> None:
+        self.name = leaf.where
+        self.size = math.prod(leaf.shape)
         self._finite = finite
-        self.size = math.prod(space.shape)
-        self._space = space
         self._what = what
-        self._shape = tuple(space.shape)
-        self._dtype = np.dtype(space.dtype)
+        self._shape = leaf.shape
+        self._dtype = leaf.dtype
         # What the codec writes and reads; a float16 is a float32 as well, a bool a small integer.
         kind = {"b": np.uint8, "f": np.float32 if self._dtype.itemsize <= 4 else np.float64}
         self._wire = np.dtype(kind.get(self._dtype.kind, self._dtype))
@@ -256,21 +209,13 @@ class _Array:
             raise DecodeError(f"{self._what} has numbers that are not finite")
         return array if self._wire == self._dtype else array.astype(self._dtype)
 
-    def nothing(self) -> NDArray[Any]:
-        space = self._space
-        if hasattr(space, "nvec"):
-            low, high = space.start, space.start + space.nvec - 1
-        else:
-            low, high = getattr(space, "low", 0), getattr(space, "high", 1)
-        return np.asarray(np.clip(np.zeros(self._shape), low, high)).astype(self._dtype)
-
 
 class _Integer:
     size = 1
 
-    def __init__(self, space: Any, name: str, what: str) -> None:
-        self.name = name
-        self._space = space
+    def __init__(self, leaf: Leaf, what: str) -> None:
+        self.name = leaf.where
+        self._kind = leaf.dtype.type
         self._what = what
 
     def prepare(self, value: Any) -> str:
@@ -285,23 +230,19 @@ class _Integer:
         if found is None:
             raise DecodeError(f"{self._what} must be an integer, not {quoted(text)}")
         try:
-            return self._space.dtype.type(int(found[0]))
+            return self._kind(int(found[0]))
         except OverflowError:
             raise DecodeError(f"{self._what} is too large: {found[0]}") from None
-
-    def nothing(self) -> Any:
-        low = int(self._space.start)
-        return self._space.dtype.type(min(max(0, low), low + int(self._space.n) - 1))
 
 
 class _TextLeaf:
     size = 1
 
-    def __init__(self, space: Any, name: str, what: str) -> None:
-        self.name = name
-        self._space = space
+    def __init__(self, leaf: Leaf, what: str) -> None:
+        self.name = leaf.where
         self._what = what
-        if _FORBIDDEN & set(space.characters):
+        # dm_env's texts do not say what may be in them.
+        if _FORBIDDEN & set(getattr(leaf.space, "characters", "")):
             raise EncodeError(
                 f"{what} is text that may have one of the characters : ; , = in it, which PERLERT "
                 f"keeps for itself; give its space another charset"
@@ -321,13 +262,3 @@ class _TextLeaf:
             return text.decode()
         except UnicodeDecodeError as error:
             raise DecodeError(f"{self._what} is no UTF-8", offset=error.start) from None
-
-    def nothing(self) -> str:
-        first: str = self._space.character_list[0]
-        return first * int(self._space.min_length)
-
-
-def _spaces() -> Any:
-    with optional("gymnasium", "gym"):
-        from gymnasium import spaces
-    return spaces

@@ -78,8 +78,8 @@ class EnvironmentRewarder(RewarderServer):
         try:
             driven = self._driven.one("the rewarder")
             cannot = "which the rewarder's JSON cannot carry"
-            self._observation_tree = tree_of(driven.observation_space, "observation", cannot)
-            self._action_tree = tree_of(driven.action_space, "action", cannot)
+            self._observation_tree = tree_of(driven.observation_space, "the observation", cannot)
+            self._action_tree = tree_of(driven.action_space, "the action", cannot)
             super().__init__(
                 env_id or driven.name, address, fps=fps, env_state="loading", **options
             )

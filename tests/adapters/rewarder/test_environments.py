@@ -330,7 +330,7 @@ def test_what_a_rewarder_cannot_carry() -> None:
             a=gymnasium.spaces.Sequence(gymnasium.spaces.Discrete(2))
         )
 
-    with pytest.raises(EncodeError, match=r"observation space has a Sequence at a, .* rewarder"):
+    with pytest.raises(EncodeError, match=r"the observation has a Sequence at a, .* rewarder"):
         EnvironmentRewarder(Endless)
     with pytest.raises(TypeError, match=r"agent_0.*the rewarder carries one agent's"):
         EnvironmentRewarder(simple_spread_v3.parallel_env)
