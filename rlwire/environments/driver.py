@@ -31,16 +31,17 @@ class Driven:
         action_space: the same of actions.
         reward_space: dm_env's specs of rewards; None for a number.
         discount_space: dm_env's specs of discounts; None where there are none.
+        owned: whether `drive` has made it, so that nobody else will close it.
     """
 
     agents: tuple[Any, ...] = ()
     reward_space: Any = None
     discount_space: Any = None
+    owned = False
 
     def __init__(self, environment: Any, name: str) -> None:
         self.environment = environment
         self.name = name
-        self.owned = False
         self._read_spaces()
 
     def _read_spaces(self) -> None:
@@ -51,9 +52,8 @@ class Driven:
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, Any]:
         """Begin an episode; return the observation and the info."""
-        observation, info = self.environment.reset(
-            seed=seed, options=None if options is None else dict(options)
-        )
+        given = {} if options is None else {"options": dict(options)}
+        observation, info = self.environment.reset(seed=seed, **given)
         return observation, info
 
     def step(self, action: Any) -> Any:
@@ -61,9 +61,8 @@ class Driven:
         return self.environment.step(action)
 
     def close(self) -> None:
-        """Close the environment, unless it was handed in."""
-        if self.owned:
-            self.environment.close()
+        """Close the environment."""
+        self.environment.close()
 
     def one(self, protocol: str) -> Driven:
         """Return itself, if it has one agent, whose rewards are numbers.
@@ -249,7 +248,7 @@ def drive(thing: Any, settings: Mapping[str, Any] | None = None) -> Driven:
     """Return a driver of an environment.
 
     Args:
-        thing: as `maker` takes it. One that is made here is closed with the driver.
+        thing: as `maker` takes it.
         settings: keyword arguments for the class or function.
 
     Raises:

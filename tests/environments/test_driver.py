@@ -118,13 +118,12 @@ def test_pettingzoo() -> None:
 
 
 @pytest.mark.parametrize("kind", [Walk, Fall])
-def test_who_closes_it(kind: Any) -> None:
-    lent = kind()
-    drive(lent).close()
-    assert not lent.closed
-    mine = drive(kind)
-    mine.close()
-    assert mine.environment.closed
+def test_who_is_to_close_it(kind: Any) -> None:
+    assert not drive(kind()).owned
+    driven = drive(kind)
+    assert driven.owned
+    driven.close()
+    assert driven.environment.closed
 
 
 def test_what_was_made_and_cannot_be_driven_is_closed() -> None:

@@ -1,7 +1,7 @@
-"""PettingZoo's parallel environments and Gymnasium's as one thing: a `Simulation`.
+"""Environments as PERLERT's instances play them: a `Simulation`, with text instead of spaces.
 
 What their values look like as text is said in `rlwire.adapters.perlert.spaces`. Not here: clients,
-times, and when a run begins or ends.
+times, when a run begins or ends, and what drives the environment (`rlwire.environments.driver`).
 """
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.adapters.perlert.spaces import SpaceText
-from rlwire.environments.loading import load_environment
+from rlwire.environments.driver import Driven, drive, maker
 from rlwire.errors import DecodeError, EncodeError, quoted
 from rlwire.limits import DEFAULT, Limits
 
 __all__ = [
     "Default",
-    "GymnasiumSimulation",
+    "EnvironmentSimulation",
     "Outcome",
-    "PettingZooSimulation",
     "Simulation",
-    "is_environment",
     "scalars",
     "simulate",
     "simulations_of",
@@ -59,8 +57,8 @@ class Outcome(NamedTuple):
 class Simulation(Protocol):
     """An environment for one or more agents, with text instead of spaces.
 
-    Environments of PettingZoo and Gymnasium are made one by `simulate`. What has these methods
-    itself may be served as well; that is the way to texts of one's own.
+    Environments of PettingZoo, Gymnasium and dm_env are made one by `simulate`. What has these
+    methods itself may be served as well; that is the way to texts of one's own.
     """
 
     @property
@@ -128,7 +126,7 @@ class _Agent:
             observation_space, f"the observation{what}", named=True, limits=limits
         )
         self.action = SpaceText(action_space, f"the action{what}", named=False, limits=limits)
-        self._contains = action_space.contains
+        self._contains = self.action.contains
         self._nothing = self.action.nothing()
         self._names = self._named(action_names)
 
@@ -175,7 +173,7 @@ class _Agent:
     ) -> Outcome:
         return Outcome(
             self.observation.to_wire(observation),
-            float(reward),
+            float(reward or 0.0),
             bool(terminated),
             bool(truncated),
             info or {},
@@ -183,12 +181,15 @@ class _Agent:
         )
 
 
-class _OfSpaces:
-    """What the simulations of environments with spaces have in common.
+class EnvironmentSimulation:
+    """A driven environment: one agent, or a parallel one's.
+
+    The key of a lone agent is ``"agent0"``, that of others their name, unless `keys` has another
+    one; its kind is its name without the number at the end.
 
     Args:
-        environment: the environment.
-        keys: what agents are called, by their own names; Gymnasium's one is ``"agent0"``.
+        driven: the environment.
+        keys: what agents are called, by their own names; a lone one's is ``"agent0"``.
         kinds: AGENT_KIND, by key.
         limits: `Limits.datagram` bounds what an observation may be.
         action_names: words that clients may say instead of an action of a Discrete space, from
@@ -198,29 +199,52 @@ class _OfSpaces:
         EncodeError: something of it cannot be carried.
     """
 
-    _names: Sequence[Any]
-    name: str
-
     def __init__(
         self,
-        environment: Any,
+        driven: Driven,
         *,
         keys: Mapping[Any, str] | None = None,
         kinds: Mapping[str, str] | None = None,
         limits: Limits = DEFAULT,
         action_names: Iterable[str] | Mapping[str, Any] = (),
     ) -> None:
-        self._environment = environment
-        self.agents, found = _agents(self._names, keys, kinds)
-        self._keys = dict(zip(self._names, found, strict=True))
-        self._agents = {
-            key: _Agent(*self._spaces(name), limits, action_names)
-            for name, key in self._keys.items()
-        }
+        self._driven = driven
+        self.name = _name(driven.name)
+        names = driven.agents or ("agent0",)
+        self.agents, found = _agents(names, keys, kinds)
+        self._keys = dict(zip(names, found, strict=True))
+        self._lone = None if driven.agents else found[0]
+        seen, done = driven.observation_space, driven.action_space
+        if self._lone is None:
+            self._agents = {
+                key: _Agent(f" of {name!r}", seen[name], done[name], limits, action_names)
+                for name, key in self._keys.items()
+            }
+        else:
+            driven.one("PERLERT")
+            self._agents = {self._lone: _Agent("", seen, done, limits, action_names)}
 
-    def _spaces(self, name: Any) -> tuple[str, Any, Any]:
-        """Return what texts of errors call an agent, and its spaces."""
-        raise NotImplementedError
+    def reset(self, seed: int) -> dict[str, Outcome]:
+        """Begin a run."""
+        seen, infos = self._driven.reset(seed)
+        if self._lone is not None:
+            return {self._lone: self._agents[self._lone].outcome(seen, info=infos)}
+        return self._outcomes(
+            {name: (each, 0.0, False, False, infos.get(name)) for name, each in seen.items()}
+        )
+
+    def step(self, actions: Mapping[str, Any]) -> dict[str, Outcome]:
+        """Let the agents that the environment has now act together."""
+        lone = self._lone
+        if lone is not None:
+            return {lone: self._agents[lone].outcome(*self._driven.step(actions[lone]))}
+        return self._outcomes(
+            self._driven.step({name: actions[key] for name, key in self._keys.items()})
+        )
+
+    def _outcomes(self, steps: Mapping[Any, Any]) -> dict[str, Outcome]:
+        keys = self._keys
+        return {keys[name]: self._agents[keys[name]].outcome(*step) for name, step in steps.items()}
 
     def parse(self, key: str, text: str) -> Any:
         """Return the action that a text is."""
@@ -232,87 +256,7 @@ class _OfSpaces:
 
     def close(self) -> None:
         """Close the environment."""
-        self._environment.close()
-
-
-class GymnasiumSimulation(_OfSpaces):
-    """A `gymnasium.Env`: one agent, ``"agent0"`` unless `keys` has another name for it."""
-
-    _names = ("agent0",)
-
-    def __init__(self, environment: Any, **options: Any) -> None:
-        super().__init__(environment, **options)
-        spec = getattr(environment, "spec", None)
-        self.name = _name(getattr(spec, "id", "") or type(environment.unwrapped).__name__)
-        ((self._key, self._agent),) = self._agents.items()
-
-    def _spaces(self, name: Any) -> tuple[str, Any, Any]:
-        return "", self._environment.observation_space, self._environment.action_space
-
-    def reset(self, seed: int) -> dict[str, Outcome]:
-        """Begin a run."""
-        observation, info = self._environment.reset(seed=seed)
-        return {self._key: self._agent.outcome(observation, info=info)}
-
-    def step(self, actions: Mapping[str, Any]) -> dict[str, Outcome]:
-        """Act."""
-        return {self._key: self._agent.outcome(*self._environment.step(actions[self._key]))}
-
-
-class PettingZooSimulation(_OfSpaces):
-    """A `pettingzoo.ParallelEnv`.
-
-    An agent's key is its name, unless `keys` has another one; its kind is its name without the
-    number at the end.
-    """
-
-    def __init__(self, environment: Any, **options: Any) -> None:
-        self._names = list(environment.possible_agents)
-        super().__init__(environment, **options)
-        self._playing: list[Any] = []
-        self._last: dict[Any, Any] = {}
-        given = (getattr(environment, "metadata", None) or {}).get("name")
-        self.name = _name(str(given or type(environment.unwrapped).__name__))
-
-    def _spaces(self, name: Any) -> tuple[str, Any, Any]:
-        environment = self._environment
-        observations = environment.observation_space(name)
-        return f" of {name!r}", observations, environment.action_space(name)
-
-    def reset(self, seed: int) -> dict[str, Outcome]:
-        """Begin a run."""
-        observations, infos = self._environment.reset(seed=seed)
-        self._playing = list(self._environment.agents)
-        self._last = dict(observations)
-        return {
-            key: self._agents[key].outcome(observation, info=infos.get(name))
-            for name, observation in observations.items()
-            for key in (self._keys[name],)
-        }
-
-    def step(self, actions: Mapping[str, Any]) -> dict[str, Outcome]:
-        """Let the agents that the environment has now act together."""
-        environment, keys = self._environment, self._keys
-        before = self._playing
-        observations, rewards, terminations, truncations, infos = environment.step(
-            {name: actions[keys[name]] for name in before}
-        )
-        self._playing = list(environment.agents)
-        self._last.update(observations)
-        outcomes = {}
-        # An agent that the environment drops without a word will not act again either.
-        gone = set(before).difference(self._playing)
-        for name in {**observations, **dict.fromkeys(gone)}:
-            terminated, truncated = terminations.get(name, False), truncations.get(name, False)
-            key = keys[name]
-            outcomes[key] = self._agents[key].outcome(
-                self._last[name],
-                rewards.get(name, 0.0),
-                terminated or (name in gone and not truncated),
-                truncated,
-                infos.get(name),
-            )
-        return outcomes
+        self._driven.close()
 
 
 def _agents(
@@ -346,29 +290,9 @@ def _name(text: str) -> str:
 # ---- what a user hands in -----------------------------------------------------------------------
 
 
-def is_environment(value: object) -> bool:
-    """Whether `value` is an environment that `simulate` understands, and no class of them."""
-    return not isinstance(value, type) and (
-        _is_simulation(value) or _is_pettingzoo(value) or _is_gymnasium(value)
-    )
-
-
-def _has(value: object, *names: str) -> bool:
-    return all(hasattr(value, name) for name in names)
-
-
 def _is_simulation(value: object) -> bool:
-    return _has(value, "name", "agents", "reset", "step", "parse", "default", "close")
-
-
-def _is_pettingzoo(value: object) -> bool:
-    return _has(value, "possible_agents", "reset", "step", "close") and callable(
-        getattr(value, "observation_space", None)
-    )
-
-
-def _is_gymnasium(value: object) -> bool:
-    return _has(value, "observation_space", "action_space", "reset", "step", "close")
+    names = ("name", "agents", "reset", "step", "parse", "default", "close")
+    return not isinstance(value, type) and all(hasattr(value, name) for name in names)
 
 
 def simulations_of(
@@ -377,28 +301,21 @@ def simulations_of(
     """Return a simulation, and what makes more of them: None if there is none but this.
 
     Args:
-        environment: an environment; a class or function that makes one; or the name of one of
-            these as `load_environment` takes it, such as ``"gym:CartPole-v1"`` or
-            ``"mpe2.simple_spread_v3:parallel_env"``.
+        environment: as `rlwire.environments.driver.maker` takes it, such as
+            ``"mpe2.simple_spread_v3:parallel_env"``; or a simulation.
         settings: keyword arguments for the class or function.
-        options: `GymnasiumSimulation`'s.
+        options: `EnvironmentSimulation`'s.
 
     Raises:
         TypeError, EncodeError: as from `simulate`; or it can neither be played nor called.
         ValueError, ImportError, AttributeError: there is nothing of that name.
     """
-    if isinstance(environment, str):
-        environment = load_environment(environment)
-    if is_environment(environment):
-        if settings:
-            raise ValueError("settings are for what makes environments; this one is made")
+    environment, again = maker(environment, settings)
+    if again is None:
         return simulate(environment, **options), None
-    if not callable(environment):
-        return simulate(environment, **options), None  # which says what is wrong with it
-    given = dict(settings or {})
 
     def make() -> Simulation:
-        made = environment(**given)
+        made = again()
         try:
             return simulate(made, **options)
         except BaseException:
@@ -413,8 +330,8 @@ def simulate(environment: Any, **options: Any) -> Simulation:
     """Return an environment as a `Simulation`.
 
     Args:
-        environment: of PettingZoo's parallel kind or of Gymnasium; a simulation stays what it is.
-        options: `GymnasiumSimulation`'s.
+        environment: as `rlwire.environments.driver.drive` takes it; a simulation stays what it is.
+        options: `EnvironmentSimulation`'s.
 
     Raises:
         TypeError: it is something else.
@@ -423,22 +340,4 @@ def simulate(environment: Any, **options: Any) -> Simulation:
     if _is_simulation(environment):
         simulation: Simulation = environment
         return simulation
-    if _has(environment, "possible_agents", "agent_iter"):
-        raise TypeError(
-            f"{type(environment).__name__} lets its agents act in turns; in real time they act at "
-            f"once: serve a parallel_env, or pettingzoo.utils.aec_to_parallel(...) of it"
-        )
-    if _is_pettingzoo(environment):
-        return PettingZooSimulation(environment, **options)
-    if hasattr(environment, "num_envs"):
-        raise TypeError(
-            f"{type(environment).__name__} is a vector of environments; serve what makes one of "
-            f"them, with instances=..."
-        )
-    if _is_gymnasium(environment):
-        return GymnasiumSimulation(environment, **options)
-    raise TypeError(
-        f"a {type(environment).__name__} is no environment: it is neither a parallel one of "
-        f"PettingZoo, with possible_agents, nor has it Gymnasium's observation_space and "
-        f"action_space"
-    )
+    return EnvironmentSimulation(drive(environment), **options)

@@ -143,7 +143,7 @@ class PerlertServer(BackgroundServer):
         """Serve one more environment, from the next start on.
 
         Args:
-            environment: a class or function that makes environments, of Gymnasium or
+            environment: a class or function that makes environments, of Gymnasium, dm_env or
                 PettingZoo's parallel kind; their name, such as ``"gym:CartPole-v1"`` or
                 ``"mpe2.simple_spread_v3:parallel_env"``; an environment, for one instance, which
                 is not closed; or a `Simulation`.

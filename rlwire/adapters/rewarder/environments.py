@@ -84,7 +84,7 @@ class EnvironmentRewarder(RewarderServer):
                 env_id or driven.name, address, fps=fps, env_state="loading", **options
             )
         except BaseException:
-            self._driven.close()
+            self._close_environment()
             raise
         self._lockstep = lockstep
         self._seed = seed
@@ -120,7 +120,11 @@ class EnvironmentRewarder(RewarderServer):
             if player.is_alive():
                 logger.warning("the environment did not end a step within 5 s, and is left behind")
             else:
-                self._driven.close()
+                self._close_environment()
+
+    def _close_environment(self) -> None:
+        if self._driven.owned:
+            self._driven.close()
 
     def _play(self, begun: Future[None]) -> None:
         try:

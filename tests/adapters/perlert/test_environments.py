@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import dm_env
 import gymnasium
 import numpy as np
 import pytest
+from dm_env import specs
 from gymnasium import spaces
 
 from rlwire.adapters.perlert.environments import (
-    GymnasiumSimulation,
-    PettingZooSimulation,
-    is_environment,
+    EnvironmentSimulation,
     scalars,
     simulate,
     simulations_of,
@@ -22,7 +22,7 @@ from rlwire.limits import Limits
 def test_gymnasium(worlds):
     walk = worlds.Walk(length=3, truncate=True)
     simulation = simulate(walk)
-    assert isinstance(simulation, GymnasiumSimulation)
+    assert isinstance(simulation, EnvironmentSimulation)
     assert simulation.name == "Walk"
     assert simulation.agents == {"agent0": "agent"}
     first = simulation.reset(7)["agent0"]
@@ -52,7 +52,7 @@ def test_pettingzoo():
     from mpe2 import simple_tag_v3
 
     simulation = simulate(simple_tag_v3.parallel_env(num_good=1, num_adversaries=2, max_cycles=4))
-    assert isinstance(simulation, PettingZooSimulation)
+    assert isinstance(simulation, EnvironmentSimulation)
     assert simulation.name == "simple_tag_v3"
     assert simulation.agents == {
         "adversary_0": "adversary",
@@ -67,6 +67,66 @@ def test_pettingzoo():
         outcomes = simulation.step(actions)
     assert all(outcome.truncated for outcome in outcomes.values())
     simulation.close()
+
+
+class Count(dm_env.Environment):
+    """Counts to 2, by dm_env's rules, and has no reward in its first step."""
+
+    def observation_spec(self):
+        return {"count": specs.BoundedArray((), np.int32, 0, 3), "pair": [specs.Array((2,), "f4")]}
+
+    def action_spec(self):
+        return specs.DiscreteArray(2, name="by")
+
+    def _see(self):
+        return {"count": np.int32(self.count), "pair": [np.float32([0.5, self.count])]}
+
+    def reset(self):
+        self.count = 0
+        return dm_env.restart(self._see())
+
+    def step(self, action):
+        self.count += int(action)
+        end = self.count == 2
+        return (dm_env.truncation if end else dm_env.transition)(None if end else 1.0, self._see())
+
+
+def test_dm_env():
+    simulation = simulate(Count())
+    assert (simulation.name, simulation.agents) == ("Count", {"agent0": "agent"})
+    assert simulation.reset(1)["agent0"].observation == "count:0,pair.0:0.5,0"
+    action = simulation.parse("agent0", "1")
+    outcome = simulation.step({"agent0": action})["agent0"]
+    assert (outcome.observation, outcome.reward) == ("count:1,pair.0:0.5,1", 1.0)
+    outcome = simulation.step({"agent0": action})["agent0"]
+    assert (outcome.reward, outcome.terminated, outcome.truncated) == (0.0, False, True)
+    assert outcome.info == {"discount": 1.0}
+    for text in ("2", "x"):
+        with pytest.raises(ValueError, match=r".+"):
+            simulation.parse("agent0", text)
+
+
+def test_specs_that_have_no_text():
+    for spec, text in (
+        (specs.StringArray((2,)), "has no text"),
+        (specs.Array((-1,), float), "has no text"),
+        (specs.Array((), np.complex64), "has no text"),
+        ({"a:b": specs.Array((), float)}, "'a:b'"),
+    ):
+
+        class Odd(Count):
+            def observation_spec(self, spec=spec):
+                return spec
+
+        with pytest.raises(EncodeError, match=text):
+            simulate(Odd())
+
+    class Two(Count):
+        def reward_spec(self):
+            return specs.Array((2,), float)
+
+    with pytest.raises(EncodeError, match="PERLERT carries a number"):
+        simulate(Two())
 
 
 @pytest.mark.parametrize("silent", [False, True])
@@ -155,9 +215,6 @@ def test_what_is_no_environment(worlds):
         simulate(gymnasium.make_vec("CartPole-v1", num_envs=2))
     with pytest.raises(TypeError, match="is no environment"):
         simulate(3)
-    assert is_environment(worlds.Walk())
-    assert is_environment(worlds.Crowd())
-    assert not is_environment(worlds.Walk)
 
 
 def test_images_are_refused_with_advice():
