@@ -14,7 +14,7 @@ from rlwire.environments.loading import load_environment
 from rlwire.environments.trees import tree_of
 from rlwire.errors import EncodeError
 
-__all__ = ["Driven", "Step", "check_alone", "drive", "is_environment", "maker"]
+__all__ = ["Driven", "Step", "check_alone", "drive", "driver_of", "is_environment", "maker"]
 
 Step: TypeAlias = tuple[Any, Any, Any, Any, Any]
 """Observation, reward, terminated, truncated, info; of a parallel one a dictionary of these."""
@@ -257,10 +257,10 @@ def drive(thing: Any, settings: Mapping[str, Any] | None = None) -> Driven:
     """
     environment, make = maker(thing, settings)
     if make is None:
-        return _driven(environment)
+        return driver_of(environment)
     environment = make()
     try:
-        driven = _driven(environment)
+        driven = driver_of(environment)
     except BaseException:
         if hasattr(environment, "close"):
             environment.close()
@@ -269,7 +269,8 @@ def drive(thing: Any, settings: Mapping[str, Any] | None = None) -> Driven:
     return driven
 
 
-def _driven(environment: Any) -> Driven:
+def driver_of(environment: Any) -> Driven:
+    """Return a driver of an environment that is made, or raise TypeError: it is none."""
     if isinstance(environment, Driven):
         return environment
     kind = type(environment).__name__

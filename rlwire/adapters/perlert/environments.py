@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.adapters.perlert.spaces import SpaceText
-from rlwire.environments.driver import Driven, drive, maker
+from rlwire.environments.driver import Driven, driver_of, maker
 from rlwire.errors import DecodeError, EncodeError, quoted
 from rlwire.limits import DEFAULT, Limits
 
@@ -330,7 +330,8 @@ def simulate(environment: Any, **options: Any) -> Simulation:
     """Return an environment as a `Simulation`.
 
     Args:
-        environment: as `rlwire.environments.driver.drive` takes it; a simulation stays what it is.
+        environment: of Gymnasium, dm_env or PettingZoo's parallel kind; a simulation stays what
+            it is.
         options: `EnvironmentSimulation`'s.
 
     Raises:
@@ -340,4 +341,4 @@ def simulate(environment: Any, **options: Any) -> Simulation:
     if _is_simulation(environment):
         simulation: Simulation = environment
         return simulation
-    return EnvironmentSimulation(drive(environment), **options)
+    return EnvironmentSimulation(driver_of(environment), **options)
