@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, TypeAlias
 from rlwire.limits import Limits
 
 __all__ = ["AUTH", "CALLING", "LISTENING", "ORIGINS", "SETTINGS", "Option", "Side", "choice"]
-__all__ += ["keywords", "natural", "number", "positive", "positive_float", "text", "workers"]
+__all__ += ["keywords", "natural", "number", "positive", "positive_float", "text"]
 
 Side: TypeAlias = Literal["server", "client"]
 
@@ -208,21 +208,6 @@ def choice(*words: str) -> Callable[[str], str]:
         return written
 
     return chosen
-
-
-def workers(*words: str, least: int) -> Callable[[str], str | int]:
-    """Return what takes one of these words, or a number."""
-
-    def counted(written: str) -> str | int:
-        if written in words:
-            return written
-        if not (written.isascii() and written.isdecimal() and int(written) >= least):
-            raise ValueError(
-                f"expected {', '.join(words)} or a number of at least {least}, not {written!r}"
-            )
-        return int(written)
-
-    return counted
 
 
 def _limit(written: str) -> tuple[str, int]:

@@ -62,8 +62,7 @@ class Protocol:
     @property
     def example(self) -> str:
         """A URL of this protocol."""
-        path = f"/{self.path.upper()}" if self.path else ""
-        return f"{self.scheme}://localhost:{'+' if self.plus else ''}{self.port}{path}"
+        return f"{self.scheme}://localhost:{'+' if self.plus else ''}{self.port}"
 
     def load(self) -> ModuleType:
         """Import the module with its parts."""
@@ -331,16 +330,19 @@ def _key_file(path: str) -> bytes:
     return load_key(path)
 
 
+def _workers(written: str) -> str | int:
+    if written in ("threads", "asyncio"):
+        return written
+    if not written.lstrip("-").isdecimal():
+        raise ValueError(f"expected threads, asyncio or a number of processes, not {written!r}")
+    return texts.positive(written)
+
+
 def _metric(written: str) -> tuple[str, str]:
     name, _, directory = written.partition(":")
     if written != "logging" and not (name == "tensorboard" and directory):
         raise ValueError(f"expected logging or tensorboard:DIR, not {written!r}")
     return name, directory
-
-
-def _workers(words: tuple[str, ...], least: int, help: str) -> Option:
-    names = "|".join(words)
-    return Option("workers", help, texts.workers(*words, least=least), f"{names}|N")
 
 
 _STREAM: Final = (*texts.LISTENING, *texts.CALLING)
@@ -360,11 +362,12 @@ _RLX: Final = Protocol(
     "RELAAX's protocol: an agent for each environment that calls",
     served="an agent, such as my_agents:Agent",
     options=(
-        _workers(
-            ("threads", "asyncio"),
-            1,
+        Option(
+            "workers",
             "a thread for each connection, one event loop for all of them (agents that answer at "
             "once), or N processes with threads (default: threads)",
+            _workers,
+            "threads|asyncio|N",
         ),
         Option(
             "parameter_server",
@@ -505,8 +508,8 @@ _PERLERT: Final = Protocol(
             sides=("server", "client"),
         ),
         Option(
-            "workers",
-            "threads for environments that step slowly; 0 steps all of them on the event loop "
+            "threads",
+            "how many step environments, for slow ones; 0 steps all of them on the event loop "
             "(default: 0)",
             texts.natural,
             "N",
@@ -536,6 +539,12 @@ _UNIVERSE: Final = Protocol(
     plus=True,
     options=(
         _rate(60),
+        Option(
+            "stop_after",
+            "stop after so long without an agent (default: never)",
+            texts.positive_float,
+            "SECONDS",
+        ),
         Option("lockstep", "make one step for each action instead", None),
         _NAME,
         _SEED,
@@ -555,12 +564,19 @@ _OPENPI: Final = Protocol(
     served="a policy, such as my_policies:Policy",
     path="",
     options=(
-        _workers(
-            ("threads",),
-            0,
-            "threads that the policy thinks in; 0 calls it on the event loop, for policies that "
-            "answer at once; threads calls it in a thread of each client, once at a time "
-            "(default: 1)",
+        Option(
+            "workers",
+            "one event loop for all clients, or a thread for each, in which the policy is called "
+            "once at a time (default: asyncio)",
+            texts.choice("threads", "asyncio"),
+            "threads|asyncio",
+        ),
+        Option(
+            "threads",
+            "how many the policy thinks in beside the event loop; 0 calls it on the loop, for "
+            "policies that answer at once (default: 1)",
+            texts.natural,
+            "N",
         ),
         Option(
             "arrays",

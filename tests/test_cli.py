@@ -19,6 +19,7 @@ from rlwire.adapters.openpi import PolicyClient
 from rlwire.adapters.relaax import AgentProxy
 from rlwire.cli import main
 from rlwire.errors import PeerError
+from rlwire.protocols import PROTOCOLS, parse_url
 from rlwire.sessions.websocket import Refused
 
 AGENT = """
@@ -45,10 +46,27 @@ def folder(tmp_path):
     return tmp_path
 
 
+def anywhere(scheme):
+    """A URL of a protocol on this machine, at whatever port."""
+    return f"{scheme}://127.0.0.1:{'+' if PROTOCOLS[scheme].plus else ''}0"
+
+
+def refused(scheme, arguments):
+    """Run `rlwire serve`, which must not serve; return its status. A URL may stand second."""
+    thing, *rest = arguments
+    if not (rest and "://" in rest[0]):
+        rest = [anywhere(scheme), *rest]
+    try:
+        return main(["serve", thing, *rest])
+    except SystemExit as left:
+        return left.code
+
+
 class Serving:
     """A `rlwire serve` process in a folder; its log tells where it listens."""
 
-    def __init__(self, folder, *arguments, what=("rlx", "my_agents:Agent")):
+    def __init__(self, folder, *arguments, what=()):
+        what = what or ("my_agents:Agent", anywhere("rlx"))
         command = [sys.executable, "-m", "rlwire", "serve", *what, *arguments]
         self.process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
         self.log = ""
@@ -56,9 +74,10 @@ class Serving:
     def __enter__(self):
         for line in self.process.stderr:
             self.log += line
-            found = re.search(r"serving \S+ on (\S+), ", line)
+            found = re.search(r"serving (\S+), ", line)
             if found:
-                self.address = found[1]
+                self.url = found[1]
+                self.address = str(parse_url(self.url).address)
                 return self
         raise AssertionError(f"it does not serve:\n{self.log}")
 
@@ -90,7 +109,7 @@ def check_refusal(capsys, returned, status, text):
 )
 def test_serve_rlx(folder, workers, number):
     with Serving(
-        folder, "--address", "127.0.0.1:0", "--workers", workers, "--parameter-server",
+        folder, "--workers", workers, "--parameter-server",
         "my_agents:make", "--max-connections", "5", "--idle-timeout", "60",
         "--max-connections-per-address", "4", "--first-timeout", "20",
     ) as serving:  # fmt: skip
@@ -118,9 +137,9 @@ def test_serve_tensorboard_and_tls(folder):
         issued.private_key_pem.write_to_path(folder / f"{name}.key")
         issued.cert_chain_pems[0].write_to_path(folder / f"{name}.pem")
     with Serving(
-        folder, "--address", "localhost:0", "--metrics", "logging", "--metrics",
-        "tensorboard:logs", "--tls-cert", "localhost.pem", "--tls-key", "localhost.key",
-        "--tls-client-ca", "ca.pem",
+        folder, "--metrics", "logging", "--metrics", "tensorboard:logs", "--tls-cert",
+        "localhost.pem", "--tls-key", "localhost.key", "--tls-client-ca", "ca.pem",
+        what=("my_agents:Agent", "rlx+tls://localhost:0"),
     ) as serving:  # fmt: skip
         port = serving.address.rpartition(":")[2]
         context = tls.client_context(
@@ -138,13 +157,13 @@ def test_serve_rlx_proxy(folder):
     from rlwire.sessions.websocket import Closed, Refused
 
     with (
-        Serving(folder, "--address", "127.0.0.1:0") as server,
+        Serving(folder) as server,
         Serving(
-            folder, "--rlx", server.address, "--address", "127.0.0.1:0", "--origin",
+            folder, "--origin",
             "http://a.example", "--origin", "null", "--max-sids", "1", "--max-connections", "5",
             "--max-pending", "3", "--max-message", "1000", "--arrays", "float32",
             "--idle-timeout", "60", "--max-connections-per-address", "4", "--first-timeout", "20",
-            what=("rlx-proxy",),
+            what=(server.url, anywhere("rlx-ws")),
         ) as proxy,
     ):  # fmt: skip
         for origin in (None, "http://a.example", "null"):
@@ -169,22 +188,19 @@ def test_serve_rlx_proxy(folder):
 @pytest.mark.parametrize(
     ("arguments", "status", "text"),
     [
-        (["--rlx", "nowhere"], 2, "not an address"),
-        (["--address", "nowhere"], 2, "not an address"),
-        (["--arrays", "int8"], 2, "invalid choice"),
-        (["--max-sids", "0"], 2, "positive"),
-        (["--tls-key", "key.pem"], 2, "--tls-cert"),
-        (["--tls-cert", "no-such-file.pem"], 1, "no-such-file.pem"),
-        (["--address", "unix:/no/such/folder/socket"], 1, "cannot listen"),
+        (["nowhere"], 1, "'nowhere' is no URL; expected one such as rlx://localhost:7001"),
+        (["openpi://localhost"], 1, "pages reach an RLX server, by its URL rlx://host:port"),
+        (["rlx://localhost", "rlx-ws://nowhere:"], 2, "not an address"),
+        (["rlx://localhost", "--arrays", "int8"], 2, "lists or float32 or float64"),
+        (["rlx://localhost", "--max-sids", "0"], 2, "positive"),
+        (["rlx://localhost", "--tls-key", "key.pem"], 2, "tls_cert"),
+        (["rlx://localhost", "--tls-cert", "no-such-file.pem"], 1, "no-such-file.pem"),
+        (["rlx://localhost", "rlx-ws+unix:///no/such/folder/socket"], 1, "cannot listen"),
     ],
 )
 def test_what_no_proxy_can_do(folder, monkeypatch, capsys, arguments, status, text):
     monkeypatch.chdir(folder)
-    try:
-        returned = main(["serve", "rlx-proxy", *arguments])
-    except SystemExit as left:
-        returned = left.code
-    check_refusal(capsys, returned, status, text)
+    check_refusal(capsys, refused("rlx-ws", arguments), status, text)
 
 
 @pytest.mark.parametrize(
@@ -194,24 +210,20 @@ def test_what_no_proxy_can_do(folder, monkeypatch, capsys, arguments, status, te
         (["types:NoSuchName"], 1, "NoSuchName"),
         (["types:SimpleNamespace"], 1, "has no method init, update"),
         (["my_agents"], 1, "module:name"),
-        (["my_agents:Agent", "--address", "nowhere"], 2, "not an address"),
+        (["my_agents:Agent", "rlx://nowhere:port"], 2, "not an address"),
         (["my_agents:Agent", "--workers", "fibers"], 2, "threads, asyncio or a number"),
         (["my_agents:Agent", "--workers", "0"], 2, "positive"),
         (["my_agents:Agent", "--idle-timeout", "-1"], 2, "positive"),
         (["my_agents:Agent", "--metrics", "tensorboard"], 2, "tensorboard:DIR"),
-        (["my_agents:Agent", "--tls-key", "key.pem"], 2, "--tls-cert"),
+        (["my_agents:Agent", "--tls-key", "key.pem"], 2, "tls_cert"),
         (["my_agents:Agent", "--tls-cert", "no-such-file.pem"], 1, "no-such-file.pem"),
-        (["my_agents:Agent", "--address", "unix:/no/such/folder/socket"], 1, "cannot listen"),
+        (["my_agents:Agent", "rlx+unix:///no/such/folder/socket"], 1, "cannot listen"),
     ],
 )
 def test_what_cannot_be_served(folder, monkeypatch, capsys, arguments, status, text):
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
-    try:
-        returned = main(["serve", "rlx", *arguments])
-    except SystemExit as left:
-        returned = left.code
-    check_refusal(capsys, returned, status, text)
+    check_refusal(capsys, refused("rlx", arguments), status, text)
 
 
 WORLDS = """
@@ -265,12 +277,12 @@ class TestServeDmEnvRpc:
         from rlwire.adapters.dm_env_rpc import Client, StatusError
 
         serving = Serving(
-            folder, "--address", "127.0.0.1:0", "--workers", workers, "--agents", "2",
+            folder, "--workers", workers, "--agents", "2",
             "--max-connections", "5", "--max-worlds", "1", "--idle-timeout", "60",
             "--max-connections-per-address", "4", "--first-timeout", "20",
             "--reward", "score", "--discount", "", "--max-message", "100000",
             "--accept", "start", "--accept", "step", "--set", "unit=2", "--set", "start=4",
-            what=("dm_env_rpc", "my_worlds:Counter"),
+            what=("my_worlds:Counter", anywhere("dm-env-rpc")),
         )  # fmt: skip
         with serving, Client(serving.address) as one, Client(serving.address) as two:
             with pytest.raises(
@@ -303,10 +315,10 @@ class TestServeDmEnvRpc:
             issued.cert_chain_pems[0].write_to_path(folder / f"{name}.pem")
         (folder / "token").write_text("sesame\n")
         with Serving(
-            folder, "--address", "localhost:0", "--token-file", "token",
+            folder, "--auth-file", "token",
             "--tls-cert", "localhost.pem", "--tls-key", "localhost.key",
             "--tls-client-ca", "ca.pem", "--accept", "max_episode_steps",
-            what=("dm_env_rpc", "gym:CartPole-v1"),
+            what=("gym:CartPole-v1", "dm-env-rpc+tls://localhost:0"),
         ) as serving:  # fmt: skip
             address = f"localhost:{serving.address.rpartition(':')[2]}"
             tls = ClientTLS(folder / "ca.pem", folder / "client.pem", folder / "client.key")
@@ -326,9 +338,7 @@ class TestServeDmEnvRpc:
         from rlwire.adapters.dm_env_rpc import Client, StatusError
 
         with (
-            Serving(
-                folder, "--address", "127.0.0.1:0", what=("dm_env_rpc", "my_worlds:World")
-            ) as serving,
+            Serving(folder, what=("my_worlds:World", anywhere("dm-env-rpc"))) as serving,
             Client(serving.address) as client,
             pytest.raises(StatusError, match="this world is mine"),
         ):
@@ -345,8 +355,8 @@ class TestServeDmEnvRpc:
             (["sys:version"], 1, "expected an environment"),
             (["my_worlds"], 1, "module:environment"),
             (["gym:NoSuch-v7"], 1, "NoSuch"),
-            (["my_worlds:Counter", "--address", "nowhere"], 2, "not an address"),
-            (["my_worlds:Counter", "--workers", "2"], 2, "invalid choice"),
+            (["my_worlds:Counter", "dm-env-rpc://nowhere:port"], 2, "not an address"),
+            (["my_worlds:Counter", "--workers", "2"], 2, "threads or asyncio"),
             (["my_worlds:Counter", "--agents", "0"], 2, "positive"),
             (["my_worlds:Counter", "--accept", "end"], 1, "has no argument 'end'; it has start"),
             (["my_worlds:Sized"], 1, "Sized needs 'size', which clients may not give: list it in"),
@@ -354,25 +364,21 @@ class TestServeDmEnvRpc:
             (["gym:CartPole-v1", "--accept", "colour"], 1, "it has max_episode_steps, "),
             (["my_worlds:World", "--accept", "start"], 1, "looks at all settings itself"),
             (["my_worlds:Counter", "--max-message", "0"], 2, "positive"),
-            (["my_worlds:Counter", "--tls-key", "key.pem"], 2, "--tls-cert"),
+            (["my_worlds:Counter", "--tls-key", "key.pem"], 2, "tls_cert"),
             (["my_worlds:Counter", "--tls-cert", "no-such-file.pem"], 1, "no-such-file.pem"),
-            (["my_worlds:Counter", "--token-file", "no-such-file"], 1, "no-such-file"),
-            (["my_worlds:Counter", "--address", "unix:/no/such/folder/socket"], 1, "cannot listen"),
+            (["my_worlds:Counter", "--auth-file", "no-such-file"], 1, "no-such-file"),
+            (["my_worlds:Counter", "dm-env-rpc+unix:///no/such/folder/socket"], 1, "cannot listen"),
         ],
     )
     def test_what_cannot_be_served(self, folder, monkeypatch, capsys, arguments, status, text):
         monkeypatch.chdir(folder)
         monkeypatch.syspath_prepend(str(folder))
-        try:
-            returned = main(["serve", "dm_env_rpc", *arguments])
-        except SystemExit as left:
-            returned = left.code
-        check_refusal(capsys, returned, status, text)
+        check_refusal(capsys, refused("dm-env-rpc", arguments), status, text)
 
     def test_without_grpc(self, folder, monkeypatch, capsys):
         monkeypatch.syspath_prepend(str(folder))
         monkeypatch.setitem(sys.modules, "hpack", None)
-        assert main(["serve", "dm_env_rpc", "my_worlds:Counter"]) == 1
+        assert main(["serve", "my_worlds:Counter", anywhere("dm-env-rpc")]) == 1
         assert "pip install 'rlwire[grpc]'" in capsys.readouterr().err
 
 
@@ -407,8 +413,8 @@ class TestServePerlert:
         from rlwire.adapters.perlert import RemoteEnvironment
 
         with Serving(
-            tmp_path, "--address", "127.0.0.1:0", "--rate", "200", "--frames", "1000",
-            "--instances", "2", what=("perlert", "gym:CartPole-v1"),
+            tmp_path, "--rate", "200", "--frames", "1000",
+            "--instances", "2", what=("gym:CartPole-v1", anywhere("perlert")),
         ) as serving:  # fmt: skip
             assert "CartPole-v1:0 to 1 at 200 Hz" in serving.log
             with contextlib.closing(
@@ -441,10 +447,11 @@ class TestServePerlert:
             sock.bind(("127.0.0.1", 0))
             port = sock.getsockname()[1]
         with Serving(
-            folder, "--address", "127.0.0.1:0", "--rollout-port", str(port), "--name", "floor",
-            "--players", "1", "--rate", "100", "--decimals", "2", "--workers", "2", "--seed", "4",
-            "--max-datagram", "2000", "--key-file", "psk.hex", "--log-level", "DEBUG",
-            "--set", "tilt=0.123", "--set", "word=hello", what=("perlert", "my_floors:Floor"),
+            folder, "--rollout-port", str(port), "--name", "floor",
+            "--players", "1", "--rate", "100", "--decimals", "2", "--threads", "2", "--seed", "4",
+            "--max-datagram", "2000", "--auth-file", "psk.hex", "--log-level", "DEBUG",
+            "--set", "tilt=0.123", "--set", "word=hello",
+            what=("my_floors:Floor", anywhere("perlert")),
         ) as serving:  # fmt: skip
             assert f"rollouts on port {port}: floor:0 at 100 Hz" in serving.log
             with Client(serving.address, "floor", cipher=key) as client:
@@ -461,9 +468,7 @@ class TestServePerlert:
         assert f"stopping: {number.name}" in serving.log
 
     def test_an_instance(self, folder):
-        with Serving(
-            folder, "--address", "127.0.0.1:0", what=("perlert", "my_floors:floor")
-        ) as serving:
+        with Serving(folder, what=("my_floors:floor", anywhere("perlert"))) as serving:
             assert "Floor:0 at 30 Hz" in serving.log
             assert serving.stop() == 0
 
@@ -475,44 +480,40 @@ class TestServePerlert:
             (["sys:version"], 1, "is no environment"),
             (["my_floors"], 1, "module:environment"),
             (["gym:NoSuch-v7"], 1, "NoSuch"),
-            (["my_floors:Floor", "--address", "nowhere"], 2, "not an address"),
-            (["my_floors:Floor", "--address", "unix:/tmp/x"], 1, "needs UDP"),
+            (["my_floors:Floor", "perlert://nowhere:port"], 2, "not an address"),
+            (["my_floors:Floor", "perlert+unix:///tmp/x"], 2, "goes over UDP"),
             (["my_floors:Floor", "--rate", "0"], 2, "positive"),
             (["my_floors:Floor", "--frames", "0"], 2, "positive"),
             (["my_floors:Floor", "--instances", "0"], 2, "positive"),
             (["my_floors:Floor", "--players", "2"], 1, "players"),
-            (["my_floors:Floor", "--workers", "-1"], 1, "workers"),
+            (["my_floors:Floor", "--threads", "-1"], 2, "0 or a positive"),
             (["my_floors:Floor", "--name", "a:b"], 1, "a:b"),
             (["my_floors:Floor", "--set", "tilt"], 2, "NAME=VALUE"),
             (["my_floors:Floor", "--set", "colour=red"], 1, "colour"),
             (["my_floors:floor", "--set", "tilt=1"], 1, "this one is made"),
             (["my_floors:floor", "--instances", "2"], 1, "one environment for 2"),
-            (["my_floors:Floor", "--max-datagram", "70000"], 1, "65507"),
-            (["my_floors:Floor", "--key-file", "my_floors.py"], 1, "holds no key"),
-            (["my_floors:Floor", "--key-file", "no-such-file"], 1, "no-such-file"),
+            (["my_floors:Floor", "--max-datagram", "70000"], 2, "65507"),
+            (["my_floors:Floor", "--auth-file", "my_floors.py"], 2, "holds no key"),
+            (["my_floors:Floor", "--auth-file", "no-such-file"], 1, "no-such-file"),
             (["my_floors:Floor", "--rollout-port", "99999"], 1, "99999"),
         ],
     )
     def test_what_cannot_be_served(self, folder, monkeypatch, capsys, arguments, status, text):
         monkeypatch.chdir(folder)
         monkeypatch.syspath_prepend(str(folder))
-        try:
-            returned = main(["serve", "perlert", *arguments])
-        except SystemExit as left:
-            returned = left.code
-        check_refusal(capsys, returned, status, text)
+        check_refusal(capsys, refused("perlert", arguments), status, text)
 
     def test_a_port_that_is_taken(self, folder, monkeypatch, capsys):
         monkeypatch.syspath_prepend(str(folder))
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             sock.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{sock.getsockname()[1]}"
-            assert main(["serve", "perlert", "my_floors:Floor", "--address", address]) == 1
+            assert main(["serve", "my_floors:Floor", f"perlert://{address}"]) == 1
         assert f"cannot bind {address}" in capsys.readouterr().err
 
     def test_without_gymnasium(self, folder, monkeypatch, capsys):
         monkeypatch.setitem(sys.modules, "gymnasium", None)
-        assert main(["serve", "perlert", "gym:CartPole-v1"]) == 1
+        assert main(["serve", "gym:CartPole-v1", anywhere("perlert")]) == 1
         assert "pip install 'rlwire[gym]'" in capsys.readouterr().err
 
 
@@ -542,8 +543,8 @@ class TestServeOpenpi:
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_a_class(self, folder, number):
         with Serving(
-            folder, "--address", "127.0.0.1:0", "--api-key-file", "key",
-            what=("openpi", "my_policies:Policy"),
+            folder, "--auth-file", "key",
+            what=("my_policies:Policy", anywhere("openpi")),
         ) as server:  # fmt: skip
             with PolicyClient(server.address, api_key="s3cret") as client:
                 assert client.metadata == {"robot": "aloha"}
@@ -556,11 +557,11 @@ class TestServeOpenpi:
     def test_an_instance_and_a_function(self, folder):
         for name, metadata in (("policy", {"robot": "an instance"}), ("function", {})):
             with Serving(
-                folder, "--address", "127.0.0.1:0", "--workers", "0",
+                folder, "--threads", "0",
                 "--tracebacks", "--arrays", "msgpack_numpy", "--max-message", "100000",
                 "--max-connections", "2", "--idle-timeout", "60",
                 "--max-connections-per-address", "2", "--first-timeout", "20",
-                what=("openpi", f"my_policies:{name}"),
+                what=(f"my_policies:{name}", anywhere("openpi")),
             ) as server:  # fmt: skip
                 with PolicyClient(server.address) as client:
                     assert client.metadata == metadata
@@ -577,21 +578,17 @@ class TestServeOpenpi:
             (["my_policies"], 1, "module:policy"),
             (["my_policies:POLICIES"], 1, "POLICIES"),
             (["sys:path"], 1, "a policy has a method infer"),
-            (["my_policies:Policy", "--address", "nowhere"], 2, "not an address"),
-            (["my_policies:Policy", "--workers", "-1"], 2, "0 or a positive"),
-            (["my_policies:Policy", "--tls-key", "key.pem"], 2, "--tls-cert"),
-            (["my_policies:Policy", "--api-key-file", "no-such-file"], 1, "no-such-file"),
-            (["my_policies:Policy", "--address", "unix:/no/such/folder/x"], 1, "cannot listen"),
+            (["my_policies:Policy", "openpi://nowhere:port"], 2, "not an address"),
+            (["my_policies:Policy", "--threads", "-1"], 2, "0 or a positive"),
+            (["my_policies:Policy", "--tls-key", "key.pem"], 2, "tls_cert"),
+            (["my_policies:Policy", "--auth-file", "no-such-file"], 1, "no-such-file"),
+            (["my_policies:Policy", "openpi+unix:///no/such/folder/x"], 1, "cannot listen"),
         ],
     )
     def test_what_cannot_be_served(self, folder, monkeypatch, capsys, arguments, status, text):
         monkeypatch.chdir(folder)
         monkeypatch.syspath_prepend(str(folder))
-        try:
-            returned = main(["serve", "openpi", *arguments])
-        except SystemExit as left:
-            returned = left.code
-        check_refusal(capsys, returned, status, text)
+        check_refusal(capsys, refused("openpi", arguments), status, text)
 
 
 def test_version():
@@ -603,7 +600,15 @@ def test_version():
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["serve"], ["serve", "rlx"], ["serve", "perlert"], ["serve", "openpi"], ["fly"]],
+    [
+        [],
+        ["serve"],
+        ["serve", "my_agents:Agent"],
+        ["serve", "rlx://localhost"],
+        ["serve", "my_agents:Agent", "http://localhost"],
+        ["serve", "rlx", "my_agents:Agent"],
+        ["fly"],
+    ],
 )
 def test_incomplete_commands(arguments, capsys):
     with pytest.raises(SystemExit) as left:
@@ -720,49 +725,49 @@ class TestWhatIsServedIsMadeFirst:
         sys.modules.pop("misfits", None)
 
     @pytest.mark.parametrize(
-        ("arguments", "text"),
+        ("scheme", "arguments", "text"),
         [
-            (["rlx", "misfits:RaisingAgent"], "RuntimeError: no camera"),
-            (["rlx", "misfits:RaisingAgent", "--workers", "asyncio"], "RuntimeError: no camera"),
-            (["rlx", "misfits:RaisingAgent", "--workers", "1"], "RuntimeError: no camera"),
-            (["rlx", "misfits:half_agent"], "HalfAgent has no method init"),
-            (["dm_env_rpc", "misfits:Raising"], "RuntimeError: no camera"),
-            (["dm_env_rpc", "misfits:Sequences"], "Sequence"),
-            (["dm_env_rpc", "misfits:World"], "RuntimeError: no camera"),
-            (["dm_env_rpc", "misfits:World", "--workers", "asyncio"], "RuntimeError"),
-            (["perlert", "misfits:Raising"], "RuntimeError: no camera"),
-            (["perlert", "misfits:Sequences"], "Sequence"),
-            (["rewarder", "misfits:Raising"], "RuntimeError: no camera"),
-            (["rewarder", "misfits:Unresettable"], "RuntimeError: no camera"),
-            (["rewarder", "misfits:Sequences"], "Sequence"),
-            (["openpi", "misfits:RaisingPolicy"], "RuntimeError: no camera"),
+            ("rlx", ["misfits:RaisingAgent"], "RuntimeError: no camera"),
+            ("rlx", ["misfits:RaisingAgent", "--workers", "asyncio"], "RuntimeError: no camera"),
+            ("rlx", ["misfits:RaisingAgent", "--workers", "1"], "RuntimeError: no camera"),
+            ("rlx", ["misfits:half_agent"], "HalfAgent has no method init"),
+            ("dm-env-rpc", ["misfits:Raising"], "RuntimeError: no camera"),
+            ("dm-env-rpc", ["misfits:Sequences"], "Sequence"),
+            ("dm-env-rpc", ["misfits:World"], "RuntimeError: no camera"),
+            ("dm-env-rpc", ["misfits:World", "--workers", "asyncio"], "RuntimeError"),
+            ("perlert", ["misfits:Raising"], "RuntimeError: no camera"),
+            ("perlert", ["misfits:Sequences"], "Sequence"),
+            ("universe", ["misfits:Raising"], "RuntimeError: no camera"),
+            ("universe", ["misfits:Unresettable"], "RuntimeError: no camera"),
+            ("universe", ["misfits:Sequences"], "Sequence"),
+            ("openpi", ["misfits:RaisingPolicy"], "RuntimeError: no camera"),
         ],
     )
-    def test_what_cannot_be_made(self, capsys, caplog, arguments, text):
-        returned = main(["serve", *arguments, "--address", "127.0.0.1:0"])
-        check_refusal(capsys, returned, 1, text)
+    def test_what_cannot_be_made(self, capsys, caplog, scheme, arguments, text):
+        check_refusal(capsys, refused(scheme, arguments), 1, text)
         assert "listening" not in caplog.text
         assert "serving" not in caplog.text
         assert sys.modules["misfits"].made == []
 
     @pytest.mark.parametrize(
-        ("protocol", "what"),
+        ("scheme", "what"),
         [
             ("rlx", "Agent"),
-            ("dm_env_rpc", "Misfit"),
+            ("dm-env-rpc", "Misfit"),
             ("perlert", "Misfit"),
-            ("rewarder", "Misfit"),
+            ("universe", "Misfit"),
         ],
     )
-    def test_what_was_made_is_closed(self, capsys, protocol, what):
-        kind = socket.SOCK_DGRAM if protocol == "perlert" else socket.SOCK_STREAM
+    def test_what_was_made_is_closed(self, capsys, scheme, what):
+        kind = socket.SOCK_DGRAM if scheme == "perlert" else socket.SOCK_STREAM
         with socket.socket(socket.AF_INET, kind) as sock:
             sock.bind(("127.0.0.1", 0))
-            if protocol != "perlert":
+            if scheme != "perlert":
                 sock.listen()
-            address = f"127.0.0.1:{sock.getsockname()[1]}"
-            returned = main(["serve", protocol, f"misfits:{what}", "--address", address])
-        check_refusal(capsys, returned, 1, address)
+            port = sock.getsockname()[1]
+            url = anywhere(scheme).removesuffix("0") + str(port)
+            returned = refused(scheme, [f"misfits:{what}", url])
+        check_refusal(capsys, returned, 1, f"127.0.0.1:{port}")
         assert sys.modules["misfits"].made == []
 
     def test_an_agent_that_was_made_is_the_first_connections(self):
@@ -785,27 +790,25 @@ class TestWhatIsServedIsMadeFirst:
 class TestLimits:
     """Every server's limits can be raised where it is started, and a refused client is told how."""
 
-    @pytest.mark.parametrize(
-        "protocol", ["rlx", "rlx-proxy", "dm_env_rpc", "perlert", "rewarder", "openpi"]
-    )
-    def test_every_protocol_has_the_options(self, protocol, capsys):
+    @pytest.mark.parametrize("scheme", PROTOCOLS)
+    def test_every_protocol_has_the_options(self, scheme, capsys):
         with pytest.raises(SystemExit) as left:
-            main(["serve", protocol, "--help"])
+            main(["serve", f"{scheme}://", "--help"])
         assert left.value.code == 0
         said = capsys.readouterr().out
         assert "--limit NAME=N" in said
-        assert ("--max-datagram" if protocol == "perlert" else "--max-message BYTES") in said
+        assert ("--max-datagram" if scheme == "perlert" else "--max-message BYTES") in said
 
     @pytest.mark.parametrize("limit", ["bytes=5", "items", "items=-1", "items=many", "=5"])
     def test_a_limit_that_is_none(self, limit, capsys):
         with pytest.raises(SystemExit) as left:
-            main(["serve", "rlx", "my_agents:Agent", "--limit", limit])
+            main(["serve", "my_agents:Agent", anywhere("rlx"), "--limit", limit])
         assert left.value.code == 2
         assert "expected NAME=NUMBER with one of message, received" in capsys.readouterr().err
 
     def test_a_client_over_a_limit_is_told_whose_it_is(self, folder):
         for given in (["--max-message", "1000"], ["--limit", "received=1000"]):
-            with Serving(folder, "--address", "127.0.0.1:0", *given) as server:
+            with Serving(folder, *given) as server:
                 with AgentProxy(server.address) as agent:
                     agent.init()
                     with pytest.raises(Exception, match="received=1000 of the server: raise it "):
@@ -816,7 +819,7 @@ class TestLimits:
             )
 
     def test_a_raised_limit_counts(self, folder):
-        with Serving(folder, "--address", "127.0.0.1:0", "--limit", "depth=100") as server:
+        with Serving(folder, "--limit", "depth=100") as server:
             deep = 0
             for _ in range(80):
                 deep = [deep]

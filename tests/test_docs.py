@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rlwire.protocols import PROTOCOLS
+
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
 
@@ -102,12 +104,7 @@ def test_options_exist(tmp_path: Path) -> None:
         for command in (
             (),
             ("bench",),
-            ("serve", "rlx"),
-            ("serve", "rlx-proxy"),
-            ("serve", "dm_env_rpc"),
-            ("serve", "perlert"),
-            ("serve", "rewarder"),
-            ("serve", "openpi"),
+            *(("serve", f"{scheme}://") for scheme in PROTOCOLS),
         )
     )
     for page in PAGES:

@@ -129,8 +129,8 @@ class TestOptions:
         [
             ("rlx://h?rate=5", "server", "a server of rlx:// has no option 'rate'; it has first_"),
             ("rlx://h?workers=2", "client", "a client of rlx:// has no option 'workers'"),
-            ("rlx://h?workers=fibers", "server", "threads, asyncio or a number of at least 1"),
-            ("rlx://h?workers=0", "server", "at least 1"),
+            ("rlx://h?workers=fibers", "server", "threads, asyncio or a number of processes"),
+            ("rlx://h?workers=0", "server", "a positive number"),
             ("rlx://h?workers=1&workers=2", "server", "workers is given twice"),
             ("rlx://h?metrics=tensorboard", "server", "tensorboard:DIR"),
             ("rlx://h?idle_timeout=-1", "server", "idle_timeout: expected a positive number"),

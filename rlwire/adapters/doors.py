@@ -1,4 +1,4 @@
-"""What the doors of several protocols share: TLS and WebSockets by URL, things by name.
+"""What the doors of several protocols share: TLS and WebSockets by URL, settings.
 
 A door is a protocol's module for `rlwire.protocols.Protocol.parts`.
 """
@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
-from rlwire.environments.loading import load_environment
 from rlwire.protocols import URL
 from rlwire.transports.tls import client_context
 
-__all__ = ["ClientTLS", "check_server_tls", "client_tls", "environment_of", "websocket_url"]
+__all__ = ["ClientTLS", "check_server_tls", "client_tls", "websocket_url", "with_settings"]
 
 ClientTLS: TypeAlias = "ssl.SSLContext | Callable[[], ssl.SSLContext] | None"
 """A context, or what makes one."""
@@ -49,14 +48,12 @@ def websocket_url(url: URL, tls: ssl.SSLContext | None) -> str:
     return f"{'ws' if tls is None else 'wss'}://{url.address}{path}"
 
 
-def environment_of(thing: Any, settings: Mapping[str, Any] | None) -> Any:
-    """Return what makes environments, or an environment: by name, and with its settings.
+def with_settings(thing: Any, settings: Mapping[str, Any] | None) -> Any:
+    """Return what makes environments with these settings, or an environment as it is.
 
     Raises:
-        ValueError: settings for what is made already, or a name of no known form.
-        ImportError, AttributeError: there is no such environment.
+        ValueError: settings for what is made already.
     """
-    thing = load_environment(thing) if isinstance(thing, str) else thing
     if not settings:
         return thing
     if not callable(thing) or (hasattr(thing, "step") and not isinstance(thing, type)):

@@ -69,7 +69,6 @@ class BackgroundServer(ABC):
     machine can reach it.
     """
 
-    protocol: ClassVar[str]
     scheme: ClassVar[str]
     """Of its URL; see `rlwire.protocols`."""
     guards: ClassVar[str] = "TLS"
@@ -82,6 +81,7 @@ class BackgroundServer(ABC):
         self._stopped = threading.Event()
         self._guarded = False
         self._encrypted = False
+        self.initializer: Callable[[], None] | None = None
 
     def __enter__(self: _Self) -> _Self:
         return self if self._running is not None else self.start()
@@ -134,7 +134,7 @@ class BackgroundServer(ABC):
             raise RuntimeError("the server runs already")
         self._stopped.clear()
         self._running = self._run()
-        logger.info("serving %s on %s, %s", self.protocol, self.address, self._details())
+        logger.info("serving %s, %s", self.url, self._details())
         if not self._guarded:
             warn_if_exposed(self.address, self.guards)
         return self
@@ -144,6 +144,7 @@ class BackgroundServer(ABC):
 
         What is at work may end within the grace time. The server can be started again.
         """
+        url = self.url
         running, self._running = self._running, None
         if running is not None:
             try:
@@ -151,7 +152,7 @@ class BackgroundServer(ABC):
             finally:
                 self._after_stop()
                 self._stopped.set()
-            logger.info("stopped serving %s on %s", self.protocol, running.address)
+            logger.info("stopped serving %s", url)
         stopping = self._stopping
         if stopping is not None:
             stopping.ask()
@@ -338,7 +339,7 @@ class StreamServer(BackgroundServer):
             the system chooses one.
         service: what is served.
         workers: what carries connections; processes have a thread for each.
-        initializer: called first in each worker process.
+        initializer: called first in each worker process; picklable.
         timeouts: this and what follows: `StreamOptions`.
 
     Raises:
@@ -377,7 +378,7 @@ class StreamServer(BackgroundServer):
             timeouts = dataclasses.replace(timeouts, idle=idle_timeout)
         self._service = service
         self._workers = workers
-        self._initializer = initializer
+        self.initializer = initializer
         self._loop_factory = loop_factory
         self._guarded = self._encrypted = tls is not None
         self._options: dict[str, Any] = {
@@ -395,7 +396,7 @@ class StreamServer(BackgroundServer):
     def _run(self) -> Running:
         service = self._service
         if isinstance(self._workers, int):
-            return _Processes(self._where, self._workers, service, self._options, self._initializer)
+            return _Processes(self._where, self._workers, service, self._options, self.initializer)
         service.begin()
         try:
             if self._workers == "asyncio":

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from rlwire.protocols import parse_url
 from rlwire.transports.sockets import Timeouts
 
 LONG = 3000.0
@@ -51,17 +52,16 @@ class Room(gymnasium.Env):
 class Served:
     """A server in a process of its own."""
 
-    def __init__(self, folder: Path, protocol: str, what: str, *arguments: str) -> None:
+    def __init__(self, folder: Path, url: str, what: str, *arguments: str) -> None:
         (folder / "served.py").write_text(SERVED)
-        command = [sys.executable, "-m", "rlwire", "serve", protocol, f"served:{what}"]
-        command += ["--address", "127.0.0.1:0", *arguments]
+        command = [sys.executable, "-m", "rlwire", "serve", f"served:{what}", url, *arguments]
         self.process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         log = ""
         for line in self.process.stderr:
             log += line
-            if found := re.search(r"serving \S+ on (\S+), ", line):
-                self.address = found[1]
+            if found := re.search(r"serving (\S+), ", line):
+                self.address = str(parse_url(found[1]).address)
                 return
         raise AssertionError(log)
 
@@ -86,7 +86,7 @@ def serve(tmp_path: Path) -> Iterator[Any]:
 def test_rlx(serve: Any) -> None:
     from rlwire.adapters.relaax import AgentProxy, AgentProxyException
 
-    server = serve("rlx", "Agent")
+    server = serve("rlx://127.0.0.1:0", "Agent")
     with AgentProxy(server.address, timeouts=FOREVER) as agent:
         agent.init()
         agent.update(state=1)
@@ -100,7 +100,7 @@ def test_rlx_asyncio(serve: Any) -> None:
     from rlwire.transports import tcp_asyncio
     from rlwire.transports.address import parse
 
-    server = serve("rlx", "Agent")
+    server = serve("rlx://127.0.0.1:0", "Agent")
 
     async def talk() -> None:
         where = parse(server.address)
@@ -120,7 +120,7 @@ def test_rlx_asyncio(serve: Any) -> None:
 def test_openpi(serve: Any) -> None:
     from rlwire.adapters.openpi import PolicyClient
 
-    server = serve("openpi", "Policy")
+    server = serve("openpi://127.0.0.1:0", "Policy")
     with PolicyClient(server.address, timeouts=FOREVER) as policy:
         policy.infer({})
         server.kill()
@@ -131,7 +131,7 @@ def test_openpi(serve: Any) -> None:
 def test_openpi_asyncio(serve: Any) -> None:
     from rlwire.adapters.openpi import AsyncPolicyClient
 
-    server = serve("openpi", "Policy")
+    server = serve("openpi://127.0.0.1:0", "Policy")
 
     async def talk() -> None:
         async with AsyncPolicyClient(server.address, timeouts=FOREVER) as policy:
@@ -146,7 +146,7 @@ def test_openpi_asyncio(serve: Any) -> None:
 def test_rewarder(serve: Any) -> None:
     from rlwire.adapters.rewarder import RewarderClient
 
-    server = serve("rewarder", "Room", "--lockstep")
+    server = serve("universe://127.0.0.1:+0", "Room", "--lockstep")
     with RewarderClient(server.address) as client:
         client.reset()
         server.kill()
@@ -158,7 +158,7 @@ def test_rewarder(serve: Any) -> None:
 def test_rewarder_asyncio(serve: Any) -> None:
     from rlwire.adapters.rewarder import AsyncRewarderClient
 
-    server = serve("rewarder", "Room", "--lockstep")
+    server = serve("universe://127.0.0.1:+0", "Room", "--lockstep")
 
     async def talk() -> None:
         async with AsyncRewarderClient(server.address) as client:
@@ -175,7 +175,7 @@ def test_dm_env_rpc(serve: Any) -> None:
     pytest.importorskip("hpack")
     from rlwire.adapters.dm_env_rpc import Client
 
-    server = serve("dm_env_rpc", "Room")
+    server = serve("dm-env-rpc://127.0.0.1:0", "Room")
     with Client(server.address, timeouts=FOREVER) as client:
         client.join_world(client.create_world())
         client.step()
@@ -188,7 +188,7 @@ def test_dm_env_rpc_asyncio(serve: Any) -> None:
     pytest.importorskip("hpack")
     from rlwire.adapters.dm_env_rpc import AsyncClient
 
-    server = serve("dm_env_rpc", "Room")
+    server = serve("dm-env-rpc://127.0.0.1:0", "Room")
 
     async def talk() -> None:
         async with AsyncClient(server.address, timeouts=FOREVER) as client:
@@ -211,7 +211,7 @@ linux = pytest.mark.skipif(
 def test_perlert(serve: Any, playing: bool) -> None:
     from rlwire.adapters.perlert import Client
 
-    server = serve("perlert", "Room")
+    server = serve("perlert://127.0.0.1:0", "Room")
     with Client(server.address, "Room") as client:
         client.register()
         if playing:
@@ -233,7 +233,7 @@ def test_perlert(serve: Any, playing: bool) -> None:
 def test_perlert_asyncio(serve: Any, playing: bool) -> None:
     from rlwire.adapters.perlert import AsyncClient
 
-    server = serve("perlert", "Room")
+    server = serve("perlert://127.0.0.1:0", "Room")
 
     async def talk() -> None:
         async with AsyncClient(server.address, "Room") as client:

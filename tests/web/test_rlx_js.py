@@ -325,11 +325,11 @@ class TestBrowser:
         """As docs/howto/browser.md has it: a server, a proxy and a page."""
         (tmp_path / "my_agents.py").write_text(AGENT)
         with contextlib.ExitStack() as stack:
-            server = stack.enter_context(serving(tmp_path, "rlx", "my_agents:Agent"))
+            server = stack.enter_context(serving(tmp_path, "my_agents:Agent", "rlx://127.0.0.1:0"))
             proxy = stack.enter_context(
-                serving(tmp_path, "rlx-proxy", "--rlx", server, "--origin", site.origin)
+                serving(tmp_path, server, "rlx-ws://127.0.0.1:0", "--origin", site.origin)
             )
-            address = f"cartpole.html?proxy=ws://{proxy}&agents=3&speed=0"
+            address = f"cartpole.html?proxy={proxy.removeprefix('rlx-')}&agents=3&speed=0"
             report = page("watch", address, r"^\d\d\d+ steps, [1-9]")
             assert report["result"]["canvases"] == 3
 
@@ -351,7 +351,7 @@ class Agent:
 @contextlib.contextmanager
 def serving(folder: Path, *what: str) -> Iterator[str]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "rlwire", "serve", *what, "--address", "127.0.0.1:0"],
+        [sys.executable, "-m", "rlwire", "serve", *what],
         cwd=folder,
         stderr=subprocess.PIPE,
         text=True,
@@ -361,7 +361,7 @@ def serving(folder: Path, *what: str) -> Iterator[str]:
         assert process.stderr is not None
         for line in process.stderr:
             log += line
-            found = re.search(r"serving \S+ on (\S+), ", line)
+            found = re.search(r"serving (\S+), ", line)
             if found:
                 break
         else:

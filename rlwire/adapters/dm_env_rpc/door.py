@@ -12,7 +12,7 @@ from rlwire.adapters.dm_env_rpc.endpoint import DmEnvRpcEndpoint
 from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorlds, Names
 from rlwire.adapters.dm_env_rpc.security import ClientTLS, ServerTLS
 from rlwire.adapters.dm_env_rpc.server import DmEnvRpcServer
-from rlwire.adapters.doors import check_server_tls, environment_of
+from rlwire.adapters.doors import check_server_tls, with_settings
 from rlwire.environments.loading import load_environment
 from rlwire.protocols import URL
 from rlwire.transports.sockets import Timeouts
@@ -60,7 +60,7 @@ def server(
     worlds = load_environment(environment) if isinstance(environment, str) else environment
     if not (is_world(worlds) or isinstance(worlds, EnvironmentWorlds)):
         worlds = EnvironmentWorlds(
-            environment_of(worlds, settings),
+            with_settings(worlds, settings),
             agents=agents,
             names=names or Names(reward=reward or None, discount=discount or None),
             default_actions=default_actions,

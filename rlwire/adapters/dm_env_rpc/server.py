@@ -108,7 +108,6 @@ class DmEnvRpcServer(StreamServer):
         TypeError, ValueError: an argument makes no sense.
     """
 
-    protocol = "dm_env_rpc"
     scheme = "dm-env-rpc"
     guards = "TLS or a token"
     handlers = "a world"

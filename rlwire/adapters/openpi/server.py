@@ -140,7 +140,6 @@ class PolicyServer(StreamServer):
         EncodeError: the metadata cannot be sent.
     """
 
-    protocol: ClassVar[str] = "openpi"
     scheme: ClassVar[str] = "openpi"
     guards: ClassVar[str] = "TLS or an API key"
     handlers: ClassVar[str] = "a policy"

@@ -22,6 +22,7 @@ def server(
     name: str | None = None,
     frames: float | None = None,
     auth: DatagramCipher | bytes | None = None,
+    threads: int = 0,
     **options: Any,
 ) -> PerlertServer:
     """Return a server of an environment in real time; not started.
@@ -33,6 +34,7 @@ def server(
         name: the instance's name, where the URL has none.
         frames: how many steps a second an agent is told of, at most.
         auth: the key that agents need as well, or a cipher made of it.
+        threads: how many step environments; 0 steps them on the event loop.
         options: `PerlertServer`'s, and those of its method `add`.
 
     Raises:
@@ -46,6 +48,7 @@ def server(
         name=url.path or name,
         make_with=settings,
         cipher=auth,
+        workers=threads,
         **options,
     )
 

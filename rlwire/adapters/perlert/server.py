@@ -81,7 +81,6 @@ class PerlertServer(BackgroundServer):
         MissingExtra: a key is given, and cryptography is not installed.
     """
 
-    protocol = "PERLERT"
     scheme = "perlert"
 
     def __init__(

@@ -123,7 +123,6 @@ class RLXProxy(StreamServer):
         ValueError: an argument makes no sense.
     """
 
-    protocol: ClassVar[str] = "rlx-proxy"
     scheme: ClassVar[str] = "rlx-ws"
     guards: ClassVar[str] = "TLS or a check"
     handlers: ClassVar[str] = "a page's conversation"

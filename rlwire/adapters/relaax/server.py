@@ -74,7 +74,6 @@ class RLXServer(StreamServer):
             or another argument makes no sense.
     """
 
-    protocol = "RLX"
     scheme = "rlx"
     handlers = "an agent"
 

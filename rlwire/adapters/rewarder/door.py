@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from rlwire.adapters.doors import check_server_tls, client_tls, environment_of, websocket_url
+from rlwire.adapters.doors import check_server_tls, client_tls, websocket_url, with_settings
 from rlwire.adapters.rewarder.client import RewarderClient
 from rlwire.adapters.rewarder.client_asyncio import AsyncRewarderClient
 from rlwire.adapters.rewarder.environments import EnvironmentRewarder
 from rlwire.adapters.rewarder.server import TIMEOUTS
+from rlwire.environments.loading import load_environment
 from rlwire.protocols import URL
 
 __all__ = ["TIMEOUTS", "async_client", "client", "server"]
@@ -38,8 +40,10 @@ def server(
         TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
     """
     check_server_tls(url, options.get("tls"))
+    if settings and isinstance(environment, str):
+        environment = load_environment(environment)
     return EnvironmentRewarder(
-        environment_of(environment, settings),
+        with_settings(environment, settings),
         url.address,
         env_id=url.path or name,
         fps=rate,
@@ -69,6 +73,11 @@ def _own(options: dict[str, Any]) -> dict[str, Any]:
     own = dict(options)
     if "auth" in own:
         own["password"] = own.pop("auth")
+    if "idle_timeout" in own:
+        times = own.get("timeouts") or TIMEOUTS
+        own["timeouts"] = dataclasses.replace(times, idle=own.pop("idle_timeout"))
+    if "stop_after" in own:
+        own["idle_timeout"] = own.pop("stop_after")
     return own
 
 

@@ -118,7 +118,6 @@ class RewarderServer(StreamServer):
         ValueError: an argument makes no sense.
     """
 
-    protocol = "rewarder"
     scheme = "universe"
     guards = "TLS or a password of its own"
     handlers = "a client's handler"

@@ -27,15 +27,15 @@ def served(tmp_path):
     [agent] = [node for node in ast.parse(example).body if isinstance(node, ast.ClassDef)]
     (tmp_path / "my_agents.py").write_text(ast.get_source_segment(example, agent), "utf-8")
     readme = (ROOT / "README.md").read_text("utf-8")
-    [(command, address)] = re.findall(r"`rlwire (serve rlx \S+ --address) (\S+)`", readme)
-    assert address == "localhost:7001"  # RELAAX's own; here any that is free
+    [(command, url)] = re.findall(r"`rlwire (serve my_agents:Agent) (\S+)`", readme)
+    assert url == "rlx://localhost:7001"  # RELAAX's own; here any that is free
     process = subprocess.Popen(
-        [sys.executable, "-m", "rlwire", *command.split(), "127.0.0.1:0"],
+        [sys.executable, "-m", "rlwire", *command.split(), "rlx://127.0.0.1:0"],
         cwd=tmp_path, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         for line in process.stderr:
-            found = re.search(r"serving \S+ on (\S+), ", line)
+            found = re.search(r"serving rlx://(\S+), ", line)
             if found:
                 yield found[1]
                 break

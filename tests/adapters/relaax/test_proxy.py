@@ -1065,7 +1065,7 @@ def test_statistics_and_log(serve, caplog):
         wait_until(lambda: proxy.statistics == ProxyStatistics(1, 2, 5, 5, 1))
     proxy.stop()
     assert proxy.statistics == ProxyStatistics(0, 0, 5, 5, 1)
-    assert "serving rlx-proxy on 127.0.0.1:" in caplog.text
+    assert "serving rlx-ws://127.0.0.1:" in caplog.text
     assert "in front of 127.0.0.1:" in caplog.text
     assert "5 commands, 5 replies, 1 errors" in caplog.text
 

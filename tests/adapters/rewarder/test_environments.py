@@ -22,6 +22,7 @@ from rlwire.adapters.rewarder import RewarderClient
 from rlwire.adapters.rewarder.environments import EnvironmentRewarder
 from rlwire.cli import main
 from rlwire.errors import EncodeError, PeerError
+from rlwire.protocols import parse_url
 from rlwire.sessions.rewarder.client import Step
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -43,12 +44,12 @@ def whole(client: RewarderClient) -> Step:
 
 @pytest.fixture
 def serving(tmp_path: Path) -> Any:
-    """Starts `rlwire serve rewarder` in a process; returns where it listens, and the process."""
+    """Starts `rlwire serve` in a process; returns where it listens, and the process."""
     processes = []
 
     def serve(*arguments: str, env: dict[str, str] | None = None) -> tuple[str, Any]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "rlwire", "serve", "rewarder", *arguments],
+            [sys.executable, "-m", "rlwire", "serve", *arguments],
             cwd=tmp_path,
             stderr=subprocess.PIPE,
             text=True,
@@ -57,9 +58,9 @@ def serving(tmp_path: Path) -> Any:
         processes.append(process)
         assert process.stderr is not None
         for line in process.stderr:
-            found = re.search(r"serving rewarder on (\S+), ", line)
+            found = re.search(r"serving (universe\S+), ", line)
             if found:
-                return found[1], process
+                return str(parse_url(found[1]).address), process
         raise AssertionError("it does not serve")
 
     yield serve
@@ -72,7 +73,7 @@ def test_a_thousand_steps_of_cartpole(serving: Any, tmp_path: Path) -> None:
     """All that a local environment gives, in order, and an observer sees the same."""
     (tmp_path / "secret").write_text("sesame\n")
     address, process = serving(
-        "gym:CartPole-v1", "--address", "127.0.0.1:0", "--password-file", "secret", "--lockstep"
+        "gym:CartPole-v1", "universe://127.0.0.1:+0", "--auth-file", "secret", "--lockstep"
     )
     with pytest.raises(PeerError, match="password"):
         RewarderClient(address).connect()
@@ -112,7 +113,7 @@ def test_tls_and_a_password(serving: Any, tmp_path: Path) -> None:
         part.write_to_path(str(tmp_path / "cert.pem"), append=True)
     (tmp_path / "secret").write_text("sesame\n")
     address, process = serving(
-        "gym:CartPole-v1", "--address", "localhost:0", "--lockstep", "--password-file", "secret",
+        "gym:CartPole-v1", "universe+tls://localhost:+0", "--lockstep", "--auth-file", "secret",
         "--tls-cert", "cert.pem", "--tls-key", "key.pem",
     )  # fmt: skip
     url = f"wss://localhost:{address.rpartition(':')[2]}/"
@@ -145,10 +146,10 @@ def test_tls_and_a_password(serving: Any, tmp_path: Path) -> None:
     assert process.wait(20) == 0
 
 
-@pytest.mark.parametrize("mode", [("--fps", "50"), ("--lockstep",)], ids=lambda mode: mode[0])
+@pytest.mark.parametrize("mode", [("--rate", "50"), ("--lockstep",)], ids=lambda mode: mode[0])
 def test_ctrl_c(serving: Any, mode: tuple[str, ...]) -> None:
     """Clients are told, and the status is 0, whether steps are under way or not."""
-    address, process = serving("gym:CartPole-v1", "--address", "127.0.0.1:0", *mode)
+    address, process = serving("gym:CartPole-v1", "universe://127.0.0.1:+0", *mode)
     with RewarderClient(address) as client, RewarderClient(address, observer=True) as observer:
         client.reset()
         assert client.step(10).observation is not None
@@ -165,7 +166,7 @@ def test_ctrl_c(serving: Any, mode: tuple[str, ...]) -> None:
 
 def test_in_real_time(serving: Any) -> None:
     address, _ = serving(
-        "gym:CartPole-v1", "--address", "127.0.0.1:0", "--fps", "100", "--password-env", "SECRET",
+        "gym:CartPole-v1", "universe://127.0.0.1:+0", "--rate", "100", "--auth-env", "SECRET",
         env={"SECRET": "abc"},
     )  # fmt: skip
     with RewarderClient(address, "abc") as client:
@@ -364,12 +365,12 @@ def test_an_environment_that_fails_stops_the_server(caplog: pytest.LogCaptureFix
         (["no_such_module_at_all:Env"], 1, "no_such_module_at_all"),
         (["sys:version"], 1, "is no environment"),
         (["gym:NoSuch-v7"], 1, "NoSuch"),
-        (["gym:CartPole-v1", "--address", "nowhere"], 2, "not an address"),
-        (["gym:CartPole-v1", "--fps", "0"], 2, "positive"),
-        (["gym:CartPole-v1", "--password", "x"], 2, "ambiguous"),
-        (["gym:CartPole-v1", "--password-file", "no-such-file"], 1, "no-such-file"),
-        (["gym:CartPole-v1", "--password-env", "NO_SUCH_NAME"], 1, "NO_SUCH_NAME"),
-        (["gym:CartPole-v1", "--tls-key", "key.pem"], 2, "--tls-cert"),
+        (["gym:CartPole-v1", "universe://nowhere:+port"], 2, "not an address"),
+        (["gym:CartPole-v1", "--rate", "0"], 2, "positive"),
+        (["gym:CartPole-v1", "--auth", "x"], 2, "ambiguous"),
+        (["gym:CartPole-v1", "--auth-file", "no-such-file"], 1, "no-such-file"),
+        (["gym:CartPole-v1", "--auth-env", "NO_SUCH_NAME"], 2, "NO_SUCH_NAME"),
+        (["gym:CartPole-v1", "--tls-key", "key.pem"], 2, "tls_cert"),
         (["gym:CartPole-v1", "--tls-cert", "no-such.pem"], 1, "no-such.pem"),
     ],
 )
@@ -382,8 +383,11 @@ def test_what_cannot_be_served(
     text: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    thing, *rest = arguments
+    if not (rest and "://" in rest[0]):
+        rest = ["universe://127.0.0.1:+0", *rest]
     try:
-        returned: Any = main(["serve", "rewarder", *arguments])
+        returned: Any = main(["serve", thing, *rest])
     except SystemExit as left:
         returned = left.code
     assert returned == status
