@@ -139,10 +139,12 @@ def connect(url: str | URL, **options: Any) -> Any:
         RlwireError: it speaks another protocol, or refuses us.
         TypeError, ValueError: the URL is none, or an option makes no sense.
     """
-    from rlwire.protocols import resolve
+    from rlwire.protocols import resolve, spoken
 
     where, protocol, keywords = resolve(url, "client", options)
-    return protocol.part("client")(where, **keywords)
+    begin = protocol.part("client")
+    with spoken(where):
+        return begin(where, **keywords)
 
 
 def make(
@@ -181,7 +183,7 @@ def make(
         TypeError, ValueError: the URL is none, or an option makes no sense.
         MissingExtra: Gymnasium is not installed.
     """
-    from rlwire.protocols import resolve
+    from rlwire.protocols import resolve, spoken
 
     where, protocol, keywords = resolve(url, "client", options)
     begin = protocol.part("endpoint")
@@ -192,7 +194,8 @@ def make(
             raise TypeError("give the spaces, or an environment that has them, not both")
         observation_space, action_space = spaces_like(like, keywords.get("agent"))
     spaces = {"observation_space": observation_space, "action_space": action_space}
-    endpoint = begin(where, copy=copy, **spaces, **keywords)
+    with spoken(where):
+        endpoint = begin(where, copy=copy, **spaces, **keywords)
     return RemoteEnvironment(endpoint, {"url": str(url), "copy": copy, **spaces, **options})
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
-from rlwire.protocols import URL, resolve
+from rlwire.protocols import URL, resolve, spoken
 
 __all__ = ["Connecting", "connect"]
 
@@ -13,15 +13,15 @@ __all__ = ["Connecting", "connect"]
 class Connecting:
     """A client that is about to be: ``async with`` it, or ``await`` it and close it later."""
 
-    def __init__(self, steps: Any) -> None:
-        self._steps = steps
+    def __init__(self, begin: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self._begin = begin
         self._client: Any = None
 
     def __await__(self) -> Generator[Any, None, Any]:
-        return self._steps.__await__()  # type: ignore[no-any-return]
+        return self._begin().__await__()
 
     async def __aenter__(self) -> Any:
-        self._client = await self._steps
+        self._client = await self
         return await self._client.__aenter__()
 
     async def __aexit__(self, *error: object) -> None:
@@ -38,7 +38,13 @@ def connect(url: str | URL, **options: Any) -> Connecting:
         client = await rlwire.aio.connect("rlx://localhost:7001")
 
     The clients are those of `rlwire.connect` whose names begin with Async. Arguments and errors as
-    there; what is wrong with the arguments raises at once.
+    there; a URL or an option that is wrong raises at once.
     """
     where, protocol, keywords = resolve(url, "client", options)
-    return Connecting(protocol.part("async_client")(where, **keywords))
+    begin = protocol.part("async_client")
+
+    async def connected() -> Any:
+        with spoken(where):
+            return await begin(where, **keywords)
+
+    return Connecting(connected)

@@ -7,11 +7,12 @@ Nothing here opens a socket or makes an environment.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
@@ -19,10 +20,12 @@ from typing import Any, Final, Literal
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from rlwire import options as texts
+from rlwire.errors import DecodeError, RemoteProtocolError
 from rlwire.options import Option, Side
 from rlwire.transports.address import Address, parse
 
 __all__ = ["PROTOCOLS", "URL", "Protocol", "parse_url", "protocol", "protocols", "resolve"]
+__all__ += ["spoken"]
 
 
 @dataclass(frozen=True)
@@ -265,6 +268,21 @@ def resolve(
     parsed = parse_url(url)
     said = parsed.protocol.keywords(side, list(parsed.options))
     return parsed.replace(options=()), parsed.protocol, {**said, **options}
+
+
+@contextlib.contextmanager
+def spoken(url: URL) -> Iterator[None]:
+    """Say of what answers there, if it makes no sense, that it speaks something else.
+
+    Raises:
+        RemoteProtocolError: the first words of a connection are not the protocol's.
+    """
+    try:
+        yield
+    except (DecodeError, RemoteProtocolError) as error:
+        raise RemoteProtocolError(
+            f"{url}: what listens there does not speak {url.scheme}, or another version: {error}"
+        ) from error
 
 
 # ---- the registry --------------------------------------------------------------------------------

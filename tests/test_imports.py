@@ -32,7 +32,7 @@ ALLOWED = {
     "streams": {"buffers", "errors"},
     "transports": (BASE - {"kernels"}) | {"transports", "streams"},
     "options": {"limits", "transports"},
-    "protocols": {"options", "transports"},
+    "protocols": {"errors", "options", "transports"},
     "environments": (BASE - {"kernels"}) | {"environments", "transports", "codecs", "protocols"},
     "adapters": (BASE - {"kernels"})
     | {"adapters", "environments", "protocols", "sessions", "transports", "codecs"},

@@ -1,0 +1,311 @@
+"""`rlwire.serve`, `rlwire.connect` and `rlwire.aio.connect`, over each protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rlwire
+import rlwire.aio
+from rlwire.errors import RemoteProtocolError, RlwireError
+from rlwire.protocols import PROTOCOLS, parse_url
+from rlwire.transports.sockets import Timeouts
+
+gymnasium = pytest.importorskip("gymnasium")
+pytest.importorskip("hpack")
+
+
+class Agent:
+    """One of RELAAX's."""
+
+    def __init__(self, parameter_server: Any) -> None:
+        pass
+
+    def init(self, exploit: bool = False) -> bool:
+        return True
+
+    def update(self, reward: Any, state: Any, terminal: bool) -> Any:
+        return state
+
+    def reset(self) -> bool:
+        return True
+
+
+def policy(observation: dict[str, Any]) -> dict[str, Any]:
+    return {"actions": observation["state"]}
+
+
+THINGS: dict[str, Any] = {
+    "rlx": Agent,
+    "dm-env-rpc": "gym:CartPole-v1",
+    "perlert": "gym:CartPole-v1",
+    "universe": "gym:CartPole-v1",
+    "openpi": policy,
+}
+SCHEMES = list(THINGS)
+STREAMS = [scheme for scheme in SCHEMES if scheme != "perlert"]
+
+
+def anywhere(scheme: str, carriers: str = "") -> str:
+    return f"{scheme}{carriers}://localhost:{'+' if PROTOCOLS[scheme].plus else ''}0"
+
+
+def first_words(scheme: str, client: Any) -> Any:
+    """What a client says first that has an answer; an asyncio client's is to be awaited."""
+    if scheme == "rlx":
+        return client.init()
+    if scheme == "dm-env-rpc":
+        return client.create_world()
+    if scheme == "perlert":
+        return client.lobby(10)
+    return client.reset() if scheme == "universe" else client.infer({"state": 3})
+
+
+def check(scheme: str, answer: Any) -> None:
+    if scheme == "rlx":
+        assert answer == "ready"
+    elif scheme == "perlert":
+        assert [slot.key for slot in answer] == ["agent0"]
+    elif scheme == "openpi":
+        assert answer["actions"] == 3
+    else:
+        assert isinstance(answer, str)
+        assert answer
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_client_finds_what_is_served_by_its_url(scheme: str) -> None:
+    with rlwire.serve(THINGS[scheme], anywhere(scheme)) as server:
+        url = parse_url(server.url)
+        assert (url.scheme, url.host, url.port) == (scheme, "localhost", server.address.port)
+        assert url.port != 0
+        with rlwire.connect(server.url) as client:
+            check(scheme, first_words(scheme, client))
+        client = rlwire.connect(url)
+        check(scheme, first_words(scheme, client))
+        (client.disconnect if scheme == "rlx" else client.close)()
+
+        async def run() -> None:
+            async with rlwire.aio.connect(server.url) as client:
+                check(scheme, await first_words(scheme, client))
+            client = await rlwire.aio.connect(url)
+            check(scheme, await first_words(scheme, client))
+            await client.__aexit__(None, None, None)
+
+        asyncio.run(run())
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this system has no unix sockets")
+@pytest.mark.parametrize("scheme", ["rlx", "dm-env-rpc"])
+def test_over_a_unix_socket(scheme: str, tmp_path: Path) -> None:
+    url = f"{scheme}+unix://{tmp_path}/s"
+    with rlwire.serve(THINGS[scheme], url) as server:
+        assert server.url == url
+        with rlwire.connect(url) as client:
+            check(scheme, first_words(scheme, client))
+
+
+@pytest.mark.parametrize("scheme", STREAMS)
+def test_over_tls_with_the_files_in_the_query(scheme: str, tmp_path: Path) -> None:
+    trustme = pytest.importorskip("trustme")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    issued = authority.issue_cert("localhost")
+    issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "localhost.pem")
+    where = anywhere(scheme, "+tls")
+    with pytest.raises(ValueError, match=r"\+tls needs a certificate: give tls="):
+        rlwire.serve(THINGS[scheme], where)
+    with rlwire.serve(THINGS[scheme], f"{where}?tls_cert={tmp_path / 'localhost.pem'}") as server:
+        assert server.url.startswith(f"{scheme}+tls://localhost:")
+        with rlwire.connect(f"{server.url}?tls_ca={tmp_path / 'ca.pem'}") as client:
+            check(scheme, first_words(scheme, client))
+        with pytest.raises((RlwireError, OSError), match="certificate verify failed"):
+            rlwire.connect(server.url, timeouts=Timeouts(connect=10.0))
+
+
+@pytest.mark.parametrize("scheme", ["dm-env-rpc", "universe", "openpi"])
+def test_with_a_secret_in_a_file(scheme: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("sesame\n")
+    query = f"?auth_file={tmp_path / 'secret'}"
+    with rlwire.serve(THINGS[scheme], anywhere(scheme) + query) as server:
+        assert "secret" not in server.url
+        with rlwire.connect(server.url + query) as client:
+            check(scheme, first_words(scheme, client))
+        with rlwire.connect(server.url, auth="sesame") as client:
+            check(scheme, first_words(scheme, client))
+        with (
+            pytest.raises(RlwireError, match=r"password|API key|token"),
+            rlwire.connect(server.url, auth="simsim") as client,
+        ):
+            first_words(scheme, client)
+
+
+def test_perlert_with_a_key_in_a_file(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    from rlwire.adapters.perlert import new_key
+
+    key = new_key()
+    (tmp_path / "key").write_text(key.hex())
+    (tmp_path / "key").chmod(0o600)
+    query = f"?auth_file={tmp_path / 'key'}"
+    with rlwire.serve("gym:CartPole-v1", anywhere("perlert") + query, name="pole") as server:
+        assert server.url.endswith("/pole:0")
+        for client in (rlwire.connect(server.url + query), rlwire.connect(server.url, auth=key)):
+            check("perlert", first_words("perlert", client))
+            client.close()
+        with pytest.raises(ValueError, match="which instance"):
+            rlwire.connect(server.url.removesuffix("/pole:0"))
+
+
+def test_options_of_the_query_and_of_python() -> None:
+    url = anywhere("dm-env-rpc") + "?accept=render_mode&max_worlds=1&reward=score"
+    with (
+        rlwire.serve("gym:CartPole-v1", url, max_worlds=2) as server,
+        rlwire.connect(server.url) as client,
+    ):
+        names = [client.create_world({"render_mode": "rgb_array"}) for _ in range(2)]
+        with pytest.raises(RlwireError, match="as many as this server allows"):
+            client.create_world()
+        client.join_world(names[0])
+        assert {spec.name for spec in client.specs.observations.values()} >= {"score"}
+        with rlwire.connect(f"{server.url}/{names[1]}") as other:
+            assert other.world_name == names[1]
+        with pytest.raises(RlwireError, match="no-such-world"):
+            rlwire.connect(f"{server.url}/no-such-world")
+
+
+def test_pages_reach_what_is_served_by_its_url() -> None:
+    from rlwire.adapters.websocket import connect
+
+    with (
+        rlwire.serve(Agent, anywhere("rlx")) as server,
+        rlwire.serve(server.url, anywhere("rlx-ws")) as pages,
+        connect(pages.url.removeprefix("rlx-")) as page,
+    ):
+        assert page.exchange('{"sid":0,"command":"init"}') == '{"sid":0,"response":"ready"}'
+        with pytest.raises(ValueError, match="has no client in Python"):
+            rlwire.connect(pages.url)
+    with pytest.raises(ValueError, match="pages reach an RLX server, by its URL"):
+        rlwire.serve("openpi://localhost", anywhere("rlx-ws"))
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(("scheme", "other"), [*itertools.permutations(STREAMS, 2)])
+    def test_a_server_of_another_protocol(self, scheme: str, other: str) -> None:
+        """Whoever calls is told at once, and the server goes on."""
+        with rlwire.serve(THINGS[scheme], anywhere(scheme)) as server:
+            wrong = parse_url(server.url).replace(scheme=other)
+            with pytest.raises(RlwireError) as raised:
+                self.call(other, str(wrong))
+            if isinstance(raised.value, RemoteProtocolError):
+                assert f"{wrong}: what listens there does not speak {other}" in str(raised.value)
+
+            async def call() -> None:
+                async with rlwire.aio.connect(wrong, timeouts=Timeouts(idle=20.0)) as client:
+                    await first_words(other, client)
+
+            with pytest.raises(RlwireError):
+                asyncio.run(call())
+            with rlwire.connect(server.url) as client:
+                check(scheme, first_words(scheme, client))
+
+    @staticmethod
+    def call(scheme: str, url: str) -> None:
+        with rlwire.connect(url, timeouts=Timeouts(idle=20.0)) as client:
+            first_words(scheme, client)
+
+    @pytest.mark.parametrize("scheme", STREAMS)
+    def test_nobody_listens(self, scheme: str) -> None:
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))  # and nothing listens
+            url = parse_url(anywhere(scheme)).replace(host="127.0.0.1", port=sock.getsockname()[1])
+            options: dict[str, Any] = {}
+            if scheme == "rlx":  # which is patient: a server may be starting
+                from rlwire.transports.sockets import Backoff
+
+                options["backoff"] = Backoff(first=0.001, longest=0.001)
+            with pytest.raises((RlwireError, OSError), match=r"refused|cannot connect"):
+                rlwire.connect(url, **options)
+            with pytest.raises((RlwireError, OSError), match=r"refused|cannot connect"):
+                asyncio.run(self.open(url, options))
+
+    @staticmethod
+    async def open(url: Any, options: dict[str, Any]) -> None:
+        await rlwire.aio.connect(url, **options)
+
+    @pytest.mark.parametrize("scheme", SCHEMES)
+    @pytest.mark.parametrize(
+        ("thing", "error"),
+        [
+            ("no_such_module_at_all:Thing", ImportError),
+            ("sys:no_such_name", AttributeError),
+            ("sys:version", (TypeError, ValueError)),
+            ("nothing", ValueError),
+            (3.5, (TypeError, ValueError)),
+        ],
+    )
+    def test_a_thing_that_is_not_there(
+        self, scheme: str, thing: Any, error: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level("INFO")
+        with pytest.raises(error):
+            rlwire.serve(thing, anywhere(scheme))
+        assert "serving" not in caplog.text
+
+    @pytest.mark.parametrize("scheme", SCHEMES)
+    def test_what_fails_to_be_made_is_said_before_anything_listens(
+        self, scheme: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        class Broken:
+            def __init__(self, *_: Any) -> None:
+                raise RuntimeError("no camera")
+
+            init = update = reset = step = infer = lambda self: None
+            action_space = observation_space = gymnasium.spaces.Discrete(2)
+
+        caplog.set_level("INFO")
+        with pytest.raises(RuntimeError, match="no camera"):
+            rlwire.serve(Broken, anywhere(scheme))
+        assert "serving" not in caplog.text
+
+    @pytest.mark.parametrize("scheme", SCHEMES)
+    def test_an_option_that_there_is_not(self, scheme: str) -> None:
+        url = anywhere(scheme)
+        with pytest.raises(ValueError, match=f"a server of {scheme}:// has no option 'colour'"):
+            rlwire.serve(THINGS[scheme], url + "?colour=red")
+        with pytest.raises(ValueError, match=f"a client of {scheme}:// has no option 'colour'"):
+            rlwire.connect(url + "?colour=red")
+        with pytest.raises(ValueError, match=f"a client of {scheme}:// has no option 'colour'"):
+            rlwire.aio.connect(url + "?colour=red")
+        with pytest.raises(TypeError, match="colour"):
+            rlwire.serve(THINGS[scheme], url, colour="red")
+        with pytest.raises(TypeError, match="colour"):
+            rlwire.connect(url + ("/pole:0" if scheme == "perlert" else ""), colour="red")
+
+    @pytest.mark.parametrize("call", [rlwire.connect, rlwire.aio.connect, rlwire.make])
+    def test_a_url_that_is_none(self, call: Any) -> None:
+        for url in ("localhost:7001", "http://localhost", "", None):
+            with pytest.raises(ValueError, match=r"expected .*rlx://localhost:7001"):
+                call(url)
+
+    def test_a_port_that_is_taken(self) -> None:
+        with rlwire.serve(Agent, anywhere("rlx")) as server, pytest.raises(OSError, match="listen"):
+            rlwire.serve(Agent, server.url)
+
+
+def test_a_stopped_server_can_be_started_again() -> None:
+    server = rlwire.serve(Agent, anywhere("rlx"))
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.stop)
+        assert parse_url(server.url).port
+        server.stop()
+        assert server.url == "rlx://localhost:0"
+        server.start()
+        with rlwire.connect(server.url) as client:
+            check("rlx", client.init())
