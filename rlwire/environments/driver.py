@@ -31,12 +31,14 @@ class Driven:
         action_space: the same of actions.
         reward_space: dm_env's specs of rewards; None for a number.
         discount_space: dm_env's specs of discounts; None where there are none.
+        takes_seed: whether a reset's seed and options are of use.
         owned: whether `drive` has made it, so that nobody else will close it.
     """
 
     agents: tuple[Any, ...] = ()
     reward_space: Any = None
     discount_space: Any = None
+    takes_seed = True
     owned = False
 
     def __init__(self, environment: Any, name: str) -> None:
@@ -98,6 +100,8 @@ class _DmEnv(Driven):
     Its info is the ``discount``, and after a reset the ``reward``, where it has them; a reward may
     be None.
     """
+
+    takes_seed = False
 
     def _read_spaces(self) -> None:
         self.observation_space = self.environment.observation_spec()

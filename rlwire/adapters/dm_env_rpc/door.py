@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from rlwire.adapters.dm_env_rpc.client import AsyncClient, Client
-from rlwire.adapters.dm_env_rpc.drivers import is_world
 from rlwire.adapters.dm_env_rpc.endpoint import DmEnvRpcEndpoint
 from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorlds, Names
+from rlwire.adapters.dm_env_rpc.protocols import is_world
 from rlwire.adapters.dm_env_rpc.security import ClientTLS, ServerTLS
 from rlwire.adapters.dm_env_rpc.server import DmEnvRpcServer
 from rlwire.adapters.doors import check_server_tls, with_settings

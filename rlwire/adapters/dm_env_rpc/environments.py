@@ -1,4 +1,4 @@
-"""Environments of dm_env and Gymnasium as worlds: `EnvironmentWorlds` and `EnvironmentWorld`.
+"""Environments as worlds: `EnvironmentWorlds` and `EnvironmentWorld`.
 
 |             | dm_env                                  | Gymnasium                               |
 |-------------|-----------------------------------------|-----------------------------------------|
@@ -25,31 +25,50 @@ from typing import Any
 
 import numpy as np
 
-from rlwire.adapters.dm_env_rpc import spaces
-from rlwire.adapters.dm_env_rpc.drivers import (
-    Driver,
-    GymnasiumDriver,
-    Names,
-    Outcome,
-    drive,
-    is_environment,
-)
 from rlwire.adapters.dm_env_rpc.factories import Maker, Start
 from rlwire.adapters.dm_env_rpc.properties import Properties
 from rlwire.adapters.dm_env_rpc.protocols import Refusal, World
-from rlwire.codecs.dm_env_rpc import ActionObservationSpecs, Settings, StepResult, check_bounds
+from rlwire.adapters.dm_env_rpc.spaces import Structure, of_number, structure_of
+from rlwire.codecs.dm_env_rpc import (
+    ActionObservationSpecs,
+    EnvironmentStateType,
+    Settings,
+    StepResult,
+    check_bounds,
+)
+from rlwire.environments.driver import Driven, check_alone, driver_of
 from rlwire.errors import EncodeError
 from rlwire.sessions.dm_env_rpc import Code
 
-__all__ = ["EnvironmentWorld", "EnvironmentWorlds", "Names", "is_environment"]
+__all__ = ["EnvironmentWorld", "EnvironmentWorlds", "Names"]
+
+_RUNNING = EnvironmentStateType.RUNNING
+_TERMINATED = EnvironmentStateType.TERMINATED
+_INTERRUPTED = EnvironmentStateType.INTERRUPTED
+
+
+@dataclass(frozen=True)
+class Names:
+    """What things are called on the wire.
+
+    Attributes:
+        observation: a lone observation without a name of its own.
+        action: a lone action without a name of its own.
+        reward: the observation that the reward is; None leaves it out.
+        discount: the observation that the discount is; None leaves it out.
+    """
+
+    observation: str = "observation"
+    action: str = "action"
+    reward: str | None = "reward"
+    discount: str | None = "discount"
 
 
 @dataclass
 class _Environment:
-    """An environment, how it is driven, and what it was made with."""
+    """An environment and what it was made with."""
 
-    environment: Any
-    driver: Driver
+    driven: Driven
     made_with: Settings
     failed: bool = False
 
@@ -109,7 +128,7 @@ class EnvironmentWorld:
         self._joined = 0
         self._closed = False
         self._resets = 0
-        self._gymnasium: bool | None = None
+        self._takes_seed: bool | None = None
         self._latest: _Environment | None = None
         self._idle: _Environment | None = None
         self._maker.lend()
@@ -123,9 +142,9 @@ class EnvironmentWorld:
         self._settings, self._start = self._sort(given)
         self._maker.check_required(given)
         made = self._idle = self._make(self._settings)
-        self._gymnasium = isinstance(made.driver, GymnasiumDriver)
+        self._takes_seed = made.driven.takes_seed
         self._sort(given)
-        _View(made.driver, self._names, self._defaults)
+        _View(made.driven, self._names, self._defaults)
 
     @property
     def properties(self) -> Properties | None:
@@ -136,7 +155,7 @@ class EnvironmentWorld:
         latest = self._latest
         if self._agents > 1 or latest is None:
             return None
-        environment = latest.environment
+        environment = latest.driven.environment
         found = getattr(getattr(environment, "unwrapped", environment), "properties", None)
         return found if isinstance(found, Properties) else None
 
@@ -178,12 +197,14 @@ class EnvironmentWorld:
 
     def _sort(self, settings: Settings) -> tuple[Settings, Start]:
         """Return what environments are made with, and what they are reset with."""
-        return self._maker.sort(settings, self._gymnasium)
+        return self._maker.sort(settings, self._takes_seed)
 
     def _make(self, made_with: Settings) -> _Environment:
         environment = self._maker(made_with)
         try:
-            self._latest = _Environment(environment, drive(environment, self._names), made_with)
+            driven = driver_of(environment)
+            check_alone(driven, "dm_env_rpc")
+            self._latest = _Environment(driven, made_with)
             return self._latest
         except BaseException:
             if self._owned and hasattr(environment, "close"):
@@ -226,7 +247,7 @@ class EnvironmentWorld:
 
     def _close(self, environment: _Environment) -> None:
         if self._owned:
-            environment.environment.close()
+            environment.driven.close()
 
 
 def _same(one: Settings, other: Settings) -> bool:
@@ -238,29 +259,49 @@ def _same(one: Settings, other: Settings) -> bool:
 class _View:
     """What an agent may do and see in an environment, and the way between both sides' values."""
 
-    def __init__(self, driver: Driver, names: Names, defaults: Mapping[str, Any]) -> None:
-        self._driver = driver
-        extras = [extra for extra in (driver.reward, driver.discount) if extra is not None]
-        taken = driver.observations.names
-        for extra in extras:
+    def __init__(self, driven: Driven, names: Names, defaults: Mapping[str, Any]) -> None:
+        self._driven = driven
+        self._observations = structure_of(
+            driven.observation_space, "observation", names.observation
+        )
+        self._actions = structure_of(driven.action_space, "action", names.action)
+        self._reward = _signal(driven.reward_space, "reward", names.reward)
+        self._discount = _signal(driven.discount_space, "discount", names.discount, 0.0, 1.0)
+        self._first: dict[str, Any] = {}
+        observations = list(self._observations.specs)
+        for extra, at_first in ((self._reward, 0.0), (self._discount, 1.0)):
+            if extra is None:
+                continue
             for name in extra.names:
-                if name in taken:
+                if name in self._observations.names:
                     raise EncodeError(
                         f"there is an observation called {name!r} already; name the "
                         f"{extra.what} otherwise, or leave it out: Names({extra.what}=None)"
                     )
-        observations = [*driver.observations.specs, *(s for e in extras for s in e.specs)]
-        actions = driver.actions.specs
+            observations += extra.specs
+            self._first |= extra.fill(at_first)
         self.specs = ActionObservationSpecs(
-            dict(enumerate(actions, 1)), dict(enumerate(observations, 1))
+            dict(enumerate(self._actions.specs, 1)), dict(enumerate(observations, 1))
         )
-        self._first: dict[str, Any] = {}
-        if driver.reward is not None:
-            self._first |= driver.reward.fill(0.0)
-        if driver.discount is not None:
-            self._first |= driver.discount.fill(1.0)
-        self._needed = driver.actions.names
-        self._defaults = _defaults(driver.actions, defaults)
+        self._needed = self._actions.names
+        self._defaults = _defaults(self._actions, defaults)
+
+    def begin(self, start: Start) -> StepResult:
+        """Reset the environment; return what the agent is told."""
+        observation, info = self._driven.reset(start.seed, start.options)
+        if self._driven.discount_space is None:
+            return self._told(_RUNNING, observation, None, None)
+        return self._told(_RUNNING, observation, info.get("reward"), info.get("discount"))
+
+    def step(self, action: Any) -> StepResult:
+        """Step the environment; return what the agent is told."""
+        observation, reward, terminated, truncated, info = self._driven.step(action)
+        if self._driven.discount_space is None:
+            discount = 0.0 if terminated else 1.0
+        else:
+            discount = info.get("discount")
+        state = _TERMINATED if terminated else _INTERRUPTED if truncated else _RUNNING
+        return self._told(state, observation, reward, discount)
 
     def action(self, actions: dict[str, Any]) -> Any:
         """Return what the environment is told."""
@@ -273,25 +314,35 @@ class _View:
                 f"every step must have all actions; missing: {', '.join(map(repr, missing))}",
             )
         try:
-            return self._driver.actions.build(actions)
+            return self._actions.build(actions)
         except EncodeError as error:  # the peer's value, not ours
             raise Refusal(Code.INVALID_ARGUMENT, str(error)) from None
 
-    def result(self, outcome: Outcome) -> StepResult:
-        """Return what the agent is told."""
-        state, observation, reward, discount = outcome
-        driver = self._driver
-        observations = driver.observations.flatten(observation)
+    def _told(
+        self, state: EnvironmentStateType, observation: Any, reward: Any, discount: Any
+    ) -> StepResult:
+        observations = self._observations.flatten(observation)
         if reward is None or discount is None:
             observations.update(self._first)
-        if reward is not None and driver.reward is not None:
-            observations.update(driver.reward.flatten(reward))
-        if discount is not None and driver.discount is not None:
-            observations.update(driver.discount.flatten(discount))
+        if reward is not None and self._reward is not None:
+            observations.update(self._reward.flatten(reward))
+        if discount is not None and self._discount is not None:
+            observations.update(self._discount.flatten(discount))
         return StepResult(state, observations)
 
 
-def _defaults(actions: spaces.Structure, defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _signal(
+    space: Any, what: str, name: str | None, low: float | None = None, high: float | None = None
+) -> Structure | None:
+    """A reward or discount: a number, or what dm_env's specs say."""
+    if name is None:
+        return None
+    if space is None:
+        return of_number(what, name, low, high)
+    return structure_of(space, what, "", name)
+
+
+def _defaults(actions: Structure, defaults: Mapping[str, Any]) -> dict[str, Any]:
     unknown = [name for name in defaults if name not in actions.names]
     if unknown:
         raise EncodeError(
@@ -317,7 +368,7 @@ class _Agent:
         self._own = own
         self._start = start
         self._resets = world._resets
-        self._view = _View(environment.driver, world._names, world._defaults)
+        self._view = _View(environment.driven, world._names, world._defaults)
         self.specs = self._view.specs
 
     def reset(self, settings: Settings) -> None:
@@ -330,28 +381,26 @@ class _Agent:
         wanted = {**world._settings, **own}
         if not _same(wanted, self._environment.made_with):
             self._environment = world._remake(self._environment, wanted)
-            self._view = _View(self._environment.driver, world._names, world._defaults)
+            self._view = _View(self._environment.driven, world._names, world._defaults)
             self.specs = self._view.specs
         self._own, self._start, self._resets = own, start, world._resets
 
     def begin(self) -> StepResult:
         """Reset the environment."""
-        start = self._start
-        result = self._drive(self._environment.driver.begin, start.seed, start.options)
+        result = self._call(self._view.begin, self._start)
         self._start = Start()
         return result
 
     def step(self, actions: dict[str, Any]) -> StepResult:
         """Step the environment."""
-        return self._drive(self._environment.driver.step, self._view.action(actions))
+        return self._call(self._view.step, self._view.action(actions))
 
-    def _drive(self, call: Callable[..., Outcome], *arguments: Any) -> StepResult:
+    def _call(self, call: Callable[[Any], StepResult], argument: Any) -> StepResult:
         try:
-            outcome = call(*arguments)
+            return call(argument)
         except BaseException:
             self._environment.failed = True
             raise
-        return self._view.result(outcome)
 
     def close(self) -> None:
         """Leave the environment to the next agent."""

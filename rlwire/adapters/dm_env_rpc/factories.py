@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from rlwire.adapters.dm_env_rpc.drivers import is_environment
 from rlwire.adapters.dm_env_rpc.protocols import Refusal
 from rlwire.codecs.dm_env_rpc import Settings, is_within, unflatten
+from rlwire.environments.driver import is_environment
 from rlwire.errors import EncodeError, LimitExceeded, quoted
 from rlwire.sessions.dm_env_rpc import Code
 
@@ -119,17 +119,17 @@ class Maker:
         """Whether a setting of this name may come at all: its value is not made otherwise."""
         return is_within(name, self.accepts)
 
-    def check(self, settings: Settings, gymnasium: bool | None) -> None:
+    def check(self, settings: Settings, takes_seed: bool | None) -> None:
         """Refuse settings that are not listed.
 
         Args:
             settings: a client's.
-            gymnasium: whether it makes environments of Gymnasium, None if that is not known yet.
+            takes_seed: whether it makes environments that take one, None if that is not known yet.
         """
         accepts = [
             name
             for name in sorted(self.accepts)
-            if gymnasium is not False or _first(name) in self._arguments
+            if takes_seed is not False or _first(name) in self._arguments
         ]
         refused = [name for name in settings if not is_within(name, accepts)]
         if refused:
@@ -152,9 +152,9 @@ class Maker:
                 Code.INVALID_ARGUMENT, f"{_settings(missing)} must be given when a world is created"
             )
 
-    def sort(self, settings: Settings, gymnasium: bool | None) -> tuple[Settings, Start]:
+    def sort(self, settings: Settings, takes_seed: bool | None) -> tuple[Settings, Start]:
         """Return what environments are made with, and what they are reset with."""
-        self.check(settings, gymnasium)
+        self.check(settings, takes_seed)
         made_with: Settings = {}
         others: Settings = {}
         for name, value in settings.items():

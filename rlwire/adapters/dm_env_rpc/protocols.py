@@ -27,6 +27,7 @@ __all__ = [
     "Refusal",
     "World",
     "WorldFactory",
+    "is_world",
     "report",
     "status_of",
 ]
@@ -89,6 +90,11 @@ class World(Protocol):
 
     def close(self) -> None:
         """The world is destroyed; no agent is in it any more."""
+
+
+def is_world(value: object) -> bool:
+    """Whether `value` is a `World`, or a class of worlds."""
+    return all(hasattr(value, name) for name in ("join", "reset", "close"))
 
 
 WorldFactory: TypeAlias = Callable[[Settings], World]

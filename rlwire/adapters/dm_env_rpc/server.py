@@ -15,14 +15,13 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from rlwire.adapters.dm_env_rpc.client import METHOD, most_sent
-from rlwire.adapters.dm_env_rpc.drivers import is_environment, is_world
 from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorlds, Names
 from rlwire.adapters.dm_env_rpc.properties import (
     PROPERTY_REQUEST_URL,
     Properties,
     PropertyService,
 )
-from rlwire.adapters.dm_env_rpc.protocols import Refusal
+from rlwire.adapters.dm_env_rpc.protocols import Refusal, is_world
 from rlwire.adapters.dm_env_rpc.security import (
     ServerTLS,
     authorization,
@@ -33,6 +32,7 @@ from rlwire.adapters.dm_env_rpc.worlds import Extension, Host, World, WorldFacto
 from rlwire.adapters.grpc_answers import Answers, RefusedCall
 from rlwire.adapters.serving import Service, StreamServer
 from rlwire.codecs.dm_env_rpc import Settings
+from rlwire.environments.driver import is_environment
 from rlwire.errors import LimitExceeded, for_peer
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import dm_env_rpc

@@ -3,20 +3,20 @@
 A `Structure` knows what a nested space looks like: `flatten` makes tensors by name of a value,
 `build` makes the value again. Names join the keys with periods; places in tuples and lists count
 from 0, and an outermost tuple's items are called as a lone value would be, such as
-``observation.0``.
+``observation.0``; a lone spec of dm_env has its own name, if it has one.
 
 Payloads exist for float32, float64, int8, int32, int64, uint8, uint32, uint64, bool and text.
 Other numbers travel in the nearest wider one (float16 as float32, int16 as int32, uint16 as
 uint32) and come back in their own dtype. Infinite bounds are left out where the whole side is
 infinite. Complex numbers, objects, and spaces without a fixed structure cannot be carried.
 
-Not here: environments.
+Not here: environments, and what is in a space (`rlwire.environments.trees`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +24,19 @@ import numpy as np
 
 from rlwire.codecs.casting import cast
 from rlwire.codecs.dm_env_rpc import DataType, TensorSpec, bounds, make_spec, unflatten
-from rlwire.errors import EncodeError, optional
+from rlwire.environments.trees import Leaf, Tree, of_space, of_spec, tree_of
+from rlwire.errors import EncodeError
 
-__all__ = ["Leaf", "Structure", "of_dm_env_spec", "of_gymnasium_space"]
+__all__ = [
+    "Structure",
+    "Tensor",
+    "of_dm_env_spec",
+    "of_gymnasium_space",
+    "of_number",
+    "structure_of",
+]
+
+_CANNOT = "which dm_env_rpc cannot describe"
 
 _WIRE: dict[tuple[str, int], np.dtype[Any]] = {
     ("b", 1): np.dtype(np.bool_),
@@ -48,7 +58,7 @@ Convert = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
-class Leaf:
+class Tensor:
     """One tensor.
 
     Attributes:
@@ -62,74 +72,40 @@ class Leaf:
     to_native: Convert
 
 
-class _Named:
-    """Children by key: a dictionary."""
-
-    def __init__(self, children: dict[Any, _Node]) -> None:
-        self.children = children
-
-    def items(self, value: Any, where: str) -> Iterator[tuple[str, _Node, Any]]:
-        if not isinstance(value, Mapping):
-            raise EncodeError(f"{where} must be a mapping, not a {type(value).__name__}")
-        for key, child in self.children.items():
-            if key not in value:
-                raise EncodeError(f"{where} has no entry {key!r}")
-            yield str(key), child, value[key]
-
-    def build(self, tensors: Mapping[str, Any]) -> Any:
-        return {key: _build(child, tensors) for key, child in self.children.items()}
-
-
-class _Placed:
-    """Children by place: a tuple, a named tuple or a list."""
-
-    def __init__(self, children: list[_Node], make: Convert) -> None:
-        self.children = dict(enumerate(children))
-        self._make = make
-
-    def items(self, value: Any, where: str) -> Iterator[tuple[str, _Node, Any]]:
-        if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__len__"):
-            raise EncodeError(f"{where} must be a sequence, not a {type(value).__name__}")
-        if len(value) != len(self.children):
-            raise EncodeError(f"{where} must have {len(self.children)} items, not {len(value)}")
-        for place, child in self.children.items():
-            yield str(place), child, value[place]
-
-    def build(self, tensors: Mapping[str, Any]) -> Any:
-        return self._make([_build(child, tensors) for child in self.children.values()])
-
-
-_Node = Leaf | _Named | _Placed
-
-
-def _build(node: _Node, tensors: Mapping[str, Any]) -> Any:
-    if isinstance(node, Leaf):
-        return node.to_native(tensors[node.spec.name])
-    return node.build(tensors)
-
-
-def _leaves(node: _Node) -> Iterator[Leaf]:
-    if isinstance(node, Leaf):
-        yield node
-        return
-    for child in node.children.values():
-        yield from _leaves(child)
-
-
 class Structure:
-    """A nested space.
+    """A nested space as tensors.
+
+    Args:
+        tree: the space.
+        what: what errors call it, such as ``reward``.
+        name: of a lone one that has none itself, and of a sequence. In a mapping the keys are the
+            names.
+        prefix: begins every name, and is the name of a lone one.
 
     Attributes:
-        what: what errors call it, such as ``reward``.
+        what: as given.
         leaves: its tensors, in the order of the space.
         specs: theirs.
         names: theirs.
+
+    Raises:
+        EncodeError: it cannot be carried.
     """
 
-    def __init__(self, root: _Node, what: str) -> None:
-        self._root = root
+    def __init__(self, tree: Tree, what: str, name: str, prefix: str = "") -> None:
+        self._tree = tree
         self.what = what
-        self.leaves = list(_leaves(root))
+        first = prefix or (name if tree.placed else "")
+        self.leaves = [
+            _tensor(
+                leaf,
+                ".".join(map(str, [first, *leaf.keys] if first else leaf.keys))
+                or leaf.name
+                or name,
+            )
+            for leaf in tree.leaves
+        ]
+        self._lone = self.leaves[0] if tree.lone else None
         self.specs = [leaf.spec for leaf in self.leaves]
         self.names = [spec.name for spec in self.specs]
         if len(set(self.names)) != len(self.names):
@@ -143,25 +119,18 @@ class Structure:
         Raises:
             EncodeError: the value is none of this space; its shape is the encoder's to check.
         """
-        root = self._root
-        if isinstance(root, Leaf):
-            return {root.spec.name: root.to_wire(value)}
-        tensors: dict[str, Any] = {}
-        self._flatten(root, value, f"the {self.what}", tensors)
-        return tensors
-
-    def _flatten(
-        self, node: _Named | _Placed, value: Any, where: str, tensors: dict[str, Any]
-    ) -> None:
-        for key, child, part in node.items(value, where):
-            if isinstance(child, Leaf):
-                tensors[child.spec.name] = child.to_wire(part)
-            else:
-                self._flatten(child, part, f"{where}.{key}", tensors)
+        lone = self._lone
+        if lone is not None:
+            return {lone.spec.name: lone.to_wire(value)}
+        pairs = zip(self.leaves, self._tree.parts(value), strict=True)
+        return {leaf.spec.name: leaf.to_wire(part) for leaf, part in pairs}
 
     def build(self, tensors: Mapping[str, Any]) -> Any:
         """Return the value that these tensors are; all names must be there."""
-        return _build(self._root, tensors)
+        lone = self._lone
+        if lone is not None:
+            return lone.to_native(tensors[lone.spec.name])
+        return self._tree.build(leaf.to_native(tensors[leaf.spec.name]) for leaf in self.leaves)
 
     def fill(self, number: float) -> dict[str, Any]:
         """Return tensors full of a number, or of the nearest one within the bounds."""
@@ -196,24 +165,18 @@ def _number_to_wire(name: str, wire: np.dtype[Any]) -> Convert:
     return to_wire
 
 
-def _number_leaf(
-    name: str,
-    shape: tuple[int, ...],
-    dtype: Any,
-    low: Any = None,
-    high: Any = None,
-    *,
-    scalar: bool,
-) -> Leaf:
-    """A tensor of numbers; `scalar` says whether a lone number is NumPy's scalar or an array."""
-    native = np.dtype(dtype)
+def _tensor(leaf: Leaf, name: str) -> Tensor:
+    if leaf.text is not None:
+        return _text_tensor(leaf, name)
+    shape, native = leaf.shape, leaf.dtype
     wire = _WIRE.get((native.kind, native.itemsize))
     if wire is None:
         raise EncodeError(f"{name!r} is of {native}, which no payload of dm_env_rpc can carry")
-    spec = make_spec(name, shape, wire, _bound(low, shape, wire), _bound(high, shape, wire))
-    lone = scalar and not shape
+    low, high = _bound(leaf.low, shape, wire), _bound(leaf.high, shape, wire)
+    spec = make_spec(name, shape, wire, low, high)
+    lone = leaf.lone and not shape
     if lone and wire == native:
-        return Leaf(spec, _number_to_wire(name, wire), native.type)
+        return Tensor(spec, _number_to_wire(name, wire), native.type)
 
     def to_native(value: Any) -> Any:
         if wire != native:
@@ -221,7 +184,7 @@ def _number_leaf(
         # A copy of its own: what came off the wire may be a view that cannot be written to.
         return native.type(value) if lone else np.array(value, dtype=native)
 
-    return Leaf(spec, _number_to_wire(name, wire), to_native)
+    return Tensor(spec, _number_to_wire(name, wire), to_native)
 
 
 def _bound(bound: Any, shape: tuple[int, ...], wire: np.dtype[Any]) -> Any:
@@ -237,23 +200,28 @@ def _bound(bound: Any, shape: tuple[int, ...], wire: np.dtype[Any]) -> Any:
     return None if any(size < 0 for size in shape) else np.broadcast_to(array, shape)
 
 
-def _text_leaf(name: str, shape: tuple[int, ...], kind: type = str, dtype: Any = None) -> Leaf:
-    """A tensor of text; `dtype` is that of the environment's arrays."""
+def _text_tensor(leaf: Leaf, name: str) -> Tensor:
+    shape, space = leaf.shape, leaf.space
 
     def native(text: Any) -> Any:
-        return str(text).encode() if kind is bytes else str(text)
+        return str(text).encode() if leaf.text is bytes else str(text)
 
     def to_native(value: Any) -> Any:
         if not shape:
-            return native(np.asarray(value).item())
+            text = native(np.asarray(value).item())
+            if hasattr(space, "max_length") and not space.contains(text):
+                raise EncodeError(
+                    f"{name!r} must be text of {space.min_length} to {space.max_length} of the "
+                    f"characters {space.characters!r}"
+                )
+            return text
         array = np.asarray(value)
         items = np.empty(array.shape, object)
         items.reshape(-1)[:] = [native(text) for text in array.flat]
-        return items if dtype is None else items.astype(dtype)
+        return items.astype(leaf.dtype)
 
-    return Leaf(
-        make_spec(name, shape, DataType.STRING), lambda value: _text(value, name), to_native
-    )
+    spec = make_spec(name, shape, DataType.STRING)
+    return Tensor(spec, lambda value: _text(value, name), to_native)
 
 
 def _text(value: Any, name: str) -> Any:
@@ -270,120 +238,32 @@ def _text(value: Any, name: str) -> Any:
     return np.array(texts, dtype=str).reshape(array.shape)
 
 
-# ---- dm_env -------------------------------------------------------------------------------------
+# ---- spaces and specs ---------------------------------------------------------------------------
+
+
+def structure_of(space: Any, what: str, name: str, prefix: str = "") -> Structure:
+    """Return the structure of a Gymnasium space, or of dm_env's specs: one, or nested ones.
+
+    Raises:
+        EncodeError: it cannot be carried.
+        MissingExtra: Gymnasium, or dm_env, is not installed.
+    """
+    return Structure(tree_of(space, f"the {what}", _CANNOT), what, name, prefix)
+
+
+def of_number(
+    what: str, name: str, low: float | None = None, high: float | None = None
+) -> Structure:
+    """Return the structure of a float64 within bounds."""
+    leaf = Leaf(None, (), name, (), np.dtype(np.float64), low, high, lone=True)
+    return Structure(Tree(leaf, f"the {what}"), what, name)
 
 
 def of_dm_env_spec(spec: Any, what: str, name: str, prefix: str = "") -> Structure:
-    """Return the structure of dm_env's specs: one, or nested ones.
-
-    Args:
-        spec: a `dm_env.specs.Array`, or mappings and sequences of them.
-        what: what errors call it.
-        name: of a lone spec that has none itself, and of a sequence. In a mapping the keys are
-            the names.
-        prefix: begins every name, and is the name of a lone spec.
-
-    Raises:
-        EncodeError: it cannot be carried.
-        MissingExtra: dm_env is not installed.
-    """
-    with optional("dm-env", "dm", "dm_env"):
-        from dm_env import specs
-
-    def node(spec: Any, path: str) -> _Node:
-        if isinstance(spec, specs.Array):
-            return _dm_env_leaf(spec, path or spec.name or name, specs)
-        if isinstance(spec, Mapping):
-            return _Named({key: node(each, _join(path, key)) for key, each in spec.items()})
-        if isinstance(spec, Sequence) and not isinstance(spec, (str, bytes)):
-            path = path or name
-            children = [node(each, _join(path, place)) for place, each in enumerate(spec)]
-            return _Placed(children, getattr(type(spec), "_make", type(spec)))
-        raise EncodeError(
-            f"the {what} spec has a {type(spec).__name__}{f' at {path}' if path else ''}, "
-            f"which is none of dm_env's specs"
-        )
-
-    return Structure(node(spec, prefix), what)
-
-
-def _dm_env_leaf(spec: Any, name: str, specs: Any) -> Leaf:
-    if isinstance(spec, specs.StringArray):
-        return _text_leaf(name, spec.shape, spec.string_type)
-    if spec.dtype.kind in "US":
-        kind = bytes if spec.dtype.kind == "S" else str
-        return _text_leaf(name, spec.shape, kind, spec.dtype)
-    if isinstance(spec, specs.BoundedArray):
-        low, high = spec.minimum, spec.maximum
-        return _number_leaf(name, spec.shape, spec.dtype, low, high, scalar=True)
-    return _number_leaf(name, spec.shape, spec.dtype, scalar=True)
-
-
-# ---- Gymnasium ----------------------------------------------------------------------------------
+    """Return the structure of dm_env's specs, as `structure_of` does."""
+    return Structure(of_spec(spec, f"the {what}", _CANNOT), what, name, prefix)
 
 
 def of_gymnasium_space(space: Any, what: str, name: str) -> Structure:
-    """Return the structure of a Gymnasium space.
-
-    Box, Discrete, MultiDiscrete, MultiBinary and Text, and Dict and Tuple of them.
-
-    Args:
-        space: a `gymnasium.Space`.
-        what: what errors call it.
-        name: of a lone one, and of a tuple. In a Dict the keys are the names.
-
-    Raises:
-        EncodeError: it cannot be carried.
-        MissingExtra: Gymnasium is not installed.
-    """
-    with optional("gymnasium", "gym"):
-        from gymnasium import spaces
-
-    def node(space: Any, path: str) -> _Node:
-        if isinstance(space, spaces.Dict):
-            return _Named({key: node(each, _join(path, key)) for key, each in space.items()})
-        if isinstance(space, spaces.Tuple):
-            path = path or name
-            children = [node(each, _join(path, place)) for place, each in enumerate(space)]
-            return _Placed(children, tuple)
-        leaf = _gymnasium_leaf(space, path or name, spaces)
-        if leaf is None:
-            raise EncodeError(
-                f"the {what} space has a {type(space).__name__}{f' at {path}' if path else ''}, "
-                f"which dm_env_rpc cannot describe; wrap the environment so that it is a Box, "
-                f"Discrete, MultiDiscrete, MultiBinary, Text, Dict or Tuple"
-            )
-        return leaf
-
-    return Structure(node(space, ""), what)
-
-
-def _gymnasium_leaf(space: Any, name: str, spaces: Any) -> Leaf | None:
-    if isinstance(space, spaces.Box):
-        return _number_leaf(name, space.shape, space.dtype, space.low, space.high, scalar=False)
-    if isinstance(space, spaces.Discrete):
-        low, high = int(space.start), int(space.start) + int(space.n) - 1
-        return _number_leaf(name, (), space.dtype, low, high, scalar=True)
-    if isinstance(space, spaces.MultiDiscrete):
-        low, high = space.start, space.start + space.nvec - 1
-        return _number_leaf(name, space.shape, space.dtype, low, high, scalar=False)
-    if isinstance(space, spaces.MultiBinary):
-        return _number_leaf(name, space.shape, space.dtype, 0, 1, scalar=False)
-    if isinstance(space, spaces.Text):
-        leaf = _text_leaf(name, ())
-
-        def to_native(value: Any) -> str:
-            text: str = leaf.to_native(value)
-            if not space.contains(text):
-                raise EncodeError(
-                    f"{name!r} must be text of {space.min_length} to {space.max_length} of the "
-                    f"characters {space.characters!r}"
-                )
-            return text
-
-        return Leaf(leaf.spec, leaf.to_wire, to_native)
-    return None
-
-
-def _join(path: str, key: object) -> str:
-    return f"{path}.{key}" if path else str(key)
+    """Return the structure of a Gymnasium space, as `structure_of` does."""
+    return Structure(of_space(space, f"the {what}", _CANNOT), what, name)

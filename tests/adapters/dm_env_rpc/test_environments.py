@@ -15,10 +15,10 @@ from rlwire.adapters.dm_env_rpc.environments import (
     EnvironmentWorld,
     EnvironmentWorlds,
     Names,
-    is_environment,
 )
 from rlwire.adapters.dm_env_rpc.protocols import Refusal
 from rlwire.codecs.dm_env_rpc import DataType, EnvironmentStateType, SpecManager
+from rlwire.environments.driver import is_environment
 from rlwire.errors import EncodeError
 from rlwire.sessions.dm_env_rpc import Code
 
