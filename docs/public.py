@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from types import ModuleType
 
 import rlwire
+from rlwire.errors import MissingExtra
 
 __all__ = ["directives", "home", "modules", "names", "on_page"]
 
@@ -32,7 +33,10 @@ def _below(package: ModuleType) -> Iterator[ModuleType]:
     for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         if found.name.rpartition(".")[2].startswith("_") or found.name in PROGRAMS:
             continue
-        module = importlib.import_module(found.name)
+        try:
+            module = importlib.import_module(found.name)
+        except MissingExtra:  # such as Stable-Baselines3, which has PyTorch with it
+            continue
         if getattr(module, "__all__", None):
             yield module
         elif found.ispkg:

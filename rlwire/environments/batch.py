@@ -18,7 +18,10 @@ from numpy.typing import NDArray
 from rlwire.environments.columns import Allocate, Columns, rows
 from rlwire.environments.endpoint import Endpoint
 
-__all__ = ["Batch", "EndpointBatch", "Infos", "Part", "Shared"]
+__all__ = ["Arguments", "Batch", "EndpointBatch", "Infos", "Part", "Shared"]
+
+Arguments: TypeAlias = "tuple[Sequence[Any], Mapping[str, Any]]"
+"""Those of a call, by place and by name."""
 
 Infos: TypeAlias = list[tuple[int, dict[str, Any]]]
 """Infos that are not empty, each with its environment's place; of one place in their order."""
@@ -85,10 +88,11 @@ class Part(Protocol):
     def finish(self) -> Infos:
         """Wait until what was begun is in the columns."""
 
-    def call(
-        self, name: str, arguments: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]
-    ) -> list[Any]:
-        """Return each environment's attribute, or what it returned for its arguments."""
+    def call(self, name: str, arguments: Sequence[Arguments | None]) -> list[Any]:
+        """Return each environment's attribute, or what it returned for its arguments.
+
+        None for those whose arguments are None, which are left alone.
+        """
 
     def set(self, name: str, values: Sequence[Any]) -> None:
         """Set an attribute of each environment."""
@@ -195,14 +199,12 @@ class Batch:
         if info:
             infos.append((place, info))
 
-    def call(
-        self, name: str, arguments: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]
-    ) -> list[Any]:
+    def call(self, name: str, arguments: Sequence[Arguments | None]) -> list[Any]:
         """Return each environment's attribute, or what it returned for its arguments."""
         results = []
-        for environment, (places, names) in zip(self.environments, arguments, strict=True):
-            found = environment.get_wrapper_attr(name)
-            results.append(found(*places, **names) if callable(found) else found)
+        for environment, given in zip(self.environments, arguments, strict=True):
+            found = None if given is None else environment.get_wrapper_attr(name)
+            results.append(found(*given[0], **given[1]) if given and callable(found) else found)
         return results
 
     def set(self, name: str, values: Sequence[Any]) -> None:

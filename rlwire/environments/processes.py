@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.codecs import msgpack
-from rlwire.environments.batch import Batch, Infos, Shared
+from rlwire.environments.batch import Arguments, Batch, Infos, Shared
 from rlwire.errors import ConnectionClosed, EncodeError, PeerError, quoted
 from rlwire.transports.forking import of_this_process
 
@@ -140,15 +140,13 @@ class WorkerPart:
             return self._replace()
         return [] if found is None else [(place, info) for place, info in found]
 
-    def call(
-        self, name: str, arguments: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]
-    ) -> list[Any]:
+    def call(self, name: str, arguments: Sequence[Arguments | None]) -> list[Any]:
         """Return each environment's attribute, or what it returned for its arguments.
 
         Raises:
             ConnectionClosed: the process has died; the next step begins with another.
         """
-        self._ask(_CALL, [name, [[list(places), dict(names)] for places, names in arguments]])
+        self._ask(_CALL, [name, [each and [list(each[0]), dict(each[1])] for each in arguments]])
         found: list[Any] = self._answer()
         return found
 

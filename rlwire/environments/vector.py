@@ -12,7 +12,7 @@ import functools
 import itertools
 import multiprocessing
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,10 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):  # type: ignore[misc]
         copy: whether each call gives arrays of its own; without, the next step writes to them.
         metadata: one environment's.
         render_mode: one environment's.
+
+    Attributes:
+        copies: whether each call gives arrays of its own.
+        infos: those of the last reset that are not empty, with their places.
     """
 
     def __init__(
@@ -58,8 +62,9 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):  # type: ignore[misc]
     ) -> None:
         self._parts = list(parts)
         self._shared = shared
-        self._copy = copy
+        self.copies = copy
         self._mode = mode
+        self.infos: Infos = []
         self._doing = ""  # what was begun and has not ended
         self.num_envs = sum(part.size for part in parts)
         self.metadata = {**(metadata or {}), "autoreset_mode": mode}
@@ -113,8 +118,8 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):  # type: ignore[misc]
             end = start + part.size
             part.begin_reset(seeds[start:end], options, mask[start:end].tolist())
             start = end
-        infos = self._infos(self._finish())
-        return self._observations(), infos
+        self.infos = self._finish()
+        return self._observations(), self._infos(self.infos)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Let all environments act.
@@ -125,23 +130,26 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):  # type: ignore[misc]
             RlwireError: what one of them fails with; the others have acted.
         """
         infos = self._infos(self.advance(actions))
+        return *self.results(), infos
+
+    def results(self) -> tuple[Any, Any, Any, Any]:
+        """Return what the last step gave: observations, rewards, terminations, truncations."""
         shared = self._shared
         return (
             self._observations(),
             shared.rewards.copy(),
             shared.terminations.copy(),
             shared.truncations.copy(),
-            infos,
         )
 
     def _observations(self) -> Any:
         observations = self._shared.observations
-        return observations.snapshot() if self._copy else observations.value
+        return observations.snapshot() if self.copies else observations.value
 
     def advance(self, actions: Any) -> list[tuple[int, dict[str, Any]]]:
         """Let all environments act, and return the infos that are not empty, with their places.
 
-        What else they give is in the columns then. For faces that want each environment's info.
+        `results` returns what else they gave. For faces that want each environment's info.
         """
         self._check_done()
         self._shared.actions.fill(actions)
@@ -200,11 +208,20 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):  # type: ignore[misc]
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Return each environment's attribute, or what it returned if it can be called."""
+        return self.call_some(range(self.num_envs), name, *args, **kwargs)
+
+    def call_some(
+        self, places: Iterable[int], name: str, *args: Any, **kwargs: Any
+    ) -> tuple[Any, ...]:
+        """Return the attribute of some environments, or what it returned if it can be called."""
+        chosen = list(places)
+        given = {place: (args, kwargs) for place in chosen}
         results: list[Any] = []
         with self._does("call"):
             for part in self._parts:
-                results += part.call(name, [(args, kwargs)] * part.size)
-        return tuple(results)
+                start = len(results)
+                results += part.call(name, [given.get(start + at) for at in range(part.size)])
+        return tuple(results[place] for place in chosen)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Return each environment's attribute."""

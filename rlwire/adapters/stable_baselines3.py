@@ -1,0 +1,117 @@
+"""`VecEnv`: a vector of environments for Stable-Baselines3.
+
+Needs Stable-Baselines3, and PyTorch with it (the extra ``sb3``). A lone `rlwire.make` needs nothing
+of this: Stable-Baselines3 takes Gymnasium's environments. Not here: the vector
+(`rlwire.environments.vector`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlwire.environments.vector import VectorEnvironment
+from rlwire.errors import optional
+
+with optional("stable-baselines3", "sb3", "stable_baselines3"):
+    from stable_baselines3.common import vec_env
+
+__all__ = ["VecEnv"]
+
+
+class VecEnv(vec_env.VecEnv):  # type: ignore[misc]
+    """A vector of environments as Stable-Baselines3 wants it.
+
+    ::
+
+        envs = rlwire.make_vec(["dm-env-rpc://localhost:9911"] * 8, autoreset_mode="SameStep")
+        model = PPO("MlpPolicy", VecMonitor(VecEnv(envs))).learn(100_000)
+
+    A lost environment's episode ends with ``info["lost"]`` and ``info["TimeLimit.truncated"]``.
+
+    Args:
+        envs: whose autoreset mode is ``"SameStep"``, and which copies what it gives; closed with
+            this.
+
+    Raises:
+        ValueError: its mode is another, or its arrays are the same in each step.
+    """
+
+    def __init__(self, envs: VectorEnvironment) -> None:
+        mode = getattr(envs.metadata.get("autoreset_mode"), "value", None)
+        if mode != "SameStep":
+            raise ValueError(
+                f"Stable-Baselines3 needs make_vec(..., autoreset_mode='SameStep'), not {mode!r}"
+            )
+        if not envs.copies:
+            raise ValueError("Stable-Baselines3 keeps observations; leave copy=False out")
+        self._envs = envs
+        super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
+        self.metadata = envs.metadata
+
+    def reset(self) -> Any:
+        """Begin an episode in each environment; return the observations."""
+        options = self._options[0]
+        if any(each != options for each in self._options):
+            raise ValueError("the environments of a vector are reset with the same options")
+        # None is left to chance; the vector itself would count on from a first one.
+        observations, _ = self._envs.reset(seed=self._seeds, options=options or None)
+        self.reset_infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        for place, info in self._envs.infos:
+            self.reset_infos[place] = info
+        self._reset_seeds()
+        self._reset_options()
+        return observations
+
+    def step_async(self, actions: Any) -> None:
+        """Take actions; `step_wait` does them."""
+        self._actions = actions
+
+    def step_wait(self) -> tuple[Any, Any, Any, list[dict[str, Any]]]:
+        """Let all environments act; return observations, rewards, dones and infos."""
+        envs = self._envs
+        found = envs.advance(self._actions)
+        observations, rewards, terminations, truncations = envs.results()
+        infos: list[dict[str, Any]] = [
+            {"TimeLimit.truncated": cut} for cut in (truncations & ~terminations).tolist()
+        ]
+        for place, info in found:
+            if "final_obs" in info:
+                infos[place] |= info["final_info"]
+                infos[place]["terminal_observation"] = info["final_obs"]
+                self.reset_infos[place] = {}
+            elif "terminal_observation" in infos[place]:
+                self.reset_infos[place] = info
+            else:
+                infos[place] |= info
+        return observations, rewards.astype(np.float32), terminations | truncations, infos
+
+    def close(self) -> None:
+        """Close all environments."""
+        self._envs.close()
+
+    def get_images(self) -> Sequence[Any]:
+        """Return each environment's frame."""
+        return self._envs.render()
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """Return an attribute of some of the environments."""
+        return list(self._envs.call_some(self._get_indices(indices), attr_name))
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Set an attribute of some of the environments."""
+        places = self._get_indices(indices)
+        self._envs.call_some(places, "set_wrapper_attr", attr_name, value)
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
+    ) -> list[Any]:
+        """Call a method of some of the environments."""
+        places = self._get_indices(indices)
+        return list(self._envs.call_some(places, method_name, *method_args, **method_kwargs))
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+        """Whether environments are wrapped: not with what would be seen from here."""
+        return [False for _ in self._get_indices(indices)]
