@@ -2,6 +2,7 @@
 
 ``my_module:MyEnvironment`` is a class, function or instance of a module; ``gym:CartPole-v1`` is
 registered with Gymnasium, and ``gym:ale_py:ALE/Pong-v5`` by a module that is imported first.
+``dm-env-rpc://localhost:9911`` is one that is somewhere else.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ __all__ = ["load", "load_environment"]
 
 # Namespaces whose module has another name.
 _REGISTERED_BY = {"ALE": "ale_py"}
+# By name: the front door, which makes it, stands above this room.
+_REMOTE = "rlwire.environments.remote:rlwire/Remote-v0"
 
 
 def load(path: str, example: str = "'module:name', such as 'my_agents:Agent'") -> Any:
@@ -42,11 +45,14 @@ def load_environment(name: str) -> Any:
         AttributeError: the module has no such name.
     """
     module, _, rest = name.partition(":")
+    if rest.startswith("//"):
+        return functools.partial(_of_gymnasium(_REMOTE), url=name, disable_env_checker=True)
     if module == "gym" and rest:
         return _of_gymnasium(rest)
     return load(
         name,
-        "'module:environment' or 'gym:id', such as 'my_module:MyEnvironment' or 'gym:CartPole-v1'",
+        "'module:environment', 'gym:id' or a URL, such as 'my_module:MyEnvironment', "
+        "'gym:CartPole-v1' or 'dm-env-rpc://localhost:9911'",
     )
 
 

@@ -1,5 +1,7 @@
 """Spaces as values of JSON, so that one end can tell the other: `describe` and `space_of`.
 
+dm_env's specs are described as the spaces of Gymnasium that they are: `gymnasium_space`.
+
 | space         | value                                                                            |
 |---------------|----------------------------------------------------------------------------------|
 | Box           | ``{"box": "float32", "shape": [4], "low": [-1, -2, null, 0], "high": 5}``        |
@@ -13,22 +15,25 @@
 Numbers of an array stand in C order, or once where they are all the same; null is a bound that is
 infinite. ``dtype`` stands beside integers of another dtype than int64.
 
-Not here: what a protocol makes of a space (`rlwire.adapters`).
+Not here: what is in a space (`rlwire.environments.trees`), and what a protocol makes of it
+(`rlwire.adapters`).
 """
 
 from __future__ import annotations
 
 import math
+import string
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlwire.environments.trees import Leaf, tree_of
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, optional, quoted
 from rlwire.limits import DEFAULT, Limits
 
-__all__ = ["describe", "space_of"]
+__all__ = ["describe", "gymnasium_space", "space_of"]
 
 _DTYPES = {
     name: np.dtype(name)
@@ -37,6 +42,7 @@ _DTYPES = {
         *("float16", "float32", "float64"),
     )
 }
+_TEXT = 2**16  # characters of a text of whose length nothing is said
 _HELD = 20  # bytes that a Box or MultiDiscrete keeps for an element of 8: two bounds, two flags
 
 
@@ -46,14 +52,59 @@ def _gymnasium() -> Any:
     return spaces
 
 
+def gymnasium_space(space: Any) -> Any:
+    """Return the Gymnasium space that specs of dm_env describe; a space is what it was.
+
+    A lone integer with bounds is Discrete, other numbers are Box; text is Text, of whatever can be
+    printed; mappings are Dict, sequences Tuple.
+
+    Raises:
+        EncodeError: a size varies, or there is an array of text, or what is no number.
+        MissingExtra: Gymnasium is not installed.
+    """
+    kinds = _gymnasium()
+    if isinstance(space, kinds.Space):
+        return space
+    tree = tree_of(space, "it", "which no space of Gymnasium is")
+    return _nested(tree.build(_leaf_space(leaf, kinds) for leaf in tree.leaves), kinds)
+
+
+def _nested(value: Any, kinds: Any) -> Any:
+    if isinstance(value, kinds.Space):
+        return value
+    if isinstance(value, Mapping):
+        return kinds.Dict([(key, _nested(each, kinds)) for key, each in value.items()])
+    return kinds.Tuple([_nested(each, kinds) for each in value])
+
+
+def _leaf_space(leaf: Leaf, kinds: Any) -> Any:
+    shape, dtype = leaf.shape, leaf.dtype
+    if leaf.text is not None and not shape:
+        return kinds.Text(_TEXT, min_length=0, charset=string.printable)
+    if leaf.text is not None or str(dtype) not in _DTYPES or any(size < 0 for size in shape):
+        raise EncodeError(f"{leaf.space} is no space of Gymnasium", path=leaf.where)
+    low, high = leaf.low, leaf.high
+    if dtype.kind in "iu" and not shape and low is not None:
+        return kinds.Discrete(int(high) - int(low) + 1, start=int(low), dtype=dtype.type)
+    if low is None and dtype.kind == "f":
+        low, high = -np.inf, np.inf
+    elif low is None:
+        low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    low, high = (np.broadcast_to(np.asarray(bound, dtype), shape) for bound in (low, high))
+    return kinds.Box(low, high, shape, dtype.type)
+
+
 def describe(space: Any) -> dict[str, Any]:
-    """Return a Gymnasium space as JSON has it: dictionaries, lists, texts, numbers and None.
+    """Return a space as JSON has it: dictionaries, lists, texts, numbers and None.
+
+    Args:
+        space: Gymnasium's, or dm_env's specs.
 
     Raises:
         EncodeError: it is a space, or has one in it, that is not in the table above.
         MissingExtra: Gymnasium is not installed.
     """
-    return _described(space, _gymnasium(), "$")
+    return _described(gymnasium_space(space), _gymnasium(), "$")
 
 
 def _described(space: Any, kinds: Any, path: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import dm_env
@@ -11,6 +12,7 @@ import pytest
 from dm_env import specs
 from gymnasium import spaces
 
+import rlwire
 from rlwire.environments.driver import drive, is_environment, maker
 from rlwire.errors import EncodeError
 
@@ -165,3 +167,22 @@ def test_what_is_no_environment() -> None:
     assert made is None
     assert make is not None
     assert isinstance(make(), Walk)
+
+
+def test_an_environment_that_is_somewhere_else() -> None:
+    """A URL stands where a name may: what is served there is driven here, and served on."""
+    with rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0") as first:
+        driven = drive(first.url)
+        assert driven.action_space.n == 2
+        local = gymnasium.make("CartPole-v1")
+        seen, _ = driven.reset(3)
+        assert seen.tolist() == local.reset(seed=3)[0].tolist()
+        assert driven.step(1)[0].tolist() == local.step(1)[0].tolist()
+        driven.close()
+        with (
+            rlwire.serve(first.url, "dm-env-rpc://127.0.0.1:0") as second,
+            contextlib.closing(rlwire.make(second.url)) as remote,
+        ):
+            assert remote.reset(seed=3)[0].tolist() == seen.tolist()
+    with pytest.raises(ValueError, match="nonsense"):
+        drive("nonsense://127.0.0.1:1")

@@ -51,7 +51,7 @@ def test_of_a_module_that_registers_with_gymnasium(tmp_path, monkeypatch) -> Non
 @pytest.mark.parametrize(
     ("name", "kind", "text"),
     [
-        ("CartPole-v1", ValueError, "expected 'module:environment' or 'gym:id'"),
+        ("CartPole-v1", ValueError, "expected 'module:environment', 'gym:id' or a URL"),
         ("gym:", ValueError, "expected"),
         (":x", ValueError, "expected"),
         ("gym:NoSuch-v0", ValueError, "NoSuch"),

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dm_env import specs
 from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlwire.environments.spaces import describe, space_of
+from rlwire.environments.spaces import describe, gymnasium_space, space_of
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, MissingExtra
 from rlwire.limits import Limits
 
@@ -70,11 +71,40 @@ def test_what_it_looks_like() -> None:
         (spaces.Sequence(spaces.Discrete(2)), r"\$"),
         (spaces.Dict(a=spaces.Tuple([spaces.OneOf([spaces.Discrete(2)])])), r"\$.a\[0\]"),
         (spaces.Dict({1: spaces.Discrete(2)}), "must be text"),
+        (3, "has a int"),
     ],
 )
 def test_spaces_without_a_description(space: Any, path: str) -> None:
     with pytest.raises(EncodeError, match=path):
         describe(space)
+
+
+def test_specs_of_dm_env() -> None:
+    spec = {
+        "move": specs.DiscreteArray(3),
+        "pair": (
+            specs.BoundedArray((2,), np.int16, 1, [4, 5]),
+            specs.BoundedArray((), np.float32, -1, 1),
+        ),
+        "free": specs.Array((2,), np.float64),
+        "flag": specs.Array((), bool),
+        "byte": specs.Array((2,), np.uint8),
+        "text": specs.StringArray(()),
+    }
+    space = gymnasium_space(spec)
+    assert list(space) == list(spec)
+    assert space["move"] == spaces.Discrete(3, dtype=np.int32)
+    assert space["pair"][0] == spaces.Box(np.int16([1, 1]), np.int16([4, 5]), dtype=np.int16)
+    assert space["pair"][1] == spaces.Box(-1, 1, (), np.float32)
+    assert space["free"] == spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    assert space["flag"] == spaces.Box(0, 1, (), np.bool_)
+    assert space["byte"] == spaces.Box(0, 255, (2,), np.uint8)
+    assert space["text"].contains("Any words, and none")
+    assert space_of(describe(spec)) == space
+    assert gymnasium_space(CARTPOLE) is CARTPOLE
+    for odd in (specs.Array((-1,), float), specs.StringArray((2,)), specs.Array((), complex)):
+        with pytest.raises(EncodeError, match=r"no space of Gymnasium - at a\.b"):
+            gymnasium_space({"a": {"b": odd}})
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,8 @@ def server(
         options: see there; ``auth`` is the bearer token.
 
     Raises:
-        TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
+        TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments, or
+            cannot be carried.
     """
     options = _own(url, options)
     check_server_tls(url, options.get("tls"))
@@ -66,6 +67,7 @@ def server(
             default_actions=default_actions,
             accepts=accepts,
         )
+        worlds.check()
     elif settings or accepts:
         raise ValueError("settings, accepts: a class of worlds looks at all settings itself")
     return DmEnvRpcServer(worlds, url.address, keep_abandoned=keep_abandoned, **options)

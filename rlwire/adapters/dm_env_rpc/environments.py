@@ -27,7 +27,7 @@ import numpy as np
 
 from rlwire.adapters.dm_env_rpc.factories import Maker, Start
 from rlwire.adapters.dm_env_rpc.properties import Properties
-from rlwire.adapters.dm_env_rpc.protocols import Refusal, World
+from rlwire.adapters.dm_env_rpc.protocols import Refusal
 from rlwire.adapters.dm_env_rpc.spaces import Structure, of_number, structure_of
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
@@ -449,6 +449,17 @@ class EnvironmentWorlds:
             "default_actions": default_actions,
         }
 
-    def __call__(self, settings: Settings) -> World:
+    def check(self) -> None:
+        """Make an environment and close it, if that needs no settings.
+
+        What cannot be served is known so before anybody connects.
+
+        Raises:
+            What `EnvironmentWorld` raises.
+        """
+        if not self._maker.needs_settings:
+            self({}).close()
+
+    def __call__(self, settings: Settings) -> EnvironmentWorld:
         """Make a world."""
         return EnvironmentWorld(self._maker, settings, **self._options)

@@ -98,6 +98,11 @@ class Maker:
                 f"it in accepts (--accept), or set it here (functools.partial, --set)"
             )
 
+    @property
+    def needs_settings(self) -> bool:
+        """Whether there is an argument without a default."""
+        return any(self._required.values())
+
     def lend(self) -> None:
         """Let one world have an environment that was made already, until `take_back`.
 

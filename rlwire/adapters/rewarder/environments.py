@@ -17,7 +17,7 @@ import numpy as np
 from rlwire.adapters.rewarder.server import PORT, ResetRequest, RewarderServer
 from rlwire.adapters.serving import Running
 from rlwire.codecs.casting import cast
-from rlwire.codecs.rewarder import AgentAction
+from rlwire.codecs.rewarder import AgentAction, EnvReward, encode
 from rlwire.environments.driver import drive
 from rlwire.environments.trees import Leaf, Tree, tree_of
 from rlwire.errors import EncodeError, quoted
@@ -213,10 +213,8 @@ class EnvironmentRewarder(RewarderServer):
             self.reward(reward, done, info)
         except EncodeError as error:
             self.count("infos_dropped")
-            logger.debug("an info cannot be sent: %s", error)
-            self.reward(
-                float(reward or 0.0), done, {"rlwire.truncated": True} if truncated else None
-            )
+            logger.debug("not all of an info can be sent: %s", error)
+            self.reward(reward, done, dict(filter(_can_be_sent, info.items())))
         if done:
             self._begin(None)
 
@@ -240,6 +238,14 @@ def serve_rewarder(
         TypeError, ValueError: an argument makes no sense.
     """
     EnvironmentRewarder(environment, address, **options).serve_forever()
+
+
+def _can_be_sent(item: tuple[Any, Any]) -> bool:
+    try:
+        encode(EnvReward(0.0, False, dict([item])))
+    except EncodeError:
+        return False
+    return True
 
 
 def _plain(observations: Tree, observation: Any) -> Any:

@@ -11,6 +11,7 @@ import pytest
 from dm_env import specs
 from gymnasium import spaces
 
+import rlwire
 from rlwire.adapters.dm_env_rpc.environments import (
     EnvironmentWorld,
     EnvironmentWorlds,
@@ -570,6 +571,27 @@ def test_worlds_pass_their_options_on() -> None:
     world.join({})
     with pytest.raises(TypeError, match="not a int"):
         EnvironmentWorlds(5)
+
+
+def test_what_cannot_be_carried_is_said_before_anybody_connects() -> None:
+    class Endless(Dice):
+        action_space = spaces.Dict(a=spaces.Sequence(spaces.Discrete(2)))
+
+    text = r"the action has a Sequence at a, which dm_env_rpc cannot describe"
+    with pytest.raises(EncodeError, match=text):
+        rlwire.serve(Endless, "dm-env-rpc://127.0.0.1:0")
+    with pytest.raises(TypeError, match=r"agent_0.*dm_env_rpc carries one agent's"):
+        rlwire.serve("mpe2.simple_spread_v3:parallel_env", "dm-env-rpc://127.0.0.1:0")
+
+    EnvironmentWorlds(Walk).check()
+    assert [walk.closed for walk in Walk.made] == [True]
+    EnvironmentWorlds(lambda size: Walk(size), accepts=["size"]).check()
+    assert len(Walk.made) == 1  # nobody has said the size
+    walk = Walk()
+    worlds = EnvironmentWorlds(walk)
+    worlds.check()
+    assert not walk.closed
+    worlds({}).join({}).begin()  # it is not in use
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,16 @@ class Strange(gymnasium.Env):  # type: ignore[misc]
 
     def step(self, action: Any) -> Any:
         self.steps += 1
-        return np.int64(self.steps), np.float32(action[0]), False, self.steps == 3, {"a": object()}
+        return (
+            np.int64(self.steps),
+            np.float32(action[0]),
+            False,
+            self.steps == 3,
+            {
+                "a": object(),
+                "action_mask": np.array([1, 0], np.int8),
+            },
+        )
 
 
 def test_what_an_environment_may_say() -> None:
@@ -237,7 +246,10 @@ def test_what_an_environment_may_say() -> None:
             step = whole(client)
             assert (step.reward, step.observation) == (2.0, number)
         assert step.done
+        mask = step.info.pop("action_mask")
+        assert np.asarray(mask).tolist() == [1, 0]
         assert step.info == {"rlwire.truncated": True}
+        assert server.statistics()["infos_dropped"] == 3
         assert client.step(10).observation == 0
 
 
