@@ -1,8 +1,8 @@
 """The command ``rlwire``: reads its arguments and calls what does the work.
 
-``rlwire bench`` lives in `rlwire.bench.command`; ``rlwire serve`` takes a URL, and its options are
-those of the URL's protocol (`rlwire.protocols`). Both import only what they are asked for, because
-some of it needs optional dependencies.
+``rlwire bench`` lives in `rlwire.bench.command`; ``rlwire serve`` and ``rlwire play`` take a URL,
+and their options are those of its protocol (`rlwire.protocols`). All import
+only what they are asked for, because some of it needs optional dependencies.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import rlwire
+from rlwire import options
 from rlwire.errors import RlwireError
 
 if TYPE_CHECKING:
     from rlwire.options import Side
-    from rlwire.protocols import Protocol
+    from rlwire.protocols import URL, Protocol
 
 __all__ = ["main"]
 
@@ -50,14 +51,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         benchmarks.add_arguments(bench)
         bench.set_defaults(run=benchmarks.run)
-    serve = commands.add_parser(
-        "serve",
-        help="serve an environment, an agent or a policy",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    if command == "serve":
-        _add_url(serve, arguments, "server", "what is served: ")
-        serve.set_defaults(run=_serve)
+    for name, side, run, text in (
+        ("serve", "server", _serve, "serve an environment, an agent or a policy"),
+        ("play", "player", _play, "let an agent or a policy somewhere play an environment"),
+    ):
+        its = commands.add_parser(
+            name, help=text, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        if command == name:
+            _add_url(its, arguments, cast("Side", side))
+            its.set_defaults(run=run)
     given, unknown = parser.parse_known_args(arguments)
     if unknown:
         of = getattr(given, "of", given.command)
@@ -87,24 +90,30 @@ class _Said(argparse.Action):
         namespace.said = [*namespace.said, (self.dest, text)]
 
 
-def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side, thing: str) -> None:
+def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) -> None:
     """Add what is served or played, the URL, and the options that its protocol has."""
     from rlwire.protocols import protocols
 
-    records = protocols()
-    record = _protocol_of(arguments, records)
-    about = "an environment, an agent or a policy" if record is None else record.served
+    record = _protocol_of(arguments)
+    served = "an environment, an agent or a policy" if record is None else record.served
+    thing, where = f"what is served: {served}", "where to listen; the system chooses a port for 0"
+    if side == "player":
+        thing, where = "what is played: an environment", "where the agent or policy is"
+        parser.add_argument(
+            "--episodes",
+            type=_positive,
+            default=1,
+            metavar="N",
+            help="how many to play (default: %(default)s)",
+        )
     parser.add_argument(
         "thing",
         metavar="THING",
-        help=f"{thing}{about}: MODULE:NAME of a class, function or instance, or gym:ID of an "
+        help=f"{thing}; as MODULE:NAME of a class, function or instance, or gym:ID of an "
         "environment that is registered with Gymnasium",
     )
     parser.add_argument(
-        "url",
-        metavar="URL",
-        help="where; with port 0 the system chooses one, and the log says which. Options may "
-        "stand in its query as well",
+        "url", metavar="URL", help=f"{where}. Options may stand in its query as well"
     )
     for option in () if record is None else record.options_of(side):
         more = "; may be given more than once" if option.many else ""
@@ -123,27 +132,59 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side, 
         choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
         help="what is logged, to standard error (default: %(default)s)",
     )
-    lines = [
-        f"  {each.example:<34} {each.summary}"
-        for each in (records.values() if record is None else [record])
-    ]
-    more = "" if record else "\n\nEach has options of its own, which --help after such a URL shows."
-    parser.epilog = "URLs:\n" + "\n".join(lines) + more
+    shown = list(protocols().values()) if record is None else [record]
+    if side == "player":
+        shown = [each for each in shown if each.caller == "environment"]
+    parser.epilog = "URLs:\n" + "\n".join(
+        f"  {each.example}\n      {each.summary}" for each in shown
+    )
+    if record is None:
+        parser.epilog += "\n\nEach has options of its own, which --help after such a URL shows."
     of = "without a URL, the command" if record is None else f"a {side} of {record.scheme}://"
     parser.set_defaults(parser=parser, said=[], of=of)
 
 
-def _protocol_of(arguments: list[str], records: dict[str, Protocol]) -> Protocol | None:
-    """Return the protocol of the last URL in the arguments, which is where things are served."""
+def _positive(text: str) -> int:
+    try:
+        return options.positive(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _protocol_of(arguments: list[str]) -> Protocol | None:
+    """Return the protocol of the last URL in the arguments, if there is one."""
+    from rlwire.protocols import protocol
+
     for word in reversed(arguments):
         found = re.match(r"([a-z][a-z0-9.-]*)(\+[a-z]+)*://", word)
-        if found and found[1] in records:
-            return records[found[1]]
+        with contextlib.suppress(ValueError):
+            if found is not None:
+                return protocol(found[1])
     return None
 
 
-def _serve(given: argparse.Namespace) -> int:
+def _serve(given: argparse.Namespace) -> None:
     """Make a server, see that what it serves can be made, and serve until a signal."""
+    url, keywords = _begin(given, "server")
+    with _in_one_line():
+        server = url.protocol.part("server")(given.thing, url, **keywords)
+        server.initializer = functools.partial(_set_up_log, given.log_level)
+        server.check()
+        server.serve_forever()
+
+
+def _play(given: argparse.Namespace) -> None:
+    """Play episodes, and say what they came to."""
+    url, keywords = _begin(given, "player")
+    with _in_one_line():
+        play = url.protocol.part("play")
+        totals = play(given.thing, url, episodes=given.episodes, **keywords)
+    mean = sum(totals) / len(totals)
+    logger.info("played %d episodes, with a reward of %g in the mean", len(totals), mean)
+
+
+def _begin(given: argparse.Namespace, side: Side) -> tuple[URL, dict[str, Any]]:
+    """Return what the URL and the options mean, with a log and the current folder's modules."""
     from rlwire.protocols import parse_url, resolve
 
     _set_up_log(given.log_level)
@@ -152,17 +193,11 @@ def _serve(given: argparse.Namespace) -> int:
         sys.path.insert(0, os.getcwd())
     try:
         url = parse_url(given.url)
-        url, protocol, options = resolve(
-            url.replace(options=(*url.options, *given.said)), "server", {}
-        )
+        url = url.replace(options=(*url.options, *given.said))
+        url, _, keywords = resolve(url, side, {})
     except ValueError as error:
         given.parser.error(str(error))
-    with _in_one_line():
-        server = protocol.part("server")(given.thing, url, **options)
-        server.initializer = functools.partial(_set_up_log, given.log_level)
-        server.check()
-        server.serve_forever()
-    return 0
+    return url, keywords
 
 
 def _set_up_log(level: str) -> None:

@@ -20,7 +20,8 @@ from rlwire.limits import Limits
 __all__ = ["AUTH", "CALLING", "LISTENING", "ORIGINS", "SETTINGS", "Option", "Side", "choice"]
 __all__ += ["keywords", "natural", "number", "positive", "positive_float", "text"]
 
-Side: TypeAlias = Literal["server", "client"]
+Side: TypeAlias = Literal["server", "client", "player"]
+"""Of a server, which listens; of a client; or of a client that plays an environment."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Option:
         becomes: the keyword that it is given as, if not its name. A ``.`` in it makes it one entry
             of that keyword, as ``limits.received`` is of `Limits`.
         many: whether it may be given several times, and is a list.
-        sides: of whom it is an option: of a server, which listens, or of a client.
+        sides: of whom it is an option; a client's is a player's as well.
     """
 
     name: str
@@ -56,6 +57,10 @@ class Option:
     def keyword(self) -> str:
         """As Python has it."""
         return self.becomes or self.name
+
+    def of(self, side: Side) -> bool:
+        """Whether it is an option of that side."""
+        return side in self.sides or (side == "player" and "client" in self.sides)
 
     def read(self, text: str) -> Any:
         """Return the value that a text is.
@@ -98,7 +103,7 @@ def keywords(
         ValueError: there is no such option, or a text is no value of it.
         OSError: a file cannot be read.
     """
-    known = {option.name: option for option in options if side in option.sides}
+    known = {option.name: option for option in options if option.of(side)}
     owner = f"a {side} of {scheme}://"
     values: dict[str, Any] = {}
     for name, written in given:
@@ -146,7 +151,7 @@ def _tls(files: dict[str, str], side: Side) -> Any:
     from rlwire.transports import tls
 
     cert, key, client_ca = (files.get(name) for name in ("cert", "key", "client_ca"))
-    if side == "client":
+    if side != "server":
         return functools.partial(tls.client_context, files.get("ca"), cert, key)
     if cert is None:
         raise ValueError("tls_key and tls_client_ca are of no use without tls_cert")

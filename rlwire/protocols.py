@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import importlib
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ from rlwire.transports.address import Address, parse
 
 __all__ = ["PROTOCOLS", "URL", "Protocol", "parse_url", "protocol", "protocols", "resolve"]
 __all__ += ["spoken"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -79,12 +82,13 @@ class Protocol:
         """
         found = getattr(self.load(), name, None)
         if found is None:
-            raise ValueError(f"{self.scheme}:// {_WITHOUT.get(name, f'has no {name}')}")
+            why = _INSTEAD[self.caller].get(name, f"has no {name.replace('async_', '')} in Python")
+            raise ValueError(f"{self.scheme}:// {why}")
         return found
 
     def options_of(self, side: Side) -> tuple[Option, ...]:
-        """Return the options of a server, or of a client."""
-        return tuple(option for option in self.options if side in option.sides)
+        """Return the options of one side."""
+        return tuple(option for option in self.options if option.of(side))
 
     def keywords(self, side: Side, given: list[tuple[str, str]]) -> dict[str, Any]:
         """Return the keywords that texts become, by the names of its options.
@@ -102,15 +106,19 @@ class Protocol:
         )
 
 
-_WITHOUT: Final = {
-    "client": "has no client in Python",
-    "async_client": "has no client in Python",
-    "endpoint": "is a protocol in which the environment calls: `rlwire.listen(url)` gives its "
-    "trainer environments",
-    "listen": "is a protocol in which the trainer calls: `rlwire.make(url)` gives it an "
-    "environment",
-    "play": "is a protocol in which the trainer calls: `rlwire.serve(environment, url)` serves one",
+_INSTEAD: Final = {
+    "trainer": {
+        "listen": "is a protocol in which the trainer calls: `rlwire.make(url)` gives it an "
+        "environment",
+        "play": "is a protocol in which the trainer calls: `rlwire.serve(environment, url)` serves "
+        "it one",
+    },
+    "environment": {
+        "endpoint": "is a protocol in which the environment calls: `rlwire.listen(url)` gives its "
+        "trainer environments",
+    },
 }
+"""What to do where a protocol lacks a part because of who calls."""
 
 
 def _timeouts() -> Any:
@@ -310,10 +318,15 @@ def protocol(scheme: str) -> Protocol:
 def protocols() -> dict[str, Protocol]:
     """Return the records of all schemes, rlwire's own first.
 
-    Raises:
-        ImportError, TypeError: what a package registers cannot be had, or is no record.
+    A log says which of those that packages register cannot be had.
     """
-    return PROTOCOLS | {scheme: _loaded(scheme) for scheme in _registered()}
+    found = dict(PROTOCOLS)
+    for scheme, entry in _registered().items():
+        try:
+            found[scheme] = _loaded(scheme)
+        except Exception as error:
+            logger.warning("the protocol %r of %s cannot be had: %s", scheme, entry.value, error)
+    return found
 
 
 @functools.cache
@@ -364,6 +377,9 @@ def _metric(written: str) -> tuple[str, str]:
 
 
 _STREAM: Final = (*texts.LISTENING, *texts.CALLING)
+_PLAYED: Final = (
+    Option("seed", "of the first episode that is played", texts.number, "N", sides=("player",)),
+)
 _NAME: Final = Option("name", "what it is called (default: its own name)", texts.text, "NAME")
 _SEED: Final = Option("seed", "from which all seeds are made", texts.number, "N")
 
@@ -400,6 +416,8 @@ _RLX: Final = Protocol(
             "logging|tensorboard:DIR",
             many=True,
         ),
+        Option("exploit", "ask the agent not to explore or learn", None, sides=("player",)),
+        *_PLAYED,
         *_STREAM,
     ),
 )
@@ -604,6 +622,7 @@ _OPENPI: Final = Protocol(
             sides=("server", "client"),
         ),
         Option("tracebacks", "tell clients where an error arose", None),
+        *_PLAYED,
         *texts.ORIGINS,
         *texts.AUTH,
         *_STREAM,

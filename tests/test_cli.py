@@ -653,6 +653,49 @@ class TestBench:
         assert "bench" in capsys.readouterr().out
 
 
+class TestPlay:
+    @pytest.fixture
+    def played(self, monkeypatch):
+        """What RLX's door was asked to play, in place of playing it."""
+        from rlwire.adapters.relaax import door
+
+        seen = []
+
+        def play(environment, url, **options):
+            seen.append((environment, str(url), options))
+            return [2.0, 4.0]
+
+        monkeypatch.setattr(door, "play", play, raising=False)
+        return seen
+
+    def test_options_are_those_of_the_protocols_client_and_of_who_plays(self, played, caplog):
+        caplog.set_level("INFO")
+        arguments = ["gym:CartPole-v1", "rlx://localhost:7001?seed=3", "--episodes", "2"]
+        assert main(["play", *arguments, "--exploit"]) == 0
+        expected = {"episodes": 2, "seed": 3, "exploit": True}
+        assert played == [("gym:CartPole-v1", "rlx://localhost:7001", expected)]
+        assert "played 2 episodes, with a reward of 3 in the mean" in caplog.text
+
+    @pytest.mark.parametrize(
+        ("arguments", "status", "text"),
+        [
+            (["x"], 2, "required: URL"),
+            (["x", "rlx://localhost", "--episodes", "0"], 2, "positive"),
+            (["x", "rlx://localhost", "--workers", "2"], 2, "a player of rlx:// has no option"),
+            (["x", "rlx://localhost?workers=2"], 2, "a player of rlx:// has no option 'workers'"),
+            (["x", "dm-env-rpc://localhost"], 1, "`rlwire.serve(environment, url)` serves it one"),
+            (["x", "rlx-ws://localhost"], 1, "rlx-ws:// has no play in Python"),
+        ],
+    )
+    def test_what_cannot_be_played(self, played, capsys, arguments, status, text):
+        try:
+            returned = main(["play", *arguments])
+        except SystemExit as left:
+            returned = left.code
+        check_refusal(capsys, returned, status, text)
+        assert played == []
+
+
 MISFITS = """
 import gymnasium, numpy as np
 from gymnasium import spaces

@@ -219,8 +219,10 @@ class TestRegistry:
         assert list(protocols.protocols()) == [*PROTOCOLS, "theirs"]
         assert protocol("rlx") is PROTOCOLS["rlx"]
 
-    def test_what_is_no_record_is_refused(self, register):
-        register(("theirs", "rlwire.protocols:parse_url"))
+    def test_what_is_no_record_is_refused(self, register, caplog):
+        register(("theirs", "rlwire.protocols:parse_url"), ("missing", "no_such_module_at_all:X"))
+        assert protocols.protocols() == PROTOCOLS
+        assert "the protocol 'missing' of no_such_module_at_all:X cannot be had" in caplog.text
         with pytest.raises(TypeError, match=r"is no rlwire.protocols.Protocol of that scheme"):
             parse_url("theirs://localhost")
         with pytest.raises(ValueError, match="no protocol 'others'"):
