@@ -10,7 +10,7 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
@@ -408,6 +408,15 @@ class ClientBase(Client):
     def fps(self) -> float | None:
         """Its frames a second."""
         return self._session.fps
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What else the server last said of the environment, by names the protocol does not have.
+
+        ``rlwire.spaces`` of a server of ours is ``{"observation": ..., "action": ...}``, each as
+        `rlwire.environments.spaces.space_of` takes it.
+        """
+        return self._session.about
 
     @property
     def episode_id(self) -> str | None:

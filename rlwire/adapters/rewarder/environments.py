@@ -17,20 +17,25 @@ import numpy as np
 from rlwire.adapters.rewarder.server import PORT, ResetRequest, RewarderServer
 from rlwire.adapters.serving import Running
 from rlwire.codecs.casting import cast
-from rlwire.codecs.rewarder import AgentAction, EnvReward, encode
-from rlwire.environments.driver import drive
+from rlwire.codecs.rewarder import AgentAction, EnvDescribe, EnvReward, encode
+from rlwire.environments.driver import Driven, drive
+from rlwire.environments.spaces import describe
 from rlwire.environments.trees import Leaf, Tree, tree_of
-from rlwire.errors import EncodeError, quoted
+from rlwire.errors import EncodeError, MissingExtra, quoted
 from rlwire.transports.address import AddressLike
 from rlwire.transports.pacing import Pacer
 
-__all__ = ["ACTION", "EnvironmentRewarder", "serve_rewarder"]
+__all__ = ["ACTION", "SPACES", "EnvironmentRewarder", "serve_rewarder"]
 
 logger = logging.getLogger(__name__)
 
 ACTION = "Action"
 """The name of the event that is an action; no part of the document, which has none for it."""
 
+SPACES = "rlwire.spaces"
+"""The field of ``v0.env.describe``'s body that has the spaces; no part of the document either."""
+
+_TOLD = 16384  # bytes of them at most: they are sent in each episode
 _LOOK = 0.25  # seconds between two looks at whether to stop, where nothing else happens
 
 
@@ -80,6 +85,7 @@ class EnvironmentRewarder(RewarderServer):
             cannot = "which the rewarder's JSON cannot carry"
             self._observation_tree = tree_of(driven.observation_space, "the observation", cannot)
             self._action_tree = tree_of(driven.action_space, "the action", cannot)
+            options["about"] = {**_told(driven), **(options.get("about") or {})}
             super().__init__(
                 env_id or driven.name, address, fps=fps, env_state="loading", **options
             )
@@ -238,6 +244,16 @@ def serve_rewarder(
         TypeError, ValueError: an argument makes no sense.
     """
     EnvironmentRewarder(environment, address, **options).serve_forever()
+
+
+def _told(driven: Driven) -> dict[str, Any]:
+    """Return what tells a client of ours the spaces, if they have a description of some size."""
+    spaces = {"observation": driven.observation_space, "action": driven.action_space}
+    try:
+        told = {SPACES: {name: describe(space) for name, space in spaces.items()}}
+    except (EncodeError, MissingExtra):
+        return {}
+    return told if len(encode(EnvDescribe(None, None, extra_body=told))) <= _TOLD else {}
 
 
 def _can_be_sent(item: tuple[Any, Any]) -> bool:

@@ -99,6 +99,8 @@ class RewarderServer(StreamServer):
         password: what clients give; None lets all in.
         fps: frames a second, as clients are told.
         env_state: what the environment does first.
+        about: what else clients are told of the environment, under names that the protocol does
+            not have.
         on_reset: called with each `ResetRequest`, one after another in a thread of its own. It
             answers now or later; what it raises is the answer. Without it there is `next_reset`.
         on_action: called with each `AgentAction` on the event loop, so it returns at once. Without
@@ -130,6 +132,7 @@ class RewarderServer(StreamServer):
         password: str | None = "openai",
         fps: float = 60,
         env_state: str = "running",
+        about: Mapping[str, Any] | None = None,
         on_reset: Callable[[ResetRequest], object] | None = None,
         on_action: Callable[[AgentAction], object] | None = None,
         idle_timeout: float | None = None,
@@ -152,6 +155,7 @@ class RewarderServer(StreamServer):
             password=password,
             env_state=env_state,
             fps=fps,
+            about=about,
             settings=settings,
             limits=limits,
         )

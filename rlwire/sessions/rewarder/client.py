@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeAlias
 
@@ -326,6 +326,7 @@ class ClientSession(Side):
     Attributes:
         episodes: what came, and was not taken.
         env_id, env_state, fps: what the server last described, None before.
+        about: what else it said of the environment, by names that the protocol does not have.
         stale: pushes of an episode that is over, or of none that was asked for.
         unknown: messages of methods that are not known.
     """
@@ -360,6 +361,7 @@ class ClientSession(Side):
         self.env_id: str | None = None
         self.env_state: str | None = None
         self.fps: float | None = None
+        self.about: Mapping[str, Any] = {}
         # What we measure.
         self._offset = ClockOffset()
         self._shift: float | None = None  # the estimate after the last pong
@@ -557,6 +559,7 @@ class ClientSession(Side):
             self.stale += 1
             return []
         self.env_id, self.env_state, self.fps = told.env_id, told.env_state, told.fps
+        self.about = told.extra_body
         self._described = key
         episodes = self.episodes
         if self._attach and self._phase is Phase.IDLE:

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from rlwire.codecs.rewarder import (
@@ -143,6 +144,8 @@ class Runtime:
         fps: frames per second.
         episode_id: of the first episode. "1", as the original counts; "1.1" would count the
             second number.
+        about: what else clients are told of the environment, fields of ``v0.env.describe``'s body
+            that the protocol does not have.
         settings: times and bounds of the connections.
         limits: maxima for what is read and written.
 
@@ -161,6 +164,7 @@ class Runtime:
         env_state: str = "running",
         fps: Number = 60,
         episode_id: str = "1",
+        about: Mapping[str, Any] | None = None,
         settings: ServerSettings | None = None,
         limits: Limits | None = None,
     ) -> None:
@@ -175,7 +179,10 @@ class Runtime:
         self.stale = 0
         _own_key(episode_id)
         _check_fps(fps)
-        self.status = EnvDescribe(env_id, env_state, fps, episode_id=episode_id)
+        self._about = dict(about or {})
+        self.status = EnvDescribe(
+            env_id, env_state, fps, episode_id=episode_id, extra_body=self._about
+        )
 
     @property
     def episode_id(self) -> str:
@@ -236,6 +243,7 @@ class Runtime:
             status.env_state if env_state is None else env_state,
             status.fps if fps is None else fps,
             episode_id=episode_id,
+            extra_body=self._about,
         )
 
     def push(self, event: ServerMessage | UnknownMessage) -> Push:

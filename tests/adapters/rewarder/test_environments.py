@@ -19,8 +19,9 @@ import trustme
 from dm_env import specs
 
 from rlwire.adapters.rewarder import RewarderClient
-from rlwire.adapters.rewarder.environments import EnvironmentRewarder
+from rlwire.adapters.rewarder.environments import SPACES, EnvironmentRewarder
 from rlwire.cli import main
+from rlwire.environments.spaces import space_of
 from rlwire.errors import EncodeError, PeerError
 from rlwire.protocols import parse_url
 from rlwire.sessions.rewarder.client import Step
@@ -279,6 +280,8 @@ def test_nested_spaces() -> None:
         RewarderClient(str(server.address)) as client,
     ):
         client.reset()
+        told = client.about[SPACES]
+        assert space_of(told["action"]) == Nested.action_space
         first = client.step(10).observation
         assert first["go"][0] == 0
         assert first["say"] == ""
@@ -327,12 +330,28 @@ def test_an_environment_of_dm_env() -> None:
         RewarderClient(str(server.address)) as client,
     ):
         assert client.env_id == "Count"
+        assert space_of(client.about[SPACES]["observation"])["count"].n == 4
         client.reset()
         for count in (1, 2, 3):
             client.act([("Action", 1)])
             step = whole(client)
             assert (step.observation["count"], step.done) == (count, count == 3)
         assert (step.reward, step.info) == (1.0, {"discount": 0.5, "rlwire.truncated": True})
+
+
+def test_spaces_whose_description_is_long_are_not_told() -> None:
+    class Far(Nested):
+        action_space = gymnasium.spaces.Discrete(2)
+        observation_space = gymnasium.spaces.Box(np.arange(9000.0), np.inf, dtype=float)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return self.observation_space.low, {}
+
+    with (
+        EnvironmentRewarder(Far, "127.0.0.1:0", lockstep=True, about={"x": 1}) as server,
+        RewarderClient(str(server.address)) as client,
+    ):
+        assert client.about == {"x": 1}
 
 
 def test_what_a_rewarder_cannot_carry() -> None:
