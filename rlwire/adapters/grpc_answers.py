@@ -149,6 +149,11 @@ class Answers:
         for call in list(self._open.values()):
             self.cancelled(call)
 
+    def owes(self, call: ServedCall) -> bool:
+        """Return whether a message of a call's waits for its answer."""
+        task: _Task | None = call.task
+        return task is not None and (task.busy or bool(task.waiting))
+
     # Calls.
 
     def _begin(self, call: ServedCall) -> Any:

@@ -29,7 +29,7 @@ from rlwire.transports.reception import TLS, Reception, Statistics
 from rlwire.transports.server import Server
 from rlwire.transports.server_asyncio import AsyncServer
 from rlwire.transports.sockets import Timeouts, listen, local_address, unlink, warn_if_exposed
-from rlwire.transports.workers import Workers
+from rlwire.transports.workers import Stop, Workers
 
 __all__ = [
     "AsyncServing",
@@ -58,12 +58,15 @@ class Running(Protocol):
     def address(self) -> Address:
         """Where it listens, with the port that the system chose."""
 
+    def drain(self, seconds: float) -> None:
+        """Let nobody new in, and wait until nothing is under way, or for so long."""
+
     def stop(self, grace: float) -> None:
         """End it; what is at work may end within the grace time."""
 
 
 class BackgroundServer(ABC):
-    """Base of servers: ``with``, `start`, `stop`, `wait` and `serve_forever`.
+    """Base of servers: ``with``, `start`, `drain`, `stop`, `wait` and `serve_forever`.
 
     One that has neither TLS nor a secret, so has not set `_guarded`, warns if others than this
     machine can reach it.
@@ -157,14 +160,34 @@ class BackgroundServer(ABC):
         if stopping is not None:
             stopping.ask()
 
+    def drain(self, seconds: float, grace: float = 5.0) -> None:
+        """Let nobody new in, and `stop` when nothing is under way any more.
+
+        Peers are told where the protocol has words for that. Connections end between two messages;
+        where peers begin something that takes longer, such as a call of gRPC or a run of PERLERT,
+        with that.
+
+        Args:
+            seconds: the longest time for that.
+            grace: as of `stop`.
+        """
+        running = self._running
+        if running is not None:
+            logger.info("draining %s on %s", self.protocol, running.address)
+            running.drain(seconds)
+        self.stop(grace)
+
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the server has been stopped; return whether it has."""
         return self._stopped.wait(timeout)
 
-    def serve_forever(self) -> None:
+    def serve_forever(self, drain: float | None = None) -> None:
         """Start if need be, and serve until SIGINT, SIGTERM or `stop`.
 
         In another than the main thread, where Python handles no signals, until `stop`.
+
+        Args:
+            drain: seconds to `drain` after the first signal, which a second one cuts short.
 
         Raises:
             OSError: the address cannot be listened on.
@@ -175,6 +198,11 @@ class BackgroundServer(ABC):
                     self.start()
                 reason = self._stopping.wait()
                 logger.info("stopping: %s", reason or "stop() was called")
+                if reason and drain:
+                    threading.Thread(
+                        target=self.drain, args=[drain], name="rlwire drain", daemon=True
+                    ).start()
+                    self._stopping.wait()
         finally:
             # The signals' former handlers are back: a second Ctrl-C waits for nothing.
             self._stopping = None
@@ -203,6 +231,9 @@ class AsyncServing(Protocol):
     async def start(self) -> object:
         """Begin, on the running loop."""
 
+    async def drain(self, seconds: float) -> Any:
+        """Let nobody new in, and wait until nothing is under way, or for so long."""
+
     async def stop(self, grace: float) -> None:
         """End."""
 
@@ -228,6 +259,8 @@ class LoopThread:
         self._what = what
         self.loop = (loop_factory or asyncio.new_event_loop)()
         self._stopping: asyncio.Future[float] = self.loop.create_future()
+        self._server: AsyncServing | None = None
+        self._draining: asyncio.Task[None] | None = None
         started: Future[Address] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(make_server, started), name="rlwire loop", daemon=True
@@ -238,6 +271,19 @@ class LoopThread:
         except BaseException:
             self._thread.join()
             raise
+
+    def drain(self, seconds: float) -> None:
+        """Have the server drain."""
+        done = threading.Event()
+
+        def begin() -> None:
+            assert self._server is not None
+            self._draining = self.loop.create_task(self._server.drain(seconds))
+            self._draining.add_done_callback(lambda _: done.set())
+
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it failed before
+            self.loop.call_soon_threadsafe(begin)
+            done.wait(seconds + 1.0)
 
     def stop(self, grace: float) -> None:
         """Stop the server and end the thread."""
@@ -266,10 +312,14 @@ class LoopThread:
     async def _serve(
         self, make_server: Callable[[], AsyncServing], started: Future[Address]
     ) -> None:
-        server = make_server()
+        server = self._server = make_server()
         await server.start()
         started.set_result(server.address)
         await server.stop(await self._stopping)
+        if self._draining is not None:
+            self._draining.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._draining
 
 
 class ServerOptions(TypedDict, total=False):
@@ -443,19 +493,24 @@ class _Processes:
             self._close()
             raise
 
+    def drain(self, seconds: float) -> None:
+        self._close()
+        # A worker takes its grace time for its own connections afterwards, and a moment to end.
+        self._workers.stop(10.0, seconds)
+
     def stop(self, grace: float) -> None:
-        # A worker takes the grace time for its own connections, and a moment to end.
         self._workers.stop(grace + 5.0)
         self._close()
 
     def _close(self) -> None:
-        unlink(self._listener)
-        self._listener.close()
+        if self._listener.fileno() != -1:
+            unlink(self._listener)
+            self._listener.close()
 
 
 def _work(
     listener: socket.socket,
-    stop: threading.Event,
+    stop: Stop,
     service: Service,
     options: dict[str, Any],
     initializer: Callable[[], None] | None,
@@ -465,8 +520,12 @@ def _work(
         initializer()
     service.begin()
     try:
-        with _threaded(listener, service, options):
+        with _threaded(listener, service, options) as server:
             stop.wait()
+            if stop.drain:
+                server.stop_accepting(stop.drain)
+                listener.close()  # that of this process: whoever comes shall see that nobody is in
+                server.drain(stop.drain)
     finally:
         service.end()
 

@@ -87,6 +87,7 @@ class Session(frames.Endpoint):
     Attributes:
         closed: whether nothing more is sent or received.
         opened: whether the peer's settings have come.
+        parting: set from any thread, has `drain` called as soon as something is said.
     """
 
     @property
@@ -113,6 +114,7 @@ class Session(frames.Endpoint):
         self._write_timeout = _seconds("write_timeout", options.get("write_timeout", 60.0))
         self._unused_timeout = _seconds("unused_timeout", options.get("unused_timeout", 300.0))
         self.closed = self.opened = False
+        self.parting = self._draining = False
         self._going = False  # whether no stream begins any more, as one side has said
         self._their_last = 0  # the highest number of a stream that the peer has begun
         self._taken = 0  # and of one that was not refused: what GOAWAY tells never goes up
@@ -129,6 +131,11 @@ class Session(frames.Endpoint):
         self._silent = not client
         if client:
             self.said.append(self.first_words())
+
+    @property
+    def busy(self) -> bool:
+        """Whether a stream is open."""
+        return bool(self.streams)
 
     @property
     def leaving(self) -> bool:
@@ -183,6 +190,8 @@ class Session(frames.Endpoint):
             self.opened = self.listening = True
             self.mute = None
             self._on_opened()
+            if self._draining:
+                self._begin_to_drain()
         return []
 
     def _headers(self, number: int, block: bytes, end: bool) -> list[Any]:
@@ -376,6 +385,8 @@ class Session(frames.Endpoint):
         if self.heard or self._heard_at is None:
             self.heard = False
             self._heard_at = now
+        if self.parting:
+            self.drain()
         if self.closed or not self.opened:
             return
         for stream in list(self.streams.values()):
@@ -459,6 +470,13 @@ class Session(frames.Endpoint):
         The first GOAWAY takes all streams that are under way; the second, after the answer to a
         ping, says which was the last (section 6.8).
         """
+        self.parting = False
+        if not self._draining:
+            self._draining = True
+            if self.opened:
+                self._begin_to_drain()
+
+    def _begin_to_drain(self) -> None:
         if not self.closed and not self._going:
             self.said += [frames.goaway(_ALL), frames.ping(_DRAINING)]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import select
 import socket
 from collections.abc import Callable
 from threading import get_ident
@@ -24,7 +23,7 @@ from rlwire.transports.blocking import Driver
 from rlwire.transports.forking import PARENTS, of_this_process
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.ownership import Owned
-from rlwire.transports.sockets import Timeouts
+from rlwire.transports.sockets import Timeouts, readable
 
 __all__ = ["Connection"]
 
@@ -342,7 +341,7 @@ class Connection(Owned):
         """Whether something of the peer's has come that was not looked at; for another thread."""
         if self._driver.pending or not self._core.fresh:
             return True
-        return bool(select.select([self._sock], [], [], 0)[0])
+        return readable(self._sock)
 
     def _hand_over(self, prepare: Callable[[], object]) -> None:
         assert self._stand_in is not None
@@ -394,6 +393,18 @@ class Connection(Owned):
         self._owner = PARENTS
         # Not SSLSocket's: nothing is said. It closes the number of this process only.
         self._sock.close()
+
+    def drain(self) -> None:
+        """From any thread: see that it ends, but of what is under way cut nothing short.
+
+        It is called again, now and then, until it has ended. A session that has words for that says
+        them with what it says next; others end between two messages.
+        """
+        session: Any = self.session
+        if getattr(session, "busy", False):
+            session.parting = True
+        elif not (self._driver.pending or self._core.partial[0] or readable(self._sock)):
+            self.stop_receiving()
 
     def stop_receiving(self) -> None:
         """From any thread: let the owner finish and send its answer, but receive no more."""

@@ -202,6 +202,15 @@ class AsyncConnection(LoopDriver):
         """Wait until the connection is gone."""
         await asyncio.shield(self._gone)
 
+    def drain(self) -> None:
+        """See that it ends, as `rlwire.transports.connection.Connection.drain`; on the loop."""
+        session: Any = self.session
+        if hasattr(session, "drain"):
+            session.drain()
+            self.speak()
+        elif not self.core.partial[0]:
+            self.stop_receiving()
+
     def stop_receiving(self) -> None:
         """Let an answer that is being made be sent, but receive no more."""
         self.core.stop()

@@ -146,6 +146,11 @@ class TalkingSession(StreamSession, Protocol):
     although there is one event. `send` may return no buffers: `outgoing` has them, and whether the
     session is then `leaving` is looked at.
 
+    A protocol that has words for that nothing new shall begin has three more: `drain()`, which
+    says them, the attribute `parting`, which any thread sets to have that called when something is
+    said next, and the property `busy`, whether there is something under way that they are for.
+    When it has ended, the session is `leaving`.
+
     Attributes:
         hangs_up: whether this side closes the stream first, once both sides have said farewell.
     """

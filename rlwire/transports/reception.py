@@ -52,6 +52,9 @@ TLS: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
 
 _C = TypeVar("_C", "Connection", "AsyncConnection")
 
+DRAINING = 0.02
+"""Seconds after which a server that drains looks again at what is still under way."""
+
 _BREATH = 0.001  # seconds without accepting for each connection that came to nothing
 _BREATHS = 20  # of them at once, at most
 

@@ -8,6 +8,7 @@ server, are in `workers`. Not here: what a connection does (`connection`), signa
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import selectors
 import socket
@@ -18,7 +19,7 @@ from rlwire.errors import RemoteProtocolError
 from rlwire.transports.aside import Watch
 from rlwire.transports.connection import Connection
 from rlwire.transports.interface import Responder
-from rlwire.transports.reception import Reception
+from rlwire.transports.reception import DRAINING, Reception
 from rlwire.transports.sockets import prepare
 
 __all__ = ["Server"]
@@ -33,6 +34,7 @@ class Server(Reception[Connection]):
     """
 
     def _prepare(self) -> None:
+        self._full = threading.Event()  # nobody is let in any more
         self._stopping = threading.Event()
         self._stopped = threading.Event()
         self._acceptor: threading.Thread | None = None
@@ -59,6 +61,23 @@ class Server(Reception[Connection]):
         """Wait until the server has stopped; returns whether it has."""
         return self._stopped.wait(timeout)
 
+    def drain(self, seconds: float) -> None:
+        """Stop accepting, and wait until nothing is under way; call `stop` afterwards.
+
+        Peers are told where the protocol has words for that: those that say nothing meanwhile hear
+        of it by `stop`. Other connections end when they are between two messages.
+
+        Args:
+            seconds: the longest time for that.
+        """
+        until = monotonic() + seconds
+        self.stop_accepting(seconds)
+        while self._open and (left := until - monotonic()) > 0:
+            for connection in self.open_connections:
+                connection.drain()
+            if self._stopping.wait(min(left, DRAINING)):
+                return
+
     def stop(self, grace: float = 5.0) -> None:
         """Stop accepting, end all connections and wait for their threads.
 
@@ -75,10 +94,7 @@ class Server(Reception[Connection]):
             self._stopped.wait(grace)
             return
         until = monotonic() + grace
-        self._waker.send(b"\0")
-        if self._acceptor is not None:
-            self._acceptor.join(grace)
-        self._stop_listening()
+        self.stop_accepting(grace)
         self._watch.close()
         for connection in self.open_connections:
             connection.stop_receiving()
@@ -91,7 +107,17 @@ class Server(Reception[Connection]):
         self._waker.close()
         self._stopped.set()
 
+    def stop_accepting(self, seconds: float) -> None:
+        """Let nobody new in; give the thread that accepts so long to end."""
+        self._full.set()
+        with contextlib.suppress(OSError):  # it is stopped already
+            self._waker.send(b"\0")
+        if self._acceptor is not None:
+            self._acceptor.join(seconds)
+        self._stop_listening()
+
     def _let_go(self) -> None:
+        self._full.set()
         self._stopping.set()
         self._stopped.set()
         self._wake.close()
@@ -109,9 +135,9 @@ class Server(Reception[Connection]):
             selector.register(self._listener, selectors.EVENT_READ)
             selector.register(self._wake, selectors.EVENT_READ)
             delay: float | None = 0.0
-            while delay is not None and not self._stopping.wait(delay):
+            while delay is not None and not self._full.wait(delay):
                 selector.select()
-                if not self._stopping.is_set():
+                if not self._full.is_set():
                     delay = self._accept_one()
 
     def _accept_one(self) -> float | None:

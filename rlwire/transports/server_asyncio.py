@@ -9,7 +9,7 @@ import logging
 import socket
 
 from rlwire.transports.connection_asyncio import AsyncConnection
-from rlwire.transports.reception import Reception, why_over
+from rlwire.transports.reception import DRAINING, Reception, why_over
 from rlwire.transports.sockets import prepare
 from rlwire.transports.stream_asyncio import open_stream
 from rlwire.transports.sweeper import Sweeper
@@ -28,6 +28,7 @@ class AsyncServer(Reception[AsyncConnection]):
 
     def _prepare(self) -> None:
         self._acceptor: asyncio.Task[None] | None = None
+        self._full = False  # nobody is let in any more
         self._stopped: asyncio.Event | None = None
 
     async def __aenter__(self) -> AsyncServer:
@@ -48,6 +49,23 @@ class AsyncServer(Reception[AsyncConnection]):
         if self._stopped is not None:
             await self._stopped.wait()
 
+    async def drain(self, seconds: float) -> None:
+        """Stop accepting, and wait until nothing is under way; call `stop` afterwards.
+
+        Peers are told where the protocol has words for that; other connections end when they are
+        between two messages.
+
+        Args:
+            seconds: the longest time for that.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        await self._stop_accepting()
+        while self._open and (left := until - loop.time()) > 0:
+            for connection in self.open_connections:
+                connection.drain()
+            await asyncio.sleep(min(left, DRAINING))
+
     async def stop(self, grace: float = 5.0) -> None:
         """Stop accepting, end all connections and wait for their handlers.
 
@@ -56,12 +74,7 @@ class AsyncServer(Reception[AsyncConnection]):
         Args:
             grace: seconds for all of it.
         """
-        acceptor, self._acceptor = self._acceptor, None
-        if acceptor is not None:
-            acceptor.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await acceptor
-        self._stop_listening()
+        await self._stop_accepting()
         for task, connection in list(self._open.items()):
             if connection is None:
                 task.cancel()
@@ -77,6 +90,19 @@ class AsyncServer(Reception[AsyncConnection]):
         self._leave_behind(asyncio.current_task(), grace)
         if self._stopped is not None:
             self._stopped.set()
+
+    async def _stop_accepting(self) -> None:
+        acceptor, self._acceptor = self._acceptor, None
+        if acceptor is not None:
+            # Were it cancelled with somebody at the door, asyncio would lose the socket.
+            self._full = True
+            with contextlib.suppress(NotImplementedError, ValueError):  # a proactor; it is closed
+                asyncio.get_running_loop().remove_reader(self._listener)
+            await asyncio.sleep(0)
+            acceptor.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await acceptor
+        self._stop_listening()
 
     def _let_go(self) -> None:
         self._acceptor = None
@@ -96,6 +122,9 @@ class AsyncServer(Reception[AsyncConnection]):
                     return
                 await asyncio.sleep(delay)
                 continue
+            if self._full:
+                sock.close()
+                return
             names = self._admit(sock, sockaddr)
             if names is not None:
                 task = loop.create_task(self._serve(sock, names[0]))

@@ -10,6 +10,7 @@ import errno
 import logging
 import os
 import random
+import select
 import socket
 import ssl
 import stat
@@ -36,6 +37,7 @@ __all__ = [
     "peer_host",
     "peer_name",
     "prepare",
+    "readable",
     "set_kernel_timeout",
     "unlink",
     "warn_if_exposed",
@@ -276,6 +278,18 @@ _OUT_OF_RESOURCES = {
     if hasattr(errno, name)
 }
 _CLOSED_LISTENER = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK}
+
+
+def readable(sock: socket.socket) -> bool:
+    """Return whether a read would give something at once, be it the end or an error."""
+    try:
+        if not hasattr(select, "poll"):
+            return bool(select.select([sock], [], [], 0)[0])
+        poll = select.poll()  # select takes no descriptor above 1023
+        poll.register(sock, select.POLLIN)
+        return bool(poll.poll(0))
+    except (OSError, ValueError):  # it is closed
+        return True
 
 
 def accept_delay(error: OSError, failures: int) -> float | None:

@@ -25,17 +25,27 @@ from typing import Any, TypeAlias
 
 from rlwire.transports.forking import of_this_process
 
-__all__ = ["Target", "Workers"]
+__all__ = ["Stop", "Target", "Workers"]
 
 logger = logging.getLogger(__name__)
 
 Target: TypeAlias = Callable[..., None]
 """Called in each worker as ``target(listener, stop, *args)``: a listening socket that all workers
-share, and a `threading.Event` that is set when the worker shall return."""
+share, and a `Stop` that is set when the worker shall return."""
 
 _FIRST_DELAY = 0.1  # seconds until a worker that died is started again; doubled each time
 _LONGEST_DELAY = 10.0  # and a worker that lived longer than this begins anew
 _KILL_AFTER = 1.0  # seconds from SIGTERM to SIGKILL
+
+
+class Stop(threading.Event):
+    """Set when a worker shall return.
+
+    Attributes:
+        drain: seconds that it may take for what is under way.
+    """
+
+    drain = 0.0
 
 
 class Workers:
@@ -105,23 +115,24 @@ class Workers:
         """Wait until the workers have been stopped; returns whether they have."""
         return self._stopped.wait(timeout)
 
-    def stop(self, grace: float = 10.0) -> None:
+    def stop(self, grace: float = 10.0, drain: float = 0.0) -> None:
         """Ask the workers to stop and wait; those that do not within the grace time are killed.
 
         Args:
             grace: seconds, to be longer than a worker's own grace time.
+            drain: seconds before that which they are told to take for what is under way.
         """
         if self._stopping.is_set():
             self._stopped.wait(grace + 2 * _KILL_AFTER)
             return
-        until = monotonic() + grace
+        until = monotonic() + drain + grace
         self._stopping.set()
         atexit.unregister(self.stop)
         self._waker.send(None)
         if self._monitor is not None and self._monitor.ident is not None:
             self._monitor.join()
         for slot in self._slots:
-            slot.ask_to_stop()
+            slot.ask_to_stop(drain)
         for slot in self._slots:
             slot.end(until)
         self._wake.close()
@@ -210,8 +221,11 @@ class _Slot:
         self.due = monotonic() + wait
         return wait
 
-    def ask_to_stop(self) -> None:
+    def ask_to_stop(self, drain: float = 0.0) -> None:
         if self.control is not None:
+            if drain:
+                with contextlib.suppress(OSError):  # it has died
+                    self.control.send(drain)
             self.control.close()
 
     def end(self, until: float) -> None:
@@ -240,7 +254,7 @@ class _Slot:
 
 def _work(control: Pipe, listener: socket.socket, target: Target, args: tuple[Any, ...]) -> None:
     """Run in the worker: the target, until the pipe to the program that started it closes."""
-    stop = threading.Event()
+    stop = Stop()
     wake, waker = multiprocessing.Pipe(duplex=False)
 
     def on_sigterm(number: int, frame: FrameType | None) -> None:
@@ -248,7 +262,9 @@ def _work(control: Pipe, listener: socket.socket, target: Target, args: tuple[An
         waker.send_bytes(b"")
 
     def until_asked() -> None:
-        multiprocessing.connection.wait([control, wake])
+        if control in multiprocessing.connection.wait([control, wake]):
+            with contextlib.suppress(EOFError, OSError):  # it just closes, or its program died
+                stop.drain = control.recv()
         stop.set()
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)

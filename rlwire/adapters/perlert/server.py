@@ -30,6 +30,7 @@ from rlwire.sessions.perlert.server import (
 )
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.datagram_cipher import DatagramCipher
+from rlwire.transports.reception import DRAINING
 from rlwire.transports.udp_asyncio import DatagramEndpoint, serve
 
 __all__ = ["PORT", "PerlertServer", "serve_environment"]
@@ -405,6 +406,16 @@ class _Service:
             elif isinstance(event, Left):
                 host = self._hosts[event.instance]
                 logger.info("%s: %s has gone, it was %s", host, event.key, _of(event.peer))
+
+    async def drain(self, seconds: float) -> None:
+        """Tell the lobbies, begin no more runs, and wait until those that go on are over."""
+        self._session.rollout_port = None  # without it nothing starts
+        self.message("the server ends, no run begins any more")
+        until = self._loop.time() + seconds
+        while (left := until - self._loop.time()) > 0:
+            if all(instance.rollout is None for instance in self._hosts):
+                return
+            await asyncio.sleep(min(left, DRAINING))
 
     async def stop(self, grace: float) -> None:
         """End all runs for their clients, close the environments, and free the ports."""

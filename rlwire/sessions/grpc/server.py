@@ -18,6 +18,7 @@ from rlwire.codecs.http2.headers import malformed
 from rlwire.errors import DecodeError, LimitExceeded, RlwireError, for_peer, quoted
 from rlwire.sessions.grpc.calls import (
     CONTENT_TYPE,
+    OK,
     Call,
     Calls,
     Metadata,
@@ -194,6 +195,8 @@ class Server(Calls):
         """
         if event is None:
             return []
+        if self.parting:
+            self.drain()
         call, words = event
         if call.gone:
             return []
@@ -279,14 +282,23 @@ class Server(Calls):
     def farewell(self, ending: bool = False) -> Sequence[Buffer]:
         """Return the last words: what is under way ends with the status UNAVAILABLE.
 
+        After `drain`, which had given it time, a call that no answer is owed in ends in order.
+
         Args:
             ending: whether the whole program ends.
         """
         if not self.closed:
             for call in list(self.streams.values()):
+                if (self._draining or self.parting) and not (call.waiting or self._owes(call)):
+                    self._say(call, Last(OK))
+                    continue
                 call.why = Status("UNAVAILABLE", "the server ends the connection")
                 self._give_up(call)
         return super().farewell(ending)
+
+    @staticmethod
+    def _owes(call: Any) -> bool:
+        return call.answering is None or call.answering.owes(call)
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
         """Return what tells the client why the connection ends."""

@@ -284,6 +284,25 @@ class TestEnvironmentsThatRaise:
         assert play(client)[-1].step == 3
         assert not walk.closed  # it is the user's
 
+    def test_draining_plays_runs_to_their_end_and_begins_no_more(self, worlds, serving, begin):
+        gate = threading.Event()
+        server = serving(worlds.Walk, make_with={"gate": gate}, instances=2, workers=2)
+        client = begin(server, "Walk")
+        client.wait_start(5)
+        late = begin(server, "Walk:1")
+        late.wait_start(5)
+        drain = threading.Thread(target=server.drain, args=[60])
+        drain.start()
+        assert not server.wait(0)
+        gate.set()
+        for each in (client, late):
+            frame = each.frame(5)
+            while not frame.done:
+                frame = each.frame(5)
+        drain.join(30)
+        assert server.wait(0)
+        assert server.statistics()["instances"]["Walk:0"]["runs"] == 1
+
     def test_one_that_keeps_raising_does_not_spin(self, worlds, serving, begin):
         server = serving(worlds.Walk, make_with={"fail": 0, "failures": 1000, "made": []})
         client = begin(server, "Walk")
