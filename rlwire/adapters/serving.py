@@ -173,7 +173,7 @@ class BackgroundServer(ABC):
         """
         running = self._running
         if running is not None:
-            logger.info("draining %s on %s", self.protocol, running.address)
+            logger.info("draining %s", self.url)
             running.drain(seconds)
         self.stop(grace)
 
