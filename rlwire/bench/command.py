@@ -16,10 +16,10 @@ from pathlib import Path
 
 from rlwire.bench import plot, report
 from rlwire.bench.machine import machine, versions
-from rlwire.bench.payloads import PAYLOADS, Payload, record
+from rlwire.bench.payloads import PAYLOADS, Payload, made_by, played, record
 from rlwire.bench.processes import BenchError, allowed_cores, pin
-from rlwire.bench.provider import Cores, LeftOut, Row, Unfit
-from rlwire.bench.providers import PROVIDERS, load
+from rlwire.bench.provider import Absent, Cores, LeftOut, Row, Unfit
+from rlwire.bench.providers import PROVIDERS, RIVALS, load
 from rlwire.bench.runner import Result, measure
 from rlwire.errors import MissingExtra
 
@@ -47,8 +47,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--payload",
         action="append",
-        choices=PAYLOADS,
-        help="send this payload only; may be given several times",
+        type=_payload_name,
+        metavar="{" + ",".join(PAYLOADS) + "}|MODULE:FUNCTION",
+        help="send this payload only, or the observations that a function of yours gives: a list "
+        "of arrays of one shape, or of triples of array, reward and whether it ends; may be given "
+        "several times",
+    )
+    parser.add_argument(
+        "--env",
+        action="append",
+        metavar="gym:ID|MODULE:FACTORY",
+        help="send the observations of random play in this environment; may be given several times",
+    )
+    parser.add_argument(
+        "--stages",
+        action="store_true",
+        help="say where the time of a step goes: encoding, the socket, decoding, the rest (takes "
+        "twice as long)",
+    )
+    parser.add_argument(
+        "--rivals",
+        action="store_true",
+        help=f"measure what else is used for this, where it is installed: {', '.join(RIVALS)}",
     )
     parser.add_argument(
         "--seconds",
@@ -128,14 +148,18 @@ def _measure(
     args: argparse.Namespace, cores: Cores, results: list[Result], left_out: list[LeftOut]
 ) -> float:
     """Measure row after row into `results`; returns the seconds each had."""
-    kinds = _kinds(args.protocol)
-    names = list(dict.fromkeys(args.payload or PAYLOADS))
+    kinds = _kinds(args.protocol, args.rivals)
+    environments = list(dict.fromkeys(args.env or ()))
+    names = list(dict.fromkeys(args.payload or (() if environments else PAYLOADS)))
     # Standard error may be a terminal when standard output is not, and the other way round.
     with report.progress(sys.stderr) as tick:
         payloads: list[Payload] = []
         for name in names:
             tick(f"recording {name}", 0.0)
-            payloads.append(record(name))
+            payloads.append(made_by(name) if ":" in name else record(name))
+        for name in environments:
+            tick(f"playing {name}", 0.0)
+            payloads.append(played(name))
         rows: list[Row] = []
         for kind, payload in itertools.product(kinds, payloads):
             try:
@@ -151,7 +175,7 @@ def _measure(
             def part(done: float, label: str = label, number: int = number) -> None:
                 tick(label, (number + done) / len(rows))
 
-            results.append(measure(row, seconds, cores, part))
+            results.append(measure(row, seconds, cores, part, stages=args.stages))
     return seconds
 
 
@@ -168,17 +192,23 @@ def _nothing(kinds: Sequence[type[Row]], left_out: Sequence[LeftOut]) -> str:
     )
 
 
-def _kinds(asked: list[str] | None) -> list[type[Row]]:
+def _kinds(asked: list[str] | None, rivals: bool) -> list[type[Row]]:
     """Those that were asked for; else all that can run here, and a line for each that cannot."""
-    if asked:
-        return [load(name) for name in dict.fromkeys(asked)]
-    kinds = []
-    for name in PROVIDERS:
+    kinds = [load(name) for name in dict.fromkeys(asked or ())]
+    for name in (*(() if asked else PROVIDERS), *(RIVALS if rivals else ())):
         try:
             kinds.append(load(name))
-        except MissingExtra as error:
+        except (Absent, MissingExtra) as error:
             sys.stderr.write(f"rlwire: {name} is left out: {error}\n")
     return kinds
+
+
+def _payload_name(text: str) -> str:
+    if text not in PAYLOADS and ":" not in text:
+        raise argparse.ArgumentTypeError(
+            f"expected {', '.join(PAYLOADS)} or MODULE:FUNCTION, not {text}"
+        )
+    return text
 
 
 def _cores(pinning: str) -> Cores:

@@ -10,8 +10,10 @@ Not here: any protocol; which byte counts.
 
 from __future__ import annotations
 
+import select
 import socket
 from collections.abc import Callable
+from time import perf_counter_ns
 
 from rlwire.bench.processes import BenchError, ServerProcess
 from rlwire.transports.sockets import set_kernel_timeout
@@ -150,16 +152,37 @@ class Floor:
         """One timed exchange: the request number `index` out, the reply in."""
         self._ask(self._requests[index % len(self._requests)], self._reply)
 
+    def exchange_in_parts(self, index: int) -> tuple[int, int, int]:
+        """The same, and how many nanoseconds of it went into sending, waiting and receiving."""
+        sent = came = 0
+
+        def wait(peer: socket.socket) -> None:
+            nonlocal sent, came
+            sent = perf_counter_ns()
+            select.select([peer], [], [], READ_SECONDS)
+            came = perf_counter_ns()
+
+        begin = perf_counter_ns()
+        self._ask(self._requests[index % len(self._requests)], self._reply, wait)
+        return sent - begin, came - sent, perf_counter_ns() - came
+
     def check(self, index: int) -> None:
         """Read the request back and compare it; untimed."""
         self._ask(self._asked, self._back)
         if self._back != self._requests[index % len(self._requests)]:
             raise BenchError(f"the raw echo of message {index} differs from what was sent")
 
-    def _ask(self, data: bytes, answer: memoryview) -> None:
+    def _ask(
+        self,
+        data: bytes,
+        answer: memoryview,
+        wait: Callable[[socket.socket], None] | None = None,
+    ) -> None:
         assert self._socket is not None, "enter the floor first"
         try:
             self._socket.sendall(data)
+            if wait is not None:
+                wait(self._socket)
             if self._datagrams:
                 if self._socket.recv_into(answer) == len(answer):
                     return

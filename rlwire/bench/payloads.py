@@ -1,4 +1,4 @@
-"""The observations that are sent: recorded from Gymnasium environments, seeded.
+"""The observations that are sent: recorded from Gymnasium environments, seeded; or one's own.
 
 Every payload is a list of `Step` of one shape, so that all its messages have the same number of
 bytes. Gymnasium and ale-py come with the extra ``bench`` and are imported when recording starts.
@@ -17,11 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from rlwire.errors import optional
+from rlwire.bench.processes import BenchError
+from rlwire.environments.driver import drive
+from rlwire.environments.loading import load
+from rlwire.errors import EncodeError, optional
 
-__all__ = ["PAYLOADS", "Payload", "Step", "record"]
+__all__ = ["PAYLOADS", "Payload", "Step", "made_by", "played", "record"]
 
 SEED = 20_180_131
+OWN = 64  # steps that are played in an environment of the user's
 STACKED = 4  # frames in one Atari observation, as DQN has them
 SIDE = 84  # pixels of one side of such a frame
 
@@ -113,6 +117,81 @@ def record(name: str, count: int | None = None) -> Payload:
         steps = list(_stacked(_play(environment, count + STACKED - 1)))
     else:
         steps = list(_play(environment, count))
+    return _payload(name, title, steps)
+
+
+def played(environment: str, count: int = OWN) -> Payload:
+    """Record `count` steps of random play in an environment of the user's.
+
+    Args:
+        environment: ``gym:ID`` or ``module:factory``, as `rlwire.environments.loading` takes it.
+        count: how many.
+
+    Raises:
+        BenchError: there is no such environment, or its observations are no arrays of one shape.
+    """
+    try:
+        driven = drive(environment).one("the bench")
+    except (ImportError, AttributeError, EncodeError, TypeError, ValueError) as error:
+        raise BenchError(f"--env {environment}: {error}") from error
+    try:
+        driven.action_space.seed(SEED)
+        steps: list[Step] = []
+        state, _info = driven.reset(seed=SEED)
+        reward, ended = 0.0, False
+        for _ in range(count):
+            steps.append(Step(_own_array(state, f"--env {environment}"), float(reward), ended))
+            if ended:
+                state, _info = driven.reset()
+                reward, ended = 0.0, False
+            else:
+                state, reward, over, cut, _info = driven.step(driven.action_space.sample())
+                ended = bool(over or cut)
+    finally:
+        driven.close()
+    return _payload(environment, environment, steps)
+
+
+def made_by(function: str) -> Payload:
+    """Return what ``module:function`` gives: observations, or triples with reward and terminal.
+
+    Raises:
+        BenchError: there is no such function, or what it gives are no arrays of one shape.
+    """
+    asked = f"--payload {function}"
+    try:
+        given = list(load(function, "'module:function', such as 'my_frames:recorded'")())
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise BenchError(f"{asked}: {error}") from error
+    steps = []
+    for each in given:
+        state, reward, terminal = each if isinstance(each, tuple) else (each, 0.0, False)
+        steps.append(Step(_own_array(state, asked), float(reward), bool(terminal)))
+    if not steps:
+        raise BenchError(f"{asked}: the function gave no observations")
+    return _payload(function, function, steps)
+
+
+def _own_array(state: Any, asked: str) -> NDArray[Any]:
+    try:
+        array = np.array(state, order="C")
+    except ValueError as error:
+        raise BenchError(f"{asked}: an observation makes no array: {error}") from None
+    if array.dtype.kind not in "biuf":
+        raise BenchError(
+            f"{asked}: the bench sends arrays of numbers, not {type(state).__name__}; "
+            "an environment's FlattenObservation makes arrays of what is nested"
+        )
+    return array
+
+
+def _payload(name: str, title: str, steps: list[Step]) -> Payload:
     state = steps[0].state
-    shape = "x".join(map(str, state.shape))
+    for step in steps:
+        if (step.state.shape, step.state.dtype) != (state.shape, state.dtype):
+            raise BenchError(
+                f"{name}: all observations must be alike, not {state.dtype} {state.shape} and then "
+                f"{step.state.dtype} {step.state.shape}"
+            )
+    shape = "x".join(map(str, state.shape)) or "scalar"
     return Payload(name, f"{title} {shape} {state.dtype}", steps)

@@ -18,7 +18,7 @@ from typing import Any
 
 from rlwire.errors import RlwireError
 
-__all__ = ["BenchError", "ServerProcess", "allowed_cores", "pin"]
+__all__ = ["BenchError", "ServerProcess", "allowed_cores", "deaf", "die_with_parent", "pin"]
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def pin(cores: list[int] | None) -> None:
 
 
 @contextlib.contextmanager
-def _deaf() -> Iterator[None]:
+def deaf() -> Iterator[None]:
     """Start processes in here: they inherit that Ctrl-C is ignored, from their first moment on."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -62,7 +62,7 @@ def _deaf() -> Iterator[None]:
         signal.signal(signal.SIGINT, before or signal.default_int_handler)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """End this process when the one that started it is gone, however it went."""
     parent = parent_process()
     if parent is None:
@@ -79,7 +79,7 @@ def _main(channel: Connection, cores: list[int] | None, serve: Serve, arguments:
     # Ctrl-C reaches the whole process group; the parent stops its servers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pin(cores)
-    _die_with_parent()
+    die_with_parent()
     try:
         serve(lambda address: channel.send(("listening", address)), *arguments)
     except Exception as error:
@@ -125,7 +125,7 @@ class ServerProcess:
 
     def __enter__(self) -> ServerProcess:
         try:
-            with _deaf():
+            with deaf():
                 self._process.start()
             self._far_end.close()
             if not wait([self._channel, self._process.sentinel], START_SECONDS):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANSWER_SECONDS",
+    "Absent",
     "Cores",
     "LeftOut",
     "Mismatch",
@@ -44,6 +45,10 @@ class Mismatch(BenchError):
 
 class Unfit(BenchError):
     """A protocol cannot carry a payload; the text says why."""
+
+
+class Absent(BenchError):
+    """What a row needs is not installed, and no extra of ours brings it; the text says what."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,8 @@ class Row:
     Attributes:
         protocol: its name, and the word for ``--protocol``.
         datagrams: whether each message is a UDP datagram; else they are in a TCP stream.
+        asks: whether the request carries the observation, as where an environment asks its agent;
+            else the reply does.
         payload: what is sent.
         requests: the wire's bytes, framing included, of the request for each step; all of one size.
         reply_bytes: how many bytes, framing included, answer each request.
@@ -86,6 +93,8 @@ class Row:
             in.
         encode: a message to its bytes, as one object.
         decode: a received message to values, as the protocol's own receiver does it.
+        encode_other: make the bytes of the other message, which carries no observation.
+        decode_other: read them.
         rounds: round trips so far.
 
     Raises:
@@ -94,6 +103,7 @@ class Row:
 
     protocol: str
     datagrams = False
+    asks = True
     payload: Payload
     requests: list[bytes]
     reply_bytes: int
@@ -101,6 +111,8 @@ class Row:
     received: Sequence[Any]
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
+    encode_other: Callable[[], Any]
+    decode_other: Callable[[], Any]
     rounds = 0
     _client: Any = None
     _server: ServerProcess

@@ -42,6 +42,17 @@ class Run:
 
 _CODEC = ("protocol", "payload", "request B", "reply B", "encode us", "decode us")
 _TRIP = ("protocol", "payload", "p50 us", "p99 us", "echo us", "overhead", "quartiles")
+_RATE = ("protocol", "payload", "steps/s", "quartiles", "encode", "decode", "trip", "echo")
+_STAGES = ("protocol", "payload", "end", "stage", "us", "quartiles", "share")
+
+
+_STAGES_NOTE = (
+    "Stages are measured one by one: the codec's in a loop, the socket's on the raw exchange. In "
+    "the client's wait are the server's calls of the socket and the change to its process and "
+    "back; with both on one core the server has its turn while the client sends. The session of "
+    "both ends, with what drives it, is what the others leave of the round trip, and so has what "
+    "caches cost that a loop keeps warm.",
+)
 
 
 def _codec_cells(result: Result) -> tuple[str, ...]:
@@ -65,6 +76,34 @@ def _trip_cells(result: Result) -> tuple[str, ...]:
         f"{result.overhead.p50:.2f}x",
         f"{result.overhead.p25:.2f} - {result.overhead.p75:.2f}",
     )
+
+
+def _rate_cells(result: Result) -> tuple[str, ...]:
+    rate = result.rate
+    times = (result.encode, result.decode, result.round_trip, result.echo)
+    return (
+        result.protocol,
+        result.payload,
+        f"{rate.p50:,.0f}",
+        f"{rate.p25:,.0f} - {rate.p75:,.0f}",
+        *(f"{(each.p75 - each.p25) / each.p50:.0%}" for each in times),
+    )
+
+
+def _stage_rows(result: Result) -> list[tuple[str, ...]]:
+    return [
+        (
+            result.protocol,
+            result.payload,
+            stage.end,
+            stage.name,
+            microseconds(stage.p50),
+            "" if stage.p25 is None or stage.p75 is None
+            else f"{microseconds(stage.p25)} - {microseconds(stage.p75)}",
+            f"{stage.p50 / result.round_trip.p50:.0%}",
+        )
+        for stage in result.stages
+    ]  # fmt: skip
 
 
 def microseconds(value: float) -> str:
@@ -100,6 +139,9 @@ def _notes(run: Run) -> list[str]:
         f"Overhead is round trip over echo. Both took turns, {_range(turns)} of {TURN} "
         "exchanges each, and each turn has a ratio, of its two medians: the overhead is the median "
         "of the turns, and a quarter of them lies below and above the quartiles.",
+        "Steps a second are those of a turn, slow ones too. Of the times above there is the "
+        "distance of their quartiles, in % of the median; --json has each.",
+        *(_STAGES_NOTE if any(result.stages for result in run.results) else ()),
         *(f"{each.protocol} cannot carry {each.payload.title}: {each.reason}"
           for each in run.left_out),
     ]  # fmt: skip
@@ -137,9 +179,14 @@ def show(run: Run, stream: TextIO) -> None:
     for title, columns, cells in (
         ("Codec: one message", _CODEC, _codec_cells),
         ("Round trip: one step over a loopback connection", _TRIP, _trip_cells),
+        ("Steps a second, and how far figures spread", _RATE, _rate_cells),
     ):
         write(f"\n{title}\n", "bold")
         write(plain_table(columns, [cells(result) for result in run.results], left=2), "")
+    stages = [row for result in run.results for row in _stage_rows(result)]
+    if stages:
+        write("\nStages: where the time of a step goes\n", "bold")
+        write(plain_table(_STAGES, stages, left=4), "")
     write("", "")
     for line in _notes(run):
         write(_wrapped(line), "dim")
@@ -200,8 +247,10 @@ def as_json(run: Run) -> dict[str, Any]:
     ``schema`` (int), ``versions`` (name to version), ``machine`` (system, processor, cores),
     ``pin``, ``seconds`` (for each row), and ``rows``: a list of objects with ``protocol``,
     ``payload``, ``title``, ``request_bytes``, ``reply_bytes``, ``checked``; ``encode``, ``decode``,
-    ``round_trip``, ``echo``, each ``{"p50", "p99", "count"}`` in microseconds; and ``overhead``,
-    ``{"p50", "p25", "p75", "count"}`` of the ratios of round trip to echo, turn by turn.
+    ``round_trip``, ``echo``, each ``{"p50", "p99", "count", "p25", "p75"}`` in microseconds;
+    ``overhead``, ``{"p50", "p25", "p75", "count"}`` of the ratios of round trip to echo, turn by
+    turn; ``rate``, the same of steps in a second; and ``stages``, a list of ``{"end", "name",
+    "p50", "p25", "p75"}`` in microseconds, empty unless they were asked for.
     ``left_out``: a list of objects with ``protocol``, ``payload``, ``reason``.
     """
     return {

@@ -18,9 +18,9 @@ from typing import Any, Protocol
 
 from rlwire.bench.floor import Floor
 from rlwire.bench.provider import Cores, Row
-from rlwire.bench.stats import Ratio, Spread, ratios, spread
+from rlwire.bench.stats import Ratio, Spread, rates, ratios, spread
 
-__all__ = ["Result", "measure"]
+__all__ = ["Result", "Stage", "measure"]
 
 BLOCK = 32  # round trips between two turns, a few milliseconds
 LEAD_IN = 2  # at the start of a block, untimed: the other server has just had the caches
@@ -41,6 +41,25 @@ class _Exchange(Protocol):
 
 
 @dataclass(frozen=True)
+class Stage:
+    """A part of a step, in microseconds.
+
+    Attributes:
+        end: whose it is: ``"client"``, ``"server"``, or ``"both"``.
+        name: what is done.
+        p50: how long it takes; of the last stage, what the others leave of the round trip.
+        p25: the lower quartile; None of what the others leave.
+        p75: the upper quartile; None of what the others leave.
+    """
+
+    end: str
+    name: str
+    p50: float
+    p25: float | None = None
+    p75: float | None = None
+
+
+@dataclass(frozen=True)
 class Result:
     """What was measured for one protocol and one payload; times in microseconds.
 
@@ -55,7 +74,9 @@ class Result:
         round_trip: request out, reply in.
         echo: the same for a raw exchange of as many bytes.
         overhead: `round_trip` over `echo`, turn by turn.
+        rate: steps in a second, turn by turn.
         checked: round trips, timed or not, whose content was read back and found equal.
+        stages: where the time of a round trip goes, in their order, if that was asked for.
     """
 
     protocol: str
@@ -68,11 +89,17 @@ class Result:
     round_trip: Spread
     echo: Spread
     overhead: Ratio
+    rate: Ratio
     checked: int
+    stages: Sequence[Stage] = ()
 
 
-def measure(row: Row, seconds: float, cores: Cores, progress: Progress) -> Result:
+def measure(
+    row: Row, seconds: float, cores: Cores, progress: Progress, *, stages: bool = False
+) -> Result:
     """Start `row` and a raw echo of its byte counts, and measure both for `seconds`.
+
+    With `stages` the stages take as long again.
 
     Raises:
         BenchError: a server died, or something came back changed.
@@ -94,10 +121,16 @@ def measure(row: Row, seconds: float, cores: Cores, progress: Progress) -> Resul
             round_trip, echo, checked = _take_turns(
                 row, floor, seconds * rest, lambda done: progress(1.0 - rest + rest * done)
             )
+            found: list[Stage] = []
+            if stages:
+                found = _stages(row, floor, seconds, spread(encode), spread(decode))
         finally:
             if collecting:
                 gc.enable()
     progress(1.0)
+    if found:
+        left = spread(round_trip).p50 - sum(stage.p50 for stage in found)
+        found.append(Stage("both", "session", left))
     return Result(
         protocol=row.protocol,
         payload=row.payload.name,
@@ -109,8 +142,48 @@ def measure(row: Row, seconds: float, cores: Cores, progress: Progress) -> Resul
         round_trip=spread(round_trip),
         echo=spread(echo),
         overhead=ratios(round_trip, echo, TURN),
+        rate=rates(round_trip, TURN),
         checked=checked,
+        stages=tuple(found),
     )
+
+
+def _stages(row: Row, floor: Floor, seconds: float, encode: Spread, decode: Spread) -> list[Stage]:
+    """All but the last, which is what these leave: the sessions, what drives them, what answers.
+
+    Each is measured by itself: the codec's as they are for the tables, the socket's on the raw
+    exchange. The other end's calls of the socket, and the change to its process and back, are in
+    the client's wait.
+    """
+    share = seconds / 3
+    others = [
+        spread(_time_calls(_without(call), [None], share))
+        for call in (row.encode_other, row.decode_other)
+    ]
+    parts: list[tuple[int, int, int]] = []
+    deadline = perf_counter() + share
+    while not parts or perf_counter() < deadline:
+        block = [floor.exchange_in_parts(index) for index in range(BLOCK)]
+        floor.check(BLOCK - 1)
+        parts += block[LEAD_IN:]
+    send, wait, receive = (spread(each) for each in zip(*parts, strict=True))
+    ask, answer = ((encode, decode), others) if row.asks else (others, (encode, decode))
+    return [
+        Stage(end, name, each.p50, each.p25, each.p75)
+        for end, name, each in (
+            ("client", "encode", ask[0]),
+            ("client", "send", send),
+            ("client", "wait", wait),
+            ("server", "decode", ask[1]),
+            ("server", "encode", answer[0]),
+            ("client", "receive", receive),
+            ("client", "decode", answer[1]),
+        )
+    ]
+
+
+def _without(call: Callable[[], Any]) -> Callable[[Any], Any]:
+    return lambda _value: call()
 
 
 def _time_calls(call: Callable[[Any], Any], values: Sequence[Any], seconds: float) -> list[float]:

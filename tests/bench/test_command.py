@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -81,8 +82,11 @@ def test_a_real_run(tmp_path: Path) -> None:
         assert overhead["count"] * TURN == row["round_trip"]["count"]
         assert row["checked"] * BLOCK >= row["round_trip"]["count"] > 0
         name = [row["protocol"], row["payload"]]
-        codec, trip = [line for line in done.stdout.splitlines() if line.split()[:2] == name]
+        codec, trip, rate = [line for line in done.stdout.splitlines() if line.split()[:2] == name]
         assert f"{row['request_bytes']:,}" in codec
+        assert 0 < row["rate"]["p25"] <= row["rate"]["p50"] <= row["rate"]["p75"]
+        assert f"{row['rate']['p50']:,.0f}" in rate
+        assert row["stages"] == []
         assert f"{overhead['p25']:.2f} - {overhead['p75']:.2f}" in trip
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
@@ -167,7 +171,7 @@ def test_what_was_measured_before_a_failure_is_shown(
     pytest.importorskip("ale_py", reason="ale-py comes with the extra 'bench'")
     measured = command.measure
 
-    def failing(row, seconds, cores, progress):
+    def failing(row, seconds, cores, progress, *, stages):
         if row.payload.name == "cartpole":
             return measured(row, seconds, cores, progress)
         raise BenchError("the server is gone")
@@ -202,6 +206,66 @@ def test_json_to_standard_output_stands_there_alone(
     assert (row["protocol"], row["payload"]) == ("rlx", "cartpole")
     assert f"{row['overhead']['p50']:.2f}x" in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ones_own_observations_and_stages(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("gymnasium", reason="gymnasium comes with the extra 'bench'")
+    (tmp_path / "bench_test_frames.py").write_text(
+        "import numpy\ndef frames():\n    return [numpy.zeros(7, numpy.int8)] * 3\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ["--protocol", "rlx", "--protocol", "perlert", "--seconds", "0.01", "--json", "-"]
+    words += ["--payload", "bench_test_frames:frames", "--env", "gym:CartPole-v1", "--stages"]
+    assert command.run(arguments(*words)) == 0
+    out, err = capsys.readouterr()
+    rows = json.loads(out)["rows"]
+    assert [(row["protocol"], row["payload"]) for row in rows] == [
+        (protocol, payload)
+        for protocol in ("rlx", "perlert")
+        for payload in ("bench_test_frames:frames", "gym:CartPole-v1")
+    ]
+    assert "bench_test_frames:frames 7 int8" in err
+    for row in rows:
+        *measured, left = row["stages"]
+        assert [(stage["end"], stage["name"]) for stage in measured] == [
+            ("client", "encode"),
+            ("client", "send"),
+            ("client", "wait"),
+            ("server", "decode"),
+            ("server", "encode"),
+            ("client", "receive"),
+            ("client", "decode"),
+        ]
+        for stage in measured:
+            assert 0 < stage["p25"] <= stage["p50"] <= stage["p75"]
+        assert (left["end"], left["name"], left["p25"]) == ("both", "session", None)
+        whole = sum(stage["p50"] for stage in row["stages"])
+        assert whole == pytest.approx(row["round_trip"]["p50"])
+        # Where the observation is: in RLX's request, in PERLERT's reply.
+        carrying = measured[0] if row["protocol"] == "rlx" else measured[4]
+        assert carrying["p50"] == row["encode"]["p50"]
+
+
+def test_a_rival_that_is_not_installed_is_left_out_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("gymnasium", reason="gymnasium comes with the extra 'bench'")
+    for name in ("zmq", "stable_baselines3", "dm_env_rpc.v1"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(command, "record", _record_small)
+    words = ("--protocol", "rlx", "--rivals", "--payload", "cartpole", "--seconds", "0.01")
+    assert command.run(arguments(*words)) == 0
+    out, err = capsys.readouterr()
+    assert [line.partition(" is left out: ")[0] for line in err.splitlines()] == [
+        "rlwire: zeromq",
+        "rlwire: SubprocVec",
+        "rlwire: dm_env_rpc.v1",
+    ]
+    assert all(": pip install " in line for line in err.splitlines())
+    for name in ("rlx", "pipe", "AsyncVec"):
+        assert re.search(f"^{name} +cartpole ", out, re.M)
 
 
 def test_a_selection_of_nothing_is_refused(

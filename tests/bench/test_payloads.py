@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rlwire.bench import payloads
+from rlwire.bench.processes import BenchError
 from rlwire.errors import MissingExtra
 
 SHAPES = {
@@ -82,3 +84,100 @@ def test_missing_package_names_the_extra(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtra, match=rf"{package} is not installed.*rlwire\[bench\]"):
         payloads.record(name, 1)
+
+
+OWN = """
+import numpy as np
+
+def frames():
+    return [np.full((3, 2), number, np.int16) for number in range(5)]
+
+def steps():
+    for number in range(4):
+        yield [float(number), 2.0], 0.5 * number, number == 3
+
+def nothing():
+    return []
+
+def texts():
+    return ["one", "two"]
+
+def uneven():
+    return [np.zeros(3), np.zeros(4)]
+
+def ragged():
+    return [[[1.0], [1.0, 2.0]]]
+
+def fails():
+    raise ValueError("no frames today")
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bench_test_own.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "bench_test_own", raising=False)
+
+
+@pytest.mark.usefixtures("own")
+def test_observations_of_ones_own() -> None:
+    payload = payloads.made_by("bench_test_own:frames")
+    assert (payload.name, payload.title) == (
+        "bench_test_own:frames",
+        "bench_test_own:frames 3x2 int16",
+    )
+    assert [step.state[0, 0] for step in payload.steps] == [0, 1, 2, 3, 4]
+    assert {(step.reward, step.terminal) for step in payload.steps} == {(0.0, False)}
+    steps = payloads.made_by("bench_test_own:steps").steps
+    assert [step.state.tolist() for step in steps] == [
+        [0.0, 2.0],
+        [1.0, 2.0],
+        [2.0, 2.0],
+        [3.0, 2.0],
+    ]
+    assert [(step.reward, step.terminal) for step in steps][2:] == [(1.0, False), (1.5, True)]
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("bench_test_own:nothing", "gave no observations"),
+        ("bench_test_own:texts", "sends arrays of numbers, not str"),
+        ("bench_test_own:uneven", r"must be alike, not float64 \(3,\) and then float64 \(4,\)"),
+        ("bench_test_own:ragged", "makes no array"),
+        ("bench_test_own:fails", "no frames today"),
+        ("bench_test_own:missing", "no attribute 'missing'"),
+        ("bench_test_none:frames", "No module named 'bench_test_none'"),
+        ("bench_test_own:", "expected 'module:function'"),
+    ],
+)
+def test_observations_that_cannot_be_sent(function: str, message: str) -> None:
+    with pytest.raises(BenchError, match=message):
+        payloads.made_by(function)
+
+
+def test_an_environment_of_ones_own() -> None:
+    require("cartpole")
+    payload = payloads.played("gym:CartPole-v1", 40)
+    assert payload.title == "gym:CartPole-v1 4 float32"
+    assert len(payload.steps) == 40
+    assert any(step.terminal for step in payload.steps)  # and goes on with the next episode
+    again = payloads.played("gym:CartPole-v1", 40)
+    for step, same in zip(payload.steps, again.steps, strict=True):
+        assert np.array_equal(step.state, same.state)
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ("gym:CartPole-v99", "--env gym:CartPole-v99: "),
+        ("no_such_module:make", "No module named 'no_such_module'"),
+        ("CartPole-v1", "expected"),
+    ],
+)
+def test_environments_that_cannot_be_played(environment: str, message: str) -> None:
+    require("cartpole")
+    with pytest.raises(BenchError, match=message):
+        payloads.played(environment)

@@ -28,11 +28,21 @@ def test_png(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     savefig = Figure.savefig
     monkeypatch.setattr(Figure, "savefig", save)
-    times = Spread(60.0, 90.0, 1000)
+    times = Spread(60.0, 90.0, 1000, 58.0, 64.0)
     sizes = (100_900, 40)
     ratio = Ratio(1.2, 1.1, 1.3, 30)
     result = Result(
-        "rlx", "pong", "Pong-v5 210x160x3 uint8", *sizes, times, times, times, times, ratio, 1
+        "rlx",
+        "pong",
+        "Pong-v5 210x160x3 uint8",
+        *sizes,
+        times,
+        times,
+        times,
+        times,
+        ratio,
+        ratio,
+        1,
     )
     machine = {"system": "Linux", "processor": "one", "cores": 2}
     plot.save(Run({"rlwire": "0"}, machine, "none", 1.0, [result]), tmp_path / "x.png")

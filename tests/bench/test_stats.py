@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlwire.bench.stats import Ratio, Spread, ratios, spread
+from rlwire.bench.stats import Ratio, Spread, rates, ratios, spread
 
 
 def test_ratios_are_of_each_repetition() -> None:
@@ -17,5 +17,13 @@ def test_ratios_are_of_each_repetition() -> None:
         ratios([1, 2], [1], 1)
 
 
+def test_rates_count_the_slow_ones_too() -> None:
+    # Three repetitions of two: 1 ms, 2 ms and 4 ms each on average.
+    times = [500_000, 1_500_000, 2_000_000, 2_000_000, 1_000_000, 7_000_000]
+    assert rates(times, 2) == Ratio(p50=500.0, p25=375.0, p75=750.0, count=3)
+
+
 def test_spread_is_in_microseconds() -> None:
-    assert spread([1000, 2000, 3000]) == Spread(p50=2.0, p99=pytest.approx(2.98), count=3)
+    assert spread([1000, 2000, 3000]) == Spread(
+        p50=2.0, p99=pytest.approx(2.98), count=3, p25=1.5, p75=2.5
+    )

@@ -9,7 +9,7 @@ from pkgutil import resolve_name
 
 from rlwire.bench.provider import Row
 
-__all__ = ["PROVIDERS", "load"]
+__all__ = ["PROVIDERS", "RIVALS", "load"]
 
 PROVIDERS: dict[str, str] = {
     "rlx": "rlwire.bench.providers.rlx:RLXRow",
@@ -20,13 +20,23 @@ PROVIDERS: dict[str, str] = {
 }
 """Name to ``module:class``; imported when it is asked for."""
 
+RIVALS: dict[str, str] = {
+    "pipe": "rlwire.bench.providers.rivals:PipeRow",
+    "zeromq": "rlwire.bench.providers.rivals:ZeromqRow",
+    "AsyncVec": "rlwire.bench.providers.rivals:AsyncVectorRow",
+    "SubprocVec": "rlwire.bench.providers.rivals:SubprocVecRow",
+    "dm_env_rpc.v1": "rlwire.bench.providers.rivals:OriginalDmEnvRpcRow",
+}
+"""The same of what else is used between an agent and an environment of another process."""
+
 
 def load(name: str) -> type[Row]:
     """Return the rows' class of the protocol called `name`.
 
     Raises:
         MissingExtra: what its protocol needs is not installed.
+        Absent: the same of a rival.
     """
-    row: type[Row] = resolve_name(PROVIDERS[name])
+    row: type[Row] = resolve_name({**PROVIDERS, **RIVALS}[name])
     row.require()
     return row

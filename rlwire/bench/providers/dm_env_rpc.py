@@ -33,6 +33,7 @@ from rlwire.codecs.dm_env_rpc import (
     SpecManager,
     StepResult,
     data_type,
+    decode_step_request,
     decode_step_response,
     encode_step_request,
     encode_step_response,
@@ -115,6 +116,7 @@ class DmEnvRpcRow(Row):
     """One payload over dm_env_rpc, shown by a `RecordedWorld`; lists go as arrays."""
 
     protocol = "dm_env_rpc"
+    asks = False
     _result: StepResult | None = None
     _step: Callable[..., StepResult]
 
@@ -132,9 +134,10 @@ class DmEnvRpcRow(Row):
         )
         uids = [uid for uid, spec in shown.specs.observations.items() if spec.name in _SEEN]
         self._actions = [{"number": np.float64(number)} for number in range(len(self._steps))]
-        self.requests = [
-            _on_the_wire(encode_step_request(actions, action, uids)) for action in self._actions
-        ]
+        asked = [encode_step_request(actions, action, uids) for action in self._actions]
+        self.encode_other = lambda: encode_step_request(actions, self._actions[0], uids)
+        self.decode_other = lambda: decode_step_request(actions, asked[0])
+        self.requests = [_on_the_wire(request) for request in asked]
         self.messages = [shown.show(number) for number in range(len(self._steps))]
         self.encode = lambda seen: encode_step_response(observations, _RUNNING, seen, uids)
         self.decode = lambda response: decode_step_response(observations, response, copy=None)

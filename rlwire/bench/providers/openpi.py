@@ -74,7 +74,10 @@ class OpenpiRow(Row):
         client = Framer(True)
         self.requests = [client.frame(BINARY, message) for message in encoded]
         self.received = [_received(message) for message in encoded]
-        reply = self.encode({"actions": 0.0})
+        other = {"actions": 0.0}
+        reply = self.encode(other)
+        self.encode_other = lambda: self.encode(other)
+        self.decode_other = lambda: self.decode(reply)
         self.reply_bytes = len(Framer(False).frame(BINARY, reply))
         policy = peer or f"{__name__}:{KeepingPolicy.__name__}"
         self._server = ServerProcess("openpi", serve, _server, policy, cores=cores.server)

@@ -153,6 +153,7 @@ class PerlertRow(Row):
 
     protocol = "perlert"
     datagrams = True
+    asks = False
     _frame: Frame | None = None
     _seen: Any = None
 
@@ -169,6 +170,8 @@ class PerlertRow(Row):
         self.requests = [
             perlert.encode(perlert.Action(_NAME, 0, action)) for action in self._actions
         ]
+        self.encode_other = lambda: perlert.encode(perlert.Action(_NAME, 0, self._actions[0]))
+        self.decode_other = lambda: perlert.decode_client_message(self.requests[0])
         self.messages = [
             (_TIMESTAMP, _FIRST_STEP, *shown.show(number)) for number in range(len(self._steps))
         ]

@@ -68,6 +68,7 @@ class RewarderRow(Row):
     """One payload over the rewarder protocol, pushed by `RecordedRewards`."""
 
     protocol = "rewarder"
+    asks = False
     _seen: Any = None
 
     def __init__(self, payload: Payload, cores: Cores, peer: str | None = None) -> None:
@@ -76,6 +77,10 @@ class RewarderRow(Row):
         self._states = [step.state for step in steps]
         self._actions = [[(_SHOW, f"{number:0{_DIGITS}}")] for number in range(len(self._states))]
         client = Framer(True, "text")
+        asked = rewarder.AgentAction(self._actions[0])
+        other = self._write(asked)
+        self.encode_other = lambda: self._write(asked)
+        self.decode_other = lambda: rewarder.decode(other)
         self.requests = [
             b"".join(client.message(self._write(rewarder.AgentAction(action))))
             for action in self._actions

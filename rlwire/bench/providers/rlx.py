@@ -108,7 +108,11 @@ class RLXRow(Row):
         self.decode = Decoder(framed=True, copy=None).decode
         self.requests = [self.encode(message) for message in self.messages]
         self.received = [_receive(request) for request in self.requests]
-        self.reply_bytes = len(self.encode({"response": "action", "data": 1}))
+        other = {"response": "action", "data": 1}
+        reply = self.encode(other)
+        self.encode_other = lambda: self.encode(other)
+        self.decode_other = lambda: self.decode(reply)
+        self.reply_bytes = len(reply)
         agent = peer or f"{__name__}:{KeepingAgent.__name__}"
         self._server = ServerProcess("rlx", serve, _server, agent, spin, cores=cores.server)
 
