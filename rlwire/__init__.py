@@ -187,8 +187,11 @@ def make(
 
     where, protocol, keywords = resolve(url, "client", options)
     begin = protocol.part("endpoint")
-    from rlwire.environments.remote import RemoteEnvironment, spaces_like
+    from rlwire.environments.remote import RemoteEnvironment, Secret, spaces_like
 
+    if "auth" in keywords:
+        options["auth"] = secret = Secret.of(keywords["auth"])
+        keywords["auth"] = secret.value
     if like is not None:
         if observation_space is not None or action_space is not None:
             raise TypeError("give the spaces, or an environment that has them, not both")

@@ -410,15 +410,15 @@ class TestServePerlert:
         return tmp_path
 
     def test_an_environment_of_gymnasium(self, tmp_path):
-        from rlwire.adapters.perlert import RemoteEnvironment
-
         with Serving(
             tmp_path, "--rate", "200", "--frames", "1000",
             "--instances", "2", what=("gym:CartPole-v1", anywhere("perlert")),
         ) as serving:  # fmt: skip
             assert "CartPole-v1:0 to 1 at 200 Hz" in serving.log
             with contextlib.closing(
-                RemoteEnvironment(serving.address, "CartPole-v1:1", like="CartPole-v1", tag="me")
+                rlwire.make(
+                    f"perlert://{serving.address}/CartPole-v1:1", like="CartPole-v1", tag="me"
+                )
             ) as env:
                 env.reset()
                 rewards = []

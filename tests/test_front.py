@@ -89,3 +89,15 @@ def test_vectors(url: str) -> None:
         rlwire.make_vec([url, "gym:CartPole-v1"])
     with pytest.raises(EncodeError, match="at the server"):
         rlwire.make_vec([url], settings={"like": "MountainCar-v0"})
+
+
+def test_a_secret_is_kept_and_not_shown() -> None:
+    make = functools.partial(gymnasium.make, "CartPole-v1")
+    with (
+        rlwire.serve(make, "dm-env-rpc://127.0.0.1:0", auth="hush-hush") as server,
+        rlwire.make(server.url, auth="hush-hush") as env,
+    ):
+        assert env.spec is not None
+        assert "hush" not in repr(env.spec)
+        with env.spec.make() as again:
+            again.reset()

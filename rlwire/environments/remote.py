@@ -16,7 +16,7 @@ with optional("gymnasium", "gym"):
     import gymnasium
     from gymnasium.envs.registration import EnvSpec, register, registry
 
-__all__ = ["ID", "RemoteEnvironment", "spaces_like"]
+__all__ = ["ID", "RemoteEnvironment", "Secret", "spaces_like"]
 
 ID = "rlwire/Remote-v0"
 """What it is registered as with Gymnasium: `rlwire` does that if Gymnasium was imported before it,
@@ -83,6 +83,25 @@ class RemoteEnvironment(gymnasium.Env):  # type: ignore[misc]
     def close(self) -> None:
         """Leave, and close the connection."""
         self.endpoint.close()
+
+
+class Secret:
+    """A password or key that an environment's `spec` keeps and does not show.
+
+    Attributes:
+        value: the secret.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    @classmethod
+    def of(cls, value: Any) -> Secret:
+        """Return a value as a secret, which it may be already."""
+        return value if isinstance(value, Secret) else cls(value)
+
+    def __repr__(self) -> str:
+        return "<secret>"
 
 
 def spaces_like(environment: Any, agent: str | None = None) -> tuple[Any, Any]:

@@ -5,14 +5,13 @@
 | an environment of Gymnasium or PettingZoo, served | `serve_environment`, `PerlertServer` |
 | texts of one's own instead of spaces | `Simulation`, `Outcome` |
 | an agent | `Client`, `AsyncClient` |
-| an agent that knows `gymnasium.Env` | `RemoteEnvironment` (needs Gymnasium) |
+| an agent that knows `gymnasium.Env` | `rlwire.make`, over a `PerlertEndpoint` |
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from rlwire.adapters.perlert.client import AsyncClient, Client
+from rlwire.adapters.perlert.endpoint import PerlertEndpoint
 from rlwire.adapters.perlert.environments import Outcome, Simulation, scalars
 from rlwire.adapters.perlert.runs import Rules
 from rlwire.adapters.perlert.server import PerlertServer, serve_environment
@@ -21,9 +20,6 @@ from rlwire.sessions.perlert.client import ClientSettings, Frame
 from rlwire.sessions.perlert.server import ServerSettings
 from rlwire.transports.datagram_cipher import DatagramCipher, load_key, new_key
 
-if TYPE_CHECKING:
-    from rlwire.adapters.perlert.remote import RemoteEnvironment
-
 __all__ = [
     "AsyncClient",
     "Client",
@@ -31,8 +27,8 @@ __all__ = [
     "DatagramCipher",
     "Frame",
     "Outcome",
+    "PerlertEndpoint",
     "PerlertServer",
-    "RemoteEnvironment",
     "Rules",
     "ServerSettings",
     "Simulation",
@@ -42,11 +38,3 @@ __all__ = [
     "scalars",
     "serve_environment",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "RemoteEnvironment":  # its base class is Gymnasium's
-        from rlwire.adapters.perlert.remote import RemoteEnvironment
-
-        return RemoteEnvironment
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

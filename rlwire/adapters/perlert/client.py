@@ -1,7 +1,7 @@
 """`Client` and `AsyncClient`: an agent's side of PERLERT, blocking and for the tasks of a loop.
 
 Not here: what is repeated, and when, if it gets lost (`rlwire.sessions.perlert.client`); spaces and
-episodes (`rlwire.adapters.perlert.remote`).
+episodes (`rlwire.adapters.perlert.endpoint`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rlwire.adapters.perlert.spaces import OURS, TOLD
 from rlwire.codecs import perlert
 from rlwire.codecs.perlert import AgentSlot
 from rlwire.errors import (
@@ -79,6 +80,7 @@ class ClientBase(waits.Client):
 
     Attributes:
         messages: the newest 100 texts of the server to those in the lobby.
+        told: what a server of ours told of the spaces of the slot, for `read_spaces`; else "".
 
     Raises:
         ValueError: an argument makes no sense.
@@ -103,7 +105,7 @@ class ClientBase(waits.Client):
         if colon and not (number.isascii() and number.isdecimal()):
             raise ValueError(f"expected an instance such as 'city' or 'city:7', not {instance!r}")
         self._number = int(number or 0)
-        self.tag = f"rlwire-{secrets.token_hex(4)}" if tag is None else tag
+        self.tag = f"{OURS}{secrets.token_hex(4)}" if tag is None else tag
         self._settings = settings or ClientSettings()
         self._limits = limits or DEFAULT
         self._refused: int | None = None
@@ -113,6 +115,7 @@ class ClientBase(waits.Client):
             "local": local,
         }
         self.messages: deque[str] = deque(maxlen=_MESSAGES)
+        self.told = ""
         self._connection: Any = None
         self._open_session: ClientSession | None = None
         self._frames: deque[Frame] = deque()
@@ -456,7 +459,10 @@ class ClientBase(waits.Client):
                 self._told = False
                 self._frames.clear()
             elif kind is Message:
-                self.messages.append(event.text)
+                if event.text.startswith(TOLD):
+                    self.told = event.text
+                else:
+                    self.messages.append(event.text)
             elif kind is GaveUp:
                 self._gave_up = event
 

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlwire.adapters.perlert.client import AsyncClient, Client
+from rlwire.adapters.perlert.endpoint import PerlertEndpoint
 from rlwire.adapters.perlert.server import PerlertServer
 from rlwire.protocols import URL
 from rlwire.sessions.perlert.server import ServerSettings
 from rlwire.transports.datagram_cipher import DatagramCipher
 
-__all__ = ["async_client", "client", "server"]
+__all__ = ["async_client", "client", "endpoint", "server"]
 
 
 def server(
@@ -70,6 +71,21 @@ async def async_client(url: URL, **options: Any) -> AsyncClient:
     connection = AsyncClient(url.address, _instance(url), **_own(options))
     await connection.connect()
     return connection
+
+
+def endpoint(url: URL, *, copy: bool = True, **options: Any) -> PerlertEndpoint:
+    """Return a slot of the instance that the URL names.
+
+    Args:
+        url: of the lobby.
+        copy: of no use: observations are read from text.
+        options: `PerlertEndpoint`'s.
+
+    Raises:
+        ValueError: the URL names no instance.
+        What `PerlertEndpoint` raises.
+    """
+    return PerlertEndpoint(url.address, _instance(url), **_own(options))
 
 
 def _own(options: dict[str, Any]) -> dict[str, Any]:

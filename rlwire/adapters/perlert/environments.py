@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlwire.adapters.perlert.spaces import SpaceText
+from rlwire.adapters.perlert.spaces import SpaceText, write_spaces
 from rlwire.environments.driver import Driven, driver_of, maker
 from rlwire.errors import DecodeError, EncodeError, quoted
 from rlwire.limits import DEFAULT, Limits
@@ -126,6 +126,7 @@ class _Agent:
             observation_space, f"the observation{what}", named=True, limits=limits
         )
         self.action = SpaceText(action_space, f"the action{what}", named=False, limits=limits)
+        self.told = write_spaces(observation_space, action_space, limits)
         self._contains = self.action.contains
         self._nothing = self.action.nothing()
         self._names = self._named(action_names)
@@ -245,6 +246,10 @@ class EnvironmentSimulation:
     def _outcomes(self, steps: Mapping[Any, Any]) -> dict[str, Outcome]:
         keys = self._keys
         return {keys[name]: self._agents[keys[name]].outcome(*step) for name, step in steps.items()}
+
+    def told(self, key: str) -> str | None:
+        """Return the message that tells a client its spaces, None if there is none."""
+        return self._agents[key].told
 
     def parse(self, key: str, text: str) -> Any:
         """Return the action that a text is."""

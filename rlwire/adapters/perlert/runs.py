@@ -199,6 +199,11 @@ class Host:
     def __str__(self) -> str:
         return f"{self.instance.name}:{self.instance.number}"
 
+    def told(self, key: str) -> str | None:
+        """Return what tells a client the spaces of a slot, None if nothing does."""
+        tell = getattr(self._simulation, "told", None)
+        return None if tell is None else tell(key)
+
     def statistics(self) -> dict[str, int]:
         """Return counts: runs, steps, failures and abandoned runs, and missed ticks."""
         steps = self._counts["steps"] + self._step

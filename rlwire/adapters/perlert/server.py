@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from rlwire.adapters.perlert.environments import Default, Simulation, simulations_of
 from rlwire.adapters.perlert.runs import Clock, Extra, Host, Rules
+from rlwire.adapters.perlert.spaces import OURS
 from rlwire.adapters.serving import BackgroundServer, LoopThread, Running
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.perlert.server import (
@@ -400,8 +401,11 @@ class _Service:
             if isinstance(event, Started):
                 # Not now: first the clients are told to start.
                 self._loop.call_soon(self._hosts[event.instance].begin)
-            elif isinstance(event, Registered) and event.previous is None:
+            elif isinstance(event, Registered):
                 host = self._hosts[event.instance]
+                self._tell(host, event)
+                if event.previous is not None:
+                    continue
                 logger.info("%s: %s is %s, from %s", host, event.key, event.tag, _of(event.peer))
             elif isinstance(event, Left):
                 host = self._hosts[event.instance]
@@ -416,6 +420,13 @@ class _Service:
             if all(instance.rollout is None for instance in self._hosts):
                 return
             await asyncio.sleep(min(left, DRAINING))
+
+    def _tell(self, host: Host, event: Registered) -> None:
+        """Tell a client of ours its spaces: another's would show it to people."""
+        if event.tag.startswith(OURS):
+            text = host.told(event.key)
+            if text is not None:
+                event.instance.lobby.tell(event.peer, text)
 
     async def stop(self, grace: float) -> None:
         """End all runs for their clients, close the environments, and free the ports."""

@@ -18,6 +18,7 @@ Not here: environments.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from typing import Any, Protocol
@@ -27,16 +28,56 @@ from numpy.typing import NDArray
 
 from rlwire.codecs import perlert
 from rlwire.codecs.casting import cast
+from rlwire.environments.spaces import describe, space_of
 from rlwire.environments.trees import Leaf, tree_of
-from rlwire.errors import DecodeError, EncodeError, quoted
+from rlwire.errors import DecodeError, EncodeError, MissingExtra, RlwireError, quoted
 from rlwire.limits import DEFAULT, Limits
 
-__all__ = ["SpaceText"]
+__all__ = ["OURS", "TOLD", "SpaceText", "read_spaces", "write_spaces"]
 
+OURS = "rlwire-"
+"""How the tags of our own clients begin, unless they are given one: these are told the spaces."""
+
+TOLD = "rlwire.spaces "
+"""How a message that tells spaces begins."""
+
+_HEADER = 256  # bytes of a datagram that are left for what stands before the description
 _FORBIDDEN = frozenset(":;,=")
 _CANNOT = "which has no text in PERLERT"
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}").fullmatch
 _NAME = re.compile(r"(?:^|,)([^,:]*):")
+
+
+def write_spaces(observation_space: Any, action_space: Any, limits: Limits = DEFAULT) -> str | None:
+    """Return the lobby's message that tells a client of ours its spaces.
+
+    None if they have no description, or a datagram is too short for it.
+    """
+    try:
+        told = json.dumps(
+            {"observation": describe(observation_space), "action": describe(action_space)},
+            separators=(",", ":"),
+        )
+    except (EncodeError, MissingExtra):
+        return None
+    return TOLD + told if len(told) + _HEADER < limits.datagram else None
+
+
+def read_spaces(text: str, limits: Limits = DEFAULT) -> tuple[Any, Any] | None:
+    """Return the observation and the action space that a lobby's message tells; None if it is none.
+
+    Raises:
+        DecodeError, LimitExceeded: it describes none.
+    """
+    if not text.startswith(TOLD):
+        return None
+    try:
+        told = json.loads(text[len(TOLD) :])
+        return space_of(told["observation"], limits), space_of(told["action"], limits)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        if isinstance(error, RlwireError):
+            raise
+        raise DecodeError(f"a lobby's message tells no spaces: {quoted(text)}") from None
 
 
 class SpaceText:

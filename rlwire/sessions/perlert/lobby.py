@@ -274,6 +274,10 @@ class Lobby:
         """
         self._send_all(self._message(text))
 
+    def tell(self, peer: Hashable, text: str) -> None:
+        """Send a message to one client; errors as `message`."""
+        self._send((self._message(text), peer))
+
     def start(self, port: int, now: float) -> None:
         """Tell all clients that the run starts; the last changes of the lobby before it."""
         start = perlert.Start(self._name, self._number, port)

@@ -12,7 +12,8 @@ import sys
 import numpy as np
 from gymnasium import spaces
 
-from rlwire.adapters.perlert import AsyncClient, Client, RemoteEnvironment
+import rlwire
+from rlwire.adapters.perlert import AsyncClient, Client
 from rlwire.codecs.perlert import text_to_array, text_to_mapping
 
 SPACE = spaces.Box(-np.inf, np.inf, (18,), np.float32)
@@ -60,14 +61,13 @@ async def with_async_client(address, instance, agent, key):
 
 
 def with_environment(address, instance, agent, key):
-    env = RemoteEnvironment(
-        address,
-        instance,
+    env = rlwire.make(
+        f"perlert://{address}/{instance}",
         observation_space=SPACE,
         action_space=spaces.Discrete(5),
         agent=agent,
         tag=agent,
-        cipher=key,
+        auth=key,
     )
     observation, info = env.reset()
     seen = [(info["step"], observation.tolist(), 0.0)]
@@ -79,7 +79,7 @@ def with_environment(address, instance, agent, key):
         total += reward
         over = terminated or truncated
     assert truncated
-    statistics = env.client.statistics()
+    statistics = env.endpoint.client.statistics()
     env.close()
     return seen, total, statistics
 

@@ -1,4 +1,4 @@
-"""`RemoteEnvironment`: one slot of a PERLERT server as a `gymnasium.Env` in real time.
+"""`PerlertEndpoint`: one slot of a PERLERT server as an `Endpoint`, in real time.
 
 Needs Gymnasium (the extra ``gym``).
 """
@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Mapping
 from time import monotonic
-from typing import Any
+from typing import Any, ClassVar
 
 from rlwire.adapters.perlert.client import Client
-from rlwire.adapters.perlert.spaces import SpaceText
+from rlwire.adapters.perlert.spaces import SpaceText, read_spaces
 from rlwire.codecs import perlert
-from rlwire.environments.loading import load_environment
+from rlwire.environments.endpoint import Outcome
 from rlwire.errors import (
+    ConnectionClosed,
     DeadlineExceeded,
     DecodeError,
     EncodeError,
     LimitExceeded,
     LocalProtocolError,
     PeerError,
-    optional,
     quoted,
 )
 from rlwire.limits import DEFAULT, Limits
@@ -29,29 +30,19 @@ from rlwire.sessions.perlert.client import ClientSettings, Frame, State
 from rlwire.transports.address import AddressLike
 from rlwire.transports.datagram_cipher import DatagramCipher
 
-with optional("gymnasium", "gym"):
-    import gymnasium
-    from gymnasium.envs.registration import EnvSpec
+__all__ = ["PerlertEndpoint"]
 
-__all__ = ["RemoteEnvironment"]
+_PLAYING = (State.STARTING, State.ROLLOUT)
+_ASKED = 3  # times that a server may take to tell the spaces: datagrams get lost
 
 
-class RemoteEnvironment(gymnasium.Env):  # type: ignore[misc]
+class PerlertEndpoint:
     """One slot of an instance, played in real time.
 
-    ::
-
-        env = RemoteEnvironment("127.0.0.1:32322", "CartPole-v1", like="CartPole-v1")
-        observation, info = env.reset()
-        terminated = truncated = False
-        while not (terminated or truncated):
-            action = policy(observation)
-            observation, reward, terminated, truncated, info = env.step(action)
-
-    The world does not wait. `step` says what to do from now on and returns the newest observation
-    there is, waiting only if none has come since the last call; the action need not have had an
-    effect on it yet. `reset` gets a slot, says ready, and waits until the run begins, for the other
-    players too. There is no way to end a run: a `reset` in the middle of one waits for its end.
+    The world does not wait. A step says what to do from now on and gives the newest observation
+    there is, waiting only if none has come since the last one; the action need not have had an
+    effect on it yet. A reset gets a slot, says ready, and waits until the run begins, for the other
+    players too. There is no way to end a run: a reset in the middle of one waits for its end.
 
     No reward is lost with its datagram: if the server adds up rewards, as rlwire's does in EXTRA
     (``total``), a step's reward is what was added since the last one. Otherwise it is the sum over
@@ -68,24 +59,22 @@ class RemoteEnvironment(gymnasium.Env):  # type: ignore[misc]
     - ``duplicates`` and ``late``: datagrams of this run that came twice, or after newer ones;
     - ``extra``: EXTRA as a dictionary, or as text if it is none; not there if there is none.
 
-    Not as in other environments: the seed of `reset` reaches only `np_random`, since a PERLERT
-    server chooses its own, so runs are never the same twice (`spec.nondeterministic`). The
-    environment belongs to one thread; any number of them may be in one process.
+    A server chooses its own seed, so runs are never the same twice. When nothing is heard of the
+    server in a run any more, the step is the episode's last, truncated. The endpoint belongs to one
+    thread; any number of them may be in one process.
 
     Args:
         address: the server's lobby, ``"host:port"``.
         instance: ``"name"`` or ``"name:number"``.
-        observation_space: the space that the observation's text is read for.
+        observation_space: the space that the observation's text is read for. Without it and the
+            next one, a slot is taken at once, since a server of ours tells who has one.
         action_space: the space of actions.
-        like: takes the spaces from an environment, or from one of this name, as
-            ``"CartPole-v1"`` or ``"mpe2.simple_spread_v3:parallel_env"``; for PettingZoo's, those
-            of `agent`, or of the first agent.
         agent: the slot to play; None for the first that is open.
         tag: what others see in the lobby; by default a random one.
-        timeout: seconds that `step` waits for a frame, and `reset` for answers.
-        start_timeout: seconds that `reset` waits for a slot, for the run before to end, and
+        timeout: seconds that a step waits for a frame, and a reset for answers.
+        start_timeout: seconds that a reset waits for a slot, for the run before to end, and
             again for the run to begin. None for ever.
-        wait: False lets `step` return at once if there is no new observation, with the last one
+        wait: False lets a step return at once if there is no new observation, with the last one
             and reward 0.
         cipher: the key that the server has as well, or a cipher made of it.
         settings: times of the protocol.
@@ -95,11 +84,14 @@ class RemoteEnvironment(gymnasium.Env):  # type: ignore[misc]
         client: for what is not of an environment: the lobby, messages, statistics.
 
     Raises:
-        TypeError: the spaces are not given, or twice.
+        TypeError: the spaces are not given, and the server does not tell them.
         EncodeError: a space has no text.
         OSError: the server's name is not known.
+        DeadlineExceeded: there is no answer, where the server is to tell the spaces.
     """
 
+    nondeterministic: ClassVar[bool] = True
+    render_mode: str | None = None
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium's interface
 
     def __init__(
@@ -109,7 +101,6 @@ class RemoteEnvironment(gymnasium.Env):  # type: ignore[misc]
         *,
         observation_space: Any = None,
         action_space: Any = None,
-        like: Any = None,
         agent: str | None = None,
         tag: str | None = None,
         timeout: float = 10.0,
@@ -119,19 +110,6 @@ class RemoteEnvironment(gymnasium.Env):  # type: ignore[misc]
         settings: ClientSettings | None = None,
         limits: Limits = DEFAULT,
     ) -> None:
-        if like is not None:
-            if observation_space is not None or action_space is not None:
-                raise TypeError("give the spaces, or an environment that has them, not both")
-            observation_space, action_space = _spaces_of(like, agent)
-        if observation_space is None or action_space is None:
-            raise TypeError("give observation_space and action_space, or like=...")
-        self.observation_space = observation_space
-        self.action_space = action_space
-        self.render_mode = None
-        self._observations = SpaceText(
-            observation_space, "the observation", named=True, limits=limits
-        )
-        self._actions = SpaceText(action_space, "the action", named=False, limits=limits)
         if isinstance(cipher, bytes):
             cipher = DatagramCipher(cipher, "client")  # whose repr does not show the key
         self._timeout = timeout
@@ -140,20 +118,7 @@ class RemoteEnvironment(gymnasium.Env):  # type: ignore[misc]
         self.client = Client(
             address, instance, tag=tag, cipher=cipher, settings=settings, limits=limits
         )
-        # What Gymnasium's checker and wrappers ask; `make` of it opens another slot.
-        self.spec = EnvSpec(
-            "rlwire/PERLERT-v0",
-            entry_point=type(self),
-            nondeterministic=True,
-            order_enforce=False,
-            disable_env_checker=True,
-            kwargs={
-                **{"address": address, "instance": instance, "agent": agent, "timeout": timeout},
-                **{"observation_space": observation_space, "action_space": action_space},
-                **{"start_timeout": start_timeout, "wait": wait, "cipher": cipher},
-                **{"settings": settings, "limits": limits},
-            },
-        )
+        self.client.connect()
         self._agent = agent
         self._key: str | None = None
         self._frame: Frame | None = None
@@ -163,28 +128,91 @@ class RemoteEnvironment(gymnasium.Env):  # type: ignore[misc]
         self._fastest = math.inf
         self._before: dict[str, int] = {}
         self._over = True
-        self.client.connect()
+        self._begun = ""
+        try:
+            if observation_space is None or action_space is None:
+                told = self._told(limits)
+                observation_space = observation_space or told[0]
+                action_space = action_space or told[1]
+            self._observations = SpaceText(
+                observation_space, "the observation", named=True, limits=limits
+            )
+            self._actions = SpaceText(action_space, "the action", named=False, limits=limits)
+        except BaseException:
+            self.client.close()
+            raise
+        self.observation_space = observation_space
+        self.action_space = action_space
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Wait for a new run, and return its first observation that arrives.
+    def _told(self, limits: Limits) -> tuple[Any, Any]:
+        """Return the spaces of the slot, as the server tells them to who holds it."""
+        client = self.client
+        for _ in range(_ASKED):
+            self._key = self._register()
+            client.lobby(self._timeout)  # what was told came before its answer
+            spaces = read_spaces(client.told, limits)
+            if spaces is not None:
+                return spaces
+        raise TypeError(
+            f"{client} does not tell its spaces: give observation_space= and "
+            f"action_space=, or like="
+        )
+
+    def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
+        """Get a slot in the next run, after the end of one that goes on, and say ready.
 
         Args:
-            seed: of `np_random`; the server does not hear of it.
+            seed: not used; the server chooses its own.
             options: not used.
 
         Raises:
-            DeadlineExceeded: no answer, no end of the run before, no beginning of the new one; the
-                text says who is missing.
+            DeadlineExceeded: no answer, or no end of the run before.
             PeerError: the slot, or all of them, are others'.
-            DecodeError: the observation is none of the space.
         """
-        super().reset(seed=seed)
-        client = self.client
-        self._finish()
+        self._begun = "reset"
+        self._finish_run()
         self._key = self._register()
-        client.ready()
+        self.client.ready()
+
+    def begin_step(self, action: Any) -> None:
+        """Say what to do from now on.
+
+        Raises:
+            EncodeError: the action is not in the action space.
+            LocalProtocolError: the run is over, or there was no reset.
+        """
+        self._begun = "step"
+        if self._over:
+            raise LocalProtocolError(f"{self.client}: call reset() first")
+        text = self._actions.to_text(action)
+        if not self._actions.contains(self._actions.from_text(text)):  # as the server will ask
+            raise EncodeError(f"the action {action!r} is not in {self.action_space}")
+        frame = self._frame
+        if frame is None or not frame.done:  # else the run was over when it began
+            self.client.act(text)
+
+    def finish(self) -> Outcome:
+        """Return the first observation of a run that begins, or the newest one of a step.
+
+        Raises:
+            DeadlineExceeded: no frame came in time, or the run did not begin; the text says who is
+                missing.
+            DecodeError: the observation is none of the space, or the reward no number.
+        """
+        client, frame = self.client, self._frame
+        if self._begun == "step":
+            if frame is not None and frame.done:
+                return self._take([])
+            try:
+                frames = client.frames(self._timeout if self._wait else 0.0)
+            except (ConnectionClosed, DeadlineExceeded) as error:
+                late = isinstance(error, DeadlineExceeded) and client.state in _PLAYING
+                if late or client.state is State.CLOSED:
+                    raise
+                self._over = True
+                observation, info = self._seen
+                return observation, 0.0, False, True, {**info, "lost": str(error)}
+            return self._take(frames)
         client.wait_start(self._start_timeout)
         self._before = client.statistics()
         self._frame, self._total, self._owed = None, None, 0.0
@@ -194,36 +222,15 @@ class RemoteEnvironment(gymnasium.Env):  # type: ignore[misc]
         self._owed = reward  # of steps before the first that was seen: the next one gives it
         return observation, info
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Say what to do from now on, and return the newest observation.
-
-        Raises:
-            EncodeError: the action is not in the action space.
-            DeadlineExceeded: no frame came in time.
-            DecodeError: the observation is none of the space, or the reward no number.
-            LocalProtocolError: the run is over, or `reset` was never called.
-        """
-        if self._over:
-            raise LocalProtocolError(f"{self.client}: call reset() first")
-        text = self._actions.to_text(action)
-        if not self.action_space.contains(self._actions.from_text(text)):  # as the server will ask
-            raise EncodeError(f"the action {action!r} is not in {self.action_space}")
-        frame = self._frame
-        if frame is not None and frame.done:  # the run was over when `reset` returned
-            return self._take([])
-        client = self.client
-        client.act(text)
-        return self._take(client.frames(self._timeout if self._wait else 0.0))
-
     def close(self) -> None:
         """Leave. The server frees a slot in the lobby after a while; a run goes on without us."""
         self.client.close()
 
-    def _finish(self) -> None:
+    def _finish_run(self) -> None:
         """Wait for the end of a run that goes on."""
         client = self.client
         deadline = monotonic() + (self._start_timeout or math.inf)
-        while client.state in (State.STARTING, State.ROLLOUT):
+        while client.state in _PLAYING:
             left = deadline - monotonic()
             if left <= 0:
                 raise DeadlineExceeded(
@@ -316,17 +323,3 @@ def _number(reward: float | str) -> float:
     if isinstance(reward, str):
         raise DecodeError(f"the reward is no number but {quoted(reward)}")
     return float(reward)
-
-
-def _spaces_of(like: Any, agent: str | None) -> tuple[Any, Any]:
-    if isinstance(like, str):
-        make = load_environment(like if ":" in like else f"gym:{like}")
-        made = make() if callable(make) else make
-        try:
-            return _spaces_of(made, agent)
-        finally:
-            made.close()
-    if callable(like.observation_space):  # PettingZoo's
-        name = like.possible_agents[0] if agent is None else agent
-        return like.observation_space(name), like.action_space(name)
-    return like.observation_space, like.action_space

@@ -1,9 +1,8 @@
-"""`RemoteEnvironment`: Gymnasium's interface over a server in this process."""
+"""`rlwire.make`: Gymnasium's interface over a server in this process."""
 
 from __future__ import annotations
 
 import math
-import sys
 import threading
 import time
 
@@ -13,7 +12,9 @@ import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
-from rlwire.adapters.perlert import Client, ClientSettings, RemoteEnvironment, ServerSettings
+import rlwire
+from rlwire.adapters.perlert import Client, ClientSettings, ServerSettings
+from rlwire.adapters.perlert.spaces import read_spaces
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -33,7 +34,8 @@ def remote():
     made = []
 
     def make(server, header, **options):
-        made.append(RemoteEnvironment(server.address, header, **{"timeout": 5.0, **options}))
+        url = f"perlert://{server.address}/{header}"
+        made.append(rlwire.make(url, **{"timeout": 5.0, **options}))
         return made[-1]
 
     yield make
@@ -224,12 +226,12 @@ def test_another_slot_if_ones_own_is_gone(worlds, serving, remote, begin):
     env = remote(server, "crowd", like=worlds.Crowd(), start_timeout=1.0)
     for _ in range(2):
         play(env, np.array(1))
-        assert env._key == "walker_0"
+        assert env.endpoint._key == "walker_0"
     with Client(server.address, "crowd", tag="other") as other:
         other.register("walker_0")
         with pytest.raises(DeadlineExceeded, match=r"not ready are walker_0 \(other\)"):
             env.reset()
-        assert env.client.key == "walker_1"
+        assert env.endpoint.client.key == "walker_1"
 
 
 def test_spaces_from_names(serving, remote):
@@ -246,17 +248,47 @@ def test_spaces_from_names(serving, remote):
     assert env.observation_space.shape == (16,)
 
 
+def test_spaces_are_given_once():
+    with pytest.raises(TypeError, match="not both"):
+        rlwire.make("perlert://127.0.0.1:1/x", like="CartPole-v1", action_space=spaces.Discrete(2))
+
+
+def test_a_server_of_ours_tells_the_spaces(worlds, serving, remote):
+    server = serving("gym:CartPole-v1", rate=50)
+    made = gymnasium.make("CartPole-v1")
+    env = remote(server, "CartPole-v1")
+    assert (env.observation_space, env.action_space) == (made.observation_space, made.action_space)
+    observation, _ = env.reset()
+    assert observation in env.observation_space
+    crowd = serving(worlds.Crowd)
+    env = remote(crowd, "crowd", agent="walker_1")
+    assert env.observation_space == worlds.Crowd().observation_space("walker_1")
+    assert env.endpoint.client.key == "walker_1"
+
+
+def test_others_are_not_told(worlds, serving, begin):
+    server = serving(worlds.Walk)
+    with Client(server.address, "Walk", tag="an original") as client:
+        client.register()
+        client.lobby()
+        assert not client.messages
+        assert not client.told
+
+
+def test_a_server_that_does_not_tell(worlds, serving, remote, monkeypatch):
+    monkeypatch.setattr(worlds.Walk, "observation_space", spaces.Box(0, 1, (60,)))
+    server = serving(worlds.Walk, limits=Limits(datagram=150), make_with={"fail": 0})
+    with pytest.raises(TypeError, match=r"does not tell its spaces: give observation_space="):
+        remote(server, "Walk")
+
+
 @pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"observation_space": spaces.Discrete(2)},
-        {"like": "CartPole-v1", "action_space": spaces.Discrete(2)},
-    ],
+    "text", ["rlwire.spaces {", "rlwire.spaces []", 'rlwire.spaces {"action":{},"observation":{}}']
 )
-def test_spaces_that_are_missing(options):
-    with pytest.raises(TypeError, match=r"spaces|observation_space"):
-        RemoteEnvironment("127.0.0.1:1", "x", **options)
+def test_spaces_that_make_no_sense(text):
+    assert read_spaces("hello") is None
+    with pytest.raises(DecodeError):
+        read_spaces(text)
 
 
 def test_observations_and_rewards_of_another_kind(worlds, serving, remote):
@@ -293,7 +325,7 @@ def test_a_cipher_and_larger_datagrams(worlds, serving, remote):
     key = bytes(range(32))
     limits = Limits(datagram=9000)
     server = serving(lambda: worlds.Walk(length=5), cipher=key, limits=limits)
-    env = remote(server, "Walk", like=worlds.Walk(), cipher=key, limits=limits)
+    env = remote(server, "Walk", like=worlds.Walk(), auth=key, limits=limits)
     assert play(env, 1)[-1][4]["step"] == 5
     assert key.hex() not in repr(env.spec)
     assert str(key) not in repr(env.spec)
@@ -319,16 +351,3 @@ def test_wrappers(worlds, serving, remote):
         info = play(env, 1)[-1][4]
         assert "episode" in info
     assert env.spec is not None
-
-
-def test_without_gymnasium(monkeypatch):
-    monkeypatch.setitem(sys.modules, "gymnasium", None)
-    monkeypatch.delitem(sys.modules, "rlwire.adapters.perlert.remote")
-    from rlwire.adapters import perlert
-    from rlwire.errors import MissingExtra
-
-    monkeypatch.delattr(perlert, "remote", raising=False)
-    with pytest.raises(MissingExtra, match=r"rlwire\[gym\]"):
-        perlert.__getattr__("RemoteEnvironment")
-    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        perlert.__getattr__("Nothing")
