@@ -14,7 +14,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import rlwire
@@ -101,10 +101,18 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
         thing, where = "what is played: an environment", "where the agent or policy is"
         parser.add_argument(
             "--episodes",
-            type=_positive,
+            type=_read(options.positive),
             default=1,
             metavar="N",
             help="how many to play (default: %(default)s)",
+        )
+    else:
+        parser.add_argument(
+            "--drain",
+            type=_read(options.positive_float),
+            metavar="SECONDS",
+            help="at the first signal let nobody new in, and what is under way end for so long; "
+            "the second stops at once (default: the first does)",
         )
     parser.add_argument(
         "thing",
@@ -144,11 +152,16 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
     parser.set_defaults(parser=parser, said=[], of=of)
 
 
-def _positive(text: str) -> int:
-    try:
-        return options.positive(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+def _read(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return what reads a text as `kind` does, with its words for an error."""
+
+    def read(text: str) -> Any:
+        try:
+            return kind(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
 
 
 def _protocol_of(arguments: list[str]) -> Protocol | None:
@@ -170,7 +183,7 @@ def _serve(given: argparse.Namespace) -> None:
         server = url.protocol.part("server")(given.thing, url, **keywords)
         server.initializer = functools.partial(_set_up_log, given.log_level)
         server.check()
-        server.serve_forever()
+        server.serve_forever(drain=given.drain)
 
 
 def _play(given: argparse.Namespace) -> None:

@@ -86,6 +86,14 @@ class Serving:
             self.process.kill()
         self.process.communicate()
 
+    def drain(self):
+        self.process.send_signal(signal.SIGTERM)
+        for line in self.process.stderr:
+            self.log += line
+            if "draining" in line:
+                return
+        raise AssertionError(f"it does not drain:\n{self.log}")
+
     def stop(self, number=signal.SIGTERM):
         self.process.send_signal(number)
         self.log += self.process.communicate(timeout=20)[1]
@@ -123,6 +131,22 @@ def test_serve_rlx(folder, workers, number):
         assert "metric 'loss' at 3: 0.5" in serving.log
         assert f"stopping: {number.name}" in serving.log
         assert "Traceback" not in serving.log
+
+
+def test_a_signal_drains_if_it_shall(folder):
+    """What is connected may go on until it ends; a second signal waits for nothing."""
+    with Serving(folder, "--drain", "60") as serving:
+        with AgentProxy(serving.address) as agent:
+            agent.init()
+            serving.drain()
+        assert serving.process.wait(20) == 0
+    with (
+        Serving(folder, "--drain", "60", "--workers", "asyncio") as serving,
+        AgentProxy(serving.address) as agent,
+    ):
+        agent.init()
+        serving.drain()
+        assert serving.stop(signal.SIGINT) == 0
 
 
 def test_serve_tensorboard_and_tls(folder):
@@ -214,6 +238,7 @@ def test_what_no_proxy_can_do(folder, monkeypatch, capsys, arguments, status, te
         (["my_agents:Agent", "--workers", "fibers"], 2, "threads, asyncio or a number"),
         (["my_agents:Agent", "--workers", "0"], 2, "positive"),
         (["my_agents:Agent", "--idle-timeout", "-1"], 2, "positive"),
+        (["my_agents:Agent", "--drain", "0"], 2, "positive"),
         (["my_agents:Agent", "--metrics", "tensorboard"], 2, "tensorboard:DIR"),
         (["my_agents:Agent", "--tls-key", "key.pem"], 2, "tls_cert"),
         (["my_agents:Agent", "--tls-cert", "no-such-file.pem"], 1, "no-such-file.pem"),

@@ -1,4 +1,4 @@
-"""What is in a space: `Tree` and its `Leaf`s, of Gymnasium's spaces and dm_env's specs alike.
+"""What is in a space, Gymnasium's or dm_env's specs alike: a `Tree`, with a `Leaf` for each value.
 
 A tree takes a nested value apart, leaf by leaf, and puts it together again. What a leaf is called
 and how it is written is each protocol's. Spaces without a fixed structure (Sequence, Graph, OneOf)
