@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rlwire.environments.vector import VectorEnvironment
     from rlwire.protocols import URL
 
-__all__ = ["__version__", "connect", "get_include", "install", "make", "make_vec", "serve"]
-__all__ += ["uninstall"]
+__all__ = ["__version__", "connect", "get_include", "install", "listen", "make", "make_vec"]
+__all__ += ["play", "serve", "uninstall"]
 
 
 def _with_compiled_modules(sources: str) -> str:
@@ -271,6 +271,116 @@ def make_vec(
         )
     makes = [vector.maker(each, settings) for each in many]
     return vector.local(makes, workers=workers, mode=autoreset_mode, copy=copy, context=context)
+
+
+def listen(
+    url: str | URL,
+    num_envs: int | None = None,
+    *,
+    like: Any = None,
+    observation_space: Any = None,
+    action_space: Any = None,
+    autoreset_mode: str = "NextStep",
+    copy: bool = True,
+    **options: Any,
+) -> RemoteEnvironment | VectorEnvironment:
+    """Return environments that call here, for their trainer: of RLX and openpi.
+
+    ::
+
+        envs = rlwire.listen("rlx://localhost:7001", num_envs=8, like="CartPole-v1")
+        env = rlwire.listen("rlx://localhost:7001", like="CartPole-v1")     # one, a gymnasium.Env
+
+    Each caller has a place, and steps with the others. A reset waits for the callers that it wants,
+    for as long as it takes; Ctrl-C ends that. Further callers wait until a place is free, and are
+    refused beyond `max_connections`. A caller that leaves ends its episode as truncated, with the
+    last observation and ``info["lost"]``; its place's next reset waits for the next caller.
+    Episodes are begun by callers: seeds and options are not told to them, and a reset in the middle
+    of one goes on where it stands, with ``info["continued"]``.
+
+    A caller is not heard between two calls of the trainer, for as long as these are apart. How long
+    it puts up with that is its own affair: `AgentProxy` and `PolicyClient` an hour (`idle` of their
+    `Timeouts`), RELAAX's for ever, openpi's up to 40 seconds if its websockets sends pings. And the
+    trainer waits an hour for what a caller says next (`idle_timeout`), then it counts as gone.
+
+    ``callers`` of what is returned is `rlwire.environments.called.Callers`, with `url` and
+    `statistics()`.
+
+    Args:
+        url: where to listen; with port 0 the system chooses one. Its query may have options.
+        num_envs: how many places; None for one environment that is no vector.
+        like: takes the spaces from an environment, or one of this name.
+        observation_space: by default what the first caller tells, or its first message seems to be
+            of; then this function returns when that has come.
+        action_space: by default what the first caller tells, as rlwire's `play` over RLX does.
+        autoreset_mode: as of `make_vec`.
+        copy: as of `make_vec`.
+        options: those of the protocol's server, such as `tls`, `auth`, `timeouts`, `limits`,
+            `max_connections`; see ``listen`` in the module `Protocol.parts`.
+
+    Raises:
+        OSError: the address cannot be listened on, or a file cannot be read.
+        TypeError, ValueError: the URL is none, an option makes no sense, or nobody tells a space.
+        EncodeError: a space has no arrays of a fixed size.
+        MissingExtra: Gymnasium is not installed.
+    """
+    from rlwire.protocols import resolve
+
+    where, protocol, keywords = resolve(url, "server", options)
+    begin = protocol.part("listen")
+    from rlwire.environments import vector
+    from rlwire.environments.remote import RemoteEnvironment, spaces_like
+
+    if like is not None:
+        if observation_space is not None or action_space is not None:
+            raise TypeError("give the spaces, or an environment that has them, not both")
+        observation_space, action_space = spaces_like(like)
+    spaces = {"observation_space": observation_space, "action_space": action_space}
+    callers = begin(where, 1 if num_envs is None else num_envs, **spaces, **keywords)
+    try:
+        found = [RemoteEnvironment(endpoint) for endpoint in callers.endpoints]
+        if num_envs is None:
+            found[0].callers = callers
+            return found[0]
+        makes = [functools.partial(_same, each) for each in found]
+        together = vector.remote(makes, mode=autoreset_mode, copy=copy)
+        together.callers = callers
+        return together
+    except BaseException:
+        callers.close()
+        raise
+
+
+def _same(environment: Any) -> Any:
+    return environment
+
+
+def play(environment: Any, url: str | URL, *, episodes: int = 1, **options: Any) -> list[float]:
+    """Have an agent or policy somewhere play an environment; return each episode's reward.
+
+    ::
+
+        rlwire.play("gym:CartPole-v1", "rlx://localhost:7001", episodes=10)
+        rlwire.play("dm-env-rpc://localhost:9911", "rlx://localhost:7001")      # a gateway
+
+    Args:
+        environment: an environment, what makes one, or its name; or a URL of one that is served.
+        url: where the agent is. Its query may have options.
+        episodes: how many to play.
+        options: `seed` of the first episode, and those of the protocol's client; see ``play`` in
+            the module `Protocol.parts`.
+
+    Raises:
+        OSError: nobody is there, or a file cannot be read.
+        RlwireError: the connection is lost for good, or an action is none of the environment's.
+        TypeError, ValueError: the URL is none, an option makes no sense, or it is no environment.
+        MissingExtra: Gymnasium is not installed.
+    """
+    from rlwire.protocols import resolve
+
+    where, protocol, keywords = resolve(url, "client", options)
+    totals: list[float] = protocol.part("play")(environment, where, episodes=episodes, **keywords)
+    return totals
 
 
 def _register() -> None:

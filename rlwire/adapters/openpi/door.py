@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlwire.adapters.doors import check_server_tls, client_tls, websocket_url
 from rlwire.adapters.openpi.client import AsyncPolicyClient, PolicyClient
@@ -11,7 +11,10 @@ from rlwire.adapters.openpi.server import PolicyServer
 from rlwire.environments.loading import load
 from rlwire.protocols import URL
 
-__all__ = ["async_client", "client", "server"]
+if TYPE_CHECKING:
+    from rlwire.environments.called import Callers
+
+__all__ = ["async_client", "client", "listen", "play", "server"]
 
 
 def server(policy: Any, url: URL, **options: Any) -> PolicyServer:
@@ -51,6 +54,21 @@ async def async_client(url: URL, **options: Any) -> AsyncPolicyClient:
     connection = AsyncPolicyClient(_calling(url, options), **_own(options))
     await connection.connect()
     return connection
+
+
+def listen(url: URL, num_envs: int, **options: Any) -> Callers:
+    """Return places for environments that call; arguments as of `called.listen`, and `auth`."""
+    from rlwire.adapters.openpi import called  # needs Gymnasium
+
+    check_server_tls(url, options.get("tls"))
+    return called.listen(url.address, num_envs, **_own(options))
+
+
+def play(environment: Any, url: URL, **options: Any) -> list[float]:
+    """Have an environment call; arguments as of `called.play`, and `auth`."""
+    from rlwire.adapters.openpi import called  # needs Gymnasium
+
+    return called.play(environment, _calling(url, options), **_own(options))
 
 
 def _own(options: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlwire.adapters.doors import check_server_tls, client_tls
 from rlwire.adapters.relaax.agent_proxy import AgentProxy, AsyncAgentProxy
@@ -16,7 +16,10 @@ from rlwire.adapters.relaax.metrics import (
 from rlwire.adapters.relaax.server import RLXServer
 from rlwire.protocols import URL
 
-__all__ = ["async_client", "client", "server"]
+if TYPE_CHECKING:
+    from rlwire.environments.called import Callers
+
+__all__ = ["async_client", "client", "listen", "play", "server"]
 
 
 def server(
@@ -38,13 +41,7 @@ def server(
         TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
     """
     check_server_tls(url, options.get("tls"))
-    if metrics is not None and not isinstance(metrics, Metrics):
-        sinks: list[Metrics] = [
-            TensorBoardMetrics(directory) if directory else LoggingMetrics()
-            for _, directory in metrics
-        ]
-        metrics = sinks[0] if len(sinks) == 1 else MultiMetrics(sinks)
-    return RLXServer(agent, url.address, metrics=metrics, **options)
+    return RLXServer(agent, url.address, metrics=_sink(metrics), **options)
 
 
 def client(url: URL, **options: Any) -> AgentProxy:
@@ -63,6 +60,36 @@ async def async_client(url: URL, **options: Any) -> AsyncAgentProxy:
     connection = AsyncAgentProxy(url.address, **_calling(url, options))
     await connection.connect()
     return connection
+
+
+def listen(
+    url: URL,
+    num_envs: int,
+    *,
+    metrics: Metrics | Sequence[tuple[str, str]] | None = None,
+    **options: Any,
+) -> Callers:
+    """Return places for environments that call; arguments as of `called.listen` and `server`."""
+    from rlwire.adapters.relaax import called  # needs Gymnasium
+
+    check_server_tls(url, options.get("tls"))
+    return called.listen(url.address, num_envs, metrics=_sink(metrics), **options)
+
+
+def play(environment: Any, url: URL, **options: Any) -> list[float]:
+    """Have an environment call; arguments as of `called.play`."""
+    from rlwire.adapters.relaax import called  # needs Gymnasium
+
+    return called.play(environment, url.address, **_calling(url, options))
+
+
+def _sink(metrics: Metrics | Sequence[tuple[str, str]] | None) -> Metrics | None:
+    if metrics is None or isinstance(metrics, Metrics):
+        return metrics
+    sinks: list[Metrics] = [
+        TensorBoardMetrics(directory) if directory else LoggingMetrics() for _, directory in metrics
+    ]
+    return sinks[0] if len(sinks) == 1 else MultiMetrics(sinks)
 
 
 def _calling(url: URL, options: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 from rlwire.adapters.relaax.agent_proxy import AgentProxy, AgentProxyException
 from rlwire.adapters.relaax.config import Options
@@ -59,6 +59,9 @@ class TrainingBase:
     retries = 10
     """How many times in a row one episode is tried, and one reconnection is attempted."""
 
+    proxy: ClassVar[type[AgentProxy]] = AgentProxy
+    """What `agent` is made of."""
+
     def __init__(
         self,
         address: Any = None,
@@ -82,7 +85,7 @@ class TrainingBase:
         self.max_episodes = 1 if max_episodes is None else max_episodes
         self.infinite_run = bool(infinite_run)
         self.exploit = bool(exploit)
-        self.agent = AgentProxy(self.addresses[0], **options)
+        self.agent = self.proxy(self.addresses[0], **options)
 
     def episode(self, number: int) -> float | None:
         """Run one episode with `self.agent`; return its reward, or None to report nothing."""

@@ -1,0 +1,192 @@
+"""openpi's part of `rlwire.listen` and `rlwire.play`: callers that want a policy's actions.
+
+openpi's protocol knows observations and chunks of actions, and no rewards or episodes. An
+observation may have the entries `reward`, `terminated` and `truncated` besides those of its space,
+as `play` sends them; one without goes on, with the reward 0. An observation that is no dictionary
+stands in the entry `observation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlwire.adapters.listening import Listener
+from rlwire.adapters.openpi.client import PolicyClient
+from rlwire.adapters.openpi.server import PORT, api_key_check
+from rlwire.adapters.playing import opened
+from rlwire.environments.called import Caller, Callers, Turn
+from rlwire.errors import (
+    RemoteProtocolError,
+    describe,
+    optional,
+)
+from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.openpi import Dialect, Failure, PolicySocket, Server
+from rlwire.transports.address import AddressLike
+from rlwire.transports.connection import Connection
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from rlwire.adapters.serving import StreamOptions
+
+__all__ = ["listen", "play"]
+
+_OBSERVATION = "observation"
+_ABOUT = ("reward", "terminated", "truncated")
+
+
+def listen(
+    address: AddressLike = f"localhost:{PORT}",
+    num_envs: int = 1,
+    *,
+    observation_space: Any = None,
+    action_space: Any = None,
+    horizon: int | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    api_key: str | None = None,
+    arrays: Dialect = "openpi",
+    origins: Any = (),
+    limits: Limits = DEFAULT,
+    **options: Unpack[StreamOptions],
+) -> Callers:
+    """Listen for environments that ask for actions; returns at once if the spaces are given.
+
+    Args:
+        address: where to listen.
+        num_envs: how many places there are for callers.
+        observation_space: by default what the first caller's first observation tells.
+        action_space: of one action; the protocol has no words for it.
+        horizon: how many actions the trainer gives at once; its action space has a dimension more
+            then. By default one, which the caller gets as a chunk of one.
+        metadata: what callers are told first.
+        api_key: what they must send.
+        arrays: how arrays are written.
+        origins: as of `PolicyServer`.
+        limits: maxima for messages.
+        options: `StreamOptions`.
+
+    Raises:
+        OSError: the address cannot be listened on.
+        ValueError: there is no action space, or the first message does not tell its space.
+    """
+    if action_space is None:
+        raise ValueError(
+            "openpi does not tell which actions there are: give action_space= or like="
+        )
+    if horizon is not None:
+        with optional("gymnasium", "gym"):
+            from gymnasium.vector.utils import batch_space
+        action_space = batch_space(action_space, horizon)
+    session = partial(
+        PolicySocket,
+        lambda request: Server(arrays=arrays, limits=limits),
+        check=None if api_key is None else api_key_check(api_key),
+        origins=origins,
+        limits=limits,
+    )
+    caller = partial(OpenpiCaller, dict(metadata or {}), horizon is None)
+    callers = Callers(num_envs, observation_space, action_space)
+    return callers.open(
+        Listener(
+            "openpi", address, callers, session, caller, guarded=api_key is not None, **options
+        )
+    )
+
+
+class OpenpiCaller(Caller):
+    """An environment that asks for actions."""
+
+    def __init__(
+        self, metadata: dict[str, Any], single: bool, connection: Connection, callers: Callers
+    ) -> None:
+        super().__init__(connection, callers)
+        self._single = single
+        self._begins = True
+        connection.send(metadata)
+
+    def turn(self) -> Turn:
+        """Wait for the next observation; errors as `Caller.turn`."""
+        given = self.receive()
+        space = self.callers.observation_space
+        inside = getattr(space, "spaces", {})
+        about = {name: given.pop(name) for name in _ABOUT if name in given and name not in inside}
+        if _OBSERVATION in given and not inside and len(given) == 1:
+            given = given[_OBSERVATION]
+        try:
+            observation = self.callers.fit(given)
+            reward = float(np.sum(np.asarray(about.get("reward", 0.0), np.float64)))
+        except (ValueError, TypeError) as error:
+            # A failure ends the conversation: so does openpi's own server.
+            self.connection.send(Failure(describe(error)))
+            raise RemoteProtocolError(str(error)) from error
+        terminated, truncated = bool(about.get("terminated")), bool(about.get("truncated"))
+        begins, self._begins = self._begins, terminated or truncated
+        return Turn(observation, None if begins else reward, terminated, truncated, {})
+
+    def act(self, action: Any) -> None:
+        """Answer the last observation; errors as `Caller.act`."""
+        actions = np.asarray(action)
+        self.connection.send({"actions": actions[None] if self._single else actions})
+
+
+def play(
+    environment: Any,
+    where: str,
+    *,
+    episodes: int = 1,
+    seed: int | None = None,
+    **options: Any,
+) -> list[float]:
+    """Have a policy on an openpi server play an environment; return the rewards of each episode.
+
+    The actions of a chunk are done one after another, up to the end of the episode.
+
+    Args:
+        environment: an environment, what makes one, its name, or a URL of one that is elsewhere.
+        where: the server's address.
+        episodes: how many to play.
+        seed: of the first episode.
+        options: of `PolicyClient`.
+
+    Raises:
+        PeerError: the policy failed.
+        RemoteProtocolError: what it returned are no actions of the environment's.
+        ConnectionClosed, OSError: the connection is lost, and cannot be made again.
+    """
+    totals = []
+    with opened(environment, seed, "openpi") as game, PolicyClient(where, **options) as policy:
+        for _ in range(episodes):
+            observation = game.reset()
+            about: dict[str, Any] = {}
+            while True:
+                given = (
+                    observation if isinstance(observation, dict) else {_OBSERVATION: observation}
+                )
+                answer = policy.infer({**given, **about})
+                if game.over:
+                    break
+                reward = 0.0
+                for action in _chunk(answer):
+                    observation, got = game.step(action)
+                    reward += got
+                    if game.over:
+                        break
+                about = {"reward": reward}
+                if game.over:
+                    about["truncated" if game.truncated else "terminated"] = True
+            totals.append(game.total)
+    return totals
+
+
+def _chunk(answer: dict[str, Any]) -> Any:
+    actions = answer.get("actions")
+    if not isinstance(actions, (np.ndarray, list)) or np.ndim(actions) == 0 or len(actions) == 0:
+        raise RemoteProtocolError(
+            f"the policy's answer must have 'actions', one a row; it has {', '.join(answer)}"
+        )
+    return actions

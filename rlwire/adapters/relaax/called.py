@@ -1,0 +1,235 @@
+"""RLX's part of `rlwire.listen` and `rlwire.play`: callers that are environments.
+
+The trainer's side is `listen`: what `AgentHost` does with an agent, it does with a seat that a
+trainer's turn is taken from, so that init, reset, metrics and numbers that came as text are
+answered as `RLXServer` answers them. The environment's is `play`.
+
+Between rlwire's own ends two messages say more, in entries that others pass over: `init` names the
+spaces, and an `update` that ends an episode whether it was ``truncated``.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlwire.adapters.listening import Listener
+from rlwire.adapters.playing import Game, opened
+from rlwire.adapters.relaax.agent_proxy import AgentProxy
+from rlwire.adapters.relaax.hosting import AgentFactory, AgentHost
+from rlwire.adapters.relaax.metrics import LoggingMetrics, Metrics
+from rlwire.adapters.relaax.training import TrainingBase
+from rlwire.environments.called import Caller, Callers, Turn
+from rlwire.environments.spaces import describe, space_of
+from rlwire.errors import EncodeError
+from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions import rlx
+from rlwire.transports.address import AddressLike
+from rlwire.transports.connection import Connection
+from rlwire.transports.waits import drive
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from rlwire.adapters.serving import StreamOptions
+
+__all__ = ["listen", "play"]
+
+logger = logging.getLogger(__name__)
+
+
+def listen(
+    address: AddressLike,
+    num_envs: int = 1,
+    *,
+    observation_space: Any = None,
+    action_space: Any = None,
+    metrics: Metrics | None = None,
+    limits: Limits = DEFAULT,
+    dialect: Any = "relaax",
+    dtype: Any = None,
+    images: Any = "array",
+    **options: Unpack[StreamOptions],
+) -> Callers:
+    """Listen for environments that speak RLX; returns at once if the spaces are given.
+
+    Args:
+        address: where to listen.
+        num_envs: how many places there are for callers.
+        observation_space: of the states; by default what the first caller's first state tells.
+        action_space: of the actions; by default what the first caller names, if it does.
+        metrics: where callers' metrics go, as of `RLXServer`.
+        limits: maxima for messages.
+        dialect: as of `RLXServer`.
+        dtype: as of `RLXServer`.
+        images: what an image in a state becomes.
+        options: `StreamOptions`.
+
+    Raises:
+        OSError: the address cannot be listened on.
+        ValueError: the first message does not tell the spaces.
+    """
+    sink = LoggingMetrics() if metrics is None else metrics
+    session = partial(rlx.Server, limits=limits, dialect=dialect, dtype=dtype, images=images)
+    callers = Callers(num_envs, observation_space, action_space)
+    return callers.open(
+        Listener("rlx", address, callers, session, partial(RLXCaller, sink), **options)
+    )
+
+
+class RLXCaller(Caller):
+    """An environment that speaks RLX."""
+
+    def __init__(self, metrics: Metrics, connection: Connection, callers: Callers) -> None:
+        super().__init__(connection, callers)
+        self._seat = _Seat(self)
+        self._host = AgentHost(AgentFactory(self._seat.taken, None, metrics), connection.peer)
+
+    def turn(self) -> Turn:
+        """Wait for the next update; errors as `Caller.turn`."""
+        seat = self._seat
+        while True:
+            message = self.receive()
+            seat.message = message
+            reply = self._host.answer(message)
+            turn, seat.turn = seat.turn, None
+            if turn is not None:
+                return turn
+            self.connection.send(reply)
+
+    def act(self, action: Any) -> None:
+        """Answer the last update; errors as `Caller.act`."""
+        # Of RLX's types README allows an action integers, doubles and lists.
+        if isinstance(action, (np.ndarray, np.generic)):
+            action = action.tolist()
+        self.connection.send({"response": "action", "data": action})
+
+
+class _Seat:
+    """The agent that a caller's messages are for; `turn` is what came of an update."""
+
+    def __init__(self, caller: RLXCaller) -> None:
+        self.message: dict[str, Any] = {}
+        self.turn: Turn | None = None
+        self._caller = caller
+        self._exploit: Any = False
+        self._begins = True
+        self._last: Any = None
+
+    def taken(self, parameter_server: Any) -> _Seat:
+        return self
+
+    def init(self, exploit: Any) -> bool:
+        told = self.message.get("spaces")
+        if type(told) is dict:
+            self._caller.told = space_of(told.get("observation")), space_of(told.get("action"))
+        self._exploit, self._begins = exploit, True
+        return True
+
+    def reset(self) -> bool:
+        self._begins = True
+        return True
+
+    def update(self, reward: Any, state: Any, terminal: Any) -> None:
+        if state is not None:
+            observation = self._caller.callers.fit(state)
+        elif self._last is not None:
+            observation = copy.deepcopy(self._last)
+        else:
+            observation = self._caller.callers.nothing()
+        info: dict[str, Any] = {}
+        begins = self._begins or (reward is None and not terminal)
+        if begins:
+            number = None
+            info["exploit"] = self._exploit
+        elif type(reward) is float:
+            number = reward
+        elif reward is None:
+            number = 0.0
+        else:
+            number = float(np.sum(np.asarray(reward, np.float64)))
+            if type(reward) is list:
+                info["rewards"] = reward
+        truncated = bool(terminal) and self.message.get("truncated") is True
+        self._begins, self._last = bool(terminal), observation
+        self.turn = Turn(observation, number, bool(terminal) and not truncated, truncated, info)
+
+
+def play(
+    environment: Any,
+    address: AddressLike,
+    *,
+    episodes: int = 1,
+    seed: int | None = None,
+    exploit: bool = False,
+    **options: Any,
+) -> list[float]:
+    """Have an agent on an RLX server play an environment; return the rewards of each episode.
+
+    When the connection is lost the episode begins again over another one, as `TrainingBase` has it.
+
+    Args:
+        environment: an environment, what makes one, its name, or a URL of one that is elsewhere.
+        address: of the server.
+        episodes: how many to play.
+        seed: of the first episode.
+        exploit: asks the agent not to explore or learn.
+        options: of `AgentProxy`.
+
+    Raises:
+        AgentProxyException: no server takes it, or one episode failed again and again.
+        RemoteProtocolError: an action is none of the environment's.
+        EncodeError: an observation cannot be sent.
+    """
+    with opened(environment, seed, "RLX") as game:
+        playing = _Playing(game, address, max_episodes=episodes, exploit=exploit, **options)
+        playing.run()
+    return playing.totals
+
+
+class _Player(AgentProxy):
+    """`AgentProxy` that says what `rlwire.listen` likes to know."""
+
+    spaces: dict[str, Any] | None = None
+
+    def init(self, exploit: bool = False) -> Any:
+        message = {"command": "init", "exploit": exploit}
+        if self.spaces is not None:
+            message["spaces"] = self.spaces
+        return drive(self._exchange(message))
+
+    def truncate(self, reward: float, state: Any) -> None:
+        update = {"command": "update", "reward": reward, "state": state, "terminal": True}
+        drive(self._exchange({**update, "truncated": True}))
+
+
+class _Playing(TrainingBase):
+    proxy = _Player
+    agent: _Player
+
+    def __init__(self, game: Game, address: AddressLike, **options: Any) -> None:
+        super().__init__(address, **options)
+        self.totals: list[float] = []
+        self._game = game
+        spaces = game.environment.observation_space, game.environment.action_space
+        try:
+            observation, action = map(describe, spaces)
+            self.agent.spaces = {"observation": observation, "action": action}
+        except EncodeError as error:
+            logger.debug("the agent is not told the spaces: %s", error)
+
+    def episode(self, number: int) -> None:
+        game, agent = self._game, self.agent
+        action = agent.update(None, game.reset())
+        while not game.over:
+            state, reward = game.step(action)
+            if game.truncated:
+                agent.truncate(reward, state)
+            else:
+                action = agent.update(reward, state, game.over)
+        # Nothing is returned: a report would be one more thing that the trainer has to answer.
+        self.totals.append(game.total)

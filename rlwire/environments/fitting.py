@@ -1,0 +1,137 @@
+"""Values that a peer sent, as elements of a space; and spaces guessed from such values.
+
+For protocols that say nothing about spaces, in which whoever writes a value need not use NumPy: a
+list of numbers is an array, and JavaScript's 1.0 is a 1. Not here: bytes, and the description of
+spaces (`rlwire.environments.spaces`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rlwire.environments.trees import Leaf, tree_of
+from rlwire.errors import EncodeError, optional, quoted
+
+__all__ = ["Fit", "fitting", "inferred", "plain"]
+
+Fit: TypeAlias = Callable[[Any], Any]
+"""Returns an element of a space; EncodeError says why a value is none."""
+
+
+def fitting(space: Any, what: str) -> Fit:
+    """Return what makes elements of a space from values.
+
+    Shapes and kinds of numbers are looked at, and the range of integers that choose something; not
+    whether the numbers of a Box are within its bounds, as Gymnasium's environments do not either.
+
+    Args:
+        space: of Gymnasium's kinds, or dm_env's specs.
+        what: what errors call the value.
+
+    Raises:
+        EncodeError: it has no fixed structure.
+    """
+    tree = tree_of(space, what, "which has no fixed structure")
+    fits = [_leaf(leaf, f"{what}, {leaf.where}" if leaf.keys else what) for leaf in tree.leaves]
+    if tree.lone:
+        return fits[0]
+    return lambda value: tree.build(
+        fit(part) for fit, part in zip(fits, tree.parts(value), strict=True)
+    )
+
+
+def _leaf(leaf: Leaf, what: str) -> Fit:
+    wanted, shape, lone = leaf.dtype, leaf.shape, leaf.lone
+    bounds = np.iinfo(wanted) if wanted.kind in "iu" else None
+    chooses = leaf.text is not None or any(
+        hasattr(leaf.space, name) for name in ("n", "nvec", "num_values")
+    )
+
+    def numbers(value: Any) -> Any:
+        if type(value) is np.ndarray and value.dtype == wanted and value.shape == shape:
+            return value
+        try:
+            array = np.asarray(value)
+        except ValueError:  # lists of several lengths
+            array = np.empty(0, object)
+        if array.dtype.kind not in "buif":
+            raise EncodeError(f"{what} must be numbers of shape {shape}, not {quoted(value)}")
+        if array.shape != shape:
+            if array.ndim != len(shape) and array.size == 1 == abs(int(np.prod(shape))):
+                array = array.reshape(tuple(map(abs, shape)))
+            if array.ndim != len(shape) or any(
+                size not in (-1, have) for size, have in zip(shape, array.shape, strict=True)
+            ):
+                raise EncodeError(f"{what} must have shape {shape}, not {array.shape}")
+        if wanted.kind in "bui" and array.dtype.kind == "f" and (array != np.rint(array)).any():
+            raise EncodeError(f"{what} must be whole numbers, {wanted}, not {quoted(value)}")
+        if (bounds is not None and array.size) and (
+            array.min() < bounds.min or array.max() > bounds.max
+        ):
+            raise EncodeError(f"{what} must be {wanted}, not {quoted(value)}")
+        return array.astype(wanted)
+
+    def fit(value: Any) -> Any:
+        if leaf.text is None:
+            value = numbers(value)
+            if lone:
+                value = value[()]
+        if chooses and not leaf.contains(value):
+            raise EncodeError(f"{what} must be of {leaf.space}, not {quoted(value)}")
+        return value
+
+    return fit if lone or chooses else numbers
+
+
+def plain(value: Any) -> Any:
+    """Return an element of a space with Python's own types in place of NumPy's scalars and tuples.
+
+    Arrays stay what they are.
+    """
+    if isinstance(value, np.ndarray) and value.ndim:
+        return value
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [plain(part) for part in value]
+    return value
+
+
+def inferred(value: Any, what: str) -> Any:
+    """Return the space that a value seems to be of: a Box without bounds, or a Dict or Tuple.
+
+    Raises:
+        EncodeError: a value does not tell, such as a text, None or one integer.
+    """
+    with optional("gymnasium", "gym"):
+        from gymnasium import spaces
+    if isinstance(value, Mapping):
+        return spaces.Dict({key: inferred(part, f"{what}, {key}") for key, part in value.items()})
+    array = value
+    if isinstance(value, (list, float)):
+        try:
+            array = np.asarray(value)
+        except ValueError:  # of lists of several lengths
+            array = None
+    if isinstance(array, np.ndarray) and array.size:
+        kind = array.dtype.kind
+        if kind == "f":
+            return spaces.Box(-np.inf, np.inf, array.shape, array.dtype.type)
+        if kind == "b":
+            return spaces.MultiBinary(array.shape)
+        if kind in "ui":
+            bounds = np.iinfo(array.dtype)
+            return spaces.Box(bounds.min, bounds.max, array.shape, array.dtype.type)
+    if isinstance(value, (list, tuple)) and value:
+        return spaces.Tuple(
+            [inferred(part, f"{what}, {place}") for place, part in enumerate(value)]
+        )
+    raise EncodeError(
+        f"{what} is {quoted(value)}, which does not tell its space; say which it is with "
+        f"observation_space= or like="
+    )
