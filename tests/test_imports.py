@@ -39,7 +39,7 @@ ALLOWED = {
     "testing": (BASE - {"kernels"})
     | {"testing", "adapters", "sessions", "transports", "streams", "codecs"},
     "bench": (BASE - {"kernels"})
-    | {"bench", "adapters", "sessions", "transports", "streams", "codecs"},
+    | {"bench", "adapters", "environments", "sessions", "transports", "streams", "codecs"},
     "cli": (BASE - {"kernels"})
     | {"bench", "adapters", "environments", "options", "protocols", "transports", "__init__"},
     "web": set(),
