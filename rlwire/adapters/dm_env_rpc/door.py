@@ -31,6 +31,7 @@ def server(
     reward: str = "reward",
     discount: str = "discount",
     default_actions: Mapping[str, Any] | None = None,
+    infos: Mapping[str, Any] | None = None,
     keep_abandoned: bool = False,
     **options: Any,
 ) -> DmEnvRpcServer:
@@ -47,6 +48,7 @@ def server(
         reward: the observation that the reward is, where there are no `names`; "" for none.
         discount: the same for the discount.
         default_actions: see there.
+        infos: see there.
         keep_abandoned: as `DmEnvRpcServer` takes it, and so are the options.
         options: see there; ``auth`` is the bearer token.
 
@@ -65,6 +67,7 @@ def server(
             agents=agents,
             names=names or Names(reward=reward or None, discount=discount or None),
             default_actions=default_actions,
+            infos=infos,
             accepts=accepts,
         )
         worlds.check()

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlwire.adapters.dm_env_rpc.client import Client, Pending
-from rlwire.adapters.dm_env_rpc.spaces import Structure, of_gymnasium_space
+from rlwire.adapters.dm_env_rpc.spaces import INFO, Structure, of_gymnasium_space
 from rlwire.adapters.dm_env_rpc.status import StatusError
 from rlwire.codecs.dm_env_rpc import (
     DataType,
@@ -64,7 +64,8 @@ class DmEnvRpcEndpoint:
 
     The reward is the observation ``reward``, 0 where there is none, and ``discount`` is not among
     the observations either; ``info["discount"]`` has it where it is not what Gymnasium's flags say:
-    0 when terminated, else 1. A seed, and options, go into the settings of a reset.
+    0 when terminated, else 1. Observations ``rlwire.info.NAME`` are entries of the info. A seed,
+    and options, go into the settings of a reset.
 
     Args:
         address: the server's.
@@ -122,7 +123,10 @@ class DmEnvRpcEndpoint:
                 name: spec
                 for name, spec in observations.items()
                 if name.split(".")[0] not in ("reward", "discount")
+                and not name.startswith(f"{INFO}.")
             }
+            # A server of ours tells entries of its info so.
+            self._infos = [name for name in observations if name.startswith(f"{INFO}.")]
             if observation_space is None:
                 observation_space = space_of_specs(shown, "observation")
             actions = {each.name: each for each in specs.actions.values()}
@@ -132,7 +136,7 @@ class DmEnvRpcEndpoint:
             self._actions = _structure(action_space, actions, "action", partial=False)
             self._observations = seen
             signals = [name for name in (self._reward, self._discount) if name is not None]
-            self._requested = (*seen.names, *signals)
+            self._requested = (*seen.names, *signals, *self._infos)
             self._alone = _as_it_comes(observation_space, seen)
         except BaseException:
             self.close()
@@ -210,7 +214,7 @@ class DmEnvRpcEndpoint:
         terminated = state == _TERMINATED
         self._running = state == _RUNNING
         reward = 0.0 if self._reward is None else float(seen[self._reward])
-        info = {}
+        info = self._info(seen)
         if self._discount is not None:
             discount = seen[self._discount]
             if discount != (0.0 if terminated else 1.0):
@@ -244,7 +248,7 @@ class DmEnvRpcEndpoint:
             )
         self._running = True
         self._last = observation = self._observation(seen)
-        return observation, {}
+        return observation, self._info(seen)
 
     def _answer(self) -> tuple[Any, dict[str, Any]]:
         pending = self._pending
@@ -252,6 +256,10 @@ class DmEnvRpcEndpoint:
         result = pending.result()
         self._pending = None
         return result.state, result.observations
+
+    def _info(self, seen: dict[str, Any]) -> dict[str, Any]:
+        names = self._infos
+        return unflatten({name[len(INFO) + 1 :]: seen[name] for name in names}) if names else {}
 
     def _observation(self, seen: dict[str, Any]) -> Any:
         if self._alone is not None:

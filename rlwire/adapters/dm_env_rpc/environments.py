@@ -11,7 +11,8 @@
 |             | sequence's first step                   |                                         |
 | TERMINATED  | the last step, with discount 0          | terminated                              |
 | INTERRUPTED | the last step, with another discount    | truncated                               |
-| ``info``    |                                         | not sent                                |
+| ``info``    |                                         | what `infos` names, as observations     |
+|             |                                         | ``rlwire.info.NAME``                    |
 
 Not here: worlds in which agents meet; for these, write a `World`.
 """
@@ -28,7 +29,7 @@ import numpy as np
 from rlwire.adapters.dm_env_rpc.factories import Maker, Start
 from rlwire.adapters.dm_env_rpc.properties import Properties
 from rlwire.adapters.dm_env_rpc.protocols import Refusal
-from rlwire.adapters.dm_env_rpc.spaces import Structure, of_number, structure_of
+from rlwire.adapters.dm_env_rpc.spaces import INFO, Structure, of_number, structure_of
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
     EnvironmentStateType,
@@ -94,6 +95,8 @@ class EnvironmentWorld:
         names: what observations, actions, reward and discount are called.
         default_actions: by name, what is done when a step leaves an action out. An action without
             a default must be in every step.
+        infos: spaces by the names of entries of Gymnasium's info, such as an action mask's. They
+            are observations ``rlwire.info.NAME``; one that is not there is the nearest to zero.
         accepts: the settings that clients may give, by default none: an argument can be a path, a
             URL or a size. A name covers what nests in it: ``task`` covers ``task.size``.
 
@@ -115,6 +118,7 @@ class EnvironmentWorld:
         agents: int = 1,
         names: Names | None = None,
         default_actions: Mapping[str, Any] | None = None,
+        infos: Mapping[str, Any] | None = None,
         accepts: Collection[str] = (),
     ) -> None:
         maker = make_environment
@@ -124,6 +128,7 @@ class EnvironmentWorld:
         self._agents = agents if self._owned else 1
         self._names = names or Names()
         self._defaults = dict(default_actions or {})
+        self._infos = dict(infos or {})
         self._lock = threading.Lock()
         self._joined = 0
         self._closed = False
@@ -144,7 +149,7 @@ class EnvironmentWorld:
         made = self._idle = self._make(self._settings)
         self._takes_seed = made.driven.takes_seed
         self._sort(given)
-        _View(made.driven, self._names, self._defaults)
+        _View(made.driven, self)
 
     @property
     def properties(self) -> Properties | None:
@@ -259,7 +264,8 @@ def _same(one: Settings, other: Settings) -> bool:
 class _View:
     """What an agent may do and see in an environment, and the way between both sides' values."""
 
-    def __init__(self, driven: Driven, names: Names, defaults: Mapping[str, Any]) -> None:
+    def __init__(self, driven: Driven, world: EnvironmentWorld) -> None:
+        names = world._names
         self._driven = driven
         self._observations = structure_of(
             driven.observation_space, "observation", names.observation
@@ -267,9 +273,12 @@ class _View:
         self._actions = structure_of(driven.action_space, "action", names.action)
         self._reward = _signal(driven.reward_space, "reward", names.reward)
         self._discount = _signal(driven.discount_space, "discount", names.discount, 0.0, 1.0)
-        self._first: dict[str, Any] = {}
+        self._infos = {
+            name: structure_of(space, f"info {name!r}", "", f"{INFO}.{name}")
+            for name, space in world._infos.items()
+        }
         observations = list(self._observations.specs)
-        for extra, at_first in ((self._reward, 0.0), (self._discount, 1.0)):
+        for extra in (self._reward, self._discount, *self._infos.values()):
             if extra is None:
                 continue
             for name in extra.names:
@@ -279,19 +288,23 @@ class _View:
                         f"{extra.what} otherwise, or leave it out: Names({extra.what}=None)"
                     )
             observations += extra.specs
-            self._first |= extra.fill(at_first)
+        self._first: dict[str, Any] = {}
+        if self._reward is not None:
+            self._first |= self._reward.fill(0.0)
+        if self._discount is not None:
+            self._first |= self._discount.fill(1.0)
         self.specs = ActionObservationSpecs(
             dict(enumerate(self._actions.specs, 1)), dict(enumerate(observations, 1))
         )
         self._needed = self._actions.names
-        self._defaults = _defaults(self._actions, defaults)
+        self._defaults = _defaults(self._actions, world._defaults)
 
     def begin(self, start: Start) -> StepResult:
         """Reset the environment; return what the agent is told."""
         observation, info = self._driven.reset(start.seed, start.options)
         if self._driven.discount_space is None:
-            return self._told(_RUNNING, observation, None, None)
-        return self._told(_RUNNING, observation, info.get("reward"), info.get("discount"))
+            return self._told(_RUNNING, observation, None, None, info)
+        return self._told(_RUNNING, observation, info.get("reward"), info.get("discount"), info)
 
     def step(self, action: Any) -> StepResult:
         """Step the environment; return what the agent is told."""
@@ -301,7 +314,7 @@ class _View:
         else:
             discount = info.get("discount")
         state = _TERMINATED if terminated else _INTERRUPTED if truncated else _RUNNING
-        return self._told(state, observation, reward, discount)
+        return self._told(state, observation, reward, discount, info)
 
     def action(self, actions: dict[str, Any]) -> Any:
         """Return what the environment is told."""
@@ -319,7 +332,12 @@ class _View:
             raise Refusal(Code.INVALID_ARGUMENT, str(error)) from None
 
     def _told(
-        self, state: EnvironmentStateType, observation: Any, reward: Any, discount: Any
+        self,
+        state: EnvironmentStateType,
+        observation: Any,
+        reward: Any,
+        discount: Any,
+        info: Mapping[str, Any],
     ) -> StepResult:
         observations = self._observations.flatten(observation)
         if reward is None or discount is None:
@@ -328,6 +346,9 @@ class _View:
             observations.update(self._reward.flatten(reward))
         if discount is not None and self._discount is not None:
             observations.update(self._discount.flatten(discount))
+        for name, structure in self._infos.items():
+            told = structure.flatten(info[name]) if name in info else structure.fill(0.0)
+            observations.update(told)
         return StepResult(state, observations)
 
 
@@ -368,7 +389,7 @@ class _Agent:
         self._own = own
         self._start = start
         self._resets = world._resets
-        self._view = _View(environment.driven, world._names, world._defaults)
+        self._view = _View(environment.driven, world)
         self.specs = self._view.specs
 
     def reset(self, settings: Settings) -> None:
@@ -381,7 +402,7 @@ class _Agent:
         wanted = {**world._settings, **own}
         if not _same(wanted, self._environment.made_with):
             self._environment = world._remake(self._environment, wanted)
-            self._view = _View(self._environment.driven, world._names, world._defaults)
+            self._view = _View(self._environment.driven, world)
             self.specs = self._view.specs
         self._own, self._start, self._resets = own, start, world._resets
 
@@ -420,6 +441,7 @@ class EnvironmentWorlds:
         agents: as `EnvironmentWorld` takes it, and so are the others.
         names: see there.
         default_actions: see there.
+        infos: see there.
         accepts: see there.
 
     Attributes:
@@ -438,6 +460,7 @@ class EnvironmentWorlds:
         agents: int = 1,
         names: Names | None = None,
         default_actions: Mapping[str, Any] | None = None,
+        infos: Mapping[str, Any] | None = None,
         accepts: Collection[str] = (),
     ) -> None:
         self._maker = Maker(make_environment, accepts)
@@ -447,6 +470,7 @@ class EnvironmentWorlds:
             "agents": agents,
             "names": names,
             "default_actions": default_actions,
+            "infos": infos,
         }
 
     def check(self) -> None:

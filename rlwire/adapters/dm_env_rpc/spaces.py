@@ -28,6 +28,7 @@ from rlwire.environments.trees import Leaf, Tree, of_space, of_spec, tree_of
 from rlwire.errors import EncodeError
 
 __all__ = [
+    "INFO",
     "Structure",
     "Tensor",
     "of_dm_env_spec",
@@ -35,6 +36,9 @@ __all__ = [
     "of_number",
     "structure_of",
 ]
+
+INFO = "rlwire.info"
+"""How the observations are called that are Gymnasium's info, before a period and its entry."""
 
 _CANNOT = "which dm_env_rpc cannot describe"
 
