@@ -395,6 +395,11 @@ class ClientBase(Client):
     # -- what is known ---------------------------------------------------------------------------
 
     @property
+    def ended(self) -> bool:
+        """Whether the connection is over, or there was none."""
+        return self._ended is not None or self._connection is None
+
+    @property
     def env_id(self) -> str | None:
         """Which environment there is, as the server last said."""
         return self._session.env_id

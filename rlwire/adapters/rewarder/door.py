@@ -9,12 +9,13 @@ from typing import Any
 from rlwire.adapters.doors import check_server_tls, client_tls, websocket_url, with_settings
 from rlwire.adapters.rewarder.client import RewarderClient
 from rlwire.adapters.rewarder.client_asyncio import AsyncRewarderClient
+from rlwire.adapters.rewarder.endpoint import RewarderEndpoint
 from rlwire.adapters.rewarder.environments import EnvironmentRewarder
 from rlwire.adapters.rewarder.server import TIMEOUTS
 from rlwire.environments.loading import load_environment
 from rlwire.protocols import URL
 
-__all__ = ["TIMEOUTS", "async_client", "client", "server"]
+__all__ = ["TIMEOUTS", "async_client", "client", "endpoint", "server"]
 
 
 def server(
@@ -67,6 +68,21 @@ async def async_client(url: URL, **options: Any) -> AsyncRewarderClient:
     connection = AsyncRewarderClient(*_calling(url, options), **options)
     await connection.connect()
     return connection
+
+
+def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint:
+    """Return the environment that the URL names, or the one that runs.
+
+    Args:
+        url: of the rewarder.
+        copy: of no use: observations are read from text.
+        options: `RewarderEndpoint`'s; ``auth`` is the password.
+
+    Raises:
+        What `RewarderEndpoint` raises.
+    """
+    where, password = _calling(url, options)
+    return RewarderEndpoint(where, env_id=url.path or None, password=password, **options)
 
 
 def _own(options: dict[str, Any]) -> dict[str, Any]:

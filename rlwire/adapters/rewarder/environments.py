@@ -25,7 +25,7 @@ from rlwire.errors import EncodeError, MissingExtra, quoted
 from rlwire.transports.address import AddressLike
 from rlwire.transports.pacing import Pacer
 
-__all__ = ["ACTION", "SPACES", "EnvironmentRewarder", "serve_rewarder"]
+__all__ = ["ACTION", "SPACES", "EnvironmentRewarder", "from_json", "serve_rewarder"]
 
 logger = logging.getLogger(__name__)
 
@@ -282,13 +282,18 @@ def _action(actions: Tree, value: Any) -> Any:
         ValueError, TypeError, OverflowError: it is none of the space.
     """
     pairs = zip(actions.leaves, actions.parts(value), strict=True)
-    action = actions.build([_action_part(leaf, part) for leaf, part in pairs])
+    action = actions.build([from_json(leaf, part) for leaf, part in pairs])
     if not actions.contains(action):
         raise ValueError(f"{quoted(value)} is not in the action space")
     return action
 
 
-def _action_part(leaf: Leaf, value: Any) -> Any:
+def from_json(leaf: Leaf, value: Any) -> Any:
+    """Return a part of a value, as JSON has it, as its space does.
+
+    Raises:
+        ValueError, TypeError, OverflowError: it is of another kind or shape.
+    """
     if leaf.text is not None:
         return value
     if leaf.lone and leaf.dtype.kind in "iu":
