@@ -1,4 +1,4 @@
-"""What README and docs/protocols/rlx.md tell RELAAX's users to write, put together and run."""
+"""What docs/protocols/rlx.md tells RELAAX's users to write, put together and run."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def examples(page):
 
 @pytest.fixture
 def served(tmp_path):
-    """README's agent in a module of its own, behind README's command; yields the address."""
-    [example] = [block for block in examples("README.md") if "RLXServer" in block]
+    """The page's agent in a module of its own, behind its command; yields the address."""
+    [example] = [block for block in examples("docs/protocols/rlx.md") if "RLXServer" in block]
     [agent] = [node for node in ast.parse(example).body if isinstance(node, ast.ClassDef)]
     (tmp_path / "my_agents.py").write_text(ast.get_source_segment(example, agent), "utf-8")
-    readme = (ROOT / "README.md").read_text("utf-8")
-    [(command, url)] = re.findall(r"`rlwire (serve my_agents:Agent) (\S+)`", readme)
+    page = (ROOT / "docs/protocols/rlx.md").read_text("utf-8")
+    [(command, url)] = re.findall(r"`rlwire (serve my_agents:Agent) (\S+)`", page)
     assert url == "rlx://localhost:7001"  # RELAAX's own; here any that is free
     process = subprocess.Popen(
         [sys.executable, "-m", "rlwire", *command.split(), "rlx://127.0.0.1:0"],
@@ -47,7 +47,7 @@ def served(tmp_path):
         process.communicate()
 
 
-def test_an_environment_of_relaax_plays_against_the_readmes_agent(served, tmp_path):
+def test_an_environment_of_relaax_plays_against_the_pages_agent(served, tmp_path):
     [two_lines] = [block for block in examples("docs/protocols/rlx.md") if "options" in block]
     program = two_lines + (
         "class Training(TrainingBase):\n"
