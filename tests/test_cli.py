@@ -347,13 +347,13 @@ class TestServeDmEnvRpc:
         ) as serving:  # fmt: skip
             address = f"localhost:{serving.address.rpartition(':')[2]}"
             tls = ClientTLS(folder / "ca.pem", folder / "client.pem", folder / "client.key")
-            with Client(address, tls=tls, token="sesame") as client:
+            with Client(address, tls=tls, auth="sesame") as client:
                 client.join_world(client.create_world({"max_episode_steps": 2}), {"seed": 1})
                 client.step()
                 states = [client.step({"action": 0}).state for _ in range(2)]
                 assert states == [1, 3]
             with (
-                Client(address, tls=tls, token="simsim") as client,
+                Client(address, tls=tls, auth="simsim") as client,
                 pytest.raises(ConnectionClosed, match="token"),
             ):
                 client.create_world()
@@ -479,7 +479,7 @@ class TestServePerlert:
             what=("my_floors:Floor", anywhere("perlert")),
         ) as serving:  # fmt: skip
             assert f"rollouts on port {port}: floor:0 at 100 Hz" in serving.log
-            with Client(serving.address, "floor", cipher=key) as client:
+            with Client(serving.address, "floor", auth=key) as client:
                 client.register()
                 client.ready()
                 client.wait_start(10)
@@ -571,7 +571,7 @@ class TestServeOpenpi:
             folder, "--auth-file", "key",
             what=("my_policies:Policy", anywhere("openpi")),
         ) as server:  # fmt: skip
-            with PolicyClient(server.address, api_key="s3cret") as client:
+            with PolicyClient(server.address, auth="s3cret") as client:
                 assert client.metadata == {"robot": "aloha"}
                 assert client.infer({"state": 41})["actions"] == 42
             with pytest.raises(Refused, match="401"):

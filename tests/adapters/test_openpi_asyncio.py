@@ -225,12 +225,12 @@ def test_closed_and_not_yet_open(server: PolicyServer) -> None:
 
 def test_a_wrong_key_is_refused(policy: Policy) -> None:
     async def main(server: PolicyServer) -> None:
-        async with client_of(server, api_key="s3cret") as client:
+        async with client_of(server, auth="s3cret") as client:
             assert "actions" in await client.infer({})
         with pytest.raises(Refused, match="401 the API key is wrong"):
-            await client_of(server, api_key="guess").connect()
+            await client_of(server, auth="guess").connect()
 
-    with PolicyServer(policy, LOOPBACK, api_key="s3cret") as server:
+    with PolicyServer(policy, LOOPBACK, auth="s3cret") as server:
         run(lambda: main(server))
 
 

@@ -460,12 +460,12 @@ def test_a_slow_policy_is_no_silent_client(policy: Policy) -> None:
 
 
 def test_an_api_key(policy: Policy) -> None:
-    with PolicyServer(policy, LOOPBACK, api_key="s3cret") as server:
-        with client_of(server, api_key="s3cret") as client:
+    with PolicyServer(policy, LOOPBACK, auth="s3cret") as server:
+        with client_of(server, auth="s3cret") as client:
             assert "actions" in client.infer({})
         for wrong in (None, "s3cres", "s3cret2", "Api-Key"):
             with pytest.raises(Refused) as caught:
-                client_of(server, api_key=wrong)
+                client_of(server, auth=wrong)
             assert caught.value.status == 401
             why = "the API key is wrong" if wrong else "an API key is needed, and none was sent"
             assert str(caught.value) == f"the server refused the WebSocket: 401 {why}"
@@ -482,13 +482,13 @@ def test_a_further_check(policy: Policy) -> None:
     def only_lab(request: Any) -> Refusal | None:
         return None if request.path == "/lab" else Refusal(404, "no such policy")
 
-    with PolicyServer(policy, LOOPBACK, api_key="k", check=only_lab) as server:
+    with PolicyServer(policy, LOOPBACK, auth="k", check=only_lab) as server:
         url = f"ws://{server.address}"
-        with PolicyClient(f"{url}/lab", api_key="k") as client:
+        with PolicyClient(f"{url}/lab", auth="k") as client:
             assert "actions" in client.infer({})
         for path, key, status in (("/lab", "x", 401), ("/", "k", 404)):
             with pytest.raises(Refused) as caught:
-                PolicyClient(url + path, api_key=key)
+                PolicyClient(url + path, auth=key)
             assert caught.value.status == status
 
 
@@ -499,7 +499,7 @@ def test_an_empty_key_is_refused() -> None:
 
 def test_health(policy: Policy, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    with PolicyServer(policy, LOOPBACK, api_key="k") as server:
+    with PolicyServer(policy, LOOPBACK, auth="k") as server:
         for _ in range(2):
             asking = http.client.HTTPConnection("127.0.0.1", server.address.port, timeout=5)
             asking.request("GET", "/healthz")
@@ -607,7 +607,7 @@ def test_what_is_no_policy(policy: Any) -> None:
         {"workers": True},
         {"workers": 1.5},
         {"max_connections": 0},
-        {"api_key": ""},
+        {"auth": ""},
         {"ping_interval": 0},
         {"idle_timeout": 0},
         {"address": "nowhere"},
@@ -712,7 +712,7 @@ def test_openpis_client(policy: Policy, server: PolicyServer) -> None:
 @OLD
 def test_openpis_client_with_a_key(policy: Policy) -> None:
     websocket_client_policy = pytest.importorskip("openpi_client.websocket_client_policy")
-    with PolicyServer(policy, LOOPBACK, api_key="s3cret") as server:
+    with PolicyServer(policy, LOOPBACK, auth="s3cret") as server:
         port = server.address.port
         client = websocket_client_policy.WebsocketClientPolicy("127.0.0.1", port, "s3cret")
         assert "actions" in client.infer({})

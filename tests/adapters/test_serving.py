@@ -40,7 +40,7 @@ class Async:
 
 
 class Server(BackgroundServer):
-    protocol = "telepathy"
+    scheme = "rlx"
     tidied = 0
 
     def __init__(self, error=None):
@@ -73,8 +73,8 @@ def test_starting_and_stopping(caplog):
         assert server.tidied == count
         assert server.address.port == 0
         assert server.on_loop.grace == 5.0
-    assert "serving telepathy on 127.0.0.1:7, far and wide" in caplog.text
-    assert "stopped serving telepathy on 127.0.0.1:7" in caplog.text
+    assert "serving rlx://127.0.0.1:7, far and wide" in caplog.text
+    assert "stopped serving rlx://127.0.0.1:7" in caplog.text
 
 
 def test_what_fails_at_the_start():
@@ -196,20 +196,20 @@ class TestWhatOthersCanReach:
             from rlwire.adapters.rewarder import RewarderServer
 
             return lambda where, guarded: RewarderServer(
-                "a", where, password="its own" if guarded else "openai"
+                "a", where, auth="its own" if guarded else "openai"
             )
         if request.param == "openpi":
             from rlwire.adapters.openpi import PolicyServer
 
             return lambda where, guarded: PolicyServer(
-                lambda observation: {}, where, api_key="its own" if guarded else None
+                lambda observation: {}, where, auth="its own" if guarded else None
             )
         if request.param == "dm_env_rpc":
             pytest.importorskip("hpack")
             from rlwire.adapters.dm_env_rpc import DmEnvRpcServer
 
             return lambda where, guarded: DmEnvRpcServer(
-                lambda settings: None, where, token="sesame" if guarded else None
+                lambda settings: None, where, auth="sesame" if guarded else None
             )
         gymnasium = pytest.importorskip("gymnasium")
         from rlwire.adapters.perlert import PerlertServer
@@ -217,7 +217,7 @@ class TestWhatOthersCanReach:
         if importlib.util.find_spec("cryptography") is None:
             pytest.skip("no cryptography")
         return lambda where, guarded: PerlertServer(
-            gymnasium.make("CartPole-v1"), where, cipher=bytes(32) if guarded else None
+            gymnasium.make("CartPole-v1"), where, auth=bytes(32) if guarded else None
         )
 
     WORDS = "can be reached from other machines, with neither encryption nor a secret"

@@ -175,8 +175,8 @@ class ClientBase(waits.Client):
 
     Args:
         address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``.
+        auth: sent as a bearer token with the connection.
         tls: files for a server with TLS.
-        token: sent as a bearer token with the connection.
         metadata: more of it, names and values.
         timeouts: seconds to wait; `idle` is for an answer.
         backoff: attempts to connect, and the waits between them.
@@ -195,8 +195,8 @@ class ClientBase(waits.Client):
         self,
         address: AddressLike,
         *,
+        auth: str | None = None,
         tls: ClientTLS | None = None,
-        token: str | None = None,
         metadata: Metadata = (),
         timeouts: Timeouts | None = None,
         backoff: Backoff | None = None,
@@ -213,8 +213,8 @@ class ClientBase(waits.Client):
         self._limits = limits or DEFAULT
         self._copy = copy
         metadata = tuple(metadata)
-        if token is not None:
-            metadata += (authorization(token),)
+        if auth is not None:
+            metadata += (authorization(auth),)
             if tls is None:
                 warn_of_plain_token(self._address)
         self._call_options: dict[str, Any] = {

@@ -15,7 +15,6 @@ from rlwire.adapters.dm_env_rpc.server import DmEnvRpcServer
 from rlwire.adapters.doors import check_server_tls, with_settings
 from rlwire.environments.loading import load_environment
 from rlwire.protocols import URL
-from rlwire.transports.sockets import Timeouts
 
 __all__ = ["async_client", "client", "endpoint", "server"]
 
@@ -118,11 +117,6 @@ def endpoint(url: URL, **options: Any) -> DmEnvRpcEndpoint:
 def _own(url: URL, options: dict[str, Any]) -> dict[str, Any]:
     """Return options by the names that the server has for them."""
     own = dict(options)
-    if own.pop("auth", None) is not None:
-        own["token"] = options["auth"]
-    if "idle_timeout" in own:
-        times = own.get("timeouts") or Timeouts()
-        own["timeouts"] = Timeouts(**{**vars(times), "idle": own.pop("idle_timeout")})
     if isinstance(own.get("tls"), partial):
         own["tls"] = ServerTLS(*own["tls"].args)
     return own
@@ -130,8 +124,6 @@ def _own(url: URL, options: dict[str, Any]) -> dict[str, Any]:
 
 def _calling(url: URL, options: dict[str, Any]) -> dict[str, Any]:
     own = dict(options)
-    if own.pop("auth", None) is not None:
-        own["token"] = options["auth"]
     if isinstance(own.get("tls"), partial):
         own["tls"] = ClientTLS(*own["tls"].args)
     elif url.tls and own.get("tls") is None:

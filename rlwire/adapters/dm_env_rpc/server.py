@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import EllipsisType
 from typing import Any, Final, Literal
 
 from rlwire.adapters.dm_env_rpc.client import METHOD, most_sent
@@ -91,9 +92,10 @@ class DmEnvRpcServer(StreamServer):
             ``properties``.
         extensions: what answers other extensions' requests, by type URL.
         check_bounds: False lets actions through that are outside their spec's range.
+        auth: the bearer token that clients must send; None for any client.
         timeouts: seconds to wait; `idle` is for a client's next request.
+        idle_timeout: that `idle` by itself, None for no end.
         tls: files for TLS, and for mutual TLS.
-        token: the bearer token that clients must send; None for any client.
         limits: maxima for messages; ``received`` is for whole ones.
         max_sent: bytes of the longest message that is sent; by default as many as may be received.
         copy: whether actions own their memory; as in `Client`.
@@ -118,6 +120,7 @@ class DmEnvRpcServer(StreamServer):
         address: AddressLike = "localhost:0",
         *,
         workers: Literal["threads", "asyncio"] = "threads",
+        auth: str | None = None,
         allow_default: bool = True,
         max_connections: int = MAX_CONNECTIONS,
         max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
@@ -127,8 +130,8 @@ class DmEnvRpcServer(StreamServer):
         extensions: Mapping[str, Extension] | None = None,
         check_bounds: bool = True,
         timeouts: Timeouts | None = None,
+        idle_timeout: float | EllipsisType | None = ...,
         tls: ServerTLS | None = None,
-        token: str | None = None,
         limits: Limits | None = None,
         max_sent: int | None = None,
         copy: bool | None = True,
@@ -155,7 +158,7 @@ class DmEnvRpcServer(StreamServer):
         limits = limits or DEFAULT
         service = _Calls(
             self,
-            token,
+            auth,
             Admission(max_connections, max_connections_per_address),
             self._extensions,
             {
@@ -173,6 +176,7 @@ class DmEnvRpcServer(StreamServer):
             service,
             workers=workers,
             timeouts=timeouts,
+            idle_timeout=idle_timeout,
             tls=None if tls is None else tls.context(),
             # Calls are what counts: who calls too much is told why, on a connection that is open.
             max_connections=2 * max_connections,
@@ -180,7 +184,7 @@ class DmEnvRpcServer(StreamServer):
             loop_factory=loop_factory,
         )
         service.session()  # says now what is wrong with its options
-        if token is not None:
+        if auth is not None:
             self._guarded = True
             if tls is None:
                 warn_of_plain_token(self._where)

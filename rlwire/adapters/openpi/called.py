@@ -48,7 +48,7 @@ def listen(
     action_space: Any = None,
     horizon: int | None = None,
     metadata: Mapping[str, Any] | None = None,
-    api_key: str | None = None,
+    auth: str | None = None,
     arrays: Dialect = "openpi",
     origins: Any = (),
     limits: Limits = DEFAULT,
@@ -64,7 +64,7 @@ def listen(
         horizon: how many actions the trainer gives at once; its action space has a dimension more
             then. By default one, which the caller gets as a chunk of one.
         metadata: what callers are told first.
-        api_key: what they must send.
+        auth: what they must send as ``Authorization: Api-Key``.
         arrays: how arrays are written.
         origins: as of `PolicyServer`.
         limits: maxima for messages.
@@ -85,16 +85,14 @@ def listen(
     session = partial(
         PolicySocket,
         lambda request: Server(arrays=arrays, limits=limits),
-        check=None if api_key is None else api_key_check(api_key),
+        check=None if auth is None else api_key_check(auth),
         origins=origins,
         limits=limits,
     )
     caller = partial(OpenpiCaller, dict(metadata or {}), horizon is None)
     callers = Callers(num_envs, observation_space, action_space)
     return callers.open(
-        Listener(
-            "openpi", address, callers, session, caller, guarded=api_key is not None, **options
-        )
+        Listener("openpi", address, callers, session, caller, guarded=auth is not None, **options)
     )
 
 

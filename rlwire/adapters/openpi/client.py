@@ -27,7 +27,7 @@ class ClientBase(waits.Client):
 
     Args:
         where: ``"host:port"``, or a URL: ``ws://host:port/path``, or ``wss`` for TLS.
-        api_key: what the server wants as ``Authorization: Api-Key``.
+        auth: what the server wants as ``Authorization: Api-Key``.
         arrays: how arrays are written; both dialects are read.
         reconnect: whether an observation that meets a closed connection is sent again over a new
             one, once. A server closes after an error of its policy, and may close a client that
@@ -47,7 +47,7 @@ class ClientBase(waits.Client):
         self,
         where: str,
         *,
-        api_key: str | None = None,
+        auth: str | None = None,
         arrays: Dialect = "openpi",
         reconnect: bool = True,
         timeouts: Timeouts | None = None,
@@ -62,7 +62,7 @@ class ClientBase(waits.Client):
             "backoff": backoff,
             "tls": tls,
             "limits": limits,
-            "headers": [] if api_key is None else [("Authorization", f"Api-Key {api_key}")],
+            "headers": [] if auth is None else [("Authorization", f"Api-Key {auth}")],
         }
         self._reconnect = reconnect
         self._connection: Any = None

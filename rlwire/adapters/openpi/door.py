@@ -32,7 +32,7 @@ def server(policy: Any, url: URL, **options: Any) -> PolicyServer:
     policy = load(policy, "'module:policy'") if isinstance(policy, str) else policy
     if inspect.isclass(policy):
         policy = policy()
-    own = _own(options)
+    own = dict(options)
     threads = own.pop("threads", 1)
     workers = own.pop("workers", "asyncio")
     return PolicyServer(
@@ -46,12 +46,12 @@ def client(url: URL, **options: Any) -> PolicyClient:
     Raises:
         What `PolicyClient.connect` raises.
     """
-    return PolicyClient(_calling(url, options), **_own(options))
+    return PolicyClient(_calling(url, options), **options)
 
 
 async def async_client(url: URL, **options: Any) -> AsyncPolicyClient:
     """Return a client, as `client`."""
-    connection = AsyncPolicyClient(_calling(url, options), **_own(options))
+    connection = AsyncPolicyClient(_calling(url, options), **options)
     await connection.connect()
     return connection
 
@@ -61,21 +61,14 @@ def listen(url: URL, num_envs: int, **options: Any) -> Callers:
     from rlwire.adapters.openpi import called  # needs Gymnasium
 
     check_server_tls(url, options.get("tls"))
-    return called.listen(url.address, num_envs, **_own(options))
+    return called.listen(url.address, num_envs, **options)
 
 
 def play(environment: Any, url: URL, **options: Any) -> list[float]:
     """Have an environment call; arguments as of `called.play`, and `auth`."""
     from rlwire.adapters.openpi import called  # needs Gymnasium
 
-    return called.play(environment, _calling(url, options), **_own(options))
-
-
-def _own(options: dict[str, Any]) -> dict[str, Any]:
-    own = dict(options)
-    if "auth" in own:
-        own["api_key"] = own.pop("auth")
-    return own
+    return called.play(environment, _calling(url, options), **options)
 
 
 def _calling(url: URL, options: dict[str, Any]) -> str:

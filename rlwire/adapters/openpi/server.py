@@ -94,7 +94,7 @@ class PolicyServer(StreamServer):
 
         with PolicyServer(policy, "localhost:8000") as server:
             ...
-        PolicyServer(policy, "0.0.0.0:8000", api_key="...").serve_forever()   # until SIGINT
+        PolicyServer(policy, "0.0.0.0:8000", auth="...").serve_forever()   # until SIGINT
 
     A client is first told `metadata`. Then each of its observations, a dict, goes to the policy,
     and the dict that the policy returns goes back. When the policy raises, or what it returns
@@ -108,6 +108,7 @@ class PolicyServer(StreamServer):
         policy: an object with a method ``infer(observation)``, or a function of an observation.
         address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
             0 the system chooses one.
+        auth: what clients must send as ``Authorization: Api-Key``; None lets all in.
         metadata: what clients are told first; by default the policy's own `metadata`, if it has
             that, or nothing.
         workers: threads that the policy thinks in. By default 1: it is called once at a time, and
@@ -123,7 +124,6 @@ class PolicyServer(StreamServer):
             observation to its action; to send that is not counted.
         tracebacks: whether a client is told the traceback of an error, as openpi's server does.
             By default only what was wrong: a traceback shows paths and lines of the program.
-        api_key: what clients must send as ``Authorization: Api-Key``; None lets all in.
         check: called with each handshake's request, after the key was found right, for further
             permissions; see `rlwire.sessions.websocket.Check`.
         origins: the pages whose scripts may connect; see `rlwire.sessions.websocket.Server`.
@@ -149,11 +149,11 @@ class PolicyServer(StreamServer):
         policy: Any,
         address: AddressLike = f"localhost:{PORT}",
         *,
+        auth: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         workers: int | Literal["threads"] = 1,
         timing: bool = True,
         tracebacks: bool = False,
-        api_key: str | None = None,
         check: websocket.Check | None = None,
         origins: Collection[str] = (),
         arrays: Dialect = "openpi",
@@ -177,7 +177,7 @@ class PolicyServer(StreamServer):
                 Server, arrays=arrays, limits=limits, large=None if threads else _LARGE
             ),
             socket={
-                "check": _all_of(None if api_key is None else api_key_check(api_key), check),
+                "check": _all_of(None if auth is None else api_key_check(auth), check),
                 "origins": origins,
                 "limits": limits,
                 "ping_interval": ping_interval,
@@ -190,7 +190,7 @@ class PolicyServer(StreamServer):
         super().__init__(
             address, self._policy, workers="threads" if threads else "asyncio", **options
         )
-        self._guarded = self._guarded or not (api_key is None and check is None)
+        self._guarded = self._guarded or not (auth is None and check is None)
 
     @property
     def statistics(self) -> PolicyStatistics:

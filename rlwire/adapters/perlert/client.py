@@ -73,7 +73,7 @@ class ClientBase(waits.Client):
         instance: ``"name"`` or ``"name:number"``; the number is 0 if there is none.
         tag: what others see in the lobby; by default a random one, since two agents with the same
             tag cannot tell who is who.
-        cipher: the key that the server has as well, or a cipher made of it.
+        auth: the key that the server has as well, or a cipher made of it.
         settings: times of the protocol.
         limits: `Limits.datagram` is the size of the largest datagram.
         local: the address to send from; by default the system chooses.
@@ -93,7 +93,7 @@ class ClientBase(waits.Client):
         instance: str,
         *,
         tag: str | None = None,
-        cipher: DatagramCipher | bytes | None = None,
+        auth: DatagramCipher | bytes | None = None,
         settings: ClientSettings | None = None,
         limits: Limits | None = None,
         local: AddressLike | None = None,
@@ -111,7 +111,7 @@ class ClientBase(waits.Client):
         self._refused: int | None = None
         self._options: dict[str, Any] = {
             "limit": self._limits.datagram,
-            "cipher": DatagramCipher(cipher, "client") if isinstance(cipher, bytes) else cipher,
+            "cipher": DatagramCipher(auth, "client") if isinstance(auth, bytes) else auth,
             "local": local,
         }
         self.messages: deque[str] = deque(maxlen=_MESSAGES)

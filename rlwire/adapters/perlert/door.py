@@ -48,8 +48,8 @@ def server(
         url.address,
         name=url.path or name,
         make_with=settings,
-        cipher=auth,
-        workers=threads,
+        auth=auth,
+        threads=threads,
         **options,
     )
 
@@ -61,14 +61,14 @@ def client(url: URL, **options: Any) -> Client:
         ValueError: the URL names no instance.
         What `Client` and `Client.connect` raise.
     """
-    connection = Client(url.address, _instance(url), **_own(options))
+    connection = Client(url.address, _instance(url), **options)
     connection.connect()
     return connection
 
 
 async def async_client(url: URL, **options: Any) -> AsyncClient:
     """Return a client, as `client`."""
-    connection = AsyncClient(url.address, _instance(url), **_own(options))
+    connection = AsyncClient(url.address, _instance(url), **options)
     await connection.connect()
     return connection
 
@@ -85,14 +85,7 @@ def endpoint(url: URL, *, copy: bool = True, **options: Any) -> PerlertEndpoint:
         ValueError: the URL names no instance.
         What `PerlertEndpoint` raises.
     """
-    return PerlertEndpoint(url.address, _instance(url), **_own(options))
-
-
-def _own(options: dict[str, Any]) -> dict[str, Any]:
-    own = dict(options)
-    if "auth" in own:
-        own["cipher"] = own.pop("auth")
-    return own
+    return PerlertEndpoint(url.address, _instance(url), **options)
 
 
 def _instance(url: URL) -> str:

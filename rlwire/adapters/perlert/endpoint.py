@@ -76,7 +76,7 @@ class PerlertEndpoint:
             again for the run to begin. None for ever.
         wait: False lets a step return at once if there is no new observation, with the last one
             and reward 0.
-        cipher: the key that the server has as well, or a cipher made of it.
+        auth: the key that the server has as well, or a cipher made of it.
         settings: times of the protocol.
         limits: `Limits.datagram` is the size of the largest datagram.
 
@@ -106,17 +106,17 @@ class PerlertEndpoint:
         timeout: float = 10.0,
         start_timeout: float | None = 60.0,
         wait: bool = True,
-        cipher: DatagramCipher | bytes | None = None,
+        auth: DatagramCipher | bytes | None = None,
         settings: ClientSettings | None = None,
         limits: Limits = DEFAULT,
     ) -> None:
-        if isinstance(cipher, bytes):
-            cipher = DatagramCipher(cipher, "client")  # whose repr does not show the key
+        if isinstance(auth, bytes):
+            auth = DatagramCipher(auth, "client")  # whose repr does not show the key
         self._timeout = timeout
         self._start_timeout = start_timeout
         self._wait = wait
         self.client = Client(
-            address, instance, tag=tag, cipher=cipher, settings=settings, limits=limits
+            address, instance, tag=tag, auth=auth, settings=settings, limits=limits
         )
         self.client.connect()
         self._agent = agent

@@ -69,10 +69,10 @@ class PerlertServer(BackgroundServer):
         address: where the lobby listens, ``"host:port"``, ``"[ipv6]:port"`` or ``(host, port)``;
             with port 0 the system chooses one.
         rollout_port: by default the one after the lobby's.
-        workers: so many threads step environments. 0 for none: environments step on the event
+        threads: so many step environments. 0 for none: environments step on the event
             loop, where each waits for the others; right for those that step in well less than
             a period.
-        cipher: the key that clients have as well, or a cipher made of it.
+        auth: the key that clients have as well, or a cipher made of it.
         settings: times and rates of the protocol.
         limits: `Limits.datagram` is the size of the largest datagram.
         loop_factory: makes the event loop, such as ``uvloop.new_event_loop``.
@@ -91,27 +91,27 @@ class PerlertServer(BackgroundServer):
         address: AddressLike = f"127.0.0.1:{PORT}",
         *,
         rollout_port: int | None = None,
-        workers: int = 0,
-        cipher: DatagramCipher | bytes | None = None,
-        settings: ServerSettings | None = None,
+        auth: DatagramCipher | bytes | None = None,
         limits: Limits | None = None,
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+        threads: int = 0,
+        settings: ServerSettings | None = None,
         **options: Any,
     ) -> None:
         where = parse(address)
         if not where.host:
             raise ValueError(f"PERLERT needs UDP, so host:port and not {where}")
-        if not isinstance(workers, int) or isinstance(workers, bool) or workers < 0:
-            raise ValueError(f"workers must be a number of threads, 0 for none, not {workers!r}")
+        if not isinstance(threads, int) or isinstance(threads, bool) or threads < 0:
+            raise ValueError(f"threads must be a number, 0 for none, not {threads!r}")
         if rollout_port is None:
             rollout_port = where.port and where.port + 1
         super().__init__(where)
         self._rollout = Address(where.host, rollout_port)
-        self._workers = workers
+        self._threads = threads
         self._guarded = True  # its sockets warn
         self._limits = limits or DEFAULT
         self._settings = settings or ServerSettings()
-        self._cipher = DatagramCipher(cipher, "server") if isinstance(cipher, bytes) else cipher
+        self._cipher = DatagramCipher(auth, "server") if isinstance(auth, bytes) else auth
         self._loop_factory = loop_factory
         self._hosted: list[_Hosted] = []
         self._service: _Service | None = None
@@ -348,7 +348,7 @@ class _Service:
         self.address = server._where
         self.rollout_address = server._rollout
         self._hosted = server._hosted
-        self._workers = server._workers
+        self._threads = server._threads
         self._options: dict[str, Any] = {
             "limit": server._limits.datagram, "cipher": server._cipher
         }  # fmt: skip
@@ -369,8 +369,8 @@ class _Service:
                 "rollout", self.rollout_address, session.rollout
             )
             session.rollout_port = self.rollout_address.port
-            if self._workers:
-                self._pool = ThreadPoolExecutor(self._workers, "rlwire environment")
+            if self._threads:
+                self._pool = ThreadPoolExecutor(self._threads, "rlwire environment")
             self._open_lobbies()
         except BaseException:
             self._close()

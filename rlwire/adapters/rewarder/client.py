@@ -57,7 +57,7 @@ class ClientBase(Client):
 
     Args:
         where: ``"ws://host:port/path"``, ``"wss://..."``, or ``"host:port"``.
-        password: which the server asks for.
+        auth: the password that the server asks for.
         observer: whether to look on only: no resets, no actions.
         attach: whether to join the episode that goes on without a reset. None: as `observer`.
         tls: for ``wss``; by default a context that trusts the system's authorities.
@@ -81,8 +81,8 @@ class ClientBase(Client):
     def __init__(
         self,
         where: str,
-        password: str = "openai",
         *,
+        auth: str = "openai",
         observer: bool = False,
         attach: bool | None = None,
         tls: ssl.SSLContext | None = None,
@@ -101,7 +101,7 @@ class ClientBase(Client):
         self._attach = attach
         self._timeouts = timeouts or Timeouts(idle=None)
         self._options: dict[str, Any] = {
-            "headers": handshake_headers(password, observer),
+            "headers": handshake_headers(auth, observer),
             "kind": "text",
             "tls": tls,
             "timeouts": self._timeouts,
@@ -459,7 +459,7 @@ class RewarderClient(Blocking, ClientBase):
 
     ::
 
-        with RewarderClient("127.0.0.1:15900", "secret") as client:
+        with RewarderClient("127.0.0.1:15900", auth="secret") as client:
             client.reset()
             while not (step := client.step()).done:
                 client.act([("Action", choose(step.observation))])
@@ -473,8 +473,8 @@ class RewarderClient(Blocking, ClientBase):
 
     _connect = staticmethod(websocket.connect)
 
-    def __init__(self, where: str, password: str = "openai", **options: Any) -> None:
-        super().__init__(where, password, **options)
+    def __init__(self, where: str, **options: Any) -> None:
+        super().__init__(where, **options)
         self._lock: Any = threading.RLock()
         self._looking = threading.Condition(threading.Lock())
         self._reader: Reader | None = None

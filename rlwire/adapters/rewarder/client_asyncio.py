@@ -23,7 +23,7 @@ class AsyncRewarderClient(Asyncio, ClientBase):
 
     ::
 
-        async with AsyncRewarderClient("127.0.0.1:15900", "secret") as client:
+        async with AsyncRewarderClient("127.0.0.1:15900", auth="secret") as client:
             await client.reset()
             while not (step := await client.step()).done:
                 client.act([("Action", choose(step.observation))])

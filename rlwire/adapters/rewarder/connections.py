@@ -193,12 +193,12 @@ class Connections(Service):
             self.told.count("messages_refused", session.refused)
         session.release()
 
-    def open(self, idle_timeout: float | None) -> None:
+    def open(self, stop_after: float | None) -> None:
         """Begin, on the running loop."""
         self._loop = asyncio.get_running_loop()
         self._thread = get_ident()
-        if idle_timeout is not None:
-            self._watch_idle(idle_timeout, time.monotonic())
+        if stop_after is not None:
+            self._watch_idle(stop_after, time.monotonic())
 
     def part(self) -> None:
         """Send what was handed over, and tell all clients that it ends."""
@@ -325,20 +325,20 @@ class LoopServer(AsyncServer):
 
     Args:
         connections: what they share.
-        idle_timeout: seconds without an active client after which the listener is told.
+        stop_after: seconds without an active client after which the listener is told.
         arguments: those of `AsyncServer`.
     """
 
     def __init__(
-        self, connections: Connections, idle_timeout: float | None, *arguments: Any, **options: Any
+        self, connections: Connections, stop_after: float | None, *arguments: Any, **options: Any
     ) -> None:
         super().__init__(*arguments, **options, make_responder=connections.responder)
         self._connections = connections
-        self._idle_timeout = idle_timeout
+        self._stop_after = stop_after
 
     async def start(self) -> AsyncServer:
         """Begin to accept, on the running loop."""
-        self._connections.open(self._idle_timeout)
+        self._connections.open(self._stop_after)
         return await super().start()
 
     async def stop(self, grace: float = 5.0) -> None:

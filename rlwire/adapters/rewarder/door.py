@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,7 +47,7 @@ def server(
         url.address,
         env_id=url.path or name,
         fps=rate,
-        **_own(options),
+        **options,
     )
 
 
@@ -58,14 +57,14 @@ def client(url: URL, **options: Any) -> RewarderClient:
     Raises:
         What `RewarderClient.connect` raises.
     """
-    connection = RewarderClient(*_calling(url, options), **options)
+    connection = RewarderClient(_calling(url, options), **options)
     connection.connect()
     return connection
 
 
 async def async_client(url: URL, **options: Any) -> AsyncRewarderClient:
     """Return a client, as `client`."""
-    connection = AsyncRewarderClient(*_calling(url, options), **options)
+    connection = AsyncRewarderClient(_calling(url, options), **options)
     await connection.connect()
     return connection
 
@@ -81,23 +80,10 @@ def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint
     Raises:
         What `RewarderEndpoint` raises.
     """
-    where, password = _calling(url, options)
-    return RewarderEndpoint(where, env_id=url.path or None, password=password, **options)
+    return RewarderEndpoint(_calling(url, options), env_id=url.path or None, **options)
 
 
-def _own(options: dict[str, Any]) -> dict[str, Any]:
-    own = dict(options)
-    if "auth" in own:
-        own["password"] = own.pop("auth")
-    if "idle_timeout" in own:
-        times = own.get("timeouts") or TIMEOUTS
-        own["timeouts"] = dataclasses.replace(times, idle=own.pop("idle_timeout"))
-    if "stop_after" in own:
-        own["idle_timeout"] = own.pop("stop_after")
-    return own
-
-
-def _calling(url: URL, options: dict[str, Any]) -> tuple[str, str]:
-    """Return where to connect and the password, and make of `options` what the client takes."""
+def _calling(url: URL, options: dict[str, Any]) -> str:
+    """Return where to connect, and make of `options` what the client takes."""
     tls = options["tls"] = client_tls(url, options.get("tls"))
-    return websocket_url(url, tls), options.pop("auth", "openai")
+    return websocket_url(url, tls)

@@ -232,7 +232,7 @@ def serve_rewarder(
 
     ::
 
-        serve_rewarder("gym:CartPole-v1", "127.0.0.1:15900", password="...", fps=30)
+        serve_rewarder("gym:CartPole-v1", "127.0.0.1:15900", auth="...", fps=30)
 
     Args:
         environment: as `EnvironmentRewarder` takes it.

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from rlwire.adapters.rewarder.connections import Client, Connections, LoopServer
-from rlwire.adapters.serving import Running, ServerOptions, StreamServer
+from rlwire.adapters.serving import Running, StreamOptions, StreamServer
 from rlwire.codecs.rewarder import (
     AgentAction,
     EnvDescribe,
@@ -78,7 +78,7 @@ class RewarderServer(StreamServer):
 
     ::
 
-        with RewarderServer("my.Game-v0", "127.0.0.1:15900", password="...") as server:
+        with RewarderServer("my.Game-v0", "127.0.0.1:15900", auth="...") as server:
             while True:
                 if (request := server.next_reset(timeout=0)) is not None:
                     game.reset(request.seed)
@@ -96,7 +96,7 @@ class RewarderServer(StreamServer):
         env_id: which environment there is; None for none yet.
         address: where to listen, ``"host:port"``, ``"[ipv6]:port"``, ``(host, port)`` or
             ``"unix:/path"``; with port 0 the system chooses one.
-        password: what clients give; None lets all in.
+        auth: the password that clients give; None lets all in.
         fps: frames a second, as clients are told.
         env_state: what the environment does first.
         about: what else clients are told of the environment, under names that the protocol does
@@ -105,7 +105,7 @@ class RewarderServer(StreamServer):
             answers now or later; what it raises is the answer. Without it there is `next_reset`.
         on_action: called with each `AgentAction` on the event loop, so it returns at once. Without
             it there is `actions`.
-        idle_timeout: seconds without an active client after which the server stops; None for never.
+        stop_after: seconds without an active client after which the server stops; None for never.
         backlog: bytes that may wait for a client; one that does not read so much is closed.
         origins: the pages whose scripts may connect; see `rlwire.sessions.websocket.Server`.
         ping_interval: seconds of silence after which a client is pinged; one that does not answer
@@ -113,7 +113,7 @@ class RewarderServer(StreamServer):
         ping_timeout: seconds that it may take to answer.
         settings: times and bounds of the protocol.
         limits: maxima for what is read and written.
-        options: `rlwire.adapters.serving.ServerOptions`; of `timeouts`, `connect` is for handshakes
+        options: `rlwire.adapters.serving.StreamOptions`; of `timeouts`, `connect` is for handshakes
             and `write` for a client that takes nothing.
 
     Raises:
@@ -129,30 +129,30 @@ class RewarderServer(StreamServer):
         env_id: str | None = None,
         address: AddressLike = f"127.0.0.1:{PORT}",
         *,
-        password: str | None = "openai",
+        auth: str | None = "openai",
         fps: float = 60,
         env_state: str = "running",
         about: Mapping[str, Any] | None = None,
         on_reset: Callable[[ResetRequest], object] | None = None,
         on_action: Callable[[AgentAction], object] | None = None,
-        idle_timeout: float | None = None,
+        stop_after: float | None = None,
         backlog: int = 1 << 20,
         origins: Collection[str] = (),
         ping_interval: float | None = 20.0,
         ping_timeout: float | None = 20.0,
         settings: ServerSettings | None = None,
         limits: Limits | None = None,
-        **options: Unpack[ServerOptions],
+        **options: Unpack[StreamOptions],
     ) -> None:
-        if idle_timeout is not None and not idle_timeout > 0:
-            raise ValueError(f"idle_timeout must be positive or None, not {idle_timeout!r}")
+        if stop_after is not None and not stop_after > 0:
+            raise ValueError(f"stop_after must be positive or None, not {stop_after!r}")
         if backlog < 1:
             raise ValueError(f"backlog must be at least 1, not {backlog}")
         self._runtime = Runtime(
             env_id,
             clock=time.monotonic,
             wall=time.time,
-            password=password,
+            password=auth,
             env_state=env_state,
             fps=fps,
             about=about,
@@ -175,9 +175,9 @@ class RewarderServer(StreamServer):
         self._connections.session()  # what is wrong with its arguments, it says now
         options["timeouts"] = options.get("timeouts") or TIMEOUTS
         super().__init__(address, self._connections, **options)
-        self._guarded = self._guarded or password not in (None, _KNOWN)
+        self._guarded = self._guarded or auth not in (None, _KNOWN)
         self._on_reset = on_reset
-        self._idle_timeout = idle_timeout
+        self._stop_after = stop_after
         self._order = threading.Lock()  # of episodes: they are told as they begin
         self._lock = threading.Lock()  # of what follows
         self._actions: deque[AgentAction] = deque(maxlen=_ACTIONS)
@@ -411,7 +411,7 @@ class RewarderServer(StreamServer):
     def _on_a_loop(self) -> LoopServer:
         connections = self._connections
         server = self._server = LoopServer(
-            connections, self._idle_timeout, self._where, connections.session, **self._options
+            connections, self._stop_after, self._where, connections.session, **self._options
         )
         return server
 

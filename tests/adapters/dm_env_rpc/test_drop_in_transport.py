@@ -112,7 +112,7 @@ def test_nobody_listens() -> None:
 @pytest.mark.usefixtures("no_grpcio")
 def test_errors_and_metadata() -> None:
     with (
-        DmEnvRpcServer(lambda settings: None, "127.0.0.1:0", token="sesame") as server,
+        DmEnvRpcServer(lambda settings: None, "127.0.0.1:0", auth="sesame") as server,
         grpc.insecure_channel(str(server.address)) as channel,
     ):
         their = connection.Connection(channel, [("authorization", "Bearer sesame")])

@@ -89,11 +89,11 @@ def test_files_that_cannot_be_used(files: Files, tmp_path: Path) -> None:
 
 
 def test_a_token(workers: Any, caplog: pytest.LogCaptureFixture) -> None:
-    with DmEnvRpcServer(no_world, "127.0.0.1:0", workers=workers, token="sesame") as server:
-        talk(Client(server.address, token="sesame"))
+    with DmEnvRpcServer(no_world, "127.0.0.1:0", workers=workers, auth="sesame") as server:
+        talk(Client(server.address, auth="sesame"))
         talk(Client(server.address, metadata=[("authorization", "Bearer sesame")]))
         for token, why in (("simsim", "the token is wrong"), (None, "a token is needed")):
-            with Client(server.address, token=token) as client:
+            with Client(server.address, auth=token) as client:
                 with pytest.raises(ConnectionClosed, match=f"UNAUTHENTICATED: {why}"):
                     client.create_world()
                 assert client.closed
@@ -113,17 +113,17 @@ def test_what_is_no_token() -> None:
         with pytest.raises(ValueError, match="a token has"):
             authorization(token)
         with pytest.raises(ValueError, match="a token has"):
-            DmEnvRpcServer(no_world, token=token)
+            DmEnvRpcServer(no_world, auth=token)
 
 
 def test_a_token_in_the_clear(files: Files, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="rlwire")
-    DmEnvRpcServer(no_world, "127.0.0.1:0", token="word")
-    DmEnvRpcServer(no_world, "0.0.0.0:0", tls=ServerTLS(files.server), token="word")
-    Client("192.0.2.1:7", tls=ClientTLS(files.ca), token="word")
+    DmEnvRpcServer(no_world, "127.0.0.1:0", auth="word")
+    DmEnvRpcServer(no_world, "0.0.0.0:0", tls=ServerTLS(files.server), auth="word")
+    Client("192.0.2.1:7", tls=ClientTLS(files.ca), auth="word")
     assert caplog.text == ""
-    DmEnvRpcServer(no_world, "0.0.0.0:0", token="word")
+    DmEnvRpcServer(no_world, "0.0.0.0:0", auth="word")
     assert "0.0.0.0:0: the token goes over the network without TLS" in caplog.text
-    Client("192.0.2.1:7", token="word")
+    Client("192.0.2.1:7", auth="word")
     assert "192.0.2.1:7: the token goes over the network without TLS" in caplog.text
     assert "word" not in caplog.text

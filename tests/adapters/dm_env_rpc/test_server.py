@@ -261,16 +261,16 @@ def test_tls_and_token(workers, tmp_path) -> None:
         issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / f"{name}.pem")
     ca = tmp_path / "ca.pem"
     with DmEnvRpcServer(
-        Counter, "localhost:0", workers=workers, token="sesame",
+        Counter, "localhost:0", workers=workers, auth="sesame",
         tls=ServerTLS(tmp_path / "localhost.pem", client_ca=ca),
     ) as server:  # fmt: skip
         address = f"localhost:{server.address.port}"
         mutual = ClientTLS(ca, tmp_path / "agent.pem")
-        with Client(address, tls=mutual, token="sesame") as client:
+        with Client(address, tls=mutual, auth="sesame") as client:
             client.join_world()
             assert client.step().state == RUNNING
         with (
-            Client(address, tls=mutual, token="wrong") as client,
+            Client(address, tls=mutual, auth="wrong") as client,
             pytest.raises(ConnectionClosed, match="token"),
         ):
             client.create_world()

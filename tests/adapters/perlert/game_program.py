@@ -77,7 +77,7 @@ def play(client):
 
 def take_part(address, number, runs, key):
     played = []
-    with Client(address, "game", tag=f"client {number}", cipher=key) as client:
+    with Client(address, "game", tag=f"client {number}", auth=key) as client:
         for _ in range(runs):
             slot = client.register(f"agent_{number}", wait=60)
             assert slot == f"agent_{number}"
@@ -90,7 +90,7 @@ def main():
     clients, runs = int(sys.argv[1]), int(sys.argv[2])
     key = os.urandom(32) if sys.argv[3] == "cipher" else None
     bind, host = os.environ["BAD_NETWORK_BIND"], os.environ["BAD_NETWORK_HOST"]
-    with PerlertServer(lambda: Game(clients), f"{bind}:0", rate=30.0, cipher=key) as server:
+    with PerlertServer(lambda: Game(clients), f"{bind}:0", rate=30.0, auth=key) as server:
         address = f"{host}:{server.address.port}"
         with ThreadPoolExecutor(clients) as pool:
             told = [pool.submit(take_part, address, n, runs, key) for n in range(clients)]

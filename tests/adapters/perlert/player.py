@@ -30,7 +30,7 @@ def record(seen, frame):
 
 def with_client(address, instance, agent, key):
     seen = []
-    with Client(address, instance, tag=agent, cipher=key) as client:
+    with Client(address, instance, tag=agent, auth=key) as client:
         client.register(agent)
         client.ready()
         client.wait_start(30)
@@ -46,7 +46,7 @@ def with_client(address, instance, agent, key):
 
 async def with_async_client(address, instance, agent, key):
     seen = []
-    async with AsyncClient(address, instance, tag=agent, cipher=key) as client:
+    async with AsyncClient(address, instance, tag=agent, auth=key) as client:
         await client.register(agent)
         client.ready()
         await client.wait_start(30)

@@ -181,7 +181,7 @@ def test_no_answer(silent):
 
 def test_a_server_that_falls_silent(worlds, serving, begin):
     gate = threading.Event()
-    server = serving(lambda: worlds.Walk(gate=gate), workers=1)
+    server = serving(lambda: worlds.Walk(gate=gate), threads=1)
     client = begin(server, "Walk", settings=QUICK)
     client.wait_start(5)
     client.frame(5)
@@ -230,7 +230,7 @@ def test_closed_and_not_yet_open(worlds, serving):
         ("127.0.0.1:1", "a:b", {}),
         ("127.0.0.1:1", "a:-1", {}),
         ("127.0.0.1:1", "a:", {}),
-        ("127.0.0.1:1", "a", {"cipher": b"short"}),
+        ("127.0.0.1:1", "a", {"auth": b"short"}),
     ],
 )
 def test_arguments_that_make_no_sense(address, instance, options):

@@ -132,7 +132,7 @@ def test_no_reward_is_lost_with_frames_that_are_not_sent(worlds, serving, remote
 
 def test_without_waiting(worlds, serving, remote):
     gate = threading.Event()
-    server = serving(lambda: worlds.Walk(gate=gate, length=3), workers=1)
+    server = serving(lambda: worlds.Walk(gate=gate, length=3), threads=1)
     env = remote(server, "Walk", like=worlds.Walk(), wait=False)
     first, info = env.reset()
     begun = time.monotonic()
@@ -324,7 +324,7 @@ def test_closing(worlds, serving, remote):
 def test_a_cipher_and_larger_datagrams(worlds, serving, remote):
     key = bytes(range(32))
     limits = Limits(datagram=9000)
-    server = serving(lambda: worlds.Walk(length=5), cipher=key, limits=limits)
+    server = serving(lambda: worlds.Walk(length=5), auth=key, limits=limits)
     env = remote(server, "Walk", like=worlds.Walk(), auth=key, limits=limits)
     assert play(env, 1)[-1][4]["step"] == 5
     assert key.hex() not in repr(env.spec)

@@ -90,7 +90,7 @@ def finish(players):
 )
 def test_three_processes(spread, serving, start, decimals, key):
     server = serving(
-        spread, decimals=decimals, cipher=None if key == "-" else bytes.fromhex(key), rate=100
+        spread, decimals=decimals, auth=None if key == "-" else bytes.fromhex(key), rate=100
     )
     results = finish(start(server, key))
     (run,) = spread.runs

@@ -106,7 +106,7 @@ def test_the_last_valid_action_stays(worlds, serving, begin, caplog):
     gate = threading.Semaphore(0)
     gate.wait = lambda timeout: gate.acquire(timeout=timeout)
     walk = worlds.Walk(length=9, gate=gate)
-    server = serving(walk, workers=1)
+    server = serving(walk, threads=1)
     # Nothing is said twice: an action that is counted is the one that was chosen last.
     client = begin(server, "Walk", settings=ClientSettings(repeat=1e9, silence=1e9))
     client.wait_start(5)
@@ -250,7 +250,7 @@ class TestEnvironmentsThatRaise:
     def test_the_run_ends_and_the_next_one_begins(self, worlds, serving, begin, workers, caplog):
         made = []
         options = {"length": 10, "fail": 4, "made": made}
-        server = serving(worlds.Walk, make_with=options, workers=workers, instances=2)
+        server = serving(worlds.Walk, make_with=options, threads=workers, instances=2)
         other = begin(server, "Walk:1")
         made[0].fail = None  # the one of instance 1: environments are handed out from the last
         client = begin(server, "Walk:0")
@@ -286,7 +286,7 @@ class TestEnvironmentsThatRaise:
 
     def test_draining_plays_runs_to_their_end_and_begins_no_more(self, worlds, serving, begin):
         gate = threading.Event()
-        server = serving(worlds.Walk, make_with={"gate": gate}, instances=2, workers=2)
+        server = serving(worlds.Walk, make_with={"gate": gate}, instances=2, threads=2)
         client = begin(server, "Walk")
         client.wait_start(5)
         late = begin(server, "Walk:1")
@@ -346,7 +346,7 @@ def test_slow_environments_miss_ticks(worlds, serving, begin, caplog):
 def test_workers_keep_slow_environments_apart(worlds, serving, begin):
     """While one environment hangs, another one keeps its rate."""
     gate = threading.Event()
-    server = serving(lambda: worlds.Walk(length=1, gate=gate), name="slow", workers=2)
+    server = serving(lambda: worlds.Walk(length=1, gate=gate), name="slow", threads=2)
     server.stop()
     quick = []
     server.add(lambda: quick.append(worlds.Walk(length=50)) or quick[-1], name="quick", rate=200)
@@ -402,14 +402,14 @@ class TestCiphers:
     KEY = bytes(range(32))
 
     def test_ciphered_play(self, worlds, serving, begin):
-        server = serving(lambda: worlds.Walk(length=5), cipher=self.KEY)
-        assert play(begin(server, "Walk", cipher=self.KEY))[-1].step == 5
+        server = serving(lambda: worlds.Walk(length=5), auth=self.KEY)
+        assert play(begin(server, "Walk", auth=self.KEY))[-1].step == 5
 
     def test_others_get_nothing(self, worlds, serving):
-        server = serving(worlds.Walk, cipher=self.KEY)
+        server = serving(worlds.Walk, auth=self.KEY)
         for cipher in (bytes(32), None):
             with (
-                Client(server.address, "Walk", cipher=cipher) as client,
+                Client(server.address, "Walk", auth=cipher) as client,
                 pytest.raises(DeadlineExceeded),
             ):
                 client.lobby(timeout=0.3)
@@ -466,7 +466,7 @@ def test_stopping_ends_runs(worlds, serving, begin, caplog):
 def test_a_step_that_does_not_end(worlds, serving, begin, caplog):
     gate = threading.Event()
     walks = []
-    server = serving(lambda: walks.append(worlds.Walk(gate=gate)) or walks[-1], workers=1)
+    server = serving(lambda: walks.append(worlds.Walk(gate=gate)) or walks[-1], threads=1)
     client = begin(server, "Walk")
     client.wait_start(5)
     client.frame(5)
@@ -507,13 +507,13 @@ def test_strangers_do_not_play(worlds, serving, begin):
         ({"instances": 0}, ValueError, "instances"),
         ({"rate": 0}, ValueError, "rate"),
         ({"players": 2}, ValueError, "players"),
-        ({"workers": -1}, ValueError, "workers"),
+        ({"threads": -1}, ValueError, "threads"),
         ({"abandon_after": 0}, ValueError, "abandon_after"),
         ({"name": "a:b"}, EncodeError, "a:b"),
         ({"kinds": {"agent0": "a,b"}}, EncodeError, "a,b"),
         ({"address": "unix:/tmp/x"}, ValueError, "UDP"),
         ({"address": "nowhere"}, ValueError, "not an address"),
-        ({"cipher": b"short"}, ValueError, "32 bytes"),
+        ({"auth": b"short"}, ValueError, "32 bytes"),
         ({"fly": True}, TypeError, "fly"),
     ],
 )

@@ -28,8 +28,9 @@ def join() -> Iterator[Callable[..., RewarderClient]]:
     """Connects clients."""
     with ExitStack() as stack:
 
-        def connect(server: RewarderServer, *arguments: Any, **options: Any) -> RewarderClient:
-            return stack.enter_context(RewarderClient(str(server.address), *arguments, **options))
+        def connect(server: RewarderServer, auth: str = "openai", **options: Any) -> RewarderClient:
+            client = RewarderClient(str(server.address), auth=auth, **options)
+            return stack.enter_context(client)
 
         yield connect
 

@@ -81,8 +81,8 @@ def test_a_thousand_steps_of_cartpole(serving: Any, tmp_path: Path) -> None:
     local = gymnasium.make("CartPole-v1")
     observation, _ = local.reset(seed=5)
     with (
-        RewarderClient(address, "sesame") as client,
-        RewarderClient(address, "sesame", observer=True) as observer,
+        RewarderClient(address, auth="sesame") as client,
+        RewarderClient(address, auth="sesame", observer=True) as observer,
     ):
         client.reset(seed=5)
         step = client.step(10)
@@ -121,12 +121,12 @@ def test_tls_and_a_password(serving: Any, tmp_path: Path) -> None:
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authority.configure_trust(trusting)
     with pytest.raises(ssl.SSLCertVerificationError):
-        RewarderClient(url, "sesame").connect()
+        RewarderClient(url, auth="sesame").connect()
     with pytest.raises(PeerError, match="Invalid password"):
-        RewarderClient(url, "openai", tls=trusting).connect()
+        RewarderClient(url, auth="openai", tls=trusting).connect()
     with (
-        RewarderClient(url, "sesame", tls=trusting) as client,
-        RewarderClient(url, "sesame", tls=trusting, observer=True) as observer,
+        RewarderClient(url, auth="sesame", tls=trusting) as client,
+        RewarderClient(url, auth="sesame", tls=trusting, observer=True) as observer,
     ):
         client.reset(seed=5)
         local = gymnasium.make("CartPole-v1")
@@ -170,7 +170,7 @@ def test_in_real_time(serving: Any) -> None:
         "gym:CartPole-v1", "universe://127.0.0.1:+0", "--rate", "100", "--auth-env", "SECRET",
         env={"SECRET": "abc"},
     )  # fmt: skip
-    with RewarderClient(address, "abc") as client:
+    with RewarderClient(address, auth="abc") as client:
         begun, count, episodes = time.monotonic(), 0, 0
         client.reset(fps=200)
         assert client.fps == 200

@@ -28,10 +28,10 @@ def test_the_client_and_the_server_stay_the_parent_s() -> None:
         RewarderServer(
             "some.Game-v0",
             "127.0.0.1:0",
-            password="p",
+            auth="p",
             on_reset=lambda request: server.begin_episode(request),
         ) as server,
-        RewarderClient(str(server.address), "p") as client,
+        RewarderClient(str(server.address), auth="p") as client,
     ):
         client.reset(timeout=10)
 

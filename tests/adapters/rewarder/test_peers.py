@@ -35,7 +35,7 @@ def port(tmp_path: Path) -> Iterator[int]:
 
 def test_its_server(port: int) -> None:
     with pytest.raises(PeerError, match="Invalid password"):
-        RewarderClient(f"127.0.0.1:{port}", "wrong").connect()
+        RewarderClient(f"127.0.0.1:{port}", auth="wrong").connect()
     with RewarderClient(f"127.0.0.1:{port}") as client:
         assert client.env_id == "internet.SlitherIO-v0"
         assert client.fps == 60

@@ -427,8 +427,8 @@ def test_a_wrong_password(answering: Serving, join: Join, password: str) -> None
 
 
 def test_no_password_and_one_s_own(serving: Serving, join: Join) -> None:
-    assert join(serving(password=None), "whatever").env_id == "test.Game-v0"
-    assert join(serving(password="sesame"), "sesame").env_id == "test.Game-v0"
+    assert join(serving(auth=None), "whatever").env_id == "test.Game-v0"
+    assert join(serving(auth="sesame"), "sesame").env_id == "test.Game-v0"
 
 
 def raw(server: RewarderServer, *, observer: bool = True) -> socket.socket:
@@ -505,7 +505,7 @@ def test_a_server_that_stops_says_so(answering: Serving, join: Join) -> None:
 
 
 def test_a_server_that_nobody_uses_stops(serving: Serving, join: Join) -> None:
-    server = serving(idle_timeout=0.5)
+    server = serving(stop_after=0.5)
     client = join(server)
     client.ping()  # it is the active one
     assert not server.wait(1.0)
@@ -608,7 +608,7 @@ def test_the_port_of_the_document() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"idle_timeout": 0}, {"backlog": 0}, {"fps": 0}, {"ping_interval": -1}]
+    "options", [{"stop_after": 0}, {"backlog": 0}, {"fps": 0}, {"ping_interval": -1}]
 )
 def test_arguments_that_make_no_sense(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
