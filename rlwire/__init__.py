@@ -378,7 +378,7 @@ def play(environment: Any, url: str | URL, *, episodes: int = 1, **options: Any)
     """
     from rlwire.protocols import resolve
 
-    where, protocol, keywords = resolve(url, "client", options)
+    where, protocol, keywords = resolve(url, "player", options)
     totals: list[float] = protocol.part("play")(environment, where, episodes=episodes, **keywords)
     return totals
 

@@ -693,6 +693,27 @@ class TestPlay:
         monkeypatch.setattr(door, "play", play, raising=False)
         return seen
 
+    def test_an_agent_that_is_served_plays(self, caplog):
+        class Agent:
+            def __init__(self, parameter_server):
+                pass
+
+            def init(self, exploit=False):
+                return True
+
+            def update(self, reward, state, terminal):
+                return 1
+
+            reset = init
+
+        caplog.set_level("INFO")
+        with rlwire.serve(Agent, "rlx://localhost:0") as server:
+            arguments = ["gym:CartPole-v1", f"{server.url}?seed=3", "--episodes", "2", "--exploit"]
+            assert main(["play", *arguments]) == 0
+        # Pushed always to one side, the pole falls within a dozen steps.
+        found = re.search(r"played 2 episodes, with a reward of ([\d.]+) in the mean", caplog.text)
+        assert 7 < float(found[1]) < 13
+
     def test_options_are_those_of_the_protocols_client_and_of_who_plays(self, played, caplog):
         caplog.set_level("INFO")
         arguments = ["gym:CartPole-v1", "rlx://localhost:7001?seed=3", "--episodes", "2"]
