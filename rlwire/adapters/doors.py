@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, TypeAlias
 
+from rlwire.environments.driver import maker
 from rlwire.protocols import URL
 from rlwire.transports.tls import client_context
 
@@ -56,8 +56,5 @@ def with_settings(thing: Any, settings: Mapping[str, Any] | None) -> Any:
     """
     if not settings:
         return thing
-    if not callable(thing) or (hasattr(thing, "step") and not isinstance(thing, type)):
-        raise ValueError(
-            f"settings ({', '.join(settings)}) are for what makes environments; this one is made"
-        )
-    return partial(thing, **settings)
+    made, make = maker(thing, settings)
+    return made if make is None else make

@@ -5,6 +5,7 @@ Not here: what a protocol makes of their spaces (`rlwire.adapters`), and when th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -242,10 +243,12 @@ def maker(
     made = is_environment(thing) and not isinstance(thing, type)
     if made or not callable(thing):
         if settings:
-            raise ValueError("settings are for what makes environments; this one is made")
+            raise ValueError(
+                f"settings ({', '.join(settings)}) are for what makes environments; "
+                f"this one is made"
+            )
         return thing, None
-    given = dict(settings or {})
-    return None, lambda: thing(**given)
+    return None, functools.partial(thing, **settings) if settings else thing
 
 
 def drive(thing: Any, settings: Mapping[str, Any] | None = None) -> Driven:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlwire.environments.driver import drive
 from rlwire.environments.endpoint import Endpoint
-from rlwire.environments.loading import load_environment
+from rlwire.environments.spaces import gymnasium_space
 from rlwire.errors import optional
 
 with optional("gymnasium", "gym"):
@@ -112,15 +113,15 @@ def spaces_like(environment: Any, agent: str | None = None) -> tuple[Any, Any]:
             ``"mpe2.simple_spread_v3:parallel_env"``, which is made for it and closed.
         agent: whose, of PettingZoo's environments; None for the first.
     """
-    if isinstance(environment, str):
-        name = environment if ":" in environment else f"gym:{environment}"
-        found = load_environment(name)
-        made = found() if callable(found) else found
-        try:
-            return spaces_like(made, agent)
-        finally:
-            made.close()
-    if callable(environment.observation_space):  # PettingZoo's
-        agent = environment.possible_agents[0] if agent is None else agent
-        return environment.observation_space(agent), environment.action_space(agent)
-    return environment.observation_space, environment.action_space
+    if isinstance(environment, str) and ":" not in environment:
+        environment = f"gym:{environment}"
+    driven = drive(environment)
+    try:
+        seen, done = driven.observation_space, driven.action_space
+    finally:
+        if driven.owned:
+            driven.close()
+    if driven.agents:
+        agent = driven.agents[0] if agent is None else agent
+        seen, done = seen[agent], done[agent]
+    return gymnasium_space(seen), gymnasium_space(done)

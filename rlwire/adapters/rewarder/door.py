@@ -11,7 +11,6 @@ from rlwire.adapters.rewarder.client_asyncio import AsyncRewarderClient
 from rlwire.adapters.rewarder.endpoint import RewarderEndpoint
 from rlwire.adapters.rewarder.environments import EnvironmentRewarder
 from rlwire.adapters.rewarder.server import TIMEOUTS
-from rlwire.environments.loading import load_environment
 from rlwire.protocols import URL
 
 __all__ = ["TIMEOUTS", "async_client", "client", "endpoint", "server"]
@@ -40,8 +39,6 @@ def server(
         TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
     """
     check_server_tls(url, options.get("tls"))
-    if settings and isinstance(environment, str):
-        environment = load_environment(environment)
     return EnvironmentRewarder(
         with_settings(environment, settings),
         url.address,
