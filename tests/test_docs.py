@@ -58,7 +58,7 @@ def test_named_tests_exist(page: Path) -> None:
         ("README.md", 2),
         ("docs/protocols/rewarder.md", 1),
         ("docs/protocols/rlx.md", 2),
-        ("docs/howto/many_environments.md", 1),
+        ("docs/howto/many_environments.md", 2),
         ("docs/howto/own_loop.md", 2),
         ("docs/index.md", 1),
         ("docs/howto/front_door.md", 1),

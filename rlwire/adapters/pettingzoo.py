@@ -1,0 +1,115 @@
+"""`ParallelEnvironment`: agents that are somewhere else, together one of PettingZoo's environments.
+
+Needs PettingZoo, and Gymnasium with it (the extra ``pettingzoo``). Each agent is an `Endpoint` of
+its own: a slot of a PERLERT instance, an agent of a dm_env_rpc world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlwire.environments.remote import RemoteEnvironment
+from rlwire.errors import optional
+
+with optional("pettingzoo", "pettingzoo"):
+    from pettingzoo import ParallelEnv
+
+__all__ = ["ParallelEnvironment"]
+
+
+class ParallelEnvironment(ParallelEnv):  # type: ignore[misc]
+    """Agents that act together, as a `pettingzoo.ParallelEnv`.
+
+    ::
+
+        url = "perlert://localhost:32322/spread"
+        env = ParallelEnvironment({key: rlwire.make(url, agent=key) for key in ("a_0", "a_1")})
+
+    A step tells all agents what to do before it waits for any. An agent whose episode is over is
+    not in `agents` until the next reset. One that is lost is truncated, with ``info["lost"]``.
+
+    Args:
+        environments: one for each agent, by its name; closed with this.
+
+    Raises:
+        ValueError: there are none.
+    """
+
+    def __init__(self, environments: Mapping[str, RemoteEnvironment]) -> None:
+        if not environments:
+            raise ValueError("there are no agents")
+        self._endpoints = {name: each.endpoint for name, each in environments.items()}
+        self.possible_agents = list(environments)
+        self.agents: list[str] = []
+        first = next(iter(environments.values()))
+        self.metadata = {**first.metadata, "name": "rlwire_remote", "is_parallelizable": True}
+        self.render_mode = first.render_mode
+
+    def observation_space(self, agent: str) -> Any:
+        """Return an agent's observation space; the same one each time."""
+        return self._endpoints[agent].observation_space
+
+    def action_space(self, agent: str) -> Any:
+        """Return an agent's action space; the same one each time."""
+        return self._endpoints[agent].action_space
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begin an episode for all agents; return their observations and infos.
+
+        Raises:
+            RlwireError: an agent's environment refuses, or cannot be reached; the text says whose.
+        """
+        for endpoint in self._endpoints.values():
+            endpoint.begin_reset(seed, options)
+        self.agents = []
+        found = self._finish(self.possible_agents)
+        self.agents = list(self.possible_agents)
+        observations = {name: observation for name, (observation, _) in found.items()}
+        return observations, {name: info for name, (_, info) in found.items()}
+
+    def step(
+        self, actions: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, Any]]:
+        """Let all agents act whose episode goes on.
+
+        Raises:
+            KeyError: an agent has no action.
+            RlwireError: an agent's environment refuses; the others have acted.
+        """
+        acting = list(self.agents)
+        given = [actions[name] for name in acting]  # before any is told
+        asked: list[str] = []
+        failed: Exception | None = None
+        for name, action in zip(acting, given, strict=True):
+            try:
+                self._endpoints[name].begin_step(action)
+            except Exception as error:
+                failed = failed or error
+            else:
+                asked.append(name)
+        found = self._finish(asked, failed)
+        self.agents = [name for name in acting if not (found[name][2] or found[name][3])]
+        observations, rewards, terminations, truncations, infos = (
+            {name: outcome[part] for name, outcome in found.items()} for part in range(5)
+        )
+        return observations, rewards, terminations, truncations, infos
+
+    def _finish(self, names: list[str], failed: Exception | None = None) -> dict[str, Any]:
+        """Wait for all of them, whatever one of them fails with."""
+        found = {}
+        for name in names:
+            try:
+                found[name] = self._endpoints[name].finish()
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+        return found
+
+    def close(self) -> None:
+        """Close all agents' environments."""
+        for endpoint in self._endpoints.values():
+            endpoint.close()
