@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -320,6 +321,30 @@ class TestBrowser:
             # Its states are of four numbers; the agent wants five, and says so.
             report = page("watch", address, "can't update state")
             assert report["result"]["canvases"] == 3
+
+    def test_the_trainer_of_the_howto(self, site: Site, tmp_path: Path) -> None:
+        """docs/howto/train_callers.md: a page's three carts are a trainer's environments."""
+        page = (HERE.parents[1] / "docs" / "howto" / "train_callers.md").read_text("utf-8")
+        trainer = re.findall(r"```python\n(.*?)```", page, re.S)[0]
+        assert "cartpole.html?agents=3&speed=0" in page
+        assert "rlx://localhost:7001" in trainer
+        place = tmp_path / "trainer"
+        trainer = trainer.replace("rlx://localhost:7001", f"rlx+unix://{place}")
+        with (
+            subprocess.Popen([sys.executable, "-c", trainer], stdout=subprocess.PIPE) as process,
+            RLXProxy(f"unix:{place}", "127.0.0.1:0", origins=[site.origin]) as proxy,
+        ):
+            try:
+                while not place.exists():
+                    assert process.poll() is None
+                    time.sleep(0.02)
+                address = f"cartpole.html?proxy=ws://{proxy.address}&agents=3&speed=0"
+                with browser(f"{site.origin}/{address}", tmp_path):
+                    said, _ = process.communicate(timeout=90)
+            finally:
+                process.kill()
+        assert process.returncode == 0
+        assert re.search(rb"^[2-9]\d\d steps with", said, re.M)
 
     def test_real_processes(self, page: Callable[..., Any], site: Site, tmp_path: Path) -> None:
         """As docs/howto/browser.md has it: a server, a proxy and a page."""

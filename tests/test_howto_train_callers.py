@@ -1,0 +1,113 @@
+"""docs/howto/train_callers.md as it stands there; for its page see tests/web/test_rlx_js.py."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rlwire
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "howto" / "train_callers.md").read_text("utf-8")
+LOOP, SB3 = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+PYTHON_CALLERS, C_CALLERS = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> dict[str, str]:
+    """Of a shell in which `python` is this one, with this rlwire."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    python = programs / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    installed = str(Path(rlwire.__path__[0]).parent)
+    return {**os.environ, "PATH": path, "PYTHONPATH": installed}
+
+
+@contextlib.contextmanager
+def running(command: list[str], **options: object) -> Iterator[subprocess.Popen[str]]:
+    """A program and what it starts, all ended afterwards."""
+    process: subprocess.Popen[str] = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        **options,  # type: ignore[call-overload]
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def check_that_it_learns(callers: str, folder: Path, shell: dict[str, str]) -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    assert "rlx://localhost:7001" in LOOP
+    trainer = LOOP.replace("localhost:7001", f"127.0.0.1:{port}")
+    callers = re.sub("localhost[: ]7001", lambda at: f"127.0.0.1{at[0][9]}{port}", callers)
+    with running([sys.executable, "-c", trainer], cwd=folder, env=shell) as process:
+        while process.poll() is None:  # until it listens
+            with contextlib.suppress(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port), 20).close()
+                break
+            time.sleep(0.05)
+        with running(["sh", "-c", callers], cwd=folder, env=shell):
+            said, _ = process.communicate(timeout=100)
+    assert process.returncode == 0, said
+    assert re.search(r"^[2-9]\d\d steps with \[.*\]$", said, re.M), said
+
+
+posix = pytest.mark.skipif(os.name != "posix", reason="the page's shell is sh")
+
+
+@posix
+def test_callers_in_python(tmp_path: Path, shell: dict[str, str]) -> None:
+    check_that_it_learns(PYTHON_CALLERS, tmp_path, shell)
+
+
+@posix
+@pytest.mark.consumers
+def test_callers_in_c(tmp_path: Path, shell: dict[str, str]) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("there is no cc")
+    source = Path("tests", "consumers", "cartpole.c")
+    (tmp_path / source).parent.mkdir(parents=True)
+    shutil.copy(ROOT / source, tmp_path / source)
+    check_that_it_learns(C_CALLERS, tmp_path, shell)
+
+
+@pytest.mark.training
+@pytest.mark.timeout(600)
+def test_stable_baselines3_learns(tmp_path: Path, shell: dict[str, str]) -> None:
+    pytest.importorskip("stable_baselines3")
+    done = subprocess.run(
+        [sys.executable, "-c", SB3],
+        cwd=tmp_path,
+        env=shell,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"mean return of the last 100 episodes: (\d+)", done.stdout)
+    assert found is not None, done.stdout
+    assert int(found[1]) >= 195
