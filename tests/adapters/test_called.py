@@ -636,27 +636,41 @@ def test_closing_wakes_who_waits_for_a_step_and_who_waits_for_an_action(scheme):
 def test_ctrl_c_ends_a_wait(there):
     """The next reset finds the caller where it stands."""
     with contextlib.closing(rlwire.listen("rlx://localhost:0", **SPACES)) as env:
+        heard = threading.Event()
+
+        def on_signal(*_: object) -> None:
+            if not heard.is_set():
+                heard.set()
+                raise KeyboardInterrupt
 
         def interrupt() -> None:
             assert_soon(env.endpoint._lock.locked)
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            # Again and again: one that comes just before a system call does not end that.
+            while not heard.wait(0.05):
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+        def call() -> None:
+            with AgentProxy(address_of(env)) as agent:
+                agent.init()
+                agent.update(None, [1, 2])
+                heard.wait(60)
+                agent.update(1.0, [3, 4])
 
         with contextlib.ExitStack() as stack:
+            stack.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, on_signal))
             if there:
-                agent = stack.enter_context(AgentProxy(address_of(env)))
-                with aside(lambda: (agent.connect(), agent.init(), agent.update(None, [1, 2]))):
-                    env.reset()
-                    env.endpoint.begin_step(0)
+                stack.enter_context(aside(call))
+                env.reset()
+                env.endpoint.begin_step(0)
             with aside(interrupt), pytest.raises(KeyboardInterrupt):
                 env.endpoint.finish() if there else env.reset()
             if there:
                 with pytest.raises(LocalProtocolError, match="not finished"):
                     env.step(0)
-                with aside(lambda: agent.update(1.0, [3, 4])):
-                    observation, info = env.reset()
-                    assert observation.tolist() == [3, 4]
-                    assert info["continued"]
-                    env.endpoint.begin_step(0)
+                observation, info = env.reset()
+                assert observation.tolist() == [3, 4]
+                assert info["continued"]
+                env.endpoint.begin_step(0)
 
 
 def test_gymnasiums_checker_finds_nothing():
