@@ -58,7 +58,7 @@ PAIRS: dict[str, tuple[str, str]] = {
     "rlwire's server, openpi's client with rlwire.install": ("ours", "installed"),
     "openpi's server, rlwire's client": ("theirs", "ours"),
     "rlwire's server and client": ("ours", "ours"),
-    "rlwire's server and client, workers=0": ("ours, 0", "ours"),
+    "rlwire's server and client, threads=0": ("ours, 0", "ours"),
     "rlwire's server and client, workers='threads'": ("ours, threads", "ours"),
 }
 if find_spec("openpi_client") is None:
@@ -75,8 +75,10 @@ def infer(observation: dict[str, Any]) -> dict[str, Any]:
 def serve(kind: str) -> None:
     """Serve until killed; prints the port."""
     if kind.startswith("ours"):
-        workers: Any = {"ours": 1, "ours, 0": 0, "ours, threads": "threads"}[kind]
-        server = PolicyServer(infer, "127.0.0.1:0", workers=workers).start()
+        options: dict[str, Any] = {
+            "ours": {}, "ours, 0": {"threads": 0}, "ours, threads": {"workers": "threads"}
+        }[kind]  # fmt: skip
+        server = PolicyServer(infer, "127.0.0.1:0", **options).start()
         print(server.address.port, flush=True)
         threading.Event().wait()
     if kind == "installed":

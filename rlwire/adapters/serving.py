@@ -25,7 +25,7 @@ from rlwire.protocols import URL
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, capacity
 from rlwire.transports.interface import Responder, StreamSession
-from rlwire.transports.reception import TLS, Reception, Statistics
+from rlwire.transports.reception import TLS, Reception
 from rlwire.transports.server import Server
 from rlwire.transports.server_asyncio import AsyncServer
 from rlwire.transports.sockets import Timeouts, listen, local_address, unlink, warn_if_exposed
@@ -438,10 +438,12 @@ class StreamServer(BackgroundServer):
         }
         self._server: Reception[Any] | None = None
 
-    @property
-    def connection_statistics(self) -> Statistics | None:
-        """What connections came since the start; None before it, and with worker processes."""
-        return None if self._server is None else self._server.statistics
+    def statistics(self) -> Any:
+        """Return counts since the start: `Statistics` of connections, or a protocol's own.
+
+        None before the start, and with worker processes, which count for themselves.
+        """
+        return None if self._server is None else self._server.statistics()
 
     def _run(self) -> Running:
         service = self._service

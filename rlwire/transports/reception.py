@@ -148,9 +148,8 @@ class Reception(ABC, Generic[_C]):
         """The connections that are open."""
         return tuple(found for found in list(self._open.values()) if found is not None)
 
-    @property
     def statistics(self) -> Statistics:
-        """What connections came so far; from any thread."""
+        """Return what connections came so far; from any thread."""
         with self._lock:
             return Statistics(len(self._open), self._refused, dict(self._ended))
 

@@ -83,7 +83,7 @@ def test_observations_and_actions(server: PolicyServer, arrays: Any) -> None:
                 assert action["seen"]["prompt"] == "fold"
                 assert action["actions"].shape == (50, 7)
             await client.reset()
-        assert server.statistics.actions == 5
+        assert server.statistics().actions == 5
 
     run(main)
 

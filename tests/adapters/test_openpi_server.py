@@ -44,6 +44,11 @@ LOOPBACK = "127.0.0.1:0"
 METADATA = {"robot": "aloha", "horizon": 50}
 
 
+def carried(how: Any) -> dict[str, Any]:
+    """Arguments for so many threads of the policy's, or a thread for each client."""
+    return {"workers": how} if how == "threads" else {"threads": how}
+
+
 def observation(number: int = 0) -> dict[str, Any]:
     generator = np.random.default_rng(number)
     return {
@@ -135,7 +140,7 @@ def wait_for(condition: Any, seconds: float = 5.0) -> None:
 @pytest.mark.parametrize("arrays", ["openpi", "msgpack_numpy"])
 def test_observations_and_actions(policy: Policy, workers: Any, arrays: Any) -> None:
     with (
-        PolicyServer(policy, LOOPBACK, workers=workers, arrays=arrays) as server,
+        PolicyServer(policy, LOOPBACK, **carried(workers), arrays=arrays) as server,
         client_of(server, arrays=arrays) as client,
     ):
         assert client.metadata == METADATA
@@ -146,7 +151,7 @@ def test_observations_and_actions(policy: Policy, workers: Any, arrays: Any) -> 
             check_seen(action, sent)
             np.testing.assert_array_equal(action["actions"], np.full((50, 7), len(sent["prompt"])))
         client.reset()
-        assert server.statistics == PolicyStatistics(clients=1, actions=5, failures=0)
+        assert server.statistics() == PolicyStatistics(clients=1, actions=5, failures=0)
 
 
 @pytest.mark.parametrize("numbers", [3, 500, 5000, 100_000])
@@ -220,7 +225,7 @@ def test_the_policys_dict_is_left_alone() -> None:
 def test_an_error_is_told_in_a_text_and_ends_the_connection(
     policy: Policy, workers: Any, prompt: str, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with PolicyServer(policy, LOOPBACK, workers=workers) as server:
+    with PolicyServer(policy, LOOPBACK, **carried(workers)) as server:
         with client_of(server, reconnect=False) as client:
             with pytest.raises(PeerError) as caught:
                 client.infer({"prompt": prompt})
@@ -228,7 +233,7 @@ def test_an_error_is_told_in_a_text_and_ends_the_connection(
             with pytest.raises(Closed) as closed:
                 client.infer({})
             assert closed.value.code == 1011
-        assert server.statistics.failures == 1
+        assert server.statistics().failures == 1
     assert "Traceback" in caplog.text  # in the log, not on the wire
 
 
@@ -263,7 +268,7 @@ def test_an_observation_that_cannot_be_sent(server: PolicyServer) -> None:
         with pytest.raises(EncodeError):
             client.infer({"prompt": object()})
         assert "actions" in client.infer({})
-        assert server.statistics.actions == 1
+        assert server.statistics().actions == 1
 
 
 # -- many clients, slow policies ---------------------------------------------------------------
@@ -278,7 +283,7 @@ def test_a_policy_is_called_once_at_a_time(policy: Policy, workers: Any, threads
             for _ in range(3):
                 client.infer({"prompt": "sleep", "seconds": 0.01, "number": number})
 
-    with PolicyServer(policy, LOOPBACK, workers=workers) as server:
+    with PolicyServer(policy, LOOPBACK, **carried(workers)) as server:
         robots = [
             threading.Thread(target=ask, args=(str(server.address), number)) for number in range(6)
         ]
@@ -286,14 +291,14 @@ def test_a_policy_is_called_once_at_a_time(policy: Policy, workers: Any, threads
             robot.start()
         for robot in robots:
             robot.join(20)
-        assert server.statistics.actions == 18
-        wait_for(lambda: server.statistics.clients == 0)
+        assert server.statistics().actions == 18
+        wait_for(lambda: server.statistics().clients == 0)
     assert policy.most == 1
     assert len(policy.threads) == threads
 
 
 def test_more_workers_call_it_at_the_same_time(policy: Policy) -> None:
-    with PolicyServer(policy, LOOPBACK, workers=2) as server, contextlib.ExitStack() as stack:
+    with PolicyServer(policy, LOOPBACK, threads=2) as server, contextlib.ExitStack() as stack:
         clients = [connect(f"ws://{server.address}", Client()) for _ in range(3)]
         for client in clients:
             stack.callback(client.close)
@@ -334,11 +339,11 @@ def test_a_client_that_leaves_is_noticed_while_the_policy_thinks(
     waiting.send({"prompt": "keep"})
     client.close()
     waiting.close()
-    wait_for(lambda: server.statistics.clients == 0)
+    wait_for(lambda: server.statistics().clients == 0)
     policy.go_on.set()
     with client_of(server) as last:
         assert "actions" in last.infer({})
-    assert server.statistics.actions == 1
+    assert server.statistics().actions == 1
 
 
 def test_observations_sent_ahead_are_answered_in_order(server: PolicyServer) -> None:
@@ -475,7 +480,7 @@ def test_an_api_key(policy: Policy) -> None:
             connect(
                 f"ws://{server.address}", Client(), headers=[("Authorization", "Bearer s3cret")]
             )
-        assert server.statistics.clients == 0
+        assert server.statistics().clients == 0
 
 
 def test_a_further_check(policy: Policy) -> None:
@@ -506,7 +511,7 @@ def test_health(policy: Policy, caplog: pytest.LogCaptureFixture) -> None:
             answer = asking.getresponse()
             assert (answer.status, answer.read()) == (200, b"OK\n")
             asking.close()
-        assert server.statistics.clients == 0
+        assert server.statistics().clients == 0
     # Who watches asks every few seconds: that is not worth a line.
     assert "health" not in caplog.text
 
@@ -603,9 +608,10 @@ def test_what_is_no_policy(policy: Any) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"workers": -1},
-        {"workers": True},
-        {"workers": 1.5},
+        {"threads": -1},
+        {"threads": True},
+        {"workers": 2},
+        {"threads": 1.5},
         {"max_connections": 0},
         {"auth": ""},
         {"ping_interval": 0},
@@ -766,7 +772,9 @@ def test_a_large_observation_is_decoded_beside_the_loop_and_the_policy(
         return decode(undecoded)
 
     monkeypatch.setattr(Undecoded, "decode", held)
-    with PolicyServer(lambda seen: {"count": len(seen["values"])}, LOOPBACK, workers=workers) as on:
+    with PolicyServer(
+        lambda seen: {"count": len(seen["values"])}, LOOPBACK, **carried(workers)
+    ) as on:
         answers: list[int] = []
 
         def ask() -> None:
@@ -824,6 +832,6 @@ def test_a_client_that_leaves_while_its_large_observation_is_decoded(
         connection.send(msgpack.encode(large_of_values()))
         assert decoding.wait(60)
         connection.close()
-        wait_for(lambda: on.statistics.clients == 0, 60)
+        wait_for(lambda: on.statistics().clients == 0, 60)
         go_on.set()
-        assert on.statistics.actions == 0
+        assert on.statistics().actions == 0

@@ -139,15 +139,15 @@ class TestStreams:
     def test_connections_are_counted_until_the_next_start(self, server: RLXServer) -> None:
         with connect(server.address, rlx.Client()) as client:
             assert client.exchange({"command": "init"}) == {"response": "ready"}
-            statistics = server.connection_statistics
+            statistics = server.statistics()
             assert statistics is not None
             assert (statistics.open, statistics.refused, statistics.ended) == (1, 0, {})
         server.stop()
-        statistics = server.connection_statistics
+        statistics = server.statistics()
         assert statistics is not None
         assert (statistics.open, statistics.ended) == (0, {"left": 1})
         with server:
-            statistics = server.connection_statistics
+            statistics = server.statistics()
             assert statistics is not None
             assert statistics.ended == {}
 
@@ -166,7 +166,7 @@ class TestStreams:
         assert times.read == options.get("timeouts", Timeouts()).read
 
     def test_worker_processes_count_for_themselves(self) -> None:
-        assert RLXServer(_Agent, workers=1).connection_statistics is None
+        assert RLXServer(_Agent, workers=1).statistics() is None
 
     @pytest.mark.parametrize("workers", ["fibres", 0, -1, True, 1.5])
     def test_workers_that_make_no_sense(self, workers: Any) -> None:

@@ -92,14 +92,14 @@ def test_why_connections_ended(
         log.clear()
         end()
         expected[why] = expected.get(why, 0) + 1
-        eventually(lambda: server.statistics.ended == expected)
+        eventually(lambda: server.statistics().ended == expected)
         eventually(lambda: server.connections == 0)
         assert max(record.levelno for record in log.records) == level
-    statistics = server.statistics
+    statistics = server.statistics()
     assert (statistics.open, statistics.refused) == (0, 0)
     with connect(hello) as sock:
         assert read_frame(sock) == b"x"
-        assert server.statistics.open == 1
+        assert server.statistics().open == 1
         assert len(server.open_connections) == 1
 
 
@@ -108,7 +108,7 @@ def test_one_that_is_too_slow(
 ) -> None:
     server = start(make_responder=responder, timeouts=Timeouts(first=0.1))
     assert b"first=0.1" in read_frame(raw(server.address))
-    eventually(lambda: server.statistics.ended == {"late": 1})
+    eventually(lambda: server.statistics().ended == {"late": 1})
 
 
 def test_refused_ones_are_counted(start: Any, responder: Any, raw: Any, read_frame: Any) -> None:
@@ -116,7 +116,7 @@ def test_refused_ones_are_counted(start: Any, responder: Any, raw: Any, read_fra
     raw(server.address)
     for count in (1, 2):
         assert b"max_connections=1" in read_frame(raw(server.address))
-        assert server.statistics.refused == count
+        assert server.statistics().refused == count
 
 
 def test_a_reset_of_who_never_spoke_is_no_warning(
@@ -209,7 +209,7 @@ def test_whoever_hung_up_before_it_is_refused(
         good = raw(local_address(listener))
         reset(raw(local_address(listener)))  # behind the good one in the system's queue
         server = start(listener=listener, make_responder=responder, max_connections_per_address=1)
-        eventually(lambda: server.statistics.refused == 1)
+        eventually(lambda: server.statistics().refused == 1)
         good.sendall(blobs.frame(b"x"))
         assert read_frame(good) == b"x"
         assert "a session failed" not in log.text

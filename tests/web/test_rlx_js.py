@@ -295,8 +295,8 @@ class TestBrowser:
             report = page("play", f"ws://{proxy.address}", AGENTS, STEPS)
             assert "error" not in report
             check_games(report["result"], metrics)
-            assert proxy.statistics.environments == 0
-            assert proxy.statistics.errors == 0
+            assert proxy.statistics().environments == 0
+            assert proxy.statistics().errors == 0
 
     def test_failures(
         self, page: Callable[..., Any], site: Site, threaded: Any, nobody: str
@@ -313,7 +313,7 @@ class TestBrowser:
             other = site.origin.replace("127.0.0.1", "localhost")
             report = page("play", f"ws://{proxy.address}", 1, 1, origin=other)
             assert report["error"].startswith("RLXError: cannot connect")
-            assert proxy.statistics.pages == proxy.statistics.commands == 0
+            assert proxy.statistics().pages == proxy.statistics().commands == 0
 
     def test_the_example_page(self, page: Callable[..., Any], site: Site, server: Any) -> None:
         with RLXProxy(server.address, "127.0.0.1:0", origins=[site.origin]) as proxy:

@@ -26,7 +26,7 @@ class ClientBase(waits.Client):
     """What both clients are made of.
 
     Args:
-        where: ``"host:port"``, or a URL: ``ws://host:port/path``, or ``wss`` for TLS.
+        address: ``"host:port"``, or a URL: ``ws://host:port/path``, or ``wss`` for TLS.
         auth: what the server wants as ``Authorization: Api-Key``.
         arrays: how arrays are written; both dialects are read.
         reconnect: whether an observation that meets a closed connection is sent again over a new
@@ -45,7 +45,7 @@ class ClientBase(waits.Client):
 
     def __init__(
         self,
-        where: str,
+        address: str,
         *,
         auth: str | None = None,
         arrays: Dialect = "openpi",
@@ -55,7 +55,7 @@ class ClientBase(waits.Client):
         tls: ssl.SSLContext | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self._url = where if "://" in where else f"ws://{where}"
+        self._url = address if "://" in address else f"ws://{address}"
         self._dialect: dict[str, Any] = {"arrays": arrays, "limits": limits}
         self._options: dict[str, Any] = {
             "timeouts": timeouts,

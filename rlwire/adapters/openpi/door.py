@@ -32,12 +32,7 @@ def server(policy: Any, url: URL, **options: Any) -> PolicyServer:
     policy = load(policy, "'module:policy'") if isinstance(policy, str) else policy
     if inspect.isclass(policy):
         policy = policy()
-    own = dict(options)
-    threads = own.pop("threads", 1)
-    workers = own.pop("workers", "asyncio")
-    return PolicyServer(
-        policy, url.address, workers="threads" if workers == "threads" else threads, **own
-    )
+    return PolicyServer(policy, url.address, **options)
 
 
 def client(url: URL, **options: Any) -> PolicyClient:

@@ -108,17 +108,19 @@ class PolicyServer(StreamServer):
         policy: an object with a method ``infer(observation)``, or a function of an observation.
         address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
             0 the system chooses one.
+        workers: ``"asyncio"``, all clients on one event loop; ``"threads"``, a thread for each,
+            which decodes its observations and calls the policy, once at a time: the quickest for
+            few clients. A client is not heard while the policy thinks for it, or it waits for
+            its turn.
         auth: what clients must send as ``Authorization: Api-Key``; None lets all in.
         metadata: what clients are told first; by default the policy's own `metadata`, if it has
             that, or nothing.
-        workers: threads that the policy thinks in. By default 1: it is called once at a time, and
-            always from the same thread, which libraries for accelerators like best; observations
-            wait in the order in which they came. More is for policies that may be called from
-            several threads at once. 0 calls it on the event loop, which saves two changes of thread
-            and is for policies that answer at once, because all clients wait meanwhile.
-            ``"threads"`` gives each client a thread, which decodes its observations and calls the
-            policy, once at a time: the quickest for few clients. A client is not heard while the
-            policy thinks for it, or it waits for its turn.
+        threads: that the policy thinks in, beside the event loop. By default 1: it is called once
+            at a time, and always from the same thread, which libraries for accelerators like best;
+            observations wait in the order in which they came. More is for policies that may be
+            called from several threads at once. 0 calls it on the event loop, which saves two
+            changes of thread and is for policies that answer at once, because all clients wait
+            meanwhile.
         timing: whether an action gets the entry ``server_timing``, as from openpi's server:
             milliseconds that the policy took, and that the whole exchange before took, from its
             observation to its action; to send that is not counted.
@@ -149,9 +151,11 @@ class PolicyServer(StreamServer):
         policy: Any,
         address: AddressLike = f"localhost:{PORT}",
         *,
+        workers: Literal["threads", "asyncio"] = "asyncio",
         auth: str | None = None,
+        limits: Limits = DEFAULT,
         metadata: Mapping[str, Any] | None = None,
-        workers: int | Literal["threads"] = 1,
+        threads: int = 1,
         timing: bool = True,
         tracebacks: bool = False,
         check: websocket.Check | None = None,
@@ -159,22 +163,23 @@ class PolicyServer(StreamServer):
         arrays: Dialect = "openpi",
         ping_interval: float | None = None,
         ping_timeout: float | None = 20.0,
-        limits: Limits = DEFAULT,
         **options: Unpack[StreamOptions],
     ) -> None:
-        threads = workers == "threads"
-        if not threads and not (type(workers) is int and workers >= 0):
-            raise ValueError(f"workers must be at least 0, or 'threads', not {workers!r}")
+        if workers not in ("threads", "asyncio"):
+            raise ValueError(f"workers must be 'threads' or 'asyncio', not {workers!r}")
+        if type(threads) is not int or threads < 0:
+            raise ValueError(f"threads must be a number, 0 for none, not {threads!r}")
+        each = workers == "threads"
         if metadata is None:
             metadata = getattr(policy, "metadata", None) or {}
         self._policy = _Service(
             resolve_policy(policy),
             dict(metadata),
-            workers,
+            None if each else threads,
             timing=timing,
             tracebacks=tracebacks,
             speech=functools.partial(
-                Server, arrays=arrays, limits=limits, large=None if threads else _LARGE
+                Server, arrays=arrays, limits=limits, large=None if each else _LARGE
             ),
             socket={
                 "check": _all_of(None if auth is None else api_key_check(auth), check),
@@ -187,22 +192,19 @@ class PolicyServer(StreamServer):
         # What makes no sense raises here, not in a log.
         self._policy.session()
         self._policy.speech().send(self._policy.metadata)
-        super().__init__(
-            address, self._policy, workers="threads" if threads else "asyncio", **options
-        )
+        super().__init__(address, self._policy, workers=workers, **options)
         self._guarded = self._guarded or not (auth is None and check is None)
 
-    @property
     def statistics(self) -> PolicyStatistics:
-        """What it has done so far; from any thread."""
+        """Return what it has done so far; from any thread."""
         service = self._policy
         return PolicyStatistics(service.clients, service.actions, service.failures)
 
     def _details(self) -> str:
         count = self._policy.count
-        if count == "threads":
+        if count is None:
             return "a thread for each client"
-        return f"{count or 'no'} worker{'' if count == 1 else 's'}"
+        return f"{count or 'no'} thread{'' if count == 1 else 's'} for the policy"
 
     def _after_stop(self) -> None:
         super()._after_stop()
@@ -235,7 +237,7 @@ class _Service(Service):
 
     infer: Infer
     metadata: dict[str, Any]
-    count: int | Literal["threads"]
+    count: int | None  # None: clients have threads
     timing: bool
     tracebacks: bool
     speech: Callable[[], Server]
@@ -264,7 +266,7 @@ class _Service(Service):
         return conversation
 
     def begin(self) -> None:
-        if self.count != "threads":
+        if self.count is not None:
             self.workers = Workers(self.count) if self.count else None
             self.decoders = Workers(1, "decoder")
 

@@ -175,7 +175,6 @@ class RLXProxy(StreamServer):
         super().__init__(address, self._proxy, **options)
         self._guarded = self._guarded or check is not None
 
-    @property
     def statistics(self) -> ProxyStatistics:
         """What it has done so far; from any thread."""
         return dataclasses.replace(self._proxy.counts)

@@ -56,7 +56,7 @@ class ClientBase(Client):
     """What both clients do, once.
 
     Args:
-        where: ``"ws://host:port/path"``, ``"wss://..."``, or ``"host:port"``.
+        address: ``"ws://host:port/path"``, ``"wss://..."``, or ``"host:port"``.
         auth: the password that the server asks for.
         observer: whether to look on only: no resets, no actions.
         attach: whether to join the episode that goes on without a reset. None: as `observer`.
@@ -80,7 +80,7 @@ class ClientBase(Client):
 
     def __init__(
         self,
-        where: str,
+        address: Any,
         *,
         auth: str = "openai",
         observer: bool = False,
@@ -93,7 +93,7 @@ class ClientBase(Client):
         settings: ClientSettings | None = None,
         limits: Limits | None = None,
     ) -> None:
-        where = str(where)
+        where = str(address)
         self.url = where if "://" in where else f"{'ws' if tls is None else 'wss'}://{where}/"
         self.observer = observer
         self._settings = settings or ClientSettings()
@@ -473,8 +473,8 @@ class RewarderClient(Blocking, ClientBase):
 
     _connect = staticmethod(websocket.connect)
 
-    def __init__(self, where: str, **options: Any) -> None:
-        super().__init__(where, **options)
+    def __init__(self, address: Any, **options: Any) -> None:
+        super().__init__(address, **options)
         self._lock: Any = threading.RLock()
         self._looking = threading.Condition(threading.Lock())
         self._reader: Reader | None = None

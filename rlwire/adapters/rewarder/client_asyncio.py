@@ -36,8 +36,8 @@ class AsyncRewarderClient(Asyncio, ClientBase):
 
     _connect = staticmethod(websocket.connect_asyncio)
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, address: Any, **options: Any) -> None:
+        super().__init__(address, **options)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn: Turn | None = None  # of a task that waits for a step
         self._due: float | None = None  # how long it waits

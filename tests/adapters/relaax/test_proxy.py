@@ -204,7 +204,7 @@ def wait_until(condition, seconds=10.0):
 
 
 def freed(proxy):
-    wait_until(lambda: Agent.alive == 0 and proxy.statistics.environments == 0)
+    wait_until(lambda: Agent.alive == 0 and proxy.statistics().environments == 0)
 
 
 def test_a_conversation(serve):
@@ -298,7 +298,7 @@ class TestManySids:
         with serve() as proxy, Page(proxy).init(0, 1, "a", "1") as page:
             turns = [0, 0, 1, "a", 0, "1", 1]
             assert [page.act(sid, None)[0] for sid in turns] == [1, 2, 1, 1, 3, 1, 2]
-            assert proxy.statistics.environments == Agent.alive == 4
+            assert proxy.statistics().environments == Agent.alive == 4
 
     def test_all_at_once(self, serve):
         sids = range(200)
@@ -315,7 +315,7 @@ class TestManySids:
                 assert heard[sid] == [
                     "ready", *([turn + 1, None, [sid, turn], False] for turn in range(3)),
                 ]  # fmt: skip
-            wait_until(lambda: proxy.statistics == ProxyStatistics(1, 200, 800, 800, 0))
+            wait_until(lambda: proxy.statistics() == ProxyStatistics(1, 200, 800, 800, 0))
         freed(proxy)
 
     def test_a_slow_one_does_not_hold_up_others(self, serve):
@@ -340,7 +340,7 @@ class TestManySids:
             RELEASE.set()
             assert page.hear() == {"sid": 7, "response": "action", "data": True}
             assert page.hear()["data"] == [2, None, ["after"], False]
-            assert proxy.statistics.errors == 0
+            assert proxy.statistics().errors == 0
 
     def test_many_pages(self, serve):
         async def play(url, number):
@@ -360,8 +360,8 @@ class TestManySids:
         with serve() as proxy:
             asyncio.run(main(proxy))
             freed(proxy)
-            wait_until(lambda: proxy.statistics.pages == 0)
-            wait_until(lambda: proxy.statistics.replies == 600)
+            wait_until(lambda: proxy.statistics().pages == 0)
+            wait_until(lambda: proxy.statistics().replies == 600)
 
 
 class TestEnds:
@@ -371,7 +371,7 @@ class TestEnds:
     def test_disconnect(self, serve, form):
         with serve() as proxy, Page(proxy).init(0, 1) as page:
             page.say(sid=0, **form)
-            wait_until(lambda: Agent.alive == proxy.statistics.environments == 1)
+            wait_until(lambda: Agent.alive == proxy.statistics().environments == 1)
             assert page.act(1, None)[0] == 1
             assert "first command" in page.error(0, command="update")
             page.init(0)
@@ -400,7 +400,7 @@ class TestEnds:
                 page.say(sid=0, command="init")
                 page.say(sid=0, command="disconnect")
             page.init(1)
-            freed_but_one = lambda: proxy.statistics.environments == Agent.alive == 1  # noqa: E731
+            freed_but_one = lambda: proxy.statistics().environments == Agent.alive == 1  # noqa: E731
             wait_until(freed_but_one)
 
     def test_a_sid_that_is_used_again_and_again(self, serve):
@@ -441,8 +441,8 @@ class TestEnds:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
                 sock.shutdown(socket.SHUT_RDWR) if how == "vanish" else sock.close()
             RELEASE.set()
-            wait_until(lambda: proxy.statistics.environments == Agent.alive == 3)
-            wait_until(lambda: proxy.statistics.pages == 1)
+            wait_until(lambda: proxy.statistics().environments == Agent.alive == 3)
+            wait_until(lambda: proxy.statistics().pages == 1)
             assert other.act(2, None)[0] == 1
             with contextlib.suppress(ConnectionClosed, OSError):
                 page.socket.close()
@@ -453,30 +453,30 @@ class TestEnds:
         proxy = serve(ping_interval=0.1, ping_timeout=0.2)
         with Page(proxy).init(0):
             wait_until(lambda: Agent.alive == 0)
-            wait_until(lambda: proxy.statistics.pages == 0)
+            wait_until(lambda: proxy.statistics().pages == 0)
 
     def test_stop_answers_what_is_under_way(self, serve):
         with serve() as proxy, Page(proxy).init(0) as page:
             page.say(sid=0, command="update", state="wait")
-            wait_until(lambda: proxy.statistics.commands == 2)
+            wait_until(lambda: proxy.statistics().commands == 2)
             threading.Timer(0.2, RELEASE.set).start()
             proxy.stop()
             assert page.hear()["data"] is True
             with pytest.raises(Closed) as caught:
                 page.hear()
             assert caught.value.code == 1001
-        assert proxy.statistics.pages == proxy.statistics.environments == 0
+        assert proxy.statistics().pages == proxy.statistics().environments == 0
 
     def test_stop_does_not_wait_for_ever(self, serve, caplog):
         with serve() as proxy, Page(proxy).init(0, 1) as page:
             page.say(sid=0, command="update", state="wait")
-            wait_until(lambda: proxy.statistics.commands == 3)
+            wait_until(lambda: proxy.statistics().commands == 3)
             begun = time.monotonic()
             proxy.stop(grace=0.4)
             assert time.monotonic() - begun < 3
             with pytest.raises(ConnectionClosed):
                 page.hear()
-        assert proxy.statistics.pages == proxy.statistics.environments == 0
+        assert proxy.statistics().pages == proxy.statistics().environments == 0
         assert "destroyed" not in caplog.text
 
     def test_it_starts_again(self, serve):
@@ -541,13 +541,13 @@ class TestErrors:
                 assert "command" in text
                 assert len(text) < 500
             assert page.act(0, None)[0] == 1
-            assert proxy.statistics.environments == 1
+            assert proxy.statistics().environments == 1
 
     def test_commands_out_of_turn(self, serve):
         with serve() as proxy, Page(proxy) as page:
             assert "init" in page.error(0, command="update")
             assert "init" in page.error(0, command="reset")
-            assert proxy.statistics.environments == 0
+            assert proxy.statistics().environments == 0
             assert page.ask(sid=0, command="update_metrics", name="a", y=1)["response"] == "done"
             assert "init" in page.error(0, command="update")
             page.init(0)
@@ -584,7 +584,7 @@ class TestErrors:
                 assert page.hear()["message"] == "an integer is too large for a double"
                 assert "'fly' cannot be sent now" in page.hear()["message"]
                 assert page.hear()["data"] == [turn + 2, None, [turn], False]
-            wait_until(lambda: proxy.statistics.errors == 6)
+            wait_until(lambda: proxy.statistics().errors == 6)
 
     @pytest.mark.parametrize("lists", [62, 63, 64, 600])
     def test_deep_states(self, serve, lists):
@@ -635,7 +635,7 @@ class TestErrors:
                     assert process.wait(10) == -signal.SIGKILL
                     assert "is lost" in page.error(1, command="update")
                     assert "cannot be reached" in page.error(1, command="init")
-                    wait_until(lambda: proxy.statistics.environments == 0)
+                    wait_until(lambda: proxy.statistics().environments == 0)
                     with RLXServer(Agent, ("127.0.0.1", port)):
                         assert page.init(0, 1).act(0, None)[0] == 1
             finally:
@@ -652,7 +652,7 @@ class TestErrors:
             proxy = serve(server=server.address)
             with Page(proxy).init(0, 1, 2) as page:
                 wait_until(lambda: server.connections == 0)
-                wait_until(lambda: proxy.statistics == ProxyStatistics(1, 3, 3, 3, 0))
+                wait_until(lambda: proxy.statistics() == ProxyStatistics(1, 3, 3, 3, 0))
                 assert "is lost" in page.error(0, command="update")
                 page.say(sid=1, command="disconnect")
                 page.init(0, 1)
@@ -699,7 +699,7 @@ class TestErrors:
                 assert "cannot be reached" in reply["message"]
             with RLXServer(Agent, address):
                 assert page.init(0).act(0, None)[0] == 1
-        assert proxy.statistics.errors == 2  # both before the last init was answered
+        assert proxy.statistics().errors == 2  # both before the last init was answered
 
     def test_a_server_that_goes(self, serve):
         server = RLXServer(Agent, LOOPBACK).start()
@@ -738,7 +738,7 @@ class TestErrors:
             proxy = serve(server=listener.getsockname())
             with Page(proxy) as page:
                 assert text in page.error(0, command="init")
-                assert proxy.statistics.pages == 1
+                assert proxy.statistics().pages == 1
             thread.join()
 
     def test_an_answer_that_cannot_be_read(self, serve):
@@ -769,8 +769,8 @@ class TestErrors:
                 assert "answer cannot be read" in text
                 assert "got 'object'" in text
                 assert page.act(0, None) == 7
-                assert proxy.statistics.environments == 1
-                assert proxy.statistics.errors == 1
+                assert proxy.statistics().environments == 1
+                assert proxy.statistics().errors == 1
             thread.join()
         assert len(accepted) == 1
 
@@ -779,7 +779,7 @@ class TestErrors:
             proxy = serve(server=server.address, rlx_timeouts=Timeouts(idle=0.2))
             with Page(proxy) as page:
                 assert "idle" in page.error(0, command="init")
-                wait_until(lambda: proxy.statistics.environments == 0)
+                wait_until(lambda: proxy.statistics().environments == 0)
             RELEASE.set()
 
 
@@ -788,10 +788,10 @@ class TestLimits:
         with serve(max_sids=2) as proxy, Page(proxy).init(0, 1) as page:
             assert "max_sids=2" in page.error(2, command="init")
             page.say(sid=0, command="disconnect")
-            wait_until(lambda: proxy.statistics.environments == 1)
+            wait_until(lambda: proxy.statistics().environments == 1)
             page.init(2)
             with Page(proxy).init(0, 1):
-                assert proxy.statistics.environments == 4
+                assert proxy.statistics().environments == 4
 
     def test_commands_that_wait(self, serve):
         with serve(max_pending=4) as proxy, Page(proxy).init(0, 1) as page:
@@ -856,7 +856,7 @@ class TestLimits:
                     assert error["message"] == "an integer is too large for a double"
                     assert small["data"] == [2 * turn + 2, None, [turn], False]
             assert page.ask(sid=3, command="reset")["response"] == "done"
-            wait_until(lambda: proxy.statistics == ProxyStatistics(1, 10, 161, 161, 50))
+            wait_until(lambda: proxy.statistics() == ProxyStatistics(1, 10, 161, 161, 50))
 
     def test_a_command_that_comes_before_the_answer_is_gone(self, serve):
         """A page may say something while it does not read, and is answered once."""
@@ -897,8 +897,8 @@ class TestLimits:
             for _ in range(50):
                 other.act(0, None)
             assert time.monotonic() - begun < 5
-            wait_until(lambda: proxy.statistics.environments == Agent.alive == 1)
-            wait_until(lambda: proxy.statistics.pages == 1)
+            wait_until(lambda: proxy.statistics().environments == Agent.alive == 1)
+            wait_until(lambda: proxy.statistics().pages == 1)
             with contextlib.suppress(OSError):
                 deaf.socket.close()
 
@@ -936,7 +936,7 @@ class TestWebSocket:
             assert found[0] == code
             assert found[1].endswith(reason)
             assert other.act(0, None)[0] == 1
-            wait_until(lambda: Agent.alive == proxy.statistics.environments == 1)
+            wait_until(lambda: Agent.alive == proxy.statistics().environments == 1)
             assert "Traceback" not in caplog.text
 
     def test_binary_messages(self, serve):
@@ -1048,7 +1048,7 @@ def test_texts_with_mistakes(serve, caplog):
                 page = Page(proxy)
             assert other.act("other", [number])[2] == [number]
         page.socket.close()
-        wait_until(lambda: proxy.statistics.environments == 1)
+        wait_until(lambda: proxy.statistics().environments == 1)
     assert 50 < len(closed) < 350
     assert set(closed) <= {1007, 1008, 1009}
     assert "Traceback" not in caplog.text
@@ -1057,14 +1057,14 @@ def test_texts_with_mistakes(serve, caplog):
 def test_statistics_and_log(serve, caplog):
     caplog.set_level(logging.INFO)
     proxy = serve()
-    assert proxy.statistics == ProxyStatistics()
+    assert proxy.statistics() == ProxyStatistics()
     with Page(proxy).init(0, 1) as page:
         page.act(0, None)
         page.error(0, command="fly")
         page.error(0, command="update", state="raise")
-        wait_until(lambda: proxy.statistics == ProxyStatistics(1, 2, 5, 5, 1))
+        wait_until(lambda: proxy.statistics() == ProxyStatistics(1, 2, 5, 5, 1))
     proxy.stop()
-    assert proxy.statistics == ProxyStatistics(0, 0, 5, 5, 1)
+    assert proxy.statistics() == ProxyStatistics(0, 0, 5, 5, 1)
     assert "serving rlx-ws://127.0.0.1:" in caplog.text
     assert "in front of 127.0.0.1:" in caplog.text
     assert "5 commands, 5 replies, 1 errors" in caplog.text

@@ -1,0 +1,110 @@
+"""What is the same about all protocols' servers and clients has the same name everywhere."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from rlwire.adapters import dm_env_rpc, openpi, perlert, relaax, rewarder
+from rlwire.adapters.serving import BackgroundServer, StreamOptions
+
+SERVERS: list[type[BackgroundServer]] = [
+    dm_env_rpc.DmEnvRpcServer,
+    openpi.PolicyServer,
+    perlert.PerlertServer,
+    relaax.RLXServer,
+    rewarder.RewarderServer,
+]
+CLIENTS: list[type[Any]] = [
+    dm_env_rpc.Client,
+    dm_env_rpc.AsyncClient,
+    openpi.PolicyClient,
+    openpi.AsyncPolicyClient,
+    perlert.Client,
+    perlert.AsyncClient,
+    relaax.AgentProxy,
+    relaax.AsyncAgentProxy,
+    rewarder.RewarderClient,
+    rewarder.AsyncRewarderClient,
+]
+STREAMS = {
+    *("workers", "tls", "timeouts", "limits", "idle_timeout", "max_connections"),
+    *("max_connections_per_address", "loop_factory"),
+}
+FORMER = {"token", "password", "api_key", "cipher"}
+# What a protocol does not have: PERLERT goes over UDP, the rewarder's server has one event loop.
+LACKS = {
+    perlert.PerlertServer: STREAMS - {"limits", "loop_factory"},
+    rewarder.RewarderServer: {"workers"},
+}
+DROP_INS = {relaax.AgentProxy, relaax.AsyncAgentProxy}  # with the original's names
+NO_SECRET = {relaax.RLXServer, relaax.AgentProxy, relaax.AsyncAgentProxy}
+
+
+def names_of(kind: type[Any]) -> set[str]:
+    """The names of a constructor's arguments, those of its bases with them if it hands them on."""
+    names: set[str] = set()
+    for base in kind.__mro__:
+        if "__init__" not in vars(base) or base is object:
+            continue
+        parameters = inspect.signature(base.__init__).parameters
+        names |= set(parameters)
+        options = str(parameters["options"].annotation) if "options" in parameters else ""
+        if "StreamOptions" in options:
+            names |= set(StreamOptions.__annotations__)
+        handed_on = any(
+            each.kind in (each.VAR_KEYWORD, each.VAR_POSITIONAL) for each in parameters.values()
+        )
+        if not handed_on or "StreamOptions" in options:
+            break
+    return names
+
+
+def documented(kind: type[Any]) -> str:
+    return "\n".join(inspect.getdoc(base) or "" for base in kind.__mro__ if base is not object)
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_servers(kind: type[BackgroundServer]) -> None:
+    names = names_of(kind)
+    expected = STREAMS | (set() if kind in NO_SECRET else {"auth"})
+    assert expected - names == LACKS.get(kind, set())
+    assert "address" in names
+    for method in ("start", "drain", "stop", "wait", "serve_forever", "statistics", "check"):
+        assert inspect.isfunction(getattr(kind, method)), method
+    for attribute in ("address", "url"):
+        assert isinstance(inspect.getattr_static(kind, attribute), property)
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_clients(kind: type[Any]) -> None:
+    names = names_of(kind)
+    assert "limits" in names
+    assert ("auth" in names) == (kind not in NO_SECRET)
+    assert callable(kind.connect)
+    if kind not in DROP_INS:
+        assert next(iter(inspect.signature(kind).parameters)) == "address"
+        assert callable(kind.close)
+    if kind not in (perlert.Client, perlert.AsyncClient):
+        assert {"tls", "timeouts", "backoff"} <= names
+
+
+@pytest.mark.parametrize("kind", [*SERVERS, *CLIENTS])
+def test_former_names_are_gone(kind: type[Any]) -> None:
+    assert not names_of(kind) & FORMER
+
+
+@pytest.mark.parametrize("kind", [*SERVERS, *CLIENTS])
+def test_each_is_documented(kind: type[Any]) -> None:
+    text = documented(kind)
+    for name in {"auth", "address", "limits"} & names_of(kind):
+        assert f"{name}: " in text, name
+
+
+@pytest.mark.parametrize("kind", [*SERVERS, *CLIENTS])
+def test_all_but_what_and_where_is_given_by_name(kind: type[Any]) -> None:
+    for name, parameter in inspect.signature(kind).parameters.items():
+        positional = parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        assert not (positional and name in STREAMS | {"auth"}), name
