@@ -17,7 +17,7 @@ import numpy as np
 
 from rlwire.errors import EncodeError, optional
 
-__all__ = ["Leaf", "Tree", "of_space", "of_spec", "tree_of"]
+__all__ = ["Leaf", "Tree", "tree_of"]
 
 
 @dataclass(frozen=True)
@@ -193,14 +193,13 @@ def tree_of(space: Any, what: str, cannot: str) -> Tree:
         MissingExtra: Gymnasium, or dm_env, is not installed.
     """
     if hasattr(space, "sample") and hasattr(space, "contains"):
-        return of_space(space, what, cannot)
+        return _of_space(space, what, cannot)
     if hasattr(space, "generate_value") or isinstance(space, (Mapping, tuple, list)):
-        return of_spec(space, what, cannot)
-    return of_space(space, what, cannot)
+        return _of_spec(space, what, cannot)
+    return _of_space(space, what, cannot)
 
 
-def of_space(space: Any, what: str, cannot: str) -> Tree:
-    """Return what is in a Gymnasium space, as `tree_of` does."""
+def _of_space(space: Any, what: str, cannot: str) -> Tree:
     with optional("gymnasium", "gym"):
         from gymnasium import spaces
 
@@ -232,8 +231,7 @@ def of_space(space: Any, what: str, cannot: str) -> Tree:
     return Tree(node(space, ()), what)
 
 
-def of_spec(spec: Any, what: str, cannot: str) -> Tree:
-    """Return what is in specs of dm_env, as `tree_of` does."""
+def _of_spec(spec: Any, what: str, cannot: str) -> Tree:
     with optional("dm-env", "dm", "dm_env"):
         from dm_env import specs
 

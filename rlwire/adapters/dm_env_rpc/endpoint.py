@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlwire.adapters.dm_env_rpc.client import Client, Pending
-from rlwire.adapters.dm_env_rpc.spaces import INFO, Structure, of_gymnasium_space
+from rlwire.adapters.dm_env_rpc.spaces import INFO, Structure, structure_of
 from rlwire.adapters.dm_env_rpc.status import StatusError
 from rlwire.codecs.dm_env_rpc import (
     DataType,
@@ -304,7 +304,7 @@ def _structure(
         EncodeError: they are not.
     """
     tops = {name.split(".")[0] for name in specs}
-    structure = of_gymnasium_space(space, what, tops.pop() if len(tops) == 1 else what)
+    structure = structure_of(space, what, tops.pop() if len(tops) == 1 else what)
     for leaf in structure.leaves:
         ours, theirs = leaf.spec, specs.get(leaf.spec.name)
         if theirs is None:

@@ -24,15 +24,13 @@ import numpy as np
 
 from rlwire.codecs.casting import cast
 from rlwire.codecs.dm_env_rpc import DataType, TensorSpec, bounds, make_spec, unflatten
-from rlwire.environments.trees import Leaf, Tree, of_space, of_spec, tree_of
+from rlwire.environments.trees import Leaf, Tree, tree_of
 from rlwire.errors import EncodeError
 
 __all__ = [
     "INFO",
     "Structure",
     "Tensor",
-    "of_dm_env_spec",
-    "of_gymnasium_space",
     "of_number",
     "structure_of",
 ]
@@ -261,13 +259,3 @@ def of_number(
     """Return the structure of a float64 within bounds."""
     leaf = Leaf(None, (), name, (), np.dtype(np.float64), low, high, lone=True)
     return Structure(Tree(leaf, f"the {what}"), what, name)
-
-
-def of_dm_env_spec(spec: Any, what: str, name: str, prefix: str = "") -> Structure:
-    """Return the structure of dm_env's specs, as `structure_of` does."""
-    return Structure(of_spec(spec, f"the {what}", _CANNOT), what, name, prefix)
-
-
-def of_gymnasium_space(space: Any, what: str, name: str) -> Structure:
-    """Return the structure of a Gymnasium space, as `structure_of` does."""
-    return Structure(of_space(space, f"the {what}", _CANNOT), what, name)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from rlwire.adapters import dm_env_rpc
-from rlwire.adapters.dm_env_rpc.spaces import of_dm_env_spec, of_gymnasium_space
+from rlwire.adapters.dm_env_rpc.spaces import structure_of
 from rlwire.errors import MissingExtra
 
 
@@ -44,11 +44,11 @@ for call in (
 
 
 @pytest.mark.parametrize(
-    ("convert", "module", "extra"),
-    [(of_dm_env_spec, "dm_env", "dm"), (of_gymnasium_space, "gymnasium", "gym")],
+    ("space", "module", "extra"),
+    [({}, "dm_env", "dm"), (None, "gymnasium", "gym")],
 )
-def test_environments_whose_package_is_missing(monkeypatch, convert, module, extra) -> None:
+def test_environments_whose_package_is_missing(monkeypatch, space, module, extra) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtra) as raised:
-        convert(None, "observation", "observation")
+        structure_of(space, "observation", "observation")
     assert raised.value.extra == extra

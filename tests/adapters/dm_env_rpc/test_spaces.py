@@ -9,17 +9,17 @@ import pytest
 from dm_env import specs
 from gymnasium import spaces as gym
 
-from rlwire.adapters.dm_env_rpc.spaces import Structure, of_dm_env_spec, of_gymnasium_space
+from rlwire.adapters.dm_env_rpc.spaces import Structure, structure_of
 from rlwire.codecs.dm_env_rpc import DataType, SpecManager, TensorSpec, check_bounds
 from rlwire.errors import EncodeError
 
 
 def dm(spec, prefix: str = "") -> Structure:
-    return of_dm_env_spec(spec, "observation", "observation", prefix)
+    return structure_of(spec, "observation", "observation", prefix)
 
 
 def space(space) -> Structure:
-    return of_gymnasium_space(space, "observation", "observation")
+    return structure_of(space, "observation", "observation")
 
 
 def over_the_wire(structure: Structure, value):
