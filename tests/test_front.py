@@ -101,3 +101,42 @@ def test_a_secret_is_kept_and_not_shown() -> None:
         assert "hush" not in repr(env.spec)
         with env.spec.make() as again:
             again.reset()
+
+
+def test_vectors_in_real_time() -> None:
+    """Two instances of one server that does not wait, their episodes one after the other."""
+    with rlwire.serve(
+        "gym:CartPole-v1", "perlert://127.0.0.1:0/poles", rate=500, instances=2
+    ) as server:
+        urls = [f"perlert://{server.address}/poles:{number}" for number in range(2)]
+        with rlwire.make_vec(urls) as envs:
+            observations, _ = envs.reset()
+            assert observations.shape == (2, 4)
+            ends, returns = np.zeros(2, np.int64), np.zeros(2)
+            while ends.min() < 2:
+                observations, rewards, terminated, truncated, _ = envs.step(np.ones(2, np.int64))
+                assert observations in envs.observation_space
+                returns += rewards
+                ends += terminated | truncated
+            assert returns.min() >= 16  # no pole falls within 8 steps, and no reward is lost
+
+
+def test_vectors_of_rewarders() -> None:
+    with (
+        rlwire.serve("gym:CartPole-v1", "universe://127.0.0.1:+0", lockstep=True) as one,
+        rlwire.serve("gym:CartPole-v1", "universe://127.0.0.1:+0", lockstep=True) as other,
+        rlwire.make_vec([one.url, other.url], autoreset_mode="SameStep") as envs,
+        rlwire.make_vec("gym:CartPole-v1", 2, workers=0, autoreset_mode="SameStep") as theirs,
+    ):
+        np.testing.assert_array_equal(envs.reset(seed=3)[0], theirs.reset(seed=3)[0])
+        given = np.array([1, 0])
+        over = False
+        while not over:
+            ours, original = envs.step(given), theirs.step(given)
+            over = bool(original[2].any())
+            for mine, yours in zip(ours[1:4], original[1:4], strict=True):
+                np.testing.assert_array_equal(mine, yours)
+            if not over:
+                np.testing.assert_array_equal(ours[0], original[0])
+        ended = int(original[2].argmax())
+        np.testing.assert_array_equal(ours[4]["final_obs"][ended], original[4]["final_obs"][ended])
