@@ -195,6 +195,22 @@ def test_pages_reach_what_is_served_by_its_url() -> None:
         rlwire.serve("openpi://localhost", anywhere("rlx-ws"))
 
 
+@pytest.mark.parametrize("scheme", ["dm-env-rpc", "perlert", "universe"])
+def test_what_is_served_may_be_served_elsewhere(scheme: str, caplog: Any) -> None:
+    """A gateway: its environment is behind a URL, and stepped in another thread than made."""
+    with (
+        rlwire.serve("gym:CartPole-v1", anywhere("dm-env-rpc")) as behind,
+        rlwire.serve(behind.url, anywhere(scheme)) as server,
+        rlwire.make(server.url) as env,
+    ):
+        assert env.observation_space.shape == (4,)
+        assert env.reset()[0].shape == (4,)
+        observation, reward, *_ = env.step(env.action_space.sample())
+        assert observation.shape == (4,)
+        assert reward >= 0.0
+    assert "Traceback" not in caplog.text
+
+
 class TestBadInput:
     @pytest.mark.parametrize(("scheme", "other"), [*itertools.permutations(STREAMS, 2)])
     def test_a_server_of_another_protocol(self, scheme: str, other: str) -> None:

@@ -631,6 +631,12 @@ class Client(Blocking, ClientBase):
             return reply
         raise StatusError.of(reply)
 
+    def release(self) -> None:
+        """Let the next thread that uses it be its thread, from now on."""
+        connection = self._connection
+        if connection is not None:
+            connection.release()
+
     def submit(self, request: Request | Step) -> Pending:
         """Send a request without waiting for its answer, which comes after those before it.
 

@@ -142,6 +142,7 @@ class DmEnvRpcEndpoint:
             self.close()
             raise
         self.observation_space, self.action_space = observation_space, action_space
+        self.client.release()  # a server makes an environment in another thread than it steps it
 
     def _join(
         self,
@@ -277,6 +278,7 @@ class DmEnvRpcEndpoint:
         client = self.client
         try:
             if not client.closed and self._pending is None:
+                client.release()
                 world = client.world_name
                 client.leave_world()
                 if self._created and world is not None:
