@@ -19,6 +19,7 @@ from typing import Any
 
 from pygments.lexers.special import TextLexer
 from sphinx.errors import PycodeError
+from sphinx.ext.autodoc.mock import mock
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.util import logging
 
@@ -28,6 +29,10 @@ sys.path.insert(0, str(ROOT / "docs"))
 import public  # noqa: E402
 
 import rlwire  # noqa: E402
+
+# What has PyTorch with it is not installed for its documents.
+with mock(["stable_baselines3"]):
+    public.modules()
 
 project = "rlwire"
 author = "the authors of rlwire"
