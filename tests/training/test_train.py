@@ -1,0 +1,41 @@
+"""docs/howto/train.md as written, over each protocol: PPO learns CartPole. Minutes; `-m training`."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.training
+PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "train.md").read_text("utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+TRAINER_CALLS = re.findall(r"^\| `(\S+)` \|", PAGE, re.MULTILINE)
+ENVIRONMENT_CALLS = re.findall(r"`(\S+://\S+)`", PAGE[PAGE.index("The URLs are") :])[:2]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("block", "url"),
+    [(0, url) for url in TRAINER_CALLS] + [(1, url) for url in ENVIRONMENT_CALLS],
+)
+def test_it_learns(block: int, url: str, tmp_path: Path) -> None:
+    pytest.importorskip("stable_baselines3")
+    code, changed = re.subn(r'^URL = ".*"$', f'URL = "{url}"', BLOCKS[block], flags=re.MULTILINE)
+    assert changed == 1
+    script = tmp_path / "train.py"
+    script.write_text(code, "utf-8")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        [sys.executable, script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=800,
+        env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "steps: True" in done.stdout, done.stdout + done.stderr
