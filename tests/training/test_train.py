@@ -1,4 +1,4 @@
-"""docs/howto/train.md as written, over each protocol: PPO learns CartPole. Minutes; `-m training`."""
+"""docs/howto/train.md as written, over each protocol: PPO learns CartPole, in minutes."""
 
 from __future__ import annotations
 
