@@ -103,7 +103,7 @@ def serve(report: Callable[[Any], None], kind: str, options: dict[str, Any]) -> 
             extensions={"a/b": lambda message, world: message}, **options,
         )  # fmt: skip
     else:
-        server = PolicyServer(infer, "127.0.0.1:0", workers=0, **options)
+        server = PolicyServer(infer, "127.0.0.1:0", threads=0, **options)
     server.start()
     report(str(server.address))
     server.serve_forever()

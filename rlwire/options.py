@@ -8,7 +8,6 @@ its server's or client's affair.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -152,11 +151,10 @@ def _tls(files: dict[str, str], side: Side) -> Any:
 
     cert, key, client_ca = (files.get(name) for name in ("cert", "key", "client_ca"))
     if side != "server":
-        return functools.partial(tls.client_context, files.get("ca"), cert, key)
+        return tls.ClientTLS(files.get("ca"), cert, key)
     if cert is None:
         raise ValueError("tls_key and tls_client_ca are of no use without tls_cert")
-    # Processes that serve make one each.
-    return functools.partial(tls.server_context, cert, key, client_ca)
+    return tls.ServerTLS(cert, key, client_ca)
 
 
 # ---- what a text is ------------------------------------------------------------------------------

@@ -5,25 +5,19 @@ A door is a protocol's module for `rlwire.protocols.Protocol.parts`.
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
 from rlwire.environments.driver import maker
 from rlwire.protocols import URL
-from rlwire.transports.tls import client_context
+from rlwire.transports.tls import ClientSide, ClientTLS
 
-__all__ = ["ClientTLS", "check_server_tls", "client_tls", "websocket_url", "with_settings"]
-
-ClientTLS: TypeAlias = "ssl.SSLContext | Callable[[], ssl.SSLContext] | None"
-"""A context, or what makes one."""
+__all__ = ["check_server_tls", "client_tls", "websocket_url", "with_settings"]
 
 
-def client_tls(url: URL, tls: ClientTLS) -> ssl.SSLContext | None:
-    """Return the context for a client: the given one, or for ``+tls`` the system's authorities."""
-    if tls is None:
-        return client_context() if url.tls else None
-    return tls if isinstance(tls, ssl.SSLContext) else tls()
+def client_tls(url: URL, tls: ClientSide) -> ClientSide:
+    """Return what is given for a client, or for ``+tls`` the system's authorities."""
+    return ClientTLS() if tls is None and url.tls else tls
 
 
 def check_server_tls(url: URL, tls: Any) -> None:
@@ -36,7 +30,7 @@ def check_server_tls(url: URL, tls: Any) -> None:
         raise ValueError(f"{url}: +tls needs a certificate: give tls=, or tls_cert as text")
 
 
-def websocket_url(url: URL, tls: ssl.SSLContext | None) -> str:
+def websocket_url(url: URL, tls: ClientSide) -> str:
     """Return the URL of the WebSocket that a URL means.
 
     Raises:

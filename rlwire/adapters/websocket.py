@@ -7,14 +7,13 @@ WebSocket have adapters of their own.
 
 from __future__ import annotations
 
-import ssl
 from typing import Any
 
 from rlwire.sessions.websocket import Client, Messages
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.address import Address
 from rlwire.transports.sockets import Backoff, Timeouts
-from rlwire.transports.tls import client_context
+from rlwire.transports.tls import ClientSide, client_context
 
 __all__ = ["connect", "connect_asyncio"]
 
@@ -24,7 +23,7 @@ def connect(
     inner: Any = None,
     *,
     timeouts: Timeouts | None = None,
-    tls: ssl.SSLContext | None = None,
+    tls: ClientSide = None,
     backoff: Backoff | None = None,
     **options: Any,
 ) -> tcp.Connection:
@@ -55,7 +54,7 @@ async def connect_asyncio(
     inner: Any = None,
     *,
     timeouts: Timeouts | None = None,
-    tls: ssl.SSLContext | None = None,
+    tls: ClientSide = None,
     backoff: Backoff | None = None,
     **options: Any,
 ) -> tcp_asyncio.AsyncConnection:
@@ -66,7 +65,7 @@ async def connect_asyncio(
     return await tcp_asyncio.connect(where, client, timeouts=timeouts, tls=context, backoff=backoff)
 
 
-def _context(client: Client, tls: ssl.SSLContext | None) -> ssl.SSLContext | None:
+def _context(client: Client, tls: ClientSide) -> ClientSide:
     if not client.target.secure:
         if tls is not None:
             raise ValueError("a ws:// URL is not for TLS; write wss://")

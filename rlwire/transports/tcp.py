@@ -17,6 +17,7 @@ from rlwire.transports.connection import Connection
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.server import Server
 from rlwire.transports.sockets import Backoff, Timeouts, listen
+from rlwire.transports.tls import ClientSide, context_of
 from rlwire.transports.waits import drive
 
 __all__ = ["Backoff", "Connection", "Server", "Timeouts", "connect", "listen"]
@@ -27,7 +28,7 @@ def connect(
     session: StreamSession,
     *,
     timeouts: Timeouts | None = None,
-    tls: ssl.SSLContext | None = None,
+    tls: ClientSide = None,
     server_hostname: str | None = None,
     backoff: Backoff | None = None,
 ) -> Connection:
@@ -37,7 +38,8 @@ def connect(
         address: ``"host:port"``, ``"[ipv6]:port"``, ``"unix:/path"`` or ``(host, port)``.
         session: a new session of the client's side.
         timeouts: by default `Timeouts()`.
-        tls: from `rlwire.transports.tls.client_context`; None for no encryption.
+        tls: an SSL context, or what makes one, such as `rlwire.transports.tls.ClientTLS`; None for
+            no encryption.
         server_hostname: the name that the server's certificate must have, if not the host's.
         backoff: how often and when to try; by default once.
 
@@ -51,7 +53,8 @@ def connect(
     """
     where = parse(address)
     timeouts = timeouts or Timeouts()
-    dialer = _Dialer((session, str(where), timeouts), tls, server_hostname or where.host or None)
+    hostname = server_hostname or getattr(tls, "server_hostname", None) or where.host
+    dialer = _Dialer((session, str(where), timeouts), context_of(tls), hostname or None)
     connection: Connection = drive(connecting.connect(where, dialer, timeouts, backoff))
     return connection
 

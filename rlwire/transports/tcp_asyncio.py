@@ -21,6 +21,7 @@ from rlwire.transports.server_asyncio import AsyncServer
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.stream_asyncio import open_stream
 from rlwire.transports.sweeper import Sweeper
+from rlwire.transports.tls import ClientSide, context_of
 from rlwire.transports.waits import drive_async
 
 __all__ = [
@@ -39,14 +40,15 @@ async def connect(
     session: StreamSession,
     *,
     timeouts: Timeouts | None = None,
-    tls: ssl.SSLContext | None = None,
+    tls: ClientSide = None,
     server_hostname: str | None = None,
     backoff: Backoff | None = None,
 ) -> AsyncConnection:
     """Connect to a server; arguments and errors as for `rlwire.transports.tcp.connect`."""
     where = parse(address)
     timeouts = timeouts or Timeouts()
-    dialer = _Dialer((session, str(where), timeouts), tls, server_hostname or where.host)
+    hostname = server_hostname or getattr(tls, "server_hostname", None) or where.host
+    dialer = _Dialer((session, str(where), timeouts), context_of(tls), hostname)
     connection: AsyncConnection = await drive_async(
         connecting.connect(where, dialer, timeouts, backoff)
     )

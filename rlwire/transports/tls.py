@@ -10,15 +10,75 @@ import contextlib
 import os
 import socket
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from rlwire.transports.interface import Buffer
 from rlwire.transports.sockets import WAITED
 
-__all__ = ["TLSSocket", "client_context", "server_context"]
+__all__ = ["ClientSide", "ClientTLS", "ServerTLS", "TLSSocket", "client_context"]
+__all__ += ["context_of", "server_context"]
 
 _Path: TypeAlias = "str | os.PathLike[str]"
+
+ClientSide: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
+"""A client's context, what makes one, such as `ClientTLS`, or no encryption."""
+
+
+@dataclass(frozen=True)
+class ClientTLS:
+    """A client's files for TLS, all PEM. A server's certificate is always checked.
+
+    Attributes:
+        ca: certificates of the authorities to trust; None for the system's.
+        cert: our own certificate, for a server that asks for one (mutual TLS).
+        key: its key; None if it is in the same file.
+        server_hostname: the name that the server's certificate must have, if not the address's.
+    """
+
+    ca: _Path | None = None
+    cert: _Path | None = None
+    key: _Path | None = None
+    server_hostname: str | None = None
+
+    def __call__(self) -> ssl.SSLContext:
+        """Read the files, and return a context.
+
+        Raises:
+            OSError: a file cannot be read.
+            ssl.SSLError: a file is not what it should be.
+        """
+        return client_context(self.ca, self.cert, self.key)
+
+
+@dataclass(frozen=True)
+class ServerTLS:
+    """A server's files for TLS, all PEM; they can be sent to worker processes.
+
+    Attributes:
+        cert: the server's certificate, with the chain above it.
+        key: its key; None if it is in the same file.
+        client_ca: if given, clients must show a certificate of these authorities (mutual TLS).
+    """
+
+    cert: _Path
+    key: _Path | None = None
+    client_ca: _Path | None = None
+
+    def __call__(self) -> ssl.SSLContext:
+        """Read the files, and return a context; errors as of `ClientTLS`."""
+        return server_context(self.cert, self.key, self.client_ca)
+
+
+def context_of(tls: ClientSide) -> ssl.SSLContext | None:
+    """Return the context that `tls` is or makes.
+
+    Raises:
+        OSError: a file cannot be read.
+        ssl.SSLError: a file is not what it should be.
+    """
+    return tls() if callable(tls) else tls
 
 
 def client_context(

@@ -15,7 +15,7 @@ import pytest
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.sockets import Backoff, Timeouts
-from rlwire.transports.tls import client_context, server_context
+from rlwire.transports.tls import ClientTLS, ServerTLS, client_context, server_context
 
 BODIES = [b"small", os.urandom(5_000), os.urandom(2_000_000), b"", b"small again"]
 
@@ -218,3 +218,20 @@ def test_over_the_limit_a_tls_peer_is_just_closed(
         second: socket.socket = raw(server.address)
         assert second.recv(100) == b""
     assert "max_connections=1" in log.text
+
+
+def test_files_instead_of_contexts(serve: Any, blobs: Any, files: Any) -> None:
+    """One end each makes its context of files, and the name to be checked is among them."""
+    server = serve(tls=ServerTLS(files.server))
+    where = f"127.0.0.1:{server.address.port}"
+    named = ClientTLS(files.ca, server_hostname="localhost")
+    with tcp.connect(where, blobs(), tls=named) as connection:
+        assert bytes(connection.exchange(b"here")) == b"here"
+
+    async def talk() -> None:
+        async with await tcp_asyncio.connect(where, blobs(), tls=named) as connection:
+            assert bytes(await connection.exchange(b"there")) == b"there"
+
+    asyncio.run(talk())
+    with pytest.raises(OSError, match="none"):
+        tcp.connect(where, blobs(), tls=ClientTLS(files.ca.parent / "none"))

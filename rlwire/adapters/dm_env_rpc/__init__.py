@@ -24,10 +24,10 @@ from rlwire.adapters.dm_env_rpc.properties import (
     PropertiesExtension,
     Property,
 )
-from rlwire.adapters.dm_env_rpc.security import ClientTLS, ServerTLS
 from rlwire.adapters.dm_env_rpc.server import DmEnvRpcServer, serve_environment
 from rlwire.adapters.dm_env_rpc.status import StatusError
 from rlwire.adapters.dm_env_rpc.worlds import AgentEnvironment, Refusal, World, WorldFactory, Worlds
+from rlwire.transports.tls import ClientTLS, ServerTLS
 
 if TYPE_CHECKING:
     from rlwire.adapters.dm_env_rpc.dm_env_client import RemoteEnvironment

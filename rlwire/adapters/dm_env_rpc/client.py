@@ -12,7 +12,11 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
-from rlwire.adapters.dm_env_rpc.security import ClientTLS, authorization, warn_of_plain_token
+from rlwire.adapters.dm_env_rpc.security import (
+    authorization,
+    http2_context,
+    warn_of_plain_token,
+)
 from rlwire.adapters.dm_env_rpc.status import StatusError
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
@@ -40,6 +44,7 @@ from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.connecting import hang_up, retry
 from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, drive_async, driven
 
 __all__ = ["METHOD", "AsyncClient", "AsyncPending", "Client", "ClientBase", "Pending"]
@@ -176,7 +181,7 @@ class ClientBase(waits.Client):
     Args:
         address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``.
         auth: sent as a bearer token with the connection.
-        tls: files for a server with TLS.
+        tls: an SSL context, or what makes one: `rlwire.transports.tls.ClientTLS` names files.
         metadata: more of it, names and values.
         timeouts: seconds to wait; `idle` is for an answer.
         backoff: attempts to connect, and the waits between them.
@@ -196,7 +201,7 @@ class ClientBase(waits.Client):
         address: AddressLike,
         *,
         auth: str | None = None,
-        tls: ClientTLS | None = None,
+        tls: ClientSide = None,
         metadata: Metadata = (),
         timeouts: Timeouts | None = None,
         backoff: Backoff | None = None,
@@ -227,8 +232,8 @@ class ClientBase(waits.Client):
         }
         self._connect_options: dict[str, Any] = {"timeouts": timeouts}
         if tls is not None:
-            self._connect_options["tls"] = tls.context()
-            self._connect_options["server_hostname"] = tls.server_hostname
+            self._connect_options["tls"] = http2_context(tls)
+            self._connect_options["server_hostname"] = getattr(tls, "server_hostname", None)
         self._way = Way()
         self._session: dm_env_rpc.Client | None = None
         self._connection: Any = None

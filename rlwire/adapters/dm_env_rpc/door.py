@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from functools import partial
 from typing import Any
 
 from rlwire.adapters.dm_env_rpc.client import AsyncClient, Client
 from rlwire.adapters.dm_env_rpc.endpoint import DmEnvRpcEndpoint
 from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorlds, Names
 from rlwire.adapters.dm_env_rpc.protocols import is_world
-from rlwire.adapters.dm_env_rpc.security import ClientTLS, ServerTLS
 from rlwire.adapters.dm_env_rpc.server import DmEnvRpcServer
 from rlwire.adapters.doors import check_server_tls, with_settings
 from rlwire.environments.loading import load_environment
 from rlwire.protocols import URL
+from rlwire.transports.tls import ClientTLS
 
 __all__ = ["async_client", "client", "endpoint", "server"]
 
@@ -55,7 +54,6 @@ def server(
         TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments, or
             cannot be carried.
     """
-    options = _own(url, options)
     check_server_tls(url, options.get("tls"))
     if url.path:
         raise ValueError(f"{url}: worlds get their names when they are created; leave the path out")
@@ -114,18 +112,8 @@ def endpoint(url: URL, **options: Any) -> DmEnvRpcEndpoint:
     return DmEnvRpcEndpoint(url.address, world=url.path, **_calling(url, options))
 
 
-def _own(url: URL, options: dict[str, Any]) -> dict[str, Any]:
-    """Return options by the names that the server has for them."""
-    own = dict(options)
-    if isinstance(own.get("tls"), partial):
-        own["tls"] = ServerTLS(*own["tls"].args)
-    return own
-
-
 def _calling(url: URL, options: dict[str, Any]) -> dict[str, Any]:
     own = dict(options)
-    if isinstance(own.get("tls"), partial):
-        own["tls"] = ClientTLS(*own["tls"].args)
-    elif url.tls and own.get("tls") is None:
+    if url.tls and own.get("tls") is None:
         own["tls"] = ClientTLS()
     return own

@@ -24,9 +24,9 @@ from rlwire.adapters.dm_env_rpc.properties import (
 )
 from rlwire.adapters.dm_env_rpc.protocols import Refusal, is_world
 from rlwire.adapters.dm_env_rpc.security import (
-    ServerTLS,
     authorization,
     authorized,
+    http2_context,
     warn_of_plain_token,
 )
 from rlwire.adapters.dm_env_rpc.worlds import Extension, Host, World, WorldFactory, Worlds
@@ -45,6 +45,7 @@ from rlwire.transports.admission import (
     MAX_CONNECTIONS_PER_ADDRESS,
     Admission,
 )
+from rlwire.transports.reception import TLS
 from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.sockets import Timeouts
 
@@ -95,7 +96,7 @@ class DmEnvRpcServer(StreamServer):
         auth: the bearer token that clients must send; None for any client.
         timeouts: seconds to wait; `idle` is for a client's next request.
         idle_timeout: that `idle` by itself, None for no end.
-        tls: files for TLS, and for mutual TLS.
+        tls: as in `rlwire.adapters.serving.ServerOptions`.
         limits: maxima for messages; ``received`` is for whole ones.
         max_sent: bytes of the longest message that is sent; by default as many as may be received.
         copy: whether actions own their memory; as in `Client`.
@@ -131,7 +132,7 @@ class DmEnvRpcServer(StreamServer):
         check_bounds: bool = True,
         timeouts: Timeouts | None = None,
         idle_timeout: float | EllipsisType | None = ...,
-        tls: ServerTLS | None = None,
+        tls: TLS = None,
         limits: Limits | None = None,
         max_sent: int | None = None,
         copy: bool | None = True,
@@ -177,7 +178,7 @@ class DmEnvRpcServer(StreamServer):
             workers=workers,
             timeouts=timeouts,
             idle_timeout=idle_timeout,
-            tls=None if tls is None else tls.context(),
+            tls=http2_context(tls),
             # Calls are what counts: who calls too much is told why, on a connection that is open.
             max_connections=2 * max_connections,
             max_connections_per_address=2 * max_connections_per_address,

@@ -6,7 +6,6 @@ said (`rlwire.sessions.openpi`).
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -17,6 +16,7 @@ from rlwire.sessions.openpi import Client, Dialect, Failure
 from rlwire.transports import waits
 from rlwire.transports.connecting import hang_up
 from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 
 __all__ = ["AsyncPolicyClient", "PolicyClient"]
@@ -52,7 +52,7 @@ class ClientBase(waits.Client):
         reconnect: bool = True,
         timeouts: Timeouts | None = None,
         backoff: Backoff | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: ClientSide = None,
         limits: Limits | None = None,
     ) -> None:
         self._url = address if "://" in address else f"ws://{address}"

@@ -12,7 +12,6 @@ text of an `AgentProxyException` goes on, after what the original would say, wit
 from __future__ import annotations
 
 import dataclasses
-import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, NoReturn, cast
 
@@ -24,6 +23,7 @@ from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.connecting import hang_up
 from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, drive_async, driven
 
 __all__ = ["AgentProxy", "AgentProxyException", "AsyncAgentProxy", "AsyncMetrics"]
@@ -52,7 +52,7 @@ class ProxyBase(waits.Client):
         rlx_server_url: ``"host:port"``, ``"[::1]:port"``, ``"unix:/path"`` or ``(host, port)``.
         timeouts: seconds to wait for a connect, a read, a write and an answer.
         backoff: the waits between attempts to connect; `connect` sets their number.
-        tls: for a server with TLS: see `rlwire.transports.tls.client_context`.
+        tls: for a server with TLS: an SSL context, or `rlwire.transports.tls.ClientTLS`.
         limits: maxima for messages; `rlwire.limits.DEFAULT` by default.
         dialect: of RLX; "readme" for servers that follow the table in RELAAX's README.
         dtype: of the arrays that a server of the readme dialect sends, which do not tell it.
@@ -75,7 +75,7 @@ class ProxyBase(waits.Client):
         *,
         timeouts: Timeouts | None = None,
         backoff: Backoff | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: ClientSide = None,
         limits: Limits = DEFAULT,
         dialect: Literal["relaax", "readme"] = "relaax",
         dtype: Any = None,

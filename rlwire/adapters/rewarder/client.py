@@ -7,7 +7,6 @@ Not here: what messages add up to (`rlwire.sessions.rewarder.client`), the async
 
 from __future__ import annotations
 
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,6 +42,7 @@ from rlwire.sessions.rewarder.client import (
 from rlwire.sessions.rewarder.steps import ClockEstimate, LatencySummary
 from rlwire.transports.forking import not_ours, of_this_process
 from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Blocking, Client, Waits, driven
 
 __all__ = ["ClientBase", "RewarderClient"]
@@ -85,7 +85,7 @@ class ClientBase(Client):
         auth: str = "openai",
         observer: bool = False,
         attach: bool | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: ClientSide = None,
         timeouts: Timeouts | None = None,
         backoff: Backoff | None = None,
         ping_interval: float | None = 20.0,
