@@ -16,7 +16,17 @@ from typing import Any, Final, Literal, TypeAlias
 
 from rlwire.limits import Limits
 
-__all__ = ["AUTH", "CALLING", "LISTENING", "ORIGINS", "SETTINGS", "Option", "Side", "choice"]
+__all__ = [
+    "AUTH",
+    "CALLING",
+    "LIMITS",
+    "LISTENING",
+    "ORIGINS",
+    "SETTINGS",
+    "Option",
+    "Side",
+    "choice",
+]
 __all__ += ["keywords", "natural", "number", "positive", "positive_float", "text"]
 
 Side: TypeAlias = Literal["server", "client", "player"]
@@ -263,6 +273,7 @@ LIMITS: Final = (
         sides=_BOTH,
     ),
 )
+"""Of all protocols."""
 
 AUTH: Final = (
     Option(
@@ -282,6 +293,7 @@ AUTH: Final = (
         sides=_BOTH,
     ),
 )
+"""Of those that know a secret in words."""
 
 _MESSAGE: Final = Option(
     "max_message",
@@ -383,6 +395,7 @@ ORIGINS: Final = (
         many=True,
     ),
 )
+"""Of servers that pages may reach."""
 
 SETTINGS: Final = (
     Option(
@@ -394,3 +407,4 @@ SETTINGS: Final = (
         many=True,
     ),
 )
+"""Of servers that make environments."""
