@@ -107,16 +107,16 @@ class Caller(ABC):
             EncodeError, LimitExceeded: the action cannot be sent.
         """
 
-    def receive(self) -> Any:
-        """Return the next event; what is not allowed now is refused, and logged."""
-        while True:
-            try:
-                return self.connection.receive()
-            except RemoteProtocolError as error:
-                logger.warning("%s: it sent what is not allowed: %s", self.connection.peer, error)
-                self.connection.refuse(error)
-                if self.connection.closed:
-                    raise
+    def refuse(self, error: RemoteProtocolError) -> None:
+        """Tell the caller that what it sent is not allowed now; log it.
+
+        Raises:
+            RemoteProtocolError: the same, if that was the end.
+        """
+        logger.warning("%s: it sent what is not allowed: %s", self.connection.peer, error)
+        self.connection.refuse(error)
+        if self.connection.closed:
+            raise error
 
     def end(self, error: RlwireError | None = None) -> None:
         """Give the connection back to its own thread, which closes it."""
@@ -167,7 +167,8 @@ class Place:
             EncodeError, LimitExceeded: the action cannot be sent.
         """
         with self._lock:
-            self._enter()
+            if self._user != get_ident():
+                self._enter()
             caller = self._caller
             if not self._under_way or (self._turn is None and caller is not None):
                 raise LocalProtocolError(
@@ -190,15 +191,15 @@ class Place:
             ConnectionClosed: no caller can come any more.
         """
         with self._lock:
-            self._enter()
+            if self._user != get_ident():
+                self._enter()
             return self._stepped() if self._stepping else self._reset()
 
     def _enter(self) -> None:
         """Let another thread than the last one use the connection."""
-        if self._user != get_ident():
-            self._user = get_ident()
-            if self._caller is not None:
-                self._caller.connection.release()
+        self._user = get_ident()
+        if self._caller is not None:
+            self._caller.connection.release()
 
     def _stepped(self) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         turn = None

@@ -109,7 +109,12 @@ class OpenpiCaller(Caller):
 
     def turn(self) -> Turn:
         """Wait for the next observation; errors as `Caller.turn`."""
-        given = self.receive()
+        while True:
+            try:
+                given = self.connection.receive()
+                break
+            except RemoteProtocolError as error:
+                self.refuse(error)
         space = self.callers.observation_space
         inside = getattr(space, "spaces", {})
         about = {name: given.pop(name) for name in _ABOUT if name in given and name not in inside}

@@ -25,7 +25,7 @@ from rlwire.adapters.relaax.metrics import LoggingMetrics, Metrics
 from rlwire.adapters.relaax.training import TrainingBase
 from rlwire.environments.called import Caller, Callers, Turn
 from rlwire.environments.spaces import describe, space_of
-from rlwire.errors import EncodeError
+from rlwire.errors import EncodeError, RemoteProtocolError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import rlx
 from rlwire.transports.address import AddressLike
@@ -87,17 +87,24 @@ class RLXCaller(Caller):
     def __init__(self, metrics: Metrics, connection: Connection, callers: Callers) -> None:
         super().__init__(connection, callers)
         self._seat = _Seat(self)
-        self._host = AgentHost(AgentFactory(self._seat.taken, None, metrics), connection.peer)
+        host = AgentHost(AgentFactory(self._seat.taken, None, metrics), connection.peer)
+        # Bound once, as they are called for each step.
+        self._answer, self._receive, self._send = host.answer, connection.receive, connection.send
 
     def turn(self) -> Turn:
         """Wait for the next update; errors as `Caller.turn`."""
         seat = self._seat
         while True:
-            message = self.receive()
+            try:
+                message = self._receive()
+            except RemoteProtocolError as error:
+                self.refuse(error)
+                continue
             seat.message = message
-            reply = self._host.answer(message)
-            turn, seat.turn = seat.turn, None
+            reply = self._answer(message)
+            turn = seat.turn
             if turn is not None:
+                seat.turn = None
                 return turn
             self.connection.send(reply)
 
@@ -106,7 +113,7 @@ class RLXCaller(Caller):
         # Of RLX's types README allows an action integers, doubles and lists.
         if isinstance(action, (np.ndarray, np.generic)):
             action = action.tolist()
-        self.connection.send({"response": "action", "data": action})
+        self._send({"response": "action", "data": action})
 
 
 class _Seat:
@@ -142,8 +149,7 @@ class _Seat:
         else:
             observation = self._caller.callers.nothing()
         info: dict[str, Any] = {}
-        begins = self._begins or (reward is None and not terminal)
-        if begins:
+        if self._begins or (reward is None and not terminal):
             number = None
             info["exploit"] = self._exploit
         elif type(reward) is float:
@@ -154,9 +160,12 @@ class _Seat:
             number = float(np.sum(np.asarray(reward, np.float64)))
             if type(reward) is list:
                 info["rewards"] = reward
-        truncated = bool(terminal) and self.message.get("truncated") is True
         self._begins, self._last = bool(terminal), observation
-        self.turn = Turn(observation, number, bool(terminal) and not truncated, truncated, info)
+        if terminal:
+            truncated = self.message.get("truncated") is True
+            self.turn = Turn(observation, number, not truncated, truncated, info)
+        else:
+            self.turn = Turn(observation, number, False, False, info)
 
 
 def play(
