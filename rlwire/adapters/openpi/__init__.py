@@ -4,7 +4,7 @@
 |---|---|
 | `openpi_client.msgpack_numpy` | `packb`, `unpackb`, `Packer`, `Unpacker`, and its two hooks |
 | `openpi_client.websocket_client_policy` | `PolicyClient`, `AsyncPolicyClient` |
-| `openpi.serving.websocket_policy_server` | `PolicyServer`, `serve_policy` |
+| `openpi.serving.websocket_policy_server` | `PolicyServer` |
 
 Either end may be openpi's own. A program that uses openpi-client as it is calls
 ``rlwire.install("openpi_client")``, and its messages are packed by rlwire's codec. All arrays that
@@ -21,7 +21,6 @@ from rlwire.adapters.openpi.server import (
     PolicyServer,
     PolicyStatistics,
     api_key_check,
-    serve_policy,
 )
 
 __all__ = [
@@ -34,7 +33,6 @@ __all__ = [
     "api_key_check",
     "pack_array",
     "packb",
-    "serve_policy",
     "unpack_array",
     "unpackb",
 ]

@@ -36,7 +36,7 @@ from rlwire.transports.tcp_asyncio import AsyncConnection
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["PORT", "PolicyServer", "PolicyStatistics", "api_key_check", "serve_policy"]
+__all__ = ["PORT", "PolicyServer", "PolicyStatistics", "api_key_check"]
 
 logger = logging.getLogger(__name__)
 
@@ -209,11 +209,6 @@ class PolicyServer(StreamServer):
     def _after_stop(self) -> None:
         super()._after_stop()
         logger.info("%d actions, %d failures", self._policy.actions, self._policy.failures)
-
-
-def serve_policy(policy: Any, address: AddressLike = f"localhost:{PORT}", **options: Any) -> None:
-    """Serve a policy until SIGINT or SIGTERM; arguments and errors as for `PolicyServer`."""
-    PolicyServer(policy, address, **options).serve_forever()
 
 
 def _all_of(*checks: websocket.Check | None) -> websocket.Check | None:

@@ -2,7 +2,7 @@
 
 | | |
 |---|---|
-| an environment of Gymnasium, served in real time | `serve_rewarder` |
+| an environment of Gymnasium, served in real time | `EnvironmentRewarder`; by URL, `rlwire.serve` |
 | any environment that pushes what happens | `RewarderServer`, `ResetRequest` |
 | an agent, or an observer | `RewarderClient`, `AsyncRewarderClient`, `Step` |
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from rlwire.adapters.rewarder.client import RewarderClient
 from rlwire.adapters.rewarder.client_asyncio import AsyncRewarderClient
-from rlwire.adapters.rewarder.environments import serve_rewarder
+from rlwire.adapters.rewarder.environments import EnvironmentRewarder
 from rlwire.adapters.rewarder.server import PORT, ResetRequest, RewarderServer
 from rlwire.codecs.rewarder import AgentAction, UnknownMessage
 from rlwire.sessions.rewarder.client import ClientSettings, Step
@@ -22,11 +22,11 @@ __all__ = [
     "AgentAction",
     "AsyncRewarderClient",
     "ClientSettings",
+    "EnvironmentRewarder",
     "ResetRequest",
     "RewarderClient",
     "RewarderServer",
     "ServerSettings",
     "Step",
     "UnknownMessage",
-    "serve_rewarder",
 ]

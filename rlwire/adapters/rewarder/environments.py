@@ -1,4 +1,4 @@
-"""`serve_rewarder`: an environment of Gymnasium or dm_env behind a rewarder, in real time.
+"""`EnvironmentRewarder`: an environment of Gymnasium or dm_env behind a rewarder, in real time.
 
 An agent's action is a message of one event, ``["Action", value]``: a number for a Discrete space,
 a text for a Text, an object for a Dict, a list for others. The last one stays in force until the
@@ -25,7 +25,7 @@ from rlwire.errors import EncodeError, MissingExtra, quoted
 from rlwire.transports.address import AddressLike
 from rlwire.transports.pacing import Pacer
 
-__all__ = ["ACTION", "SPACES", "EnvironmentRewarder", "from_json", "serve_rewarder"]
+__all__ = ["ACTION", "SPACES", "EnvironmentRewarder", "from_json"]
 
 logger = logging.getLogger(__name__)
 
@@ -223,27 +223,6 @@ class EnvironmentRewarder(RewarderServer):
             self.reward(reward, done, dict(filter(_can_be_sent, info.items())))
         if done:
             self._begin(None)
-
-
-def serve_rewarder(
-    environment: Any, address: AddressLike = f"127.0.0.1:{PORT}", **options: Any
-) -> None:
-    """Serve an environment of Gymnasium in real time, until SIGINT or SIGTERM.
-
-    ::
-
-        serve_rewarder("gym:CartPole-v1", "127.0.0.1:15900", auth="...", fps=30)
-
-    Args:
-        environment: as `EnvironmentRewarder` takes it.
-        address: where to listen.
-        options: those of `EnvironmentRewarder`.
-
-    Raises:
-        OSError: the address cannot be listened on.
-        TypeError, ValueError: an argument makes no sense.
-    """
-    EnvironmentRewarder(environment, address, **options).serve_forever()
 
 
 def _told(driven: Driven) -> dict[str, Any]:
