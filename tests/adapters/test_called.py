@@ -26,6 +26,7 @@ from rlwire.adapters.relaax import (
     TrainingBase,
 )
 from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError, RemoteProtocolError
+from rlwire.sessions.websocket import Refused
 from rlwire.testing.rlx import RawClient
 from rlwire.transports.sockets import Backoff, Timeouts
 
@@ -305,6 +306,17 @@ def test_openpis_client_knows_no_rewards():
             assert truncated
             assert "lost" in info
         assert came == [({"model": "x"}, [0, 1, 2, 1])]
+
+
+def test_openpis_callers_need_the_secret():
+    url = "openpi://localhost:0"
+    with contextlib.closing(rlwire.listen(url, auth="secret", **SPACES)) as env:
+        with pytest.raises(Refused, match="401"):
+            rlwire.play(Counting, env.callers.url)
+        with aside(lambda: rlwire.play(Counting(1), env.callers.url, auth="secret")) as came:
+            env.reset()
+            assert env.step(0)[2]
+        assert came == [[0.5]]
 
 
 def test_openpis_policies_play():

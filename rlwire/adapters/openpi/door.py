@@ -52,7 +52,7 @@ async def async_client(url: URL, **options: Any) -> AsyncPolicyClient:
 
 
 def listen(url: URL, num_envs: int, **options: Any) -> Callers:
-    """Return places for environments that call; arguments as of `called.listen`, and `auth`."""
+    """Return places for environments that call; arguments as of `called.listen`."""
     from rlwire.adapters.openpi import called  # needs Gymnasium
 
     check_server_tls(url, options.get("tls"))
@@ -60,7 +60,7 @@ def listen(url: URL, num_envs: int, **options: Any) -> Callers:
 
 
 def play(environment: Any, url: URL, **options: Any) -> list[float]:
-    """Have an environment call; arguments as of `called.play`, and `auth`."""
+    """Have an environment call; arguments as of `called.play`."""
     from rlwire.adapters.openpi import called  # needs Gymnasium
 
     return called.play(environment, _calling(url, options), **options)
