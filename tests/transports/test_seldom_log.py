@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from rlwire.codecs import rlx as codec
 from rlwire.sessions import rlx
 from rlwire.transports import tcp
 from rlwire.transports.seldom_log import SeldomLog
@@ -101,7 +102,7 @@ def test_a_server_refuses_many_in_a_few_lines(
 ) -> None:
     """Each of 60 peers sends a forged line as its command's key."""
     key = "a\n2026-01-01 INFO all is well"
-    wrong = rlx.rlx.encode({key: 1}, framed=True)[:-1] + b"?"
+    wrong = codec.encode({key: 1}, framed=True)[:-1] + b"?"
     server = tcp.Server("127.0.0.1:0", rlx.Server, lambda connection: connection.receive())
     # All of it in one interval, however slow the machine is.
     monkeypatch.setattr(server, "_log", SeldomLog(logging.getLogger("seldom"), clock=lambda: 0.0))
