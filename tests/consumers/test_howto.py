@@ -54,7 +54,7 @@ def test_the_commands_work(checkout: Path, environment: dict[str, str]) -> None:
     said = ""
     with RLXServer(definitions["Agent"], "127.0.0.1:0") as server:
         port = str(server.address).rpartition(":")[2]
-        assert "--address localhost:7001" in page
+        assert "rlx://localhost:7001" in page
         for block in re.findall(r"```sh\n(.*?)```", page, re.S):
             commands = re.sub(r"^pip .*\n", "", block, flags=re.M)  # a test installs nothing
             done = subprocess.run(
