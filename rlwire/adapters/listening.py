@@ -48,7 +48,6 @@ class Listener(StreamServer):
         **options: Unpack[StreamOptions],
     ) -> None:
         self.scheme = scheme  # type: ignore[misc]
-        self.protocol = f"callers of {scheme}"
         super().__init__(address, _Calls(callers, session, caller), workers="threads", **options)
         self._guarded = self._guarded or guarded
 

@@ -2,7 +2,7 @@
 
 | | |
 |---|---|
-| an environment of dm_env or Gymnasium, served | `serve_environment` |
+| an environment of dm_env or Gymnasium, served | `rlwire.serve` |
 | worlds of one's own, served | `DmEnvRpcServer`, `World`, `AgentEnvironment`, `Refusal` |
 | an agent | `Client`, `AsyncClient` |
 | an agent that knows `dm_env.Environment` | `RemoteEnvironment` (needs dm_env) |
@@ -24,7 +24,7 @@ from rlwire.adapters.dm_env_rpc.properties import (
     PropertiesExtension,
     Property,
 )
-from rlwire.adapters.dm_env_rpc.server import DmEnvRpcServer, serve_environment
+from rlwire.adapters.dm_env_rpc.server import DmEnvRpcServer
 from rlwire.adapters.dm_env_rpc.status import StatusError
 from rlwire.adapters.dm_env_rpc.worlds import AgentEnvironment, Refusal, World, WorldFactory, Worlds
 from rlwire.transports.tls import ClientTLS, ServerTLS
@@ -54,7 +54,6 @@ __all__ = [
     "World",
     "WorldFactory",
     "Worlds",
-    "serve_environment",
 ]
 
 

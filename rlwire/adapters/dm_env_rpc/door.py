@@ -10,10 +10,9 @@ from rlwire.adapters.dm_env_rpc.endpoint import DmEnvRpcEndpoint
 from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorlds, Names
 from rlwire.adapters.dm_env_rpc.protocols import is_world
 from rlwire.adapters.dm_env_rpc.server import DmEnvRpcServer
-from rlwire.adapters.doors import check_server_tls, with_settings
+from rlwire.adapters.doors import check_server_tls, client_tls, with_settings
 from rlwire.environments.loading import load_environment
 from rlwire.protocols import URL
-from rlwire.transports.tls import ClientTLS
 
 __all__ = ["async_client", "client", "endpoint", "server"]
 
@@ -113,7 +112,4 @@ def endpoint(url: URL, **options: Any) -> DmEnvRpcEndpoint:
 
 
 def _calling(url: URL, options: dict[str, Any]) -> dict[str, Any]:
-    own = dict(options)
-    if url.tls and own.get("tls") is None:
-        own["tls"] = ClientTLS()
-    return own
+    return {**options, "tls": client_tls(url, options.get("tls"))}

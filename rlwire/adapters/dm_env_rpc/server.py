@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import EllipsisType
 from typing import Any, Final, Literal
 
 from rlwire.adapters.dm_env_rpc.client import METHOD, most_sent
-from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorlds, Names
+from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorlds
 from rlwire.adapters.dm_env_rpc.properties import (
     PROPERTY_REQUEST_URL,
     Properties,
@@ -49,7 +49,7 @@ from rlwire.transports.reception import TLS
 from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.sockets import Timeouts
 
-__all__ = ["DmEnvRpcServer", "serve_environment"]
+__all__ = ["DmEnvRpcServer"]
 
 logger = logging.getLogger(__name__)
 log = SeldomLog(logger)
@@ -279,45 +279,6 @@ class _Guest(Host):
         leave, self.leave = self.leave, None
         if leave is not None:
             leave()
-
-
-def serve_environment(
-    environment: Any,
-    address: AddressLike = "localhost:0",
-    *,
-    agents: int = 1,
-    names: Names | None = None,
-    default_actions: Mapping[str, Any] | None = None,
-    accepts: Collection[str] = (),
-    **options: Any,
-) -> DmEnvRpcServer:
-    """Serve an environment of dm_env or Gymnasium; return the running server.
-
-    ::
-
-        with serve_environment(MyEnvironment, "localhost:9911") as server:
-            server.wait()
-
-    Args:
-        environment: a class or function that makes one; or an environment, for one agent at a
-            time.
-        address: as in `DmEnvRpcServer`.
-        agents: as in `EnvironmentWorld`, and the next three.
-        names: what observations, actions, reward and discount are called.
-        default_actions: what is done when a step leaves an action out.
-        accepts: the settings of clients that become keyword arguments of the class or function; by
-            default none.
-        options: `DmEnvRpcServer`'s. Worlds that their creators have left are destroyed, unless
-            `keep_abandoned` is given.
-
-    Raises:
-        OSError: the address cannot be listened on.
-        TypeError, ValueError: an argument makes no sense.
-    """
-    worlds = EnvironmentWorlds(
-        environment, agents=agents, names=names, default_actions=default_actions, accepts=accepts
-    )
-    return DmEnvRpcServer(worlds, address, **{"keep_abandoned": False, **options}).start()
 
 
 def _factory(worlds: Any) -> WorldFactory:

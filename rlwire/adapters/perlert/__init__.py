@@ -2,7 +2,7 @@
 
 | | |
 |---|---|
-| an environment of Gymnasium or PettingZoo, served | `serve_environment`, `PerlertServer` |
+| an environment of Gymnasium or PettingZoo, served | `rlwire.serve`, `PerlertServer` |
 | texts of one's own instead of spaces | `Simulation`, `Outcome` |
 | an agent | `Client`, `AsyncClient` |
 | an agent that knows `gymnasium.Env` | `rlwire.make`, over a `PerlertEndpoint` |
@@ -14,7 +14,7 @@ from rlwire.adapters.perlert.client import AsyncClient, Client
 from rlwire.adapters.perlert.endpoint import PerlertEndpoint
 from rlwire.adapters.perlert.environments import Outcome, Simulation, scalars
 from rlwire.adapters.perlert.runs import Rules
-from rlwire.adapters.perlert.server import PerlertServer, serve_environment
+from rlwire.adapters.perlert.server import PerlertServer
 from rlwire.adapters.perlert.spaces import SpaceText
 from rlwire.sessions.perlert.client import ClientSettings, Frame
 from rlwire.sessions.perlert.server import ServerSettings
@@ -36,5 +36,4 @@ __all__ = [
     "load_key",
     "new_key",
     "scalars",
-    "serve_environment",
 ]

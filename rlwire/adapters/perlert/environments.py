@@ -96,7 +96,7 @@ class Simulation(Protocol):
 def scalars(info: Mapping[Any, Any]) -> dict[str, Any]:
     """Return the numbers, truth values and texts of an environment's info that ``extra`` can carry.
 
-    For the argument `extra` of `serve_environment`.
+    For the argument `extra` of a PERLERT server.
     """
     found: dict[str, Any] = {}
     for key, value in info.items():

@@ -34,7 +34,7 @@ from rlwire.transports.datagram_cipher import DatagramCipher
 from rlwire.transports.reception import DRAINING
 from rlwire.transports.udp_asyncio import DatagramEndpoint, serve
 
-__all__ = ["PORT", "PerlertServer", "serve_environment"]
+__all__ = ["PORT", "PerlertServer"]
 
 logger = logging.getLogger(__name__)
 
@@ -271,28 +271,6 @@ class PerlertServer(BackgroundServer):
         if service is not None:
             self._statistics = service.statistics()
             logger.info("played: %s", _in_words(self._statistics))
-
-
-def serve_environment(
-    environment: Any, address: AddressLike = f"127.0.0.1:{PORT}", **options: Any
-) -> None:
-    """Serve an environment of Gymnasium or PettingZoo in real time, until SIGINT or SIGTERM.
-
-    ::
-
-        serve_environment(gymnasium.make("CartPole-v1"), rate=30)
-        serve_environment("mpe2.simple_spread_v3:parallel_env", "0.0.0.0:32322", instances=4)
-
-    Args:
-        environment: as `PerlertServer.add` takes it.
-        address: where the lobby listens.
-        options: `PerlertServer`'s, and those of its method `add`.
-
-    Raises:
-        OSError: the address cannot be listened on.
-        TypeError, ValueError: an argument makes no sense.
-    """
-    PerlertServer(environment, address, **options).serve_forever()
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import tree
 from absl.testing import absltest
 from dm_env import specs, test_utils
 
+import rlwire
 from rlwire.adapters.dm_env_rpc import (
     Client,
     DmEnvRpcServer,
@@ -18,7 +19,6 @@ from rlwire.adapters.dm_env_rpc import (
     Names,
     RemoteEnvironment,
     StatusError,
-    serve_environment,
 )
 from rlwire.adapters.dm_env_rpc.dm_env_client import to_dm_env_spec
 from rlwire.codecs.dm_env_rpc import (
@@ -39,7 +39,7 @@ class TestAsDmEnvTestsIt(test_utils.EnvironmentTestMixin, absltest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
         super().setUpClass()
-        cls.server = serve_environment(sys.modules["voyage"].Voyage, "127.0.0.1:0")
+        cls.server = rlwire.serve(sys.modules["voyage"].Voyage, "dm-env-rpc://127.0.0.1:0")
 
     @classmethod
     def tearDownClass(cls) -> None:
@@ -148,7 +148,7 @@ class Nested(dm_env.Environment):
 
 def test_nested_rewards() -> None:
     with (
-        serve_environment(Nested, "127.0.0.1:0") as server,
+        rlwire.serve(Nested, "dm-env-rpc://127.0.0.1:0") as server,
         RemoteEnvironment.connect(server.address) as remote,
     ):
         assert remote.reward_spec() == Nested().reward_spec()
@@ -160,8 +160,8 @@ def test_nested_rewards() -> None:
 
 
 def test_closing_takes_back_what_connect_did(voyage) -> None:
-    with serve_environment(
-        voyage.Voyage, "127.0.0.1:0", accepts=["first"], keep_abandoned=True
+    with rlwire.serve(
+        voyage.Voyage, "dm-env-rpc://127.0.0.1:0", accepts=["first"], keep_abandoned=True
     ) as server:
         remote = RemoteEnvironment.connect(server.address, {"first": 4})
         assert len(server.worlds) == 1
@@ -198,7 +198,7 @@ def test_closing_when_nobody_listens_or_the_world_is_needed(voyage, caplog) -> N
 
 def test_a_client_of_ones_own(voyage) -> None:
     with (
-        serve_environment(voyage.Voyage, "127.0.0.1:0", accepts=["first"]) as server,
+        rlwire.serve(voyage.Voyage, "dm-env-rpc://127.0.0.1:0", accepts=["first"]) as server,
         Client(server.address) as client,
     ):
         with pytest.raises(ValueError, match="has joined no world"):
@@ -216,7 +216,7 @@ def test_a_client_of_ones_own(voyage) -> None:
 
 
 def test_reconnecting(voyage, caplog) -> None:
-    with serve_environment(voyage.Voyage, "127.0.0.1:0", accepts=["first"]) as server:
+    with rlwire.serve(voyage.Voyage, "dm-env-rpc://127.0.0.1:0", accepts=["first"]) as server:
         remote = RemoteEnvironment.connect(server.address, {"first": 2})
         remote.reset()
         remote.client.cancel()

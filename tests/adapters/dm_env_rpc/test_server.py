@@ -19,6 +19,7 @@ import pytest
 from dm_env import specs
 from dm_env_rpc.v1 import dm_env_rpc_pb2
 
+import rlwire
 from rlwire.adapters.dm_env_rpc import (
     Client,
     ClientTLS,
@@ -27,7 +28,6 @@ from rlwire.adapters.dm_env_rpc import (
     Refusal,
     ServerTLS,
     StatusError,
-    serve_environment,
 )
 from rlwire.adapters.dm_env_rpc.client import METHOD
 from rlwire.codecs.dm_env_rpc import (
@@ -494,8 +494,8 @@ def test_gymnasium(workers) -> None:
 
     local = make(max_episode_steps=20)
     with (
-        serve_environment(
-            make, "127.0.0.1:0", workers=workers, accepts=["max_episode_steps"]
+        rlwire.serve(
+            make, "dm-env-rpc://127.0.0.1:0", workers=workers, accepts=["max_episode_steps"]
         ) as server,
         Client(server.address) as client,
     ):
@@ -554,7 +554,7 @@ def test_actions_of_another_kind(workers) -> None:
     environment = Kinds()
     plain = {"turn": 1, "steer": [0.5, 0.0], "gear": 3}
     with (
-        serve_environment(environment, "127.0.0.1:0", workers=workers) as server,
+        rlwire.serve(environment, "dm-env-rpc://127.0.0.1:0", workers=workers) as server,
         Client(server.address) as client,
     ):
         specs = client.join_world()
@@ -590,8 +590,8 @@ def test_an_action_that_does_not_fit_the_environment(workers) -> None:
     """What is wider on the wire may have numbers that the space has not."""
     environment = Kinds()
     with (
-        serve_environment(
-            environment, "127.0.0.1:0", workers=workers, check_bounds=False
+        rlwire.serve(
+            environment, "dm-env-rpc://127.0.0.1:0", workers=workers, check_bounds=False
         ) as server,
         Client(server.address) as client,
     ):
@@ -621,7 +621,9 @@ def test_what_a_client_may_choose(workers, tmp_path) -> None:
     settings = {"config": str(secret)}
     refused = "setting 'config' not accepted; accepted: level"
     with (
-        serve_environment(Configured, "127.0.0.1:0", workers=workers, accepts=["level"]) as server,
+        rlwire.serve(
+            Configured, "dm-env-rpc://127.0.0.1:0", workers=workers, accepts=["level"]
+        ) as server,
         Client(server.address) as client,
     ):
         assert server.accepts == {"level", "seed"}

@@ -8,7 +8,6 @@ import threading
 import time
 from itertools import pairwise
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -20,7 +19,6 @@ from rlwire.adapters.perlert import (
     ServerSettings,
     runs,
     scalars,
-    serve_environment,
 )
 from rlwire.codecs.perlert import text_to_array, text_to_mapping
 from rlwire.errors import DeadlineExceeded, EncodeError, PeerError
@@ -527,13 +525,6 @@ def test_an_empty_server(worlds):
         PerlertServer(address="127.0.0.1:0").start()
     with pytest.raises(TypeError, match="'rate'"):
         PerlertServer(address="127.0.0.1:0", rate=3)
-
-
-def test_serving_until_a_signal(monkeypatch):
-    served = []
-    monkeypatch.setattr(PerlertServer, "serve_forever", lambda server: served.append(server))
-    serve_environment(gymnasium.make("CartPole-v1"), "127.0.0.1:0", rate=50)
-    assert served[0].instances == ["CartPole-v1:0"]
 
 
 def test_large_observations_with_a_larger_limit(worlds, serving, begin):
