@@ -49,8 +49,8 @@ class Protocol:
             ...)`` and ``play(environment, url, ...)``. What a protocol does not have is left out.
         served: what a server serves, for a user.
         carriers: of ``"tls"`` and ``"unix"`` those that may stand after the scheme, with a plus.
-        plus: whether the port of this protocol stands after a plus, because another's may stand
-            before it.
+        plus: whether the port of this protocol stands after a plus, because that of its pixels,
+            which go over a connection of their own, may stand before it.
         options: what can be said as text, on a command line and in a URL's query.
     """
 
@@ -131,10 +131,17 @@ def _timeouts() -> Any:
 class URL:
     """Where a server of some protocol is: ``scheme[+tls][+unix]://host:port/path?option=value``.
 
+    Universe's has pixels beside it: ``universe://host:5900+15900`` for both, ``host:+15900`` for
+    the rewarder only, ``host:5900`` for the pixels only.
+
     Attributes:
         scheme: the protocol's, without what stands after a plus.
         host: name or number, IPv6 without brackets; "" for a unix socket.
         port: 0 for a unix socket, and to have the system choose one to listen on.
+        pixels: where the pixels are, of a protocol that has them on a connection of their own: a
+            port of the same host, or the path of a unix socket, which stands in the query, as
+            ``pixels``; None for no pixels.
+        only_pixels: whether there is nothing but pixels; `address` is then theirs.
         tls: whether the connection is encrypted.
         unix: file name of a unix socket; None for a host and port.
         path: what `Protocol.path` says; "" if there is none. After a unix socket's own path it
@@ -154,6 +161,8 @@ class URL:
     unix: str | None = None
     path: str = ""
     options: tuple[tuple[str, str], ...] = ()
+    pixels: int | str | None = None
+    only_pixels: bool = False
     query: dict[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -163,8 +172,14 @@ class URL:
                 raise ValueError(f"{self.scheme}:// goes over UDP, which +{carrier} is not for")
         if self.path and not record.path:
             raise ValueError(f"{self.scheme}:// has no path, so not {self.path!r}")
+        if self.pixels is not None and not record.plus:
+            raise ValueError(f"{self.scheme}:// has no pixels beside it, so not {self.pixels!r}")
+        if isinstance(self.pixels, str) != (self.unix is not None) and self.pixels is not None:
+            raise ValueError("pixels are on a port of the same host, or on another unix socket")
+        if self.only_pixels and (self.port or not isinstance(self.pixels, int)):
+            raise ValueError("where there are only pixels, theirs is the one port")
         object.__setattr__(self, "query", dict(self.options))
-        _ = self.address  # says now what is wrong with it
+        _ = self.address, self.pixels_address  # which say now what is wrong with them
 
     def __str__(self) -> str:
         carriers = ("+tls" if self.tls else "") + ("" if self.unix is None else "+unix")
@@ -173,10 +188,14 @@ class URL:
             rest = quote(self.unix, safe="/:")
             if self.path:
                 options.insert(0, ("path", self.path))
+            if self.pixels is not None:
+                options.insert(0, ("pixels", str(self.pixels)))
         else:
             host = f"[{self.host}]" if ":" in self.host else self.host
             path = f"/{quote(self.path, safe='/:')}" if self.path else ""
-            rest = f"{host}:{'+' if self.protocol.plus else ''}{self.port}{path}"
+            before = "" if self.pixels is None else str(self.pixels)
+            after = "" if self.only_pixels else f"{'+' if self.protocol.plus else ''}{self.port}"
+            rest = f"{host}:{before}{after}{path}"
         query = f"?{urlencode(options)}" if options else ""
         return f"{self.scheme}{carriers}://{rest}{query}"
 
@@ -190,7 +209,18 @@ class URL:
         """What transports take."""
         if self.unix is not None:
             return Address(path=self.unix)
+        if self.only_pixels and isinstance(self.pixels, int):
+            return Address(self.host, self.pixels)
         return Address(self.host, self.port)
+
+    @property
+    def pixels_address(self) -> Address | None:
+        """What transports take for the pixels; None if there are none."""
+        if self.pixels is None:
+            return None
+        if isinstance(self.pixels, str):
+            return Address(path=self.pixels)
+        return Address(self.host, self.pixels)
 
     def replace(self, **changes: Any) -> URL:
         """Return a URL with some attributes changed."""
@@ -234,34 +264,47 @@ def _parsed(record: Protocol, suffixes: str, rest: str) -> URL:
             raise ValueError(
                 f"a unix socket's path is absolute: {record.scheme}+unix:///tmp/socket"
             )
-        paths = [value for name, value in options if name == "path"]
-        options = [pair for pair in options if pair[0] != "path"]
+        own = ("path", "pixels") if record.plus else ("path",)
+        said = {name: value for name, value in options if name in own}
         return URL(
             record.scheme,
             tls=tls,
             unix=unquote(rest),
-            path=paths[-1] if paths else "",
-            options=tuple(options),
+            path=said.get("path", ""),
+            options=tuple(pair for pair in options if pair[0] not in own),
+            pixels=said.get("pixels"),
         )
     place, _, path = rest.partition("/")
     if "@" in place:
         raise ValueError("secrets do not belong in a URL: give them as auth")
-    host, port = _place(record, place)
-    return URL(record.scheme, host, port, tls, path=unquote(path), options=tuple(options))
+    host, port, pixels = _place(record, place)
+    return URL(
+        record.scheme,
+        host,
+        port or 0,
+        tls,
+        path=unquote(path),
+        options=tuple(options),
+        pixels=pixels,
+        only_pixels=port is None,
+    )
 
 
-def _place(record: Protocol, place: str) -> tuple[str, int]:
+def _place(record: Protocol, place: str) -> tuple[str, int | None, int | None]:
+    """Return the host, the port, and that of the pixels; None where there is none."""
     host, colon, port = place, "", ""
     if not place.endswith("]"):
         host, colon, port = place.rpartition(":") if ":" in place else (place, "", "")
+    plus, pixels = "", ""
     if record.plus and colon:
         pixels, plus, port = port.partition("+")
-        if not plus:
+        if not plus and pixels == str(record.port):
             raise ValueError("its port stands after a plus")
-        if pixels:
-            raise ValueError("the port before the plus is for pixels, which are not carried yet")
+        if not plus and pixels:
+            where = parse(f"{host}:{pixels}")
+            return where.host, None, where.port
     where = parse(f"{host}:{port if colon else record.port}")
-    return where.host, where.port
+    return where.host, where.port, parse(f"{host}:{pixels}").port if pixels else None
 
 
 def resolve(
@@ -569,7 +612,7 @@ _UNIVERSE: Final = Protocol(
     "universe",
     15900,
     "trainer",
-    "rlwire.adapters.rewarder.door",
+    "rlwire.adapters.universe.door",
     "OpenAI Universe's rewarder: one environment in real time that agents and observers watch",
     path="environment",
     plus=True,

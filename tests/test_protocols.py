@@ -35,6 +35,24 @@ class TestURL:
                 "universe://localhost:+15900/gym.ALE/Pong-v5",
                 URL("universe", "localhost", 15900, path="gym.ALE/Pong-v5"),
             ),
+            (
+                "universe://localhost:5900+15900",
+                URL("universe", "localhost", 15900, pixels=5900),
+            ),
+            (
+                "universe+tls://[::1]:0+0/gym.ALE/Pong-v5",
+                URL("universe", "::1", 0, tls=True, path="gym.ALE/Pong-v5", pixels=0),
+            ),
+            (
+                "universe://localhost:5901",
+                URL("universe", "localhost", pixels=5901, only_pixels=True),
+            ),
+            (
+                "universe+unix:///tmp/r.sock?pixels=%2Ftmp%2Fv.sock&rate=30",
+                URL(
+                    "universe", unix="/tmp/r.sock", pixels="/tmp/v.sock", options=(("rate", "30"),)
+                ),
+            ),
             ("openpi://[::1]:8000", URL("openpi", "::1", 8000)),
             (
                 "rlx://localhost:7001?limit=depth%3D9&limit=items%3D3",
@@ -53,6 +71,22 @@ class TestURL:
         for text in (f"{scheme}://localhost", f"{scheme}://[::1]"):
             assert parse_url(text).port == record.port
         assert parse_url(record.example).protocol is record
+
+    def test_where_the_pixels_are(self):
+        def places(text):
+            url = parse_url(text)
+            return str(url.address), url.pixels_address and str(url.pixels_address)
+
+        assert places("universe://h:5900+15900") == ("h:15900", "h:5900")
+        assert places("universe://h:+15900") == ("h:15900", None)
+        assert places("universe://h:5900") == ("h:5900", "h:5900")
+        assert places("universe+unix:///r?pixels=/v") == ("unix:/r", "unix:/v")
+        with pytest.raises(ValueError, match="has no pixels"):
+            URL("rlx", "h", 1, pixels=2)
+        with pytest.raises(ValueError, match="another unix socket"):
+            URL("universe", "h", 1, pixels="/v")
+        with pytest.raises(ValueError, match="the one port"):
+            URL("universe", "h", 1, only_pixels=True)
 
     def test_names_are_any_text(self):
         path = "a world/with #? and %41 and \N{SNOWMAN}"
@@ -87,7 +121,12 @@ class TestURL:
             ("perlert+unix:///tmp/a.sock", r"goes over UDP, which \+unix is not for"),
             ("perlert+tls://localhost", r"goes over UDP, which \+tls is not for"),
             ("universe://localhost:15900", r"stands after a plus; expected .*:\+15900"),
-            ("universe://localhost:5900+15900", "pixels, which are not carried yet"),
+            ("universe://localhost:+", "expected 'host:port'"),
+            ("universe://localhost:5900+", "expected 'host:port'"),
+            ("universe://localhost:5900+15900+1", "expected 'host:port'"),
+            ("universe://localhost:70000+15900", "port 70000 is not between 0 and 65535"),
+            ("universe://localhost:pixels", "expected 'host:port'"),
+            ("rlx://localhost:5900+7001", "expected 'host:port'"),
         ],
     )
     def test_what_is_none_says_what_it_should_be(self, text, words):

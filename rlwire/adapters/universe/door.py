@@ -1,4 +1,4 @@
-"""Universe's rewarder by URL: what the front door calls; see `rlwire.protocols`."""
+"""Universe by URL: what the front door calls; see `rlwire.protocols`."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ def server(
     Raises:
         TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
     """
+    _without_pixels(url)
     check_server_tls(url, options.get("tls"))
     return EnvironmentRewarder(
         with_settings(environment, settings),
@@ -82,5 +83,11 @@ def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint
 
 def _calling(url: URL, options: dict[str, Any]) -> str:
     """Return where to connect, and make of `options` what the client takes."""
+    _without_pixels(url)
     tls = options["tls"] = client_tls(url, options.get("tls"))
     return websocket_url(url, tls)
+
+
+def _without_pixels(url: URL) -> None:
+    if url.pixels is not None:
+        raise ValueError(f"{url}: pixels are not carried yet, only the rewarder: {url.host}:+PORT")
