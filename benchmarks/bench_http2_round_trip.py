@@ -36,6 +36,8 @@ from rlwire.bench.processes import allowed_cores, pin
 from rlwire.sessions.grpc import Client, Messages
 from rlwire.sessions.grpc.server import Server
 from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports.server import ThreadServer
+from rlwire.transports.server_asyncio import LoopServer
 
 METHOD = "/rlwire.bench.Echo/Talk"
 LARGE = 1_000 if TINY else 112_900
@@ -69,7 +71,7 @@ def answers(reply: bytes, connection: Any) -> Answers:
 
 
 def serve_ours(request: int, reply: bytes) -> None:
-    server = tcp.Server(
+    server = ThreadServer(
         "127.0.0.1:0", Server, make_responder=functools.partial(answers, reply)
     ).start()
     print(server.address.port, flush=True)
@@ -78,9 +80,9 @@ def serve_ours(request: int, reply: bytes) -> None:
 
 def serve_ours_asyncio(request: int, reply: bytes) -> None:
     async def main() -> None:
-        server = await tcp_asyncio.serve(
+        server = await LoopServer(
             "127.0.0.1:0", Server, make_responder=functools.partial(answers, reply)
-        )
+        ).start()
         print(server.address.port, flush=True)
         await server.wait()
 
@@ -181,7 +183,7 @@ def idle_bytes() -> float:
     """Bytes of memory of this process for each connection with one stream, both ends together."""
     with (
         ExitStack() as stack,
-        tcp.Server(
+        ThreadServer(
             "127.0.0.1:0",
             Server,
             make_responder=functools.partial(answers, b"r" * 64),

@@ -33,6 +33,8 @@ from pairs import TINY, print_head, print_table, run_benchmark
 from rlwire.bench.processes import allowed_cores, pin
 from rlwire.sessions import websocket
 from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports.server import ThreadServer
+from rlwire.transports.server_asyncio import LoopServer
 
 SIZES = [64] if TINY else [64, 84 * 84 * 4 * 4]
 SECONDS = 0.2 if TINY else 12.0
@@ -90,7 +92,7 @@ def make_session() -> websocket.Server:
 
 def serve_threads(_: str) -> None:
     """Ours, a thread a connection."""
-    server = tcp.Server("127.0.0.1:0", make_session, lambda peer: peer.serve(lambda event: event))
+    server = ThreadServer("127.0.0.1:0", make_session, lambda peer: peer.serve(lambda event: event))
     with server.start():
         print(server.address.port, flush=True)
         server.wait()
@@ -113,9 +115,9 @@ def serve_loop(loop: str) -> None:
     """Ours, all connections on one loop."""
 
     async def main() -> None:
-        server = await tcp_asyncio.serve(
+        server = await LoopServer(
             "127.0.0.1:0", make_session, make_responder=lambda peer: Echo()
-        )
+        ).start()
         print(server.address.port, flush=True)
         await server.wait()
 

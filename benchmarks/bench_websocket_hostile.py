@@ -26,7 +26,8 @@ from pairs import TINY, print_head, print_table
 from rlwire.codecs.websocket import BINARY, CLOSE, CONTINUATION, PING, TEXT, Framer
 from rlwire.limits import Limits
 from rlwire.sessions import websocket
-from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports.server import ThreadServer
+from rlwire.transports.server_asyncio import LoopServer
 
 REQUEST = (
     b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -46,7 +47,7 @@ def make_session() -> websocket.Server:
 
 def serve_threads() -> None:
     """Ours, a thread a connection."""
-    server = tcp.Server("127.0.0.1:0", make_session, lambda peer: peer.serve(lambda event: event))
+    server = ThreadServer("127.0.0.1:0", make_session, lambda peer: peer.serve(lambda event: event))
     with server.start():
         print(server.address.port, flush=True)
         server.wait()
@@ -54,9 +55,9 @@ def serve_threads() -> None:
 
 async def serve_asyncio() -> None:
     """Ours, all connections on one loop."""
-    server = await tcp_asyncio.serve(
+    server = await LoopServer(
         "127.0.0.1:0", make_session, make_responder=lambda peer: echo.Echo()
-    )
+    ).start()
     print(server.address.port, flush=True)
     await server.wait()
 

@@ -26,8 +26,8 @@ from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, capacity
 from rlwire.transports.interface import Responder, StreamSession
 from rlwire.transports.reception import TLS, Reception
-from rlwire.transports.server import Server
-from rlwire.transports.server_asyncio import AsyncServer
+from rlwire.transports.server import ThreadServer
+from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts, listen, local_address, unlink, warn_if_exposed
 from rlwire.transports.workers import Stop, Workers
 
@@ -459,8 +459,8 @@ class StreamServer(BackgroundServer):
             service.end()
             raise
 
-    def _on_a_loop(self) -> AsyncServer:
-        server = AsyncServer(
+    def _on_a_loop(self) -> LoopServer:
+        server = LoopServer(
             self._where, self._service.session, **self._service.answers(), **self._options
         )
         self._server = server
@@ -534,5 +534,5 @@ def _work(
 
 def _threaded(
     listener: Address | socket.socket, service: Service, options: dict[str, Any]
-) -> Server:
-    return Server(listener, service.session, **service.answers(), **options)
+) -> ThreadServer:
+    return ThreadServer(listener, service.session, **service.answers(), **options)

@@ -1,7 +1,7 @@
 """`connect("ws://host:port/path", inner)`: a WebSocket from its URL, blocking or asyncio.
 
-A server needs no more than the transports have: ``tcp.Server(address, lambda: Server(inner),
-handler)``, or `tcp_asyncio.serve`, with `rlwire.sessions.websocket.Server`. Protocols over
+A server needs no more than the transports have: ``ThreadServer(address, lambda: Server(inner),
+handler)``, or a `LoopServer`, with `rlwire.sessions.websocket.Server`. Protocols over
 WebSocket have adapters of their own.
 """
 

@@ -22,12 +22,12 @@ from rlwire.transports.interface import Responder
 from rlwire.transports.reception import DRAINING, Reception
 from rlwire.transports.sockets import prepare
 
-__all__ = ["Server"]
+__all__ = ["ThreadServer"]
 
 logger = logging.getLogger(__name__)
 
 
-class Server(Reception[Connection]):
+class ThreadServer(Reception[Connection]):
     """Listens, and runs a handler or responder in a thread of its own for each connection.
 
     Arguments and errors as of `Reception`.
@@ -41,13 +41,13 @@ class Server(Reception[Connection]):
         self._wake, self._waker = socket.socketpair()
         self._watch = Watch(f"rlwire watch {self._address}")
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> ThreadServer:
         return self if self._started else self.start()
 
     def __exit__(self, *error: object) -> None:
         self.stop()
 
-    def start(self) -> Server:
+    def start(self) -> ThreadServer:
         """Begin to accept, in a thread of its own."""
         self._start_once()
         # Not before: a thread that a forked child inherits cannot be started there.

@@ -14,12 +14,12 @@ from rlwire.transports.sockets import prepare
 from rlwire.transports.stream_asyncio import open_stream
 from rlwire.transports.sweeper import Sweeper
 
-__all__ = ["AsyncServer"]
+__all__ = ["LoopServer"]
 
 logger = logging.getLogger(__name__)
 
 
-class AsyncServer(Reception[AsyncConnection]):
+class LoopServer(Reception[AsyncConnection]):
     """Listens, and serves all its connections on one event loop.
 
     Arguments and errors as of `Reception`; a handler is a coroutine function. A responder saves the
@@ -31,13 +31,13 @@ class AsyncServer(Reception[AsyncConnection]):
         self._full = False  # nobody is let in any more
         self._stopped: asyncio.Event | None = None
 
-    async def __aenter__(self) -> AsyncServer:
+    async def __aenter__(self) -> LoopServer:
         return self if self._started else await self.start()
 
     async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
-    async def start(self) -> AsyncServer:
+    async def start(self) -> LoopServer:
         """Begin to accept, on the running loop."""
         self._start_once()
         self._stopped = asyncio.Event()

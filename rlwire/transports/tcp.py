@@ -15,12 +15,11 @@ from rlwire.transports import connecting
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.connection import Connection
 from rlwire.transports.interface import StreamSession
-from rlwire.transports.server import Server
 from rlwire.transports.sockets import Backoff, Timeouts, listen
 from rlwire.transports.tls import ClientSide, context_of
 from rlwire.transports.waits import drive
 
-__all__ = ["Backoff", "Connection", "Server", "Timeouts", "connect", "listen"]
+__all__ = ["Backoff", "Connection", "Timeouts", "connect", "listen"]
 
 
 def connect(

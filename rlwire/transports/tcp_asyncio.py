@@ -17,7 +17,6 @@ from rlwire.transports import connecting
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.connection_asyncio import AsyncConnection, Responder
 from rlwire.transports.interface import StreamSession
-from rlwire.transports.server_asyncio import AsyncServer
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.stream_asyncio import open_stream
 from rlwire.transports.sweeper import Sweeper
@@ -26,12 +25,10 @@ from rlwire.transports.waits import drive_async
 
 __all__ = [
     "AsyncConnection",
-    "AsyncServer",
     "Backoff",
     "Responder",
     "Timeouts",
     "connect",
-    "serve",
 ]
 
 
@@ -90,13 +87,3 @@ async def _within(until: float, do: Callable[..., Awaitable[Any]], *arguments: A
             raise  # the network's own
         # Before 3.11 asyncio's TimeoutError is another class, and no OSError.
         raise TimeoutError("timed out") from error
-
-
-async def serve(
-    listener: AddressLike | socket.socket,
-    make_session: Callable[[], StreamSession],
-    handler: Callable[[AsyncConnection], Awaitable[None]] | None = None,
-    **options: Any,
-) -> AsyncServer:
-    """Make an `AsyncServer` and start it; arguments as there."""
-    return await AsyncServer(listener, make_session, handler, **options).start()

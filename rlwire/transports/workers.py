@@ -1,8 +1,8 @@
 """Worker processes that share one listening socket: started, restarted when one dies, stopped.
 
-What a worker does with the socket is its target's business, such as running a
-`rlwire.transports.tcp.Server`. Workers are spawned, not forked, so a program that starts them
-needs the usual ``if __name__ == "__main__":``, and what they are given must be picklable.
+What a worker does with the socket is its target's business, such as running a `ThreadServer` of
+`rlwire.transports.server`. Workers are spawned, not forked, so a program that starts them needs the
+usual ``if __name__ == "__main__":``, and what they are given must be picklable.
 """
 
 from __future__ import annotations

@@ -585,7 +585,7 @@ def test_a_client_waits_for_a_server_that_starts(policy: Policy) -> None:
 
 def test_a_server_that_first_complains() -> None:
     from rlwire.sessions.websocket import Messages, Server
-    from rlwire.transports.tcp import Server as TCPServer
+    from rlwire.transports.server import ThreadServer as TCPServer
 
     with (
         TCPServer(LOOPBACK, lambda: Server(Messages()), lambda c: c.send("no policy")) as server,

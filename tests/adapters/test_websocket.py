@@ -19,7 +19,9 @@ import trustme
 from rlwire.adapters.websocket import connect, connect_asyncio
 from rlwire.errors import DeadlineExceeded
 from rlwire.sessions.websocket import Closed, Messages, Refused, Server, basic_authorization
-from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports import tcp
+from rlwire.transports.server import ThreadServer
+from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
 
 PEERS = Path(__file__).with_name("websocket_peers.py")
@@ -115,7 +117,7 @@ EXPECTED = {"protocol": "one", "extensions": 0, "closed": [4003, "gladly"]}
 
 def test_websockets_as_a_client_of_threads(tmp_path: Path) -> None:
     pytest.importorskip("websockets")
-    with tcp.Server("127.0.0.1:0", make_session, handler) as server:
+    with ThreadServer("127.0.0.1:0", make_session, handler) as server:
         assert ask(server.address.port, tmp_path) == EXPECTED
 
 
@@ -124,7 +126,7 @@ def test_websockets_as_a_client_of_a_loop(loop: str, tmp_path: Path) -> None:
     pytest.importorskip("websockets")
 
     async def main() -> Any:
-        async with await tcp_asyncio.serve("127.0.0.1:0", make_session, async_handler) as server:
+        async with LoopServer("127.0.0.1:0", make_session, async_handler) as server:
             running = asyncio.get_running_loop()
             return await running.run_in_executor(None, ask, server.address.port, tmp_path)
 
@@ -140,7 +142,7 @@ def test_tls_by_url() -> None:
     authority.issue_cert("localhost").configure_cert(served)
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authority.configure_trust(trusting)
-    with tcp.Server("localhost:0", make_session, handler, tls=served) as server:
+    with ThreadServer("localhost:0", make_session, handler, tls=served) as server:
         url = f"wss://localhost:{server.address.port}/"
         with connect(url, tls=trusting) as peer:
             assert peer.exchange("a") == "a"
@@ -158,7 +160,7 @@ def test_tls_by_url() -> None:
 
 def test_a_url_s_user_is_asked_for() -> None:
     check = basic_authorization(lambda user, password: (user, password) == ("openai", "pw"))
-    with tcp.Server("127.0.0.1:0", lambda: Server(Messages(), check=check), handler) as server:
+    with ThreadServer("127.0.0.1:0", lambda: Server(Messages(), check=check), handler) as server:
         with connect(f"ws://openai:pw@{server.address}/") as peer:
             assert peer.exchange("a") == "a"
         with pytest.raises(Refused) as caught:
@@ -181,7 +183,7 @@ def test_many_clients_of_one_loop() -> None:
     """Each hears its own echo, whatever the others do."""
 
     async def main() -> None:
-        async with await tcp_asyncio.serve("127.0.0.1:0", make_session, async_handler) as server:
+        async with LoopServer("127.0.0.1:0", make_session, async_handler) as server:
             url = f"ws://{server.address}/"
 
             async def one(number: int) -> None:
@@ -202,7 +204,7 @@ def test_a_blocking_client_with_a_deadline() -> None:
         hold.wait(10)
 
     with (
-        tcp.Server("127.0.0.1:0", make_session, wait) as server,
+        ThreadServer("127.0.0.1:0", make_session, wait) as server,
         connect(f"ws://{server.address}/", timeouts=Timeouts(idle=0.2)) as peer,
     ):
         with pytest.raises(DeadlineExceeded, match="idle"):

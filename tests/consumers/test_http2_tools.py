@@ -13,7 +13,7 @@ import pytest
 from rlwire.adapters.grpc_answers import Answers
 from rlwire.sessions.grpc import Messages
 from rlwire.sessions.grpc.server import Server
-from rlwire.transports import tcp
+from rlwire.transports.server import ThreadServer
 
 pytestmark = pytest.mark.consumers
 
@@ -34,8 +34,8 @@ class Echo:
 
 
 @pytest.fixture
-def server() -> Iterator[tcp.Server]:
-    with tcp.Server(
+def server() -> Iterator[ThreadServer]:
+    with ThreadServer(
         "127.0.0.1:0",
         Server,
         make_responder=lambda connection: Answers(connection, lambda call: (Messages(), Echo())),
@@ -63,7 +63,7 @@ def heads() -> list[str]:
     return [word for field in FIELDS for word in ("-H", field)]
 
 
-def test_curl_with_prior_knowledge(server: tcp.Server, body: Path, tmp_path: Path) -> None:
+def test_curl_with_prior_knowledge(server: ThreadServer, body: Path, tmp_path: Path) -> None:
     url = f"http://{server.address}{METHOD}"
     reply, head = tmp_path / "reply", tmp_path / "head"
     run(
@@ -75,25 +75,25 @@ def test_curl_with_prior_knowledge(server: tcp.Server, body: Path, tmp_path: Pat
     assert b"grpc-status: 0" in head.read_bytes()
 
 
-def test_curl_in_http1_is_told_in_words(server: tcp.Server) -> None:
+def test_curl_in_http1_is_told_in_words(server: ThreadServer) -> None:
     told = run("curl", "-sS", "--http1.1", f"http://{server.address}/")
     assert b"HTTP/2 with prior knowledge" in told
 
 
-def test_curl_without_grpc_is_told_by_a_status(server: tcp.Server) -> None:
+def test_curl_without_grpc_is_told_by_a_status(server: ThreadServer) -> None:
     url = f"http://{server.address}{METHOD}"
     told = run("curl", "-sS", "--http2-prior-knowledge", "-o", "-", "-w", "%{http_code}", url)
     assert told.endswith(b"405")
 
 
-def test_nghttp(server: tcp.Server, body: Path) -> None:
+def test_nghttp(server: ThreadServer, body: Path) -> None:
     url = f"http://{server.address}{METHOD}"
     said = run("nghttp", "-v", *heads(), "-d", body, "--window-bits=10", "-m", "5", url)
     assert said.count(b"grpc-status: 0") == 5
     assert b"RST_STREAM" not in said.replace(b"NO_ERROR", b"")
 
 
-def test_h2load(server: tcp.Server, body: Path) -> None:
+def test_h2load(server: ThreadServer, body: Path) -> None:
     url = f"http://{server.address}{METHOD}"
     told = run("h2load", "-n", "2000", "-c", "4", "-m", "50", *heads(), "-d", body, url)
     assert b"2000 succeeded, 0 failed, 0 errored" in told

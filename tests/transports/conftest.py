@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rlwire.transports import stream_asyncio, tcp
-from rlwire.transports.server import Server
+from rlwire.transports.server import ThreadServer
 from rlwire.transports.tls import client_context, server_context
 
 
@@ -70,12 +70,12 @@ def kind(request: Any, async_echo: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def serve(blobs: Any, echo: Any) -> Iterator[Callable[..., Server]]:
+def serve(blobs: Any, echo: Any) -> Iterator[Callable[..., ThreadServer]]:
     """Start a server of threads that echoes; it stops after the test."""
     servers = []
 
-    def make(handler: Any = None, address: Any = "127.0.0.1:0", **options: Any) -> Server:
-        servers.append(Server(address, blobs, handler or echo, **options).start())
+    def make(handler: Any = None, address: Any = "127.0.0.1:0", **options: Any) -> ThreadServer:
+        servers.append(ThreadServer(address, blobs, handler or echo, **options).start())
         return servers[-1]
 
     yield make

@@ -17,8 +17,8 @@ from rlwire.transports.admission import (
     Admission,
     capacity,
 )
-from rlwire.transports.server import Server
-from rlwire.transports.server_asyncio import AsyncServer
+from rlwire.transports.server import ThreadServer
+from rlwire.transports.server_asyncio import LoopServer
 
 
 def test_in_all_and_from_one_address() -> None:
@@ -97,7 +97,7 @@ def test_arguments_that_make_no_sense(wrong: Any) -> None:
 def test_all_servers_have_the_same_defaults() -> None:
     from rlwire.adapters.dm_env_rpc import DmEnvRpcServer
 
-    servers: list[Any] = [Server, AsyncServer, StreamServer, DmEnvRpcServer]
+    servers: list[Any] = [ThreadServer, LoopServer, StreamServer, DmEnvRpcServer]
     for server in servers:
         parameters = inspect.signature(server).parameters
         assert parameters["max_connections"].default == MAX_CONNECTIONS, server

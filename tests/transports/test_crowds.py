@@ -16,7 +16,9 @@ import pytest
 from rlwire.adapters.serving import LoopThread
 from rlwire.errors import ConnectionClosed
 from rlwire.sessions import websocket
-from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports import tcp
+from rlwire.transports.server import ThreadServer
+from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
 
 
@@ -28,11 +30,11 @@ def serve(request: Any, echo: Any, async_echo: Any, responder: Any) -> Iterator[
         def make(make_session: Callable[[], Any], **options: Any) -> Any:
             where = "127.0.0.1:0"
             if request.param == "threads":
-                return stack.enter_context(tcp.Server(where, make_session, echo, **options))
+                return stack.enter_context(ThreadServer(where, make_session, echo, **options))
             kind: dict[str, Any] = {"handler": async_echo}
             if request.param == "responder":
                 kind = {"make_responder": responder}
-            server = tcp_asyncio.AsyncServer(where, make_session, **kind, **options)
+            server = LoopServer(where, make_session, **kind, **options)
             stack.callback(LoopThread(lambda: server, None, "an echo").stop, 2.0)
             return server
 
@@ -146,7 +148,7 @@ def test_unix_sockets_have_the_maximum_of_all_only(
         pytest.skip("no unix sockets here")
     where = f"unix:{tmp_path / 's'}"
     options = {"max_connections": 3, "max_connections_per_address": 1}
-    with tcp.Server(where, blobs, echo, **options) as server:  # type: ignore[arg-type]
+    with ThreadServer(where, blobs, echo, **options) as server:  # type: ignore[arg-type]
         for _ in range(3):
             sock = raw(server.address)
             sock.sendall(blobs.frame(b"x"))

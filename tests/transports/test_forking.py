@@ -18,6 +18,8 @@ import pytest
 from rlwire.errors import ConnectionClosed, LocalProtocolError
 from rlwire.sessions import websocket
 from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports.server import ThreadServer
+from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.workers import Workers
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
@@ -69,7 +71,7 @@ def a_child_that_waits() -> Iterator[None]:
 class Way:
     """A server of one kind of connection, and how a client's is made."""
 
-    def __init__(self, server: tcp.Server, make_session: Any, options: dict[str, Any]) -> None:
+    def __init__(self, server: ThreadServer, make_session: Any, options: dict[str, Any]) -> None:
         self.server = server
         self.make_session = make_session
         self.options = options
@@ -95,7 +97,7 @@ def way(request: Any, blobs: Any, echo: Any, contexts: Any) -> Iterator[Way]:
         def theirs() -> Any:
             return websocket.Server(websocket.Messages())
 
-    with tcp.Server("127.0.0.1:0", theirs, echo, **options[0]) as server:
+    with ThreadServer("127.0.0.1:0", theirs, echo, **options[0]) as server:
         yield Way(server, ours, options[1])
 
 
@@ -230,14 +232,14 @@ def test_a_server_is_not_stopped_by_a_child(way: Way) -> None:
 
 
 def test_a_unix_socket_s_file_is_the_parent_s(blobs: Any, echo: Any, tmp_path: Path) -> None:
-    with tcp.Server(f"unix:{tmp_path / 's'}", blobs, echo) as server:
+    with ThreadServer(f"unix:{tmp_path / 's'}", blobs, echo) as server:
         in_a_child(server.stop)
         with tcp.connect(server.address, blobs()) as connection:
             assert connection.exchange(b"1") == b"1"
 
 
 def test_a_server_that_has_not_started_may_start_in_a_child(blobs: Any, echo: Any) -> None:
-    server = tcp.Server("127.0.0.1:0", blobs, echo)
+    server = ThreadServer("127.0.0.1:0", blobs, echo)
 
     def child() -> bytes:
         with server.start(), tcp.connect(server.address, blobs()) as connection:
@@ -254,8 +256,8 @@ def test_an_asyncio_server_is_not_stopped_by_a_child(
         while True:
             await connection.send(bytes(await connection.receive()))
 
-    async def begin() -> tuple[tcp_asyncio.AsyncServer, tcp_asyncio.AsyncConnection]:
-        server = await tcp_asyncio.serve("127.0.0.1:0", blobs, echo)
+    async def begin() -> tuple[LoopServer, tcp_asyncio.AsyncConnection]:
+        server = await LoopServer("127.0.0.1:0", blobs, echo).start()
         connection = await tcp_asyncio.connect(server.address, blobs())
         assert await connection.exchange(b"1") == b"1"
         return server, connection

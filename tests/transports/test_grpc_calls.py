@@ -20,6 +20,8 @@ from rlwire.errors import ConnectionClosed, DeadlineExceeded
 from rlwire.sessions.grpc import CallEnded, Client, Messages, Status
 from rlwire.sessions.grpc.server import Server
 from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports.server import ThreadServer
+from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tls import client_context, server_context
 
@@ -110,7 +112,7 @@ def served(kind: str, room: Room, **options: Any) -> Iterator[str]:
         return Server(**session)
 
     if kind == "threads":
-        with tcp.Server(
+        with ThreadServer(
             "127.0.0.1:0", make_session, make_responder=respond(None), **options
         ) as server:
             yield str(server.address)
@@ -119,7 +121,7 @@ def served(kind: str, room: Room, **options: Any) -> Iterator[str]:
 
     async def main() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        async with await tcp_asyncio.serve(
+        async with LoopServer(
             "127.0.0.1:0", make_session, make_responder=respond(loop), **options
         ) as server:
             ready.put((str(server.address), loop, stop))
@@ -353,7 +355,7 @@ def test_tls_and_alpn_with_grpcio(workers: str, room: Room, files: Any) -> None:
 
 
 def test_a_unix_socket(room: Room, tmp_path: Any) -> None:
-    with tcp.Server(
+    with ThreadServer(
         f"unix:{tmp_path}/socket",
         Server,
         make_responder=lambda peer: Answers(peer, lambda call: (Messages(), Responder(room, None))),

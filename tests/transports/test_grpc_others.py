@@ -19,7 +19,8 @@ import pytest
 from rlwire.codecs import http2 as frames
 from rlwire.codecs.http2.headers import Headers
 from rlwire.sessions.grpc import CallEnded, Client, Messages
-from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports import tcp_asyncio
+from rlwire.transports.server import ThreadServer
 
 calls = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("test_grpc_calls.py"))))
 BIG, METHOD, WORKERS = calls.BIG, calls.METHOD, calls.WORKERS
@@ -142,7 +143,7 @@ def test_our_goaway_lets_grpcio_end_its_calls_and_begin_others(room: Any) -> Non
         return calls.Answers(connection, lambda call: (Messages(), Draining(room, None)))
 
     with (
-        tcp.Server("127.0.0.1:0", calls.Server, make_responder=respond) as server,
+        ThreadServer("127.0.0.1:0", calls.Server, make_responder=respond) as server,
         grpc.insecure_channel(str(server.address), options=BIG) as channel,
     ):
         one = Stream(channel)

@@ -14,6 +14,7 @@ from rlwire.errors import ConnectionClosed, EncodeError, LimitExceeded, LocalPro
 from rlwire.limits import Limits
 from rlwire.sessions.websocket import Client, Messages, Server
 from rlwire.transports import sockets, stream_asyncio, tcp_asyncio
+from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp_asyncio import AsyncConnection
 
@@ -208,7 +209,7 @@ def websocket(run: Run, use: Callable[[AsyncConnection, AsyncConnection], Any]) 
             await done.wait()
 
         limits = Limits(message=2**20)
-        async with await tcp_asyncio.serve(
+        async with LoopServer(
             "127.0.0.1:0", lambda: Server(Messages(), limits=limits), handler
         ) as server:
             near = await tcp_asyncio.connect(server.address, Listening(Messages(), "ws://h/"))

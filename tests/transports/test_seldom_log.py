@@ -10,8 +10,8 @@ import pytest
 
 from rlwire.codecs import rlx as codec
 from rlwire.sessions import rlx
-from rlwire.transports import tcp
 from rlwire.transports.seldom_log import SeldomLog
+from rlwire.transports.server import ThreadServer
 
 
 class Clock:
@@ -103,7 +103,7 @@ def test_a_server_refuses_many_in_a_few_lines(
     """Each of 60 peers sends a forged line as its command's key."""
     key = "a\n2026-01-01 INFO all is well"
     wrong = codec.encode({key: 1}, framed=True)[:-1] + b"?"
-    server = tcp.Server("127.0.0.1:0", rlx.Server, lambda connection: connection.receive())
+    server = ThreadServer("127.0.0.1:0", rlx.Server, lambda connection: connection.receive())
     # All of it in one interval, however slow the machine is.
     monkeypatch.setattr(server, "_log", SeldomLog(logging.getLogger("seldom"), clock=lambda: 0.0))
     with server:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from rlwire.adapters.serving import LoopThread
-from rlwire.transports.server import Server
-from rlwire.transports.server_asyncio import AsyncServer
+from rlwire.transports.server import ThreadServer
+from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts, listen, local_address
 
 LOOPBACK = "127.0.0.1:0"
@@ -42,11 +42,11 @@ def start(request: Any, blobs: Any) -> Iterator[Callable[..., Any]]:
     def make(make_session: Any = blobs, listener: Any = LOOPBACK, **options: Any) -> Any:
         if request.param == "threads":
             options = options or {"handler": handle}
-            server: Any = Server(listener, make_session, **options).start()
+            server: Any = ThreadServer(listener, make_session, **options).start()
             stops.append(server.stop)
         else:
             options = options or {"handler": handle_on_a_loop}
-            server = AsyncServer(listener, make_session, **options)
+            server = LoopServer(listener, make_session, **options)
             thread = LoopThread(lambda: server, None, "an echo")
             stops.append(lambda: thread.stop(2.0))
         return server

@@ -27,6 +27,8 @@ from rlwire.errors import (
 from rlwire.limits import Limits
 from rlwire.sessions.websocket import Client, Closed, Messages, Refusal, Refused, Server
 from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports.server import ThreadServer
+from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
 
 REQUEST = (
@@ -114,7 +116,7 @@ def contexts(authority: trustme.CA) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 @contextmanager
 def threads_server(make: Any, options: dict[str, Any]) -> Iterator[Any]:
-    with tcp.Server(
+    with ThreadServer(
         "127.0.0.1:0", make, lambda peer: peer.serve(lambda event: event), **options
     ) as server:
         yield server.address
@@ -130,9 +132,7 @@ def loop_server(
     async def main() -> None:
         box["stop"] = stop = asyncio.Event()
         box["loop"] = asyncio.get_running_loop()
-        async with await tcp_asyncio.serve(
-            "127.0.0.1:0", make, make_responder=responder, **options
-        ) as server:
+        async with LoopServer("127.0.0.1:0", make, make_responder=responder, **options) as server:
             box["address"] = server.address
             started.set()
             await stop.wait()
@@ -294,7 +294,7 @@ def test_the_peers_close_is_an_exception() -> None:
     def handler(peer: Any) -> None:
         peer.session.leave(4001, "enough")
 
-    with tcp.Server("127.0.0.1:0", lambda: Server(Messages()), handler) as server:
+    with ThreadServer("127.0.0.1:0", lambda: Server(Messages()), handler) as server:
         with tcp.connect(server.address, client()) as peer:
             with pytest.raises(Closed) as caught:
                 peer.receive()
@@ -336,7 +336,7 @@ def test_messages_that_cross_the_peers_close(server_kind: str, client_kind: str)
     @contextmanager
     def server() -> Iterator[Any]:
         if server_kind == "threads":
-            with tcp.Server("127.0.0.1:0", lambda: Server(Messages()), handle) as running:
+            with ThreadServer("127.0.0.1:0", lambda: Server(Messages()), handle) as running:
                 yield running.address
         else:
             with loop_server(lambda: Server(Messages()), {}, server_kind, Leave) as address:
@@ -672,7 +672,7 @@ def test_a_blocking_server_s_keep_alive() -> None:
 
     make = lambda: Server(Messages(), ping_interval=0.1, ping_timeout=0.5)  # noqa: E731
     with (
-        tcp.Server("127.0.0.1:0", make, handler, timeouts=Timeouts(idle=0.4)) as server,
+        ThreadServer("127.0.0.1:0", make, handler, timeouts=Timeouts(idle=0.4)) as server,
         Raw(server.address) as raw,
     ):
         for _ in range(6):
@@ -786,9 +786,7 @@ def test_two_tasks_and_a_ping_between() -> None:
             finally:
                 listening.cancel()
 
-        async with await tcp_asyncio.serve(
-            "127.0.0.1:0", lambda: Server(Messages()), handler
-        ) as server:
+        async with LoopServer("127.0.0.1:0", lambda: Server(Messages()), handler) as server:
             loop = asyncio.get_running_loop()
 
             def peer() -> tuple[int, int]:
@@ -822,7 +820,7 @@ def test_a_connection_that_another_thread_closes() -> None:
     def handler(peer: Any) -> None:
         done.wait(10)
 
-    with tcp.Server("127.0.0.1:0", lambda: Server(Messages()), handler) as server:
+    with ThreadServer("127.0.0.1:0", lambda: Server(Messages()), handler) as server:
         peer = tcp.connect(server.address, client())
         failures: list[Any] = []
 

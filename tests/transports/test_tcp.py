@@ -14,6 +14,7 @@ import pytest
 from rlwire.errors import ConnectionClosed, DeadlineExceeded
 from rlwire.transports import tcp
 from rlwire.transports.address import Address, parse
+from rlwire.transports.server import ThreadServer
 from rlwire.transports.sockets import Backoff, Timeouts
 
 
@@ -21,7 +22,7 @@ from rlwire.transports.sockets import Backoff, Timeouts
 def dial(blobs: Any) -> Iterator[Callable[..., tcp.Connection]]:
     opened = []
 
-    def connect(server: tcp.Server, **options: Any) -> tcp.Connection:
+    def connect(server: ThreadServer, **options: Any) -> tcp.Connection:
         opened.append(tcp.connect(server.address, blobs(), **options))
         return opened[-1]
 
@@ -226,7 +227,7 @@ def test_connections_over_the_limit_are_refused(
 
 def test_a_server_needs_room_for_one(blobs: Any, echo: Any) -> None:
     with pytest.raises(ValueError, match="at least 1"):
-        tcp.Server("127.0.0.1:0", blobs, echo, max_connections=0)
+        ThreadServer("127.0.0.1:0", blobs, echo, max_connections=0)
 
 
 class Listener:
@@ -246,7 +247,7 @@ class Listener:
 
 
 def test_accept_errors_are_survived(blobs: Any, echo: Any, dial: Any, log: Any) -> None:
-    server = tcp.Server("127.0.0.1:0", blobs, echo)
+    server = ThreadServer("127.0.0.1:0", blobs, echo)
     server._listener = Listener(server._listener, [errno.EMFILE, errno.ECONNABORTED, errno.EMFILE])  # type: ignore[assignment]
     with server:
         connection = dial(server)
@@ -356,12 +357,12 @@ def test_a_server_starts_once(serve: Any) -> None:
 
 
 def test_a_server_that_never_started_can_be_stopped(blobs: Any, echo: Any) -> None:
-    tcp.Server("127.0.0.1:0", blobs, echo).stop()
+    ThreadServer("127.0.0.1:0", blobs, echo).stop()
 
 
 def test_servers_may_share_a_listener(blobs: Any, echo: Any, dial: Any) -> None:
     with tcp.listen("127.0.0.1:0") as listener:
-        with tcp.Server(listener, blobs, echo) as one, tcp.Server(listener, blobs, echo) as two:
+        with ThreadServer(listener, blobs, echo) as one, ThreadServer(listener, blobs, echo) as two:
             assert one.address == two.address
             connections = [dial(one) for _ in range(20)]
             for connection in connections:

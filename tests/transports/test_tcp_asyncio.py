@@ -27,9 +27,10 @@ from rlwire.errors import (
 )
 from rlwire.transports import socket_asyncio, sockets, tcp, tcp_asyncio, turn
 from rlwire.transports.address import Address
+from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.stream_asyncio import SocketStream
-from rlwire.transports.tcp_asyncio import AsyncConnection, AsyncServer
+from rlwire.transports.tcp_asyncio import AsyncConnection
 from rlwire.transports.turn import PlainTurn, Turn
 from tests.transports.conftest import Echo
 
@@ -76,7 +77,7 @@ async def read_frame(sock: socket.socket) -> bytes:
 def test_there_and_back(run: Run, blobs: Any, kind: Any, where: str, tmp_path: Path) -> None:
     async def main() -> None:
         address = f"unix:{tmp_path / 's'}" if where == "unix" else where
-        async with AsyncServer(address, blobs, **kind) as server:
+        async with LoopServer(address, blobs, **kind) as server:
             connection = await tcp_asyncio.connect(server.address, blobs())
             async with connection:
                 assert connection.peer == str(server.address)
@@ -97,7 +98,7 @@ def test_a_blocking_client(run: Run, blobs: Any, kind: Any) -> None:
                 assert connection.receive() == body
 
     async def main() -> None:
-        async with AsyncServer("127.0.0.1:0", blobs, **kind) as server:
+        async with LoopServer("127.0.0.1:0", blobs, **kind) as server:
             await asyncio.gather(
                 *(asyncio.get_running_loop().run_in_executor(None, client, server.address)
                   for _ in range(4))
@@ -119,7 +120,7 @@ def test_messages_arrive_however_they_are_cut(
         bodies = [b"one", b"", b"three" * 100, b"four"]
         stream = b"".join(blobs.frame(body) for body in bodies)
         async with (
-            AsyncServer("127.0.0.1:0", blobs, **kind) as server,
+            LoopServer("127.0.0.1:0", blobs, **kind) as server,
             plain(server.address) as peer,
         ):
             for start in range(0, len(stream), 1 if feed == "bytes" else len(stream)):
@@ -144,7 +145,7 @@ def test_a_large_array_is_received_in_place_and_a_held_view_is_safe(run: Run, bl
                 await connection.send(b"ok")
 
         async with (
-            AsyncServer("127.0.0.1:0", blobs, handler) as server,
+            LoopServer("127.0.0.1:0", blobs, handler) as server,
             await tcp_asyncio.connect(server.address, blobs()) as connection,
         ):
             for byte in range(3):
@@ -174,7 +175,7 @@ def test_large_parts_go_to_the_system_as_they_are(
 
     async def main() -> None:
         async with (
-            AsyncServer("127.0.0.1:0", blobs, echo) as server,
+            LoopServer("127.0.0.1:0", blobs, echo) as server,
             await tcp_asyncio.connect(server.address, blobs()) as connection,
         ):
             stream = connection._stream
@@ -204,7 +205,7 @@ def test_a_connection_is_freed_when_it_is_gone(run: Run, blobs: Any) -> None:
             kept.append(weakref.ref(session))
             return session
 
-        async with AsyncServer("127.0.0.1:0", make_session, make_responder=Echo) as server:
+        async with LoopServer("127.0.0.1:0", make_session, make_responder=Echo) as server:
             for _ in range(3):
                 connection = await tcp_asyncio.connect(server.address, make_session())
                 assert await connection.exchange(b"x") == b"x"
@@ -236,7 +237,7 @@ def test_a_task_that_waits_takes_its_turn_or_a_future(
         if turns == "do not hold":
             holds[type(asyncio.get_running_loop())] = False
         async with (
-            AsyncServer("127.0.0.1:0", blobs, echo) as server,
+            LoopServer("127.0.0.1:0", blobs, echo) as server,
             await tcp_asyncio.connect(server.address, blobs()) as connection,
         ):
             assert type(connection._turn) is (Turn if turns == "hold" else PlainTurn)
@@ -311,7 +312,7 @@ def test_a_malformed_frame_ends_its_own_connection_only(
 ) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        async with AsyncServer("127.0.0.1:0", blobs, **kind) as server:
+        async with LoopServer("127.0.0.1:0", blobs, **kind) as server:
             good = await tcp_asyncio.connect(server.address, blobs())
             async with good, plain(server.address) as bad:
                 await good.send(b"one")
@@ -335,7 +336,7 @@ def test_a_refused_peer_that_still_writes_sees_why(
     async def main() -> None:
         loop = asyncio.get_running_loop()
         async with (
-            AsyncServer("127.0.0.1:0", blobs, **kind) as server,
+            LoopServer("127.0.0.1:0", blobs, **kind) as server,
             plain(server.address) as bad,
         ):
             await loop.sock_sendall(bad, blobs.frame(bytes(5_000_000)))
@@ -348,7 +349,7 @@ def test_a_malformed_frame_and_a_reset_are_no_failure_of_ours(
     run: Run, blobs: Any, kind: Any, log: Any
 ) -> None:
     async def main() -> None:
-        async with AsyncServer("127.0.0.1:0", blobs, **kind) as server:
+        async with LoopServer("127.0.0.1:0", blobs, **kind) as server:
             for _ in range(5):
                 async with plain(server.address) as peer:
                     await eventually(lambda: server.connections == 1)
@@ -373,7 +374,7 @@ def test_out_of_turn_leaves_the_connection_open(run: Run, blobs: Any) -> None:
     async def main(**kind: Any) -> None:
         loop = asyncio.get_running_loop()
         async with (
-            AsyncServer("127.0.0.1:0", blobs, **kind) as server,
+            LoopServer("127.0.0.1:0", blobs, **kind) as server,
             plain(server.address) as peer,
         ):
             await loop.sock_sendall(peer, blobs.frame(b"turn") + blobs.frame(b"fine"))
@@ -388,7 +389,7 @@ def test_a_half_closed_peer_gets_its_answers(run: Run, blobs: Any, kind: Any) ->
     async def main() -> None:
         loop = asyncio.get_running_loop()
         async with (
-            AsyncServer("127.0.0.1:0", blobs, **kind) as server,
+            LoopServer("127.0.0.1:0", blobs, **kind) as server,
             plain(server.address) as peer,
         ):
             large = os.urandom(3_000_000)
@@ -406,7 +407,7 @@ def test_an_exchange_with_a_server_that_left_meanwhile(run: Run, blobs: Any, kin
     """Its end came while nobody was asking; what is sent then is answered by nobody."""
 
     async def main() -> None:
-        server = await AsyncServer("127.0.0.1:0", blobs, **kind).start()
+        server = await LoopServer("127.0.0.1:0", blobs, **kind).start()
         async with await tcp_asyncio.connect(server.address, blobs()) as connection:
             assert await connection.exchange(b"one") == b"one"
             await server.stop()
@@ -422,7 +423,7 @@ def test_a_peer_that_leaves_is_logged(
     run: Run, blobs: Any, kind: Any, log: Any, cut: int, level: str
 ) -> None:
     async def main() -> None:
-        async with AsyncServer("127.0.0.1:0", blobs, **kind) as server:
+        async with LoopServer("127.0.0.1:0", blobs, **kind) as server:
             async with plain(server.address) as peer:
                 await eventually(lambda: server.connections == 1)
                 peer.send(blobs.frame(b"whole")[:cut])
@@ -456,7 +457,7 @@ def test_failing_code_is_logged_and_closes(run: Run, blobs: Any, log: Any) -> No
 
     async def main(**kind: Any) -> None:
         async with (
-            AsyncServer("127.0.0.1:0", blobs, **kind) as server,
+            LoopServer("127.0.0.1:0", blobs, **kind) as server,
             await tcp_asyncio.connect(server.address, blobs()) as connection,
         ):
             with contextlib.suppress(ConnectionClosed):
@@ -478,7 +479,7 @@ def test_an_answer_that_cannot_be_sent_is_replaced(run: Run, blobs: Any) -> None
         return made[-1]
 
     async def main() -> None:
-        async with AsyncServer("127.0.0.1:0", blobs, make_responder=make) as server:
+        async with LoopServer("127.0.0.1:0", blobs, make_responder=make) as server:
             async with await tcp_asyncio.connect(server.address, blobs()) as connection:
                 await connection.send(b"number")
                 assert await connection.receive() == b"number: TypeError"
@@ -495,9 +496,7 @@ def test_a_peer_that_does_not_read_holds_up_only_itself(run: Run, blobs: Any, lo
 
     async def main() -> None:
         times = Timeouts(write=0.2)
-        async with AsyncServer(
-            "127.0.0.1:0", blobs, make_responder=Flood, timeouts=times
-        ) as server:
+        async with LoopServer("127.0.0.1:0", blobs, make_responder=Flood, timeouts=times) as server:
             good = await tcp_asyncio.connect(server.address, blobs())
             async with good, plain(server.address) as bad:
                 bad.send(blobs.frame(b"flood") * 3)
@@ -531,7 +530,7 @@ def later() -> type[Later]:
 def test_answers_that_come_later_come_in_order(run: Run, blobs: Any, later: Any) -> None:
     async def main() -> None:
         async with (
-            AsyncServer("127.0.0.1:0", blobs, make_responder=later) as server,
+            LoopServer("127.0.0.1:0", blobs, make_responder=later) as server,
             await tcp_asyncio.connect(server.address, blobs()) as connection,
         ):
             for word in (b"one", b"two" * 100_000, b"three"):
@@ -549,7 +548,7 @@ def test_answers_that_come_later_come_in_order(run: Run, blobs: Any, later: Any)
 def test_an_answer_that_comes_later_may_fail(run: Run, blobs: Any, later: Any, log: Any) -> None:
     async def main() -> None:
         async with (
-            AsyncServer("127.0.0.1:0", blobs, make_responder=later) as server,
+            LoopServer("127.0.0.1:0", blobs, make_responder=later) as server,
             await tcp_asyncio.connect(server.address, blobs()) as connection,
         ):
             await connection.send(b"number")
@@ -568,7 +567,7 @@ def test_an_answer_that_comes_later_may_fail(run: Run, blobs: Any, later: Any, l
 
 def test_who_leaves_cancels_its_answer(run: Run, blobs: Any, later: Any) -> None:
     async def main() -> None:
-        async with AsyncServer("127.0.0.1:0", blobs, make_responder=later) as server:
+        async with LoopServer("127.0.0.1:0", blobs, make_responder=later) as server:
             async with plain(server.address) as peer:
                 peer.send(blobs.frame(b"x"))
                 await eventually(lambda: later.made)
@@ -581,7 +580,7 @@ def test_who_leaves_cancels_its_answer(run: Run, blobs: Any, later: Any) -> None
 
 def test_a_server_that_stops_lets_an_answer_come(run: Run, blobs: Any, later: Any) -> None:
     async def main() -> None:
-        server = await AsyncServer("127.0.0.1:0", blobs, make_responder=later).start()
+        server = await LoopServer("127.0.0.1:0", blobs, make_responder=later).start()
         async with await tcp_asyncio.connect(server.address, blobs()) as connection:
             await connection.send(b"x")
             await eventually(lambda: later.made)
@@ -601,7 +600,7 @@ def test_a_server_that_stops_lets_an_answer_come(run: Run, blobs: Any, later: An
 
 def test_idle_leaves_a_client_open(run: Run, blobs: Any) -> None:
     async def main() -> None:
-        async with AsyncServer("127.0.0.1:0", blobs, echo) as server:
+        async with LoopServer("127.0.0.1:0", blobs, echo) as server:
             connection = await tcp_asyncio.connect(
                 server.address, blobs(), timeouts=Timeouts(idle=0.1)
             )
@@ -619,7 +618,7 @@ def test_idle_leaves_a_client_open(run: Run, blobs: Any) -> None:
 def test_idle_counts_from_the_last_message(run: Run, blobs: Any, kind: Any) -> None:
     async def main() -> None:
         async with (
-            AsyncServer("127.0.0.1:0", blobs, timeouts=Timeouts(idle=0.3), **kind) as server,
+            LoopServer("127.0.0.1:0", blobs, timeouts=Timeouts(idle=0.3), **kind) as server,
             await tcp_asyncio.connect(server.address, blobs()) as connection,
         ):
             for _ in range(5):
@@ -633,7 +632,7 @@ def test_idle_counts_from_the_last_message(run: Run, blobs: Any, kind: Any) -> N
 def test_an_idle_peer_is_told_and_closed(run: Run, blobs: Any, kind: Any, log: Any) -> None:
     async def main() -> None:
         async with (
-            AsyncServer("127.0.0.1:0", blobs, timeouts=Timeouts(idle=0.1), **kind) as s,
+            LoopServer("127.0.0.1:0", blobs, timeouts=Timeouts(idle=0.1), **kind) as s,
             plain(s.address) as peer,
         ):
             assert b"no message began within idle=0.1 s" in await read_frame(peer)
@@ -646,7 +645,7 @@ def test_an_idle_peer_is_told_and_closed(run: Run, blobs: Any, kind: Any, log: A
 def test_a_dribbling_peer_is_closed(run: Run, blobs: Any, kind: Any, log: Any) -> None:
     async def main() -> None:
         async with (
-            AsyncServer("127.0.0.1:0", blobs, timeouts=Timeouts(read=0.2), **kind) as s,
+            LoopServer("127.0.0.1:0", blobs, timeouts=Timeouts(read=0.2), **kind) as s,
             plain(s.address) as peer,
         ):
             begun = time.monotonic()
@@ -810,7 +809,7 @@ def test_broken_bytes_reach_the_task(run: Run, blobs: Any) -> None:
 
 def test_connections_over_the_limit_are_refused(run: Run, blobs: Any, kind: Any, log: Any) -> None:
     async def main() -> None:
-        async with AsyncServer("127.0.0.1:0", blobs, max_connections=1, **kind) as server:
+        async with LoopServer("127.0.0.1:0", blobs, max_connections=1, **kind) as server:
             async with await tcp_asyncio.connect(server.address, blobs()) as first:
                 await first.send(b"x")
                 assert await first.receive() == b"x"
@@ -841,7 +840,7 @@ def test_a_storm_of_connections_leaves_room_between(
         storm = 200
         options = {"max_connections": 2 * storm if admitted else 1}
         async with (
-            AsyncServer("127.0.0.1:0", make_session, **options, **kind) as server,
+            LoopServer("127.0.0.1:0", make_session, **options, **kind) as server,
             await tcp_asyncio.connect(server.address, blobs()) as good,
         ):
             assert await good.exchange(b"x") == b"x"
@@ -877,7 +876,7 @@ def test_accept_errors_are_survived(run: Run, blobs: Any, kind: Any, log: Any) -
             def __getattr__(self, name: str) -> Any:
                 return getattr(loop, name)
 
-        server = AsyncServer("127.0.0.1:0", blobs, **kind)
+        server = LoopServer("127.0.0.1:0", blobs, **kind)
         accept: Callable[[Any], Awaitable[None]] = server._accept
         server._accept = lambda _: accept(Failing())  # type: ignore
         async with server, await tcp_asyncio.connect(server.address, blobs()) as connection:
@@ -890,7 +889,7 @@ def test_accept_errors_are_survived(run: Run, blobs: Any, kind: Any, log: Any) -
 
 def test_stop_while_clients_are_connected(run: Run, blobs: Any, kind: Any) -> None:
     async def main() -> None:
-        server = await tcp_asyncio.serve("127.0.0.1:0", blobs, **kind)
+        server = await LoopServer("127.0.0.1:0", blobs, **kind).start()
         connections = [await tcp_asyncio.connect(server.address, blobs()) for _ in range(5)]
         for connection in connections:
             await connection.send(b"x")
@@ -918,7 +917,7 @@ def test_stop_lets_a_handler_send_its_answer(run: Run, blobs: Any) -> None:
             await connection.send(event)
 
     async def main() -> None:
-        server = await tcp_asyncio.serve("127.0.0.1:0", blobs, slow)
+        server = await LoopServer("127.0.0.1:0", blobs, slow).start()
         async with await tcp_asyncio.connect(server.address, blobs()) as connection:
             await connection.send(b"work")
             await asyncio.sleep(0.05)
@@ -941,7 +940,7 @@ def test_stop_cancels_a_stuck_handler(run: Run, blobs: Any) -> None:
             ended.append(True)
 
     async def main() -> None:
-        server = await tcp_asyncio.serve("127.0.0.1:0", blobs, stuck)
+        server = await LoopServer("127.0.0.1:0", blobs, stuck).start()
         async with await tcp_asyncio.connect(server.address, blobs()):
             await eventually(lambda: server.connections == 1)
             await asyncio.sleep(0.05)
@@ -955,7 +954,7 @@ def test_stop_cancels_a_stuck_handler(run: Run, blobs: Any) -> None:
 
 def test_a_server_starts_once(run: Run, blobs: Any) -> None:
     async def main() -> None:
-        async with await tcp_asyncio.serve("127.0.0.1:0", blobs, echo) as server:
+        async with LoopServer("127.0.0.1:0", blobs, echo) as server:
             with pytest.raises(RuntimeError, match="starts once"):
                 await server.start()
 
@@ -965,13 +964,13 @@ def test_a_server_starts_once(run: Run, blobs: Any) -> None:
 @pytest.mark.parametrize("arguments", [{}, {"handler": echo, "make_responder": Echo}])
 def test_a_server_has_one_way_to_answer(blobs: Any, arguments: Any) -> None:
     with pytest.raises(TypeError, match="either handler or make_responder"):
-        AsyncServer("127.0.0.1:0", blobs, **arguments)
+        LoopServer("127.0.0.1:0", blobs, **arguments)
 
 
 def test_many_connections_take_no_threads(run: Run, blobs: Any, kind: Any) -> None:
     async def main() -> None:
         async with (
-            AsyncServer("127.0.0.1:0", blobs, **kind) as server,
+            LoopServer("127.0.0.1:0", blobs, **kind) as server,
             contextlib.AsyncExitStack() as stack,
         ):
             before = threading.active_count()

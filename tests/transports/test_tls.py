@@ -14,6 +14,8 @@ import pytest
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
 from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports.server import ThreadServer
+from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientTLS, ServerTLS, client_context, server_context
 
@@ -30,7 +32,7 @@ def test_there_and_back(files: Any, serve: Any, blobs: Any) -> None:
         assert connection._sock.version() in ("TLSv1.2", "TLSv1.3")  # type: ignore[attr-defined]
 
 
-def without_certificate(server: tcp.Server, session: Any, files: Any) -> None:
+def without_certificate(server: ThreadServer, session: Any, files: Any) -> None:
     # With TLS 1.3 a client learns in its first read that its certificate was missed.
     with tcp.connect(server.address, session, tls=client_context(files.ca)) as connection:
         connection.receive()
@@ -71,7 +73,7 @@ def test_another_hosts_certificate_is_refused(files: Any, serve: Any, blobs: Any
 
 def test_a_unix_socket_needs_the_name(files: Any, blobs: Any, echo: Any, tmp_path: Path) -> None:
     context = server_context(files.server)
-    with tcp.Server(f"unix:{tmp_path / 's'}", blobs, echo, tls=context) as server:
+    with ThreadServer(f"unix:{tmp_path / 's'}", blobs, echo, tls=context) as server:
         with pytest.raises(ValueError, match="server_hostname"):
             tcp.connect(server.address, blobs(), tls=client_context(files.ca))
         with tcp.connect(
@@ -125,7 +127,7 @@ def test_a_peer_that_does_not_read_is_closed(files: Any, blobs: Any) -> None:
         release.wait(10)
 
     context = server_context(files.server)
-    with tcp.Server("127.0.0.1:0", blobs, handler, tls=context) as server:
+    with ThreadServer("127.0.0.1:0", blobs, handler, tls=context) as server:
         connection = tcp.connect(
             server.address, blobs(), tls=client_context(files.ca), timeouts=Timeouts(write=0.3)
         )
@@ -156,9 +158,7 @@ def test_a_malformed_frame_is_answered(files: Any, serve: Any, blobs: Any) -> No
             connection.receive()
 
 
-async def without_certificate_asyncio(
-    server: tcp_asyncio.AsyncServer, session: Any, files: Any
-) -> None:
+async def without_certificate_asyncio(server: LoopServer, session: Any, files: Any) -> None:
     connection = await tcp_asyncio.connect(server.address, session, tls=client_context(files.ca))
     async with connection:
         await connection.receive()
@@ -171,7 +171,7 @@ def test_asyncio(files: Any, blobs: Any) -> None:
 
     async def main() -> None:
         context = server_context(files.server, client_ca=files.ca)
-        server = await tcp_asyncio.serve("127.0.0.1:0", blobs, handler, tls=context)
+        server = await LoopServer("127.0.0.1:0", blobs, handler, tls=context).start()
         async with server:
             connection = await tcp_asyncio.connect(
                 server.address, blobs(), tls=client_context(files.ca, files.client)

@@ -20,8 +20,9 @@ import pytest
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded
 from rlwire.transports import tcp_asyncio
+from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
-from rlwire.transports.tcp_asyncio import AsyncConnection, AsyncServer
+from rlwire.transports.tcp_asyncio import AsyncConnection
 
 HEADER = 20
 Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
@@ -38,7 +39,7 @@ async def in_a_thread(work: Callable[..., Any], *arguments: Any) -> Any:
     return await asyncio.get_running_loop().run_in_executor(None, work, *arguments)
 
 
-def dial(server: AsyncServer, context: ssl.SSLContext) -> ssl.SSLSocket:
+def dial(server: LoopServer, context: ssl.SSLContext) -> ssl.SSLSocket:
     where = (server.address.host, server.address.port)
     sock = socket.create_connection(where, timeout=10)
     return context.wrap_socket(sock, server_hostname="127.0.0.1")
@@ -66,7 +67,7 @@ def test_however_the_stream_is_cut(
     bodies = [b"one", b"", bytes(5_000), b"four", os.urandom(300_000), *[b"small"] * 200]
     stream = b"".join(map(blobs.frame, bodies))
 
-    def client(server: AsyncServer) -> None:
+    def client(server: LoopServer) -> None:
         ours.maximum_version = version
         with dial(server, ours) as sock:
             assert sock.version() == version.name.replace("_", ".")
@@ -81,7 +82,7 @@ def test_however_the_stream_is_cut(
             assert [read_frame(sock) for _ in bodies] == bodies
 
     async def main() -> None:
-        async with AsyncServer("127.0.0.1:0", blobs, tls=theirs, **kind) as server:
+        async with LoopServer("127.0.0.1:0", blobs, tls=theirs, **kind) as server:
             try:
                 await in_a_thread(client, server)
             finally:
@@ -112,7 +113,7 @@ def test_large_messages_both_ways_at_once(run: Any, blobs: Any, contexts: Contex
 
     async def main() -> None:
         async with (
-            AsyncServer("127.0.0.1:0", blobs, handler, tls=theirs) as server,
+            LoopServer("127.0.0.1:0", blobs, handler, tls=theirs) as server,
             await tcp_asyncio.connect(server.address, blobs(), tls=ours) as connection,
         ):
             await both(connection)
@@ -131,14 +132,14 @@ def goodbyes(request: pytest.FixtureRequest) -> None:
 def test_a_goodbye_is_answered(run: Any, blobs: Any, kind: Any, contexts: Contexts) -> None:
     theirs, ours = contexts
 
-    def client(server: AsyncServer) -> None:
+    def client(server: LoopServer) -> None:
         with dial(server, ours) as sock:
             sock.sendall(blobs.frame(b"last"))
             assert read_frame(sock) == b"last"
             sock.unwrap().close()  # raises unless the server says goodbye too
 
     async def main() -> None:
-        async with AsyncServer("127.0.0.1:0", blobs, tls=theirs, **kind) as server:
+        async with LoopServer("127.0.0.1:0", blobs, tls=theirs, **kind) as server:
             await in_a_thread(client, server)
             await eventually(lambda: server.connections == 0)
 
@@ -151,7 +152,7 @@ def test_a_peer_that_leaves_without_a_goodbye(
 ) -> None:
     theirs, ours = contexts
 
-    def client(server: AsyncServer) -> None:
+    def client(server: LoopServer) -> None:
         with dial(server, ours) as sock:
             sock.sendall(blobs.frame(b"x"))
             assert read_frame(sock) == b"x"
@@ -159,7 +160,7 @@ def test_a_peer_that_leaves_without_a_goodbye(
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     async def main() -> None:
-        async with AsyncServer("127.0.0.1:0", blobs, tls=theirs, **kind) as server:
+        async with LoopServer("127.0.0.1:0", blobs, tls=theirs, **kind) as server:
             await in_a_thread(client, server)
             await eventually(lambda: server.connections == 0)
 
@@ -173,7 +174,7 @@ def test_a_refused_peer_that_still_writes_sees_why(
 ) -> None:
     theirs, ours = contexts
 
-    def client(server: AsyncServer) -> None:
+    def client(server: LoopServer) -> None:
         with dial(server, ours) as sock:
             sock.sendall(b"\xff" * 100)
             with contextlib.suppress(OSError):
@@ -181,7 +182,7 @@ def test_a_refused_peer_that_still_writes_sees_why(
             assert read_frame(sock) == b"refused: no frame begins with ff - at byte 0"
 
     async def main() -> None:
-        async with AsyncServer("127.0.0.1:0", blobs, tls=theirs, **kind) as server:
+        async with LoopServer("127.0.0.1:0", blobs, tls=theirs, **kind) as server:
             await in_a_thread(client, server)
             await eventually(lambda: server.connections == 0)
 
@@ -191,7 +192,7 @@ def test_a_refused_peer_that_still_writes_sees_why(
 def test_bytes_that_are_no_tls(run: Any, blobs: Any, kind: Any, contexts: Contexts) -> None:
     theirs, ours = contexts
 
-    def client(server: AsyncServer) -> None:
+    def client(server: LoopServer) -> None:
         with dial(server, ours) as sock:
             sock.sendall(blobs.frame(b"x"))
             assert read_frame(sock) == b"x"
@@ -201,7 +202,7 @@ def test_bytes_that_are_no_tls(run: Any, blobs: Any, kind: Any, contexts: Contex
                     pass
 
     async def main() -> None:
-        async with AsyncServer("127.0.0.1:0", blobs, tls=theirs, **kind) as server:
+        async with LoopServer("127.0.0.1:0", blobs, tls=theirs, **kind) as server:
             await in_a_thread(client, server)
             await eventually(lambda: server.connections == 0)
             async with await tcp_asyncio.connect(server.address, blobs(), tls=ours) as good:
@@ -226,7 +227,7 @@ def test_a_peer_that_does_not_read_is_closed(
 
     async def main() -> None:
         times = Timeouts(write=0.2)
-        async with AsyncServer("127.0.0.1:0", blobs, handler, tls=theirs, timeouts=times) as server:
+        async with LoopServer("127.0.0.1:0", blobs, handler, tls=theirs, timeouts=times) as server:
             with await in_a_thread(dial, server, ours):
                 await eventually(lambda: caught)
             await eventually(lambda: server.connections == 0)
@@ -255,7 +256,7 @@ def test_handshakes_take_little_and_leave_nothing(
     sizes: list[int] = []
 
     async def main() -> None:
-        async with AsyncServer("127.0.0.1:0", blobs, tls=contexts[0], **kind) as server:
+        async with LoopServer("127.0.0.1:0", blobs, tls=contexts[0], **kind) as server:
 
             async def half(sizes: list[int]) -> None:
                 with contextlib.ExitStack() as stack:

@@ -32,10 +32,10 @@ from rlwire.sessions import websocket
 from rlwire.sessions.rewarder.server import Push, Runtime, ServerSession, Who
 from rlwire.transports.interface import NOTHING
 from rlwire.transports.seldom_log import SeldomLog
-from rlwire.transports.server_asyncio import AsyncServer
+from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.tcp_asyncio import AsyncConnection
 
-__all__ = ["Client", "Connections", "Listener", "LoopServer"]
+__all__ = ["Client", "Connections", "Listener", "RewarderLoop"]
 
 logger = logging.getLogger(__name__)
 
@@ -320,13 +320,13 @@ class Connections(Service):
         client.connection.abort()
 
 
-class LoopServer(AsyncServer):
+class RewarderLoop(LoopServer):
     """The server of these connections, on an event loop.
 
     Args:
         connections: what they share.
         stop_after: seconds without an active client after which the listener is told.
-        arguments: those of `AsyncServer`.
+        arguments: those of `LoopServer`.
     """
 
     def __init__(
@@ -336,7 +336,7 @@ class LoopServer(AsyncServer):
         self._connections = connections
         self._stop_after = stop_after
 
-    async def start(self) -> AsyncServer:
+    async def start(self) -> LoopServer:
         """Begin to accept, on the running loop."""
         self._connections.open(self._stop_after)
         return await super().start()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from rlwire.adapters.rewarder.connections import Client, Connections, LoopServer
+from rlwire.adapters.rewarder.connections import Client, Connections, RewarderLoop
 from rlwire.adapters.serving import Running, StreamOptions, StreamServer
 from rlwire.codecs.rewarder import (
     AgentAction,
@@ -408,9 +408,9 @@ class RewarderServer(StreamServer):
             threading.Thread(target=self._answer_resets, name="rlwire resets", daemon=True).start()
         return running
 
-    def _on_a_loop(self) -> LoopServer:
+    def _on_a_loop(self) -> RewarderLoop:
         connections = self._connections
-        server = self._server = LoopServer(
+        server = self._server = RewarderLoop(
             connections, self._stop_after, self._where, connections.session, **self._options
         )
         return server

@@ -27,7 +27,7 @@ from rlwire.codecs import websocket as frames
 from rlwire.errors import ConnectionClosed
 from rlwire.sessions.rlx import Server
 from rlwire.sessions.websocket import Closed, Refused, basic_authorization
-from rlwire.transports import tcp
+from rlwire.transports.server import ThreadServer
 from rlwire.transports.sockets import Timeouts
 
 LOOPBACK = "127.0.0.1:0"
@@ -84,7 +84,7 @@ MORTAL = """
 import os, signal, threading
 from rlwire.codecs import rlx
 from rlwire.sessions.rlx import Server
-from rlwire.transports import tcp
+from rlwire.transports.server import ThreadServer
 
 class Dying(Server):
     __slots__ = ()
@@ -103,7 +103,7 @@ def handle(connection):
                 os.kill(os.getpid(), signal.SIGKILL)
 
 def serve():
-    with tcp.Server("127.0.0.1:0", Dying, handle) as server:
+    with ThreadServer("127.0.0.1:0", Dying, handle) as server:
         print(server.address.port, flush=True)
         threading.Event().wait(60)
 """
@@ -648,7 +648,7 @@ class TestErrors:
             connection.receive()
             connection.send({"response": "ready"})
 
-        with tcp.Server(LOOPBACK, Server, say_ready) as server:
+        with ThreadServer(LOOPBACK, Server, say_ready) as server:
             proxy = serve(server=server.address)
             with Page(proxy).init(0, 1, 2) as page:
                 wait_until(lambda: server.connections == 0)
@@ -775,7 +775,7 @@ class TestErrors:
         assert len(accepted) == 1
 
     def test_a_server_that_never_answers(self, serve):
-        with tcp.Server(LOOPBACK, Server, lambda connection: RELEASE.wait(10)) as server:
+        with ThreadServer(LOOPBACK, Server, lambda connection: RELEASE.wait(10)) as server:
             proxy = serve(server=server.address, rlx_timeouts=Timeouts(idle=0.2))
             with Page(proxy) as page:
                 assert "idle" in page.error(0, command="init")

@@ -23,6 +23,8 @@ from urllib.parse import quote
 from rlwire.errors import RlwireError
 from rlwire.sessions.websocket import Client, Messages, Server
 from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports.server import ThreadServer
+from rlwire.transports.server_asyncio import LoopServer
 
 AWAY = ["12.*", "13.*"]  # compression, which is declined
 FUZZER = 9103
@@ -105,10 +107,10 @@ def clients(wstest: list[str], folder: Path) -> Any:
 
 
 async def servers(wstest: list[str], folder: Path) -> Any:
-    threads = tcp.Server("127.0.0.1:0", make_session, lambda peer: peer.serve(lambda event: event))
-    async with await tcp_asyncio.serve(
-        "127.0.0.1:0", make_session, make_responder=lambda peer: Echo()
-    ) as loop:
+    threads = ThreadServer(
+        "127.0.0.1:0", make_session, lambda peer: peer.serve(lambda event: event)
+    )
+    async with LoopServer("127.0.0.1:0", make_session, make_responder=lambda peer: Echo()) as loop:
         with threads:
             spec = folder / "fuzzingclient.json"
             spec.write_text(
