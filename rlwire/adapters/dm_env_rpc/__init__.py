@@ -5,7 +5,7 @@
 | an environment of dm_env or Gymnasium, served | `rlwire.serve` |
 | worlds of one's own, served | `DmEnvRpcServer`, `World`, `AgentEnvironment`, `Refusal` |
 | an agent | `Client`, `AsyncClient` |
-| an agent that knows `dm_env.Environment` | `RemoteEnvironment` (needs dm_env) |
+| an agent that knows `dm_env.Environment` | `rlwire.adapters.dm_env.DmEnvironment` |
 | properties | `Properties`; `PropertiesExtension`, `AsyncPropertiesExtension` |
 | programs that use the dm_env_rpc package | `rlwire.install("dm_env_rpc")` |
 
@@ -13,8 +13,6 @@ Servers and clients need hpack, the extra ``grpc``.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
 
 from rlwire.adapters.dm_env_rpc.client import AsyncClient, AsyncPending, Client, Pending
 from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorld, EnvironmentWorlds, Names
@@ -28,9 +26,6 @@ from rlwire.adapters.dm_env_rpc.server import DmEnvRpcServer
 from rlwire.adapters.dm_env_rpc.status import StatusError
 from rlwire.adapters.dm_env_rpc.worlds import AgentEnvironment, Refusal, World, WorldFactory, Worlds
 from rlwire.transports.tls import ClientTLS, ServerTLS
-
-if TYPE_CHECKING:
-    from rlwire.adapters.dm_env_rpc.dm_env_client import RemoteEnvironment
 
 __all__ = [
     "AgentEnvironment",
@@ -48,18 +43,9 @@ __all__ = [
     "PropertiesExtension",
     "Property",
     "Refusal",
-    "RemoteEnvironment",
     "ServerTLS",
     "StatusError",
     "World",
     "WorldFactory",
     "Worlds",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "RemoteEnvironment":  # its base class is dm_env's
-        from rlwire.adapters.dm_env_rpc.dm_env_client import RemoteEnvironment
-
-        return RemoteEnvironment
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -64,8 +64,10 @@ class DmEnvRpcEndpoint:
 
     The reward is the observation ``reward``, 0 where there is none, and ``discount`` is not among
     the observations either; ``info["discount"]`` has it where it is not what Gymnasium's flags say:
-    0 when terminated, else 1. Observations ``rlwire.info.NAME`` are entries of the info. A seed,
-    and options, go into the settings of a reset.
+    0 when terminated, else 1. A reward or discount that is more than a number (an array, or names
+    such as ``reward.speed``) is in the info as a whole, and Gymnasium's reward is 0. Observations
+    ``rlwire.info.NAME`` are entries of the info. A seed, and options, go into the settings of a
+    reset.
 
     Args:
         address: the server's.
@@ -75,6 +77,8 @@ class DmEnvRpcEndpoint:
         join_settings: the agent's.
         observation_space: in place of what the specs say; a Dict may leave observations out.
         action_space: in place of what the specs say.
+        reward: the observation that is the reward; "" for none.
+        discount: the observation that is the discount; "" for none.
         copy: False lets observations be read-only views of what was received.
         reconnect: attempts and waits after a loss; by default up to a minute.
         options: the `Client`'s.
@@ -83,6 +87,10 @@ class DmEnvRpcEndpoint:
         StatusError: the server refuses.
         ConnectionClosed, DeadlineExceeded, OSError: it cannot be reached.
         EncodeError: the specs are none of Gymnasium's spaces, or not those that were given.
+
+    Attributes:
+        reward_space: of ``info["reward"]``; None where the reward is a number, or is not told.
+        discount_space: of ``info["discount"]``; the same.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium's interface
@@ -98,6 +106,8 @@ class DmEnvRpcEndpoint:
         join_settings: Mapping[str, Any] | None = None,
         observation_space: Any = None,
         action_space: Any = None,
+        reward: str = "reward",
+        discount: str = "discount",
         copy: bool = True,
         reconnect: Backoff | None = None,
         **options: Any,
@@ -117,13 +127,13 @@ class DmEnvRpcEndpoint:
             self._specs = specs = self.client.specs
             assert specs is not None
             observations = {each.name: each for each in specs.observations.values()}
-            self._reward = "reward" if "reward" in observations else None
-            self._discount = "discount" if "discount" in observations else None
+            self._reward = _Signal(reward, observations)
+            self._discount = _Signal(discount, observations)
+            signals = [*self._reward.names, *self._discount.names]
             shown = {
                 name: spec
                 for name, spec in observations.items()
-                if name.split(".")[0] not in ("reward", "discount")
-                and not name.startswith(f"{INFO}.")
+                if name not in signals and not name.startswith(f"{INFO}.")
             }
             # A server of ours tells entries of its info so.
             self._infos = [name for name in observations if name.startswith(f"{INFO}.")]
@@ -135,13 +145,13 @@ class DmEnvRpcEndpoint:
             seen = _structure(observation_space, shown, "observation", partial=True)
             self._actions = _structure(action_space, actions, "action", partial=False)
             self._observations = seen
-            signals = [name for name in (self._reward, self._discount) if name is not None]
             self._requested = (*seen.names, *signals, *self._infos)
             self._alone = _as_it_comes(observation_space, seen)
         except BaseException:
             self.close()
             raise
         self.observation_space, self.action_space = observation_space, action_space
+        self.reward_space, self.discount_space = self._reward.space, self._discount.space
         self.client.release()  # a server makes an environment in another thread than it steps it
 
     def _join(
@@ -214,10 +224,16 @@ class DmEnvRpcEndpoint:
             return self._last, 0.0, False, True, {"lost": self._lost}
         terminated = state == _TERMINATED
         self._running = state == _RUNNING
-        reward = 0.0 if self._reward is None else float(seen[self._reward])
+        signal = self._reward
+        reward = 0.0 if signal.alone is None else float(seen[signal.alone])
         info = self._info(seen)
-        if self._discount is not None:
-            discount = seen[self._discount]
+        if signal.structure is not None:
+            info["reward"] = signal.structure.build(seen)
+        signal = self._discount
+        if signal.structure is not None:
+            info["discount"] = signal.structure.build(seen)
+        elif signal.alone is not None:
+            discount = seen[signal.alone]
             if discount != (0.0 if terminated else 1.0):
                 info["discount"] = discount
         self._last = observation = self._observation(seen)
@@ -289,6 +305,41 @@ class DmEnvRpcEndpoint:
             client.close()
 
 
+class _Signal:
+    """The reward or the discount among the observations, nested if its names go on.
+
+    Attributes:
+        names: of what it consists.
+        alone: the name, if it is one number.
+        structure: of what is more.
+        space: its space.
+
+    Raises:
+        EncodeError: it is none of Gymnasium's spaces.
+    """
+
+    def __init__(self, name: str, specs: Mapping[str, TensorSpec]) -> None:
+        found = {
+            each: spec
+            for each, spec in specs.items()
+            if name and (each == name or each.startswith(f"{name}."))
+        }
+        self.names = list(found)
+        self.alone: str | None = None
+        self.structure: Structure | None = None
+        self.space: Any = None
+        if not found:
+            return
+        lone = found.get(name)
+        if lone is not None and not len(lone.shape) and lone.dtype != DataType.STRING:
+            self.alone = name
+            return
+        self.space = space_of_specs(found, name)
+        self.structure = structure_of(
+            self.space, name, name, "" if name in found else name, checked=False
+        )
+
+
 def _as_it_comes(space: Any, structure: Structure) -> str | None:
     """Return the name of the one tensor that is the observation as it was received, or None."""
     if not isinstance(space, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)):
@@ -306,7 +357,8 @@ def _structure(
         EncodeError: they are not.
     """
     tops = {name.split(".")[0] for name in specs}
-    structure = structure_of(space, what, tops.pop() if len(tops) == 1 else what)
+    name = tops.pop() if len(tops) == 1 else what
+    structure = structure_of(space, what, name, checked=not partial)
     for leaf in structure.leaves:
         ours, theirs = leaf.spec, specs.get(leaf.spec.name)
         if theirs is None:

@@ -83,6 +83,8 @@ class Structure:
         name: of a lone one that has none itself, and of a sequence. In a mapping the keys are the
             names.
         prefix: begins every name, and is the name of a lone one.
+        checked: whether `build` refuses text that is not in its space, as of actions that are a
+            peer's. Of text that is seen a spec says nothing, and its space is a guess.
 
     Attributes:
         what: as given.
@@ -94,7 +96,9 @@ class Structure:
         EncodeError: it cannot be carried.
     """
 
-    def __init__(self, tree: Tree, what: str, name: str, prefix: str = "") -> None:
+    def __init__(
+        self, tree: Tree, what: str, name: str, prefix: str = "", checked: bool = True
+    ) -> None:
         self._tree = tree
         self.what = what
         first = prefix or (name if tree.placed else "")
@@ -104,6 +108,7 @@ class Structure:
                 ".".join(map(str, [first, *leaf.keys] if first else leaf.keys))
                 or leaf.name
                 or name,
+                checked,
             )
             for leaf in tree.leaves
         ]
@@ -167,9 +172,9 @@ def _number_to_wire(name: str, wire: np.dtype[Any]) -> Convert:
     return to_wire
 
 
-def _tensor(leaf: Leaf, name: str) -> Tensor:
+def _tensor(leaf: Leaf, name: str, checked: bool) -> Tensor:
     if leaf.text is not None:
-        return _text_tensor(leaf, name)
+        return _text_tensor(leaf, name, checked)
     shape, native = leaf.shape, leaf.dtype
     wire = _WIRE.get((native.kind, native.itemsize))
     if wire is None:
@@ -202,8 +207,9 @@ def _bound(bound: Any, shape: tuple[int, ...], wire: np.dtype[Any]) -> Any:
     return None if any(size < 0 for size in shape) else np.broadcast_to(array, shape)
 
 
-def _text_tensor(leaf: Leaf, name: str) -> Tensor:
+def _text_tensor(leaf: Leaf, name: str, checked: bool) -> Tensor:
     shape, space = leaf.shape, leaf.space
+    checked = checked and hasattr(space, "max_length")
 
     def native(text: Any) -> Any:
         return str(text).encode() if leaf.text is bytes else str(text)
@@ -211,7 +217,7 @@ def _text_tensor(leaf: Leaf, name: str) -> Tensor:
     def to_native(value: Any) -> Any:
         if not shape:
             text = native(np.asarray(value).item())
-            if hasattr(space, "max_length") and not space.contains(text):
+            if checked and not space.contains(text):
                 raise EncodeError(
                     f"{name!r} must be text of {space.min_length} to {space.max_length} of the "
                     f"characters {space.characters!r}"
@@ -243,14 +249,16 @@ def _text(value: Any, name: str) -> Any:
 # ---- spaces and specs ---------------------------------------------------------------------------
 
 
-def structure_of(space: Any, what: str, name: str, prefix: str = "") -> Structure:
+def structure_of(
+    space: Any, what: str, name: str, prefix: str = "", checked: bool = True
+) -> Structure:
     """Return the structure of a Gymnasium space, or of dm_env's specs: one, or nested ones.
 
     Raises:
         EncodeError: it cannot be carried.
         MissingExtra: Gymnasium, or dm_env, is not installed.
     """
-    return Structure(tree_of(space, f"the {what}", _CANNOT), what, name, prefix)
+    return Structure(tree_of(space, f"the {what}", _CANNOT), what, name, prefix, checked)
 
 
 def of_number(

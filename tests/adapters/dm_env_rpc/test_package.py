@@ -30,7 +30,6 @@ from rlwire.errors import MissingExtra
 for call in (
     lambda: package.DmEnvRpcServer(lambda settings: None),
     lambda: package.Client("localhost:1").connect(),
-    lambda: package.RemoteEnvironment,
 ):
     try:
         call()
@@ -40,7 +39,7 @@ for call in (
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=60
     )
-    assert (done.stdout.split(), done.stderr) == (["grpc", "grpc", "dm"], "")
+    assert (done.stdout.split(), done.stderr) == (["grpc", "grpc"], "")
 
 
 @pytest.mark.parametrize(

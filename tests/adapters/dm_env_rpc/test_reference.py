@@ -29,13 +29,9 @@ from dm_env_rpc.v1.compliance import (
     step,
 )
 
-from rlwire.adapters.dm_env_rpc import (
-    AsyncClient,
-    Client,
-    DmEnvRpcServer,
-    EnvironmentWorlds,
-    RemoteEnvironment,
-)
+from rlwire.adapters.dm_env import DmEnvironment
+from rlwire.adapters.dm_env_rpc import AsyncClient, Client, DmEnvRpcServer, EnvironmentWorlds
+from rlwire.adapters.dm_env_rpc.endpoint import DmEnvRpcEndpoint
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
     EnvironmentStateType,
@@ -44,6 +40,7 @@ from rlwire.codecs.dm_env_rpc import (
     TensorSpec,
     make_spec,
 )
+from rlwire.environments.remote import RemoteEnvironment
 
 # The compliance test itself casts float64's least value to float32.
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
@@ -291,6 +288,11 @@ def play(environment: Any, voyage: Any, episodes: int, first: int) -> int:
     return steps
 
 
+def remote_voyage(address: str, first: int) -> DmEnvironment:
+    """A remote environment that begins with this voyage."""
+    return DmEnvironment(RemoteEnvironment(DmEnvRpcEndpoint(address, settings={"first": first})))
+
+
 many_episodes = pytest.mark.parametrize(
     "episodes", [50, pytest.param(1000, marks=pytest.mark.long)]
 )
@@ -310,13 +312,13 @@ def test_their_client_plays_with_our_server(our_server, voyage, episodes) -> Non
 
 @many_episodes
 def test_our_environment_plays_with_their_server(reference_server, voyage, episodes) -> None:
-    with RemoteEnvironment.connect(reference_server, {"first": 11}) as environment:
+    with remote_voyage(reference_server, 11) as environment:
         assert play(environment, voyage, episodes, 11) > 6 * episodes
 
 
 @many_episodes
 def test_our_environment_plays_with_our_server(our_server, voyage, episodes) -> None:
-    with RemoteEnvironment.connect(our_server, {"first": 3}) as environment:
+    with remote_voyage(our_server, 3) as environment:
         assert play(environment, voyage, episodes, 3) > 5 * episodes
 
 

@@ -1,0 +1,152 @@
+"""`DmEnvironment`: an environment that is somewhere else as a `dm_env.Environment`, and `specs_of`.
+
+Needs dm_env (the extra ``dm``) and Gymnasium. Not here: how a protocol carries it; environments of
+dm_env that are served (`rlwire.environments.driver`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlwire.environments.remote import RemoteEnvironment
+from rlwire.errors import EncodeError, optional
+
+with optional("dm-env", "dm", "dm_env"):
+    import dm_env
+    from dm_env import specs as dm_specs
+
+with optional("gymnasium", "gym"):
+    from gymnasium import spaces
+
+__all__ = ["DmEnvironment", "specs_of"]
+
+
+class DmEnvironment(dm_env.Environment):  # type: ignore[misc]
+    """An environment of any protocol whose trainer calls, or a caller of `rlwire.listen`.
+
+    ::
+
+        with DmEnvironment(rlwire.make("dm-env-rpc://localhost:9911")) as environment:
+            step = environment.reset()
+            while not step.last():
+                step = environment.step(policy(step.observation))
+
+    A sequence's last step has the discount 0 if the environment terminated, 1 if it was truncated
+    or lost; ``info["discount"]`` goes before that, and ``info["reward"]`` before the reward, where
+    the protocol gives more than a number. The first step has neither.
+
+    Args:
+        environment: as `rlwire.make` returns it; closed with this.
+
+    Raises:
+        EncodeError: a space has no specs.
+
+    Attributes:
+        environment: the same, for what is of the protocol alone, and for `info`.
+        info: of the last step or reset.
+    """
+
+    def __init__(self, environment: RemoteEnvironment) -> None:
+        self.environment = environment
+        self.info: dict[str, Any] = {}
+        self._seen = specs_of(environment.observation_space, "observation")
+        self._done = specs_of(environment.action_space, "action")
+        self._reward = _signal(environment, "reward")
+        self._discount = _signal(environment, "discount")
+        self._running = False
+
+    def reset(self) -> dm_env.TimeStep:
+        """Begin a sequence.
+
+        Raises:
+            RlwireError: the environment refuses, or cannot be reached.
+        """
+        self._running = False
+        observation, self.info = self.environment.reset()
+        self._running = True
+        return dm_env.restart(observation)
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        """Act; after a sequence's last step, and before its first, this is `reset`.
+
+        Raises:
+            EncodeError: the action cannot be sent.
+            RlwireError: the environment refuses.
+        """
+        if not self._running:
+            return self.reset()
+        observation, reward, terminated, truncated, info = self.environment.step(action)
+        self.info = info
+        self._running = not (terminated or truncated)
+        discount = info.get("discount", 0.0 if terminated else 1.0)
+        kind = dm_env.StepType.MID if self._running else dm_env.StepType.LAST
+        return dm_env.TimeStep(kind, info.get("reward", reward), discount, observation)
+
+    def observation_spec(self) -> Any:
+        """Return the specs of the observations: one, or nested ones."""
+        return self._seen
+
+    def action_spec(self) -> Any:
+        """Return the specs of the actions: one, or nested ones."""
+        return self._done
+
+    def reward_spec(self) -> Any:
+        """Return the specs of the reward."""
+        return super().reward_spec() if self._reward is None else self._reward
+
+    def discount_spec(self) -> Any:
+        """Return the specs of the discount."""
+        return super().discount_spec() if self._discount is None else self._discount
+
+    def close(self) -> None:
+        """Leave, and close the connection."""
+        self.environment.close()
+
+
+def _signal(environment: RemoteEnvironment, what: str) -> Any:
+    space = getattr(environment.endpoint, f"{what}_space", None)
+    return None if space is None else specs_of(space, what)
+
+
+def specs_of(space: Any, name: str = "") -> Any:
+    """Return dm_env's specs that a Gymnasium space is.
+
+    A Dict is a dictionary of specs, which have its keys as names, a Tuple a tuple of them.
+
+    Args:
+        space: the space.
+        name: of a lone one.
+
+    Raises:
+        EncodeError: it has no structure that is the same each time, such as Sequence.
+    """
+    if isinstance(space, spaces.Dict):
+        return {key: specs_of(each, str(key)) for key, each in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(specs_of(each, f"{name}{place}") for place, each in enumerate(space))
+    if isinstance(space, spaces.Text):
+        return dm_specs.StringArray((), name=name)
+    if isinstance(space, spaces.Discrete):
+        if space.start == 0:
+            return dm_specs.DiscreteArray(int(space.n), space.dtype, name)
+        last = space.start + space.n - 1
+        return dm_specs.BoundedArray((), space.dtype, space.start, last, name)
+    if isinstance(space, spaces.MultiBinary):
+        return dm_specs.BoundedArray(space.shape, space.dtype, 0, 1, name)
+    if isinstance(space, spaces.MultiDiscrete):
+        last = space.start + space.nvec - 1
+        return dm_specs.BoundedArray(space.shape, space.dtype, space.start, last, name)
+    if not isinstance(space, spaces.Box):
+        raise EncodeError(f"a {type(space).__name__} has no specs of dm_env: {space}", path=name)
+    kind = space.dtype.kind
+    unbounded = kind == "f" and np.isneginf(space.low).all() and np.isposinf(space.high).all()
+    if kind == "b" or unbounded:
+        return dm_specs.Array(space.shape, space.dtype, name)
+    return dm_specs.BoundedArray(space.shape, space.dtype, _one(space.low), _one(space.high), name)
+
+
+def _one(bound: Any) -> Any:
+    """A bound as one number, where all elements have the same."""
+    return bound.flat[0] if bound.size and (bound == bound.flat[0]).all() else bound
