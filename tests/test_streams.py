@@ -335,7 +335,7 @@ def openpi_talk() -> tuple[Any, Any, list[tuple[int, Any, Any]]]:
         steps += [(0, {"image": image, "prompt": "up"}), (1, {"actions": image})]
     return (
         websocket.Client(openpi.Client(), "ws://a/", kind="any"),
-        openpi.PolicySocket(lambda request: openpi.Server()),
+        websocket.Server(lambda request: openpi.Server()),
         same(steps),
     )
 

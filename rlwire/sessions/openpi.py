@@ -1,9 +1,9 @@
 """openpi's policy protocol: a `Server` with a policy, a `Client` with observations.
 
-They are the sessions inside a WebSocket's (`rlwire.sessions.websocket`), where `PolicySocket` is
-the server's, since it answers health checks as well. The server speaks first, with what it says
-about itself; from then on each observation is answered by an action. All three are binary messages
-in msgpack with arrays. A text instead of an action says what went wrong, and ends the conversation.
+They are the sessions inside a WebSocket's (`rlwire.sessions.websocket`). The server speaks first,
+with what it says about itself; from then on each observation is answered by an action. All three
+are binary messages in msgpack with arrays. A text instead of an action says what went wrong, and
+ends the conversation.
 
 Not here: bytes (`rlwire.codecs.msgpack`), what is done with an observation
 (`rlwire.adapters.openpi`).
@@ -18,33 +18,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 from rlwire.codecs import msgpack
-from rlwire.codecs.websocket.handshake import write_response
 from rlwire.errors import (
-    ConnectionClosed,
     LocalProtocolError,
     RemoteProtocolError,
     RlwireError,
     for_peer,
 )
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions import websocket
 
-__all__ = [
-    "HEALTH",
-    "Client",
-    "Dialect",
-    "Failure",
-    "HealthCheck",
-    "PolicySocket",
-    "Server",
-    "Undecoded",
-]
+__all__ = ["Client", "Dialect", "Failure", "Server", "Undecoded"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Dialect: TypeAlias = Literal["openpi", "msgpack_numpy"]
-
-HEALTH = "/healthz"
-"""Where a GET, with a WebSocket's headers or without, is answered with 200."""
 
 
 class Failure(NamedTuple):
@@ -247,28 +232,3 @@ class Client(_Session):
         """Return nothing: the reason in the close frame says it."""
         self.closed = True
         return []
-
-
-class HealthCheck(ConnectionClosed):
-    """Who connected asked only whether the server is there, and has been told."""
-
-
-class PolicySocket(websocket.Server):
-    """`rlwire.sessions.websocket.Server` that also answers ``GET /healthz``.
-
-    Whoever starts and watches servers asks for it, without a WebSocket's headers and without
-    credentials.
-    """
-
-    __slots__ = ()
-
-    def _shake(self, head: Buffer) -> None:
-        line = bytes(head[:64]).partition(b"\r\n")[0]
-        method, _, rest = line.partition(b" ")
-        resource, _, version = rest.partition(b" ")
-        path = resource.partition(b"?")[0]
-        if method == b"GET" and path == HEALTH.encode() and version.startswith(b"HTTP/1."):
-            self._outgoing = [write_response(200, text="OK")]
-            self._end()
-            raise HealthCheck("it was a health check")
-        super()._shake(head)

@@ -9,9 +9,7 @@ import pytest
 
 from rlwire.codecs import msgpack
 from rlwire.codecs.websocket import BINARY, Framer
-from rlwire.codecs.websocket.handshake import read_response
 from rlwire.errors import (
-    ConnectionClosed,
     DecodeError,
     EncodeError,
     LimitExceeded,
@@ -20,7 +18,7 @@ from rlwire.errors import (
 )
 from rlwire.limits import Limits
 from rlwire.sessions import websocket
-from rlwire.sessions.openpi import Client, Failure, HealthCheck, PolicySocket, Server
+from rlwire.sessions.openpi import Client, Failure, Server
 
 METADATA = {"robot": "aloha", "actions": [50, 14]}
 OBSERVATION = {
@@ -192,9 +190,9 @@ def test_a_client_that_refuses_has_no_words() -> None:
 # Inside a WebSocket.
 
 
-def shaken(**options: Any) -> tuple[websocket.Client, PolicySocket]:
+def shaken(**options: Any) -> tuple[websocket.Client, websocket.Server]:
     client = websocket.Client(Client(), "ws://localhost:8000/")
-    server = PolicySocket(lambda request: Server(), **options)
+    server = websocket.Server(lambda request: Server(), **options)
     server.receive(joined(client.outgoing()))
     client.receive(joined(server.outgoing()))
     return client, server
@@ -241,40 +239,3 @@ def test_what_is_wrong_is_told_in_a_text_and_ends_it() -> None:
     with pytest.raises(websocket.Closed) as closed:
         client.receive(said[size:])
     assert closed.value.code == 1007
-
-
-HEALTHY = [
-    b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET /healthz?verbose HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET /healthz HTTP/1.0\r\n\r\n",
-]
-
-
-@pytest.mark.parametrize("head", HEALTHY)
-def test_a_health_check_is_answered(head: bytes) -> None:
-    server = PolicySocket(lambda request: Server(), check=lambda request: websocket.Refusal(401))
-    assert server.frame_size(head, 0, len(head)) == len(head)
-    with pytest.raises(HealthCheck) as caught:
-        server.receive(head)
-    assert isinstance(caught.value, ConnectionClosed)
-    said = joined(server.outgoing())
-    response, _, body = said.partition(b"\r\n\r\n")
-    assert read_response(response + b"\r\n\r\n").status == 200
-    assert body == b"OK\n"
-    assert server.closed
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"GET /healthzz HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /healthz SMTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /x?/healthz HTTP/1.1\r\nHost: x\r\n\r\n",
-    ],
-)
-def test_other_requests_are_none(head: bytes) -> None:
-    server = PolicySocket(lambda request: Server())
-    with pytest.raises(DecodeError):
-        server.receive(head)
-    assert joined(server.outgoing()).startswith(b"HTTP/1.1 400 ")

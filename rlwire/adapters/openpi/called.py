@@ -25,7 +25,8 @@ from rlwire.errors import (
     optional,
 )
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.openpi import Dialect, Failure, PolicySocket, Server
+from rlwire.sessions import websocket
+from rlwire.sessions.openpi import Dialect, Failure, Server
 from rlwire.transports.address import AddressLike
 from rlwire.transports.connection import Connection
 
@@ -83,8 +84,9 @@ def listen(
             from gymnasium.vector.utils import batch_space
         action_space = batch_space(action_space, horizon)
     session = partial(
-        PolicySocket,
+        websocket.Server,
         lambda request: Server(arrays=arrays, limits=limits),
+        pages=websocket.health,
         check=None if auth is None else api_key_check(auth),
         origins=origins,
         limits=limits,

@@ -27,7 +27,7 @@ from rlwire.codecs.websocket.handshake import Request, same_secret
 from rlwire.errors import describe
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import websocket
-from rlwire.sessions.openpi import Dialect, Failure, PolicySocket, Server, Undecoded
+from rlwire.sessions.openpi import Dialect, Failure, Server, Undecoded
 from rlwire.transports.address import AddressLike
 from rlwire.transports.connection import Connection
 from rlwire.transports.seldom_log import SeldomLog
@@ -247,8 +247,10 @@ class _Service(Service):
     turn: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     counting: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
-    def session(self) -> PolicySocket:
-        return PolicySocket(lambda request: self.speech(), **self.socket)
+    def session(self) -> websocket.Server:
+        return websocket.Server(
+            lambda request: self.speech(), pages=websocket.health, **self.socket
+        )
 
     def responder(self, connection: Connection | AsyncConnection) -> _Conversation:
         conversation = _Conversation(self, connection.peer)

@@ -30,6 +30,7 @@ from rlwire.codecs.rewarder import (
 )
 from rlwire.limits import Limits
 from rlwire.sessions.rewarder.server import Push, Runtime, ServerSettings
+from rlwire.sessions.websocket import health
 from rlwire.transports.address import AddressLike
 from rlwire.transports.sockets import Timeouts
 
@@ -90,7 +91,8 @@ class RewarderServer(StreamServer):
 
     All clients are told the same; one of them is the active one, whose resets and actions come to
     the environment, all others look on. The methods may be called from any thread: what one thread
-    pushes arrives in that order, and nothing waits for slow clients.
+    pushes arrives in that order, and nothing waits for slow clients. ``GET /healthz`` is answered
+    with 200, without a password, for whoever watches servers.
 
     Args:
         env_id: which environment there is; None for none yet.
@@ -170,6 +172,7 @@ class RewarderServer(StreamServer):
                 "ping_timeout": ping_timeout,
                 "limits": limits,
                 "kind": "text",
+                "pages": health,
             },
         )
         self._connections.session()  # what is wrong with its arguments, it says now

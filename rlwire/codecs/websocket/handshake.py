@@ -36,6 +36,7 @@ __all__ = [
     "head_size",
     "new_key",
     "parse_url",
+    "read_get",
     "read_request",
     "read_response",
     "same_secret",
@@ -292,6 +293,22 @@ def read_request(head: Buffer) -> Request:
     return Request(resource, headers, key, protocols)
 
 
+def read_get(head: Buffer) -> tuple[str, Headers] | None:
+    """Return the path, percent-decoded, and the headers of a GET, whatever else it asks for.
+
+    None for another method or protocol.
+
+    Raises:
+        DecodeError, LimitExceeded: as `read_request`, for its lines.
+    """
+    first = bytes(head).partition(b"\r\n")[0].decode("latin-1")
+    method, _, rest = first.partition(" ")
+    resource, _, version = rest.partition(" ")
+    if method != "GET" or not version.startswith("HTTP/1.") or not _RESOURCE.fullmatch(resource):
+        return None
+    return unquote(resource.partition("?")[0]), _read_head(head)[1]
+
+
 def read_response(head: Buffer) -> Response:
     """Return the response in a whole head, whatever its status.
 
@@ -352,11 +369,19 @@ _PHRASE = 200  # characters of a reason
 
 
 def write_response(
-    status: int, *, key: str = "", protocol: str | None = None, headers: Pairs = (), text: str = ""
+    status: int,
+    *,
+    key: str = "",
+    protocol: str | None = None,
+    headers: Pairs = (),
+    text: str = "",
+    page: bytes | None = None,
+    kind: str = "text/plain; charset=utf-8",
 ) -> bytes:
     """Return a response: 101 with the answer to `key`, or a refusal with `text` as its body.
 
-    A text that fits is the first line's reason as well, since that is what clients look at.
+    A text that fits is the first line's reason as well, since that is what clients look at. A
+    `page` is a body of its own, of this `kind`.
 
     Raises:
         EncodeError: a header that HTTP cannot carry, or one that this function writes.
@@ -372,8 +397,9 @@ def write_response(
         body = b""
     else:
         body = f"{text}\n".encode("utf-8", "backslashreplace") if text else b""
+        body = body if page is None else page
         lines = [
-            ("Content-Type", "text/plain; charset=utf-8"),
+            ("Content-Type", kind),
             ("Content-Length", str(len(body))),
             ("Connection", "close"),
         ]

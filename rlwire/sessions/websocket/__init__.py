@@ -12,26 +12,36 @@ Source: RFC 6455.
 """
 
 from rlwire.sessions.websocket.opening import (
+    HEALTH,
+    Answered,
     Check,
     Client,
+    Page,
+    Pages,
     Refusal,
     Refused,
     Server,
     basic_authorization,
+    health,
 )
 from rlwire.sessions.websocket.session import FRAGMENTS, Closed, Kind, Messages, Options, State
 
 __all__ = [
     "FRAGMENTS",
+    "HEALTH",
+    "Answered",
     "Check",
     "Client",
     "Closed",
     "Kind",
     "Messages",
     "Options",
+    "Page",
+    "Pages",
     "Refusal",
     "Refused",
     "Server",
     "State",
     "basic_authorization",
+    "health",
 ]

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from rlwire.codecs.websocket import handshake
-from rlwire.codecs.websocket.handshake import Request, Response, basic_credentials
+from rlwire.codecs.websocket.handshake import Headers, Request, Response, basic_credentials
 from rlwire.errors import (
+    ConnectionClosed,
     DeadlineExceeded,
     LimitExceeded,
     PeerError,
@@ -32,7 +33,22 @@ from rlwire.sessions.websocket.session import (
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["Check", "Client", "Refusal", "Refused", "Server", "basic_authorization"]
+__all__ = [
+    "HEALTH",
+    "Answered",
+    "Check",
+    "Client",
+    "Page",
+    "Pages",
+    "Refusal",
+    "Refused",
+    "Server",
+    "basic_authorization",
+    "health",
+]
+
+HEALTH = "/healthz"
+"""Where `health` answers a GET, with a WebSocket's headers or without."""
 
 
 class Refused(PeerError):
@@ -73,6 +89,36 @@ class Refusal:
 
 Check: TypeAlias = Callable[[Request], "Refusal | None"]
 """Looks at a request that is otherwise in order; None accepts it."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a request is answered with that is for no WebSocket.
+
+    Attributes:
+        body: as it goes over the wire.
+        kind: its media type.
+        status: HTTP's.
+        headers: further header lines.
+    """
+
+    body: bytes
+    kind: str = "text/plain; charset=utf-8"
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+Pages: TypeAlias = Callable[[str, Headers], "Page | None"]
+"""Looks at a GET's path and headers; None for what is a WebSocket's affair."""
+
+
+def health(path: str, headers: Headers) -> Page | None:
+    """Answer whoever starts and watches servers: `Pages` that have nothing but ``/healthz``."""
+    return Page(b"OK\n") if path == HEALTH else None
+
+
+class Answered(ConnectionClosed):
+    """Who connected asked for a page only, such as a health check, and has been given it."""
 
 
 def basic_authorization(check: Callable[[str, str], bool], realm: str = "rlwire") -> Check:
@@ -169,6 +215,8 @@ class Server(Session):
         check: called with each request that is otherwise in order, for permissions;
             see `basic_authorization`.
         headers: further header lines of the answer.
+        pages: what is answered to a GET of a page instead, before anything else is looked at;
+            the connection then ends with `Answered`.
         options: see `Options`.
 
     Attributes:
@@ -177,7 +225,16 @@ class Server(Session):
         request: what the client asked for, once that is known.
     """
 
-    __slots__ = ("_check", "_headers", "_make_inner", "_origins", "_refusal", "_spoken", "request")
+    __slots__ = (
+        "_check",
+        "_headers",
+        "_make_inner",
+        "_origins",
+        "_pages",
+        "_refusal",
+        "_spoken",
+        "request",
+    )
 
     _begins = b"GET "
     hangs_up = True
@@ -190,6 +247,7 @@ class Server(Session):
         protocols: Sequence[str] = (),
         check: Check | None = None,
         headers: Iterable[tuple[str, str]] = (),
+        pages: Pages | None = None,
         **options: Unpack[Options],
     ) -> None:
         super().__init__(False, **options)
@@ -198,10 +256,22 @@ class Server(Session):
         self._spoken = tuple(protocols)
         self._check = check
         self._headers = tuple(headers)
+        self._pages = pages
         self._refusal: Refusal | None = None
         self.request: Request | None = None
 
     def _shake(self, head: Buffer) -> None:
+        asked = None if self._pages is None else handshake.read_get(head)
+        if asked is not None and self._pages is not None:
+            page = self._pages(*asked)
+            if page is not None:
+                self._outgoing = [
+                    handshake.write_response(
+                        page.status, page=page.body, kind=page.kind, headers=page.headers
+                    )
+                ]
+                self._end()
+                raise Answered(f"it asked for {quoted(asked[0])} only")
         self.request = request = handshake.read_request(head)
         origin = request.origin
         if origin is not None and "*" not in self._origins and origin not in self._origins:

@@ -1,0 +1,103 @@
+"""What a WebSocket's port says to who wants a page of it: a health check, or any other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rlwire.codecs.websocket.handshake import read_response
+from rlwire.errors import ConnectionClosed, DecodeError, LimitExceeded
+from rlwire.sessions.websocket import Answered, Client, Messages, Page, Refusal, Server, health
+
+
+def joined(parts: Any) -> bytes:
+    return b"".join(parts)
+
+
+HEALTHY = [
+    b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /healthz?verbose HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /healthz HTTP/1.0\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("head", HEALTHY)
+def test_a_health_check_is_answered(head: bytes) -> None:
+    server = Server(Messages(), pages=health, check=lambda request: Refusal(401))
+    assert server.frame_size(head, 0, len(head)) == len(head)
+    with pytest.raises(Answered) as caught:
+        server.receive(head)
+    assert isinstance(caught.value, ConnectionClosed)
+    said = joined(server.outgoing())
+    response, _, body = said.partition(b"\r\n\r\n")
+    assert read_response(response + b"\r\n\r\n").status == 200
+    assert body == b"OK\n"
+    assert server.closed
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /healthzz HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /healthz SMTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /x?/healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+)
+def test_other_requests_are_none(head: bytes) -> None:
+    server = Server(Messages(), pages=health)
+    with pytest.raises(DecodeError):
+        server.receive(head)
+    assert joined(server.outgoing()).startswith(b"HTTP/1.1 400 ")
+
+
+def pages(path: str, headers: Any) -> Page | None:
+    if path == "/a page":
+        return Page(b"<p>\n\xff", "text/html", headers=(("X-More", headers.get("Host")),))
+    return Page(b"", status=404) if path.startswith("/none") else None
+
+
+def answer(head: bytes) -> tuple[Any, bytes]:
+    server = Server(Messages(), pages=pages)
+    assert server.frame_size(head, 0, len(head)) == len(head)
+    with pytest.raises(Answered):
+        server.receive(head)
+    assert server.closed
+    response, _, body = joined(server.outgoing()).partition(b"\r\n\r\n")
+    return read_response(response + b"\r\n\r\n"), body
+
+
+def test_a_page_is_what_it_says():
+    response, body = answer(b"GET /a%20page?x=1 HTTP/1.1\r\nHost: here\r\n\r\n")
+    assert (response.status, body) == (200, b"<p>\n\xff")
+    assert response.headers.get("Content-Type") == "text/html"
+    assert response.headers.get("Content-Length") == "5"
+    assert response.headers.get("X-More") == "here"
+    assert answer(b"GET /none HTTP/1.1\r\n\r\n")[0].status == 404
+
+
+def test_what_is_no_page_is_a_websocket():
+    client = Client(Messages(), "ws://here/rewards")
+    server = Server(Messages(), pages=pages)
+    server.receive(joined(client.outgoing()))
+    client.receive(joined(server.outgoing()))
+    assert client.opened
+    assert server.opened
+
+
+@pytest.mark.parametrize(
+    ("head", "error"),
+    [
+        (b"POST /none HTTP/1.1\r\nHost: x\r\n\r\n", DecodeError),
+        (b"GET none HTTP/1.1\r\nHost: x\r\n\r\n", DecodeError),
+        (b"GET /none HTTP/1.1\r\nno header\r\n\r\n", DecodeError),
+        (b"GET /none HTTP/1.1\r\n" + b"a: b\r\n" * 101 + b"\r\n", LimitExceeded),
+    ],
+)
+def test_what_is_no_get_is_refused(head: bytes, error: type[Exception]):
+    server = Server(Messages(), pages=pages)
+    with pytest.raises(error):
+        server.receive(head)
+    assert joined(server.outgoing()).startswith(b"HTTP/1.1 4")
+    assert server.closed
