@@ -32,7 +32,8 @@ ALLOWED = {
     "streams": {"buffers", "errors"},
     "transports": (BASE - {"kernels"}) | {"transports", "streams"},
     "options": {"limits", "transports"},
-    "protocols": {"errors", "options", "transports"},
+    "protocol_options": {"options", "transports"},
+    "protocols": {"errors", "options", "protocol_options", "transports"},
     "environments": (BASE - {"kernels"}) | {"environments", "transports", "codecs", "protocols"},
     "adapters": (BASE - {"kernels"})
     | {"adapters", "environments", "protocols", "sessions", "transports", "codecs"},

@@ -14,8 +14,9 @@ Servers and clients need hpack, the extra ``grpc``.
 
 from __future__ import annotations
 
-from rlwire.adapters.dm_env_rpc.client import AsyncClient, AsyncPending, Client, Pending
+from rlwire.adapters.dm_env_rpc.client import AsyncClient, Client
 from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorld, EnvironmentWorlds, Names
+from rlwire.adapters.dm_env_rpc.pending import AsyncPending, Pending
 from rlwire.adapters.dm_env_rpc.properties import (
     AsyncPropertiesExtension,
     Properties,

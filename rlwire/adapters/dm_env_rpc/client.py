@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
+from rlwire.adapters.dm_env_rpc.pending import AsyncPending, Pending, PendingBase
+from rlwire.adapters.dm_env_rpc.rejoining import RECONNECT, Way, is_passing
 from rlwire.adapters.dm_env_rpc.security import (
     authorization,
     http2_context,
@@ -28,9 +30,7 @@ from rlwire.codecs.dm_env_rpc import (
     Request,
     ResetRequest,
     ResetWorldRequest,
-    Response,
     Settings,
-    Status,
     Step,
     StepResult,
     flatten,
@@ -38,7 +38,6 @@ from rlwire.codecs.dm_env_rpc import (
 from rlwire.errors import ConnectionClosed, LocalProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import dm_env_rpc, grpc
-from rlwire.sessions.dm_env_rpc import Code
 from rlwire.sessions.grpc import Metadata
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import Address, AddressLike, parse
@@ -47,7 +46,7 @@ from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, drive_async, driven
 
-__all__ = ["METHOD", "AsyncClient", "AsyncPending", "Client", "ClientBase", "Pending"]
+__all__ = ["METHOD", "AsyncClient", "Client", "ClientBase"]
 
 logger = logging.getLogger(__name__)
 
@@ -57,122 +56,6 @@ METHOD: Final = "/dm_env_rpc.v1.Environment/Process"
 KEEP_ALIVE: Final = {"ping_interval": 310.0, "ping_timeout": 60.0}
 """When a client asks its server for a sign of life. A server with gRPC's defaults closes a
 connection that is pinged more often than each five minutes; a laptop may sleep meanwhile."""
-
-RECONNECT: Final = Backoff(attempts=20, deadline=60.0)
-"""How `Client.reconnect` tries by default."""
-
-# Refusals that may be over soon: a server learns later than its client that a connection is lost,
-# and until then the agent's place in the world is taken.
-_PASSING = (Code.RESOURCE_EXHAUSTED, Code.FAILED_PRECONDITION, Code.UNAVAILABLE, Code.ABORTED)
-
-
-def _is_passing(error: StatusError) -> bool:
-    return error.code in _PASSING
-
-
-class Way:
-    """How a connection came to its world: what `reconnect` does again.
-
-    Attributes:
-        created: the settings of the worlds that this client has created, by name.
-        joined: the name of the world that is joined, and the agent's settings.
-    """
-
-    def __init__(self) -> None:
-        self.created: dict[str, Settings] = {}
-        self.joined: tuple[str, Settings] | None = None
-
-    def note(self, request: Request | Step, reply: Any) -> None:
-        """Note what a request that went well has changed."""
-        if isinstance(request, CreateWorldRequest):
-            self.created[reply.world_name] = request.settings
-        elif isinstance(request, JoinWorldRequest):
-            self.joined = request.world_name, request.settings
-        elif isinstance(request, LeaveWorldRequest):
-            self.joined = None
-        elif isinstance(request, DestroyWorldRequest):
-            self.created.pop(request.world_name, None)
-
-    def forgotten(self, error: StatusError) -> Settings | None:
-        """Return the settings to create the world with again, if the server has forgotten it."""
-        if error.code != Code.NOT_FOUND or self.joined is None:
-            return None
-        return self.created.get(self.joined[0])
-
-    def replace(self, world: str, name: str) -> None:
-        """Note that a world was created anew under another name."""
-        self.created.pop(world, None)
-        if self.joined is not None:
-            self.joined = name, self.joined[1]
-
-
-class PendingBase(waits.Client):
-    """What a `Pending` and an `AsyncPending` are made of."""
-
-    __slots__ = ("_client", "_error", "_reply", "request")
-
-    def __init__(self, client: Any, request: Request | Step) -> None:
-        self.request = request
-        self._client = client
-        self._reply: Response | StepResult | None = None
-        self._error: RlwireError | OSError | None = None
-
-    @property
-    def done(self) -> bool:
-        """Whether the answer is there."""
-        return self._reply is not None or self._error is not None
-
-    @driven
-    def result(self) -> Waits[Any]:
-        """Return the response, after waiting for it and for those before it.
-
-        Raises:
-            StatusError: the server answered with an error.
-            ConnectionClosed, DeadlineExceeded: the answer is lost.
-        """
-        return (yield from self._wait())
-
-    def _wait(self) -> Waits[Any]:
-        while self._reply is None and self._error is None:
-            yield from self._client._receive_one(self)
-        return self._take()
-
-    def _take(self) -> Any:
-        if self._error is not None:
-            raise self._error
-        if isinstance(self._reply, Status):
-            raise StatusError.of(self._reply)
-        return self._reply
-
-    def _settle(self, reply: Any, error: RlwireError | OSError | None = None) -> None:
-        self._reply, self._error = reply, error
-        if type(reply) is not StepResult and error is None and not isinstance(reply, Status):
-            self._client._way.note(self.request, reply)
-
-
-class Pending(Blocking, PendingBase):
-    """The answer to a request that was submitted; `result` waits for it."""
-
-    __slots__ = ()
-
-    def result(self) -> Any:
-        """Return the response; as `PendingBase.result`."""
-        # The hot path, therefore without a generator.
-        client = self._client
-        while self._reply is None and self._error is None:
-            try:
-                reply = client._connected().receive()
-            except BaseException as error:
-                client._not_received(error)
-            else:
-                client._pending.popleft()._settle(reply)
-        return self._take()
-
-
-class AsyncPending(Asyncio, PendingBase):
-    """`Pending`, for tasks of an event loop."""
-
-    __slots__ = ()
 
 
 class ClientBase(waits.Client):
@@ -435,7 +318,7 @@ class ClientBase(waits.Client):
             self._sleep,
             what=f"{self._address}: joining again",
             errors=StatusError,
-            passing=_is_passing,
+            passing=is_passing,
         )
         return specs
 

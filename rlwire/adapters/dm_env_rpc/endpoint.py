@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlwire.adapters.dm_env_rpc.client import Client, Pending
+from rlwire.adapters.dm_env_rpc.client import Client
+from rlwire.adapters.dm_env_rpc.pending import Pending
 from rlwire.adapters.dm_env_rpc.spaces import INFO, Structure, structure_of
 from rlwire.adapters.dm_env_rpc.status import StatusError
 from rlwire.codecs.dm_env_rpc import (

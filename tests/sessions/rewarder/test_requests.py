@@ -8,7 +8,7 @@ import pytest
 
 from rlwire.codecs.rewarder import ReplyControlPing, ReplyEnvReset, ReplyError
 from rlwire.errors import RemoteProtocolError
-from rlwire.sessions.rewarder.client import NEVER, Requests
+from rlwire.sessions.rewarder.requests import NEVER, Requests
 
 
 def pong(parent: Any) -> ReplyControlPing:

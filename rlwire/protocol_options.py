@@ -1,0 +1,237 @@
+"""The options of each of rlwire's own protocols, as text: what `Protocol.options` lists.
+
+What several have stands in `rlwire.options`; which keyword of a server or client each becomes is
+said here, what it does there is said by the server or client.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rlwire import options as texts
+from rlwire.options import Option
+
+__all__ = ["DM_ENV_RPC", "OPENPI", "PERLERT", "RLX", "RLX_WS", "UNIVERSE"]
+
+
+def _key_file(path: str) -> bytes:
+    from rlwire.transports.datagram_cipher import load_key
+
+    return load_key(path)
+
+
+def _workers(written: str) -> str | int:
+    if written in ("threads", "asyncio"):
+        return written
+    if not written.lstrip("-").isdecimal():
+        raise ValueError(f"expected threads, asyncio or a number of processes, not {written!r}")
+    return texts.positive(written)
+
+
+def _metric(written: str) -> tuple[str, str]:
+    name, _, directory = written.partition(":")
+    if written != "logging" and not (name == "tensorboard" and directory):
+        raise ValueError(f"expected logging or tensorboard:DIR, not {written!r}")
+    return name, directory
+
+
+_STREAM: Final = (*texts.LISTENING, *texts.CALLING)
+_PLAYED: Final = (
+    Option("seed", "of the first episode that is played", texts.number, "N", sides=("player",)),
+)
+_NAME: Final = Option("name", "what it is called (default: its own name)", texts.text, "NAME")
+_SEED: Final = Option("seed", "from which all seeds are made", texts.number, "N")
+
+
+def _rate(default: int) -> Option:
+    return Option("rate", f"steps a second (default: {default})", texts.positive_float, "HZ")
+
+
+RLX: Final = (
+    Option(
+        "workers",
+        "a thread for each connection, one event loop for all of them (agents that answer at "
+        "once), or N processes with threads (default: threads)",
+        _workers,
+        "threads|asyncio|N",
+    ),
+    Option(
+        "parameter_server",
+        "called once in each process; its result is given to every agent",
+        texts.text,
+        "MODULE:FACTORY",
+    ),
+    Option(
+        "metrics",
+        "where metrics go (default: logging)",
+        _metric,
+        "logging|tensorboard:DIR",
+        many=True,
+    ),
+    Option("exploit", "ask the agent not to explore or learn", None, sides=("player",)),
+    *_PLAYED,
+    *_STREAM,
+)
+
+RLX_WS: Final = (
+    Option(
+        "arrays",
+        "what lists of numbers in a state become (default: lists)",
+        texts.choice("lists", "float32", "float64"),
+        "lists|float32|float64",
+    ),
+    Option("max_sids", "how many environments one WebSocket may have", texts.positive, "N"),
+    Option(
+        "max_pending",
+        "how many commands of one environment may wait for their answers",
+        texts.positive,
+        "N",
+    ),
+    *texts.ORIGINS,
+    *texts.LISTENING,
+)
+
+DM_ENV_RPC: Final = (
+    Option(
+        "workers",
+        "a thread for each connection, or one event loop for all of them (environments that "
+        "step at once) (default: threads)",
+        texts.choice("threads", "asyncio"),
+        "threads|asyncio",
+    ),
+    Option(
+        "agents",
+        "how many agents may join one world, each with an environment of its own (default: 1)",
+        texts.positive,
+        "N",
+    ),
+    Option(
+        "max_worlds",
+        "how many worlds may exist at once; further ones are refused",
+        texts.positive,
+        "N",
+    ),
+    Option("reward", "the observation that the reward is; '' leaves it out", str, "NAME"),
+    Option("discount", "the same for the discount", str, "NAME"),
+    Option(
+        "accept",
+        "let clients choose this argument of the class or function by a setting, or 'options' "
+        "of a Gymnasium environment's reset (default: only the seed)",
+        texts.text,
+        "NAME",
+        "accepts",
+        many=True,
+    ),
+    *texts.SETTINGS,
+    *texts.AUTH,
+    *_STREAM,
+)
+
+PERLERT: Final = (
+    Option(
+        "rollout_port",
+        "where rollouts listen (default: the port after the lobby's)",
+        texts.natural,
+        "PORT",
+    ),
+    _NAME,
+    Option(
+        "instances",
+        "how many runs can go on at once, each in an environment of its own, numbered from 0 "
+        "(default: 1)",
+        texts.positive,
+        "N",
+    ),
+    Option(
+        "players",
+        "how many agents it takes to begin (default: all that the environment has)",
+        texts.positive,
+        "N",
+    ),
+    _rate(30),
+    Option(
+        "frames",
+        "how many steps a second an agent is told of, at most (default: 30)",
+        texts.positive_float,
+        "HZ",
+    ),
+    Option(
+        "decimals",
+        "to which numbers are rounded (default: all that they have)",
+        texts.natural,
+        "N",
+    ),
+    Option(
+        "max_datagram",
+        "the longest datagram, up to 65507 (default: 1200)",
+        texts.positive,
+        "BYTES",
+        "limits.datagram",
+        sides=("server", "client"),
+    ),
+    Option(
+        "threads",
+        "how many step environments, for slow ones; 0 steps all of them on the event loop "
+        "(default: 0)",
+        texts.natural,
+        "N",
+    ),
+    Option(
+        "auth_file",
+        "encipher and authenticate all datagrams with the key in this file, 64 hexadecimal "
+        "digits or 32 bytes, which agents need as well",
+        _key_file,
+        "FILE",
+        "auth",
+        sides=("server", "client"),
+    ),
+    _SEED,
+    *texts.SETTINGS,
+    *texts.LIMITS,
+)
+
+UNIVERSE: Final = (
+    _rate(60),
+    Option(
+        "stop_after",
+        "stop after so long without an agent (default: never)",
+        texts.positive_float,
+        "SECONDS",
+    ),
+    Option("lockstep", "make one step for each action instead", None),
+    _NAME,
+    _SEED,
+    *texts.SETTINGS,
+    *texts.ORIGINS,
+    *texts.AUTH,
+    *_STREAM,
+)
+
+OPENPI: Final = (
+    Option(
+        "workers",
+        "one event loop for all clients, or a thread for each, in which the policy is called "
+        "once at a time (default: asyncio)",
+        texts.choice("threads", "asyncio"),
+        "threads|asyncio",
+    ),
+    Option(
+        "threads",
+        "how many the policy thinks in beside the event loop; 0 calls it on the loop, for "
+        "policies that answer at once (default: 1)",
+        texts.natural,
+        "N",
+    ),
+    Option(
+        "arrays",
+        "how arrays are written; both are read (default: openpi)",
+        texts.choice("openpi", "msgpack_numpy"),
+        "openpi|msgpack_numpy",
+        sides=("server", "client"),
+    ),
+    Option("tracebacks", "tell clients where an error arose", None),
+    *_PLAYED,
+    *texts.ORIGINS,
+    *texts.AUTH,
+    *_STREAM,
+)
