@@ -385,6 +385,30 @@ class ClientBase(Client):
             self._look()
             return self._session.peek()
 
+    def take(self) -> Step:
+        """Return what has come since the last step, without waiting; errors as of `step`."""
+        with self._lock:
+            self._look()
+            if not self._session.news:
+                self._check_step()
+            return self._session.take()
+
+    def take_texts(self) -> tuple[str, ...]:
+        """Return the texts of the episode that `step` is of now, and leave the rest for `step`."""
+        with self._lock:
+            self._look()
+            return self._session.take_texts()
+
+    def newest(self) -> tuple[str | None, str | None]:
+        """Return id and state of the newest episode that counts, which may be one behind `step`'s.
+
+        Both are None while none is open, as after a reset was asked for.
+        """
+        with self._lock:
+            self._look()
+            newest = self._session.episodes.newest
+            return (None, None) if newest is None else (newest.episode_id, newest.env_state)
+
     def unknown(self) -> list[UnknownMessage]:
         """Return messages of methods that are not known, since the last call; the last 256."""
         with self._lock:

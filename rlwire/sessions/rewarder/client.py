@@ -568,6 +568,11 @@ class ClientSession(Side):
         """Return what `take` would give, and leave it there."""
         return self.episodes.peek(self._date())
 
+    def take_texts(self) -> tuple[str, ...]:
+        """Return the texts of the current episode that have come, and forget them alone."""
+        current = self.episodes.current
+        return () if current is None else current.take_texts()
+
     def statistics(self) -> dict[str, int]:
         """Return the counters by name."""
         names = ("stale", "late", "unknown", "skipped")

@@ -54,6 +54,7 @@ class Step:
         dropped: texts and infos that were too many to keep.
         state_changed: whether `env_state` is another one than before, in the same episode. That
             alone makes a step, too.
+        sent_at: the server's time of the newest of all this, None if nothing came.
     """
 
     reward: float
@@ -69,6 +70,7 @@ class Step:
     observations: int = 0
     dropped: int = 0
     state_changed: bool = False
+    sent_at: float | None = None
 
 
 def merged(name: str, before: Any, value: Any) -> Any:
@@ -240,7 +242,17 @@ class Episode:
             self.observations,
             self.dropped,
             self.state_changed,
+            self.sent_at,
         )
+
+    def take_texts(self) -> tuple[str, ...]:
+        """Return the texts that have come, and forget them alone."""
+        if not self._texts:
+            return ()
+        texts = tuple(self._texts)
+        self._texts.clear()
+        self._text_size = 0
+        return texts
 
     def take(self, server_time: float | None) -> Step:
         """Return what has come, and forget all but the observation and the state."""
@@ -249,9 +261,7 @@ class Episode:
         self.news = self.done = self.cut = self.state_changed = False
         self.reward = 0.0
         self.count = self.observations = self.dropped = 0
-        if self._texts:
-            self._texts.clear()
-            self._text_size = 0
+        self.take_texts()
         if self._sizes:
             self._infos.clear()
             self._sizes.clear()
@@ -299,6 +309,13 @@ class Episodes:
         self.close()
         self._mode = _Mode.EXPECTING
         self._floor = past
+
+    @property
+    def newest(self) -> Episode | None:
+        """The newest that counts: the one behind the current one, or that; None while closed."""
+        if self._mode is not _Mode.OPEN:
+            return None
+        return self.current if self._next is None else self._next
 
     def newer(self, key: EpisodeKey) -> bool:
         """Return whether an episode is newer than the current one, or than those that are over."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlwire.adapters.rewarder import ClientSettings, RewarderClient, RewarderServer, reading
-from rlwire.errors import ConnectionClosed
+from rlwire.errors import ConnectionClosed, PeerError
 
 Serving = Callable[..., RewarderServer]
 WaitFor = Callable[..., None]
@@ -49,6 +49,30 @@ def test_steps_and_thoughts(joined: Callable[..., Any], wait_for: WaitFor) -> No
         assert client.step(0).count == 1
         assert client.step(0.01).count == 0
         assert client.ping(10) > 0
+
+
+def test_what_has_come_is_taken_without_waiting(
+    joined: Callable[..., Any], wait_for: WaitFor
+) -> None:
+    server, client = joined()
+    with client:
+        assert client.take().count == 0
+        server.reward(1)
+        server.text("a")
+        wait_for(lambda: client.peek().texts)
+        assert client.take_texts() == ("a",)
+        first = client.newest()
+        assert first[1] == "running"
+        server.begin_episode(env_state="resetting")
+        wait_for(lambda: client.newest() != first)
+        assert client.newest()[1] == "resetting"
+        step = client.take()
+        assert (step.reward, step.texts, step.episode_id, step.done) == (1, (), first[0], True)
+        assert step.sent_at is not None
+        server.stop()
+        wait_for(lambda: client.ended)
+        with pytest.raises(PeerError, match="stops"):
+            client.take()
 
 
 def test_others_act_and_ask_while_one_waits(joined: Callable[..., Any], wait_for: WaitFor) -> None:

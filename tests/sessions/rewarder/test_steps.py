@@ -274,6 +274,29 @@ def test_texts_come_in_order() -> None:
     assert take(episodes).texts == ("one", "", "two", "one")
 
 
+def test_texts_may_be_taken_alone() -> None:
+    episodes = opened()
+    place(episodes, 1).add_text("a")
+    rewards(episodes, 1, 2)
+    assert place(episodes, 1).take_texts() == ("a",)
+    assert place(episodes, 1).take_texts() == ()
+    step = take(episodes)
+    assert (step.reward, step.texts) == (2, ())
+
+
+def test_the_newest_episode_is_the_one_behind() -> None:
+    episodes = opened()
+    assert episodes.newest is place(episodes, 1)
+    rewards(episodes, 2, 1)
+    assert episodes.newest is not None
+    assert (episodes.newest.episode_id, episodes.current.episode_id) == ("2", "1")  # type: ignore[union-attr]
+    take(episodes)
+    assert episodes.newest is episodes.current
+    episodes.expect(key(2))
+    rewards(episodes, 3, 1)
+    assert episodes.newest is None
+
+
 def test_the_oldest_texts_give_way() -> None:
     episodes = opened(texts=3)
     for number in range(10):
