@@ -1,0 +1,269 @@
+"""How an RFB connection begins: values to bytes and back, both ways.
+
+What the answer to a message is, and in which version which message comes, is the sessions'
+(`rlwire.sessions.rfb`); the answer to a challenge is `rlwire.codecs.rfb.auth`'s.
+
+Source: RFC 6143, sections 7.1 to 7.3, and appendix A for versions 3.3 and 3.7.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeAlias
+
+from rlwire.codecs.rfb.pixels import PixelFormat
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.limits import DEFAULT, Limits
+
+__all__ = [
+    "CHALLENGE_SIZE",
+    "VERSION_SIZE",
+    "Security",
+    "ServerInit",
+    "Version",
+    "decode_reason",
+    "decode_result",
+    "decode_security",
+    "decode_server_init",
+    "decode_version",
+    "encode_client_init",
+    "encode_reason",
+    "encode_result",
+    "encode_security",
+    "encode_server_init",
+    "encode_version",
+    "reason_size",
+    "security_name",
+    "security_size",
+    "server_init_size",
+]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Version: TypeAlias = tuple[int, int]
+"""Major and minor, such as (3, 8)."""
+
+VERSION_SIZE = 12
+CHALLENGE_SIZE = 16
+
+_VERSION = re.compile(rb"RFB (\d{3})\.(\d{3})\n")
+_number = struct.Struct(">I")
+_init = struct.Struct(">HH")
+
+
+class Security(IntEnum):
+    """Security types that rlwire speaks."""
+
+    INVALID = 0
+    NONE = 1
+    VNC = 2
+
+
+# Those that are met, for errors to tell more than a number.
+_NAMES = {
+    0: "invalid",
+    1: "None",
+    2: "VNC authentication",
+    5: "RA2",
+    6: "RA2ne",
+    16: "Tight",
+    17: "Ultra",
+    18: "TLS",
+    19: "VeNCrypt",
+    20: "SASL",
+    21: "MD5 hash",
+    22: "xvp",
+    30: "Apple",
+    129: "RA2-256",
+    130: "RA2ne-256",
+}
+
+
+def security_name(number: int) -> str:
+    """Return what a security type is called, and its number."""
+    return f"{_NAMES[number]} ({number})" if number in _NAMES else str(number)
+
+
+# The version: 12 bytes of text.
+
+
+def decode_version(buffer: Buffer, offset: int = 0) -> Version:
+    """Return the version that 12 bytes tell.
+
+    Raises:
+        DecodeError: they are something else; the peer does not speak RFB.
+    """
+    data = bytes(buffer[offset : offset + VERSION_SIZE])
+    match = _VERSION.fullmatch(data)
+    if match is None:
+        raise DecodeError(
+            f"{data!r} is no version of RFB: is this a VNC server or viewer?", offset=offset
+        )
+    return int(match[1]), int(match[2])
+
+
+def encode_version(version: Version) -> bytes:
+    """Return a version's 12 bytes."""
+    return b"RFB %03d.%03d\n" % version
+
+
+# A text that tells why not: its length, then its bytes.
+
+
+def reason_size(buffer: Buffer, start: int, end: int, limits: Limits = DEFAULT) -> int:
+    """Return the bytes of a reason that begins at `start`, 0 if more bytes must tell.
+
+    Raises:
+        LimitExceeded: it is longer than `Limits.header`.
+    """
+    if end - start < 4:
+        return 0
+    (length,) = _number.unpack_from(buffer, start)
+    if length > limits.header:
+        raise LimitExceeded("header", limits.header, length, offset=start)
+    return 4 + int(length)
+
+
+def decode_reason(buffer: Buffer, offset: int = 0) -> str:
+    """Return a reason, of a buffer that has it whole."""
+    (length,) = _number.unpack_from(buffer, offset)
+    return _decode_text(buffer[offset + 4 : offset + 4 + length])
+
+
+def encode_reason(text: str) -> bytes:
+    """Return a reason's bytes, its length before them."""
+    data = text.encode("utf-8", "backslashreplace")
+    return _number.pack(len(data)) + data
+
+
+# What the server offers: a list of types; before version 3.7 a single one, of 4 bytes.
+
+
+def security_size(
+    buffer: Buffer, start: int, end: int, version: Version, limits: Limits = DEFAULT
+) -> int:
+    """Return the bytes of what a server offers, a reason for nothing included; 0: not yet known.
+
+    Raises:
+        LimitExceeded: the reason is longer than `Limits.header`.
+    """
+    head = 4 if version < (3, 7) else 1
+    if end - start < head:
+        return 0
+    if any(buffer[start : start + head]):
+        return head if head == 4 else 1 + buffer[start]
+    size = reason_size(buffer, start + head, end, limits)
+    return head + size if size else 0
+
+
+def decode_security(buffer: Buffer, version: Version) -> list[int] | str:
+    """Return the security types that a server offers, or its reason to offer none."""
+    if version < (3, 7):
+        (number,) = _number.unpack_from(buffer)
+        return [number] if number else decode_reason(buffer, 4)
+    return list(buffer[1 : 1 + buffer[0]]) if buffer[0] else decode_reason(buffer, 1)
+
+
+def encode_security(offer: list[int] | str, version: Version) -> bytes:
+    """Return the bytes of what a server offers: types, or the reason for none.
+
+    Raises:
+        EncodeError: the version has room for one only, or for 255.
+    """
+    old = version < (3, 7)
+    if isinstance(offer, str):
+        return (bytes(4) if old else bytes(1)) + encode_reason(offer)
+    if not 1 <= len(offer) <= (1 if old else 255):
+        raise EncodeError(f"a server of version {version} cannot offer {len(offer)} security types")
+    return _number.pack(offer[0]) if old else bytes((len(offer), *offer))
+
+
+# How it ended: 0, or something else and, since version 3.8, a reason.
+
+
+def decode_result(buffer: Buffer, offset: int = 0) -> int:
+    """Return the security result: 0 is good. In version 3.8 a reason follows all others."""
+    (result,) = _number.unpack_from(buffer, offset)
+    return int(result)
+
+
+def encode_result(version: Version, failure: str | None = None) -> bytes:
+    """Return the bytes of a security result, of a failure if there is a reason."""
+    if failure is None:
+        return _number.pack(0)
+    return _number.pack(1) + (encode_reason(failure) if version >= (3, 8) else b"")
+
+
+# What both begin with.
+
+
+def encode_client_init(shared: bool) -> bytes:
+    """Return a client's last word of the handshake: 1 if other clients may stay, else 0."""
+    return bytes((shared,))
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInit:
+    """A server's last word of the handshake.
+
+    Attributes:
+        width, height: of the framebuffer, pixels.
+        pixel_format: in which it has them; None if that is no true colour.
+        name: the desktop's.
+    """
+
+    width: int
+    height: int
+    pixel_format: PixelFormat | None
+    name: str
+
+
+def server_init_size(buffer: Buffer, start: int, end: int, limits: Limits = DEFAULT) -> int:
+    """Return the bytes of a ServerInit that begins at `start`, 0 if more bytes must tell.
+
+    Raises:
+        LimitExceeded: the name is longer than `Limits.header`.
+    """
+    if end - start < 24:
+        return 0
+    size = reason_size(buffer, start + 20, end, limits)
+    return 20 + size
+
+
+def decode_server_init(buffer: Buffer) -> ServerInit:
+    """Return a whole ServerInit.
+
+    Raises:
+        DecodeError: its pixel format makes no sense.
+    """
+    width, height = _init.unpack_from(buffer)
+    # Section 7.4: without true colour the rest of the format means nothing.
+    pixel_format = PixelFormat.unpack(buffer, 4) if buffer[7] else None
+    return ServerInit(width, height, pixel_format, decode_reason(buffer, 20))
+
+
+def encode_server_init(init: ServerInit) -> bytes:
+    """Return a ServerInit's bytes.
+
+    Raises:
+        EncodeError: the size does not fit, or there is no pixel format.
+    """
+    if init.pixel_format is None:
+        raise EncodeError("a server has to say its pixel format")
+    try:
+        size = _init.pack(init.width, init.height)
+    except struct.error:
+        raise EncodeError(
+            f"a framebuffer has 65535 pixels at most each way, not {init.width}x{init.height}"
+        ) from None
+    return size + init.pixel_format.pack() + encode_reason(init.name)
+
+
+def _decode_text(data: Buffer) -> str:
+    # The RFC names no encoding for it; servers write UTF-8, old ones Latin-1.
+    try:
+        return str(data, "utf-8")
+    except UnicodeDecodeError:
+        return str(data, "latin-1")

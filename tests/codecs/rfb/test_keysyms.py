@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+
+from rlwire.codecs.rfb.keysyms import KEYSYMS, keysym, name_of
+
+
+@pytest.mark.each(
+    ("key", "number"),
+    [
+        ("Left", 0xFF51),
+        ("left", 0xFF51),
+        ("Return", 0xFF0D),
+        ("F1", 0xFFBE),
+        ("f35", 0xFFE0),
+        ("Shift_L", 0xFFE1),
+        ("Delete", 0xFFFF),
+        ("Page_Up", 0xFF55),
+        ("Prior", 0xFF55),
+        ("KP_9", 0xFFB9),
+        ("space", 0x20),
+        (" ", 0x20),
+        ("a", 0x61),
+        ("A", 0x41),
+        ("agrave", 0xE0),
+        ("Agrave", 0xC0),
+        ("à", 0xE0),
+        ("ydiaeresis", 0xFF),
+        ("asciitilde", 0x7E),
+        ("5", 0x35),
+        ("\n", 0xFF0D),
+        ("\b", 0xFF08),
+        ("€", 0x0100_20AC),
+        ("EuroSign", 0x20AC),
+        ("😀", 0x0101_F600),
+        (0xFF51, 0xFF51),
+        (0, 0),
+    ],
+)
+def test_a_keys_number(key: int | str, number: int) -> None:
+    assert keysym(key) == number
+
+
+@pytest.mark.each("key", ["", "lefty", "\x00", "\x7f", -1, 2**32, "Agrav"])
+def test_what_is_no_key(key: int | str) -> None:
+    with pytest.raises(ValueError, match="is no"):
+        keysym(key)
+
+
+def test_every_name_leads_back_to_its_number() -> None:
+    assert len(KEYSYMS) > 300
+    for name, number in KEYSYMS.items():
+        assert keysym(name) == number
+        assert keysym(name_of(number)) == number
+
+
+def test_every_character_of_latin1_is_its_number() -> None:
+    codes = [*range(0x20, 0x7F), *range(0xA0, 0x100)]
+    assert [keysym(chr(code)) for code in codes] == codes
+
+
+@pytest.mark.each(
+    ("number", "name"),
+    [(0xFF51, "Left"), (0xFF55, "Page_Up"), (0x0100_20AC, "€"), (0x1234, "0x1234"), (0x61, "a")],
+)
+def test_a_numbers_name(number: int, name: str) -> None:
+    assert name_of(number) == name
+
+
+def test_the_table_is_not_to_be_changed() -> None:
+    with pytest.raises(TypeError):
+        KEYSYMS["Left"] = 1  # type: ignore[index]

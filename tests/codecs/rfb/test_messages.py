@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rlwire.codecs.rfb import messages
+from rlwire.codecs.rfb.messages import (
+    FENCE_REQUEST,
+    UNTIL_LAST,
+    Bell,
+    ClientCutText,
+    EnableContinuousUpdates,
+    EndOfContinuousUpdates,
+    Fence,
+    FramebufferUpdate,
+    FramebufferUpdateRequest,
+    KeyEvent,
+    PointerEvent,
+    ScreenLayout,
+    ServerCutText,
+    SetColourMapEntries,
+    SetDesktopSize,
+    SetEncodings,
+    SetPixelFormat,
+    client_message_size,
+    decode_client_message,
+    decode_screens,
+    decode_server_message,
+    encode,
+    encode_screens,
+    server_message_size,
+)
+from rlwire.codecs.rfb.pixels import BGR233, RGB888
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.limits import Limits
+
+LAYOUT = ScreenLayout(0x01020304, 1, 2, 640, 480, 7)
+
+# By hand from RFC 6143, sections 7.5 and 7.6, and rfbproto.rst.
+CLIENTS: dict[str, tuple[Any, str]] = {
+    "format": (SetPixelFormat(RGB888), "00000000 2018000100ff00ff00ff100800000000"),
+    "encodings": (SetEncodings((7, 0, -239)), "02000003 00000007 00000000 ffffff11"),
+    "no encodings": (SetEncodings(()), "02000000"),
+    "request": (FramebufferUpdateRequest(True, 1, 2, 3, 65535), "0301 0001 0002 0003 ffff"),
+    "key": (KeyEvent(0xFF51, True), "04010000 0000ff51"),
+    "pointer": (PointerEvent(258, 3, 5), "0505 0102 0003"),
+    "text": (ClientCutText("aé\n"), "06000000 00000003 61e90a"),
+    "no text": (ClientCutText(""), "06000000 00000000"),
+    "continuous": (EnableContinuousUpdates(False, 0, 0, 64, 48), "9600 0000 0000 0040 0030"),
+    "fence": (Fence(FENCE_REQUEST | 1, b"ab"), "f8000000 80000001 02 6162"),
+    "desktop": (
+        SetDesktopSize(640, 480, (LAYOUT,)),
+        "fb00 0280 01e0 0100 01020304 0001 0002 0280 01e0 00000007",
+    ),
+}
+SERVERS: dict[str, tuple[Any, str]] = {
+    "update": (FramebufferUpdate(3), "00000003"),
+    "update until last": (FramebufferUpdate(UNTIL_LAST), "0000ffff"),
+    "colours": (SetColourMapEntries(2, ((1, 2, 65535),)), "01000002 0001 00010002ffff"),
+    "bell": (Bell(), "02"),
+    "text": (ServerCutText("ÿ"), "03000000 00000001 ff"),
+    "end": (EndOfContinuousUpdates(), "96"),
+    "fence": (Fence(0), "f8000000 00000000 00"),
+}
+Size = Callable[..., int]
+
+
+@pytest.mark.each(("message", "text"), CLIENTS.values())
+def test_a_clients_message_and_its_bytes(message: Any, text: str) -> None:
+    assert encode(message) == bytes.fromhex(text)
+    assert decode_client_message(bytes.fromhex(text)) == message
+    assert decode_client_message(memoryview(bytearray.fromhex(text))) == message
+
+
+@pytest.mark.each(("message", "text"), SERVERS.values())
+def test_a_servers_message_and_its_bytes(message: Any, text: str) -> None:
+    assert encode(message) == bytes.fromhex(text)
+    assert decode_server_message(bytes.fromhex(text)) == message
+    assert decode_server_message(memoryview(bytearray.fromhex(text))) == message
+
+
+@pytest.mark.each(
+    ("size_of", "text"),
+    [(client_message_size, text) for _, text in CLIENTS.values()]
+    + [(server_message_size, text) for _, text in SERVERS.values()],
+)
+def test_its_size_is_found_as_soon_as_it_can_be(size_of: Size, text: str) -> None:
+    data = bytes.fromhex(text)
+    found = [size_of(b"xx" + data + b"more", 2, 2 + have) for have in range(len(data) + 1)]
+    known = found.index(len(data))
+    assert found[:known] == [0] * known
+    assert found[known:] == [len(data)] * (len(data) + 1 - known)
+    assert known <= 9
+
+
+def test_every_type_of_message_is_known_or_refused() -> None:
+    data = bytearray(16)
+    for kind in range(256):
+        data[0] = kind
+        for size_of, known in (
+            (client_message_size, {0, 2, 3, 4, 5, 6, 150, 248, 251}),
+            (server_message_size, {0, 1, 2, 3, 150, 248}),
+        ):
+            if kind in known:
+                assert size_of(data, 0, 16) > 0
+            else:
+                with pytest.raises(DecodeError, match=f"^{kind} is no type"):
+                    size_of(data, 0, 16)
+
+
+@pytest.mark.each("size_of", [client_message_size, server_message_size])
+def test_an_endless_text_is_refused_by_its_length(size_of: Size) -> None:
+    kind = 6 if size_of is client_message_size else 3
+    head = bytes((kind, 0, 0, 0)) + b"\xff\xff\xff\xff"
+    with pytest.raises(LimitExceeded, match=r"over the limit string=.* - at byte 5"):
+        size_of(b"x" + head, 1, 9)
+    head = bytes((kind, 0, 0, 0)) + (11).to_bytes(4, "big")
+    assert size_of(head, 0, 8, Limits(string=11)) == 19
+    with pytest.raises(LimitExceeded):
+        size_of(head, 0, 8, Limits(string=10))
+
+
+@pytest.mark.each("size_of", [client_message_size, server_message_size])
+def test_a_long_fence_is_refused(size_of: Size) -> None:
+    data = bytes.fromhex("f8000000 00000001 41")
+    with pytest.raises(DecodeError, match="a fence has 64 bytes at most, not 65 - at byte 8"):
+        size_of(data, 0, 9)
+
+
+@pytest.mark.each("text", [text for _, text in [*CLIENTS.values()]])
+def test_what_is_not_one_whole_message_is_refused(text: str) -> None:
+    data = bytes.fromhex(text)
+    for wrong in (data[:-1], data + b"\0"):
+        with pytest.raises(DecodeError):
+            decode_client_message(wrong)
+
+
+@pytest.mark.each("text", [text for _, text in [*SERVERS.values()]])
+def test_what_is_not_one_whole_message_of_a_server_is_refused(text: str) -> None:
+    data = bytes.fromhex(text)
+    for wrong in (data[:-1], data + b"\0"):
+        with pytest.raises(DecodeError):
+            decode_server_message(wrong)
+
+
+def test_a_client_must_want_true_colour() -> None:
+    data = bytearray(encode(SetPixelFormat(BGR233)))
+    data[7] = 0
+    with pytest.raises(DecodeError):
+        decode_client_message(data)
+
+
+@pytest.mark.each(
+    "message",
+    [
+        KeyEvent(2**32, True),
+        KeyEvent(-1, True),
+        PointerEvent(65536, 0),
+        PointerEvent(0, 0, 256),
+        FramebufferUpdateRequest(True, 0, 0, 65536, 1),
+        SetEncodings((2**31,)),
+        SetDesktopSize(1, 1, (LAYOUT,) * 256),
+        ClientCutText("€"),
+        Fence(0, bytes(65)),
+    ],
+)
+def test_what_does_not_fit_is_not_written(message: Any) -> None:
+    with pytest.raises(EncodeError):
+        encode(message)
+
+
+def test_what_is_no_message_is_not_written() -> None:
+    with pytest.raises(TypeError, match="tuple is no message"):
+        encode((1, 2))  # type: ignore[arg-type]
+
+
+def test_lines_end_in_a_line_feed_alone() -> None:
+    assert encode(ClientCutText("a\r\nb"))[8:] == b"a\nb"
+
+
+def test_screens_and_their_bytes() -> None:
+    data = bytes.fromhex("02000000 01020304 0001 0002 0280 01e0 00000007") + bytes(16)
+    screens = (LAYOUT, ScreenLayout(0, 0, 0, 0, 0))
+    assert decode_screens(data) == screens
+    assert encode_screens(screens) == data
+    for wrong in (b"", data[:-1], data + b"\0"):
+        with pytest.raises(DecodeError):
+            decode_screens(wrong)
+    with pytest.raises(EncodeError):
+        encode_screens(screens * 128)
+
+
+def test_all_is_exported() -> None:
+    assert all(hasattr(messages, name) for name in messages.__all__)
