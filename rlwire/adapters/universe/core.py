@@ -62,7 +62,7 @@ def core_actions(env_id: str | Sequence[str]) -> list[list[Any]]:
     """Return the events of each action of an environment of Gymnasium's behind a screen.
 
     Args:
-        env_id: ``CartPole-v1``, an Atari game as `core_meanings` takes it, or its actions' meanings.
+        env_id: ``CartPole-v1``, what `core_meanings` takes, or what that returns.
 
     Raises:
         ValueError: it is another one.
