@@ -36,7 +36,7 @@ ALLOWED = {
     "protocols": {"errors", "options", "protocol_options", "transports"},
     "environments": (BASE - {"kernels"}) | {"environments", "transports", "codecs", "protocols"},
     "adapters": (BASE - {"kernels"})
-    | {"adapters", "environments", "protocols", "sessions", "transports", "codecs"},
+    | {"adapters", "environments", "protocols", "sessions", "transports", "codecs", "web"},
     "testing": (BASE - {"kernels"})
     | {"testing", "adapters", "sessions", "transports", "streams", "codecs"},
     "bench": (BASE - {"kernels"})

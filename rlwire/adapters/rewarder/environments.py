@@ -138,7 +138,7 @@ class EnvironmentRewarder(RewarderServer):
             begun.set_result(None)
             pacer = Pacer(self._runtime.status.fps or 60.0, sleep=self._ending.wait)
             while not self._ending.is_set():
-                if not self.clients:
+                if not self._watched():
                     self._ending.wait(_LOOK if self._lockstep else 1.0 / pacer.rate)
                     pacer.restart()
                     continue
@@ -167,7 +167,7 @@ class EnvironmentRewarder(RewarderServer):
             if self._ending.is_set():
                 return
             logger.exception("the environment failed, the server stops")
-            threading.Thread(target=self.stop, name="rlwire failed", daemon=True).start()
+            self.idle()
 
     def _answer(self, request: ResetRequest) -> float | None:
         """Answer a reset; return the new number of frames a second, if it says one."""
@@ -189,7 +189,7 @@ class EnvironmentRewarder(RewarderServer):
         self._seed = None
         self._action = None
         self.begin_episode(request, fps=None if request is None else request.fps)
-        self.observation(_plain(self._observation_tree, observation))
+        self._show(observation)
 
     def _take_action(self, message: AgentAction) -> bool:
         """Take an agent's action; returns whether it is one."""
@@ -205,12 +205,24 @@ class EnvironmentRewarder(RewarderServer):
         self.refuse(message, f'an action is an event ["{ACTION}", value]')
         return False
 
+    def _watched(self) -> bool:
+        """Whether anybody is there to play for."""
+        return bool(self.clients)
+
+    def _chosen(self) -> Any:
+        """Return the action of a step; None for the one that does nothing."""
+        return self._action
+
+    def _show(self, observation: Any) -> None:
+        """Show what the environment has come to."""
+        self.observation(_plain(self._observation_tree, observation))
+
     def _step(self) -> None:
-        action = self._action
+        action = self._chosen()
         if action is None:
             action = self._action_tree.nothing()
         observation, reward, terminated, truncated, info = self._driven.step(action)
-        self.observation(_plain(self._observation_tree, observation))
+        self._show(observation)
         if truncated:
             info = {**info, "rlwire.truncated": True}
         done = bool(terminated or truncated)

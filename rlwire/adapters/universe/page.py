@@ -1,0 +1,278 @@
+"""`PageServer`: a page on which a remote is watched and played in a browser, at one port.
+
+The page's files, noVNC's among them, its WebSockets to the pixels and to the rewarder: both are
+relayed to the remote, so it may be any. What the page does is in `rlwire/web/universe.js`; noVNC is
+not rlwire's, and is looked for where npm puts it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import tarfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from rlwire.adapters.relay import Ear, Relay
+from rlwire.adapters.universe.routes import reach_pixels, reach_rewards
+from rlwire.codecs.websocket.handshake import (
+    Headers,
+    Request,
+    basic_credentials,
+    basic_header,
+    same_secret,
+)
+from rlwire.errors import ConnectionClosed
+from rlwire.protocols import URL
+from rlwire.sessions import websocket
+from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.connection_asyncio import AsyncConnection
+from rlwire.transports.interface import StreamSession
+from rlwire.transports.tls import ClientSide
+from rlwire.web import folder
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from rlwire.adapters.serving import StreamOptions
+
+__all__ = ["PORT", "PagePlace", "PageServer", "novnc_files"]
+
+PORT: Final = 6080
+"""Where pages of this kind are served by custom."""
+
+PagePlace: TypeAlias = AddressLike | int | bool | None
+"""Where the page is: a port of the remote's host, True for `PORT`, an address, or None."""
+
+_PLACES: Final = ("node_modules/@novnc/novnc", "novnc.tgz")
+_KINDS: Final = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
+_SOURCES: Final = ("core", "vendor")
+_LARGEST: Final = 8 << 20  # bytes of all of noVNC's sources, of which there is one
+_FILES: Final = {"/": "universe.html", "/universe.js": "universe.js"}
+_SAFE: Final = (
+    ("Content-Security-Policy", "default-src 'self'; img-src 'self' data: blob:; "
+     "style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cache-Control", "no-cache"),
+)  # fmt: skip
+
+
+def novnc_files(place: str | os.PathLike[str] | None = None) -> dict[str, bytes]:
+    """Return noVNC's sources by their names within its package, such as ``core/rfb.js``.
+
+    Args:
+        place: the folder of the package, or the archive that ``npm pack @novnc/novnc`` makes; by
+            default ``node_modules/@novnc/novnc`` or ``novnc.tgz`` in the current folder.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        ValueError: it is no noVNC of 1.7 or newer, whose sources a browser takes as they are.
+    """
+    places = _PLACES if place is None else (os.fspath(place),)
+    found = next((each for each in places if os.path.exists(each)), None)
+    if found is None:
+        raise FileNotFoundError(
+            f"there is no noVNC at {' or '.join(places)}: get it by `npm install @novnc/novnc`, "
+            "and say where it is by novnc="
+        )
+    files = {}
+    size = 0
+    for name, data in _of_folder(found) if os.path.isdir(found) else _of_archive(found):
+        size += len(data)
+        if size > _LARGEST:
+            raise ValueError(f"{found} has more than {_LARGEST} bytes of sources: no noVNC")
+        files[name] = data
+    if b"export default class RFB" not in files.get("core/rfb.js", b""):
+        raise ValueError(
+            f"{found} has no core/rfb.js that a browser takes as it is: noVNC 1.7 or newer is "
+            "needed, of npm's @novnc/novnc"
+        )
+    return files
+
+
+def _of_folder(place: str) -> Iterator[tuple[str, bytes]]:
+    for source in _SOURCES:
+        for path in sorted(Path(place, source).rglob("*.js")):
+            yield path.relative_to(place).as_posix(), path.read_bytes()
+
+
+def _of_archive(place: str) -> Iterator[tuple[str, bytes]]:
+    try:
+        with tarfile.open(place) as archive:
+            for member in archive:
+                name = member.name.partition("/")[2]  # after "package"
+                if member.isfile() and name.endswith(".js") and name.startswith(_SOURCES):
+                    if member.size > _LARGEST:
+                        raise ValueError(f"{place} has more than noVNC has, in {name}")
+                    file = archive.extractfile(member)
+                    assert file is not None
+                    yield name, file.read()
+    except (tarfile.TarError, EOFError) as error:
+        raise ValueError(f"{place} is no archive of npm's: {error}") from error
+
+
+class PageServer(Relay):
+    """Serves the page, and relays its two WebSockets to a remote.
+
+    Who loads the page needs a password, if there is one, as the browser asks for it: in either
+    field. VNC's own is asked for by the page.
+
+    Args:
+        remote: where it is; asked for each time, since its ports may be known late.
+        place: where to listen; see `PagePlace`.
+        host: the host of a place that is a port.
+        auth: the password of who plays; None lets all load the page.
+        view_auth: that of who watches.
+        rewarder_auth: what the rewarder is told.
+        about: what the page tells of the environment, as JSON has it.
+        novnc: where noVNC is; see `novnc_files`.
+        origins: further pages whose scripts may connect; by default those of this server.
+        remote_tls: for a remote with TLS. By default what answers at this machine's own addresses
+            is not asked for a certificate; others are, for one of the system's authorities.
+        options: `rlwire.adapters.serving.StreamOptions`.
+
+    Raises:
+        FileNotFoundError, ValueError: what is wrong with noVNC.
+    """
+
+    def __init__(
+        self,
+        remote: Callable[[], URL],
+        place: PagePlace = True,
+        *,
+        host: str = "localhost",
+        auth: str | None = None,
+        view_auth: str | None = None,
+        rewarder_auth: str | None = "openai",
+        about: Callable[[], Mapping[str, Any]] | None = None,
+        novnc: str | os.PathLike[str] | None = None,
+        origins: Collection[str] = (),
+        remote_tls: ClientSide = None,
+        **options: Unpack[StreamOptions],
+    ) -> None:
+        if isinstance(place, int):
+            place = Address(host, PORT if place is True else place)
+        elif place is None:
+            place = Address(host, PORT)
+        route = _PageRoute(self, remote, about, novnc_files(novnc))
+        route.secrets = [secret for secret in (auth, view_auth) if secret is not None]
+        route.told = None if rewarder_auth is None else basic_header(rewarder_auth, "")
+        route.origins = origins
+        route.tls = remote_tls
+        super().__init__("universe", parse(place), route, **options)
+        self._guarded = self._guarded or auth is not None
+
+    @property
+    def url(self) -> str:
+        """What a browser loads."""
+        return self.origin + "/"
+
+    @property
+    def origin(self) -> str:
+        """The page's origin, as browsers say it."""
+        where = self.address
+        host = self._where.host or "localhost"
+        host = f"[{host}]" if ":" in host else host
+        return f"{'https' if self._encrypted else 'http'}://{host}:{where.port}"
+
+    def _details(self) -> str:
+        return "a page for browsers"
+
+
+class _PageRoute:
+    secrets: list[str]
+    told: str | None
+    origins: Collection[str]
+    tls: ClientSide
+
+    def __init__(
+        self,
+        server: PageServer,
+        remote: Callable[[], URL],
+        about: Callable[[], Mapping[str, Any]] | None,
+        novnc: Mapping[str, bytes],
+    ) -> None:
+        self._server = server
+        self._remote = remote
+        self._about = about
+        self._files = {f"/novnc/{name}": data for name, data in novnc.items()}
+        for path, name in _FILES.items():
+            self._files[path] = (folder() / name).read_bytes()
+
+    def session(self) -> StreamSession:
+        return websocket.Server(
+            websocket.Messages(),
+            origins=[*self._own_origins(), *self.origins],
+            pages=self._page,
+            check=self._check,
+            ping_interval=20.0,
+        )
+
+    async def reach(self, connection: AsyncConnection) -> AsyncConnection:
+        path = connection.session.request.path  # type: ignore[attr-defined]
+        remote = self._remote()
+        tls = self.tls
+        if remote.tls and tls is None and remote.address.loopback:
+            tls = _anybody()
+        if path == "/pixels":
+            return await reach_pixels(remote, tls)
+        if path == "/rewards" and not remote.only_pixels:
+            headers = [("openai-observer", "true")]
+            if self.told is not None:
+                headers.append(("Authorization", self.told))
+            return await reach_rewards(remote, tls, headers, "any")
+        raise ConnectionClosed(f"{remote} has nothing that answers to {path!r}")
+
+    def ear(self, connection: AsyncConnection) -> Ear | None:
+        return None
+
+    def _own_origins(self) -> list[str]:
+        """Return the page's origin, by all names of a server that only this machine reaches.
+
+        Not by the Host header: a page of others can have a name that leads here.
+        """
+        own = self._server.origin
+        where = self._server.address
+        if not where.loopback:
+            return [own]
+        scheme = own.partition(":")[0]
+        return [own, *(f"{scheme}://{name}:{where.port}" for name in ("localhost", "127.0.0.1"))]
+
+    def _allowed(self, headers: Headers) -> bool:
+        given = basic_credentials(headers.get("Authorization")) or ()
+        return not self.secrets or any(
+            [same_secret(word, secret) for word in given for secret in self.secrets]
+        )
+
+    def _check(self, request: Request) -> websocket.Refusal | None:
+        return None if self._allowed(request.headers) else websocket.Refusal(401, "no password")
+
+    def _page(self, path: str, headers: Headers) -> websocket.Page | None:
+        if path == websocket.HEALTH:
+            return websocket.health(path, headers)
+        if path in ("/pixels", "/rewards"):
+            return None
+        if not self._allowed(headers):
+            challenge = ("WWW-Authenticate", 'Basic realm="rlwire", charset="UTF-8"')
+            return websocket.Page(b"a password is needed\n", status=401, headers=(challenge,))
+        if path == "/about":
+            about: dict[str, Any] = {"rewards": not self._remote().only_pixels}
+            about |= {} if self._about is None else self._about()
+            text = json.dumps(about, default=str).encode()
+            return websocket.Page(text, "application/json", headers=_SAFE)
+        data = self._files.get(path)
+        if data is None:
+            return websocket.Page(b"there is no such page\n", status=404)
+        kind = _KINDS[Path("universe.html" if path == "/" else path).suffix]
+        return websocket.Page(data, kind, headers=_SAFE)
+
+
+def _anybody() -> ssl.SSLContext:
+    """Return a context for a server of this very machine, whose certificate is for others."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
