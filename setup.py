@@ -79,6 +79,7 @@ MODULES = [
     "rlwire.codecs.rewarder.decoder",
     "rlwire.codecs.rewarder.encoder",
     "rlwire.codecs.rewarder.values",
+    "rlwire.codecs.rfb.encoder",
     "rlwire.codecs.rlx.decoder",
     "rlwire.codecs.rlx.encoder",
     "rlwire.codecs.websocket.frames",

@@ -4,7 +4,7 @@ An outside module compiles with `rlwire.get_include()` on its include path and s
 `from rlwire.kernels cimport rlw_cursor, ...`.
 """
 
-from libc.stdint cimport int32_t, int64_t, int8_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, int8_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef extern from "rlwire/status.h" nogil:
     ctypedef enum rlw_status:
@@ -603,3 +603,32 @@ cdef extern from "rlwire/http2.h" nogil:
     const char *rlw_h2_type_name(unsigned type) noexcept
     uint8_t *rlw_grpc_write_prefix(uint8_t *to, uint32_t size) noexcept
     rlw_status rlw_grpc_read_prefix(rlw_cursor *c, uint64_t limit, uint32_t *size) noexcept
+
+cdef extern from "rlwire/rfb_encode.h" nogil:
+    ctypedef struct rlw_rfb_pixels:
+        pass
+    int rlw_rfb_pixels_init(rlw_rfb_pixels *p, unsigned bits, unsigned depth, int big_endian,
+                            const uint16_t *max, const uint8_t *shift) noexcept
+    ctypedef struct rlw_rfb_rect:
+        uint16_t x
+        uint16_t y
+        uint16_t width
+        uint16_t height
+    size_t rlw_rfb_changed(const uint8_t *before, const uint8_t *after, size_t width, size_t height,
+                           size_t tile, uint8_t *marks) noexcept
+    size_t rlw_rfb_gather(const uint8_t *marks, size_t width, size_t height, size_t tile,
+                          rlw_rfb_rect *out) noexcept
+    ctypedef rlw_status (*rlw_rfb_deflate)(void *self, const uint8_t *data, size_t size,
+                                           rlw_writer *out) noexcept
+    ctypedef rlw_status (*rlw_rfb_jpeg)(void *self, const uint8_t *rgb, size_t stride, size_t width,
+                                        size_t height, rlw_writer *out) noexcept
+    ctypedef struct rlw_rfb_encoder:
+        rlw_rfb_pixels pixels
+        rlw_rfb_deflate deflate
+        rlw_rfb_jpeg jpeg
+        void *self
+        rlw_writer plain
+        int zlib_head
+    rlw_status rlw_rfb_put_rect(rlw_rfb_encoder *e, rlw_writer *w, const uint8_t *frame,
+                                size_t frame_width, const rlw_rfb_rect *r, int32_t encoding,
+                                size_t *count) noexcept

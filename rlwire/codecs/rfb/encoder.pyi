@@ -1,0 +1,32 @@
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+from typing_extensions import Buffer, disjoint_base
+
+from rlwire.codecs.rfb.encodings import Encoding
+from rlwire.codecs.rfb.pixels import PixelFormat
+
+__all__ = ["ENCODINGS", "RectangleEncoder", "changed"]
+
+_Area: TypeAlias = tuple[int, int, int, int]
+
+ENCODINGS: Final[frozenset[Encoding]]
+
+def changed(before: Buffer, after: Buffer, tile: int = 16) -> list[_Area]: ...
+@disjoint_base
+class RectangleEncoder:
+    @property
+    def encoding(self) -> Encoding: ...
+    @property
+    def quality(self) -> int | None: ...
+    def __init__(
+        self,
+        pixel_format: PixelFormat,
+        *,
+        encoding: int,
+        quality: int | None = None,
+        compression: int = 1,
+    ) -> None: ...
+    def encode(
+        self, frame: Buffer, areas: Iterable[_Area], *, first: bool = False
+    ) -> tuple[int, bytes]: ...

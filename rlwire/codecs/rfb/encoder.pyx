@@ -1,0 +1,253 @@
+"""What a server of RFB shows: what changed of a frame, and rectangles of it as viewers want them.
+
+The kernels are in include/rlwire/rfb_encode.h. An encoder has no memory: what it writes refers to
+nothing that went before, so that viewers who want the same, and have the same, get the same bytes.
+Of a connection's zlib stream only the two bytes at its beginning are the connection's own (`first`);
+Tight's streams begin anew with each rectangle. What that costs is in docs/measurements.md.
+
+Not here: messages (`rlwire.codecs.rfb.messages`), who has which frame (`rlwire.sessions.rfb.server`).
+
+Source: RFC 6143, section 7.7; for Tight, the community's "The RFB Protocol" (rfbproto.rst).
+"""
+
+import io
+import zlib
+
+from cpython.buffer cimport PyBUF_ND, PyBUF_READ, PyBuffer_Release
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyObject_GetBuffer, Py_buffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.stdint cimport uint8_t, uint16_t
+from libc.stdlib cimport calloc, free, malloc
+
+from rlwire.kernels cimport *
+
+from rlwire.codecs.rfb.deflating import compressor
+from rlwire.codecs.rfb.encodings import Encoding
+
+__all__ = ["ENCODINGS", "RectangleEncoder", "changed"]
+
+ENCODINGS = frozenset((Encoding.RAW, Encoding.HEXTILE, Encoding.ZRLE, Encoding.TIGHT))
+"""What can be written."""
+
+cdef int _FLUSH = zlib.Z_FULL_FLUSH  # what follows refers to nothing before
+
+
+cdef int _open_frame(object frame, Py_buffer *view) except -1:
+    """Take the buffer of a frame: (height, width, 3) bytes, one after another."""
+    PyObject_GetBuffer(frame, view, PyBUF_ND | PyBUF_C_CONTIGUOUS)
+    if (
+        view.ndim != 3
+        or view.itemsize != 1
+        or view.shape[2] != 3
+        or not 0 < view.shape[0] < 65536
+        or not 0 < view.shape[1] < 65536
+    ):
+        shape = tuple([view.shape[i] for i in range(view.ndim)])
+        PyBuffer_Release(view)
+        raise ValueError(f"a frame is (height, width, 3) uint8 of 65535 at most, not {shape}")
+    return 0
+
+
+def changed(object before, object after, Py_ssize_t tile=16) -> list:
+    """Return the areas that cover all in which two frames of one size differ.
+
+    Args:
+        before: ndarray (H, W, 3) uint8, C-contiguous.
+        after: the same.
+        tile: the side of the squares that are compared, in pixels.
+
+    Returns:
+        (x, y, width, height) of each area; none overlaps another.
+
+    Raises:
+        ValueError: they are no frames, or of different sizes.
+    """
+    cdef Py_buffer old, new
+    cdef uint8_t *marks = NULL
+    cdef rlw_rfb_rect *rects = NULL
+    cdef size_t width, height, tiles, found, size = tile
+    if tile < 1:
+        raise ValueError(f"tile must be at least 1, not {tile}")
+    _open_frame(before, &old)
+    try:
+        _open_frame(after, &new)
+    except BaseException:
+        PyBuffer_Release(&old)
+        raise
+    try:
+        height, width = new.shape[0], new.shape[1]
+        if old.shape[0] != new.shape[0] or old.shape[1] != new.shape[1]:
+            raise ValueError("frames of different sizes cannot be compared")
+        tiles = ((width + size - 1) // size) * ((height + size - 1) // size)
+        marks = <uint8_t *> calloc(tiles, 1)
+        if marks == NULL:
+            raise MemoryError()
+        with nogil:
+            found = rlw_rfb_changed(
+                <const uint8_t *> old.buf, <const uint8_t *> new.buf, width, height, size, marks
+            )
+        if found == 0:
+            return []
+        rects = <rlw_rfb_rect *> malloc(found * sizeof(rlw_rfb_rect))
+        if rects == NULL:
+            raise MemoryError()
+        found = rlw_rfb_gather(marks, width, height, size, rects)
+        return [(rects[i].x, rects[i].y, rects[i].width, rects[i].height) for i in range(found)]
+    finally:
+        free(marks)
+        free(rects)
+        PyBuffer_Release(&old)
+        PyBuffer_Release(&new)
+
+
+cdef class RectangleEncoder:
+    """Writes rectangles of frames, for one thread at a time.
+
+    Args:
+        pixel_format: how viewers want their pixels.
+        encoding: one of `ENCODINGS`.
+        quality: of JPEG, 1 to 100, where Tight may use it; None for exact pixels.
+        compression: 0 to 9; above 1 more time for fewer bytes.
+
+    Raises:
+        ValueError: an argument makes no sense.
+    """
+
+    cdef rlw_rfb_encoder *_encoder
+    cdef object _compress
+    cdef object _flush
+    cdef object _error
+    cdef object _image
+    cdef readonly object encoding
+    cdef readonly object quality
+
+    def __init__(self, object pixel_format, *, object encoding, object quality=None,
+                 int compression=1):
+        cdef uint16_t[3] most
+        cdef uint8_t[3] shift
+        if encoding not in ENCODINGS:
+            raise ValueError(f"{encoding!r} is no encoding that is written here")
+        if quality is not None and not 1 <= quality <= 100:
+            raise ValueError(f"quality must be 1 to 100, not {quality!r}")
+        if not 0 <= compression <= 9:
+            raise ValueError(f"compression must be 0 to 9, not {compression}")
+        self.encoding = Encoding(encoding)
+        self.quality = quality if encoding == Encoding.TIGHT else None
+        if self._encoder == NULL:
+            self._encoder = <rlw_rfb_encoder *> calloc(1, sizeof(rlw_rfb_encoder))
+            if self._encoder == NULL:
+                raise MemoryError()
+        most[0], most[1], most[2] = (
+            pixel_format.red_max, pixel_format.green_max, pixel_format.blue_max
+        )
+        shift[0], shift[1], shift[2] = (
+            pixel_format.red_shift, pixel_format.green_shift, pixel_format.blue_shift
+        )
+        if not rlw_rfb_pixels_init(
+            &self._encoder.pixels,
+            pixel_format.bits_per_pixel,
+            pixel_format.depth,
+            pixel_format.big_endian,
+            most,
+            shift,
+        ):
+            raise ValueError(f"{pixel_format!r} has no place for its colours")
+        self._encoder.deflate = _deflate
+        self._encoder.jpeg = NULL
+        if self.quality is not None:
+            from PIL import Image
+
+            self._image = Image
+            self._encoder.jpeg = _jpeg
+        stream = compressor(compression)
+        self._compress, self._flush = stream.compress, stream.flush
+
+    def __dealloc__(self):
+        if self._encoder != NULL:
+            rlw_writer_free(&self._encoder.plain)
+            free(self._encoder)
+
+    def encode(self, object frame, object areas, *, bint first=False) -> tuple:
+        """Return how many rectangles these areas of a frame become, and the bytes of them all.
+
+        Args:
+            frame: ndarray (H, W, 3) uint8, C-contiguous.
+            areas: (x, y, width, height) each, within the frame.
+            first: whether these are a connection's first of ZRLE, so that its zlib stream begins.
+
+        Raises:
+            ValueError: it is no frame, or an area is not within it.
+        """
+        cdef Py_buffer view
+        cdef rlw_writer out
+        cdef rlw_rfb_rect rect
+        cdef rlw_status status = RLW_OK
+        cdef size_t count = 0
+        cdef Py_ssize_t x, y, width, height
+        cdef int encoding = self.encoding
+        self._encoder.self = <void *> self
+        self._encoder.zlib_head = first
+        rlw_writer_init(&out, NULL, 0)
+        _open_frame(frame, &view)
+        try:
+            for x, y, width, height in areas:
+                if (
+                    x < 0 or y < 0 or width < 1 or height < 1
+                    or x + width > view.shape[1] or y + height > view.shape[0]
+                ):
+                    raise ValueError(
+                        f"an area of {width}x{height} at ({x}, {y}) is not within a frame of "
+                        f"{view.shape[1]}x{view.shape[0]}"
+                    )
+                rect = rlw_rfb_rect(x, y, width, height)
+                with nogil:
+                    status = rlw_rfb_put_rect(
+                        self._encoder, &out, <const uint8_t *> view.buf, view.shape[1], &rect,
+                        encoding, &count
+                    )
+                if status != RLW_OK:
+                    error, self._error = self._error, None
+                    raise MemoryError() if error is None else error
+            return count, PyBytes_FromStringAndSize(<char *> out.start, rlw_written(&out))
+        finally:
+            rlw_writer_free(&out)
+            PyBuffer_Release(&view)
+
+
+cdef rlw_status _deflate(
+    void *self, const uint8_t *data, size_t size, rlw_writer *out
+) noexcept with gil:
+    cdef RectangleEncoder encoder = <RectangleEncoder> self
+    cdef bytes part
+    try:
+        part = encoder._compress(PyMemoryView_FromMemory(<char *> data, size, PyBUF_READ))
+        if rlw_put(out, PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part)) != RLW_OK:
+            return RLW_NO_MEMORY
+        part = encoder._flush(_FLUSH)
+        return rlw_put(out, PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part))
+    except BaseException as error:
+        encoder._error = error
+        return RLW_NO_MEMORY
+
+
+cdef rlw_status _jpeg(
+    void *self, const uint8_t *rgb, size_t stride, size_t width, size_t height, rlw_writer *out
+) noexcept with gil:
+    cdef RectangleEncoder encoder = <RectangleEncoder> self
+    cdef bytes part
+    try:
+        size = stride * (height - 1) + 3 * width
+        rows = PyMemoryView_FromMemory(<char *> rgb, size, PyBUF_READ)
+        if height > 1 and stride != 3 * width:  # Pillow wants the end of the last row as well
+            rows = b"".join(
+                [rows[i * stride : i * stride + 3 * width] for i in range(<Py_ssize_t> height)]
+            )
+        image = encoder._image.frombuffer("RGB", (width, height), rows, "raw", "RGB", 0, 1)
+        file = io.BytesIO()
+        image.save(file, "JPEG", quality=encoder.quality)
+        part = file.getvalue()
+        return rlw_put(out, PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part))
+    except BaseException as error:
+        encoder._error = error
+        return RLW_NO_MEMORY

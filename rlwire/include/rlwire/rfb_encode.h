@@ -1,0 +1,619 @@
+/* What a server of RFB writes (RFC 6143, section 7.7, and Tight of the community's rfbproto): which
+ * tiles of a frame changed, and rectangles of it as Raw, Hextile, ZRLE and Tight.
+ *
+ * Frames are rows of R, G, B bytes, one after another. Deflating and JPEG are the caller's, by
+ * pointer. What is written depends on nothing that was written before: each piece of deflated data
+ * has no reference to an earlier one, so the same bytes serve all viewers that want the same.
+ */
+#ifndef RLWIRE_RFB_ENCODE_H
+#define RLWIRE_RFB_ENCODE_H
+
+#include "endian.h"
+#include "status.h"
+#include "writer.h"
+
+#define RLW_RFB_HEAD 12 /* bytes before a rectangle's content */
+#define RLW_RFB_TIGHT_WIDTH 2048
+#define RLW_RFB_TIGHT_AREA 65536 /* pixels of one rectangle of Tight, for viewers with fixed buffers */
+
+/* How a viewer wants its pixels. A PIXEL is the bitwise or of its parts, stored from its lowest byte
+ * on: who wants big-endian ones has them swapped here. */
+typedef struct rlw_rfb_pixels {
+    uint8_t size;    /* bytes of a PIXEL: 1, 2 or 4 */
+    uint8_t compact; /* bytes of a CPIXEL, ZRLE's */
+    uint8_t skip;    /* bytes of the PIXEL before those */
+    uint8_t rgb;     /* whether a TPIXEL, Tight's, is the bytes R, G, B */
+    uint8_t whole;   /* whether a PIXEL is the parts of a colour as they are, in four bytes */
+    uint32_t red[256], green[256], blue[256];
+} rlw_rfb_pixels;
+
+static inline void rlw_rfb_scale(uint32_t *parts, unsigned size, int big_endian, uint32_t max,
+                                 unsigned shift) {
+    unsigned i, bits = 8 * size;
+    for (i = 0; i < 256; i++) {
+        uint32_t value = shift < bits ? (i * max + 127) / 255 << shift : 0;
+        if (big_endian && size == 2) value = (value >> 8 & 0xFF) | (value & 0xFF) << 8;
+        if (big_endian && size == 4)
+            value = value >> 24 | (value >> 8 & 0xFF00) | (value & 0xFF00) << 8 | value << 24;
+        parts[i] = value;
+    }
+}
+
+/* Returns 0 for a format that is none of true colour in 8, 16 or 32 bits. */
+static inline int rlw_rfb_pixels_init(rlw_rfb_pixels *p, unsigned bits, unsigned depth,
+                                      int big_endian, const uint16_t max[3],
+                                      const uint8_t shift[3]) {
+    uint32_t all = 0;
+    unsigned i;
+    if (bits != 8 && bits != 16 && bits != 32) return 0;
+    p->size = (uint8_t)(bits / 8);
+    for (i = 0; i < 3; i++) {
+        if (shift[i] >= bits || (uint64_t)max[i] << shift[i] >> bits) return 0;
+        all |= (uint32_t)max[i] << shift[i];
+    }
+    rlw_rfb_scale(p->red, p->size, big_endian, max[0], shift[0]);
+    rlw_rfb_scale(p->green, p->size, big_endian, max[1], shift[1]);
+    rlw_rfb_scale(p->blue, p->size, big_endian, max[2], shift[2]);
+    p->compact = p->size;
+    p->skip = 0;
+    if (bits == 32 && depth <= 24 && (all <= 0xFFFFFF || !(all & 0xFF))) {
+        p->compact = 3;
+        /* Which of the four bytes is never used. */
+        p->skip = (uint8_t)((all <= 0xFFFFFF) == (big_endian != 0));
+    }
+    p->whole = bits == 32 && max[0] == 255 && max[1] == 255 && max[2] == 255;
+    p->rgb = p->whole && depth == 24;
+    return 1;
+}
+
+static inline uint32_t rlw_rfb_pixel(const rlw_rfb_pixels *p, uint32_t colour) {
+    return p->red[colour & 0xFF] | p->green[colour >> 8 & 0xFF] | p->blue[colour >> 16 & 0xFF];
+}
+
+/* A colour is R | G << 8 | B << 16, as its bytes lie in a frame. */
+static inline uint32_t rlw_rfb_colour(const uint8_t *rgb) {
+    return (uint32_t)rgb[0] | (uint32_t)rgb[1] << 8 | (uint32_t)rgb[2] << 16;
+}
+
+static inline uint8_t *rlw_rfb_store(uint8_t *to, uint32_t pixel, unsigned size) {
+    unsigned i;
+    for (i = 0; i < size; i++) to[i] = (uint8_t)(pixel >> 8 * i);
+    return to + size;
+}
+
+static inline uint8_t *rlw_rfb_store_pixel(const rlw_rfb_pixels *p, uint8_t *to, uint32_t colour) {
+    return rlw_rfb_store(to, rlw_rfb_pixel(p, colour), p->size);
+}
+
+static inline uint8_t *rlw_rfb_store_compact(const rlw_rfb_pixels *p, uint8_t *to,
+                                             uint32_t colour) {
+    return rlw_rfb_store(to, rlw_rfb_pixel(p, colour) >> 8 * p->skip, p->compact);
+}
+
+static inline uint8_t *rlw_rfb_store_tight(const rlw_rfb_pixels *p, uint8_t *to, uint32_t colour) {
+    return p->rgb ? rlw_rfb_store(to, colour, 3) : rlw_rfb_store_pixel(p, to, colour);
+}
+
+static inline uint8_t *rlw_rfb_store_row(const rlw_rfb_pixels *p, uint8_t *to, const uint8_t *rgb,
+                                         size_t count) {
+    const uint8_t *end = rgb + 3 * count;
+    if (p->size == 4)
+        for (; rgb != end; rgb += 3, to += 4)
+            rlw_store_u32le(to, p->red[rgb[0]] | p->green[rgb[1]] | p->blue[rgb[2]]);
+    else if (p->size == 2)
+        for (; rgb != end; rgb += 3, to += 2) {
+            uint32_t pixel = p->red[rgb[0]] | p->green[rgb[1]] | p->blue[rgb[2]];
+            to[0] = (uint8_t)pixel;
+            to[1] = (uint8_t)(pixel >> 8);
+        }
+    else
+        for (; rgb != end; rgb += 3)
+            *to++ = (uint8_t)(p->red[rgb[0]] | p->green[rgb[1]] | p->blue[rgb[2]]);
+    return to;
+}
+
+/* ---- what changed ----------------------------------------------------------------------------- */
+
+typedef struct rlw_rfb_rect {
+    uint16_t x, y, width, height;
+} rlw_rfb_rect;
+
+/* Marks the tiles in which two frames differ: one byte each, in rows, in `marks`, which the caller
+ * has made 0. Returns how many. */
+static inline size_t rlw_rfb_changed(const uint8_t *before, const uint8_t *after, size_t width,
+                                     size_t height, size_t tile, uint8_t *marks) {
+    size_t stride = 3 * width, across = (width + tile - 1) / tile, found = 0, y, i;
+    for (y = 0; y < height; y++, before += stride, after += stride) {
+        uint8_t *row = marks + y / tile * across;
+        if (memcmp(before, after, stride) == 0) continue;
+        for (i = 0; i < across; i++) {
+            size_t at = 3 * tile * i, size = 3 * tile < stride - at ? 3 * tile : stride - at;
+            if (!row[i] && memcmp(before + at, after + at, size) != 0) {
+                row[i] = 1;
+                found++;
+            }
+        }
+    }
+    return found;
+}
+
+/* Puts marked tiles together: runs in a row of tiles, and runs below each other that are as wide.
+ * `out` has room for as many rectangles as there are marked tiles. Returns how many there are. */
+static inline size_t rlw_rfb_gather(const uint8_t *marks, size_t width, size_t height, size_t tile,
+                                    rlw_rfb_rect *out) {
+    size_t across = (width + tile - 1) / tile, down = (height + tile - 1) / tile;
+    size_t count = 0, above = 0, x, y, from, i;
+    for (y = 0; y < down; y++, marks += across) {
+        size_t top = y * tile, bottom = top + tile < height ? top + tile : height;
+        size_t first = count; /* of this row; those from `above` to it may reach down to it */
+        for (x = 0; x < across;) {
+            size_t left, right;
+            if (!marks[x]) {
+                x++;
+                continue;
+            }
+            for (from = x; x < across && marks[x];) x++;
+            left = from * tile;
+            right = x * tile < width ? x * tile : width;
+            for (i = above; i < first; i++)
+                if (out[i].x == left && out[i].width == right - left &&
+                    (size_t)out[i].y + out[i].height == top)
+                    break;
+            if (i < first) {
+                out[i].height = (uint16_t)(bottom - out[i].y);
+                continue;
+            }
+            out[count].x = (uint16_t)left;
+            out[count].y = (uint16_t)top;
+            out[count].width = (uint16_t)(right - left);
+            out[count].height = (uint16_t)(bottom - top);
+            count++;
+        }
+        /* Those that no row reached for any more need not be looked at again. */
+        while (above < count && (size_t)out[above].y + out[above].height < bottom) above++;
+    }
+    return count;
+}
+
+/* ---- palettes --------------------------------------------------------------------------------- */
+
+#define RLW_RFB_SLOTS 1024
+
+typedef struct rlw_rfb_palette {
+    uint32_t colours[256];
+    unsigned count;
+    uint32_t keys[RLW_RFB_SLOTS]; /* a colour, and above it one bit; 0 where nothing is */
+    uint8_t places[RLW_RFB_SLOTS];
+} rlw_rfb_palette;
+
+static inline int rlw_rfb_place(rlw_rfb_palette *p, uint32_t colour, unsigned most) {
+    uint32_t key = colour | 0x1000000u, slot = (key * 0x9E3779B1u) >> 22;
+    while (p->keys[slot] != key) {
+        if (!p->keys[slot]) {
+            if (p->count == most) return -1;
+            p->keys[slot] = key;
+            p->places[slot] = (uint8_t)p->count;
+            p->colours[p->count++] = colour;
+            break;
+        }
+        slot = (slot + 1) % RLW_RFB_SLOTS;
+    }
+    return p->places[slot];
+}
+
+/* Writes which colour each pixel has, a byte each, and the colours in the order in which they come.
+ * Returns 0 as soon as there are more than `most`, which is 256 or less. */
+static inline int rlw_rfb_index(rlw_rfb_palette *p, const uint8_t *rgb, size_t stride, size_t width,
+                                size_t height, unsigned most, uint8_t *out) {
+    size_t x, y;
+    memset(p->keys, 0, sizeof p->keys);
+    p->count = 0;
+    for (y = 0; y < height; y++, rgb += stride) {
+        const uint8_t *at = rgb;
+        uint32_t last;
+        int place;
+        if (y && memcmp(rgb - stride, rgb, 3 * width) == 0) { /* a game's pixels are large */
+            memcpy(out, out - width, width);
+            out += width;
+            continue;
+        }
+        last = rlw_rfb_colour(at);
+        if ((place = rlw_rfb_place(p, last, most)) < 0) return 0;
+        *out++ = (uint8_t)place;
+        for (x = 1, at += 3; x < width; x++, at += 3) {
+            uint32_t colour = rlw_rfb_colour(at);
+            if (colour != last) {
+                if ((place = rlw_rfb_place(p, colour, most)) < 0) return 0;
+                last = colour;
+            }
+            *out++ = (uint8_t)place;
+        }
+    }
+    return 1;
+}
+
+/* Packs one row of indices with `bits` for each, the first one highest. */
+static inline uint8_t *rlw_rfb_pack(uint8_t *to, const uint8_t *indices, size_t width,
+                                    unsigned bits) {
+    unsigned filled = 0, byte = 0;
+    size_t x;
+    for (x = 0; x < width; x++) {
+        byte = byte << bits | indices[x];
+        if ((filled += bits) == 8) {
+            *to++ = (uint8_t)byte;
+            byte = filled = 0;
+        }
+    }
+    if (filled) *to++ = (uint8_t)(byte << (8 - filled));
+    return to;
+}
+
+/* ---- rectangles ------------------------------------------------------------------------------- */
+
+/* Compresses `size` bytes as raw deflate that ends on a byte's border (zlib's Z_FULL_FLUSH), refers
+ * to nothing before it, and does not say that it is the last. Returns RLW_OK or RLW_NO_MEMORY. */
+typedef rlw_status (*rlw_rfb_deflate)(void *self, const uint8_t *data, size_t size, rlw_writer *out);
+
+/* Makes a JPEG file of an area of a frame. */
+typedef rlw_status (*rlw_rfb_jpeg)(void *self, const uint8_t *rgb, size_t stride, size_t width,
+                                   size_t height, rlw_writer *out);
+
+typedef struct rlw_rfb_encoder {
+    rlw_rfb_pixels pixels;
+    rlw_rfb_deflate deflate;
+    rlw_rfb_jpeg jpeg; /* NULL for exact pixels; for Tight only */
+    void *self;        /* of both */
+    rlw_writer plain;  /* what is about to be deflated */
+    rlw_rfb_palette palette;
+    uint8_t indices[RLW_RFB_TIGHT_AREA];
+    int zlib_head; /* whether ZRLE's next rectangle begins the zlib stream */
+} rlw_rfb_encoder;
+
+static inline rlw_status rlw_rfb_put_head(rlw_writer *w, size_t x, size_t y, size_t width,
+                                          size_t height, int32_t encoding) {
+    if (rlw_reserve(w, RLW_RFB_HEAD) != RLW_OK) return RLW_NO_MEMORY;
+    rlw_store_u16be(w->at, (uint16_t)x);
+    rlw_store_u16be(w->at + 2, (uint16_t)y);
+    rlw_store_u16be(w->at + 4, (uint16_t)width);
+    rlw_store_u16be(w->at + 6, (uint16_t)height);
+    rlw_store_u32be(w->at + 8, (uint32_t)encoding);
+    w->at += RLW_RFB_HEAD;
+    return RLW_OK;
+}
+
+/* Raw: `rgb` is the rectangle's first pixel, `stride` the bytes of a row of the frame. */
+static inline rlw_status rlw_rfb_put_raw(rlw_rfb_encoder *e, rlw_writer *w, const uint8_t *rgb,
+                                         size_t stride, size_t width, size_t height) {
+    size_t y;
+    if (rlw_reserve(w, width * height * e->pixels.size) != RLW_OK) return RLW_NO_MEMORY;
+    for (y = 0; y < height; y++, rgb += stride)
+        w->at = rlw_rfb_store_row(&e->pixels, w->at, rgb, width);
+    return RLW_OK;
+}
+
+/* One tile of Hextile (RFC 6143, 7.7.4) of at most 16x16. `background` is the last tile's, or more
+ * than a colour where there is none. There is room for a tile as raw. */
+static inline uint8_t *rlw_rfb_store_hextile(const rlw_rfb_pixels *p, uint8_t *to,
+                                             const uint8_t *rgb, size_t stride, unsigned width,
+                                             unsigned height, uint32_t *background) {
+    enum { RAW = 1, BACKGROUND = 2, FOREGROUND = 4, SUBRECTS = 8, COLOURED = 16 };
+    uint32_t tile[256], ground, other = 0;
+    uint8_t done[256];
+    uint8_t *begin = to, *end = to + 1 + (size_t)width * height * p->size, *count;
+    unsigned x, y, colours = 1, same = 0, n = width * height, i;
+    size_t one;
+    for (y = 0, i = 0; y < height; y++)
+        for (x = 0; x < width; x++, i++) tile[i] = rlw_rfb_colour(rgb + y * stride + 3 * x);
+    ground = tile[0];
+    for (i = 1; i < n; i++) {
+        if (tile[i] == ground) {
+            same++;
+        } else if (colours == 1) {
+            other = tile[i];
+            colours = 2;
+        } else if (tile[i] != other) {
+            colours = 3;
+            break;
+        }
+    }
+    if (colours == 2 && 2 * (same + 1) < n) { /* what there is more of need not be drawn */
+        uint32_t swap = ground;
+        ground = other;
+        other = swap;
+    }
+    *to++ = 0;
+    if (ground != *background) {
+        *begin |= BACKGROUND;
+        to = rlw_rfb_store_pixel(p, to, ground);
+    }
+    if (colours == 1) {
+        *background = ground;
+        return to;
+    }
+    *begin |= SUBRECTS;
+    if (colours == 2) {
+        *begin |= FOREGROUND;
+        to = rlw_rfb_store_pixel(p, to, other);
+    } else {
+        *begin |= COLOURED;
+    }
+    one = 2 + (colours == 2 ? 0 : p->size);
+    count = to++;
+    *count = 0;
+    memset(done, 0, sizeof done);
+    for (y = 0, i = 0; y < height; y++)
+        for (x = 0; x < width; x++, i++) {
+            uint32_t colour = tile[i];
+            unsigned right = x + 1, bottom = y + 1, j;
+            if (done[i] || colour == ground) continue;
+            while (right < width && tile[y * width + right] == colour && !done[y * width + right])
+                right++;
+            for (; bottom < height; bottom++) {
+                for (j = x; j < right && tile[bottom * width + j] == colour; j++) continue;
+                if (j < right) break;
+            }
+            if (to > end || (size_t)(end - to) < one || *count == 255) goto raw;
+            for (j = y; j < bottom; j++) memset(done + j * width + x, 1, right - x);
+            if (colours != 2) to = rlw_rfb_store_pixel(p, to, colour);
+            *to++ = (uint8_t)(x << 4 | y);
+            *to++ = (uint8_t)((right - x - 1) << 4 | (bottom - y - 1));
+            ++*count;
+        }
+    *background = ground;
+    return to;
+raw:
+    to = begin;
+    *to++ = RAW;
+    for (y = 0; y < height; y++) to = rlw_rfb_store_row(p, to, rgb + y * stride, width);
+    *background = UINT32_MAX; /* it is not carried over a raw tile */
+    return to;
+}
+
+/* Hextile; the arguments are those of Raw. */
+static inline rlw_status rlw_rfb_put_hextile(rlw_rfb_encoder *e, rlw_writer *w, const uint8_t *rgb,
+                                             size_t stride, size_t width, size_t height) {
+    uint32_t background = UINT32_MAX;
+    size_t x, y;
+    for (y = 0; y < height; y += 16)
+        for (x = 0; x < width; x += 16) {
+            unsigned wide = width - x < 16 ? (unsigned)(width - x) : 16;
+            unsigned high = height - y < 16 ? (unsigned)(height - y) : 16;
+            /* A background, a foreground and a count may stand before it is found to be too long. */
+            if (rlw_reserve(w, 1 + 256 * 4 + 16) != RLW_OK) return RLW_NO_MEMORY;
+            w->at = rlw_rfb_store_hextile(&e->pixels, w->at, rgb + y * stride + 3 * x, stride, wide,
+                                          high, &background);
+        }
+    return RLW_OK;
+}
+
+static inline uint8_t *rlw_rfb_store_run(uint8_t *to, size_t length) {
+    for (length--; length >= 255; length -= 255) *to++ = 255;
+    *to++ = (uint8_t)length;
+    return to;
+}
+
+/* Runs of a tile of ZRLE with a palette, no more bytes than up to `end`; NULL where they are more. */
+static inline uint8_t *rlw_rfb_store_indexed_runs(uint8_t *to, const uint8_t *end,
+                                                  const uint8_t *indices, size_t count) {
+    size_t i, from;
+    for (i = 0; i < count;) {
+        uint8_t place = indices[i];
+        for (from = i++; i < count && indices[i] == place;) i++;
+        /* 4096 pixels are a run of 17 bytes at most. */
+        if ((size_t)(end - to) < 2 + (i - from) / 255) return NULL;
+        if (i - from == 1) {
+            *to++ = place;
+        } else {
+            *to++ = place | 128;
+            to = rlw_rfb_store_run(to, i - from);
+        }
+    }
+    return to;
+}
+
+/* The same without a palette. */
+static inline uint8_t *rlw_rfb_store_runs(const rlw_rfb_pixels *p, uint8_t *to, const uint8_t *end,
+                                          const uint8_t *rgb, size_t stride, size_t width,
+                                          size_t height) {
+    uint32_t last = rlw_rfb_colour(rgb);
+    size_t length = 0, x, y;
+    for (y = 0; y < height; y++, rgb += stride)
+        for (x = 0; x < width; x++) {
+            uint32_t colour = rlw_rfb_colour(rgb + 3 * x);
+            if (colour == last) {
+                length++;
+                continue;
+            }
+            if ((size_t)(end - to) < p->compact + 1 + length / 255) return NULL;
+            to = rlw_rfb_store_run(rlw_rfb_store_compact(p, to, last), length);
+            last = colour;
+            length = 1;
+        }
+    if ((size_t)(end - to) < p->compact + 1 + length / 255) return NULL;
+    return rlw_rfb_store_run(rlw_rfb_store_compact(p, to, last), length);
+}
+
+/* One tile of ZRLE (RFC 6143, 7.7.6) of at most 64x64; there is room for it as raw. */
+static inline uint8_t *rlw_rfb_store_zrle(rlw_rfb_encoder *e, uint8_t *to, const uint8_t *rgb,
+                                          size_t stride, size_t width, size_t height) {
+    const rlw_rfb_pixels *p = &e->pixels;
+    rlw_rfb_palette *palette = &e->palette;
+    size_t raw = width * height * p->compact, x, y;
+    uint8_t *begin = to++, *found;
+    unsigned i;
+    if (rlw_rfb_index(palette, rgb, stride, width, height, 127, e->indices)) {
+        unsigned count = palette->count, bits = count <= 2 ? 1 : count <= 4 ? 2 : 4;
+        size_t entries = (size_t)count * p->compact;
+        size_t packed = entries + (count <= 16 ? (width * bits + 7) / 8 * height : raw);
+        size_t most = packed < raw ? packed : raw;
+        if (count == 1) {
+            *begin = 1;
+            return rlw_rfb_store_compact(p, to, palette->colours[0]);
+        }
+        if (entries < most) {
+            for (i = 0; i < count; i++) to = rlw_rfb_store_compact(p, to, palette->colours[i]);
+            found = rlw_rfb_store_indexed_runs(to, begin + 1 + most, e->indices, width * height);
+            if (found) {
+                *begin = (uint8_t)(128 + count);
+                return found;
+            }
+            if (count <= 16 && packed < raw) {
+                *begin = (uint8_t)count;
+                for (y = 0; y < height; y++)
+                    to = rlw_rfb_pack(to, e->indices + y * width, width, bits);
+                return to;
+            }
+            to = begin + 1;
+        }
+    } else if ((found = rlw_rfb_store_runs(p, to, to + raw / 2, rgb, stride, width, height))) {
+        *begin = 128;
+        return found;
+    }
+    *begin = 0;
+    for (y = 0; y < height; y++, rgb += stride)
+        for (x = 0; x < width; x++)
+            to = rlw_rfb_store_compact(p, to, rlw_rfb_colour(rgb + 3 * x));
+    return to;
+}
+
+/* ZRLE; the arguments are those of Raw. All pixels are deflated as one piece. */
+static inline rlw_status rlw_rfb_put_zrle(rlw_rfb_encoder *e, rlw_writer *w, const uint8_t *rgb,
+                                          size_t stride, size_t width, size_t height) {
+    rlw_writer *plain = &e->plain;
+    size_t x, y, before, length;
+    plain->at = plain->start;
+    for (y = 0; y < height; y += 64)
+        for (x = 0; x < width; x += 64) {
+            size_t wide = width - x < 64 ? width - x : 64, high = height - y < 64 ? height - y : 64;
+            if (rlw_reserve(plain, 1 + wide * high * e->pixels.compact) != RLW_OK)
+                return RLW_NO_MEMORY;
+            plain->at =
+                rlw_rfb_store_zrle(e, plain->at, rgb + y * stride + 3 * x, stride, wide, high);
+        }
+    if (rlw_reserve(w, 6) != RLW_OK) return RLW_NO_MEMORY;
+    before = rlw_written(w);
+    w->at += 4;
+    if (e->zlib_head) {
+        rlw_store_u16be(w->at, 0x7801); /* RFC 1950: deflate, a window of 32 KiB, the fastest */
+        w->at += 2;
+        e->zlib_head = 0;
+    }
+    if (e->deflate(e->self, plain->start, rlw_written(plain), w) != RLW_OK) return RLW_NO_MEMORY;
+    length = rlw_written(w) - before - 4;
+    if (length > UINT32_MAX) return RLW_NO_MEMORY;
+    rlw_store_u32be(w->start + before, (uint32_t)length);
+    return RLW_OK;
+}
+
+/* Puts Tight's compact length where `room`, 3 bytes, was left for it: what is behind moves. */
+static inline void rlw_rfb_compact_length(rlw_writer *w, size_t at) {
+    size_t length = rlw_written(w) - at - 3, bytes = length < 1 << 7 ? 1 : length < 1 << 14 ? 2 : 3;
+    uint8_t *to = w->start + at;
+    if (bytes < 3) memmove(to + bytes, to + 3, length);
+    w->at -= 3 - bytes;
+    to[0] = (uint8_t)((length & 0x7F) | (bytes > 1 ? 0x80 : 0));
+    if (bytes > 1) to[1] = (uint8_t)((length >> 7 & 0x7F) | (bytes > 2 ? 0x80 : 0));
+    if (bytes > 2) to[2] = (uint8_t)(length >> 14);
+}
+
+/* Data of a rectangle of Tight: as it is if it is short, else deflated in a stream that begins anew,
+ * which its control byte says. */
+static inline rlw_status rlw_rfb_put_tight_data(rlw_rfb_encoder *e, rlw_writer *w,
+                                                const uint8_t *data, size_t size) {
+    size_t at;
+    if (size < 12) return rlw_put(w, data, size);
+    if (rlw_reserve(w, 5) != RLW_OK) return RLW_NO_MEMORY;
+    at = rlw_written(w);
+    rlw_store_u16be(w->at + 3, 0x7801);
+    w->at += 5;
+    if (e->deflate(e->self, data, size, w) != RLW_OK) return RLW_NO_MEMORY;
+    if (rlw_written(w) - at - 3 >= 1 << 22) return RLW_NO_MEMORY; /* it cannot be, of so few pixels */
+    rlw_rfb_compact_length(w, at);
+    return RLW_OK;
+}
+
+/* Tight: one rectangle of at most RLW_RFB_TIGHT_WIDTH and RLW_RFB_TIGHT_AREA. */
+static inline rlw_status rlw_rfb_put_tight(rlw_rfb_encoder *e, rlw_writer *w, const uint8_t *rgb,
+                                           size_t stride, size_t width, size_t height) {
+    enum { FILL = 0x80, JPEG = 0x90, FILTER = 0x40, PALETTE = 1 };
+    const rlw_rfb_pixels *p = &e->pixels;
+    rlw_rfb_palette *palette = &e->palette;
+    rlw_writer *plain = &e->plain;
+    size_t area = width * height, most = area / 4, y;
+    unsigned i;
+    /* A palette has to be paid for; and beside many colours JPEG is for pictures. */
+    if (most > (e->jpeg ? 96u : 256u)) most = e->jpeg ? 96 : 256;
+    if (most < 2) most = 2;
+    plain->at = plain->start;
+    if (rlw_reserve(plain, area * 4) != RLW_OK) return RLW_NO_MEMORY;
+    if (rlw_reserve(w, 3 + 256 * 4) != RLW_OK) return RLW_NO_MEMORY;
+    if (rlw_rfb_index(palette, rgb, stride, width, height, (unsigned)most, e->indices)) {
+        if (palette->count == 1) {
+            *w->at++ = FILL;
+            w->at = rlw_rfb_store_tight(p, w->at, palette->colours[0]);
+            return RLW_OK;
+        }
+        /* Streams as other servers use them: 1 for two colours, 2 for palettes, 0 for the rest. */
+        *w->at++ = (uint8_t)(palette->count == 2 ? FILTER | 0x10 | 2 : FILTER | 0x20 | 4);
+        *w->at++ = PALETTE;
+        *w->at++ = (uint8_t)(palette->count - 1);
+        for (i = 0; i < palette->count; i++)
+            w->at = rlw_rfb_store_tight(p, w->at, palette->colours[i]);
+        if (palette->count > 2) return rlw_rfb_put_tight_data(e, w, e->indices, area);
+        for (y = 0; y < height; y++)
+            plain->at = rlw_rfb_pack(plain->at, e->indices + y * width, width, 1);
+    } else if (e->jpeg && p->rgb && area >= 256) {
+        size_t at;
+        *w->at++ = JPEG;
+        at = rlw_written(w);
+        w->at += 3;
+        if (e->jpeg(e->self, rgb, stride, width, height, w) != RLW_OK) return RLW_NO_MEMORY;
+        if (rlw_written(w) - at - 3 >= 1 << 22) return RLW_NO_MEMORY;
+        rlw_rfb_compact_length(w, at);
+        return RLW_OK;
+    } else {
+        *w->at++ = 1;
+        for (y = 0; y < height; y++, rgb += stride) {
+            if (p->rgb) {
+                memcpy(plain->at, rgb, 3 * width);
+                plain->at += 3 * width;
+            } else {
+                plain->at = rlw_rfb_store_row(p, plain->at, rgb, width);
+            }
+        }
+    }
+    return rlw_rfb_put_tight_data(e, w, plain->start, rlw_written(plain));
+}
+
+/* Writes one rectangle of a frame with its head; of Tight several, where it is large. `*count` grows
+ * by their number. The rectangle lies in the frame, whose sides are below 65536. */
+static inline rlw_status rlw_rfb_put_rect(rlw_rfb_encoder *e, rlw_writer *w, const uint8_t *frame,
+                                          size_t frame_width, const rlw_rfb_rect *r,
+                                          int32_t encoding, size_t *count) {
+    size_t stride = 3 * frame_width, width = r->width, height = r->height, x, y;
+    size_t wide = width, high = height;
+    rlw_status status = RLW_OK;
+    if (!width || !height) return RLW_OK;
+    if (encoding == 7) {
+        if (wide > RLW_RFB_TIGHT_WIDTH) wide = RLW_RFB_TIGHT_WIDTH;
+        if (high > RLW_RFB_TIGHT_AREA / wide) high = RLW_RFB_TIGHT_AREA / wide;
+    }
+    for (y = 0; y < height && status == RLW_OK; y += high)
+        for (x = 0; x < width && status == RLW_OK; x += wide) {
+            size_t w1 = width - x < wide ? width - x : wide;
+            size_t h1 = height - y < high ? height - y : high;
+            const uint8_t *rgb = frame + (r->y + y) * stride + 3 * (r->x + x);
+            ++*count;
+            if (rlw_rfb_put_head(w, r->x + x, r->y + y, w1, h1, encoding) != RLW_OK)
+                return RLW_NO_MEMORY;
+            switch (encoding) {
+            case 5: status = rlw_rfb_put_hextile(e, w, rgb, stride, w1, h1); break;
+            case 7: status = rlw_rfb_put_tight(e, w, rgb, stride, w1, h1); break;
+            case 16: status = rlw_rfb_put_zrle(e, w, rgb, stride, w1, h1); break;
+            default: status = rlw_rfb_put_raw(e, w, rgb, stride, w1, h1); break;
+            }
+        }
+    return status;
+}
+
+#endif
