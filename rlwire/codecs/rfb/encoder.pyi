@@ -1,18 +1,22 @@
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
-from typing_extensions import Buffer, disjoint_base
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import disjoint_base
 
 from rlwire.codecs.rfb.encodings import Encoding
 from rlwire.codecs.rfb.pixels import PixelFormat
 
 __all__ = ["ENCODINGS", "RectangleEncoder", "changed"]
 
+_Frame: TypeAlias = npt.NDArray[np.uint8]
 _Area: TypeAlias = tuple[int, int, int, int]
 
 ENCODINGS: Final[frozenset[Encoding]]
 
-def changed(before: Buffer, after: Buffer, tile: int = 16) -> list[_Area]: ...
+def changed(before: _Frame, after: _Frame, tile: int = 16) -> list[_Area]: ...
+
 @disjoint_base
 class RectangleEncoder:
     @property
@@ -28,5 +32,5 @@ class RectangleEncoder:
         compression: int = 1,
     ) -> None: ...
     def encode(
-        self, frame: Buffer, areas: Iterable[_Area], *, first: bool = False
+        self, frame: _Frame, areas: Iterable[_Area], *, first: bool = False
     ) -> tuple[int, bytes]: ...

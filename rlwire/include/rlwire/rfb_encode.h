@@ -23,7 +23,6 @@ typedef struct rlw_rfb_pixels {
     uint8_t compact; /* bytes of a CPIXEL, ZRLE's */
     uint8_t skip;    /* bytes of the PIXEL before those */
     uint8_t rgb;     /* whether a TPIXEL, Tight's, is the bytes R, G, B */
-    uint8_t whole;   /* whether a PIXEL is the parts of a colour as they are, in four bytes */
     uint32_t red[256], green[256], blue[256];
 } rlw_rfb_pixels;
 
@@ -61,8 +60,7 @@ static inline int rlw_rfb_pixels_init(rlw_rfb_pixels *p, unsigned bits, unsigned
         /* Which of the four bytes is never used. */
         p->skip = (uint8_t)((all <= 0xFFFFFF) == (big_endian != 0));
     }
-    p->whole = bits == 32 && max[0] == 255 && max[1] == 255 && max[2] == 255;
-    p->rgb = p->whole && depth == 24;
+    p->rgb = bits == 32 && depth == 24 && max[0] == 255 && max[1] == 255 && max[2] == 255;
     return 1;
 }
 
@@ -302,6 +300,7 @@ static inline uint8_t *rlw_rfb_store_hextile(const rlw_rfb_pixels *p, uint8_t *t
     uint8_t *begin = to, *end = to + 1 + (size_t)width * height * p->size, *count;
     unsigned x, y, colours = 1, same = 0, n = width * height, i;
     size_t one;
+    tile[0] = 0; /* compilers cannot tell that there is a pixel */
     for (y = 0, i = 0; y < height; y++)
         for (x = 0; x < width; x++, i++) tile[i] = rlw_rfb_colour(rgb + y * stride + 3 * x);
     ground = tile[0];

@@ -1,0 +1,1 @@
+"""RFB, the protocol of VNC, for users: a display that viewers watch and play on (`server`)."""

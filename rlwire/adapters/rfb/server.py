@@ -1,0 +1,414 @@
+"""A display that any VNC viewer can watch and play on: `Display`, and `RfbServer`, which serves it.
+
+Frames come from any thread; viewers are told on the server's event loop, where what they do arrives
+as well. Not here: what a viewer is told when (`rlwire.sessions.rfb.server`), what is shown and what
+keys mean (`rlwire.adapters.universe`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Unpack
+
+from rlwire.adapters.serving import Service, StreamOptions, StreamServer
+from rlwire.limits import Limits, checked
+from rlwire.protocols import URL
+from rlwire.sessions.rfb.server import Input, Screen, ServerSession, Shown, check_passwords
+from rlwire.transports.address import AddressLike
+from rlwire.transports.connection_asyncio import AsyncConnection
+from rlwire.transports.interface import NOTHING
+from rlwire.transports.seldom_log import SeldomLog
+from rlwire.transports.server_asyncio import LoopServer
+from rlwire.transports.sockets import Timeouts
+
+__all__ = ["PORT", "TIMEOUTS", "Display", "OnInput", "RfbServer", "Viewer"]
+
+logger = logging.getLogger(__name__)
+
+PORT: Final = 5900
+"""Where VNC's viewers look for display 0."""
+
+TIMEOUTS: Final = Timeouts(idle=None)
+"""A viewer that looks on says nothing while nothing changes."""
+
+_TRIES: Final = 5  # wrong passwords from one address before it has to wait
+_FIRST_WAIT: Final = 1.0  # seconds, each time twice as many
+_LONGEST_WAIT: Final = 300.0
+_GUESSERS: Final = 4096  # addresses that are remembered
+
+
+class Viewer:
+    """Who does something at a display.
+
+    Attributes:
+        peer: its name, for logs.
+    """
+
+    __slots__ = ("_service", "connection", "peer", "session")
+
+    def __init__(
+        self, service: _Viewers, connection: AsyncConnection, session: ServerSession
+    ) -> None:
+        self._service = service
+        self.connection = connection
+        self.session = session
+        self.peer = connection.peer
+
+    def __repr__(self) -> str:
+        return f"<Viewer {self.peer}{', looks on' if self.view_only else ''}>"
+
+    @property
+    def view_only(self) -> bool:
+        """Whether it may only look on."""
+        return self.session.view_only
+
+    def answer(self, event: Input) -> Any:
+        """Hand on what the viewer did."""
+        self._service.told(self, event)
+        return NOTHING
+
+    def failure(self, event: Any, error: Exception) -> Any:
+        """Nothing was to be sent."""
+        raise error
+
+    def close(self) -> None:
+        """Take note that it is gone."""
+        self._service.left(self)
+
+
+OnInput: TypeAlias = Callable[[Viewer, Input], object]
+
+
+class Display:
+    """What viewers see: the last frame that was shown. All methods may be called from any thread.
+
+    Args:
+        width, height: of what is seen before the first frame, which is black.
+        name: as viewers have it in their title.
+        on_input: called on the server's event loop with who did something and a `KeyEvent`, a
+            `PointerEvent` or a `ClientCutText`; it returns at once.
+
+    Attributes:
+        on_input: may be replaced at any time.
+
+    Raises:
+        ValueError: a side is less than 1 or more than 65,535 pixels.
+    """
+
+    def __init__(
+        self, width: int, height: int, *, name: str = "rlwire", on_input: OnInput | None = None
+    ) -> None:
+        for side in (width, height):
+            if not 0 < side < 65536:
+                raise ValueError(f"a display has 1 to 65535 pixels each way, not {width}x{height}")
+        self.name = name
+        self.on_input = on_input
+        self._lock = threading.Lock()
+        self._shown = Shown(0, np.zeros((height, width, 3), np.uint8))
+        self._watchers: tuple[_Viewers, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Pixels across of the last frame."""
+        return len(self._shown.frame[0])
+
+    @property
+    def height(self) -> int:
+        """Pixels down of the last frame."""
+        return len(self._shown.frame)
+
+    @property
+    def frames(self) -> int:
+        """How many were shown."""
+        return self._shown.number
+
+    def newest(self) -> Shown:
+        """Return the last frame and its number; it is never changed."""
+        return self._shown
+
+    def show(self, frame: npt.NDArray[np.uint8]) -> None:
+        """Show a frame, of which a copy is kept; viewers get what changed when they can take it.
+
+        Args:
+            frame: (H, W, 3) uint8; another size than before resizes the display.
+
+        Raises:
+            ValueError: it is no such frame.
+        """
+        frame = np.asarray(frame)
+        if (
+            frame.ndim != 3
+            or frame.shape[2] != 3
+            or frame.dtype != np.uint8
+            or not (0 < frame.shape[0] < 65536 and 0 < frame.shape[1] < 65536)
+        ):
+            raise ValueError(
+                f"a frame is (height, width, 3) uint8, not {frame.shape} {frame.dtype}"
+            )
+        copy = np.array(frame, order="C", copy=True)
+        with self._lock:
+            self._shown = Shown(self._shown.number + 1, copy)
+            watchers = self._watchers
+        for one in watchers:
+            one.wake()
+
+    def cut_text(self, text: str) -> None:
+        """Tell all viewers what is in the clipboard, characters of Latin-1.
+
+        Raises:
+            EncodeError: it has others.
+        """
+        self._tell(lambda session: session.cut_text(text))
+
+    def bell(self) -> None:
+        """Ring at all viewers."""
+        self._tell(ServerSession.bell)
+
+    def _tell(self, what: Callable[[ServerSession], object]) -> None:
+        for one in self._watchers:
+            one.tell(what)
+
+    def watch(self, viewers: _Viewers, watching: bool) -> None:
+        """Take note that a server serves this display, or no longer."""
+        with self._lock:
+            others = tuple(one for one in self._watchers if one is not viewers)
+            self._watchers = (*others, viewers) if watching else others
+
+
+class _Guesses:
+    """Wrong passwords, by the address that they come from: after a few it has to wait."""
+
+    def __init__(self) -> None:
+        self._wrong: dict[str, tuple[int, float]] = {}  # how many, and when it may try again
+
+    def why_not(self, caller: str) -> str:
+        """Return why an address may not try now, or nothing."""
+        _, until = self._wrong.get(caller, (0, 0.0))
+        left = until - time.monotonic()
+        return f"too many wrong passwords; try again in {left:.0f} s" if left > 0 else ""
+
+    def tried(self, caller: str, right: bool) -> None:
+        """Take note of a password."""
+        count, _ = self._wrong.pop(caller, (0, 0.0))
+        if right:
+            return
+        count += 1
+        wait = min(_FIRST_WAIT * 2 ** min(count - _TRIES, 30), _LONGEST_WAIT)
+        self._wrong[caller] = (count, time.monotonic() + (wait if count >= _TRIES else 0.0))
+        if len(self._wrong) > _GUESSERS:
+            del self._wrong[next(iter(self._wrong))]
+
+
+class _Viewers(Service):
+    """The viewers of a display, on a server's event loop."""
+
+    def __init__(
+        self, display: Display, auth: str | None, view_auth: str | None, limits: Limits | None
+    ) -> None:
+        self.display = display
+        self.screen = Screen(display.newest, name=display.name, limits=checked(limits))
+        self._auth, self._view_auth = auth, view_auth
+        self.viewers: dict[ServerSession, Viewer] = {}
+        self.counts: Counter[str] = Counter()
+        self._log = SeldomLog(logger)
+        self._guesses = _Guesses()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+        self._woken = False
+
+    # What the server calls.
+
+    def session(self) -> ServerSession:
+        """Return a viewer's session."""
+        return ServerSession(
+            self.screen,
+            time.monotonic,
+            password=self._auth,
+            view_password=self._view_auth,
+            guesses=self._guesses,
+        )
+
+    def responder(self, connection: AsyncConnection) -> Viewer:
+        """Take a viewer in."""
+        session: ServerSession = connection.session  # type: ignore[assignment]
+        viewer = self.viewers[session] = Viewer(self, connection, session)
+        self.counts["connections"] += 1
+        logger.info("%s: %s", viewer.peer, "looks on" if viewer.view_only else "watches and plays")
+        return viewer
+
+    def left(self, viewer: Viewer) -> None:
+        """Take note that a viewer is gone."""
+        self.viewers.pop(viewer.session, None)
+        logger.info("%s: gone after %d updates", viewer.peer, viewer.session.updates)
+
+    def told(self, viewer: Viewer, event: Input) -> None:
+        """Hand on what a viewer did."""
+        self.counts["inputs"] += 1
+        on_input = self.display.on_input
+        if on_input is not None:
+            try:
+                on_input(viewer, event)
+            except Exception:
+                self._log.exception("%s: on_input failed at %r", viewer.peer, event)
+
+    def open(self) -> None:
+        """Begin, on the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self.display.watch(self, True)
+
+    def part(self) -> None:
+        """End."""
+        self.display.watch(self, False)
+        with self._lock:
+            self._loop = None
+
+    # What is said; from any thread.
+
+    def wake(self) -> None:
+        """Have viewers told what changed."""
+        with self._lock:
+            if self._woken or self._loop is None:
+                return
+            self._woken = True
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._wake)
+
+    def tell(self, what: Callable[[ServerSession], object]) -> None:
+        """Have each viewer's session do something, and say what it then has to say."""
+        with self._lock:
+            if self._loop is not None:
+                with contextlib.suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self._tell, what)
+
+    def _wake(self) -> None:
+        self._woken = False
+        for viewer in list(self.viewers.values()):
+            viewer.connection.speak()
+
+    def _tell(self, what: Callable[[ServerSession], object]) -> None:
+        for session in list(self.viewers):
+            what(session)
+        self._wake()
+
+
+class _LoopServer(LoopServer):
+    """The server of these viewers, on an event loop."""
+
+    def __init__(self, viewers: _Viewers, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options, make_responder=viewers.responder)
+        self._viewers = viewers
+
+    async def start(self) -> LoopServer:
+        """Begin to accept, on the running loop."""
+        self._viewers.open()
+        return await super().start()
+
+    async def _adopt(self, sock: socket.socket, peer: str) -> AsyncConnection:
+        connection = await super()._adopt(sock, peer)
+        session: ServerSession = connection.session  # type: ignore[assignment]
+        session.caller = peer.rpartition(":")[0]  # whatever its port is
+        return connection
+
+    async def stop(self, grace: float = 5.0) -> None:
+        """End."""
+        self._viewers.part()
+        await super().stop(grace)
+
+
+class RfbServer(StreamServer):
+    """Serves a `Display` to VNC viewers.
+
+    ::
+
+        display = Display(160, 210, name="Pong", on_input=lambda viewer, event: keys.append(event))
+        with RfbServer(display, "127.0.0.1:5900"):
+            while True:
+                display.show(game.frame())
+
+    Viewers may come and go, several at once; all see the same. A slow one gets fewer frames, and
+    always the newest.
+
+    Args:
+        display: what they see.
+        address: where to listen, ``"host:port"``, ``"[ipv6]:port"``, ``(host, port)`` or
+            ``"unix:/path"``; with port 0 the system chooses one.
+        auth: the password, of which VNC takes eight characters; None lets all in.
+        view_auth: another one, with which a viewer's keys and pointer count for nothing.
+        limits: maxima for what is read. ``string`` is for cut texts: by default 1 MiB.
+        options: `rlwire.adapters.serving.StreamOptions`; of `timeouts`, `write` is for a viewer
+            that takes nothing. By default nobody is too idle.
+
+    Raises:
+        ValueError: an argument makes no sense.
+        MissingExtra: a password needs the package cryptography.
+    """
+
+    scheme = "universe"
+    guards = "TLS or a password"
+    handlers = "a viewer's connection"
+
+    def __init__(
+        self,
+        display: Display,
+        address: AddressLike = f"127.0.0.1:{PORT}",
+        *,
+        auth: str | None = None,
+        view_auth: str | None = None,
+        limits: Limits | None = None,
+        **options: Unpack[StreamOptions],
+    ) -> None:
+        check_passwords(auth, view_auth)
+        self.display = display
+        self._viewers = _Viewers(display, auth, view_auth, limits or Limits(string=1 << 20))
+        options["timeouts"] = options.get("timeouts") or TIMEOUTS
+        super().__init__(address, self._viewers, **options)
+        self._guarded = self._guarded or auth is not None
+
+    @property
+    def url(self) -> str:
+        """Where clients find it; where that is a unix socket, its address."""
+        where, port = self._where, self.address.port
+        if where.path:
+            return str(where)
+        return str(URL(self.scheme, where.host, tls=self._encrypted, pixels=port, only_pixels=True))
+
+    @property
+    def viewers(self) -> int:
+        """How many there are."""
+        return len(self._viewers.viewers)
+
+    def statistics(self) -> dict[str, int]:
+        """Return counts since the server was made, and of the ``viewers`` that there are.
+
+        ``frames`` were shown; ``updates`` of so many ``bytes`` went out, and what they had was
+        ``encoded`` so often; ``inputs`` came, or were ``ignored`` since the viewer only looks on;
+        ``refused`` had no right password.
+        """
+        viewers = self._viewers
+        return {
+            "viewers": len(viewers.viewers),
+            "frames": self.display.frames,
+            **viewers.counts,
+            **viewers.screen.counts,
+        }
+
+    def _on_a_loop(self) -> LoopServer:
+        server = self._server = _LoopServer(
+            self._viewers, self._where, self._viewers.session, **self._options
+        )
+        return server
+
+    def _details(self) -> str:
+        display = self.display
+        return f"{display.name!r}, {display.width}x{display.height}"

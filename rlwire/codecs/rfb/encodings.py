@@ -1,0 +1,64 @@
+"""Numbers of RFB's encodings: what a client lists in SetEncodings and a rectangle's head names.
+
+Source: RFC 6143, sections 7.7 and 7.8; the others are the community's (rfbproto.rst).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+__all__ = ["Encoding", "compress_level", "quality_level"]
+
+
+class Encoding(IntEnum):
+    """What a rectangle has: pixels, or from -1 down something else (a pseudo-encoding)."""
+
+    RAW = 0
+    COPY_RECT = 1
+    RRE = 2
+    HEXTILE = 5
+    TIGHT = 7
+    ZRLE = 16
+
+    QUALITY_0 = -32
+    QUALITY_1 = -31
+    QUALITY_2 = -30
+    QUALITY_3 = -29
+    QUALITY_4 = -28
+    QUALITY_5 = -27
+    QUALITY_6 = -26
+    QUALITY_7 = -25
+    QUALITY_8 = -24
+    QUALITY_9 = -23
+    DESKTOP_SIZE = -223
+    LAST_RECT = -224
+    CURSOR = -239
+    COMPRESS_0 = -256
+    COMPRESS_1 = -255
+    COMPRESS_2 = -254
+    COMPRESS_3 = -253
+    COMPRESS_4 = -252
+    COMPRESS_5 = -251
+    COMPRESS_6 = -250
+    COMPRESS_7 = -249
+    COMPRESS_8 = -248
+    COMPRESS_9 = -247
+    EXTENDED_DESKTOP_SIZE = -308
+    FENCE = -312
+    CONTINUOUS_UPDATES = -313
+
+
+def quality_level(level: int) -> Encoding:
+    """Return what asks for JPEG of this quality, 0 to 9."""
+    return Encoding(Encoding.QUALITY_0 + _checked(level))
+
+
+def compress_level(level: int) -> Encoding:
+    """Return what asks for this much work on compression, 0 to 9."""
+    return Encoding(Encoding.COMPRESS_0 + _checked(level))
+
+
+def _checked(level: int) -> int:
+    if not 0 <= level <= 9:
+        raise ValueError(f"a level is from 0 to 9, not {level}")
+    return level

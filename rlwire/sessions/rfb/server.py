@@ -1,0 +1,749 @@
+"""RFB's server: a `Screen`, and a `ServerSession` for each of its viewers.
+
+The session is a `rlwire.transports.interface.TalkingSession`: it is asked what it has to say when
+the viewer has taken what it was told before, and then it says what changed since, however many
+frames that were. So a slow viewer gets fewer frames and never an old one. Where updates come with no
+request (ContinuousUpdates), a fence behind each says when the viewer had it: no more is sent while
+what is on its way takes `QUEUED` longer than the way itself.
+
+What viewers of one screen have in common is encoded once: who was told of the same frame last, and
+wants its pixels alike, gets the same bytes.
+
+No I/O and no clock: one is handed in. Not here: threads, passwords at speed
+(`rlwire.adapters.rfb.server`), how pixels are written (`rlwire.codecs.rfb.encoder`).
+
+Source: RFC 6143; the community's "The RFB Protocol" (rfbproto.rst) for Fence, ContinuousUpdates and
+ExtendedDesktopSize.
+"""
+
+from __future__ import annotations
+
+import hmac
+import itertools
+import os
+import struct
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from rlwire.codecs.rfb.auth import check_password, respond
+from rlwire.codecs.rfb.encoder import ENCODINGS, RectangleEncoder, changed
+from rlwire.codecs.rfb.encodings import Encoding
+from rlwire.codecs.rfb.handshake import (
+    CHALLENGE_SIZE,
+    VERSION_SIZE,
+    Security,
+    ServerInit,
+    Version,
+    decode_version,
+    encode_result,
+    encode_security,
+    encode_server_init,
+    encode_version,
+)
+from rlwire.codecs.rfb.messages import (
+    FENCE_BLOCK_AFTER,
+    FENCE_BLOCK_BEFORE,
+    FENCE_REQUEST,
+    FENCE_SYNC_NEXT,
+    Bell,
+    ClientCutText,
+    EnableContinuousUpdates,
+    EndOfContinuousUpdates,
+    Fence,
+    FramebufferUpdate,
+    FramebufferUpdateRequest,
+    KeyEvent,
+    PointerEvent,
+    ScreenLayout,
+    ServerCutText,
+    SetDesktopSize,
+    SetEncodings,
+    SetPixelFormat,
+    client_message_size,
+    decode_client_message,
+    encode,
+    encode_screens,
+)
+from rlwire.codecs.rfb.pixels import RGB888, PixelFormat
+from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError, for_peer
+from rlwire.limits import DEFAULT, Limits
+
+__all__ = [
+    "QUEUED",
+    "Frame",
+    "Guesses",
+    "Input",
+    "Screen",
+    "ServerSession",
+    "Shown",
+    "check_passwords",
+]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Area: TypeAlias = tuple[int, int, int, int]
+Frame: TypeAlias = npt.NDArray[np.uint8]
+Input: TypeAlias = KeyEvent | PointerEvent | ClientCutText
+Clock: TypeAlias = Callable[[], float]
+
+QUEUED: Final = 0.05
+"""Seconds that updates may wait on their way to a viewer that gets them unasked."""
+
+_FENCES: Final = 64  # updates on their way, at most
+_KNOWN_FLAGS: Final = FENCE_BLOCK_BEFORE | FENCE_BLOCK_AFTER | FENCE_SYNC_NEXT
+_ENCODERS: Final = 16  # that are kept: a viewer may change its mind as often as it likes
+_MOST_RECTANGLES: Final = 0xFFFF  # of an update, whose count has 16 bits
+_VERSION: Final = (3, 8)
+_REASON: Final = 500  # characters of an error's text that a viewer is told
+_numbers = itertools.count(-1, -1)  # of frames that are one viewer's own
+_PROHIBITED: Final = 1  # status of an ExtendedDesktopSize
+_ASKED_BY_YOU: Final = 1  # and its reason
+
+_head = struct.Struct(">HHHHi")
+_number = struct.Struct(">Q")
+
+# The pointer of those that draw it themselves: . is its rim, # its inside. The hot spot is 0, 0.
+_POINTER: Final = (
+    "..         ",
+    ".#.        ",
+    ".##.       ",
+    ".###.      ",
+    ".####.     ",
+    ".#####.    ",
+    ".######.   ",
+    ".#######.  ",
+    ".########. ",
+    ".#####.....",
+    ".##.##.    ",
+    ".#. .##.   ",
+    "..  .##.   ",
+    "     .##.  ",
+    "     .##.  ",
+    "      ..   ",
+)
+
+
+class Shown(NamedTuple):
+    """A frame, which nobody changes any more, and its number."""
+
+    number: int
+    frame: Frame
+
+
+class Settings(NamedTuple):
+    """How a viewer wants its pixels."""
+
+    pixel_format: PixelFormat
+    encoding: Encoding
+    quality: int | None
+    compression: int
+
+
+class Screen:
+    """What the sessions of one server share, for one thread: the frame, and what was written of it.
+
+    Args:
+        shown: returns the newest frame; from any thread.
+        name: the desktop's.
+        limits: maxima for what is read.
+
+    Attributes:
+        counts: what happened, for statistics.
+    """
+
+    def __init__(
+        self, shown: Callable[[], Shown], *, name: str = "rlwire", limits: Limits | None = None
+    ) -> None:
+        self._shown = shown
+        self.name = name
+        self.limits = DEFAULT if limits is None else limits
+        self.counts: Counter[str] = Counter()
+        self._encoders: dict[Settings, RectangleEncoder] = {}
+        self._number = -1  # of the frame that these are of:
+        self._areas: dict[int, list[Area]] = {}
+        self._encoded: dict[tuple[int, Settings, bool], tuple[int, bytes]] = {}
+
+    def newest(self) -> Shown:
+        """Return the newest frame."""
+        return self._shown()
+
+    def areas(self, since: Shown | None, now: Shown) -> list[Area]:
+        """Return the areas of a frame that differ from an older one; None: all of it."""
+        height, width, _ = now.frame.shape
+        if since is None or since.frame.shape != now.frame.shape:
+            return [(0, 0, width, height)]
+        self._turn_to(now)
+        if (found := self._areas.get(since.number)) is None:
+            # Large tiles where there would be more rectangles than an update may have.
+            tile = 16 if width * height <= 1 << 22 else 64
+            found = self._areas[since.number] = changed(since.frame, now.frame, tile)
+        return found
+
+    def update(
+        self, since: Shown | None, now: Shown, settings: Settings, first: bool
+    ) -> tuple[int, bytes]:
+        """Return what makes a viewer's older frame the new one; None: it has none.
+
+        Returns:
+            How many rectangles, and their bytes. 0: the frames are the same.
+        """
+        self._turn_to(now)
+        key = (-1 if since is None else since.number, settings, first)
+        if (found := self._encoded.get(key)) is None:
+            found = self.encode(now, self.areas(since, now), settings, first)
+            self._encoded[key] = found
+        return found
+
+    def encode(
+        self, now: Shown, areas: Sequence[Area], settings: Settings, first: bool
+    ) -> tuple[int, bytes]:
+        """Return how many rectangles these areas are, and their bytes."""
+        if not areas:
+            return 0, b""
+        self.counts["encoded"] += 1
+        encoder = self.encoder(settings)
+        count, data = encoder.encode(now.frame, areas, first=first)
+        if count > _MOST_RECTANGLES:
+            height, width, _ = now.frame.shape
+            count, data = encoder.encode(now.frame, [(0, 0, width, height)], first=first)
+        return count, data
+
+    def encoder(self, settings: Settings) -> RectangleEncoder:
+        """Return what writes rectangles so."""
+        found = self._encoders.pop(settings, None)
+        if found is None:
+            pixel_format, encoding, quality, compression = settings
+            found = RectangleEncoder(
+                pixel_format, encoding=encoding, quality=quality, compression=compression
+            )
+            if len(self._encoders) == _ENCODERS:
+                del self._encoders[next(iter(self._encoders))]
+        self._encoders[settings] = found  # the one that was used last is the last
+        return found
+
+    def _turn_to(self, now: Shown) -> None:
+        if now.number != self._number:
+            self._number = now.number
+            self._areas.clear()
+            self._encoded.clear()
+
+
+class Guesses(Protocol):
+    """Keeps those back who try one password after another."""
+
+    def why_not(self, caller: str) -> str:
+        """Return why a caller may not try one now; nothing if it may."""
+
+    def tried(self, caller: str, right: bool) -> None:
+        """Take note that a caller tried one."""
+
+
+class _State(IntEnum):
+    VERSION = 0
+    SECURITY = 1
+    RESPONSE = 2
+    INIT = 3
+    OPEN = 4
+    OVER = 5
+
+
+class ServerSession:
+    """One viewer's connection.
+
+    Args:
+        screen: what it shows.
+        clock: seconds of a clock that only goes forward.
+        password: what a viewer must know; None lets all in. Eight characters of it count.
+        view_password: what a viewer must know that only looks on.
+        guesses: who may try a password.
+
+    Attributes:
+        caller: where the viewer is, for `guesses`.
+        view_only: whether the viewer's keys and pointer count for nothing.
+        closed: whether nothing more is said or taken.
+        updates: how many it was told.
+    """
+
+    hangs_up = True
+    leaving = False
+
+    def __init__(
+        self,
+        screen: Screen,
+        clock: Clock,
+        *,
+        password: str | None = None,
+        view_password: str | None = None,
+        guesses: Guesses | None = None,
+    ) -> None:
+        self._screen = screen
+        self._clock = clock
+        self._password, self._view_password = password, view_password
+        self._guesses = guesses
+        self.caller = ""
+        self.view_only = False
+        self.closed = False
+        self.updates = 0
+        self._state = _State.VERSION
+        self._version: Version = _VERSION
+        self._challenge = b""
+        self._said: list[Buffer] = [encode_version(_VERSION)]
+        self._bell = False
+        self._text: str | None = None  # to be told
+        # What the viewer asked for.
+        self._settings = Settings(RGB888, Encoding.RAW, None, 1)
+        self._known: frozenset[int] = frozenset()
+        self._asked: Area | None = None  # what it wants to know
+        self._anew: Area | None = None  # and of that, what it wants whole
+        self._continuous: Area | None = None
+        # What it has.
+        self._size = (0, 0)
+        self._last: Shown | None = None
+        self._zlib = False  # whether its stream of ZRLE has begun
+        self._pointer = False
+        self._layout: tuple[int, int] | None = None  # reason and status of a layout to be told
+        # What is on its way.
+        self._fences: deque[tuple[int, float]] = deque()
+        self._fence = 0
+        self._way: float | None = None  # the shortest time that a fence took
+
+    # -- the transport's -------------------------------------------------------------------------
+
+    @property
+    def opened(self) -> bool:
+        """Whether the handshake is done."""
+        return self._state >= _State.OPEN
+
+    def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
+        """Return the size of the message that begins at `start`, 0 if more bytes must tell."""
+        state = self._state
+        if state == _State.OPEN:
+            return client_message_size(buffer, start, end, self._screen.limits)
+        if state == _State.VERSION:
+            return VERSION_SIZE
+        return CHALLENGE_SIZE if state == _State.RESPONSE else 1
+
+    def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
+        """Return 0: no message has an array."""
+        return 0
+
+    def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
+        """Take the one message that fills ``buffer[:size]``, or return None."""
+        if self._state != _State.OPEN:
+            return None
+        if client_message_size(buffer, 0, size, self._screen.limits) != size:
+            return None
+        return self.receive(bytes(memoryview(buffer)[:size]))
+
+    def receive(self, message: Buffer) -> list[Input | None]:
+        """Take one message and return its events: what the viewer's user did.
+
+        Raises:
+            DecodeError, LimitExceeded: it is no message.
+            RemoteProtocolError: it is not RFB that is spoken, or the password is wrong.
+        """
+        try:
+            return self._take(message)
+        except RlwireError:
+            self._state = _State.OVER
+            self.closed = True
+            raise
+
+    def outgoing(self) -> list[Buffer]:
+        """Return what there is to say, and forget it: answers, then what changed."""
+        said, self._said = self._said, []
+        if self._state == _State.OPEN:
+            if self._bell:
+                self._bell = False
+                said.append(encode(Bell()))
+            if self._text is not None:
+                said.append(encode(ServerCutText(self._text)))
+                self._text = None
+            self._update(said)
+        return said
+
+    def send(self, event: Any) -> list[Buffer]:
+        """Raise LocalProtocolError: there are the screen, `bell` and `cut_text` instead."""
+        raise LocalProtocolError(f"a viewer is not sent a {type(event).__name__}")
+
+    def refuse(self, error: RlwireError) -> list[Buffer]:
+        """Return what tells the viewer about `error`; after the handshake RFB has no words."""
+        state, self._state = self._state, _State.OVER
+        self.closed = True
+        reason = for_peer(error, "the server")[:_REASON]
+        if state == _State.VERSION:  # its version is not known, but there is hardly another
+            said, self._said = self._said, []
+            return [*said, encode_security(reason, _VERSION)]
+        if state in (_State.SECURITY, _State.RESPONSE):
+            return [encode_result(self._version, reason)]
+        return []
+
+    def farewell(self, ending: bool = False) -> list[Buffer]:
+        """Return nothing: a server just hangs up."""
+        self._state = _State.OVER
+        self.closed = True
+        return []
+
+    def lost(self) -> str:
+        """Take note that the stream has ended."""
+        return "" if self.opened else "in the handshake"
+
+    def tick(self, now: float) -> None:
+        """Let time pass."""
+
+    def next_deadline(self) -> None:
+        """Return None: nothing is due."""
+
+    # -- the server's ----------------------------------------------------------------------------
+
+    def bell(self) -> None:
+        """Ring, when there is something to be said next."""
+        self._bell = True
+
+    def cut_text(self, text: str) -> None:
+        """Tell the server's clipboard then; of several the newest.
+
+        Raises:
+            EncodeError: it has characters that are not of Latin-1.
+        """
+        encode(ServerCutText(text))
+        self._text = text
+
+    # -- what the viewer says --------------------------------------------------------------------
+
+    def _take(self, message: Buffer) -> list[Input | None]:
+        state = self._state
+        if state == _State.OPEN:
+            told = decode_client_message(message, self._screen.limits)
+            if isinstance(told, (KeyEvent, PointerEvent, ClientCutText)):
+                if self.view_only:
+                    self._screen.counts["ignored"] += 1
+                    return []
+                return [told]
+            _TAKES[type(told)](self, told)
+        elif state == _State.VERSION:
+            self._on_version(decode_version(message))
+        elif state == _State.SECURITY:
+            self._on_security(message[0])
+        elif state == _State.RESPONSE:
+            self._on_response(bytes(message))
+        elif state == _State.INIT:
+            # Whether it wants to be alone is not asked here: a screen has several viewers.
+            self._open()
+        return []
+
+    def _on_version(self, version: Version) -> None:
+        if version < (3, 3):
+            raise RemoteProtocolError(f"RFB {version[0]}.{version[1]} is older than 3.3")
+        # RFC 6143, 7.1.1: whatever else is said is 3.3.
+        self._version = min(version, _VERSION) if version >= (3, 7) else (3, 3)
+        kind = Security.NONE if self._password is None else Security.VNC
+        if self._guesses and kind is Security.VNC and (why := self._guesses.why_not(self.caller)):
+            self._screen.counts["refused"] += 1
+            self._said.append(encode_security(why, self._version))
+            raise RemoteProtocolError(why)
+        self._said.append(encode_security([kind], self._version))
+        if self._version >= (3, 7):
+            self._state = _State.SECURITY
+        else:
+            self._on_security(kind)
+
+    def _on_security(self, chosen: int) -> None:
+        if chosen != (Security.NONE if self._password is None else Security.VNC):
+            self._fail(f"security type {chosen} was not offered")
+        if chosen == Security.VNC:
+            self._challenge = os.urandom(CHALLENGE_SIZE)
+            self._said.append(self._challenge)
+            self._state = _State.RESPONSE
+            return
+        if self._version >= (3, 8):
+            self._said.append(encode_result(self._version))
+        self._state = _State.INIT
+
+    def _on_response(self, response: bytes) -> None:
+        right = self._knows(response, self._password)
+        if self._knows(response, self._view_password) and not right:
+            self.view_only = right = True
+        if self._guesses is not None:
+            self._guesses.tried(self.caller, right)
+        if not right:
+            self._screen.counts["refused"] += 1
+            self._fail("the password is wrong")
+        self._said.append(encode_result(self._version))
+        self._state = _State.INIT
+
+    def _knows(self, response: bytes, password: str | None) -> bool:
+        return password is not None and hmac.compare_digest(
+            respond(self._challenge, password), response
+        )
+
+    def _fail(self, reason: str) -> None:
+        self._said.append(encode_result(self._version, reason))
+        raise RemoteProtocolError(reason)
+
+    def _open(self) -> None:
+        height, width, _ = self._screen.newest().frame.shape
+        self._size = (width, height)
+        self._said.append(encode_server_init(ServerInit(width, height, RGB888, self._screen.name)))
+        self._state = _State.OPEN
+
+    def _on_pixel_format(self, message: SetPixelFormat) -> None:
+        self._settings = self._settings._replace(pixel_format=message.pixel_format)
+
+    def _on_encodings(self, message: SetEncodings) -> None:
+        numbers = message.encodings
+        before, self._known = self._known, frozenset(numbers)
+        encoding = next((one for one in numbers if one in ENCODINGS), Encoding.RAW)
+        quality = _level(numbers, Encoding.QUALITY_0, Encoding.QUALITY_9)
+        compression = _level(numbers, Encoding.COMPRESS_0, Encoding.COMPRESS_9)
+        self._settings = Settings(
+            self._settings.pixel_format,
+            Encoding(encoding),
+            None if quality is None or encoding != Encoding.TIGHT else 10 + 10 * quality,
+            1 if compression is None else compression,
+        )
+        fences = Encoding.FENCE in self._known
+        if fences and Encoding.FENCE not in before:
+            self._put_fence(self._said)  # by this the viewer knows that it may send some
+        continuous = fences and Encoding.CONTINUOUS_UPDATES in self._known
+        if continuous and Encoding.CONTINUOUS_UPDATES not in before:
+            self._said.append(encode(EndOfContinuousUpdates()))
+        if not continuous:
+            self._continuous = None
+
+    def _on_request(self, message: FramebufferUpdateRequest) -> None:
+        area = self._within(message.x, message.y, message.width, message.height)
+        if area is None:
+            return
+        self._asked = _around(self._asked, area)
+        if not message.incremental:
+            self._anew = _around(self._anew, area)
+            if Encoding.EXTENDED_DESKTOP_SIZE in self._known and self._layout is None:
+                self._layout = (0, 0)
+
+    def _on_continuous(self, message: EnableContinuousUpdates) -> None:
+        if Encoding.CONTINUOUS_UPDATES not in self._known or Encoding.FENCE not in self._known:
+            raise RemoteProtocolError("updates that come unasked were not agreed on")
+        if message.enable:
+            self._continuous = self._within(message.x, message.y, message.width, message.height)
+        else:
+            self._continuous = None
+            self._said.append(encode(EndOfContinuousUpdates()))
+
+    def _on_fence(self, message: Fence) -> None:
+        if Encoding.FENCE not in self._known:
+            raise RemoteProtocolError("fences were not agreed on")
+        if message.flags & FENCE_REQUEST:
+            self._said.append(encode(Fence(message.flags & _KNOWN_FLAGS, message.payload)))
+            return
+        if len(message.payload) != _number.size:
+            return
+        (number,) = _number.unpack(message.payload)
+        while self._fences and self._fences[0][0] <= number:
+            answered, since = self._fences.popleft()
+            if answered == number:
+                took = self._clock() - since
+                self._way = took if self._way is None else min(self._way, took)
+
+    def _on_desktop_size(self, message: SetDesktopSize) -> None:
+        if Encoding.EXTENDED_DESKTOP_SIZE in self._known:
+            self._layout = (_ASKED_BY_YOU, _PROHIBITED)
+
+    def _within(self, x: int, y: int, width: int, height: int) -> Area | None:
+        """Cut an area to what the viewer has; None if nothing is left."""
+        width, height = min(width, self._size[0] - x), min(height, self._size[1] - y)
+        return (x, y, width, height) if width > 0 and height > 0 else None
+
+    # -- what changed ----------------------------------------------------------------------------
+
+    def _update(self, said: list[Buffer]) -> None:
+        """Say what changed, if the viewer wants to know and can take it."""
+        head = [] if self._layout is None or self._layout[0] != _ASKED_BY_YOU else [self._screens()]
+        area = self._asked
+        if area is None and self._continuous is not None and self._can_take():
+            area = self._continuous
+        if area is None:
+            if head:
+                self._say_update(said, 1, head)
+            return
+        now = self._screen.newest()
+        height, width, _ = now.frame.shape
+        if (width, height) != self._size:
+            if not self._resize(said, width, height):
+                now = Shown(next(_numbers), _fit(now.frame, *self._size))
+            else:
+                return
+        if self._layout is not None:
+            head.append(self._screens())
+        if Encoding.CURSOR in self._known and not self._pointer:
+            self._pointer = True
+            head.append(self._cursor())
+        count, data = self._changes(area, now)
+        if count or head:
+            self._asked = self._anew = None
+            if count:
+                head.append(data)
+            self._say_update(said, len(head) - bool(count) + count, head)
+
+    def _changes(self, area: Area, now: Shown) -> tuple[int, bytes]:
+        """Return the rectangles of an area, and take note that the viewer has them."""
+        screen, settings, anew = self._screen, self._settings, self._anew
+        first = settings.encoding == Encoding.ZRLE and not self._zlib
+        since = self._last
+        whole = (0, 0, *self._size)
+        if anew == whole:
+            since = anew = None
+        if since is not None and since.number == now.number and anew is None:
+            return 0, b""
+        if now.number >= 0 and anew is None and area == whole:
+            found = screen.update(since, now, settings, first)
+            self._last = now
+        else:
+            areas = _cut(screen.areas(since, now) if since is not None else [whole], area)
+            if anew is not None:
+                areas.append(anew)
+            found = screen.encode(now, areas, settings, first)
+            if areas:
+                self._last = self._patched(since, now, areas)
+        if found[0] and first:
+            self._zlib = True
+        return found
+
+    def _patched(self, since: Shown | None, now: Shown, areas: list[Area]) -> Shown:
+        """Return what the viewer has after parts of it were told; a frame of its own.
+
+        What it never asked for counts as known: it has to ask for all that it lacks.
+        """
+        if since is None or since.frame.shape != now.frame.shape:
+            return now
+        frame = since.frame.copy()
+        for x, y, width, height in areas:
+            frame[y : y + height, x : x + width] = now.frame[y : y + height, x : x + width]
+        return Shown(next(_numbers), frame)
+
+    def _resize(self, said: list[Buffer], width: int, height: int) -> bool:
+        """Tell the viewer of a new size; False if it cannot be told."""
+        if Encoding.EXTENDED_DESKTOP_SIZE in self._known:
+            self._size = (width, height)
+            self._layout = (0, 0)
+            rectangle = self._screens()
+        elif Encoding.DESKTOP_SIZE in self._known:
+            self._size = (width, height)
+            rectangle = _head.pack(0, 0, width, height, Encoding.DESKTOP_SIZE)
+        else:
+            return False
+        self._last = self._asked = self._anew = None
+        if self._continuous is not None:
+            self._continuous = (0, 0, width, height)
+        self._say_update(said, 1, [rectangle])
+        return True
+
+    def _screens(self) -> bytes:
+        """Return the rectangle that tells the size, and that there is one screen."""
+        assert self._layout is not None
+        (reason, status), self._layout = self._layout, None
+        width, height = self._size
+        return _head.pack(
+            reason, status, width, height, Encoding.EXTENDED_DESKTOP_SIZE
+        ) + encode_screens((ScreenLayout(0, 0, 0, width, height),))
+
+    def _cursor(self) -> bytes:
+        """Return the rectangle with a pointer, for a viewer that draws it itself."""
+        rim = np.array([[one == "." for one in row] for row in _POINTER])
+        seen = np.array([[one != " " for one in row] for row in _POINTER])
+        frame = np.where(rim[..., None], np.uint8(0), np.uint8(255)).repeat(3, axis=2)
+        height, width = seen.shape
+        encoder = self._screen.encoder(Settings(self._settings.pixel_format, Encoding.RAW, None, 1))
+        _, data = encoder.encode(np.ascontiguousarray(frame), [(0, 0, width, height)])
+        head = _head.pack(0, 0, width, height, Encoding.CURSOR)
+        return head + data[_head.size :] + np.packbits(seen, axis=1).tobytes()
+
+    def _say_update(self, said: list[Buffer], count: int, parts: list[bytes]) -> None:
+        said.append(encode(FramebufferUpdate(count)))
+        said.extend(parts)
+        self.updates += 1
+        counts = self._screen.counts
+        counts["updates"] += 1
+        counts["bytes"] += sum(map(len, parts))
+        if self._continuous is not None:
+            self._put_fence(said)
+
+    def _put_fence(self, said: list[Buffer]) -> None:
+        self._fence += 1
+        self._fences.append((self._fence, self._clock()))
+        flags = FENCE_REQUEST | FENCE_BLOCK_BEFORE
+        said.append(encode(Fence(flags, _number.pack(self._fence))))
+
+    def _can_take(self) -> bool:
+        """Whether what is on its way to the viewer does not pile up there."""
+        if not self._fences:
+            return True
+        if self._way is None or len(self._fences) >= _FENCES:
+            return False
+        return self._clock() - self._fences[0][1] < self._way + QUEUED
+
+
+_TAKES: Final[dict[type, Callable[[ServerSession, Any], None]]] = {
+    SetPixelFormat: ServerSession._on_pixel_format,
+    SetEncodings: ServerSession._on_encodings,
+    FramebufferUpdateRequest: ServerSession._on_request,
+    EnableContinuousUpdates: ServerSession._on_continuous,
+    Fence: ServerSession._on_fence,
+    SetDesktopSize: ServerSession._on_desktop_size,
+}
+
+
+def check_passwords(password: str | None, view_password: str | None) -> None:
+    """See that passwords can be asked for.
+
+    Raises:
+        ValueError: there is one for looking on only, or both are the same.
+        EncodeError: one has characters that are not of Latin-1.
+        MissingExtra: the package cryptography is not installed.
+    """
+    for one in (password, view_password):
+        if one is not None:
+            respond(bytes(CHALLENGE_SIZE), one)
+    if view_password is not None:
+        if password is None:
+            raise ValueError("a password for looking on is of no use where others need none")
+        if check_password(password) == check_password(view_password):
+            raise ValueError("both passwords are the same in their first eight characters")
+
+
+def _level(numbers: Sequence[int], lowest: int, highest: int) -> int | None:
+    """Return the level that a viewer asks for with one of ten encodings, None if it does not."""
+    return next((one - lowest for one in numbers if lowest <= one <= highest), None)
+
+
+def _around(one: Area | None, other: Area) -> Area:
+    """Return the smallest area that has both."""
+    if one is None:
+        return other
+    x, y = min(one[0], other[0]), min(one[1], other[1])
+    right = max(one[0] + one[2], other[0] + other[2])
+    bottom = max(one[1] + one[3], other[1] + other[3])
+    return (x, y, right - x, bottom - y)
+
+
+def _cut(areas: Sequence[Area], to: Area) -> list[Area]:
+    """Return the parts of areas that lie within another."""
+    found = []
+    for x, y, width, height in areas:
+        left, top = max(x, to[0]), max(y, to[1])
+        right, bottom = min(x + width, to[0] + to[2]), min(y + height, to[1] + to[3])
+        if left < right and top < bottom:
+            found.append((left, top, right - left, bottom - top))
+    return found
+
+
+def _fit(frame: Frame, width: int, height: int) -> Frame:
+    """Return a frame in another size, cut or with black beside it."""
+    fitted = np.zeros((height, width, 3), np.uint8)
+    part = frame[:height, :width]
+    fitted[: part.shape[0], : part.shape[1]] = part
+    return fitted
