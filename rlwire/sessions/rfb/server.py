@@ -2,9 +2,9 @@
 
 The session is a `rlwire.transports.interface.TalkingSession`: it is asked what it has to say when
 the viewer has taken what it was told before, and then it says what changed since, however many
-frames that were. So a slow viewer gets fewer frames and never an old one. Where updates come with no
-request (ContinuousUpdates), a fence behind each says when the viewer had it: no more is sent while
-what is on its way takes `QUEUED` longer than the way itself.
+frames that were. So a slow viewer gets fewer frames and never an old one. Where updates come with
+no request (ContinuousUpdates), a fence behind each says when the viewer had it: no more is sent
+while what is on its way takes `QUEUED` longer than the way itself.
 
 What viewers of one screen have in common is encoded once: who was told of the same frame last, and
 wants its pixels alike, gets the same bytes.
