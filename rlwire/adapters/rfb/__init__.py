@@ -1,9 +1,5 @@
-"""Screens somewhere else, over RFB, the protocol of VNC.
+"""Screens somewhere else, over RFB, the protocol of VNC: `server` shows one to any viewer."""
 
-`RfbClient` and `AsyncRfbClient` hold one, `Screens` many.
-"""
+from rlwire.adapters.rfb.server import Display, RfbServer, Viewer
 
-from rlwire.adapters.rfb.client import AsyncRfbClient, RfbClient
-from rlwire.adapters.rfb.screens import Screen, Screens
-
-__all__ = ["AsyncRfbClient", "RfbClient", "Screen", "Screens"]
+__all__ = ["Display", "RfbServer", "Viewer"]
