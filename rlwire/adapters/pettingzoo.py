@@ -23,7 +23,7 @@ class ParallelEnvironment(ParallelEnv):  # type: ignore[misc]
 
     ::
 
-        url = "perlert://localhost:32322/spread"
+        url = "dm-env-rpc://localhost:9911"  # or perlert://localhost:32322/spread
         env = ParallelEnvironment({key: rlwire.make(url, agent=key) for key in ("a_0", "a_1")})
 
     A step tells all agents what to do before it waits for any. An agent whose episode is over is

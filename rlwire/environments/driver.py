@@ -15,7 +15,8 @@ from rlwire.environments.loading import load_environment
 from rlwire.environments.trees import tree_of
 from rlwire.errors import EncodeError
 
-__all__ = ["Driven", "Step", "check_alone", "drive", "driver_of", "is_environment", "maker"]
+__all__ = ["Driven", "SeveralAgents", "Step", "check_alone", "drive", "driver_of"]
+__all__ += ["is_environment", "maker"]
 
 Step: TypeAlias = tuple[Any, Any, Any, Any, Any]
 """Observation, reward, terminated, truncated, info; of a parallel one a dictionary of these."""
@@ -86,13 +87,17 @@ class Driven:
 
 
 def check_alone(driven: Driven, protocol: str) -> None:
-    """Raise TypeError for a parallel environment: `protocol` carries one agent's."""
+    """Raise `SeveralAgents` for a parallel environment: `protocol` carries one agent's."""
     if driven.agents:
-        raise TypeError(
+        raise SeveralAgents(
             f"{driven.name} is a parallel environment of PettingZoo, of the agents "
             f"{', '.join(map(str, driven.agents[:10]))}; {protocol} carries one agent's: serve it "
-            f"over PERLERT"
+            f"over PERLERT or dm_env_rpc"
         )
+
+
+class SeveralAgents(TypeError):
+    """An environment has several agents where there can be one."""
 
 
 class _DmEnv(Driven):

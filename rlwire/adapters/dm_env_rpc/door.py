@@ -10,7 +10,9 @@ from rlwire.adapters.dm_env_rpc.endpoint import DmEnvRpcEndpoint
 from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorlds, Names
 from rlwire.adapters.dm_env_rpc.protocols import is_world
 from rlwire.adapters.dm_env_rpc.server import DmEnvRpcServer
+from rlwire.adapters.dm_env_rpc.shared import SharedWorld
 from rlwire.adapters.doors import check_server_tls, client_tls, with_settings
+from rlwire.environments.driver import SeveralAgents
 from rlwire.environments.loading import load_environment
 from rlwire.protocols import URL
 
@@ -36,7 +38,8 @@ def server(
 
     Args:
         environment: of dm_env or Gymnasium: a class or function that makes one, its name, or an
-            environment for one agent at a time; or worlds, as `DmEnvRpcServer` takes them.
+            environment for one agent at a time; of PettingZoo, one that all agents share, as
+            `SharedWorld` has it; or worlds, as `DmEnvRpcServer` takes them.
         url: where to listen.
         settings: keyword arguments for what makes environments.
         agents: as `EnvironmentWorlds` takes it, and so are the next two, and `default_actions`.
@@ -58,15 +61,23 @@ def server(
         raise ValueError(f"{url}: worlds get their names when they are created; leave the path out")
     worlds = load_environment(environment) if isinstance(environment, str) else environment
     if not (is_world(worlds) or isinstance(worlds, EnvironmentWorlds)):
-        worlds = EnvironmentWorlds(
-            with_settings(worlds, settings),
-            agents=agents,
-            names=names or Names(reward=reward or None, discount=discount or None),
-            default_actions=default_actions,
-            infos=infos,
-            accepts=accepts,
-        )
-        worlds.check()
+        made = with_settings(worlds, settings)
+        shown: dict[str, Any] = {
+            "names": names or Names(reward=reward or None, discount=discount or None),
+            "default_actions": default_actions,
+            "infos": infos,
+            "accepts": accepts,
+        }
+        try:
+            worlds = EnvironmentWorlds(made, agents=agents, **shown)
+            worlds.check()
+        except SeveralAgents:
+            if agents != 1:
+                raise ValueError(
+                    "agents: that is how many have an environment each, and this one has several "
+                    "agents, which meet in it; leave it out"
+                ) from None
+            worlds = SharedWorld(made, **shown)
     elif settings or accepts:
         raise ValueError("settings, accepts: a class of worlds looks at all settings itself")
     return DmEnvRpcServer(worlds, url.address, keep_abandoned=keep_abandoned, **options)

@@ -76,6 +76,7 @@ class DmEnvRpcEndpoint:
             make for each agent; where there is none, one is created, and destroyed by `close`.
         settings: creates a world with these.
         join_settings: the agent's.
+        agent: which one to be, in a world that several share; a setting of the same name.
         observation_space: in place of what the specs say; a Dict may leave observations out.
         action_space: in place of what the specs say.
         reward: the observation that is the reward; "" for none.
@@ -105,6 +106,7 @@ class DmEnvRpcEndpoint:
         world: str = "",
         settings: Mapping[str, Any] | None = None,
         join_settings: Mapping[str, Any] | None = None,
+        agent: str | None = None,
         observation_space: Any = None,
         action_space: Any = None,
         reward: str = "reward",
@@ -123,6 +125,8 @@ class DmEnvRpcEndpoint:
         self._again: Pending | None = None
         self._pending: Pending | None = None
         self.client.connect()
+        if agent is not None:
+            join_settings = {**(join_settings or {}), "agent": agent}
         try:
             self._join(world, settings, join_settings)
             self._specs = specs = self.client.specs

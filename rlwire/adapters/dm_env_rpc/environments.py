@@ -14,7 +14,7 @@
 | ``info``    |                                         | what `infos` names, as observations     |
 |             |                                         | ``rlwire.info.NAME``                    |
 
-Not here: worlds in which agents meet; for these, write a `World`.
+Not here: a world in which agents meet (`rlwire.adapters.dm_env_rpc.shared`).
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class EnvironmentWorld:
         made = self._idle = self._make(self._settings)
         self._takes_seed = made.driven.takes_seed
         self._sort(given)
-        _View(made.driven, self)
+        self.view(made.driven)
 
     @property
     def properties(self) -> Properties | None:
@@ -199,6 +199,10 @@ class EnvironmentWorld:
             self._close(idle)
         if not closed:
             self._maker.take_back()
+
+    def view(self, driven: Driven) -> View:
+        """Return an agent's view of its environment."""
+        return View(driven, self._names, self._infos, self._defaults)
 
     def _sort(self, settings: Settings) -> tuple[Settings, Start]:
         """Return what environments are made with, and what they are reset with."""
@@ -261,11 +265,29 @@ def _same(one: Settings, other: Settings) -> bool:
     )
 
 
-class _View:
-    """What an agent may do and see in an environment, and the way between both sides' values."""
+class View:
+    """What an agent may do and see in an environment, and the way between both sides' values.
 
-    def __init__(self, driven: Driven, world: EnvironmentWorld) -> None:
-        names = world._names
+    Args:
+        driven: the environment.
+        names: as `EnvironmentWorld` takes them, and so are the next two.
+        infos: see there.
+        default_actions: see there.
+
+    Attributes:
+        specs: what the agent may do and see.
+
+    Raises:
+        EncodeError: the environment has something that dm_env_rpc cannot carry.
+    """
+
+    def __init__(
+        self,
+        driven: Driven,
+        names: Names,
+        infos: Mapping[str, Any],
+        default_actions: Mapping[str, Any],
+    ) -> None:
         self._driven = driven
         self._observations = structure_of(
             driven.observation_space, "observation", names.observation
@@ -275,7 +297,7 @@ class _View:
         self._discount = _signal(driven.discount_space, "discount", names.discount, 0.0, 1.0)
         self._infos = {
             name: structure_of(space, f"info {name!r}", "", f"{INFO}.{name}")
-            for name, space in world._infos.items()
+            for name, space in infos.items()
         }
         observations = list(self._observations.specs)
         for extra in (self._reward, self._discount, *self._infos.values()):
@@ -297,14 +319,14 @@ class _View:
             dict(enumerate(self._actions.specs, 1)), dict(enumerate(observations, 1))
         )
         self._needed = self._actions.names
-        self._defaults = _defaults(self._actions, world._defaults)
+        self._defaults = _defaults(self._actions, default_actions)
 
     def begin(self, start: Start) -> StepResult:
         """Reset the environment; return what the agent is told."""
         observation, info = self._driven.reset(start.seed, start.options)
         if self._driven.discount_space is None:
-            return self._told(_RUNNING, observation, None, None, info)
-        return self._told(_RUNNING, observation, info.get("reward"), info.get("discount"), info)
+            return self.told(_RUNNING, observation, None, None, info)
+        return self.told(_RUNNING, observation, info.get("reward"), info.get("discount"), info)
 
     def step(self, action: Any) -> StepResult:
         """Step the environment; return what the agent is told."""
@@ -314,7 +336,7 @@ class _View:
         else:
             discount = info.get("discount")
         state = _TERMINATED if terminated else _INTERRUPTED if truncated else _RUNNING
-        return self._told(state, observation, reward, discount, info)
+        return self.told(state, observation, reward, discount, info)
 
     def action(self, actions: dict[str, Any]) -> Any:
         """Return what the environment is told."""
@@ -331,7 +353,7 @@ class _View:
         except EncodeError as error:  # the peer's value, not ours
             raise Refusal(Code.INVALID_ARGUMENT, str(error)) from None
 
-    def _told(
+    def told(
         self,
         state: EnvironmentStateType,
         observation: Any,
@@ -339,6 +361,7 @@ class _View:
         discount: Any,
         info: Mapping[str, Any],
     ) -> StepResult:
+        """Return what the agent is told; no reward or discount is a first step's."""
         observations = self._observations.flatten(observation)
         if reward is None or discount is None:
             observations.update(self._first)
@@ -389,7 +412,7 @@ class _Agent:
         self._own = own
         self._start = start
         self._resets = world._resets
-        self._view = _View(environment.driven, world)
+        self._view = world.view(environment.driven)
         self.specs = self._view.specs
 
     def reset(self, settings: Settings) -> None:
@@ -402,7 +425,7 @@ class _Agent:
         wanted = {**world._settings, **own}
         if not _same(wanted, self._environment.made_with):
             self._environment = world._remake(self._environment, wanted)
-            self._view = _View(self._environment.driven, world)
+            self._view = world.view(self._environment.driven)
             self.specs = self._view.specs
         self._own, self._start, self._resets = own, start, world._resets
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from typing import Any, Protocol, TypeAlias
 
 from rlwire.codecs.dm_env_rpc.values import (
@@ -39,7 +40,8 @@ class AgentEnvironment(Protocol):
     """One joined connection's view of a world. Called by one thread at a time.
 
     It may have a method ``request(names)``, which is told before a step which observations the
-    agent will see, so that no others need be made.
+    agent will see, so that no others need be made. `begin` and `step` may return a
+    `concurrent.futures.Future` of the result, where agents wait for each other: see `World`.
 
     Attributes:
         specs: what the agent may do and see.
@@ -50,13 +52,13 @@ class AgentEnvironment(Protocol):
     def reset(self, settings: Settings) -> None:
         """End the sequence, if there is one; `specs` may change. `begin` comes next."""
 
-    def begin(self) -> StepResult:
+    def begin(self) -> StepResult | Future[StepResult]:
         """Begin a sequence; maybe again, if the last beginning could not be sent.
 
         The state must be RUNNING; observations are by name.
         """
 
-    def step(self, actions: dict[str, Any]) -> StepResult:
+    def step(self, actions: dict[str, Any]) -> StepResult | Future[StepResult]:
         """Act, within a sequence. If the state is not RUNNING, `begin` or `reset` comes next."""
 
     def close(self) -> None:
@@ -69,6 +71,10 @@ class World(Protocol):
     Neither it nor its agents are called by two threads at once. A world that sets
     ``parallel_agents = True`` says that different agents may be: for simulations that use the
     time, and for those in which an agent's step waits for the other agents'.
+
+    Steps can wait for each other without a thread each: agents return futures, and the world
+    fulfils them in a method ``settle()``, which is called after each call of it or its agents, by
+    any thread and without a lock. Its `reset`, and the `close` of an agent, end what waits.
 
     A world that is served, or what makes worlds, may have a method ``is_accepted(name)``: of a
     setting for which it returns False no value is made, and it is None. The world refuses it then.

@@ -11,14 +11,19 @@ Now and then a sequence ends and its agent cannot be told: the result of its las
 sent, or another's reset came before its own, which failed. Its next step is then INTERRUPTED, with
 the observations of a beginning.
 
+A step of an agent that waits for others is a future, which the world fulfils in `settle`. While it
+waits, no reset waits for it: the world ends what the future is for when it is reset.
+
 Not here: which worlds there are, and connections; `rlwire.adapters.dm_env_rpc.worlds` has them.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeAlias
 
@@ -53,6 +58,10 @@ def _promise() -> Future[Reply]:
     return future
 
 
+def _nothing() -> None:
+    pass
+
+
 class Member:
     """An agent, and where it stands in its world.
 
@@ -64,6 +73,7 @@ class Member:
         untold: whether it is not, but the peer takes it to be.
         was_running: whether, before its last step or reset, the peer took it to be RUNNING.
         playing: whether a step is being carried out.
+        waiting: whether that waits for other agents.
     """
 
     __slots__ = (
@@ -76,6 +86,7 @@ class Member:
         "running",
         "turn",
         "untold",
+        "waiting",
         "was_running",
     )
 
@@ -86,6 +97,7 @@ class Member:
         self.untold = False
         self.was_running = False
         self.playing = False
+        self.waiting = False
         self.turn = threading.Lock() if room.parallel else room.turn
         self._agent = agent
         self._request = getattr(agent, "request", None)
@@ -96,7 +108,7 @@ class Member:
         """What the agent may do and see."""
         return self._agent.specs
 
-    def play(self, event: Step) -> StepResult:
+    def play(self, event: Step) -> StepResult | Future[StepResult]:
         """Take one step, the first of a sequence if none is RUNNING."""
         with self.turn:
             self._check()
@@ -104,7 +116,7 @@ class Member:
                 self._request(event.requested_observations)
             agent = self._agent
             result = agent.step(event.actions) if self.running else agent.begin()
-        if not isinstance(result, StepResult):
+        if not isinstance(result, (StepResult, Future)):
             raise TypeError(
                 f"{type(agent).__name__} must return a StepResult, not a {type(result).__name__}"
             )
@@ -179,6 +191,7 @@ class Room:
         self.name = name
         self.world = world
         self.parallel = bool(getattr(world, "parallel_agents", False))
+        self._settle: Callable[[], None] = getattr(world, "settle", _nothing)
         self.lock = threading.Lock()
         self.turn = threading.Lock()
         self.fleeting = fleeting
@@ -237,6 +250,7 @@ class Room:
         with self.lock:
             member.was_running = member.running or member.untold
             member.running = member.untold = False
+        self._settle()
         self.advance()
 
     def reset_world(self, settings: Settings, caller: Member | None, peer: object) -> Answer:
@@ -261,6 +275,7 @@ class Room:
             dropped = [held for held in self.held if held.member is member]
             self.held = [held for held in self.held if held.member is not member]
         member.close()
+        self._settle()
         self.advance()
         for held in dropped:
             held.future.set_result(Status(Code.ABORTED, "step: the agent has left the world"))
@@ -284,7 +299,9 @@ class Room:
                     not self.resets
                     or self.resetting  # by another thread, which will look again
                     or any(
-                        (member.running or member.playing) and member not in callers
+                        (member.running or member.playing)
+                        and not member.waiting
+                        and member not in callers
                         for member in self.members
                     )
                 ):
@@ -293,6 +310,7 @@ class Room:
                 reset = self.resets[0]
                 members = list(self.members)
             reply = self._reset(reset, members, callers)
+            self._settle()
             released: list[_Held] = []
             with self.lock:
                 self.resetting = False
@@ -331,6 +349,7 @@ class Room:
             future.set_result(Status(Code.UNAVAILABLE, f"{self} was destroyed"))
         for member in members:
             member.close()
+        self._settle()
         return 0
 
     def close_world(self) -> None:
@@ -344,24 +363,47 @@ class Room:
     def __str__(self) -> str:
         return f"world {self.name!r}" if self.name else "the world without a name"
 
-    def _play(self, member: Member, event: Step) -> StepResult:
-        result = None
+    def _play(self, member: Member, event: Step) -> Answer:
         try:
-            result = member.play(event)
-        finally:
-            with self.lock:
-                member.playing = False
-                resets = bool(self.resets)
-                if result is not None:
-                    ends = member.untold or (resets and member.running)
-                    if ends and result.state == _RUNNING:
-                        result = StepResult(_INTERRUPTED, result.observations)
-                    member.was_running = member.running or member.untold
-                    member.running = result.state == _RUNNING
-                    member.untold = False
-            if resets:
-                self.advance()
-        return result
+            found = member.play(event)
+        except BaseException:
+            self._played(member, None)
+            self._settle()
+            raise
+        if isinstance(found, StepResult):
+            return self._played(member, found)
+        promise = _promise()
+        with self.lock:
+            member.waiting = True
+        found.add_done_callback(functools.partial(self._late, member, promise))
+        self._settle()
+        self.advance()  # a reset that came meanwhile need not wait for this
+        return promise.result() if promise.done() else promise
+
+    def _late(self, member: Member, promise: Future[Reply], found: Future[StepResult]) -> None:
+        """Answer a step that waited for others."""
+        try:
+            reply: Reply = self._played(member, found.result())
+        except BaseException as error:
+            self._played(member, None)
+            reply = report(self.log, member.peer, "step", error)
+        promise.set_result(reply)
+
+    def _played(self, member: Member, result: StepResult | None) -> StepResult:
+        """Note what a step gave, None if it failed, and return what the agent is told."""
+        with self.lock:
+            member.playing = member.waiting = False
+            resets = bool(self.resets)
+            if result is not None:
+                ends = member.untold or (resets and member.running)
+                if ends and result.state == _RUNNING:
+                    result = StepResult(_INTERRUPTED, result.observations)
+                member.was_running = member.running or member.untold
+                member.running = result.state == _RUNNING
+                member.untold = False
+        if resets:
+            self.advance()
+        return result  # type: ignore[return-value]
 
     def _begin(self, held: _Held) -> None:
         if self.parallel:  # one agent's beginning may wait for another's
@@ -374,10 +416,13 @@ class Room:
 
     def _release(self, held: _Held) -> None:
         try:
-            reply: Reply = self._play(held.member, held.event)
+            reply = self._play(held.member, held.event)
         except BaseException as error:
             reply = report(self.log, held.member.peer, "step", error)
-        held.future.set_result(reply)
+        if isinstance(reply, Future):
+            reply.add_done_callback(lambda late: held.future.set_result(late.result()))
+        else:
+            held.future.set_result(reply)
 
     def _reset(
         self, reset: _Reset, members: list[Member], callers: set[Member | None]

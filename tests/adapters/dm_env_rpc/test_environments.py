@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from dm_env import specs
 from gymnasium import spaces
+from mpe2 import simple_spread_v3
 
 import rlwire
 from rlwire.adapters.dm_env_rpc.environments import (
@@ -621,7 +622,7 @@ def test_what_cannot_be_carried_is_said_before_anybody_connects() -> None:
     with pytest.raises(EncodeError, match=text):
         rlwire.serve(Endless, "dm-env-rpc://127.0.0.1:0")
     with pytest.raises(TypeError, match=r"agent_0.*dm_env_rpc carries one agent's"):
-        rlwire.serve("mpe2.simple_spread_v3:parallel_env", "dm-env-rpc://127.0.0.1:0")
+        EnvironmentWorlds(simple_spread_v3.parallel_env).check()
 
     EnvironmentWorlds(Walk).check()
     assert [walk.closed for walk in Walk.made] == [True]
