@@ -17,6 +17,8 @@ cdef extern from "rlwire/status.h" nogil:
         RLW_BAD_RANGE, RLW_BAD_RAGGED, RLW_BAD_DIMENSION, RLW_BAD_TIMESTAMP, RLW_BAD_PICKLE
         RLW_BAD_FRAME_SIZE, RLW_BAD_STREAM, RLW_BAD_PADDING, RLW_BAD_SETTING, RLW_BAD_INCREMENT
         RLW_BAD_WINDOW, RLW_BAD_PUSH, RLW_BAD_COMPRESSED
+        RLW_BAD_PLACE, RLW_BAD_ENCODING, RLW_BAD_SUBENCODING, RLW_BAD_PALETTE, RLW_BAD_RUN
+        RLW_BAD_INFLATED, RLW_BAD_ZLIB, RLW_BAD_JPEG
         RLW_NOT_FINITE, RLW_TRAILING, RLW_OVER_MESSAGE, RLW_OVER_DEPTH, RLW_OVER_ITEMS
         RLW_OVER_DIMS, RLW_OVER_STRING, RLW_OVER_PIXELS, RLW_OVER_EXPANDED, RLW_OVER_DATAGRAM
         RLW_OVER_FRAME, RLW_NO_MEMORY
@@ -98,6 +100,81 @@ cdef extern from "rlwire/websocket.h" nogil:
                           size_t phase) noexcept
     void rlw_ws_mask(uint8_t *data, size_t size, const uint8_t *key, size_t phase) noexcept
     bint rlw_ws_is_close_code(unsigned code) noexcept
+
+cdef extern from "rlwire/rfb.h" nogil:
+    int RLW_RFB_RAW, RLW_RFB_COPY_RECT, RLW_RFB_RRE, RLW_RFB_HEXTILE, RLW_RFB_TIGHT, RLW_RFB_ZRLE
+    int RLW_RFB_DESKTOP_SIZE, RLW_RFB_LAST_RECT, RLW_RFB_CURSOR, RLW_RFB_EXTENDED_DESKTOP_SIZE
+    int RLW_RFB_HEAD
+    int RLW_RFB_FILL, RLW_RFB_JPEG, RLW_RFB_BASIC
+    ctypedef struct rlw_rfb_format:
+        uint8_t bits
+        uint8_t depth
+        uint8_t big_endian
+        uint8_t shift[3]
+        uint16_t max[3]
+    ctypedef struct rlw_rfb_layout:
+        uint8_t size
+        uint8_t whole
+        uint8_t at[3]
+        uint8_t lift
+    ctypedef struct rlw_rfb_layouts:
+        rlw_rfb_format format
+        rlw_rfb_layout pixel
+        rlw_rfb_layout cpixel
+        rlw_rfb_layout tpixel
+        uint8_t scaled[3][256]
+    ctypedef struct rlw_rfb_screen:
+        uint8_t *pixels
+        size_t stride
+        uint32_t width
+        uint32_t height
+        unsigned channels
+    ctypedef struct rlw_rfb_rectangle:
+        uint32_t x
+        uint32_t y
+        uint32_t width
+        uint32_t height
+        int32_t encoding
+    ctypedef struct rlw_rfb_progress:
+        size_t at
+        uint32_t tile
+    ctypedef struct rlw_rfb_tight:
+        uint8_t resets
+        uint8_t kind
+        uint8_t stream
+        uint8_t filter
+        uint8_t packed
+        uint16_t colours
+        uint64_t need
+        const uint8_t *palette
+        const uint8_t *data
+        size_t size
+    bint rlw_rfb_is_format(const rlw_rfb_format *f) noexcept
+    void rlw_rfb_prepare(rlw_rfb_layouts *p, const rlw_rfb_format *format) noexcept
+    void rlw_rfb_row(const rlw_rfb_layouts *p, const rlw_rfb_layout *l, unsigned channels,
+                     uint8_t *to, const uint8_t *from_, size_t count) noexcept
+    uint8_t *rlw_rfb_spot(const rlw_rfb_screen *s, uint32_t x, uint32_t y) noexcept
+    rlw_status rlw_rfb_read_head(rlw_cursor *c, rlw_rfb_rectangle *out) noexcept
+    bint rlw_rfb_paints(int32_t encoding) noexcept
+    rlw_status rlw_rfb_check_place(rlw_cursor *c, const uint8_t *head, const rlw_rfb_screen *s,
+                                   const rlw_rfb_rectangle *r) noexcept
+    rlw_status rlw_rfb_measure(rlw_cursor *c, const rlw_rfb_layouts *p, const rlw_rfb_screen *s,
+                               rlw_rfb_progress *progress, uint64_t *size) noexcept
+    rlw_status rlw_rfb_read_tight(rlw_cursor *c, const rlw_rfb_layouts *p,
+                                  const rlw_rfb_rectangle *r, rlw_rfb_tight *t) noexcept
+    rlw_status rlw_rfb_paint_raw(rlw_cursor *c, const rlw_rfb_layouts *p, const rlw_rfb_screen *s,
+                                 const rlw_rfb_rectangle *r) noexcept
+    rlw_status rlw_rfb_paint_copy(rlw_cursor *c, const rlw_rfb_screen *s,
+                                  const rlw_rfb_rectangle *r) noexcept
+    rlw_status rlw_rfb_paint_rre(rlw_cursor *c, const rlw_rfb_layouts *p, const rlw_rfb_screen *s,
+                                 const rlw_rfb_rectangle *r) noexcept
+    rlw_status rlw_rfb_paint_hextile(rlw_cursor *c, const rlw_rfb_layouts *p,
+                                     const rlw_rfb_screen *s, const rlw_rfb_rectangle *r) noexcept
+    rlw_status rlw_rfb_paint_zrle(rlw_cursor *c, const rlw_rfb_layouts *p, const rlw_rfb_screen *s,
+                                  const rlw_rfb_rectangle *r) noexcept
+    uint64_t rlw_rfb_zrle_most(const rlw_rfb_layouts *p, uint32_t width, uint32_t height) noexcept
+    rlw_status rlw_rfb_paint_tight(rlw_cursor *c, const rlw_rfb_layouts *p, const rlw_rfb_screen *s,
+                                   const rlw_rfb_rectangle *r, const rlw_rfb_tight *t) noexcept
 
 cdef extern from "rlwire/ucs4.h" nogil:
     size_t RLW_NOT_UNICODE

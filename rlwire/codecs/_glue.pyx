@@ -159,6 +159,12 @@ _DETAILS = {
     RLW_BAD_JSON: ": got byte {got:#04x} where {wanted} must stand",
     RLW_BAD_ESCAPE: ": got byte {got:#04x} after the backslash",
     RLW_BAD_SURROGATE: ": \\u{got:04x}",
+    RLW_BAD_PLACE: ": they end at {got}, it at {allowed}",
+    RLW_BAD_ENCODING: ": got {got:#x}",
+    RLW_BAD_SUBENCODING: ": got byte {got:#04x}",
+    RLW_BAD_PALETTE: ": got {got} of {allowed} colours",
+    RLW_BAD_RUN: ": {got} pixels, {allowed} are left",
+    RLW_BAD_INFLATED: ": got {got} bytes, expected {allowed}",
     RLW_TRAILING: ": {got} of them",
 }
 

@@ -239,6 +239,8 @@ static int fuzz_main(int argc, char **argv, const fuzz_driver *driver) {
         "BAD_DIMENSION", "BAD_TIMESTAMP", "BAD_PICKLE",
         "BAD_FRAME_SIZE", "BAD_STREAM", "BAD_PADDING", "BAD_SETTING", "BAD_INCREMENT",
         "BAD_WINDOW",  "BAD_PUSH",    "BAD_COMPRESSED",
+        "BAD_PLACE",   "BAD_ENCODING", "BAD_SUBENCODING", "BAD_PALETTE", "BAD_RUN", "BAD_INFLATED",
+        "BAD_ZLIB",    "BAD_JPEG",
         "NOT_FINITE",  "TRAILING",    "OVER_MESSAGE", "OVER_DEPTH",   "OVER_ITEMS",  "OVER_DIMS",
         "OVER_STRING", "OVER_PIXELS", "OVER_EXPANDED", "OVER_DATAGRAM",
         "OVER_FRAME",  "NO_MEMORY",

@@ -18,6 +18,7 @@
 #include "numbers.h"
 #include "perlert.h"
 #include "protobuf.h"
+#include "rfb.h"
 #include "rfb_encode.h"
 #include "rlx.h"
 #include "status.h"

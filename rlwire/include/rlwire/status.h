@@ -55,6 +55,14 @@ typedef enum rlw_status {
     RLW_BAD_WINDOW,     /* got = what a window of HTTP/2 would be, allowed = the most */
     RLW_BAD_PUSH,       /* PUSH_PROMISE, which nobody here allows */
     RLW_BAD_COMPRESSED, /* got = the first byte of a gRPC message, which is not 0 */
+    RLW_BAD_PLACE,      /* pixels outside of what they must be in; got = where they end */
+    RLW_BAD_ENCODING,   /* got = the encoding of an RFB rectangle, which is unknown */
+    RLW_BAD_SUBENCODING, /* got = the byte that says how pixels are encoded, which is unknown */
+    RLW_BAD_PALETTE,    /* got = an index into a palette, allowed = its colours */
+    RLW_BAD_RUN,        /* got = pixels of a run, allowed = what is left of its tile */
+    RLW_BAD_INFLATED,   /* got = bytes after inflating, allowed = what there must be */
+    RLW_BAD_ZLIB,       /* not a zlib stream, or not its continuation */
+    RLW_BAD_JPEG,       /* not a JPEG file of the size that it must have */
     RLW_NOT_FINITE,     /* NaN or an infinity, where there is no text for it */
     RLW_TRAILING,       /* bytes after the end of the message; got = how many */
     RLW_OVER_MESSAGE,   /* limits: got = the size asked for, allowed = the limit */
@@ -126,6 +134,14 @@ static inline const char *rlw_status_text(rlw_status status) {
     case RLW_BAD_WINDOW: return "a window of 2**31 bytes or more";
     case RLW_BAD_PUSH: return "a frame of a type that is refused";
     case RLW_BAD_COMPRESSED: return "a message that is compressed, which was not agreed on";
+    case RLW_BAD_PLACE: return "pixels outside of what they must be in";
+    case RLW_BAD_ENCODING: return "a rectangle in an unknown encoding";
+    case RLW_BAD_SUBENCODING: return "pixels in an unknown sub-encoding";
+    case RLW_BAD_PALETTE: return "an index past the end of its palette";
+    case RLW_BAD_RUN: return "a run past the end of its tile";
+    case RLW_BAD_INFLATED: return "compressed pixels of another size";
+    case RLW_BAD_ZLIB: return "not a zlib stream";
+    case RLW_BAD_JPEG: return "not a JPEG of the rectangle's size";
     case RLW_NOT_FINITE: return "neither NaN nor the infinities have a text";
     case RLW_TRAILING: return "bytes after the end of the message";
     case RLW_OVER_MESSAGE: return "message over its limit";

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlwire.codecs.rfb.pixels import BGR233, RGB565, RGB888, PixelFormat
+from rlwire.codecs.rfb.pixels import BGR233, RGB565, RGB888, RGBX, PixelFormat
 from rlwire.errors import DecodeError, EncodeError
 
 
@@ -11,6 +11,7 @@ from rlwire.errors import DecodeError, EncodeError
     [
         (RGB888, "2018000100ff00ff00ff100800000000"),
         (RGB565, "10100001001f003f001f0b0500000000"),
+        (RGBX, "2018000100ff00ff00ff000810000000"),
         (BGR233, "08080001000700070003000306000000"),
     ],
 )
@@ -28,6 +29,7 @@ def test_a_format_and_its_bytes(pixel_format: PixelFormat, text: str) -> None:
         (16, 16, False, 31, 63, 31, 12, 5, 0),
         (16, 16, False, 30, 63, 31, 11, 5, 0),
         (16, 16, False, 31, 0, 31, 11, 5, 0),
+        (16, 16, False, 31, 63, 31, 11, 5, 1),
     ],
 )
 def test_what_makes_no_sense(numbers: tuple[int, ...]) -> None:
@@ -35,7 +37,14 @@ def test_what_makes_no_sense(numbers: tuple[int, ...]) -> None:
         PixelFormat(*numbers)  # type: ignore[arg-type]
 
 
-@pytest.mark.each("text", ["2018000000ff00ff00ff100800000000", "2118000100ff00ff00ff100800000000"])
+@pytest.mark.each(
+    "text",
+    [
+        "2018000000ff00ff00ff100800000000",
+        "2118000100ff00ff00ff100800000000",
+        "2018000100ff00ff00ff1008000000",
+    ],
+)
 def test_bytes_that_make_no_sense(text: str) -> None:
     with pytest.raises(DecodeError, match="at byte"):
         PixelFormat.unpack(bytes.fromhex(text))

@@ -1,0 +1,28 @@
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import disjoint_base
+
+from rlwire.limits import Limits
+
+__all__ = ["Framebuffer"]
+
+@disjoint_base
+class Framebuffer:
+    pixels: Final[NDArray[np.uint8]]
+    width: Final[int]
+    height: Final[int]
+    channels: Final[int]
+    def __init__(
+        self,
+        width: int,
+        height: int,
+        *,
+        channels: int = 3,
+        out: NDArray[np.uint8] | None = None,
+        limits: Limits | None = None,
+    ) -> None: ...
+    def _made(self, width: int, height: int, out: Any) -> NDArray[np.uint8]: ...
+    def resize(self, width: int, height: int, out: NDArray[np.uint8] | None = None) -> None: ...
+    def snapshot(self, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]: ...

@@ -1,0 +1,73 @@
+"""Which inflater RFB's streams use, the fastest that is installed, and how JPEG is read.
+
+The package ``zlib-ng`` inflates pixels in some 60 % of the time that zlib takes, ``isal`` in 70 %
+(``python benchmarks/bench_rfb_decode.py --inflaters``). All have the interface of the standard
+library's `zlib.decompressobj`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["INFLATERS", "choose", "decode_jpeg"]
+
+
+def _zlib_ng() -> Any:
+    from zlib_ng import zlib_ng
+
+    return zlib_ng.decompressobj, zlib_ng.error
+
+
+def _isal() -> Any:
+    from isal import isal_zlib
+
+    return isal_zlib.decompressobj, isal_zlib.error
+
+
+def _zlib() -> Any:
+    return zlib.decompressobj, zlib.error
+
+
+INFLATERS = {"zlib-ng": _zlib_ng, "isal": _isal, "zlib": _zlib}
+"""How to get what makes a stream, and what streams raise: the fastest first."""
+
+
+def choose(name: str | None = None) -> tuple[str, Any, type[Exception]]:
+    """Return the name, the maker of streams and the exception of an inflater.
+
+    Args:
+        name: one of `INFLATERS`; the fastest that is installed if None.
+
+    Raises:
+        ImportError: it is not installed.
+        ValueError: none has this name.
+    """
+    for one, get in INFLATERS.items():
+        if name in (None, one):
+            try:
+                return one, *get()
+            except ImportError:
+                if name is not None:
+                    raise
+    raise ValueError(f"no inflater is called {name!r}: {', '.join(INFLATERS)}")
+
+
+def decode_jpeg(data: bytes, width: int, height: int, base: int) -> NDArray[np.uint8]:
+    """Return the pixels of a JPEG file: (height, width, 3), contiguous.
+
+    Args:
+        data: the file.
+        width: what it must have.
+        height: what it must have.
+        base: where the file begins in the message, for the error's offset.
+
+    Raises:
+        DecodeError: it is no JPEG file of this size.
+    """
+    from rlwire.codecs.msgpack import image_files
+
+    return image_files.decode_jpeg(data, (height, width, 3), np.dtype(np.uint8), base)

@@ -1,0 +1,902 @@
+/* RFB (VNC) for a viewer: pixel formats, the borders of rectangles, and painting them.
+ *
+ * Every pixel encoding of RFC 6143, section 7.7, but the obsolete ones, and Tight of the community's
+ * description (rfbproto.rst). What is painted is red, green, blue in a byte each, and 255 as a fourth
+ * where the screen has four channels. Nothing is inflated here and no JPEG is read: rlw_rfb_paint()
+ * asks its caller's functions, and rlw_rfb_read_tight() with rlw_rfb_paint_tight() and
+ * rlw_rfb_paint_zrle() are for who has the inflated bytes at hand. Nothing allocates.
+ *
+ * Every place is checked against the screen before it is painted, every byte before it is read.
+ */
+#ifndef RLWIRE_RFB_H
+#define RLWIRE_RFB_H
+
+#include "cursor.h"
+
+enum {
+    RLW_RFB_RAW = 0,
+    RLW_RFB_COPY_RECT = 1,
+    RLW_RFB_RRE = 2,
+    RLW_RFB_HEXTILE = 5,
+    RLW_RFB_TIGHT = 7,
+    RLW_RFB_ZRLE = 16,
+    RLW_RFB_DESKTOP_SIZE = -223,
+    RLW_RFB_LAST_RECT = -224,
+    RLW_RFB_CURSOR = -239,
+    RLW_RFB_EXTENDED_DESKTOP_SIZE = -308
+};
+
+#define RLW_RFB_HEAD 12           /* bytes of a rectangle's head */
+#define RLW_RFB_TIGHT_WIDEST 2048 /* pixels; Tight has none that are wider */
+#define RLW_RFB_TIGHT_PLAIN 12    /* bytes; fewer are not compressed by Tight */
+
+/* ---- pixels ---- */
+
+typedef struct rlw_rfb_format { /* section 7.4; red, green, blue */
+    uint8_t bits;               /* 8, 16 or 32 */
+    uint8_t depth;
+    uint8_t big_endian;
+    uint8_t shift[3];
+    uint16_t max[3]; /* 2**n - 1 each */
+} rlw_rfb_format;
+
+/* How pixels lie in the bytes of one encoding: PIXEL, ZRLE's CPIXEL, Tight's TPIXEL. */
+typedef struct rlw_rfb_layout {
+    uint8_t size;  /* bytes of a pixel */
+    uint8_t whole; /* a byte for each colour, at at[0], at[1], at[2] */
+    uint8_t at[3];
+    uint8_t lift; /* bits by which the value is below that of a PIXEL */
+} rlw_rfb_layout;
+
+typedef struct rlw_rfb_layouts { /* what rlw_rfb_prepare() makes of a format */
+    rlw_rfb_format format;
+    rlw_rfb_layout pixel, cpixel, tpixel;
+    uint8_t scaled[3][256]; /* of a colour whose max is below 256, what it is of 255 */
+} rlw_rfb_layouts;
+
+typedef struct rlw_rfb_screen {
+    uint8_t *pixels;
+    size_t stride; /* bytes from row to row */
+    uint32_t width, height;
+    unsigned channels; /* 3 or 4 */
+} rlw_rfb_screen;
+
+typedef struct rlw_rfb_rectangle {
+    uint32_t x, y, width, height;
+    int32_t encoding;
+} rlw_rfb_rectangle;
+
+typedef struct rlw_rfb_rgba {
+    uint8_t of[4]; /* red, green, blue, 255 */
+} rlw_rfb_rgba;
+
+static inline uint8_t rlw_rfb_to_255(uint32_t value, uint32_t max) {
+    return (uint8_t)((value * 255u + max / 2) / max);
+}
+
+/* Whether the format is of true colour with 8, 16 or 32 bits, each colour within them. */
+static inline int rlw_rfb_is_format(const rlw_rfb_format *f) {
+    int i, k;
+    if (f->bits != 8 && f->bits != 16 && f->bits != 32) return 0;
+    for (i = 0; i < 3; i++) {
+        uint32_t max = f->max[i];
+        unsigned wide = 0;
+        if (max == 0 || (max & (max + 1))) return 0;
+        while (wide < 16 && max >> wide) wide++;
+        if (f->shift[i] + wide > f->bits) return 0;
+        for (k = 0; k < i; k++) /* two colours in the same bits */
+            if ((uint32_t)f->max[k] << f->shift[k] & max << f->shift[i]) return 0;
+    }
+    return 1;
+}
+
+/* `format` must be one, as above. */
+static inline void rlw_rfb_prepare(rlw_rfb_layouts *p, const rlw_rfb_format *format) {
+    const rlw_rfb_format *f = &p->format;
+    uint32_t used = 0;
+    int i, all = 1;
+    p->format = *format;
+    p->pixel.size = (uint8_t)(f->bits / 8);
+    p->pixel.lift = 0;
+    for (i = 0; i < 3; i++) {
+        uint32_t v;
+        used |= (uint32_t)f->max[i] << f->shift[i];
+        all &= f->max[i] == 255;
+        p->pixel.at[i] = (uint8_t)(f->big_endian ? p->pixel.size - 1 - f->shift[i] / 8
+                                                 : f->shift[i] / 8);
+        for (v = 0; v < 256; v++)
+            p->scaled[i][v] = f->max[i] < 256 && v <= f->max[i] ? rlw_rfb_to_255(v, f->max[i]) : 0;
+    }
+    p->pixel.whole = (uint8_t)(all && f->shift[0] % 8 == 0 && f->shift[1] % 8 == 0 &&
+                               f->shift[2] % 8 == 0);
+    p->cpixel = p->tpixel = p->pixel;
+    if (f->bits == 32 && f->depth <= 24 && (!(used >> 24) || !(used & 255))) { /* 7.7.5 */
+        int high = used >> 24 != 0;
+        p->cpixel.size = 3;
+        p->cpixel.lift = high ? 8 : 0;
+        if ((high != 0) != (f->big_endian != 0)) /* the byte that is left out stands first */
+            for (i = 0; i < 3; i++) p->cpixel.at[i]--;
+    }
+    if (f->bits == 32 && f->depth == 24 && all) {
+        p->tpixel.size = 3;
+        p->tpixel.whole = 1;
+        for (i = 0; i < 3; i++) p->tpixel.at[i] = (uint8_t)i;
+    }
+}
+
+/* The value of a pixel that is not whole, as the format's shifts ask for it. */
+static inline uint32_t rlw_rfb_value(const rlw_rfb_layouts *p, const rlw_rfb_layout *l,
+                                     const uint8_t *from) {
+    uint32_t v = 0;
+    unsigned i;
+    if (p->format.big_endian)
+        for (i = 0; i < l->size; i++) v = v << 8 | from[i];
+    else
+        for (i = l->size; i-- > 0;) v = v << 8 | from[i];
+    return v << l->lift;
+}
+
+static inline uint8_t rlw_rfb_component(const rlw_rfb_layouts *p, int i, uint32_t value) {
+    const rlw_rfb_format *f = &p->format;
+    uint32_t v = value >> f->shift[i] & f->max[i];
+    return f->max[i] < 256 ? p->scaled[i][v] : rlw_rfb_to_255(v, f->max[i]);
+}
+
+static inline rlw_rfb_rgba rlw_rfb_colour_at(const rlw_rfb_layouts *p, const rlw_rfb_layout *l,
+                                               const uint8_t *from) {
+    rlw_rfb_rgba c;
+    if (l->whole) {
+        c.of[0] = from[l->at[0]];
+        c.of[1] = from[l->at[1]];
+        c.of[2] = from[l->at[2]];
+    } else {
+        uint32_t v = rlw_rfb_value(p, l, from);
+        c.of[0] = rlw_rfb_component(p, 0, v);
+        c.of[1] = rlw_rfb_component(p, 1, v);
+        c.of[2] = rlw_rfb_component(p, 2, v);
+    }
+    c.of[3] = 255;
+    return c;
+}
+
+static inline uint8_t *rlw_rfb_spot(const rlw_rfb_screen *s, uint32_t x, uint32_t y) {
+    return s->pixels + (size_t)y * s->stride + (size_t)x * s->channels;
+}
+
+/* 4 bytes a pixel to 3, four pixels at a time. */
+static inline void rlw_rfb_pack_words(uint8_t *to, const uint8_t *from, size_t count, int swap,
+                                      unsigned drop) {
+    size_t i;
+    for (i = 0; i + 4 <= count; i += 4, from += 16, to += 12) {
+        uint32_t w[4];
+        int k;
+        for (k = 0; k < 4; k++) {
+            uint32_t v = rlw_load_u32le(from + 4 * k) >> drop & 0xFFFFFF;
+            w[k] = swap ? (v & 0xFF) << 16 | (v & 0xFF00) | v >> 16 : v;
+        }
+        rlw_store_u32le(to, w[0] | w[1] << 24);
+        rlw_store_u32le(to + 4, w[1] >> 8 | w[2] << 16);
+        rlw_store_u32le(to + 8, w[2] >> 16 | w[3] << 8);
+    }
+    for (; i < count; i++, from += 4, to += 3) {
+        const uint8_t *p = from + drop / 8;
+        to[0] = p[swap ? 2 : 0];
+        to[1] = p[1];
+        to[2] = p[swap ? 0 : 2];
+    }
+}
+
+/* A row of pixels as they lie in `from`. */
+static inline void rlw_rfb_row(const rlw_rfb_layouts *p, const rlw_rfb_layout *l, unsigned channels,
+                               uint8_t *to, const uint8_t *from, size_t count) {
+    size_t i;
+    if (l->whole) {
+        unsigned r = l->at[0], g = l->at[1], b = l->at[2], size = l->size;
+        if (channels == 3) {
+            unsigned low = r < b ? r : b;
+            if (size == 3 && r == 0 && g == 1 && b == 2) {
+                memcpy(to, from, 3 * count);
+            } else if (size == 4 && g == low + 1 && r + b == 2 * low + 2) {
+                if (r > b) rlw_rfb_pack_words(to, from, count, 1, 8 * low);
+                else rlw_rfb_pack_words(to, from, count, 0, 8 * low);
+            } else {
+                for (i = 0; i < count; i++, to += 3, from += size) {
+                    to[0] = from[r];
+                    to[1] = from[g];
+                    to[2] = from[b];
+                }
+            }
+        } else {
+            for (i = 0; i < count; i++, to += 4, from += size) {
+                to[0] = from[r];
+                to[1] = from[g];
+                to[2] = from[b];
+                to[3] = 255;
+            }
+        }
+        return;
+    }
+    for (i = 0; i < count; i++, to += channels, from += l->size) {
+        rlw_rfb_rgba c = rlw_rfb_colour_at(p, l, from);
+        memcpy(to, c.of, 3);
+        if (channels == 4) to[3] = 255;
+    }
+}
+
+/* The same pixel, many times. */
+static inline void rlw_rfb_run(unsigned channels, uint8_t *to, rlw_rfb_rgba colour,
+                               size_t count) {
+    if (channels == 4) {
+        for (; count; count--, to += 4) memcpy(to, colour.of, 4);
+        return;
+    }
+    if (count >= 8) {
+        uint8_t eight[24];
+        int i;
+        for (i = 0; i < 8; i++) memcpy(eight + 3 * i, colour.of, 3);
+        for (; count >= 8; count -= 8, to += 24) memcpy(to, eight, 24);
+    }
+    for (; count > 1; count--, to += 3) memcpy(to, colour.of, 4); /* the fourth is written over */
+    if (count) memcpy(to, colour.of, 3);
+}
+
+static inline void rlw_rfb_fill(const rlw_rfb_screen *s, uint32_t x, uint32_t y, uint32_t width,
+                                uint32_t height, rlw_rfb_rgba colour) {
+    uint8_t *first = rlw_rfb_spot(s, x, y), *to = first;
+    uint32_t i;
+    if (!width || !height) return;
+    if (width < 16) {
+        for (i = 0; i < height; i++, to += s->stride) rlw_rfb_run(s->channels, to, colour, width);
+        return;
+    }
+    rlw_rfb_run(s->channels, to, colour, width);
+    for (i = 1; i < height; i++) {
+        to += s->stride;
+        memcpy(to, first, (size_t)width * s->channels);
+    }
+}
+
+/* One pixel; a fourth byte only where there are four. */
+static inline void rlw_rfb_dot(unsigned channels, uint8_t *to, rlw_rfb_rgba colour) {
+    memcpy(to, colour.of, 3);
+    if (channels == 4) to[3] = 255;
+}
+
+/* ---- the borders of a rectangle ---- */
+
+/* How far rlw_rfb_measure() has come, so that asking again costs nothing twice. */
+typedef struct rlw_rfb_progress {
+    size_t at;     /* bytes of the rectangle that are understood */
+    uint32_t tile; /* of Hextile, the next one */
+} rlw_rfb_progress;
+
+static inline rlw_status rlw_rfb_read_head(rlw_cursor *c, rlw_rfb_rectangle *out) {
+    const uint8_t *p;
+    uint32_t bits;
+    rlw_status status = rlw_take(c, RLW_RFB_HEAD, &p);
+    if (status != RLW_OK) return status;
+    out->x = rlw_load_u16be(p);
+    out->y = rlw_load_u16be(p + 2);
+    out->width = rlw_load_u16be(p + 4);
+    out->height = rlw_load_u16be(p + 6);
+    bits = rlw_load_u32be(p + 8);
+    memcpy(&out->encoding, &bits, 4);
+    return RLW_OK;
+}
+
+static inline int rlw_rfb_paints(int32_t encoding) {
+    return encoding == RLW_RFB_RAW || encoding == RLW_RFB_COPY_RECT || encoding == RLW_RFB_RRE ||
+           encoding == RLW_RFB_HEXTILE || encoding == RLW_RFB_TIGHT || encoding == RLW_RFB_ZRLE;
+}
+
+static inline int rlw_rfb_within(const rlw_rfb_screen *s, uint32_t x, uint32_t y, uint32_t width,
+                                 uint32_t height) {
+    return (uint64_t)x + width <= s->width && (uint64_t)y + height <= s->height;
+}
+
+/* Refuses what is not within the screen. `head` is where the rectangle's head stands. */
+static inline rlw_status rlw_rfb_check_place(rlw_cursor *c, const uint8_t *head,
+                                             const rlw_rfb_screen *s,
+                                             const rlw_rfb_rectangle *r) {
+    if ((uint64_t)r->x + r->width > s->width)
+        return rlw_fail(c, RLW_BAD_PLACE, head, r->x + r->width, s->width);
+    if ((uint64_t)r->y + r->height > s->height)
+        return rlw_fail(c, RLW_BAD_PLACE, head + 2, r->y + r->height, s->height);
+    return RLW_OK;
+}
+
+/* A length of Tight's: seven bits a byte, eight in the third and last. */
+static inline rlw_status rlw_rfb_take_compact(rlw_cursor *c, uint32_t *out) {
+    uint8_t byte;
+    unsigned i;
+    *out = 0;
+    for (i = 0; i < 3; i++) {
+        rlw_status status = rlw_take_u8(c, &byte);
+        if (status != RLW_OK) return status;
+        *out |= (uint32_t)(i < 2 ? byte & 0x7F : byte) << 7 * i;
+        if (i < 2 && !(byte & 0x80)) break;
+    }
+    return RLW_OK;
+}
+
+enum { RLW_RFB_FILL = 8, RLW_RFB_JPEG = 9, RLW_RFB_BASIC = 0 };
+enum { RLW_RFB_COPY = 0, RLW_RFB_PALETTE = 1, RLW_RFB_GRADIENT = 2 };
+
+typedef struct rlw_rfb_tight {
+    uint8_t resets; /* a bit for each of the four streams that begins anew */
+    uint8_t kind;   /* RLW_RFB_FILL, RLW_RFB_JPEG or RLW_RFB_BASIC */
+    uint8_t stream; /* the rest of RLW_RFB_BASIC: */
+    uint8_t filter;
+    uint8_t packed;        /* `data` is compressed */
+    uint16_t colours;      /* of a palette, which stands at `palette` */
+    uint64_t need;         /* bytes of `data`, once it is inflated */
+    const uint8_t *palette;
+    const uint8_t *data; /* the colour of RLW_RFB_FILL, the file of RLW_RFB_JPEG */
+    size_t size;         /* bytes of data as they came */
+} rlw_rfb_tight;
+
+/* Reads what stands behind the head of a Tight rectangle. */
+static inline rlw_status rlw_rfb_read_tight(rlw_cursor *c, const rlw_rfb_layouts *p,
+                                            const rlw_rfb_rectangle *r, rlw_rfb_tight *t) {
+    const uint8_t *control = c->at;
+    uint32_t length = 0;
+    unsigned colour = p->tpixel.size;
+    uint8_t byte;
+    rlw_status status = rlw_take_u8(c, &byte);
+    memset(t, 0, sizeof *t);
+    if (status != RLW_OK) return status;
+    t->resets = byte & 15;
+    if (byte >> 4 > RLW_RFB_JPEG) return rlw_fail(c, RLW_BAD_SUBENCODING, control, byte, 0);
+    if (byte >> 4 == RLW_RFB_FILL) {
+        t->kind = RLW_RFB_FILL;
+        t->size = colour;
+        return rlw_take(c, colour, &t->data);
+    }
+    if (r->width > RLW_RFB_TIGHT_WIDEST)
+        return rlw_fail(c, RLW_BAD_PLACE, control, r->width, RLW_RFB_TIGHT_WIDEST);
+    if (byte >> 4 == RLW_RFB_JPEG) {
+        t->kind = RLW_RFB_JPEG;
+        if (p->format.bits == 8) return rlw_fail(c, RLW_BAD_SUBENCODING, control, byte, 0);
+        status = rlw_rfb_take_compact(c, &length);
+        if (status != RLW_OK) return status;
+        t->size = length;
+        return rlw_take(c, length, &t->data);
+    }
+    t->stream = byte >> 4 & 3;
+    if (byte & 0x40) {
+        const uint8_t *at = c->at;
+        status = rlw_take_u8(c, &t->filter);
+        if (status != RLW_OK) return status;
+        if (t->filter > RLW_RFB_GRADIENT || (t->filter == RLW_RFB_GRADIENT && p->format.bits == 8))
+            return rlw_fail(c, RLW_BAD_SUBENCODING, at, t->filter, 0);
+    }
+    t->need = (uint64_t)r->width * r->height * colour;
+    if (t->filter == RLW_RFB_PALETTE) {
+        status = rlw_take_u8(c, &byte);
+        if (status != RLW_OK) return status;
+        t->colours = (uint16_t)(byte + 1);
+        t->need = t->colours <= 2 ? (uint64_t)((r->width + 7) / 8) * r->height
+                                  : (uint64_t)r->width * r->height;
+        status = rlw_take(c, (uint64_t)t->colours * colour, &t->palette);
+        if (status != RLW_OK) return status;
+    }
+    if (t->need >= RLW_RFB_TIGHT_PLAIN) {
+        t->packed = 1;
+        status = rlw_rfb_take_compact(c, &length);
+        if (status != RLW_OK) return status;
+    } else {
+        length = (uint32_t)t->need;
+    }
+    t->size = length; /* not before: rlw_rfb_measure() takes it for what is known */
+    return rlw_take(c, t->size, &t->data);
+}
+
+/* Where a Hextile rectangle ends; goes on at `progress`. */
+static inline rlw_status rlw_rfb_measure_hextile(rlw_cursor *c, unsigned pixel,
+                                                 const rlw_rfb_rectangle *r,
+                                                 rlw_rfb_progress *progress) {
+    const uint8_t *start = c->at;
+    uint32_t across = (r->width + 15) / 16, down = (r->height + 15) / 16;
+    if (progress->at > rlw_left(c)) return rlw_fail(c, RLW_NEED_MORE, c->at, progress->at, rlw_left(c));
+    c->at += progress->at;
+    for (; progress->tile < across * down; progress->tile++) {
+        uint32_t row = progress->tile / across, column = progress->tile % across;
+        uint32_t width = r->width - 16 * column, height = r->height - 16 * row;
+        const uint8_t *tile = c->at, *skipped;
+        uint64_t size = 0;
+        uint8_t mask, count = 0;
+        rlw_status status = rlw_take_u8(c, &mask);
+        if (status == RLW_OK && mask & 0xE0)
+            return rlw_fail(c, RLW_BAD_SUBENCODING, tile, mask, 0);
+        if (status == RLW_OK) {
+            width = width < 16 ? width : 16;
+            height = height < 16 ? height : 16;
+            if (mask & 1)
+                size = (uint64_t)width * height * pixel;
+            else
+                size = (mask & 2 ? pixel : 0u) + (mask & 4 ? pixel : 0u);
+            status = rlw_take(c, size, &skipped);
+        }
+        if (status == RLW_OK && (mask & 9) == 8) {
+            status = rlw_take_u8(c, &count);
+            if (status == RLW_OK)
+                status = rlw_take(c, count * ((mask & 16 ? pixel : 0u) + 2u), &skipped);
+        }
+        if (status != RLW_OK) {
+            c->at = start;
+            return status;
+        }
+        progress->at = (size_t)(c->at - start);
+    }
+    return RLW_OK;
+}
+
+/* Finds the end of the rectangle that begins at c->at: its bytes, head included, in `*size`.
+ *
+ * RLW_NEED_MORE while they are not known; `progress` then is kept for the next time, and is zero for
+ * another rectangle. The cursor does not move. For Raw and other encodings that announce their size
+ * it is known before all of them have come. What cannot be painted is refused at once.
+ */
+static inline rlw_status rlw_rfb_measure(rlw_cursor *c, const rlw_rfb_layouts *p,
+                                         const rlw_rfb_screen *s, rlw_rfb_progress *progress,
+                                         uint64_t *size) {
+    const uint8_t *start = c->at, *at;
+    unsigned pixel = p->pixel.size;
+    rlw_rfb_rectangle r;
+    rlw_rfb_tight tight;
+    uint32_t count;
+    rlw_status status = rlw_rfb_read_head(c, &r);
+    uint64_t area = status == RLW_OK ? (uint64_t)r.width * r.height : 0;
+    *size = RLW_RFB_HEAD;
+    if (status == RLW_OK && rlw_rfb_paints(r.encoding))
+        status = rlw_rfb_check_place(c, start, s, &r);
+    if (status != RLW_OK) {
+        c->at = start;
+        return status;
+    }
+    switch (r.encoding) {
+    case RLW_RFB_RAW: *size += area * pixel; break;
+    case RLW_RFB_COPY_RECT: *size += 4; break;
+    case RLW_RFB_CURSOR: *size += area * pixel + (uint64_t)((r.width + 7) / 8) * r.height; break;
+    case RLW_RFB_DESKTOP_SIZE:
+    case RLW_RFB_LAST_RECT: break;
+    case RLW_RFB_EXTENDED_DESKTOP_SIZE:
+        status = rlw_take(c, 4, &at);
+        if (status == RLW_OK) *size += 4u + 16u * (uint32_t)at[0];
+        break;
+    case RLW_RFB_RRE:
+    case RLW_RFB_ZRLE:
+        status = rlw_take(c, 4, &at);
+        if (status != RLW_OK) break;
+        count = rlw_load_u32be(at);
+        *size += 4;
+        *size += r.encoding == RLW_RFB_ZRLE ? count : pixel + (uint64_t)count * (pixel + 8u);
+        break;
+    case RLW_RFB_TIGHT:
+        status = rlw_rfb_read_tight(c, p, &r, &tight);
+        /* The size is known as soon as the length is. */
+        if (status == RLW_OK) *size += (uint64_t)(c->at - start) - RLW_RFB_HEAD;
+        else if (status == RLW_NEED_MORE && tight.size) {
+            *size = (uint64_t)(c->at - start) + tight.size;
+            status = RLW_OK;
+        }
+        break;
+    case RLW_RFB_HEXTILE:
+        status = rlw_rfb_measure_hextile(c, pixel, &r, progress);
+        *size += progress->at;
+        break;
+    default: status = rlw_fail(c, RLW_BAD_ENCODING, start + 8, rlw_load_u32be(start + 8), 0);
+    }
+    c->at = start;
+    return status;
+}
+
+/* ---- painting ----
+ *
+ * The rectangle is within the screen: rlw_rfb_check_place(). Each takes what stands behind the head
+ * from the cursor. What is painted before a fault is found stays. */
+
+static inline rlw_status rlw_rfb_paint_rows(rlw_cursor *c, const rlw_rfb_layouts *p,
+                                            const rlw_rfb_layout *l, const rlw_rfb_screen *s,
+                                            uint32_t x, uint32_t y, uint32_t width,
+                                            uint32_t height) {
+    const uint8_t *from;
+    uint8_t *to = rlw_rfb_spot(s, x, y);
+    size_t row = (size_t)width * l->size;
+    rlw_status status = rlw_take(c, (uint64_t)row * height, &from);
+    if (status != RLW_OK) return status;
+    for (; height; height--, from += row, to += s->stride)
+        rlw_rfb_row(p, l, s->channels, to, from, width);
+    return RLW_OK;
+}
+
+static inline rlw_status rlw_rfb_paint_raw(rlw_cursor *c, const rlw_rfb_layouts *p,
+                                           const rlw_rfb_screen *s, const rlw_rfb_rectangle *r) {
+    return rlw_rfb_paint_rows(c, p, &p->pixel, s, r->x, r->y, r->width, r->height);
+}
+
+static inline rlw_status rlw_rfb_paint_copy(rlw_cursor *c, const rlw_rfb_screen *s,
+                                            const rlw_rfb_rectangle *r) {
+    const uint8_t *at;
+    uint32_t x, y, i;
+    size_t row = (size_t)r->width * s->channels;
+    rlw_status status = rlw_take(c, 4, &at);
+    if (status != RLW_OK) return status;
+    x = rlw_load_u16be(at);
+    y = rlw_load_u16be(at + 2);
+    if (x + r->width > s->width)
+        return rlw_fail(c, RLW_BAD_PLACE, at, x + r->width, s->width);
+    if (y + r->height > s->height)
+        return rlw_fail(c, RLW_BAD_PLACE, at + 2, y + r->height, s->height);
+    for (i = 0; i < r->height; i++) { /* from the end that is not overwritten before it is read */
+        uint32_t k = y < r->y ? r->height - 1 - i : i;
+        memmove(rlw_rfb_spot(s, r->x, r->y + k), rlw_rfb_spot(s, x, y + k), row);
+    }
+    return RLW_OK;
+}
+
+static inline rlw_status rlw_rfb_paint_rre(rlw_cursor *c, const rlw_rfb_layouts *p,
+                                           const rlw_rfb_screen *s, const rlw_rfb_rectangle *r) {
+    const rlw_rfb_layout *l = &p->pixel;
+    const uint8_t *at;
+    uint32_t count;
+    rlw_status status = rlw_take(c, 4u + l->size, &at);
+    if (status != RLW_OK) return status;
+    count = rlw_load_u32be(at);
+    rlw_rfb_fill(s, r->x, r->y, r->width, r->height, rlw_rfb_colour_at(p, l, at + 4));
+    status = rlw_take(c, (uint64_t)count * (l->size + 8u), &at);
+    if (status != RLW_OK) return status;
+    for (; count; count--, at += l->size + 8) {
+        const uint8_t *place = at + l->size;
+        uint32_t x = rlw_load_u16be(place), y = rlw_load_u16be(place + 2);
+        uint32_t width = rlw_load_u16be(place + 4), height = rlw_load_u16be(place + 6);
+        if (x + width > r->width)
+            return rlw_fail(c, RLW_BAD_PLACE, place, x + width, r->width);
+        if (y + height > r->height)
+            return rlw_fail(c, RLW_BAD_PLACE, place + 2, y + height, r->height);
+        rlw_rfb_fill(s, r->x + x, r->y + y, width, height, rlw_rfb_colour_at(p, l, at));
+    }
+    return RLW_OK;
+}
+
+static inline rlw_status rlw_rfb_hextile_tile(rlw_cursor *c, const rlw_rfb_layouts *p,
+                                              const rlw_rfb_screen *s, uint32_t x, uint32_t y,
+                                              uint32_t width, uint32_t height,
+                                              rlw_rfb_rgba *back, rlw_rfb_rgba *front) {
+    const rlw_rfb_layout *l = &p->pixel;
+    const uint8_t *tile = c->at, *at;
+    unsigned channels = s->channels;
+    uint8_t mask, count;
+    rlw_status status = rlw_take_u8(c, &mask);
+    if (status != RLW_OK) return status;
+    if (mask & 0xE0) return rlw_fail(c, RLW_BAD_SUBENCODING, tile, mask, 0);
+    if (mask & 1) return rlw_rfb_paint_rows(c, p, l, s, x, y, width, height);
+    if (mask & 2) {
+        status = rlw_take(c, l->size, &at);
+        if (status != RLW_OK) return status;
+        *back = rlw_rfb_colour_at(p, l, at);
+    }
+    if (mask & 4) {
+        status = rlw_take(c, l->size, &at);
+        if (status != RLW_OK) return status;
+        *front = rlw_rfb_colour_at(p, l, at);
+    }
+    rlw_rfb_fill(s, x, y, width, height, *back);
+    if (!(mask & 8)) return RLW_OK;
+    status = rlw_take_u8(c, &count);
+    if (status == RLW_OK)
+        status = rlw_take(c, count * ((mask & 16 ? l->size : 0u) + 2u), &at);
+    if (status != RLW_OK) return status;
+    for (; count; count--) {
+        rlw_rfb_rgba colour = *front;
+        uint32_t left, top, wide, high;
+        uint8_t *to;
+        if (mask & 16) {
+            colour = rlw_rfb_colour_at(p, l, at);
+            at += l->size;
+        }
+        left = at[0] >> 4;
+        top = at[0] & 15;
+        wide = (at[1] >> 4) + 1u;
+        high = (at[1] & 15) + 1u;
+        if (left + wide > width) return rlw_fail(c, RLW_BAD_PLACE, at, left + wide, width);
+        if (top + high > height) return rlw_fail(c, RLW_BAD_PLACE, at, top + high, height);
+        at += 2;
+        to = rlw_rfb_spot(s, x + left, y + top);
+        if (wide == 1)
+            for (; high; high--, to += s->stride) rlw_rfb_dot(channels, to, colour);
+        else
+            for (; high; high--, to += s->stride) rlw_rfb_run(channels, to, colour, wide);
+    }
+    return RLW_OK;
+}
+
+static inline rlw_status rlw_rfb_paint_hextile(rlw_cursor *c, const rlw_rfb_layouts *p,
+                                               const rlw_rfb_screen *s,
+                                               const rlw_rfb_rectangle *r) {
+    rlw_rfb_rgba back = {{0, 0, 0, 255}}, front = {{0, 0, 0, 255}};
+    uint32_t x, y;
+    for (y = 0; y < r->height; y += 16)
+        for (x = 0; x < r->width; x += 16) {
+            uint32_t width = r->width - x < 16 ? r->width - x : 16;
+            uint32_t height = r->height - y < 16 ? r->height - y : 16;
+            rlw_status status = rlw_rfb_hextile_tile(c, p, s, r->x + x, r->y + y, width, height,
+                                                     &back, &front);
+            if (status != RLW_OK) return status;
+        }
+    return RLW_OK;
+}
+
+/* Indices of 1, 2, 4 or 8 bits, each row from a byte of its own on, the highest bits first. */
+static inline rlw_status rlw_rfb_paint_indices(rlw_cursor *c, const rlw_rfb_screen *s, uint32_t x,
+                                               uint32_t y, uint32_t width, uint32_t height,
+                                               unsigned bits, const rlw_rfb_rgba *palette,
+                                               unsigned colours) {
+    const unsigned channels = s->channels;
+    const size_t row = ((size_t)width * bits + 7) / 8;
+    const uint8_t *from;
+    uint8_t *line = rlw_rfb_spot(s, x, y);
+    rlw_status status = rlw_take(c, (uint64_t)row * height, &from);
+    if (status != RLW_OK) return status;
+    if (!width) return RLW_OK;
+    for (; height; height--, from += row, line += s->stride) {
+        uint8_t *to = line;
+        unsigned index = 0, most = 0;
+        uint32_t i;
+        for (i = 0; i + 1 < width; i++, to += channels) {
+            index = bits == 8 ? from[i]
+                              : from[i * bits / 8] >> (8 - bits - i * bits % 8) & ((1u << bits) - 1);
+            most = index > most ? index : most;
+            memcpy(to, palette[index].of, 4); /* the fourth is written over, or is 255 */
+        }
+        index = bits == 8 ? from[i]
+                          : from[i * bits / 8] >> (8 - bits - i * bits % 8) & ((1u << bits) - 1);
+        most = index > most ? index : most;
+        rlw_rfb_dot(channels, to, palette[index]);
+        if (most >= colours) return rlw_fail(c, RLW_BAD_PALETTE, from, most, colours);
+    }
+    return RLW_OK;
+}
+
+/* A run of pixels through the rows of a tile of ZRLE. */
+static inline void rlw_rfb_run_on(const rlw_rfb_screen *s, uint8_t *tile, uint32_t width,
+                                  uint32_t done, uint32_t count, rlw_rfb_rgba colour) {
+    uint32_t column = done % width;
+    uint8_t *to = tile + (size_t)(done / width) * s->stride + (size_t)column * s->channels;
+    while (count) {
+        uint32_t part = width - column < count ? width - column : count;
+        rlw_rfb_run(s->channels, to, colour, part);
+        count -= part;
+        to += s->stride - (size_t)column * s->channels;
+        column = 0;
+    }
+}
+
+static inline rlw_status rlw_rfb_zrle_tile(rlw_cursor *c, const rlw_rfb_layouts *p,
+                                           const rlw_rfb_screen *s, uint32_t x, uint32_t y,
+                                           uint32_t width, uint32_t height,
+                                           rlw_rfb_rgba *palette) {
+    const rlw_rfb_layout *l = &p->cpixel;
+    const uint8_t *start = c->at, *at;
+    uint8_t *tile = rlw_rfb_spot(s, x, y);
+    uint32_t total = width * height, done, colours, i;
+    uint8_t kind;
+    rlw_status status = rlw_take_u8(c, &kind);
+    if (status != RLW_OK) return status;
+    if (kind == 0) return rlw_rfb_paint_rows(c, p, l, s, x, y, width, height);
+    if (kind == 129 || (kind > 16 && kind < 128))
+        return rlw_fail(c, RLW_BAD_SUBENCODING, start, kind, 0);
+    colours = kind & 127;
+    status = rlw_take(c, (uint64_t)colours * l->size, &at);
+    if (status != RLW_OK) return status;
+    for (i = 0; i < colours; i++) palette[i] = rlw_rfb_colour_at(p, l, at + (size_t)i * l->size);
+    if (kind == 1) {
+        rlw_rfb_fill(s, x, y, width, height, palette[0]);
+        return RLW_OK;
+    }
+    if (kind < 128) {
+        for (; i < 16; i++) palette[i] = palette[0]; /* an index past the end is found afterwards */
+        return rlw_rfb_paint_indices(c, s, x, y, width, height, kind == 2 ? 1 : kind <= 4 ? 2 : 4,
+                                     palette, colours);
+    }
+    for (done = 0; done < total;) {
+        const uint8_t *run = c->at;
+        uint32_t count = 1;
+        rlw_rfb_rgba colour;
+        uint8_t byte, more = 255;
+        if (kind == 128) {
+            status = rlw_take(c, l->size, &at);
+            if (status != RLW_OK) return status;
+            colour = rlw_rfb_colour_at(p, l, at);
+        } else {
+            status = rlw_take_u8(c, &byte);
+            if (status != RLW_OK) return status;
+            if ((byte & 127u) >= colours)
+                return rlw_fail(c, RLW_BAD_PALETTE, run, byte & 127u, colours);
+            colour = palette[byte & 127];
+            if (!(byte & 128)) more = 0;
+        }
+        while (more == 255) {
+            status = rlw_take_u8(c, &more);
+            if (status != RLW_OK) return status;
+            count += more;
+            if (count > total - done)
+                return rlw_fail(c, RLW_BAD_RUN, run, count, total - done);
+        }
+        rlw_rfb_run_on(s, tile, width, done, count, colour);
+        done += count;
+    }
+    return RLW_OK;
+}
+
+/* The most bytes that a ZRLE rectangle of this size inflates to. */
+static inline uint64_t rlw_rfb_zrle_most(const rlw_rfb_layouts *p, uint32_t width,
+                                         uint32_t height) {
+    uint64_t tiles = (uint64_t)((width + 63) / 64) * ((height + 63) / 64);
+    return tiles * (1 + 127u * p->cpixel.size) + (uint64_t)width * height * (p->cpixel.size + 1u);
+}
+
+/* The cursor is on the inflated bytes, of which all must be used. */
+static inline rlw_status rlw_rfb_paint_zrle(rlw_cursor *c, const rlw_rfb_layouts *p,
+                                            const rlw_rfb_screen *s, const rlw_rfb_rectangle *r) {
+    rlw_rfb_rgba palette[128];
+    uint32_t x, y;
+    for (y = 0; y < r->height; y += 64)
+        for (x = 0; x < r->width; x += 64) {
+            uint32_t width = r->width - x < 64 ? r->width - x : 64;
+            uint32_t height = r->height - y < 64 ? r->height - y : 64;
+            rlw_status status = rlw_rfb_zrle_tile(c, p, s, r->x + x, r->y + y, width, height,
+                                                  palette);
+            if (status != RLW_OK) return status;
+        }
+    if (c->at != c->end) return rlw_fail(c, RLW_TRAILING, c->at, rlw_left(c), 0);
+    return RLW_OK;
+}
+
+/* Each colour is what the three pixels to the left and above let expect, and the difference that came. */
+static inline rlw_status rlw_rfb_paint_gradient(rlw_cursor *c, const rlw_rfb_layouts *p,
+                                                const rlw_rfb_screen *s,
+                                                const rlw_rfb_rectangle *r) {
+    const rlw_rfb_layout *l = &p->tpixel;
+    const rlw_rfb_format *f = &p->format;
+    uint16_t above[RLW_RFB_TIGHT_WIDEST][3];
+    const uint8_t *from;
+    uint32_t x, y;
+    int i;
+    rlw_status status = rlw_take(c, (uint64_t)r->width * r->height * l->size, &from);
+    if (status != RLW_OK) return status;
+    if (r->width > RLW_RFB_TIGHT_WIDEST)
+        return rlw_fail(c, RLW_BAD_PLACE, from, r->width, RLW_RFB_TIGHT_WIDEST);
+    memset(above, 0, sizeof above[0] * r->width);
+    for (y = 0; y < r->height; y++) {
+        int32_t left[3] = {0, 0, 0}, corner[3] = {0, 0, 0};
+        uint8_t *to = rlw_rfb_spot(s, r->x, r->y + y);
+        for (x = 0; x < r->width; x++, from += l->size, to += s->channels) {
+            uint32_t value = l->whole ? 0 : rlw_rfb_value(p, l, from);
+            for (i = 0; i < 3; i++) {
+                int32_t max = f->max[i], up = above[x][i], v = left[i] + up - corner[i];
+                uint32_t difference = l->whole ? from[l->at[i]] : value >> f->shift[i];
+                v = v < 0 ? 0 : v > max ? max : v;
+                v = (int32_t)(((uint32_t)v + difference) & (uint32_t)max);
+                corner[i] = up;
+                left[i] = v;
+                above[x][i] = (uint16_t)v;
+                to[i] = max < 256 ? p->scaled[i][v] : rlw_rfb_to_255((uint32_t)v, (uint32_t)max);
+            }
+            if (s->channels == 4) to[3] = 255;
+        }
+    }
+    return RLW_OK;
+}
+
+/* All but RLW_RFB_JPEG. The cursor is on the inflated bytes where `t->packed`, else on t->data, and
+ * they must be t->need; for RLW_RFB_FILL it is not looked at. */
+static inline rlw_status rlw_rfb_paint_tight(rlw_cursor *c, const rlw_rfb_layouts *p,
+                                             const rlw_rfb_screen *s, const rlw_rfb_rectangle *r,
+                                             const rlw_rfb_tight *t) {
+    const rlw_rfb_layout *l = &p->tpixel;
+    rlw_rfb_rgba palette[256];
+    unsigned i;
+    if (t->kind == RLW_RFB_FILL) {
+        rlw_rfb_fill(s, r->x, r->y, r->width, r->height, rlw_rfb_colour_at(p, l, t->data));
+        return RLW_OK;
+    }
+    if (rlw_left(c) != t->need) return rlw_fail(c, RLW_BAD_INFLATED, c->at, rlw_left(c), t->need);
+    if (t->filter == RLW_RFB_GRADIENT) return rlw_rfb_paint_gradient(c, p, s, r);
+    if (t->filter == RLW_RFB_COPY)
+        return rlw_rfb_paint_rows(c, p, l, s, r->x, r->y, r->width, r->height);
+    for (i = 0; i < t->colours; i++)
+        palette[i] = rlw_rfb_colour_at(p, l, t->palette + (size_t)i * l->size);
+    for (; i < 256; i++) palette[i] = palette[0]; /* an index past the end is found afterwards */
+    return rlw_rfb_paint_indices(c, s, r->x, r->y, r->width, r->height, t->colours <= 2 ? 1 : 8,
+                                 palette, t->colours);
+}
+
+/* ---- all of it, for a program in C ---- */
+
+/* What the caller has: four streams of Tight and, as number 4, one of ZRLE, and JPEG.
+ *
+ * inflate() begins the stream anew if `reset`, takes all of data[:size] and gives what it inflates to,
+ * in memory that stays until the next call: *out and *made, which is at most `most`. With size 0 it
+ * only resets. jpeg() gives width * height pixels of three bytes, or fails if the file's are others.
+ */
+typedef struct rlw_rfb_helpers {
+    void *context;
+    rlw_status (*inflate)(void *context, unsigned stream, int reset, const uint8_t *data,
+                          size_t size, uint64_t most, const uint8_t **out, size_t *made);
+    rlw_status (*jpeg)(void *context, const uint8_t *data, size_t size, uint32_t width,
+                       uint32_t height, const uint8_t **out);
+} rlw_rfb_helpers;
+
+static inline rlw_status rlw_rfb_paint_any_tight(rlw_cursor *c, const rlw_rfb_layouts *p,
+                                                 const rlw_rfb_screen *s,
+                                                 const rlw_rfb_rectangle *r,
+                                                 const rlw_rfb_helpers *h) {
+    rlw_rfb_tight t;
+    rlw_cursor inside;
+    const uint8_t *out = NULL;
+    size_t made = 0;
+    unsigned i;
+    rlw_status status = rlw_rfb_read_tight(c, p, r, &t);
+    if (status != RLW_OK) return status;
+    for (i = 0; i < 4 && status == RLW_OK; i++)
+        if (t.resets >> i & 1) status = h->inflate(h->context, i, 1, NULL, 0, 0, &out, &made);
+    if (status != RLW_OK) return rlw_fail(c, status, t.data, 0, 0);
+    if (t.kind == RLW_RFB_JPEG) {
+        uint32_t y;
+        status = h->jpeg(h->context, t.data, t.size, r->width, r->height, &out);
+        if (status != RLW_OK) return rlw_fail(c, status, t.data, 0, 0);
+        for (y = 0; y < r->height; y++) {
+            rlw_rfb_layout rgb = {3, 1, {0, 1, 2}, 0};
+            rlw_rfb_row(p, &rgb, s->channels, rlw_rfb_spot(s, r->x, r->y + y),
+                        out + (size_t)y * r->width * 3, r->width);
+        }
+        return RLW_OK;
+    }
+    rlw_cursor_init(&inside, t.data, t.size);
+    if (t.packed) {
+        status = h->inflate(h->context, t.stream, 0, t.data, t.size, t.need, &out, &made);
+        if (status != RLW_OK) return rlw_fail(c, status, t.data, 0, 0);
+        rlw_cursor_init(&inside, out, made);
+    }
+    status = rlw_rfb_paint_tight(&inside, p, s, r, &t);
+    return status == RLW_OK ? RLW_OK
+                            : rlw_fail(c, status, t.data, inside.fault.got, inside.fault.allowed);
+}
+
+/* Paints the whole rectangle at c->at and moves behind it; of a pseudo-encoding nothing is painted,
+ * and c->at is where its payload begins. A fault in inflated bytes is at the compressed ones. */
+static inline rlw_status rlw_rfb_paint(rlw_cursor *c, const rlw_rfb_layouts *p,
+                                       const rlw_rfb_screen *s, const rlw_rfb_helpers *h,
+                                       rlw_rfb_rectangle *r) {
+    const uint8_t *head = c->at, *data, *out = NULL;
+    rlw_cursor inside;
+    size_t made = 0;
+    uint32_t size;
+    rlw_status status = rlw_rfb_read_head(c, r);
+    if (status != RLW_OK || !rlw_rfb_paints(r->encoding)) return status;
+    status = rlw_rfb_check_place(c, head, s, r);
+    if (status != RLW_OK) return status;
+    switch (r->encoding) {
+    case RLW_RFB_RAW: return rlw_rfb_paint_raw(c, p, s, r);
+    case RLW_RFB_COPY_RECT: return rlw_rfb_paint_copy(c, s, r);
+    case RLW_RFB_RRE: return rlw_rfb_paint_rre(c, p, s, r);
+    case RLW_RFB_HEXTILE: return rlw_rfb_paint_hextile(c, p, s, r);
+    case RLW_RFB_TIGHT: return rlw_rfb_paint_any_tight(c, p, s, r, h);
+    default: break;
+    }
+    status = rlw_take(c, 4, &data);
+    if (status != RLW_OK) return status;
+    size = rlw_load_u32be(data);
+    status = rlw_take(c, size, &data);
+    if (status != RLW_OK) return status;
+    status = h->inflate(h->context, 4, 0, data, size, rlw_rfb_zrle_most(p, r->width, r->height),
+                        &out, &made);
+    if (status != RLW_OK) return rlw_fail(c, status, data, 0, 0);
+    rlw_cursor_init(&inside, out, made);
+    status = rlw_rfb_paint_zrle(&inside, p, s, r);
+    return status == RLW_OK ? RLW_OK
+                            : rlw_fail(c, status, data, inside.fault.got, inside.fault.allowed);
+}
+
+#endif

@@ -1,0 +1,319 @@
+"""RFB's pixel encodings once more, slow and plain, from the words of RFC 6143 and rfbproto.rst.
+
+A `Writer` makes rectangles at random and paints what they mean, into a screen of its own; of rlwire
+it takes nothing but the numbers of a pixel format.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlwire.codecs.rfb.pixels import PixelFormat
+
+Array = NDArray[np.uint8]
+
+
+def head(x: int, y: int, width: int, height: int, encoding: int) -> bytes:
+    return struct.pack(">HHHHi", x, y, width, height, encoding)
+
+
+# ---- pixels
+
+
+def colour(form: PixelFormat, value: int) -> tuple[int, int, int]:
+    parts = []
+    for name in ("red", "green", "blue"):
+        most = getattr(form, f"{name}_max")
+        part = (value >> getattr(form, f"{name}_shift")) & most
+        parts.append((part * 255 + most // 2) // most)
+    return parts[0], parts[1], parts[2]
+
+
+def pixel_size(form: PixelFormat) -> int:
+    return form.bits_per_pixel // 8
+
+
+def pixel(form: PixelFormat, value: int) -> bytes:
+    return value.to_bytes(pixel_size(form), "big" if form.big_endian else "little")
+
+
+def used_bits(form: PixelFormat) -> int:
+    return (
+        form.red_max << form.red_shift
+        | form.green_max << form.green_shift
+        | form.blue_max << form.blue_shift
+    )
+
+
+def random_value(form: PixelFormat, chance: random.Random) -> int:
+    return chance.getrandbits(form.bits_per_pixel) & used_bits(form)
+
+
+def cpixel(form: PixelFormat, value: int) -> bytes:
+    """RFC 6143, 7.7.5: a PIXEL without the byte that has no bits of a colour."""
+    whole = pixel(form, value)
+    if form.bits_per_pixel == 32 and form.depth <= 24:
+        used = used_bits(form)
+        if used < 1 << 24:  # the least significant three bytes
+            return whole[1:] if form.big_endian else whole[:3]
+        if not used & 0xFF:  # the most significant three bytes
+            return whole[:3] if form.big_endian else whole[1:]
+    return whole
+
+
+def tpixel(form: PixelFormat, value: int) -> bytes:
+    """rfbproto.rst, "Tight Encoding": red, green, blue in a byte each, or a PIXEL."""
+    full = form.red_max == form.green_max == form.blue_max == 255
+    if form.bits_per_pixel == 32 and form.depth == 24 and full:
+        return bytes(colour(form, value))
+    return pixel(form, value)
+
+
+# ---- rectangles, written together with what they must look like
+
+
+class Writer:
+    """Writes rectangles for one connection at random, and paints what they mean."""
+
+    def __init__(self, screen: Array, form: PixelFormat, chance: random.Random) -> None:
+        self.screen, self.form, self.chance = screen, form, chance
+        self.zrle_stream = zlib.compressobj()
+        self.tight_streams = [zlib.compressobj() for _ in range(4)]
+
+    def value(self) -> int:
+        return random_value(self.form, self.chance)
+
+    def place(self) -> tuple[int, int, int, int]:
+        height, width = self.screen.shape[:2]
+        x, y = self.chance.randrange(width), self.chance.randrange(height)
+        return x, y, self.chance.randint(1, width - x), self.chance.randint(1, height - y)
+
+    def put(self, x: int, y: int, values: list[list[int]]) -> None:
+        for j, row in enumerate(values):
+            for i, value in enumerate(row):
+                self.screen[y + j, x + i, :3] = colour(self.form, value)
+
+    def values(self, width: int, height: int, palette: list[int] | None = None) -> list[list[int]]:
+        pick = (lambda: self.chance.choice(palette)) if palette else self.value
+        return [[pick() for _ in range(width)] for _ in range(height)]
+
+    def raw(self) -> bytes:
+        x, y, width, height = self.place()
+        values = self.values(width, height)
+        self.put(x, y, values)
+        body = b"".join(pixel(self.form, one) for row in values for one in row)
+        return head(x, y, width, height, 0) + body
+
+    def copy_rect(self) -> bytes:
+        x, y, width, height = self.place()
+        from_x = self.chance.randint(0, self.screen.shape[1] - width)
+        from_y = self.chance.randint(0, self.screen.shape[0] - height)
+        part = self.screen[from_y : from_y + height, from_x : from_x + width].copy()
+        self.screen[y : y + height, x : x + width] = part
+        return head(x, y, width, height, 1) + struct.pack(">HH", from_x, from_y)
+
+    def rre(self) -> bytes:
+        x, y, width, height = self.place()
+        back = self.value()
+        self.put(x, y, [[back] * width] * height)
+        parts = [pixel(self.form, back)]
+        count = self.chance.randint(0, 9)
+        for _ in range(count):
+            value = self.value()
+            left, top = self.chance.randrange(width), self.chance.randrange(height)
+            wide, high = self.chance.randint(0, width - left), self.chance.randint(0, height - top)
+            self.put(x + left, y + top, [[value] * wide] * high)
+            parts.append(pixel(self.form, value) + struct.pack(">HHHH", left, top, wide, high))
+        return head(x, y, width, height, 2) + struct.pack(">I", count) + b"".join(parts)
+
+    def tiles(self, edge: int, width: int, height: int) -> Iterator[tuple[int, int, int, int]]:
+        for top in range(0, height, edge):
+            for left in range(0, width, edge):
+                yield left, top, min(edge, width - left), min(edge, height - top)
+
+    def hextile(self) -> bytes:
+        x, y, width, height = self.place()
+        parts = [head(x, y, width, height, 5)]
+        back: int | None = None
+        front: int | None = None
+        for left, top, wide, high in self.tiles(16, width, height):
+            if self.chance.random() < 0.2:
+                values = self.values(wide, high)
+                self.put(x + left, y + top, values)
+                noise = self.chance.choice([0, 2, 4, 8, 16])  # is ignored beside Raw
+                parts.append(bytes([1 | noise]))
+                parts.append(b"".join(pixel(self.form, one) for row in values for one in row))
+                back = front = None  # do not carry over from here
+                continue
+            mask, body = 0, b""
+            if back is None or self.chance.random() < 0.5:
+                back = self.value()
+                mask |= 2
+                body += pixel(self.form, back)
+            self.put(x + left, y + top, [[back] * wide] * high)
+            kind = self.chance.choice(["plain", "front", "coloured"])
+            if kind == "front" and (front is None or self.chance.random() < 0.5):
+                front = self.value()
+                mask |= 4
+                body += pixel(self.form, front)
+            if kind != "plain":
+                mask |= 8 | (16 if kind == "coloured" else 0)
+                count = self.chance.randint(0, 12)
+                body += bytes([count])
+                for _ in range(count):
+                    value = self.value() if kind == "coloured" else front
+                    assert value is not None
+                    if kind == "coloured":
+                        body += pixel(self.form, value)
+                    sx, sy = self.chance.randrange(wide), self.chance.randrange(high)
+                    sw, sh = self.chance.randint(1, wide - sx), self.chance.randint(1, high - sy)
+                    self.put(x + left + sx, y + top + sy, [[value] * sw] * sh)
+                    body += bytes([sx << 4 | sy, (sw - 1) << 4 | (sh - 1)])
+                if kind == "coloured":
+                    front = None  # RFC 6143, 7.7.4: does not carry over coloured subrectangles
+            parts.append(bytes([mask]) + body)
+        return b"".join(parts)
+
+    def run_length(self, count: int) -> bytes:
+        return b"\xff" * ((count - 1) // 255) + bytes([(count - 1) % 255])
+
+    def runs(self, total: int) -> list[int]:
+        lengths: list[int] = []
+        while total:
+            longest = self.chance.choice([1, 3, 20, 255, 256, 257, 600, total])
+            lengths.append(self.chance.randint(1, min(total, longest)))
+            total -= lengths[-1]
+        return lengths
+
+    def zrle_tile(self, x: int, y: int, width: int, height: int) -> bytes:
+        form = self.form
+        kind = self.chance.choice(["raw", "solid", "packed", "plain-rle", "palette-rle"])
+        total = width * height
+        if kind == "raw":
+            values = self.values(width, height)
+            self.put(x, y, values)
+            return b"\0" + b"".join(cpixel(form, one) for row in values for one in row)
+        if kind == "solid":
+            value = self.value()
+            self.put(x, y, [[value] * width] * height)
+            return b"\1" + cpixel(form, value)
+        size = self.chance.randint(2, 16 if kind == "packed" else 127)
+        palette = [self.value() for _ in range(size)]
+        colours = b"".join(cpixel(form, one) for one in palette)
+        if kind == "packed":
+            bits = 1 if size == 2 else 2 if size <= 4 else 4
+            indices = [[self.chance.randrange(size) for _ in range(width)] for _ in range(height)]
+            self.put(x, y, [[palette[one] for one in row] for row in indices])
+            body = b""
+            for row in indices:
+                text = "".join(format(one, f"0{bits}b") for one in row)
+                text += "0" * (-len(text) % 8)
+                body += int(text, 2).to_bytes(len(text) // 8, "big")
+            return bytes([size]) + colours + body
+        flat: list[int] = []
+        body = b""
+        for count in self.runs(total):
+            index = self.chance.randrange(size)
+            flat += [palette[index]] * count
+            if kind == "plain-rle":
+                body += cpixel(form, palette[index]) + self.run_length(count)
+            elif count == 1:
+                body += bytes([index])
+            else:
+                body += bytes([128 | index]) + self.run_length(count)
+        self.put(x, y, [flat[i : i + width] for i in range(0, total, width)])
+        return (b"\x80" if kind == "plain-rle" else bytes([128 + size]) + colours) + body
+
+    def zrle(self) -> bytes:
+        x, y, width, height = self.place()
+        tiles = [
+            self.zrle_tile(x + left, y + top, wide, high)
+            for left, top, wide, high in self.tiles(64, width, height)
+        ]
+        data = self.zrle_stream.compress(b"".join(tiles))
+        data += self.zrle_stream.flush(zlib.Z_SYNC_FLUSH)
+        return head(x, y, width, height, 16) + struct.pack(">I", len(data)) + data
+
+    def compact(self, size: int) -> bytes:
+        if size < 128:
+            return bytes([size])
+        if size < 16384:
+            return bytes([size & 127 | 128, size >> 7])
+        return bytes([size & 127 | 128, size >> 7 & 127 | 128, size >> 14])
+
+    def tight(self, kind: str | None = None) -> bytes:
+        form = self.form
+        x, y, width, height = self.place()
+        kinds = ["fill", "copy", "explicit-copy", "palette"]
+        if form.bits_per_pixel != 8:
+            kinds.append("gradient")
+        kind = kind or self.chance.choice(kinds)
+        resets = self.chance.getrandbits(4) & self.chance.getrandbits(4)
+        for i in range(4):
+            if resets >> i & 1:
+                self.tight_streams[i] = zlib.compressobj(self.chance.randint(0, 9))
+        parts = [head(x, y, width, height, 7)]
+        if kind == "fill":
+            value = self.value()
+            self.put(x, y, [[value] * width] * height)
+            return parts[0] + bytes([0x80 | resets]) + tpixel(form, value)
+        stream = self.chance.randrange(4)
+        control = resets | stream << 4
+        if kind == "copy":
+            parts.append(bytes([control]))
+        else:
+            number = {"explicit-copy": 0, "palette": 1, "gradient": 2}[kind]
+            parts.append(bytes([control | 0x40, number]))
+        if kind == "palette":
+            size = self.chance.choice([1, 2, 2, 3, 16, 255, 256])
+            palette = [self.value() for _ in range(size)]
+            parts.append(bytes([size - 1]) + b"".join(tpixel(form, one) for one in palette))
+            indices = [[self.chance.randrange(size) for _ in range(width)] for _ in range(height)]
+            self.put(x, y, [[palette[one] for one in row] for row in indices])
+            if size <= 2:
+                data = b""
+                for row in indices:
+                    text = "".join(map(str, row)) + "0" * (-width % 8)
+                    data += int(text, 2).to_bytes(len(text) // 8, "big")
+            else:
+                data = bytes(one for row in indices for one in row)
+        else:
+            values = self.values(width, height)
+            self.put(x, y, values)
+            if kind == "gradient":
+                values = self.differences(values)
+            data = b"".join(tpixel(form, one) for row in values for one in row)
+        if len(data) < 12:
+            return b"".join(parts) + data
+        packed = self.tight_streams[stream].compress(data)
+        packed += self.tight_streams[stream].flush(zlib.Z_SYNC_FLUSH)
+        return b"".join(parts) + self.compact(len(packed)) + packed
+
+    def differences(self, values: list[list[int]]) -> list[list[int]]:
+        """The gradient filter: what is left of a colour when its neighbours predict it."""
+        out = [[0] * len(row) for row in values]
+        for name in ("red", "green", "blue"):
+            most, shift = getattr(self.form, f"{name}_max"), getattr(self.form, f"{name}_shift")
+
+            def part(i: int, j: int, most: int = most, shift: int = shift) -> int:
+                return values[j][i] >> shift & most if i >= 0 and j >= 0 else 0
+
+            for j, row in enumerate(values):
+                for i in range(len(row)):
+                    expected = part(i - 1, j) + part(i, j - 1) - part(i - 1, j - 1)
+                    expected = max(0, min(most, expected))
+                    out[j][i] |= (part(i, j) - expected & most) << shift
+        return out
+
+    ALL = ("raw", "copy_rect", "rre", "hextile", "zrle", "tight")
+
+    def write(self, name: str) -> bytes:
+        written = getattr(self, name)()
+        assert isinstance(written, bytes)
+        return written

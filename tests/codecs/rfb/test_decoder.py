@@ -1,0 +1,381 @@
+from __future__ import annotations
+
+import random
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlwire.codecs.rfb import (
+    BGR233,
+    RGB565,
+    RGB888,
+    RGBX,
+    Encoding,
+    Framebuffer,
+    PixelFormat,
+    RectangleDecoder,
+    inflating,
+)
+from rlwire.errors import DecodeError, LimitExceeded
+from rlwire.limits import Limits
+from tests.codecs.rfb.reference import Writer, head, pixel, tpixel
+
+FORMATS = {
+    "bgrx": RGB888,
+    "rgbx": RGBX,
+    "xrgb": PixelFormat(32, 24, True, 255, 255, 255, 16, 8, 0),
+    "xbgr": PixelFormat(32, 24, True, 255, 255, 255, 0, 8, 16),
+    "high-little": PixelFormat(32, 24, False, 255, 255, 255, 24, 16, 8),
+    "high-big": PixelFormat(32, 24, True, 255, 255, 255, 8, 16, 24),
+    "mixed-order": PixelFormat(32, 24, False, 255, 255, 255, 8, 16, 0),
+    "four-bytes": PixelFormat(32, 32, False, 255, 255, 255, 0, 8, 24),
+    "thirty-bits": PixelFormat(32, 30, False, 1023, 1023, 1023, 20, 10, 0),
+    "thirty-bits-big": PixelFormat(32, 30, True, 1023, 1023, 1023, 20, 10, 0),
+    "odd-shifts": PixelFormat(32, 24, False, 255, 255, 255, 17, 9, 1),
+    "few-colours": PixelFormat(32, 12, True, 15, 15, 15, 28, 20, 8),
+    "rgb565": RGB565,
+    "rgb565-big": PixelFormat(16, 16, True, 31, 63, 31, 11, 5, 0),
+    "rgb555": PixelFormat(16, 15, False, 31, 31, 31, 0, 5, 10),
+    "bgr233": BGR233,
+    "rgb332": PixelFormat(8, 8, True, 7, 7, 3, 5, 2, 0),
+    "one-bit": PixelFormat(8, 3, False, 1, 1, 1, 0, 1, 2),
+}
+
+
+def both(
+    form: PixelFormat, seed: int, *, width: int = 150, height: int = 90, channels: int = 3
+) -> tuple[Writer, RectangleDecoder]:
+    framebuffer = Framebuffer(width, height, channels=channels)
+    expected = framebuffer.snapshot()
+    return Writer(expected, form, random.Random(seed)), RectangleDecoder(framebuffer, form)
+
+
+@pytest.mark.each("name", FORMATS)
+@pytest.mark.each("channels", [3, 4])
+def test_every_encoding_in_every_format(name: str, channels: int) -> None:
+    form = FORMATS[name]
+    writer, decoder = both(form, 1, width=75, height=70, channels=channels)
+    for _ in range(2):
+        for encoding in Writer.ALL:
+            data = writer.write(encoding)
+            assert decoder.size(data, 0, len(data)) == len(data)
+            done = decoder.decode(data)
+            assert tuple(done) == struct.unpack(">HHHHi", data[:12])
+            assert done.payload is None
+            np.testing.assert_array_equal(decoder.framebuffer.pixels, writer.screen, encoding)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    form=st.sampled_from(list(FORMATS.values())),
+    seed=st.integers(0, 2**32),
+    encodings=st.lists(st.sampled_from(Writer.ALL), min_size=1, max_size=6),
+    width=st.integers(1, 140),
+    height=st.integers(1, 70),
+)
+def test_any_rectangles_one_after_the_other(
+    form: PixelFormat, seed: int, encodings: list[str], width: int, height: int
+) -> None:
+    writer, decoder = both(form, seed, width=width, height=height)
+    stream = b"".join(writer.write(one) for one in encodings)
+    at = 0
+    while at < len(stream):
+        size = decoder.size(stream, at, len(stream))
+        assert size
+        decoder.decode(memoryview(stream)[at : at + size])
+        at += size
+    assert at == len(stream)
+    np.testing.assert_array_equal(decoder.framebuffer.pixels, writer.screen)
+
+
+@pytest.mark.each("name", inflating.INFLATERS)
+def test_every_inflater_gives_the_same(name: str) -> None:
+    try:
+        inflating.choose(name)
+    except ImportError:
+        pytest.skip(f"{name} is not installed")
+    writer, _ = both(RGB888, 5)
+    decoder = RectangleDecoder(Framebuffer(150, 90), RGB888, inflater=name)
+    assert decoder.inflater == name
+    for encoding in ["tight", "zrle"] * 6:
+        decoder.decode(writer.write(encoding))
+    np.testing.assert_array_equal(decoder.framebuffer.pixels, writer.screen)
+
+
+def test_an_inflater_that_nobody_has() -> None:
+    with pytest.raises(ValueError, match=r"no inflater is called 'gzip': zlib-ng, isal, zlib"):
+        inflating.choose("gzip")
+
+
+@pytest.mark.each("encoding", Writer.ALL)
+def test_ended_at_every_byte(encoding: str) -> None:
+    writer, decoder = both(RGB565, 8, width=40, height=36)
+    other = RectangleDecoder(Framebuffer(40, 36), RGB565)
+    data = writer.write(encoding)
+    known = 0
+    for end in range(len(data) + 1):
+        size = decoder.size(data, 0, end)
+        assert size in (0, len(data))
+        assert size >= known  # what is known stays known
+        known = size
+        if end < len(data):
+            with pytest.raises(DecodeError) as caught:
+                RectangleDecoder(Framebuffer(40, 36), RGB565).decode(data[:end])
+            assert 0 <= caught.value.offset <= end
+    assert known == len(data)
+    other.decode(b"before" + data + b"behind", 6) if encoding != "zrle" else other.decode(data)
+    np.testing.assert_array_equal(other.framebuffer.pixels, writer.screen)
+
+
+def test_asked_again_elsewhere_it_goes_on() -> None:
+    """The stream core moves bytes to the front of its buffer between two calls."""
+    writer, decoder = both(RGB888, 3, width=64, height=64)
+    data = head(0, 0, 64, 64, Encoding.HEXTILE) + (b"\x01" + bytes(16 * 16 * 4)) * 16
+    writer.screen[:] = 0
+    moved = b"x" * 100 + data
+    assert decoder.size(moved, 100, 100 + 5000) == 0
+    assert decoder.size(data, 0, len(data) - 1) == 0
+    assert decoder.size(data, 0, len(data)) == len(data)
+    again = head(0, 0, 64, 64, Encoding.HEXTILE) + bytes(16)
+    assert decoder.size(again, 0, len(again)) == len(again)  # the same head, another rectangle
+    another = head(0, 0, 16, 16, Encoding.HEXTILE) + b"\x00"
+    assert decoder.size(another, 0, len(another)) == len(another)
+
+
+def test_a_place_in_a_batch() -> None:
+    batch = np.full((4, 90, 150, 3), 9, np.uint8)
+    framebuffer = Framebuffer(150, 90, out=batch[2])
+    assert framebuffer.pixels.base is batch or np.shares_memory(framebuffer.pixels, batch)
+    writer = Writer(batch[2].copy(), RGB888, random.Random(4))
+    decoder = RectangleDecoder(framebuffer, RGB888)
+    for encoding in Writer.ALL:
+        decoder.decode(writer.write(encoding))
+    np.testing.assert_array_equal(batch[2], writer.screen)
+    assert (batch[[0, 1, 3]] == 9).all()
+
+
+def test_a_format_set_later() -> None:
+    writer, decoder = both(RGB888, 2)
+    decoder.decode(writer.write("zrle"))
+    writer.form = decoder.pixel_format = BGR233
+    assert decoder.pixel_format is BGR233
+    for encoding in Writer.ALL:  # the streams go on
+        decoder.decode(writer.write(encoding))
+    np.testing.assert_array_equal(decoder.framebuffer.pixels, writer.screen)
+    with pytest.raises(TypeError, match="not a PixelFormat"):
+        decoder.pixel_format = 8  # type: ignore[assignment]
+
+
+def test_pseudo_encodings_paint_nothing() -> None:
+    decoder = RectangleDecoder(Framebuffer(20, 10), RGB888)
+    cursor = head(3, 2, 9, 4, Encoding.CURSOR) + bytes(9 * 4 * 4) + b"\x80\x01" * 4
+    screens = head(0, 1, 600, 400, Encoding.EXTENDED_DESKTOP_SIZE) + b"\2\0\0\0" + bytes(32)
+    for data, payload in [
+        (cursor, cursor[12:]),
+        (screens, screens[12:]),
+        (head(0, 0, 900, 700, Encoding.DESKTOP_SIZE), b""),
+        (head(0, 0, 0, 0, Encoding.LAST_RECT), b""),
+    ]:
+        padded = data + b"next"
+        assert decoder.size(padded, 0, len(padded)) == len(data)
+        done = decoder.decode(padded)
+        assert done.payload == payload
+        with pytest.raises(DecodeError, match=r"ends inside a field|not whole"):
+            decoder.decode(data[:-1])
+    assert not decoder.framebuffer.pixels.any()
+    assert repr(done) == "Rectangle(x=0, y=0, width=0, height=0, encoding=-224)"
+    assert done == decoder.decode(padded) == (0, 0, 0, 0, -224)
+    assert hash(done) == hash((0, 0, 0, 0, -224))
+
+
+def test_tight_jpeg() -> None:
+    import io
+
+    from PIL import Image
+
+    rows, columns = np.mgrid[0:70, 0:90]
+    picture = np.stack([rows * 3, columns * 2, rows + columns], -1).astype(np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, "JPEG", quality=95, subsampling=0)
+    data = file.getvalue()
+    writer = Writer(np.zeros((80, 100, 3), np.uint8), RGB888, random.Random(0))
+    message = head(5, 6, 90, 70, 7) + b"\x90" + writer.compact(len(data)) + data
+    for channels in (3, 4):
+        framebuffer = Framebuffer(100, 80, channels=channels)
+        decoder = RectangleDecoder(framebuffer, RGB888)
+        assert decoder.size(message, 0, len(message)) == len(message)
+        decoder.decode(message)
+        painted = framebuffer.pixels[6:76, 5:95, :3].astype(int)
+        assert abs(painted - picture).max() <= 8
+        assert not framebuffer.pixels[:6, ..., :3].any()
+        assert channels == 3 or (framebuffer.pixels[..., 3] == 255).all()
+    wrong = head(5, 6, 89, 70, 7) + message[12:]
+    with pytest.raises(DecodeError, match=r"width is 90.*89") as caught:
+        decoder.decode(wrong)
+    assert caught.value.offset >= 13
+    with pytest.raises(DecodeError, match="JPEG"):
+        decoder.decode(head(5, 6, 90, 70, 7) + b"\x90\x05hello")
+
+
+# ---- bad input
+
+
+def squeezed(data: bytes) -> bytes:
+    stream = zlib.compressobj()
+    return stream.compress(data) + stream.flush(zlib.Z_SYNC_FLUSH)
+
+
+def zrle(tiles: bytes, width: int = 8, height: int = 4) -> bytes:
+    data = squeezed(tiles)
+    return head(1, 2, width, height, 16) + struct.pack(">I", len(data)) + data
+
+
+def tight(control: bytes, data: bytes, width: int = 8, height: int = 4) -> bytes:
+    packed = squeezed(data)
+    return head(1, 2, width, height, 7) + control + bytes([len(packed)]) + packed
+
+
+PX = b"\x11\x22\x33\0"
+BAD = {
+    "right-of-the-screen": (head(13, 0, 8, 1, 0) + PX * 8, "end at 21, it at 20", 0),
+    "below-the-screen": (head(0, 4, 8, 7, 7) + b"\x80abc", "end at 11, it at 10", 2),
+    "far-away": (head(65535, 65535, 65535, 65535, 16) + bytes(4), "end at 131070", 0),
+    "unknown-encoding": (head(0, 0, 1, 1, 99), "unknown encoding: got 0x63", 8),
+    "unknown-pseudo": (head(0, 0, 1, 1, -1), "unknown encoding: got 0xffffffff", 8),
+    "copy-from-outside": (head(0, 0, 8, 4, 1) + b"\0\x0d\0\0", "end at 21, it at 20", 12),
+    "copy-from-below": (head(0, 0, 8, 4, 1) + b"\0\0\0\x07", "end at 11, it at 10", 14),
+    "rre-past-its-end": (
+        head(0, 0, 8, 4, 2) + b"\0\0\0\1" + PX + PX + struct.pack(">HHHH", 4, 0, 5, 1),
+        "end at 9, it at 8",
+        24,
+    ),
+    "rre-below-its-end": (
+        head(0, 0, 8, 4, 2) + b"\0\0\0\1" + PX + PX + struct.pack(">HHHH", 0, 4, 1, 1),
+        "end at 5, it at 4",
+        26,
+    ),
+    "rre-lies": (head(0, 0, 8, 4, 2) + b"\xff\xff\xff\xff" + PX, "bytes needed", 20),
+    "hextile-past-its-tile": (
+        head(0, 0, 8, 4, 5) + b"\x0a" + PX + b"\1\x70\x10",
+        "end at 9, it at 8",
+        18,
+    ),
+    "hextile-below-its-tile": (
+        head(0, 0, 8, 4, 5) + b"\x0a" + PX + b"\1\x03\x01",
+        "end at 5, it at 4",
+        18,
+    ),
+    "hextile-zlib": (head(0, 0, 8, 4, 5) + b"\x20", "sub-encoding: got byte 0x20", 12),
+    "tight-kind": (head(0, 0, 8, 4, 7) + b"\xa0", "sub-encoding: got byte 0xa0", 12),
+    "tight-filter": (head(0, 0, 8, 4, 7) + b"\x40\x03", "sub-encoding: got byte 0x03", 13),
+    "tight-short": (tight(b"\0", bytes(95)), "got 95 bytes, expected 96", 14),
+    "tight-long": (tight(b"\0", bytes(97)), "got 97 bytes, expected 96", 14),
+    "tight-bomb": (tight(b"\0", bytes(50_000)), "got 97 bytes, expected 96", 14),
+    "tight-no-zlib": (head(0, 0, 8, 4, 7) + b"\0\5hello", "on stream 0: ", 14),
+    "tight-index": (tight(b"\x40\1\2abcdefghi", b"\0\1\2\3" * 8), "got 3 of 3 colours", 25),
+    "zrle-lies": (head(0, 0, 8, 4, 16) + b"\0\0\0\x40abc", "64 bytes needed, 3 left", 16),
+    "zrle-17": (zrle(b"\x11"), r"0x11 \(byte 0 of what is inflated here\)", 16),
+    "zrle-127": (zrle(b"\x7f"), "got byte 0x7f", 16),
+    "zrle-129": (zrle(b"\x81"), "got byte 0x81", 16),
+    "zrle-run": (zrle(b"\x80abc\x20"), "33 pixels, 32 are left", 16),
+    "zrle-endless-run": (zrle(b"\x80abc" + b"\xff" * 200), "256 pixels, 32 are left", 16),
+    "zrle-index": (zrle(b"\x82abcdef\x02"), "got 2 of 2 colours", 16),
+    "zrle-run-index": (zrle(b"\x82abcdef\x85\x00"), "got 5 of 2 colours", 16),
+    "zrle-packed-index": (zrle(b"\x03" + bytes(9) + b"\xff" * 8), "got 3 of 3 colours", 16),
+    "zrle-short": (zrle(b"\0" + bytes(95)), "ends inside a field", 16),
+    "zrle-empty": (zrle(b""), "ends inside a field", 16),
+    "zrle-more": (zrle(b"\1abc!"), "after the end of the message: 1", 16),
+    "zrle-bomb": (zrle(b"\1abc" + bytes(10_000_000)), "after the end of the message", 16),
+    "zrle-no-zlib": (head(0, 0, 8, 4, 16) + b"\0\0\0\5hello", "on stream 4: ", 16),
+}
+
+
+@pytest.mark.each("name", BAD)
+def test_bad_input(name: str) -> None:
+    data, words, offset = BAD[name]
+    framebuffer = Framebuffer(20, 10)
+    for before in (b"", b"12345"):
+        decoder = RectangleDecoder(framebuffer, RGB888)
+        with pytest.raises(DecodeError, match=words) as caught:
+            decoder.decode(before + data, len(before))
+        assert caught.value.offset == len(before) + offset
+
+
+def test_what_cannot_be_painted_is_refused_before_it_is_there() -> None:
+    decoder = RectangleDecoder(Framebuffer(20, 10), RGB888)
+    for name in ("right-of-the-screen", "below-the-screen", "unknown-encoding", "unknown-pseudo"):
+        data, words, offset = BAD[name]
+        with pytest.raises(DecodeError, match=words) as caught:
+            decoder.size(b"123" + data[:12], 3, 15)
+        assert caught.value.offset == 3 + offset
+    data = head(0, 0, 20, 10, Encoding.HEXTILE) + b"\x40"
+    with pytest.raises(DecodeError, match="sub-encoding: got byte 0x40") as caught:
+        decoder.size(data, 0, len(data))
+    assert caught.value.offset == 12
+
+
+def test_an_index_past_a_palette_of_one_colour() -> None:
+    decoder = RectangleDecoder(Framebuffer(20, 40), RGB888)
+    data = tight(b"\x40\1\0abc", bytes(31) + b"\x80", 8, 32)
+    with pytest.raises(DecodeError, match="got 1 of 1 colours"):
+        decoder.decode(data)
+
+
+def test_tight_is_not_wider_than_2048() -> None:
+    decoder = RectangleDecoder(Framebuffer(3000, 4), RGB888)
+    for control in (b"\0", b"\x40\2", b"\x90"):
+        data = head(0, 0, 2049, 1, 7) + control + bytes(9)
+        with pytest.raises(DecodeError, match="end at 2049, it at 2048"):
+            decoder.size(data, 0, len(data))
+    data = head(0, 0, 3000, 4, 7) + b"\x80" + tpixel(RGB888, 0x102030)  # one colour has no rows
+    decoder.decode(data)
+    assert (decoder.framebuffer.pixels == [0x10, 0x20, 0x30]).all()
+
+
+def test_eight_bits_have_no_gradient_and_no_jpeg() -> None:
+    decoder = RectangleDecoder(Framebuffer(30, 4), BGR233)
+    for control in (b"\x40\2", b"\x90"):
+        data = head(0, 0, 20, 1, 7) + control + bytes(9)
+        with pytest.raises(DecodeError, match="unknown sub-encoding"):
+            decoder.size(data, 0, len(data))
+
+
+def test_limits_come_before_memory() -> None:
+    limits = Limits(received=1000, expanded=500)
+    decoder = RectangleDecoder(Framebuffer(21, 22), RGB888, limits=limits)
+    for data, size in [
+        (head(0, 0, 20, 20, 0), 1612),
+        (head(0, 0, 65535, 65535, Encoding.CURSOR), 12 + 4 * 65535**2 + 8192 * 65535),
+        (head(0, 0, 20, 20, 16) + b"\xff\xff\xff\xff", 16 + 2**32 - 1),
+        (head(0, 0, 20, 20, 2) + b"\xff\xff\xff\xff", 20 + 12 * (2**32 - 1)),
+        (head(0, 0, 20, 20, 7) + b"\0\xff\xff\xff", 16 + 2**22 - 1),
+    ]:
+        with pytest.raises(LimitExceeded) as caught:
+            decoder.size(data, 0, len(data))
+        assert (caught.value.maximum, caught.value.size) == (1000, size)
+    with pytest.raises(LimitExceeded, match="expanded"):
+        decoder.decode(tight(b"\0", bytes(1200), 20, 20))
+
+
+def test_a_decoder_says_where_it_is_asked_wrongly() -> None:
+    decoder = RectangleDecoder(Framebuffer(20, 20), RGB888)
+    with pytest.raises(ValueError, match="2 to 99 is not within 12 bytes"):
+        decoder.size(bytes(12), 2, 99)
+    with pytest.raises(ValueError, match="13 is not within 12 bytes"):
+        decoder.decode(bytes(12), 13)
+    assert decoder.size(bytes(12), 2, 12) == 0
+
+
+def test_pixels_of_the_right_order() -> None:
+    """By hand, so that the reference cannot be wrong in the same way."""
+    decoder = RectangleDecoder(Framebuffer(2, 1), RGB888)
+    decoder.decode(head(0, 0, 2, 1, 0) + bytes([3, 2, 1, 0, 6, 5, 4, 0]))
+    assert decoder.framebuffer.pixels.tolist() == [[[1, 2, 3], [4, 5, 6]]]
+    decoder.pixel_format = RGB565
+    decoder.decode(head(0, 0, 2, 1, 0) + b"\x00\xf8\xe0\x07")
+    assert decoder.framebuffer.pixels.tolist() == [[[255, 0, 0], [0, 255, 0]]]
+    assert pixel(RGB565, 0xF800) == b"\x00\xf8"
