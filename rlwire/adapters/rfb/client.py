@@ -1,0 +1,563 @@
+"""`RfbClient` and `AsyncRfbClient`: a screen somewhere else, its pixels, its keyboard and pointer.
+
+Not here: what is said when (`rlwire.sessions.rfb.client`), many screens in one process
+(`rlwire.adapters.rfb.screens`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import time
+from collections.abc import Callable, Iterable, Sequence
+from math import ceil
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlwire.codecs.rfb.decoder import Rectangle
+from rlwire.codecs.rfb.framebuffer import Framebuffer
+from rlwire.codecs.rfb.keysyms import keysym
+from rlwire.codecs.rfb.messages import (
+    FENCE_BLOCK_BEFORE,
+    FENCE_REQUEST,
+    Bell,
+    ClientCutText,
+    ClientMessage,
+    Fence,
+    KeyEvent,
+    PointerEvent,
+    ScreenLayout,
+    ServerCutText,
+    SetDesktopSize,
+)
+from rlwire.codecs.rfb.pixels import RGBX, PixelFormat
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    LocalProtocolError,
+    PeerError,
+    RlwireError,
+)
+from rlwire.limits import Limits
+from rlwire.sessions.rfb.client import (
+    LOSSLESS,
+    ClientSession,
+    CursorShape,
+    Painted,
+    Resized,
+    ResizeRefused,
+)
+from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports.address import AddressLike, parse
+from rlwire.transports.connecting import hang_up
+from rlwire.transports.connection import Connection
+from rlwire.transports.interface import NOTHING
+from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.tls import ClientSide
+from rlwire.transports.waits import Asyncio, Blocking, Client, Waits, driven
+
+__all__ = ["AsyncRfbClient", "ClientBase", "RfbClient", "Statistics"]
+
+_Self = TypeVar("_Self", bound="ClientBase")
+
+_LOOKS = 1024  # reads, at most, for who does not wait: a flood is not to hold it
+_MOMENT = 0.25  # seconds, at most, that a read lasts before the clock is looked at
+
+
+class Statistics(NamedTuple):
+    """What has come over a connection.
+
+    Attributes:
+        updates: whole ones.
+        rectangles: that had pixels.
+        bytes: of messages, updates included.
+        bells: that rang.
+    """
+
+    updates: int
+    rectangles: int
+    bytes: int
+    bells: int
+
+
+class ClientBase(Client):
+    """What both clients do, once.
+
+    Args:
+        address: ``"host:port"`` (VNC's display 0 is port 5900), or ``"unix:/path"``.
+        auth: the password, for VNC authentication; None for none.
+        shared: whether other viewers may stay.
+        channels: of the framebuffer: 3, or 4 of which the last is always 255.
+        encodings: what is asked for, the best first.
+        quality: 0 to 9 allows JPEG in Tight; None for exact pixels.
+        compression: 0 to 9, how hard the server is to try; None for its own choice.
+        pixel_format: in which pixels are to come.
+        continuous: whether updates are to come without requests, where the server knows how to.
+        newest: the highest version of the protocol to speak.
+        tls: an SSL context, or what makes one; None for no encryption.
+        timeouts: `connect` is for the handshake too, `read` for an update once it has begun, `idle`
+            is None: a screen may be still for as long as it likes.
+        backoff: how often and when to try to reach the server; by default once.
+        limits: maxima for what is read.
+
+    Raises:
+        ValueError: the address or an option makes no sense.
+        EncodeError: the password cannot be sent.
+    """
+
+    _connect: Callable[..., Any]
+
+    def __init__(
+        self,
+        address: AddressLike,
+        *,
+        auth: str | None = None,
+        shared: bool = True,
+        channels: int = 3,
+        encodings: Iterable[int] = LOSSLESS,
+        quality: int | None = None,
+        compression: int | None = None,
+        pixel_format: PixelFormat = RGBX,
+        continuous: bool = True,
+        newest: tuple[int, int] = (3, 8),
+        tls: ClientSide = None,
+        timeouts: Timeouts | None = None,
+        backoff: Backoff | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.address = parse(address)
+        self._timeouts = timeouts or Timeouts(idle=None)
+        self._said: dict[str, Any] = {
+            "password": auth,
+            "shared": shared,
+            "channels": channels,
+            "encodings": tuple(encodings),
+            "quality": quality,
+            "compression": compression,
+            "pixel_format": pixel_format,
+            "continuous": continuous,
+            "newest": newest,
+            "update_timeout": self._timeouts.read,
+            "limits": limits,
+        }
+        self._options: dict[str, Any] = {
+            "timeouts": self._timeouts, "tls": tls, "backoff": backoff
+        }  # fmt: skip
+        self._session = self._make_session()
+        self._connection: Any = None
+        self._transmit: Callable[[Any], Any]  # what sends messages over it
+        self._ended: Exception | None = None
+        self._seen = 0  # updates that the user has had
+        self._text: str | None = None
+        self._bells = 0
+        self._cursor: CursorShape | None = None
+        self._resized: Resized | ResizeRefused | None = None
+        self._fences = 0
+        self._fence: bytes | None = None  # the payload of the answer that came last
+
+    def _make_session(self) -> ClientSession:
+        return ClientSession(**self._said)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.address}>"
+
+    # -- the connection --------------------------------------------------------------------------
+
+    def _enter(self) -> Waits[None]:
+        if self._connection is None:
+            yield self.connect()
+
+    @driven
+    def connect(self: _Self) -> Waits[_Self]:
+        """Connect, and go through the handshake; pixels come with the first update.
+
+        Raises:
+            PeerError: the server does not let us in, in its own words.
+            RemoteProtocolError: it speaks another version, or has other security types.
+            MissingExtra: a password takes the package cryptography.
+            DeadlineExceeded: it says nothing.
+            OSError: it cannot be reached.
+            DecodeError, LimitExceeded: it does not speak RFB, or has too many pixels.
+        """
+        if self._connection is not None:
+            raise LocalProtocolError(f"{self} is connected already")
+        self._session, self._ended, self._seen = self._make_session(), None, 0
+        self._connection = yield self._connect(self.address, self._session, **self._options)
+        self._listen(self._connection)
+        return self
+
+    @driven
+    def close(self) -> Waits[None]:
+        """Close the connection; the framebuffer stays as it is."""
+        self._end(ConnectionClosed(f"the connection to {self.address} was closed on this side"))
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            yield from hang_up(connection)
+
+    # What the two kinds have of their own.
+
+    def _listen(self, connection: Any) -> None:
+        """Have what comes taken by `_take`, and an end by `_end`."""
+        raise NotImplementedError
+
+    def _wait(self, seconds: float | None) -> Any:
+        """Wait until something has come, or for so long; or return what to await for that."""
+        raise NotImplementedError
+
+    def _look(self) -> Any:
+        """Take in what is there already; or return what to await for that."""
+        raise NotImplementedError
+
+    # What comes.
+
+    def _take(self, event: Any) -> None:
+        """Take one event of the session."""
+        kind = type(event)
+        if kind is Painted:
+            return
+        if kind is Fence:
+            self._fence = event.payload
+        elif kind is ServerCutText:
+            self._text = event.text
+        elif kind is Bell:
+            self._bells += 1
+        elif kind is CursorShape:
+            self._cursor = event
+        elif kind is Resized or kind is ResizeRefused:
+            self._resized = event
+
+    def _end(self, error: Exception) -> None:
+        """Take note of why nothing more comes; the first reason counts."""
+        if self._ended is None:
+            self._ended = error
+
+    def _check(self) -> None:
+        """Raise what ended the connection."""
+        if self._ended is not None:
+            raise self._ended.with_traceback(None)
+        if self._connection is None:
+            raise ConnectionClosed(f"{self} is not connected: call connect(), or use `with`")
+
+    def _until(self, there: Callable[[], bool], timeout: float | None, what: str) -> Waits[None]:
+        """Wait until something is there.
+
+        Raises:
+            DeadlineExceeded: it did not come in time.
+            Exception: what ended the connection.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while not there():
+            self._check()
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                raise DeadlineExceeded(f"{self.address}: no {what} within {timeout:g} s")
+            yield self._wait(left)
+
+    # -- pixels ----------------------------------------------------------------------------------
+
+    @property
+    def framebuffer(self) -> Framebuffer:
+        """The screen as it is: whole updates only. It is painted into as long as others come.
+
+        Raises:
+            ConnectionClosed: there has been no connection.
+        """
+        framebuffer = self._session.framebuffer
+        if framebuffer is None:
+            self._check()
+            raise ConnectionClosed(f"{self} has no pixels yet")
+        return framebuffer
+
+    @property
+    def width(self) -> int:
+        """Of the screen, pixels."""
+        return self.framebuffer.width
+
+    @property
+    def height(self) -> int:
+        """Of the screen, pixels."""
+        return self.framebuffer.height
+
+    @property
+    def name(self) -> str:
+        """The desktop's."""
+        return self._session.name
+
+    @property
+    def session(self) -> ClientSession:
+        """What is known of the connection: `version`, `continuous`, `fences`, `resizable`."""
+        return self._session
+
+    @property
+    def ended(self) -> bool:
+        """Whether the connection is over, or there was none."""
+        return self._ended is not None or self._connection is None
+
+    @driven
+    def update(self, timeout: float | None = None) -> Waits[list[Rectangle]]:
+        """Wait for a whole update; return what has changed since the last call.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            DeadlineExceeded: none came in time; the connection stays.
+            ConnectionClosed: the connection is gone.
+            DecodeError, LimitExceeded: the server said what makes no sense; so it is gone.
+        """
+        session, updates = self._session, self._seen
+        yield from self._until(lambda: session.updates != updates, timeout, "update")
+        return self._take_changes()
+
+    @driven
+    def poll(self) -> Waits[list[Rectangle]]:
+        """Take in what is there, without waiting; return what has changed since the last call.
+
+        Raises:
+            What `update` raises, but DeadlineExceeded.
+        """
+        self._check()
+        yield self._look()
+        changes = self._take_changes()
+        if not changes:
+            self._check()
+        return changes
+
+    def _take_changes(self) -> list[Rectangle]:
+        self._seen = self._session.updates
+        return self._session.take()
+
+    def snapshot(self, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+        """Return a copy of the pixels: (height, width, channels), uint8.
+
+        Args:
+            out: is copied into and returned, if given.
+
+        Raises:
+            ValueError: `out` has another shape.
+        """
+        return self.framebuffer.snapshot(out)
+
+    # -- input -----------------------------------------------------------------------------------
+
+    @driven
+    def send(self, messages: ClientMessage | Sequence[ClientMessage]) -> Waits[None]:
+        """Send a message, or several at once.
+
+        Raises:
+            EncodeError: a field does not fit; nothing was sent.
+            LocalProtocolError: the server does not know such a message; nothing was sent.
+            ConnectionClosed: the connection is gone.
+        """
+        self._check()
+        yield self._transmit(messages)
+
+    @driven
+    def key(self, key: int | str, down: bool) -> Waits[None]:
+        """Press a key, or let it go.
+
+        Args:
+            key: X11's name of it, the character that it types, or its keysym.
+            down: whether it goes down.
+
+        Raises:
+            ValueError: there is no such key.
+            What `send` raises.
+        """
+        yield self.send(KeyEvent(keysym(key), down))
+
+    @driven
+    def pointer(self, x: int, y: int, buttons: int = 0) -> Waits[None]:
+        """Move the pointer, in pixels from the left and the top.
+
+        Args:
+            x: pixels from the left.
+            y: pixels from the top.
+            buttons: those that are down: 1 for the left, 2 for the middle, 4 for the right one, 8
+                and 16 for the wheel.
+
+        Raises:
+            What `send` raises.
+        """
+        yield self.send(PointerEvent(x, y, buttons))
+
+    @driven
+    def cut_text(self, text: str) -> Waits[None]:
+        """Tell the server what our clipboard has; characters of Latin-1.
+
+        Raises:
+            What `send` raises.
+        """
+        yield self.send(ClientCutText(text))
+
+    @driven
+    def resize(self, width: int, height: int, timeout: float | None = 10.0) -> Waits[None]:
+        """Ask for another size of the screen, and wait for it.
+
+        Raises:
+            LocalProtocolError: the server has said nothing of screens yet, or never will.
+            PeerError: it keeps its size.
+            What `update` raises.
+        """
+        self._resized = None
+        yield self.send(SetDesktopSize(width, height, (ScreenLayout(0, 0, 0, width, height),)))
+
+        def there() -> bool:
+            known = self._resized is not None
+            return known or (self.width, self.height) == (width, height)
+
+        yield from self._until(there, timeout, "answer to a resize")
+        if isinstance(self._resized, ResizeRefused):
+            raise PeerError(self._resized.reason)
+
+    @driven
+    def round_trip(self, timeout: float | None = 10.0) -> Waits[float]:
+        """Return the seconds until the server answers a Fence, all before it being done.
+
+        Raises:
+            LocalProtocolError: the server has not said that it knows Fence.
+            What `update` raises.
+        """
+        self._fences += 1
+        payload = self._fences.to_bytes(8, "big")
+        begun = time.monotonic()
+        yield self.send(Fence(FENCE_REQUEST | FENCE_BLOCK_BEFORE, payload))
+        yield from self._until(lambda: self._fence == payload, timeout, "answer to a fence")
+        return time.monotonic() - begun
+
+    # -- what is known ---------------------------------------------------------------------------
+
+    @property
+    def text(self) -> str | None:
+        """What the server's clipboard had last; None if it did not say."""
+        return self._text
+
+    @property
+    def cursor(self) -> CursorShape | None:
+        """How the pointer looks, where the encoding Cursor is asked for."""
+        return self._cursor
+
+    def statistics(self) -> Statistics:
+        """Return what has come so far."""
+        session = self._session
+        return Statistics(session.updates, session.rectangles, session.bytes, self._bells)
+
+
+class RfbClient(Blocking, ClientBase):
+    """A screen somewhere else; blocking, for one thread.
+
+    ::
+
+        with RfbClient("localhost:5900", auth="secret") as screen:
+            screen.update()
+            screen.key("Return", True)
+            image = screen.snapshot()
+
+    Nothing is read but in `update` and `poll`. The arguments and errors are `ClientBase`'s.
+    """
+
+    _connect = staticmethod(tcp.connect)
+
+    def _listen(self, connection: Connection) -> None:
+        self._transmit = connection.send
+        self._fetch, self._may_wait = connection.share(_MOMENT)
+
+    def _wait(self, seconds: float | None) -> None:
+        """Read once, waiting for so long at most."""
+        connection = self._connection
+        if self._may_wait and (seconds is None or seconds >= _MOMENT):
+            self._hear(self._fetch(True))
+        elif connection.pending or _is_readable(connection.fileno(), seconds):
+            self._hear(self._fetch(False))
+        else:
+            self._hear(None)
+
+    def _look(self) -> None:
+        for _ in range(_LOOKS):
+            have = self._fetch(False)
+            self._hear(have)
+            if have is None:
+                return
+
+    def _hear(self, have: int | OSError | None) -> None:
+        try:
+            self._connection.listen(self._take, have)
+        except RlwireError as error:
+            self._end(error)
+
+
+def _is_readable(file: int, seconds: float | None) -> bool:
+    wait = _MOMENT if seconds is None else min(seconds, _MOMENT)
+    if not hasattr(select, "poll"):
+        return bool(select.select([file], [], [], wait)[0])
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    return bool(poll.poll(ceil(1000 * wait)))
+
+
+class AsyncRfbClient(Asyncio, ClientBase):
+    """`RfbClient` for a task of an event loop: the same methods, to be awaited.
+
+    ::
+
+        async with AsyncRfbClient("localhost:5900") as screen:
+            await screen.update()
+            await screen.key("Return", True)
+
+    What comes is taken in while the loop runs, so the framebuffer is always the newest. One task
+    may wait at a time. The arguments and errors are `ClientBase`'s.
+    """
+
+    _connect = staticmethod(tcp_asyncio.connect)
+    _waiter: asyncio.Future[None] | None = None
+
+    def _listen(self, connection: Any) -> None:
+        self._transmit = connection.post
+        connection.serve(_Ear(self), self._end)
+
+    def _end(self, error: Exception) -> None:
+        super()._end(error)
+        self._wake()
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    async def _wait(self, seconds: float | None) -> None:
+        if self._waiter is not None:
+            raise LocalProtocolError(f"another task is waiting for {self.address}; one may")
+        waiter = self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.wait({waiter}, timeout=seconds)
+        finally:
+            self._waiter = None
+
+    async def _look(self) -> None:
+        await asyncio.sleep(0)  # one turn of the loop, which reads
+
+
+class _Ear:
+    """Takes what comes, for `AsyncConnection.serve`: nothing is answered."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: AsyncRfbClient) -> None:
+        self._client = client
+
+    def answer(self, event: Any) -> Any:
+        """Take one event."""
+        client = self._client
+        client._take(event)
+        client._wake()
+        return NOTHING
+
+    def failure(self, event: Any, error: Exception) -> Any:
+        """Nothing was to be sent."""
+        raise error
+
+    def close(self) -> None:
+        """Take note that the connection is gone."""
+        self._client._end(ConnectionClosed(f"the connection to {self._client.address} is gone"))

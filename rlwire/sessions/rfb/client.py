@@ -1,0 +1,601 @@
+"""An RFB viewer: what a server's updates make of a framebuffer, and what is to be said meanwhile.
+
+A `rlwire.transports.interface.TalkingSession`, for one connection and one thread. A frame of the
+stream is a message; of an update, its head and then each rectangle. Rectangles are kept until their
+update is whole, and painted then: the framebuffer never shows half of one. No I/O and no clock.
+
+What the session says by itself:
+
+- Which pixels and encodings it wants, and a request for everything, once the handshake is over.
+- Where the server has ContinuousUpdates: that they are to come, once, and again for another size.
+  Else a request for what changes, after each update.
+- The answer to each Fence; without it a server that measures the way by them stands still.
+- A request for everything after the framebuffer's size has changed, and only then: a server answers
+  such a request with an ExtendedDesktopSize, so answering each of those by one would never end.
+
+Not here: the handshake (`rlwire.sessions.rfb.opening`), pixels (`rlwire.codecs.rfb.decoder`).
+
+Source: RFC 6143, and "The RFB Protocol" (rfbproto.rst) for what it does not have.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from rlwire.codecs.rfb import messages
+from rlwire.codecs.rfb.decoder import Rectangle, RectangleDecoder
+from rlwire.codecs.rfb.encodings import Encoding
+from rlwire.codecs.rfb.framebuffer import Framebuffer
+from rlwire.codecs.rfb.messages import (
+    FENCE_BLOCK_AFTER,
+    FENCE_BLOCK_BEFORE,
+    FENCE_REQUEST,
+    FENCE_SYNC_NEXT,
+    UNTIL_LAST,
+    Bell,
+    ClientMessage,
+    EnableContinuousUpdates,
+    EndOfContinuousUpdates,
+    Fence,
+    FramebufferUpdate,
+    FramebufferUpdateRequest,
+    ScreenLayout,
+    ServerCutText,
+    SetDesktopSize,
+    SetEncodings,
+    SetPixelFormat,
+    decode_server_message,
+    encode,
+    server_message_size,
+)
+from rlwire.codecs.rfb.pixels import RGBX, PixelFormat
+from rlwire.errors import (
+    DeadlineExceeded,
+    LimitExceeded,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RlwireError,
+)
+from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.rfb.opening import Opening
+
+__all__ = [
+    "LOSSLESS",
+    "ClientSession",
+    "CursorShape",
+    "Event",
+    "Opened",
+    "Painted",
+    "ResizeRefused",
+    "Resized",
+]
+
+logger = logging.getLogger(__name__)
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+LOSSLESS: tuple[Encoding, ...] = (
+    Encoding.TIGHT,
+    Encoding.ZRLE,
+    Encoding.HEXTILE,
+    Encoding.RRE,
+    Encoding.COPY_RECT,
+    Encoding.RAW,
+)
+"""What is asked for by default, the best first: servers take the first that they have."""
+
+_CHANGES = 1024  # rectangles that are kept apart for whoever has not asked for them
+_KEPT = 128  # bytes that a rectangle costs beside its own
+_ENDLESS = 1 << 62  # rectangles: as many as there are until a LastRect
+_KNOWN_FLAGS = FENCE_BLOCK_BEFORE | FENCE_BLOCK_AFTER | FENCE_SYNC_NEXT
+
+_HEAD = 12  # bytes of a rectangle's head; its encoding is at 8
+_UPDATE = 0  # the type of a FramebufferUpdate
+
+_LAST_RECT = int(Encoding.LAST_RECT)
+_DESKTOP_SIZE = int(Encoding.DESKTOP_SIZE)
+_EXTENDED_DESKTOP_SIZE = int(Encoding.EXTENDED_DESKTOP_SIZE)
+_CURSOR = int(Encoding.CURSOR)
+
+# ExtendedDesktopSize: who asked for it, and what became of it.
+_BY_US = 1
+_STATUS = {1: "it is not allowed", 2: "it has no memory for it", 3: "the screens do not fit"}
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The handshake is over."""
+
+    width: int
+    height: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Painted:
+    """An update is whole and in the framebuffer.
+
+    Attributes:
+        rectangles: what it changed, in the order of painting; they may overlap, or be none.
+    """
+
+    rectangles: list[Rectangle]
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """The framebuffer has another size; what fits of the old pixels is still there.
+
+    Attributes:
+        width, height: pixels.
+        screens: which the server shows in it; empty if it does not say.
+    """
+
+    width: int
+    height: int
+    screens: tuple[ScreenLayout, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeRefused:
+    """The server does not do what a SetDesktopSize asked for.
+
+    Attributes:
+        status: its number for the reason.
+        reason: in words.
+    """
+
+    status: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CursorShape:
+    """How the pointer looks; only where the encoding Cursor is asked for.
+
+    Attributes:
+        x, y: of the point in it that points.
+        width, height: pixels.
+        data: its pixels in the connection's format, then a bit for each that is seen (RFC 6143,
+            section 7.8.1).
+    """
+
+    x: int
+    y: int
+    width: int
+    height: int
+    data: bytes
+
+
+Event: TypeAlias = (
+    Opened | Painted | Resized | ResizeRefused | CursorShape | ServerCutText | Bell | Fence
+)
+"""What `ClientSession.receive` returns. A Fence is the answer to one that was sent."""
+
+
+class ClientSession:
+    """A viewer's side of one connection.
+
+    Args:
+        password: for VNC authentication; None for none.
+        shared: whether other viewers may stay.
+        encodings: what is asked for, the best first. What the session needs for itself is added:
+            DesktopSize, ExtendedDesktopSize, LastRect, Fence, ContinuousUpdates. With Cursor the
+            pointer is no longer in the pixels, but tells itself by `CursorShape`.
+        quality: 0 to 9 allows JPEG in Tight; None for exact pixels.
+        compression: 0 to 9, how hard the server is to try; None for its own choice.
+        pixel_format: in which pixels are to come.
+        channels: of the framebuffer: 3, or 4 with one that is always 255.
+        framebuffer: called with width and height, makes it; by default a new one.
+        continuous: whether ContinuousUpdates are used where the server has them.
+        painting: is entered while pixels change, for whoever reads them in another thread.
+        newest: the highest version of the protocol to speak.
+        update_timeout: seconds in which an update that has begun has to be whole; None for no
+            limit.
+        limits: `pixels` bounds the framebuffer, `received` an update, `string` a cut text.
+
+    Attributes:
+        framebuffer: the pixels; None before the handshake is over.
+        name: the desktop's.
+        closed: whether nothing more can be said or heard.
+        fences: whether the server has Fence.
+        continuous: whether updates come without requests.
+        resizable: whether the server has ExtendedDesktopSize, so that `SetDesktopSize` may be sent.
+        updates: whole ones so far.
+        rectangles: with pixels, of those.
+        bytes: of all messages.
+    """
+
+    hangs_up = True
+
+    def __init__(
+        self,
+        *,
+        password: str | None = None,
+        shared: bool = True,
+        encodings: Iterable[int] = LOSSLESS,
+        quality: int | None = None,
+        compression: int | None = None,
+        pixel_format: PixelFormat = RGBX,
+        channels: int = 3,
+        framebuffer: Callable[[int, int], Framebuffer] | None = None,
+        continuous: bool = True,
+        painting: AbstractContextManager[Any] | None = None,
+        newest: tuple[int, int] = (3, 8),
+        update_timeout: float | None = 60.0,
+        limits: Limits | None = None,
+    ) -> None:
+        if channels not in (3, 4):
+            raise ValueError(f"a framebuffer has 3 or 4 channels, not {channels!r}")
+        self._limits = limits or DEFAULT
+        self._opening = Opening(password, shared, newest, self._limits)
+        self._encodings = _all_encodings(encodings, quality, compression, continuous)
+        self._pixel_format = pixel_format
+        self._make = framebuffer or (lambda w, h: Framebuffer(w, h, channels=channels))
+        self._wants_continuous = continuous
+        self._painting = nullcontext() if painting is None else painting
+        self._update_timeout = update_timeout
+        self._due: float | None = None  # when the update has to be whole
+        self._open = False
+        self._outgoing: list[Any] = []
+        self._decoder: Any = None
+        self._left = 0  # rectangles of the update that are still to come,
+        self._rectangles: list[Buffer] = []  # those that wait to be painted,
+        self._held = 0  # and what all of it has cost so far
+        self._painted: list[Rectangle] = []  # what has been painted of it already,
+        self._changed: list[Rectangle] = []  # and what of all updates since the last `take`
+        self.framebuffer: Framebuffer | None = None
+        self.name = ""
+        self.closed = False
+        self.fences = False
+        self.continuous = False
+        self.resizable = False
+        self._screens: tuple[ScreenLayout, ...] = ()
+        self.updates = self.rectangles = self.bytes = 0
+
+    @property
+    def opened(self) -> bool:
+        """Whether the handshake is over."""
+        return self._open
+
+    @property
+    def leaving(self) -> bool:
+        """Never: a viewer goes on until the connection ends."""
+        return False
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """What is spoken, such as (3, 8); (0, 0) before it is known."""
+        return self._opening.version
+
+    @property
+    def painting(self) -> AbstractContextManager[Any]:
+        """What is entered while pixels change."""
+        return self._painting
+
+    # What comes.
+
+    def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
+        """Return the size of the message, or rectangle, at `start`; 0 if more bytes must tell.
+
+        Raises:
+            DecodeError: there is no such thing.
+            LimitExceeded: it is too large, or makes the update too large.
+        """
+        try:
+            if self._left:
+                return self._rectangle_size(buffer, start, end)
+            if self._open:
+                return server_message_size(buffer, start, end, self._limits)
+            return self._opening.frame_size(buffer, start, end)
+        except RlwireError:
+            self.closed = True
+            raise
+
+    def _rectangle_size(self, buffer: Buffer, start: int, end: int) -> int:
+        size: int = self._decoder.size(buffer, start, end)
+        if self._held + size > self._limits.received:
+            raise LimitExceeded(
+                "received", self._limits.received, self._held + size, offset=start,
+                advice="of one update",
+            )  # fmt: skip
+        return size
+
+    def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
+        """Return where a rectangle's pixels begin; 0 for other messages."""
+        return _HEAD if self._left else 0
+
+    def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
+        """Return None: rectangles are kept until the update is whole, and so is their buffer."""
+        return None
+
+    def receive(self, message: Buffer) -> list[Any]:
+        """Take a message, or a rectangle, and return what it means: `Event`.
+
+        Raises:
+            DecodeError, LimitExceeded: it makes no sense.
+            RemoteProtocolError, PeerError: the handshake failed.
+        """
+        self.bytes += len(message)
+        try:
+            if self._left:
+                return self._take_rectangle(message)
+            if not self._open:
+                return self._open_further(message)
+            if message[0] == _UPDATE:
+                return self._begin_update(decode_server_message(message))
+            return self._take_message(decode_server_message(message, self._limits))
+        except RlwireError:
+            self.closed = True
+            raise
+
+    def _open_further(self, message: Buffer) -> list[Any]:
+        opening = self._opening
+        init = opening.receive(message)
+        self._outgoing += opening.outgoing
+        opening.outgoing.clear()
+        if init is None:
+            return []
+        self._check_size(init.width, init.height)
+        framebuffer = self._make(init.width, init.height)
+        self._decoder = RectangleDecoder(framebuffer, self._pixel_format, limits=self._limits)
+        self.framebuffer, self.name = framebuffer, init.name
+        self._open = True
+        self._outgoing += [SetPixelFormat(self._pixel_format), SetEncodings(self._encodings)]
+        self._request(incremental=False)
+        return [Opened(init.width, init.height, init.name)]
+
+    def _begin_update(self, head: Any) -> list[Any]:
+        assert isinstance(head, FramebufferUpdate)
+        self._left = _ENDLESS if head.count == UNTIL_LAST else head.count
+        self._held, self._due = 0, None
+        return [] if self._left else self._end_update()
+
+    def _take_rectangle(self, message: Buffer) -> list[Any]:
+        encoding = int.from_bytes(message[8:_HEAD], "big", signed=True)
+        self._left -= 1
+        events: list[Any] = []
+        if encoding >= 0:
+            self._rectangles.append(message)
+            self._held += len(message) + _KEPT
+        elif encoding == _LAST_RECT:
+            self._left = 0
+        else:
+            self._held += len(message)
+            events = self._take_sign(self._decoder.decode(message))
+        return events if self._left else events + self._end_update()
+
+    def _end_update(self) -> list[Any]:
+        self._paint()
+        painted, self._painted = Painted(self._painted), []
+        self.updates += 1
+        if not self.continuous:
+            self._request(incremental=True)
+        # None, so that `outgoing` is asked for.
+        return [painted] if self.continuous else [painted, None]
+
+    def _paint(self) -> None:
+        """Paint what waits for it."""
+        rectangles, self._rectangles = self._rectangles, []
+        if not rectangles:
+            return
+        self.rectangles += len(rectangles)
+        decode = self._decoder.decode
+        with self._painting:
+            painted = [decode(rectangle) for rectangle in rectangles]
+            self._painted += painted
+            self._changed += painted
+            if len(self._changed) > _CHANGES:
+                self._changed = [_around(self._changed)]
+
+    def _take_sign(self, sign: Rectangle) -> list[Any]:
+        """Take a rectangle that paints nothing."""
+        payload = sign.payload
+        assert payload is not None
+        if sign.encoding == _DESKTOP_SIZE:
+            return self._resize(sign.width, sign.height, ())
+        if sign.encoding == _CURSOR:
+            return [CursorShape(sign.x, sign.y, sign.width, sign.height, bytes(payload))]
+        if sign.encoding != _EXTENDED_DESKTOP_SIZE:
+            logger.debug("a rectangle of encoding %d was left out", sign.encoding)
+            return []
+        self.resizable = True
+        reason, status = sign.x, sign.y
+        if reason == _BY_US and status:
+            why = _STATUS.get(status, f"its reason is number {status}")
+            return [ResizeRefused(status, f"the server keeps its size: {why}")]
+        return self._resize(sign.width, sign.height, messages.decode_screens(payload))
+
+    def _resize(self, width: int, height: int, screens: tuple[ScreenLayout, ...]) -> list[Any]:
+        framebuffer = self.framebuffer
+        assert framebuffer is not None
+        self._paint()  # what came before means the old size
+        known, self._screens = self._screens, screens
+        if (width, height) == (framebuffer.width, framebuffer.height):
+            return [] if screens == known or not known else [Resized(width, height, screens)]
+        self._check_size(width, height)
+        with self._painting:
+            framebuffer.resize(width, height)
+            self._changed = [Rectangle(0, 0, width, height, _DESKTOP_SIZE)]
+        if self.continuous:
+            self._outgoing.append(EnableContinuousUpdates(True, 0, 0, width, height))
+        self._request(incremental=False)
+        return [Resized(width, height, screens)]
+
+    def _check_size(self, width: int, height: int) -> None:
+        if width * height > self._limits.pixels:
+            raise LimitExceeded(
+                "pixels", self._limits.pixels, width * height,
+                advice=f"the server's desktop is {width}x{height}",
+            )  # fmt: skip
+
+    def _take_message(self, message: Any) -> list[Any]:
+        if isinstance(message, Fence):
+            return self._take_fence(message)
+        if isinstance(message, ServerCutText | Bell):
+            return [message]
+        if isinstance(message, EndOfContinuousUpdates):
+            self._take_end_of_continuous()
+        # Colours of a map mean nothing where pixels are true colour, which we asked for.
+        return []
+
+    def _take_fence(self, fence: Fence) -> list[Any]:
+        self.fences = True
+        if not fence.flags & FENCE_REQUEST:
+            return [fence]
+        # All that came before it is in the framebuffer, and nothing overtakes anything here.
+        self._outgoing.append(Fence(fence.flags & _KNOWN_FLAGS, fence.payload))
+        return []
+
+    def _take_end_of_continuous(self) -> None:
+        """The first one says that the server knows them, a later one that they have ended."""
+        if self.continuous:
+            self.continuous = False
+            self._request(incremental=True)
+        elif self._wants_continuous:
+            self.continuous = True
+            framebuffer = self.framebuffer
+            assert framebuffer is not None
+            self._outgoing.append(
+                EnableContinuousUpdates(True, 0, 0, framebuffer.width, framebuffer.height)
+            )
+
+    def take(self) -> list[Rectangle]:
+        """Return what has changed of the framebuffer since the last call; within `painting`.
+
+        Whoever reads the pixels within the same `painting` has just those. Of more than 1,024
+        rectangles one is made that has all of them; after a resize it is the whole framebuffer.
+        """
+        changed, self._changed = self._changed, []
+        return changed
+
+    # What goes.
+
+    def _request(self, *, incremental: bool) -> None:
+        """Ask for an update of everything, which asking twice makes no better."""
+        framebuffer = self.framebuffer
+        assert framebuffer is not None
+        request = FramebufferUpdateRequest(incremental, 0, 0, framebuffer.width, framebuffer.height)
+        if request not in self._outgoing:
+            self._outgoing.append(request)
+
+    def outgoing(self) -> Sequence[Buffer]:
+        """Return what the session has to say by itself now."""
+        if not self._outgoing:
+            return []
+        said, self._outgoing = self._outgoing, []
+        return [b"".join([one if isinstance(one, bytes) else encode(one) for one in said])]
+
+    def send(self, event: ClientMessage | Sequence[ClientMessage]) -> Sequence[Buffer]:
+        """Return the bytes of a message, or of several.
+
+        Raises:
+            LocalProtocolError: the handshake is not over, or the server does not know such a
+                message.
+            EncodeError: a field does not fit into its place.
+        """
+        several = event if isinstance(event, Sequence) else (event,)
+        for one in several:
+            self.check_allowed(one)
+        return [b"".join([encode(one) for one in several])]
+
+    def check_allowed(self, message: ClientMessage) -> None:
+        """See whether a message may be sent now.
+
+        Raises:
+            LocalProtocolError: it may not.
+        """
+        if not self._open:
+            raise LocalProtocolError("the handshake is not over")
+        if isinstance(message, SetPixelFormat | SetEncodings | EnableContinuousUpdates):
+            raise LocalProtocolError(
+                f"{type(message).__name__} is the session's own: it is an option of the client"
+            )
+        if isinstance(message, Fence) and not self.fences:
+            raise LocalProtocolError("the server has not said that it knows Fence")
+        if isinstance(message, SetDesktopSize) and not self.resizable:
+            raise LocalProtocolError("the server has not said that it knows SetDesktopSize")
+
+    def refuse(self, error: RlwireError) -> Sequence[Buffer]:
+        """Return nothing: a viewer has no words for it, and closes."""
+        if not isinstance(error, RemoteProtocolError):
+            self.closed = True
+        return []
+
+    # Time and ends.
+
+    def next_deadline(self) -> float | None:
+        """Return when an update that has begun has to be whole."""
+        return self._due if self._left else None
+
+    def tick(self, now: float) -> None:
+        """Let time pass.
+
+        Raises:
+            DeadlineExceeded: an update has begun, and does not come to its end.
+        """
+        if not self._left or self._update_timeout is None:
+            self._due = None
+        elif self._due is None:
+            self._due = now + self._update_timeout
+        elif now >= self._due:
+            self.closed = True
+            raise DeadlineExceeded(
+                f"an update was not whole within {self._update_timeout:g} s: {self._missing()}"
+            )
+
+    def farewell(self, ending: bool = False) -> Sequence[Buffer]:
+        """Return nothing: RFB has no word for it."""
+        self.closed = True
+        return []
+
+    def lost(self) -> str:
+        """Take note that the stream has ended; returns what is wrong with that, or nothing."""
+        self.closed = True
+        if not self._open:
+            return f"in the handshake: it was to say {self._opening.stage.value}"
+        return f"inside an update, {self._missing()}" if self._left else ""
+
+    def _missing(self) -> str:
+        if self._left > UNTIL_LAST:
+            return "without a last rectangle"
+        return "one rectangle is missing" if self._left == 1 else f"{self._left} are missing"
+
+
+def _around(rectangles: list[Rectangle]) -> Rectangle:
+    """Return the smallest rectangle that has all of some."""
+    left, top = min(r.x for r in rectangles), min(r.y for r in rectangles)
+    right = max(r.x + r.width for r in rectangles)
+    bottom = max(r.y + r.height for r in rectangles)
+    return Rectangle(left, top, right - left, bottom - top, int(Encoding.RAW))
+
+
+def _all_encodings(
+    wanted: Iterable[int], quality: int | None, compression: int | None, continuous: bool
+) -> tuple[int, ...]:
+    """Return what a SetEncodings has: what is wanted, and what the session needs."""
+    numbers = [int(number) for number in wanted]
+    if not any(number >= 0 for number in numbers):
+        raise ValueError("encodings has none for pixels")
+    for name, level, first in (
+        ("quality", quality, Encoding.QUALITY_0),
+        ("compression", compression, Encoding.COMPRESS_0),
+    ):
+        if level is None:
+            continue
+        if not 0 <= level <= 9:
+            raise ValueError(f"{name} must be 0 to 9, not {level!r}")
+        numbers.append(int(first) + level)
+    numbers += [
+        int(Encoding.DESKTOP_SIZE),
+        int(Encoding.EXTENDED_DESKTOP_SIZE),
+        int(Encoding.LAST_RECT),
+        int(Encoding.FENCE),
+    ]
+    if continuous:
+        numbers.append(int(Encoding.CONTINUOUS_UPDATES))
+    return tuple(dict.fromkeys(numbers))

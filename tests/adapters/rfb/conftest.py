@@ -1,0 +1,121 @@
+"""What the tests of RFB's faces share: a server whose every byte a test decides."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+
+import pytest
+
+from rlwire.codecs.rfb import handshake
+from rlwire.codecs.rfb.handshake import ServerInit
+from rlwire.codecs.rfb.messages import FramebufferUpdate, client_message_size, encode
+from rlwire.codecs.rfb.pixels import RGB888, PixelFormat
+
+
+class Peer:
+    """One connection of a scripted server."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+
+    def greet(self, width: int = 8, height: int = 4) -> None:
+        """Go through version 3.8's handshake without a password, and take what is asked for."""
+        say = handshake.encode_version((3, 8)) + handshake.encode_security([1], (3, 8))
+        self.sock.sendall(say + handshake.encode_result((3, 8)))
+        self.take(handshake.VERSION_SIZE + 2)
+        init = ServerInit(width, height, RGB888, "scripted")
+        self.sock.sendall(handshake.encode_server_init(init))
+        self.pixel_format = PixelFormat.unpack(self.take_until(0), 4)
+        self.take_until(3)
+
+    def take(self, size: int) -> bytes:
+        """Return so many bytes."""
+        data = b""
+        while len(data) < size:
+            more = self.sock.recv(size - len(data))
+            if not more:
+                raise ConnectionError("the client has gone")
+            data += more
+        return data
+
+    def take_message(self) -> bytes:
+        """Return the client's next message."""
+        data = b""
+        while not (size := client_message_size(data, 0, len(data))):
+            data += self.take(1)
+        return data + self.take(size - len(data))
+
+    def take_until(self, kind: int) -> bytes:
+        """Return the client's next message of a type, and drop those before."""
+        while (message := self.take_message())[0] != kind:
+            pass
+        return message
+
+    def rectangle(self, x: int, y: int, width: int, height: int, grey: int) -> bytes:
+        """A rectangle of one grey, Raw."""
+        head = struct.pack(">HHHHi", x, y, width, height, 0)
+        return head + bytes((grey, grey, grey, grey)) * (width * height)
+
+    def update(self, *rectangles: bytes) -> None:
+        self.say(encode(FramebufferUpdate(len(rectangles))) + b"".join(rectangles))
+
+    def say(self, data: bytes) -> None:
+        self.sock.sendall(data)
+
+
+Script = Callable[[Peer], object]
+
+
+class Scripted:
+    """A server on 127.0.0.1 that gives each connection to a function, in a thread of its own."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        while True:
+            sock, _ = self._listener.accept()
+            if self._over.is_set():
+                sock.close()
+                return
+            thread = threading.Thread(target=self._talk, args=(sock,))
+            self._threads.append(thread)
+            thread.start()
+
+    def _talk(self, sock: socket.socket) -> None:
+        with sock:
+            try:
+                self._script(Peer(sock))
+                while sock.recv(65536):  # the client goes first
+                    pass
+            except OSError:
+                pass
+
+    def close(self) -> None:
+        self._over.set()
+        host, _, port = self.address.rpartition(":")
+        with socket.create_connection((host, int(port))):
+            pass
+        for thread in self._threads:
+            thread.join()
+        self._listener.close()
+
+
+@pytest.fixture
+def scripted() -> Iterator[Callable[[Script], str]]:
+    """Starts scripted servers, and returns their addresses."""
+    with ExitStack() as stack:
+
+        def start(script: Script) -> str:
+            return stack.enter_context(closing(Scripted(script))).address
+
+        yield start

@@ -1,0 +1,736 @@
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire.codecs.rfb import handshake, messages
+from rlwire.codecs.rfb.encodings import Encoding
+from rlwire.codecs.rfb.framebuffer import Framebuffer
+from rlwire.codecs.rfb.handshake import ServerInit, Version
+from rlwire.codecs.rfb.messages import (
+    FENCE_BLOCK_BEFORE,
+    FENCE_REQUEST,
+    UNTIL_LAST,
+    Bell,
+    ClientMessage,
+    EnableContinuousUpdates,
+    EndOfContinuousUpdates,
+    Fence,
+    FramebufferUpdate,
+    FramebufferUpdateRequest,
+    KeyEvent,
+    PointerEvent,
+    ScreenLayout,
+    ServerCutText,
+    SetColourMapEntries,
+    SetDesktopSize,
+    SetEncodings,
+    SetPixelFormat,
+    client_message_size,
+    decode_client_message,
+    encode,
+    encode_screens,
+)
+from rlwire.codecs.rfb.pixels import BGR233, RGB888, RGBX
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    DecodeError,
+    LimitExceeded,
+    LocalProtocolError,
+    PeerError,
+    RemoteProtocolError,
+)
+from rlwire.limits import Limits
+from rlwire.sessions.rfb.client import (
+    ClientSession,
+    CursorShape,
+    Opened,
+    Painted,
+    Resized,
+    ResizeRefused,
+)
+from rlwire.streams import NOTHING, Phase, StreamCore
+
+WIDTH, HEIGHT = 8, 4
+CHALLENGE = bytes(range(16))
+
+
+class Times:
+    """No limits: a core asks for them."""
+
+    read = write = idle = first_message = None
+
+
+class Talk:
+    """A session on a core; what it says is collected, what it is told comes in pieces."""
+
+    def __init__(self, *, piece: int = 1 << 20, **options: Any) -> None:
+        self.session = ClientSession(**options)
+        self.core = StreamCore(self.session, "server", Times())
+        self.said = b""
+        self.events: list[Any] = []
+        self._piece = piece
+        self.core.begin()
+        self._collect()
+
+    def _collect(self) -> None:
+        while self.core.sending:
+            data = b"".join(self.core.output())
+            self.said += data
+            self.core.wrote(len(data))
+
+    def hear(self, data: bytes) -> list[Any]:
+        """Have it take bytes, and return the new events."""
+        before = len(self.events)
+        try:
+            while data:
+                room = self.core.room()
+                have = min(len(room), len(data), self._piece)
+                room[:have] = data[:have]
+                data = data[have:]
+                self._keep(self.core.take(have))
+                self._keep(self.core.next())  # a handshake's end is not told with its events
+                self._collect()
+        finally:
+            self._collect()
+        return self.events[before:]
+
+    def _keep(self, event: Any) -> None:
+        while event is not NOTHING:
+            self.events.append(event)
+            event = self.core.next()
+
+    def end(self) -> None:
+        """Have it see the end of the stream."""
+        self.core.take(0)
+
+    def say(self, event: Any) -> None:
+        self.core.put(event)
+        self._collect()
+
+    def heard(self) -> bytes:
+        """Return what it has said since the last time."""
+        said, self.said = self.said, b""
+        return said
+
+    def asked(self) -> list[ClientMessage]:
+        """The same, of an open connection."""
+        return list(whole(self.heard()))
+
+
+def whole(data: bytes) -> Iterator[ClientMessage]:
+    start = 0
+    while start < len(data):
+        size = client_message_size(data, start, len(data))
+        assert size
+        yield decode_client_message(data[start : start + size])
+        start += size
+
+
+def init(width: int = WIDTH, height: int = HEIGHT, name: str = "desk") -> bytes:
+    return handshake.encode_server_init(ServerInit(width, height, RGB888, name))
+
+
+def greeting(version: Version = (3, 8)) -> bytes:
+    """Everything of a server's handshake without a password."""
+    data = handshake.encode_version(version) + handshake.encode_security([1], version)
+    if version >= (3, 8):
+        data += handshake.encode_result(version)
+    return data + init()
+
+
+def opened(**options: Any) -> Talk:
+    talk = Talk(**options)
+    talk.hear(greeting())
+    talk.heard()
+    return talk
+
+
+def rectangle(
+    x: int = 0,
+    y: int = 0,
+    width: int = 1,
+    height: int = 1,
+    colour: tuple[int, int, int] = (1, 2, 3),
+) -> bytes:
+    """A rectangle of one colour, Raw."""
+    head = struct.pack(">HHHHi", x, y, width, height, 0)
+    return head + bytes((*colour, 0)) * (width * height)
+
+
+def sign(encoding: int, x: int, y: int, width: int, height: int, data: bytes = b"") -> bytes:
+    """A rectangle that paints nothing."""
+    return struct.pack(">HHHHi", x, y, width, height, encoding) + data
+
+
+def update(*rectangles: bytes, count: int | None = None) -> bytes:
+    head = FramebufferUpdate(len(rectangles) if count is None else count)
+    return encode(head) + b"".join(rectangles)
+
+
+def layout(width: int, height: int) -> bytes:
+    return encode_screens((ScreenLayout(1, 0, 0, width, height),))
+
+
+def extended(width: int, height: int, reason: int = 0, status: int = 0) -> bytes:
+    return sign(
+        Encoding.EXTENDED_DESKTOP_SIZE, reason, status, width, height, layout(width, height)
+    )
+
+
+LAST = sign(Encoding.LAST_RECT, 0, 0, 0, 0)
+FULL = FramebufferUpdateRequest(False, 0, 0, WIDTH, HEIGHT)
+NEXT = FramebufferUpdateRequest(True, 0, 0, WIDTH, HEIGHT)
+GO_ON = EnableContinuousUpdates(True, 0, 0, WIDTH, HEIGHT)
+
+
+# The handshake.
+
+
+@pytest.mark.each("piece", [1, 7, 1 << 20])
+@pytest.mark.each(
+    ("theirs", "ours", "said"),
+    [
+        ((3, 3), (3, 3), b""),
+        ((3, 5), (3, 3), b""),
+        ((3, 7), (3, 7), b"\1"),
+        ((3, 8), (3, 8), b"\1"),
+        ((3, 889), (3, 8), b"\1"),
+        ((4, 1), (3, 8), b"\1"),
+    ],
+)
+def test_each_version_without_a_password(
+    theirs: Version, ours: Version, said: bytes, piece: int
+) -> None:
+    talk = Talk(piece=piece)
+    assert talk.heard() == b""
+    assert not talk.core.opened
+    data = handshake.encode_version(theirs) + greeting(ours)[handshake.VERSION_SIZE :]
+    assert talk.hear(data) == [Opened(WIDTH, HEIGHT, "desk")]
+    assert talk.session.version == ours
+    start = handshake.encode_version(ours) + said + b"\1"
+    heard = talk.heard()
+    assert heard.startswith(start)
+    assert list(whole(heard[len(start) :]))[-1] == FULL
+    assert talk.core.opened
+    assert talk.session.framebuffer is not None
+    assert (talk.session.framebuffer.width, talk.session.name) == (WIDTH, "desk")
+
+
+@pytest.mark.each("version", [(3, 3), (3, 7), (3, 8)])
+def test_each_version_with_a_password(version: Version) -> None:
+    pytest.importorskip("cryptography")
+    talk = Talk(password="secret", shared=False)
+    talk.hear(handshake.encode_version((3, 8) if version == (3, 8) else version))
+    offer = [2] if version == (3, 3) else [1, 2]
+    talk.hear(handshake.encode_security(offer, version))
+    assert talk.heard() == handshake.encode_version(version) + (b"" if len(offer) == 1 else b"\2")
+    talk.hear(CHALLENGE)
+    # As libvncclient answers this challenge.
+    from rlwire.codecs.rfb.auth import respond
+
+    assert talk.heard() == respond(CHALLENGE, "secret")
+    talk.hear(handshake.encode_result(version))
+    assert talk.heard() == b"\0"
+    assert talk.hear(init()) == [Opened(WIDTH, HEIGHT, "desk")]
+
+
+def test_a_lower_version_can_be_asked_for() -> None:
+    talk = Talk(newest=(3, 7))
+    talk.hear(handshake.encode_version((3, 8)))
+    assert talk.heard() == b"RFB 003.007\n"
+    with pytest.raises(ValueError, match="none of"):
+        ClientSession(newest=(3, 6))
+
+
+def _refused(data: bytes, version: Version = (3, 8), **options: Any) -> Talk:
+    talk = Talk(**options)
+    talk.hear(handshake.encode_version(version))
+    talk.hear(data)
+    return talk
+
+
+@pytest.mark.each(
+    ("version", "data", "options", "kind", "words"),
+    [
+        ((3, 8), handshake.encode_security("go away", (3, 8)), {}, PeerError, "^go away"),
+        ((3, 3), handshake.encode_security("go away", (3, 3)), {}, PeerError, "^go away"),
+        (
+            (3, 8),
+            handshake.encode_security([1], (3, 8)) + handshake.encode_result((3, 8), "not you"),
+            {},
+            PeerError,
+            "^not you",
+        ),
+        ((3, 8), b"\1\2", {}, RemoteProtocolError, "asks for a password .* auth="),
+        ((3, 8), b"\2\x13\x4d", {}, RemoteProtocolError, r"types VeNCrypt \(19\), 77 only"),
+        ((3, 3), b"\0\0\0\5", {}, RemoteProtocolError, r"types RA2 \(5\) only"),
+        ((3, 8), b"\0\xff\xff\xff\xff", {}, LimitExceeded, "header=8192"),
+        ((3, 8), b"\1\1\0\0\0\0" + init(65535, 65535), {}, LimitExceeded, "65535x65535"),
+        ((3, 8), b"\1\1\0\0\0\0" + init(9, 9), {"limits": Limits(pixels=80)}, LimitExceeded, "9x9"),
+    ],
+)
+def test_a_handshake_that_fails(
+    version: Version, data: bytes, options: dict[str, Any], kind: type[Exception], words: str
+) -> None:
+    talk = Talk(**options)
+    talk.hear(handshake.encode_version(version))
+    with pytest.raises(kind, match=words):
+        talk.hear(data)
+    assert talk.session.closed
+    assert talk.core.phase >= Phase.DEAF
+
+
+@pytest.mark.each(
+    ("version", "result", "words"),
+    [
+        ((3, 3), b"\0\0\0\1", "^wrong password"),
+        ((3, 7), b"\0\0\0\2", "too many"),
+        ((3, 8), b"\0\0\0\1\0\0\0\5sorry", "^sorry"),
+    ],
+)
+def test_a_wrong_password(version: Version, result: bytes, words: str) -> None:
+    pytest.importorskip("cryptography")
+    talk = Talk(password="secret")
+    talk.hear(handshake.encode_version(version) + handshake.encode_security([2], version))
+    talk.hear(CHALLENGE)
+    with pytest.raises(PeerError, match=words):
+        talk.hear(result)
+
+
+@pytest.mark.each("data", [b"SSH-2.0-OpenSSH", b"HTTP/1.1 400", b"R\n", b"RFB 3.8\n.....", b"\0"])
+def test_what_is_no_rfb_is_told_at_once(data: bytes) -> None:
+    talk = Talk()
+    with pytest.raises(DecodeError, match="is this a VNC server"):
+        talk.hear(data)
+
+
+def test_a_version_that_is_too_old() -> None:
+    talk = Talk()
+    with pytest.raises(RemoteProtocolError, match=r"RFB 2\.0"):
+        talk.hear(b"RFB 002.000\n")
+
+
+def test_a_result_that_is_none() -> None:
+    pytest.importorskip("cryptography")
+    talk = Talk(password="secret")
+    talk.hear(b"RFB 003.003\n\0\0\0\2" + CHALLENGE)
+    with pytest.raises(DecodeError, match="7 is no security result"):
+        talk.hear(b"\0\0\0\7")
+
+
+def test_a_handshake_ended_at_every_byte() -> None:
+    data = greeting()
+    for have in range(len(data)):
+        talk = Talk(piece=1)
+        talk.hear(data[:have])
+        with pytest.raises(ConnectionClosed, match="in the handshake"):
+            talk.end()
+        assert talk.core.broken
+        assert talk.session.closed
+
+
+# What is asked for.
+
+
+def test_what_is_asked_for_first() -> None:
+    talk = Talk(encodings=(Encoding.ZRLE, Encoding.RAW), quality=6, compression=1)
+    talk.hear(greeting())
+    said = list(whole(talk.heard()[14:]))
+    assert said == [
+        SetPixelFormat(RGBX),
+        SetEncodings((16, 0, -26, -255, -223, -308, -224, -312, -313)),
+        FULL,
+    ]
+
+
+def test_lists_of_encodings() -> None:
+    talk = Talk(encodings=(0, Encoding.CURSOR, 0), continuous=False, pixel_format=BGR233)
+    talk.hear(greeting())
+    said = list(whole(talk.heard()[14:]))
+    assert said[0] == SetPixelFormat(BGR233)
+    assert said[1] == SetEncodings((0, -239, -223, -308, -224, -312))
+    # Listing Cursor takes the pointer out of the pixels: only who asks for it has that.
+    talk = Talk()
+    talk.hear(greeting())
+    assert Encoding.CURSOR not in list(whole(talk.heard()[14:]))[1].encodings  # type: ignore[union-attr]
+
+
+@pytest.mark.each(
+    "options",
+    [{"encodings": ()}, {"encodings": (-239,)}, {"quality": 10}, {"compression": -1}],
+)
+def test_options_that_make_no_sense(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"encodings|must be 0 to 9"):
+        ClientSession(**options)
+
+
+# Updates.
+
+
+@pytest.mark.each("piece", [1, 13, 1 << 20])
+def test_an_update_is_painted_when_it_is_whole(piece: int) -> None:
+    talk = opened(piece=piece)
+    assert talk.session.framebuffer is not None
+    pixels = talk.session.framebuffer.pixels
+    first, second = rectangle(1, 1, 2, 2, (9, 8, 7)), rectangle(5, 0, 3, 4)
+    data = update(first, second)
+    assert talk.hear(data[:-1]) == []
+    assert not pixels.any()
+    assert talk.asked() == []
+    (painted,) = talk.hear(data[-1:])
+    assert isinstance(painted, Painted)
+    assert [tuple(one) for one in painted.rectangles] == [(1, 1, 2, 2, 0), (5, 0, 3, 4, 0)]
+    expected = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+    expected[1:3, 1:3] = 9, 8, 7
+    expected[0:4, 5:8] = 1, 2, 3
+    np.testing.assert_array_equal(pixels, expected)
+    assert talk.asked() == [NEXT]
+    assert (talk.session.updates, talk.session.rectangles) == (1, 2)
+    assert talk.session.bytes > len(data)
+    assert [tuple(one)[:4] for one in talk.session.take()] == [(1, 1, 2, 2), (5, 0, 3, 4)]
+    assert talk.session.take() == []
+
+
+def test_an_update_without_rectangles() -> None:
+    talk = opened()
+    assert talk.hear(update()) == [Painted([])]
+    assert talk.asked() == [NEXT]
+
+
+def test_an_update_up_to_its_last_rectangle() -> None:
+    talk = opened()
+    data = update(rectangle(), rectangle(1), LAST, count=UNTIL_LAST)
+    assert talk.hear(data[:-12]) == []
+    (painted,) = talk.hear(LAST)
+    assert [tuple(one)[:2] for one in painted.rectangles] == [(0, 0), (1, 0)]
+    assert talk.hear(encode(Bell())) == [Bell()]
+
+
+def test_a_last_rectangle_before_the_count_is_reached() -> None:
+    talk = opened()
+    assert len(talk.hear(update(rectangle(), LAST, count=5))) == 1
+    assert talk.hear(encode(Bell())) == [Bell()]
+
+
+def test_the_same_place_twice() -> None:
+    talk = opened()
+    talk.hear(update(rectangle(colour=(1, 1, 1)), rectangle(colour=(5, 6, 7))))
+    assert talk.session.framebuffer is not None
+    assert talk.session.framebuffer.pixels[0, 0].tolist() == [5, 6, 7]
+
+
+def test_large_and_small_messages_in_turns() -> None:
+    talk = opened(limits=Limits(pixels=1 << 20))
+    talk.hear(update(sign(Encoding.DESKTOP_SIZE, 0, 0, 256, 256)))
+    for number in range(3):
+        talk.hear(update(rectangle(0, 0, 256, 256, (number, 2, 3)), rectangle(7, 7)))
+        talk.hear(encode(Bell()) + update(rectangle(9, 9, 5, 5)))
+    assert talk.session.framebuffer is not None
+    assert talk.session.framebuffer.pixels[100, 100].tolist() == [2, 2, 3]
+    assert len([event for event in talk.events if isinstance(event, Painted)]) == 7
+
+
+def test_pixels_change_within_what_guards_them() -> None:
+    inside: list[bool] = []
+    guarded = False
+
+    @contextmanager
+    def guard() -> Iterator[None]:
+        nonlocal guarded
+        guarded = True
+        yield
+        guarded = False
+
+    class Guard:
+        def __enter__(self) -> None:
+            self.manager = guard()
+            self.manager.__enter__()
+            inside.append(guarded)
+
+        def __exit__(self, *error: Any) -> None:
+            self.manager.__exit__(None, None, None)
+
+    talk = opened(painting=Guard())
+    talk.hear(update(rectangle()) + update(sign(Encoding.DESKTOP_SIZE, 0, 0, 2, 2)) + update())
+    assert inside == [True, True]
+
+
+def test_many_changes_are_joined() -> None:
+    talk = opened()
+    for _ in range(300):
+        talk.hear(update(*[rectangle(x, 1, 1, 2) for x in (1, 2, 3, 6)]))
+    (changed,) = [one for one in talk.session.take() if one.width > 1]
+    assert tuple(changed)[:4] == (1, 1, 6, 2)
+
+
+def test_the_framebuffer_can_be_the_users() -> None:
+    batch = np.zeros((2, HEIGHT, WIDTH, 4), np.uint8)
+    talk = opened(framebuffer=lambda w, h: Framebuffer(w, h, channels=4, out=batch[1]))
+    talk.hear(update(rectangle(colour=(3, 4, 5))))
+    assert batch[1, 0, 0].tolist() == [3, 4, 5, 255]
+    assert not batch[0].any()
+
+
+def test_an_update_ended_at_every_byte() -> None:
+    data = update(rectangle(1, 1, 2, 2), rectangle())
+    for have in range(1, len(data)):
+        talk = opened()
+        assert talk.hear(data[:have]) == []
+        with pytest.raises(ConnectionClosed, match=r"message bytes|inside an update"):
+            talk.end()
+        assert talk.core.broken
+    talk = opened()
+    talk.hear(update(rectangle()))
+    with pytest.raises(ConnectionClosed, match=r"is closed by the peer$"):
+        talk.end()
+    assert not talk.core.broken
+
+
+@pytest.mark.each(
+    ("data", "kind", "words"),
+    [
+        (update(rectangle(8, 0)), DecodeError, "at byte"),
+        (update(rectangle(0, 0, 1, 65535))[:20], DecodeError, "at byte"),
+        (update(sign(99, 0, 0, 1, 1)), DecodeError, "encoding"),
+        (b"\x63", DecodeError, "99 is no type"),
+        (b"\3\0\0\0\x7f\xff\xff\xff", LimitExceeded, "string"),
+        (update(sign(Encoding.DESKTOP_SIZE, 0, 0, 65535, 65535)), LimitExceeded, "65535x65535"),
+        (update(extended(65535, 65535)), LimitExceeded, "65535x65535"),
+        (b"\xf8\0\0\0\0\0\0\0\x41", DecodeError, "64 bytes"),
+    ],
+)
+def test_bad_input_ends_the_connection(data: bytes, kind: type[Exception], words: str) -> None:
+    talk = opened()
+    with pytest.raises(kind, match=words):
+        talk.hear(data)
+    assert talk.session.closed
+    assert talk.core.phase >= Phase.LINGERING
+
+
+def test_an_update_is_bounded_as_a_whole() -> None:
+    talk = opened(limits=Limits(received=2000))
+    with pytest.raises(LimitExceeded, match=r"received=2000.*of one update"):
+        talk.hear(update(*[rectangle()] * 20))
+    talk = opened(limits=Limits(received=2000))
+    for _ in range(20):
+        talk.hear(update(rectangle()))
+    assert talk.session.updates == 20
+
+
+def test_an_update_that_never_ends_is_late() -> None:
+    talk = opened(update_timeout=5.0)
+    talk.hear(update(rectangle(), rectangle())[:-1])
+    session = talk.session
+    assert session.next_deadline() is None
+    session.tick(100.0)
+    assert session.next_deadline() == 105.0
+    session.tick(104.9)
+    with pytest.raises(DeadlineExceeded, match="within 5 s: one rectangle is missing"):
+        talk.core.check(105.0)
+    assert session.closed
+
+
+def test_an_update_that_ends_is_not_late() -> None:
+    talk = opened(update_timeout=5.0)
+    data = update(rectangle(), rectangle())
+    talk.hear(data[:-1])
+    talk.core.check(100.0)
+    talk.hear(data[-1:])
+    assert talk.session.next_deadline() is None
+    talk.core.check(200.0)
+    talk.hear(data[:-1])
+    talk.core.check(300.0)
+    assert talk.session.next_deadline() == 305.0
+
+
+# Sizes.
+
+
+def test_another_size() -> None:
+    talk = opened()
+    talk.hear(update(rectangle(colour=(9, 9, 9))))
+    talk.heard()
+    resized, painted = talk.hear(update(sign(Encoding.DESKTOP_SIZE, 0, 0, 3, 5)))
+    assert (resized, painted) == (Resized(3, 5), Painted([]))
+    framebuffer = talk.session.framebuffer
+    assert framebuffer is not None
+    assert framebuffer.pixels.shape == (5, 3, 3)
+    assert framebuffer.pixels[0, 0].tolist() == [9, 9, 9]
+    assert FramebufferUpdateRequest(False, 0, 0, 3, 5) in talk.asked()
+    assert [tuple(one)[:4] for one in talk.session.take()] == [(0, 0, 3, 5)]
+
+
+def test_another_size_within_an_update() -> None:
+    talk = opened()
+    talk.hear(
+        update(
+            rectangle(7, 3), sign(Encoding.DESKTOP_SIZE, 0, 0, 20, 20), rectangle(19, 19), LAST,
+            count=UNTIL_LAST,
+        )
+    )  # fmt: skip
+    assert talk.session.framebuffer is not None
+    assert talk.session.framebuffer.pixels[3, 7].tolist() == [1, 2, 3]
+    assert talk.session.framebuffer.pixels[19, 19].tolist() == [1, 2, 3]
+
+
+def test_screens_of_the_size_that_is_known_are_not_answered_by_a_full_request() -> None:
+    talk = opened()
+    for _ in range(3):
+        events = talk.hear(update(extended(WIDTH, HEIGHT)))
+        assert events == [Painted([])]
+        assert talk.asked() == [NEXT]
+    assert talk.session.resizable
+
+
+def test_a_storm_of_sizes_asks_once_for_each() -> None:
+    talk = opened()
+    sizes = [extended(4 + number, 4) for number in range(200)]
+    talk.hear(update(*sizes))
+    asked = talk.asked()
+    assert asked[-1] == FramebufferUpdateRequest(True, 0, 0, 203, 4)
+    assert len(asked) <= len(sizes) + 1
+    assert talk.session.framebuffer is not None
+    assert talk.session.framebuffer.width == 203
+
+
+def test_a_size_can_be_asked_for() -> None:
+    wanted = SetDesktopSize(16, 16, (ScreenLayout(0, 0, 0, 16, 16),))
+    talk = opened()
+    with pytest.raises(LocalProtocolError, match="SetDesktopSize"):
+        talk.say(wanted)
+    talk.hear(update(extended(WIDTH, HEIGHT)))
+    talk.heard()
+    talk.say(wanted)
+    assert talk.asked() == [wanted]
+    refused, _ = talk.hear(update(extended(WIDTH, HEIGHT, reason=1, status=1)))
+    assert refused == ResizeRefused(1, "the server keeps its size: it is not allowed")
+    refused, _ = talk.hear(update(extended(16, 16, reason=1, status=9)))
+    assert refused.status == 9
+    assert talk.session.framebuffer is not None
+    assert talk.session.framebuffer.width == WIDTH
+    resized, _ = talk.hear(update(extended(16, 16, reason=1)))
+    assert resized == Resized(16, 16, (ScreenLayout(1, 0, 0, 16, 16),))
+
+
+def test_a_cursor() -> None:
+    talk = opened(encodings=(0, Encoding.CURSOR))
+    data = bytes(3 * 2 * 4) + b"\xe0\xe0"
+    shape, _ = talk.hear(update(sign(Encoding.CURSOR, 1, 0, 3, 2, data)))
+    assert shape == CursorShape(1, 0, 3, 2, data)
+
+
+# Fence and ContinuousUpdates.
+
+
+def test_a_fence_is_answered_in_its_place() -> None:
+    talk = opened()
+    assert not talk.session.fences
+    with pytest.raises(LocalProtocolError, match="Fence"):
+        talk.say(Fence(FENCE_REQUEST, b"x"))
+    unknown = 1 << 20
+    ask = Fence(FENCE_REQUEST | unknown | FENCE_BLOCK_BEFORE, b"abc")
+    assert talk.hear(encode(ask)) == []
+    assert talk.asked() == [Fence(FENCE_BLOCK_BEFORE, b"abc")]
+    assert talk.session.fences
+    talk.say(Fence(FENCE_REQUEST, b"mine"))
+    assert talk.asked() == [Fence(FENCE_REQUEST, b"mine")]
+    assert talk.hear(encode(Fence(0, b"mine"))) == [Fence(0, b"mine")]
+    assert talk.asked() == []
+
+
+def test_updates_without_requests() -> None:
+    talk = opened()
+    assert talk.hear(encode(EndOfContinuousUpdates())) == []
+    assert talk.asked() == [GO_ON]
+    assert talk.session.continuous
+    talk.hear(update(rectangle()) * 3)
+    assert talk.asked() == []
+    talk.hear(update(sign(Encoding.DESKTOP_SIZE, 0, 0, 3, 5)))
+    assert talk.asked() == [
+        EnableContinuousUpdates(True, 0, 0, 3, 5),
+        FramebufferUpdateRequest(False, 0, 0, 3, 5),
+    ]
+    talk.hear(encode(EndOfContinuousUpdates()))
+    assert not talk.session.continuous
+    assert talk.asked() == [FramebufferUpdateRequest(True, 0, 0, 3, 5)]
+
+
+def test_updates_without_requests_only_if_wanted() -> None:
+    talk = opened(continuous=False)
+    assert talk.hear(encode(EndOfContinuousUpdates())) == []
+    assert talk.asked() == []
+    talk.hear(update(rectangle()))
+    assert talk.asked() == [NEXT]
+
+
+# Other messages.
+
+
+def test_cut_text_and_bell() -> None:
+    talk = opened()
+    assert talk.hear(encode(ServerCutText("a\nb")) + encode(Bell())) == [
+        ServerCutText("a\nb"),
+        Bell(),
+    ]
+
+
+def test_colours_of_a_map_are_passed_over() -> None:
+    talk = opened()
+    assert talk.hear(encode(SetColourMapEntries(0, ((1, 2, 3),))) + encode(Bell())) == [Bell()]
+
+
+def test_input_goes_in_one_write() -> None:
+    talk = opened()
+    talk.say([KeyEvent(97, True), KeyEvent(97, False), PointerEvent(1, 2, 3)])
+    assert talk.asked() == [KeyEvent(97, True), KeyEvent(97, False), PointerEvent(1, 2, 3)]
+
+
+@pytest.mark.each("message", [SetPixelFormat(RGB888), SetEncodings((0,)), GO_ON])
+def test_what_is_the_sessions_own_is_not_the_users(message: ClientMessage) -> None:
+    talk = opened()
+    with pytest.raises(LocalProtocolError, match="the session's own"):
+        talk.say(message)
+
+
+def test_nothing_is_sent_before_the_handshake_is_over() -> None:
+    session = ClientSession()
+    with pytest.raises(LocalProtocolError, match="handshake is not over"):
+        session.send(KeyEvent(97, True))
+
+
+def test_a_whole_conversation_byte_by_byte() -> None:
+    def run(piece: int) -> tuple[list[Any], bytes, Any]:
+        talk = Talk(piece=piece)
+        talk.hear(
+            greeting()
+            + encode(Fence(FENCE_REQUEST, b"1"))
+            + update(rectangle(0, 0, WIDTH, HEIGHT))
+            + encode(EndOfContinuousUpdates())
+            + encode(ServerCutText("text"))
+            + update(extended(9, 9), rectangle(8, 8), LAST, count=UNTIL_LAST)
+            + encode(Fence(FENCE_REQUEST | 3, b"2"))
+            + update(rectangle(3, 3), rectangle(2, 2, 6, 6))
+            + encode(Bell())
+        )
+        assert talk.session.framebuffer is not None
+        return talk.events, talk.heard(), talk.session.framebuffer.snapshot().tolist()
+
+    whole_at_once, by_bytes = run(1 << 20), run(1)
+    assert whole_at_once[0] == by_bytes[0]
+    assert whole_at_once[2] == by_bytes[2]
+    # What is said may be joined differently, but says the same.
+    assert sorted(map(repr, whole(whole_at_once[1][14:]))) == sorted(
+        map(repr, whole(by_bytes[1][14:]))
+    )
+
+
+def test_names_that_are_exported() -> None:
+    used: Sequence[Any] = (messages, handshake)
+    assert all(hasattr(module, name) for module in used for name in module.__all__)
