@@ -1,0 +1,80 @@
+"""Makes the recordings of TigerVNC's Xvnc anew: `python tests/codecs/rfb/record.py`.
+
+Each shows the same few pictures to a client that lists one encoding, and beside it what a second
+client saw in Raw after each update.
+"""
+
+from __future__ import annotations
+
+import lzma
+import sys
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[2]))
+
+from rlwire.codecs.rfb import BGR233, RGBX, Encoding, PixelFormat  # noqa: E402
+from rlwire.codecs.rfb.encodings import quality_level  # noqa: E402
+from tests.reference import xvnc  # noqa: E402
+
+FOLDER = HERE / "recordings"
+SIZE = 120, 88
+FORMATS = {
+    "rgbx": RGBX,
+    "rgb565be": PixelFormat(16, 16, True, 31, 63, 31, 11, 5, 0),
+    "bgr233": BGR233,
+}
+ENCODINGS = {
+    "raw": [Encoding.RAW],
+    "rre": [Encoding.RRE],
+    "hextile": [Encoding.HEXTILE],
+    "zrle": [Encoding.ZRLE],
+    "tight": [Encoding.TIGHT],
+    "jpeg": [Encoding.TIGHT, quality_level(8)],
+}
+
+
+def steps(desktop: xvnc.Desktop, number: int) -> None:
+    """What is shown before each update."""
+    if number == 3:
+        desktop.scroll(0, 0, 9, 14, 90, 60)
+    else:
+        kind = [xvnc.game, xvnc.text, xvnc.photo, None, xvnc.game][number]
+        assert kind is not None
+        desktop.show(kind(90, 66, number), 4 * number, 3 * number)
+
+
+def record(encodings: list[Encoding], form: PixelFormat) -> tuple[bytes, np.ndarray]:
+    captures = []
+    with (
+        xvnc.Desktop(*SIZE) as desktop,
+        xvnc.viewer(desktop, [*encodings, Encoding.COPY_RECT], form) as viewer,
+        xvnc.viewer(desktop, [Encoding.RAW], form) as beside,
+    ):
+        for number in range(5):
+            steps(desktop, number)
+            viewer.update(incremental=number > 0)
+            captures.append(beside.update(incremental=False).copy())
+        return bytes(viewer.recorded), np.stack(captures)
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for form_name, form in FORMATS.items():
+        seen = []
+        for name, encodings in ENCODINGS.items():
+            if name == "jpeg" and form is BGR233:
+                continue
+            recorded, captures = record(encodings, form)
+            seen.append(captures)
+            (FOLDER / f"{form_name}-{name}.rfb.xz").write_bytes(lzma.compress(recorded, preset=9))
+        for captures in seen:
+            np.testing.assert_array_equal(captures, seen[0])
+        raw = lzma.compress(seen[0].tobytes(), preset=9)
+        (FOLDER / f"{form_name}.pixels.xz").write_bytes(raw)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""What TigerVNC's Xvnc sent, decoded to the pixels that it sent in Raw (`record.py`)."""
+
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlwire.codecs.rfb import Encoding, Framebuffer, RectangleDecoder
+from rlwire.codecs.rfb.inflating import INFLATERS, choose
+from tests.reference import xvnc
+
+FOLDER = Path(__file__).resolve().parent / "recordings"
+FILES = sorted(path.name.removesuffix(".rfb.xz") for path in FOLDER.glob("*.rfb.xz"))
+INSTALLED = []
+for one in INFLATERS:
+    try:
+        INSTALLED.append(choose(one)[0])
+    except ImportError:
+        continue
+
+
+def test_the_recordings_are_there_and_small() -> None:
+    assert len(FILES) == 17
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 1_000_000
+
+
+@pytest.mark.each("inflater", INSTALLED)
+@pytest.mark.each("name", FILES)
+def test_exactly_the_pixels(name: str, inflater: str) -> None:
+    form, encoding = name.split("-")
+    recording = xvnc.read(lzma.decompress((FOLDER / f"{name}.rfb.xz").read_bytes()))
+    pixels = lzma.decompress((FOLDER / f"{form}.pixels.xz").read_bytes())
+    shape = (len(recording.updates), recording.height, recording.width, 3)
+    framebuffer = Framebuffer(recording.width, recording.height)
+    decoder = RectangleDecoder(framebuffer, recording.pixel_format, inflater=inflater)
+    seen: set[int] = set()
+    captures = np.frombuffer(pixels, np.uint8).reshape(shape)
+    for number, (expected, update) in enumerate(zip(captures, recording.updates, strict=True)):
+        seen |= {decoder.decode(rectangle).encoding for rectangle in update}
+        if encoding == "jpeg":
+            away = np.abs(framebuffer.pixels.astype(int) - expected)
+            # What was scrolled before the fourth update comes with the fifth.
+            assert away.mean() < 3 or number == 3
+        else:
+            np.testing.assert_array_equal(framebuffer.pixels, expected)
+    named = Encoding.TIGHT if encoding == "jpeg" else Encoding[encoding.upper()]
+    assert named in seen
+    assert Encoding.COPY_RECT in seen
