@@ -125,7 +125,7 @@ def serve(
         rate=rate,
         loop_factory=loop_factory,
         # All clients share a host here, and register within a few seconds.
-        settings=ServerSettings(frames_per_second=rate, stranger_rate=1e6),
+        session_settings=ServerSettings(frames_per_second=rate, stranger_rate=1e6),
     )
 
     def counts() -> Counts:

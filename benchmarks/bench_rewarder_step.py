@@ -32,7 +32,7 @@ SECONDS = 0.2 if TINY else 6.0
 BLOCK = 32
 LEAD_IN = 2  # of a block, untimed
 CORES = allowed_cores()[-1:]
-QUIET = {"attach": True, "settings": ClientSettings(ping_interval=None, first_pings=0)}
+QUIET = {"attach": True, "session_settings": ClientSettings(ping_interval=None, first_pings=0)}
 
 Block = Callable[[], list[int]]
 

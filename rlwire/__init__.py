@@ -372,14 +372,17 @@ def play(environment: Any, url: str | URL, *, episodes: int = 1, **options: Any)
 
     Raises:
         OSError: nobody is there, or a file cannot be read.
-        RlwireError: the connection is lost for good, or an action is none of the environment's.
+        RlwireError: the connection is lost for good, what listens there speaks another protocol, or
+            an action is none of the environment's.
         TypeError, ValueError: the URL is none, an option makes no sense, or it is no environment.
         MissingExtra: Gymnasium is not installed.
     """
-    from rlwire.protocols import resolve
+    from rlwire.protocols import resolve, spoken
 
     where, protocol, keywords = resolve(url, "player", options)
-    totals: list[float] = protocol.part("play")(environment, where, episodes=episodes, **keywords)
+    begin = protocol.part("play")
+    with spoken(where):
+        totals: list[float] = begin(environment, where, episodes=episodes, **keywords)
     return totals
 
 

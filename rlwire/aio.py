@@ -1,13 +1,39 @@
-"""The front door for asyncio: `connect` by URL, as `rlwire.connect`."""
+"""The front door for asyncio: `connect` by URL, as `rlwire.connect`, and `serve`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator
-from typing import Any
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from typing import TYPE_CHECKING, Any
 
+import rlwire
 from rlwire.protocols import URL, resolve, spoken
 
-__all__ = ["Connecting", "connect"]
+if TYPE_CHECKING:
+    from rlwire.adapters.serving import BackgroundServer
+
+__all__ = ["Connecting", "connect", "serve"]
+
+
+@contextlib.asynccontextmanager
+async def serve(thing: Any, url: str | URL, **options: Any) -> AsyncIterator[BackgroundServer]:
+    """Serve something at a URL while the ``async with`` lasts, beside the running loop.
+
+    ::
+
+        async with rlwire.aio.serve("gym:CartPole-v1", "dm-env-rpc://localhost:0") as server:
+            print(server.url)
+
+    What makes the thing, and what stops the server, runs in another thread. Arguments and errors as
+    of `rlwire.serve`.
+    """
+    import asyncio
+
+    server = await asyncio.to_thread(rlwire.serve, thing, url, **options)
+    try:
+        yield server
+    finally:
+        await asyncio.to_thread(server.stop)
 
 
 class Connecting:

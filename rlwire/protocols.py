@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from rlwire import options as texts
 from rlwire import protocol_options
-from rlwire.errors import DecodeError, RemoteProtocolError
+from rlwire.errors import DecodeError, RemoteProtocolError, RlwireError
 from rlwire.options import Option, Side
 from rlwire.transports.address import Address, parse
 
@@ -323,17 +323,27 @@ def resolve(
 
 
 @contextlib.contextmanager
-def spoken(url: URL) -> Iterator[None]:
-    """Say of what answers there, if it makes no sense, that it speaks something else.
+def spoken(url: URL, peer: str = "what listens there") -> Iterator[None]:
+    """Say of a peer, if what it says makes no sense, that it speaks something else.
+
+    Args:
+        url: where it listens, or where it has called.
+        peer: who that is.
 
     Raises:
-        RemoteProtocolError: the first words of a connection are not the protocol's.
+        RemoteProtocolError: the first words of a connection are not the protocol's; an error that
+            this caused counts as well.
     """
     try:
         yield
-    except (DecodeError, RemoteProtocolError) as error:
+    except RlwireError as error:
+        cause: BaseException = error
+        while isinstance(cause.__cause__, RlwireError):
+            cause = cause.__cause__
+        if not isinstance(cause, (DecodeError, RemoteProtocolError)):
+            raise
         raise RemoteProtocolError(
-            f"{url}: what listens there does not speak {url.scheme}, or another version: {error}"
+            f"{url}: {peer} does not speak {url.scheme}, or another version: {error}"
         ) from error
 
 

@@ -46,7 +46,13 @@ cdef class FrameReader:
     cdef void _forget_store(self) noexcept
 
 
+cdef class Moved:
+    cdef readonly unsigned long long sent
+    cdef readonly unsigned long long received
+
+
 cdef class StreamCore(FrameReader):
+    cdef readonly Moved moved
     cdef readonly object session
     cdef readonly str peer
     cdef readonly str ended

@@ -25,7 +25,7 @@ from rlwire.buffers cimport Arena, Block
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, RemoteProtocolError, RlwireError
 
-__all__ = ["INBOX", "LAST_WORDS", "NOTHING", "FrameReader", "Phase", "StreamCore"]
+__all__ = ["INBOX", "LAST_WORDS", "NOTHING", "FrameReader", "Moved", "Phase", "StreamCore"]
 
 logger = logging.getLogger(__name__)
 
@@ -308,6 +308,10 @@ cdef class FrameReader:
             self._store, self._view = self.inbox, self._small
 
 
+cdef class Moved:
+    """How many events a connection has ``sent`` and ``received``; it outlives the connection."""
+
+
 cdef class StreamCore(FrameReader):
     """One end of a connection, without what moves its bytes. Its driver is its only user.
 
@@ -323,6 +327,7 @@ cdef class StreamCore(FrameReader):
 
     Attributes:
         session: the session.
+        moved: how many events were put in line to be sent, and were given by `take` and `next`.
         peer: the other end's name.
         fresh: whether the next byte goes to the start of `inbox` and begins a message.
         ended: why nothing more can be received; empty before.
@@ -337,6 +342,7 @@ cdef class StreamCore(FrameReader):
     def __init__(self, object session, str peer, object timeouts, bint accepted=False):
         FrameReader.__init__(self, session)
         self.session = session
+        self.moved = Moved()
         self.peer = peer
         self.ended = self.late = ""
         self._timeouts = timeouts
@@ -444,6 +450,7 @@ cdef class StreamCore(FrameReader):
                 if type(events) is list and PyList_GET_SIZE(events) == 1:
                     event = <object> PyList_GET_ITEM(events, 0)
                     if event is not None:
+                        self.moved.received += 1
                         return event
                 self._take_events(events)
                 return self.next()
@@ -478,6 +485,7 @@ cdef class StreamCore(FrameReader):
                 if not self._events:
                     self._events = None
                     self._settle()
+                self.moved.received += 1
                 return event
             phase = self._phase
             if phase >= DEAF:
@@ -508,6 +516,7 @@ cdef class StreamCore(FrameReader):
             ):
                 event = <object> PyList_GET_ITEM(events, 0)
                 self._settle()
+                self.moved.received += 1
                 return event
             self._take_events(events)
             if phase == OPENING and self._phase != OPENING:
@@ -518,6 +527,7 @@ cdef class StreamCore(FrameReader):
         if self._events is None:
             self._events = []
         self._events.insert(0, event)
+        self.moved.received -= 1
         self.fresh = False
 
     cdef int _take_events(self, object events) except -1:
@@ -567,6 +577,7 @@ cdef class StreamCore(FrameReader):
             raise self.end()
         if self._out is None:
             buffers = self._session_send(event)
+            self.moved.sent += 1
             if type(buffers) is list and PyList_GET_SIZE(buffers) == 1:
                 self._out = buffers
                 self._index = self._offset = 0
@@ -579,6 +590,7 @@ cdef class StreamCore(FrameReader):
                 # What the session said before comes before: its messages may be numbered.
                 self._say(self._talker.outgoing())
             buffers = self._session_send(event)
+            self.moved.sent += 1
             self._say(buffers)
         if not buffers and self._talker is not None:
             self._talk()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -211,6 +212,22 @@ def test_what_is_served_may_be_served_elsewhere(scheme: str, caplog: Any) -> Non
     assert "Traceback" not in caplog.text
 
 
+def test_for_asyncio() -> None:
+    async def run() -> Any:
+        async with (
+            rlwire.aio.serve(THINGS["openpi"], anywhere("openpi")) as server,
+            rlwire.aio.connect(server.url) as client,
+        ):
+            answer = await first_words("openpi", client)
+        assert server.wait(0)
+        with pytest.raises(ValueError, match="there is no protocol"):
+            async with rlwire.aio.serve(THINGS["openpi"], "nothing://localhost:0"):
+                pass
+        return answer
+
+    check("openpi", asyncio.run(run()))
+
+
 class TestBadInput:
     @pytest.mark.parametrize(("scheme", "other"), [*itertools.permutations(STREAMS, 2)])
     def test_a_server_of_another_protocol(self, scheme: str, other: str) -> None:
@@ -230,6 +247,14 @@ class TestBadInput:
                 asyncio.run(call())
             with rlwire.connect(server.url) as client:
                 check(scheme, first_words(scheme, client))
+
+    @pytest.mark.parametrize(("scheme", "other"), [("openpi", "rlx"), ("rlx", "openpi")])
+    def test_who_plays_with_a_server_of_another_protocol(self, scheme: str, other: str) -> None:
+        with rlwire.serve(THINGS[scheme], anywhere(scheme)) as server:
+            wrong = parse_url(server.url).replace(scheme=other)
+            match = f"{wrong}: what listens there does not speak {other}"
+            with pytest.raises(RemoteProtocolError, match=re.escape(match)):
+                rlwire.play("gym:CartPole-v1", wrong)
 
     @staticmethod
     def call(scheme: str, url: str) -> None:

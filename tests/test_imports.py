@@ -22,7 +22,7 @@ CHECKOUT = Path(__file__).parents[1] / "rlwire"
 BASE = {"errors", "limits", "buffers", "kernels"}
 ALLOWED = {
     "__init__": {"buffers", "adapters", "environments", "protocols"},
-    "aio": {"protocols"},
+    "aio": {"__init__", "adapters", "protocols"},
     "errors": set(),
     "limits": set(),
     "kernels": set(),

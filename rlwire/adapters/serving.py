@@ -326,17 +326,17 @@ class ServerOptions(TypedDict, total=False):
     """What each server of streams takes by name.
 
     Attributes:
-        timeouts: the times of connections.
         tls: an SSL context, as `rlwire.transports.tls.server_context` makes it, or a callable that
             returns one, which worker processes need; None, by default, for no encryption.
+        timeouts: the times of connections.
         max_connections: further ones are refused, with a line in the log; counted in each process.
         max_connections_per_address: the same for those from one address, of IPv6 from one network
             of 64 bits; unix sockets have no such maximum.
         loop_factory: makes the event loop, where there is one, such as ``uvloop.new_event_loop``.
     """
 
-    timeouts: Timeouts | None
     tls: TLS
+    timeouts: Timeouts | None
     max_connections: int
     max_connections_per_address: int
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None
@@ -390,7 +390,7 @@ class StreamServer(BackgroundServer):
         service: what is served.
         workers: what carries connections; processes have a thread for each.
         initializer: called first in each worker process; picklable.
-        timeouts: this and what follows: `StreamOptions`.
+        tls: this and what follows: `StreamOptions`.
 
     Raises:
         TypeError, ValueError: an argument makes no sense.
@@ -406,9 +406,9 @@ class StreamServer(BackgroundServer):
         *,
         workers: WorkersOption = "asyncio",
         initializer: Callable[[], None] | None = None,
+        tls: TLS = None,
         timeouts: Timeouts | None = None,
         idle_timeout: float | EllipsisType | None = ...,
-        tls: TLS = None,
         max_connections: int = MAX_CONNECTIONS,
         max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,

@@ -22,8 +22,8 @@ def connect(
     url: str,
     inner: Any = None,
     *,
-    timeouts: Timeouts | None = None,
     tls: ClientSide = None,
+    timeouts: Timeouts | None = None,
     backoff: Backoff | None = None,
     **options: Any,
 ) -> tcp.Connection:
@@ -32,9 +32,9 @@ def connect(
     Args:
         url: ``ws://host:port/path``, or ``wss`` for TLS.
         inner: a new session that says what messages mean; None for str and bytes as they are.
+        tls: for ``wss``; by default a context that trusts the system's authorities.
         timeouts: by default `Timeouts()`; `connect` counts for TCP and TLS, and once more for
             WebSocket's handshake.
-        tls: for ``wss``; by default a context that trusts the system's authorities.
         backoff: how often and when to try to reach the server; by default once.
         options: those of `rlwire.sessions.websocket.Client`.
 
@@ -53,8 +53,8 @@ async def connect_asyncio(
     url: str,
     inner: Any = None,
     *,
-    timeouts: Timeouts | None = None,
     tls: ClientSide = None,
+    timeouts: Timeouts | None = None,
     backoff: Backoff | None = None,
     **options: Any,
 ) -> tcp_asyncio.AsyncConnection:

@@ -30,6 +30,7 @@ from rlwire.errors import (
     RemoteProtocolError,
     RlwireError,
 )
+from rlwire.protocols import parse_url, spoken
 from rlwire.transports.connection import Connection
 
 __all__ = ["Caller", "Callers", "CallersStatistics", "Place", "Turn"]
@@ -79,6 +80,7 @@ class Caller(ABC):
         connection: is the trainer's from the first turn on, until `end`.
         callers: whose it is, for `Callers.fit`.
         told: the spaces of observations and actions, if the caller has named them.
+        understood: whether it has said something that could be.
         over: whether the trainer has done with it.
         error: why, if that is no matter of course.
     """
@@ -87,6 +89,7 @@ class Caller(ABC):
         self.connection = connection
         self.callers = callers
         self.told: tuple[Any, Any] | None = None
+        self.understood = False
         self.over = threading.Event()
         self.error: RlwireError | None = None
 
@@ -106,6 +109,19 @@ class Caller(ABC):
             ConnectionClosed, DeadlineExceeded: the caller is gone.
             EncodeError, LimitExceeded: the action cannot be sent.
         """
+
+    def hear(self) -> Turn:
+        """Return what `turn` does.
+
+        Raises:
+            RlwireError: as `turn`; of a first word, whether it is the protocol's.
+        """
+        if self.understood:
+            return self.turn()
+        with spoken(parse_url(self.callers.url), self.connection.peer):
+            turn = self.turn()
+        self.understood = True
+        return turn
 
     def refuse(self, error: RemoteProtocolError) -> None:
         """Tell the caller that what it sent is not allowed now; log it.
@@ -205,7 +221,7 @@ class Place:
         turn = None
         if self._caller is not None:
             try:
-                turn = self._caller.turn()
+                turn = self._caller.hear()
             except RlwireError as error:
                 self._leave(error)
         if turn is None:
@@ -229,7 +245,7 @@ class Place:
             if self._caller is None:
                 self._caller = self.callers.take(self.number)
             try:
-                turn = self._turn or self._caller.turn()
+                turn = self._turn or self._caller.hear()
             except RlwireError as error:
                 self._leave(error)
                 continue
@@ -369,7 +385,7 @@ class Callers:
         while True:
             caller = self.take(0)
             try:
-                turn = caller.turn()
+                turn = caller.hear()
             except RlwireError as error:
                 caller.end(error)
                 continue

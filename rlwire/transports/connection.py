@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Any
 
 from rlwire.errors import RlwireError
-from rlwire.streams import NOTHING, StreamCore
+from rlwire.streams import NOTHING, Moved, StreamCore
 from rlwire.transports.aside import Aside, Watch, Watched
 from rlwire.transports.blocking import Driver
 from rlwire.transports.forking import PARENTS, of_this_process
@@ -75,6 +75,11 @@ class Connection(Owned):
 
     def __repr__(self) -> str:
         return f"<Connection to {self.peer}{', closed' if self.closed else ''}>"
+
+    @property
+    def moved(self) -> Moved:
+        """How many events were sent and received."""
+        return self._core.moved
 
     @property
     def closed(self) -> bool:

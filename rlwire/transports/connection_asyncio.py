@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlwire.errors import DeadlineExceeded, LimitExceeded, LocalProtocolError, RlwireError
-from rlwire.streams import NOTHING
+from rlwire.streams import NOTHING, Moved
 from rlwire.transports.answers_asyncio import Answers
 from rlwire.transports.driver_asyncio import LoopDriver
 from rlwire.transports.interface import Responder
@@ -38,6 +38,11 @@ class AsyncConnection(LoopDriver):
 
     def __repr__(self) -> str:
         return f"<AsyncConnection to {self.peer}{', closed' if self.closed else ''}>"
+
+    @property
+    def moved(self) -> Moved:
+        """How many events were sent and received."""
+        return self.core.moved
 
     @property
     def closed(self) -> bool:

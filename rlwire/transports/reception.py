@@ -85,13 +85,13 @@ class Reception(ABC, Generic[_C]):
         handler: called with each connection; when it returns, the connection is closed. What it
             raises is logged and ends that connection only. An error of the peer's (DecodeError,
             LimitExceeded, RemoteProtocolError) that it lets out is told to the peer first.
-        make_responder: instead of a handler: called with each connection, for an object that
-            answers its events one by one. Commands out of turn are refused without it, and logged.
-        timeouts: by default `Timeouts()`.
         tls: from `rlwire.transports.tls.server_context`, or what makes that; None for no
             encryption.
+        timeouts: by default `Timeouts()`.
         max_connections: further ones are refused, with a line in the log.
         max_connections_per_address: the same for those from one address; see `Admission`.
+        make_responder: instead of a handler: called with each connection, for an object that
+            answers its events one by one. Commands out of turn are refused without it, and logged.
         backlog: connections that the system keeps until they are accepted.
 
     Raises:
@@ -105,11 +105,11 @@ class Reception(ABC, Generic[_C]):
         make_session: Callable[[], StreamSession],
         handler: Callable[[_C], Any] | None = None,
         *,
-        make_responder: Callable[[_C], Responder] | None = None,
-        timeouts: Timeouts | None = None,
         tls: TLS = None,
+        timeouts: Timeouts | None = None,
         max_connections: int = MAX_CONNECTIONS,
         max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
+        make_responder: Callable[[_C], Responder] | None = None,
         backlog: int = 1024,
     ) -> None:
         if (handler is None) == (make_responder is None):

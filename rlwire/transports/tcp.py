@@ -26,9 +26,9 @@ def connect(
     address: AddressLike,
     session: StreamSession,
     *,
-    timeouts: Timeouts | None = None,
     tls: ClientSide = None,
     server_hostname: str | None = None,
+    timeouts: Timeouts | None = None,
     backoff: Backoff | None = None,
 ) -> Connection:
     """Connect to a server.
@@ -36,10 +36,10 @@ def connect(
     Args:
         address: ``"host:port"``, ``"[ipv6]:port"``, ``"unix:/path"`` or ``(host, port)``.
         session: a new session of the client's side.
-        timeouts: by default `Timeouts()`.
         tls: an SSL context, or what makes one, such as `rlwire.transports.tls.ClientTLS`; None for
             no encryption.
         server_hostname: the name that the server's certificate must have, if not the host's.
+        timeouts: by default `Timeouts()`.
         backoff: how often and when to try; by default once.
 
     Raises:

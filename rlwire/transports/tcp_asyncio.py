@@ -36,9 +36,9 @@ async def connect(
     address: AddressLike,
     session: StreamSession,
     *,
-    timeouts: Timeouts | None = None,
     tls: ClientSide = None,
     server_hostname: str | None = None,
+    timeouts: Timeouts | None = None,
     backoff: Backoff | None = None,
 ) -> AsyncConnection:
     """Connect to a server; arguments and errors as for `rlwire.transports.tcp.connect`."""

@@ -376,6 +376,11 @@ class DatagramDriver:
         """Return the time for the session's methods."""
         return monotonic()
 
+    @property
+    def moved(self) -> DatagramCounters:
+        """How many datagrams were sent and received, and more."""
+        return self.sock.counters
+
     def statistics(self) -> dict[str, int]:
         """Return the socket's counts, `DatagramSocket.statistics`."""
         return self.sock.statistics()

@@ -25,7 +25,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
 
-__all__ = ["Asyncio", "Blocking", "Client", "Waits", "drive", "drive_async", "driven"]
+from rlwire.streams import Moved
+
+__all__ = ["Asyncio", "Blocking", "Client", "Counting", "Waits", "drive", "drive_async", "driven"]
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
@@ -142,6 +144,33 @@ class Client:
     def _leave(self) -> Waits[None]:
         """Do what a ``with`` ends with; by default `close`."""
         yield cast(Any, self).close()
+
+
+class Counting(Client):
+    """A client of connections, which counts what went over them."""
+
+    _connections = 0
+    _before = (0, 0)
+    _moved: Moved | None = None
+
+    def _count(self, connection: Any) -> Any:
+        """Return a connection that was just made, and count it and what goes over it."""
+        self._before, self._moved = self._counts(), connection.moved
+        self._connections += 1
+        return connection
+
+    def _counts(self) -> tuple[int, int]:
+        sent, received = self._before
+        moved = self._moved
+        return (sent, received) if moved is None else (sent + moved.sent, received + moved.received)
+
+    def statistics(self) -> dict[str, int]:
+        """Return counts since the client was made; from any thread.
+
+        ``connections``: that were made; ``sent`` and ``received``: messages, over all of them.
+        """
+        sent, received = self._counts()
+        return {"connections": self._connections, "sent": sent, "received": received}
 
 
 class Blocking(Client):

@@ -517,6 +517,17 @@ def test_a_peer_that_speaks_another_protocol_is_not_a_caller():
         assert came[0][0].tolist() == [-1, 0]
 
 
+def test_the_log_says_who_speaks_another_protocol(caplog):
+    with contextlib.closing(rlwire.listen("rlx://localhost:0", **SPACES)) as env:
+        host, port = address_of(env).rsplit(":", 1)
+        with socket.create_connection((host, int(port)), 20) as stranger, aside(env.reset):
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            name = "{}:{}".format(*stranger.getsockname()[:2])
+            says = f"{name} does not speak rlx, or another version: a netstring"
+            assert_soon(lambda: says in caplog.text)
+            rlwire.play(once(env), env.callers.url)
+
+
 def once(env: Any) -> Any:
     """A game whose only step is made by another thread, once its first observation has come."""
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import inspect
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rlwire.adapters import dm_env_rpc, openpi, perlert, relaax, rewarder
-from rlwire.adapters.serving import BackgroundServer, StreamOptions
+from rlwire.adapters import dm_env_rpc, openpi, perlert, relaax, rewarder, websocket
+from rlwire.adapters.dm_env_rpc.endpoint import DmEnvRpcEndpoint
+from rlwire.adapters.perlert.endpoint import PerlertEndpoint
+from rlwire.adapters.rewarder.endpoint import RewarderEndpoint
+from rlwire.adapters.serving import BackgroundServer, StreamOptions, StreamServer
+from rlwire.transports import tcp, tcp_asyncio, waits
+from rlwire.transports.reception import Reception
 
 SERVERS: list[type[BackgroundServer]] = [
     dm_env_rpc.DmEnvRpcServer,
@@ -29,11 +35,16 @@ CLIENTS: list[type[Any]] = [
     rewarder.RewarderClient,
     rewarder.AsyncRewarderClient,
 ]
+ENDPOINTS: list[Any] = [DmEnvRpcEndpoint, PerlertEndpoint, RewarderEndpoint]
+CALLS: list[Any] = [StreamServer, Reception, relaax.RLXProxy, tcp.connect, tcp_asyncio.connect]
+CALLS += [websocket.connect, websocket.connect_asyncio]
 STREAMS = {
     *("workers", "tls", "timeouts", "limits", "idle_timeout", "max_connections"),
     *("max_connections_per_address", "loop_factory"),
 }
 FORMER = {"token", "password", "api_key", "cipher"}
+ORDER = ["workers", "auth", "tls", "timeouts", "idle_timeout", "backoff", "limits", "max_sent"]
+ORDER += ["max_connections", "max_connections_per_address", "loop_factory"]
 # What a protocol does not have: PERLERT goes over UDP, the rewarder's server has one event loop.
 LACKS = {
     perlert.PerlertServer: STREAMS - {"limits", "loop_factory"},
@@ -84,6 +95,7 @@ def test_clients(kind: type[Any]) -> None:
     assert "limits" in names
     assert ("auth" in names) == (kind not in NO_SECRET)
     assert callable(kind.connect)
+    assert issubclass(kind, waits.Counting)
     if kind not in DROP_INS:
         assert next(iter(inspect.signature(kind).parameters)) == "address"
         assert callable(kind.close)
@@ -101,6 +113,31 @@ def test_each_is_documented(kind: type[Any]) -> None:
     text = documented(kind)
     for name in {"auth", "address", "limits"} & names_of(kind):
         assert f"{name}: " in text, name
+
+
+@pytest.mark.parametrize("kind", [*SERVERS, *CLIENTS, *ENDPOINTS, *CALLS])
+def test_what_all_have_comes_first_and_in_one_order(kind: Any) -> None:
+    bases = [vars(base)["__init__"] for base in getattr(kind, "__mro__", ()) if base is not object
+             if "__init__" in vars(base)] or [kind]  # fmt: skip
+    for made in bases:
+        parameters = inspect.signature(made).parameters.values()
+        names = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+        common = [name for name in names if name in ORDER]
+        assert common == sorted(common, key=ORDER.index)
+        own = [name for name in names if name not in (*ORDER, "server_hostname", "initializer")]
+        assert not common or not own or names.index(own[0]) > names.index(common[-1]), own
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CLIENTS if "Async" not in kind.__name__])
+def test_all_clients_count_the_same(kind: type[Any]) -> None:
+    client = kind.__new__(kind)
+    counted = waits.Counting.statistics(client)
+    assert counted == {"connections": 0, "sent": 0, "received": 0}
+    for number in range(1, 3):
+        waits.Counting._count(client, SimpleNamespace(moved=SimpleNamespace(sent=3, received=2)))
+        counted = waits.Counting.statistics(client)
+        assert counted == {"connections": number, "sent": 3 * number, "received": 2 * number}
+    assert kind.statistics.__doc__
 
 
 @pytest.mark.parametrize("kind", [*SERVERS, *CLIENTS])

@@ -58,19 +58,19 @@ KEEP_ALIVE: Final = {"ping_interval": 310.0, "ping_timeout": 60.0}
 connection that is pinged more often than each five minutes; a laptop may sleep meanwhile."""
 
 
-class ClientBase(waits.Client):
+class ClientBase(waits.Counting):
     """What `Client` and `AsyncClient` share: arguments, and what is known of the connection.
 
     Args:
         address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``.
         auth: sent as a bearer token with the connection.
         tls: an SSL context, or what makes one: `rlwire.transports.tls.ClientTLS` names files.
-        metadata: more of it, names and values.
         timeouts: seconds to wait; `idle` is for an answer.
         backoff: attempts to connect, and the waits between them.
         limits: maxima for messages; ``received`` is for whole ones.
         max_sent: bytes of the longest message that is sent; by default as `limits` has it for
             those that are received.
+        metadata: names and values that are sent with the connection.
         copy: whether observations own their memory; False makes read-only views of the message
             where the wire allows it, None where they are aligned besides.
         ahead: how many requests may be under way in `step_many` and `submit`.
@@ -85,11 +85,11 @@ class ClientBase(waits.Client):
         *,
         auth: str | None = None,
         tls: ClientSide = None,
-        metadata: Metadata = (),
         timeouts: Timeouts | None = None,
         backoff: Backoff | None = None,
         limits: Limits | None = None,
         max_sent: int | None = None,
+        metadata: Metadata = (),
         copy: bool | None = True,
         ahead: int = 64,
     ) -> None:
@@ -360,9 +360,8 @@ class ClientBase(waits.Client):
     def _open(self, backoff: Backoff) -> Waits[None]:
         session = dm_env_rpc.Client(limits=self._limits, copy=self._copy)
         call = grpc.Client(session, METHOD, **self._call_options)
-        self._connection = yield self._dial(
-            self._address, call, backoff=backoff, **self._connect_options
-        )
+        connection = yield self._dial(self._address, call, backoff=backoff, **self._connect_options)
+        self._connection = self._count(connection)
         self._session = session
 
     def _drop(self) -> Waits[None]:

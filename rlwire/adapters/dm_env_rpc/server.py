@@ -80,12 +80,19 @@ class DmEnvRpcServer(StreamServer):
             0 the system chooses one.
         workers: ``"threads"``, a thread for each connection; ``"asyncio"``, all on one event loop,
             for many connections and worlds that answer at once, because each waits for the others.
-        allow_default: whether joining the name ``""`` without creating a world gives a connection
-            a world of its own.
+        auth: the bearer token that clients must send; None for any client.
+        tls: as in `rlwire.adapters.serving.ServerOptions`.
+        timeouts: seconds to wait; `idle` is for a client's next request.
+        idle_timeout: that `idle` by itself, None for no end.
+        limits: maxima for messages; ``received`` is for whole ones.
+        max_sent: bytes of the longest message that is sent; by default as many as may be received.
         max_connections: calls at a time; further ones are refused. Of TCP connections there may be
             twice as many.
         max_connections_per_address: the same for those from one address, of IPv6 from one network
             of 64 bits; unix sockets have no such maximum.
+        loop_factory: makes the event loop of ``workers="asyncio"``.
+        allow_default: whether joining the name ``""`` without creating a world gives a connection
+            a world of its own.
         max_worlds: further ones are refused.
         keep_abandoned: False destroys a world once the connection that created it has ended and
             nobody is in it.
@@ -93,14 +100,7 @@ class DmEnvRpcServer(StreamServer):
             ``properties``.
         extensions: what answers other extensions' requests, by type URL.
         check_bounds: False lets actions through that are outside their spec's range.
-        auth: the bearer token that clients must send; None for any client.
-        timeouts: seconds to wait; `idle` is for a client's next request.
-        idle_timeout: that `idle` by itself, None for no end.
-        tls: as in `rlwire.adapters.serving.ServerOptions`.
-        limits: maxima for messages; ``received`` is for whole ones.
-        max_sent: bytes of the longest message that is sent; by default as many as may be received.
         copy: whether actions own their memory; as in `Client`.
-        loop_factory: makes the event loop of ``workers="asyncio"``.
 
     Attributes:
         accepts: the settings that clients may give, as the attribute of `worlds` says; None if that
@@ -122,21 +122,21 @@ class DmEnvRpcServer(StreamServer):
         *,
         workers: Literal["threads", "asyncio"] = "threads",
         auth: str | None = None,
-        allow_default: bool = True,
+        tls: TLS = None,
+        timeouts: Timeouts | None = None,
+        idle_timeout: float | EllipsisType | None = ...,
+        limits: Limits | None = None,
+        max_sent: int | None = None,
         max_connections: int = MAX_CONNECTIONS,
         max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
+        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+        allow_default: bool = True,
         max_worlds: int = 1000,
         keep_abandoned: bool = True,
         properties: Properties | None = None,
         extensions: Mapping[str, Extension] | None = None,
         check_bounds: bool = True,
-        timeouts: Timeouts | None = None,
-        idle_timeout: float | EllipsisType | None = ...,
-        tls: TLS = None,
-        limits: Limits | None = None,
-        max_sent: int | None = None,
         copy: bool | None = True,
-        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
     ) -> None:
         if workers not in ("threads", "asyncio"):
             raise ValueError(f"workers must be 'threads' or 'asyncio', not {workers!r}")

@@ -22,20 +22,20 @@ from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 __all__ = ["AsyncPolicyClient", "PolicyClient"]
 
 
-class ClientBase(waits.Client):
+class ClientBase(waits.Counting):
     """What both clients are made of.
 
     Args:
         address: ``"host:port"``, or a URL: ``ws://host:port/path``, or ``wss`` for TLS.
         auth: what the server wants as ``Authorization: Api-Key``.
+        tls: for ``wss``; by default a context that trusts the system's authorities.
+        timeouts: by default `Timeouts()`; its `idle` is how long a policy may think.
+        backoff: how often and when to try to reach the server; by default once.
+        limits: maxima for messages.
         arrays: how arrays are written; both dialects are read.
         reconnect: whether an observation that meets a closed connection is sent again over a new
             one, once. A server closes after an error of its policy, and may close a client that
             was silent for long. The policy may then see an observation twice.
-        timeouts: by default `Timeouts()`; its `idle` is how long a policy may think.
-        backoff: how often and when to try to reach the server; by default once.
-        tls: for ``wss``; by default a context that trusts the system's authorities.
-        limits: maxima for messages.
 
     Attributes:
         metadata: what the server says about its policy; empty before it has.
@@ -48,12 +48,12 @@ class ClientBase(waits.Client):
         address: str,
         *,
         auth: str | None = None,
-        arrays: Dialect = "openpi",
-        reconnect: bool = True,
+        tls: ClientSide = None,
         timeouts: Timeouts | None = None,
         backoff: Backoff | None = None,
-        tls: ClientSide = None,
         limits: Limits | None = None,
+        arrays: Dialect = "openpi",
+        reconnect: bool = True,
     ) -> None:
         self._url = address if "://" in address else f"ws://{address}"
         self._dialect: dict[str, Any] = {"arrays": arrays, "limits": limits}
@@ -90,7 +90,7 @@ class ClientBase(waits.Client):
         if self._connection is not None:
             yield from hang_up(self._connection)
         session = Client(**self._dialect)
-        connection = yield self._open(self._url, session, **self._options)
+        connection = self._count((yield self._open(self._url, session, **self._options)))
         try:
             metadata = yield connection.receive()
             if isinstance(metadata, Failure):

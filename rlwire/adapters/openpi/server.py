@@ -113,6 +113,7 @@ class PolicyServer(StreamServer):
             few clients. A client is not heard while the policy thinks for it, or it waits for
             its turn.
         auth: what clients must send as ``Authorization: Api-Key``; None lets all in.
+        limits: maxima for messages; `received` bounds an observation.
         metadata: what clients are told first; by default the policy's own `metadata`, if it has
             that, or nothing.
         threads: that the policy thinks in, beside the event loop. By default 1: it is called once
@@ -133,7 +134,6 @@ class PolicyServer(StreamServer):
         ping_interval: seconds of silence after which a client is asked whether it is still there.
             None, for never, by default: a blocking client between two observations cannot answer.
         ping_timeout: seconds that it has to answer.
-        limits: maxima for messages; `received` bounds an observation.
         options: `rlwire.adapters.serving.StreamOptions`.
 
     Raises:

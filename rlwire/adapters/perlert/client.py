@@ -65,17 +65,17 @@ def describe(slots: tuple[AgentSlot, ...]) -> str:
     return "; ".join(parts) or "all are ready"
 
 
-class ClientBase(waits.Client):
+class ClientBase(waits.Counting):
     """What both clients are made of.
 
     Args:
         address: the server's lobby, ``"host:port"``, ``"[ipv6]:port"`` or ``(host, port)``.
         instance: ``"name"`` or ``"name:number"``; the number is 0 if there is none.
+        auth: the key that the server has as well, or a cipher made of it.
+        limits: `Limits.datagram` is the size of the largest datagram.
         tag: what others see in the lobby; by default a random one, since two agents with the same
             tag cannot tell who is who.
-        auth: the key that the server has as well, or a cipher made of it.
-        settings: times of the protocol.
-        limits: `Limits.datagram` is the size of the largest datagram.
+        session_settings: times of the protocol.
         local: the address to send from; by default the system chooses.
 
     Attributes:
@@ -92,10 +92,10 @@ class ClientBase(waits.Client):
         address: AddressLike,
         instance: str,
         *,
-        tag: str | None = None,
         auth: DatagramCipher | bytes | None = None,
-        settings: ClientSettings | None = None,
         limits: Limits | None = None,
+        tag: str | None = None,
+        session_settings: ClientSettings | None = None,
         local: AddressLike | None = None,
     ) -> None:
         self._address = parse(address)
@@ -106,7 +106,7 @@ class ClientBase(waits.Client):
             raise ValueError(f"expected an instance such as 'city' or 'city:7', not {instance!r}")
         self._number = int(number or 0)
         self.tag = f"{OURS}{secrets.token_hex(4)}" if tag is None else tag
-        self._settings = settings or ClientSettings()
+        self._settings = session_settings or ClientSettings()
         self._limits = limits or DEFAULT
         self._refused: int | None = None
         self._options: dict[str, Any] = {
@@ -161,7 +161,8 @@ class ClientBase(waits.Client):
         """
         if self._connection is not None:
             raise RuntimeError(f"{self} is open already")
-        self._connection = yield self._dial(self._address, self._make_session, **self._options)
+        connection = yield self._dial(self._address, self._make_session, **self._options)
+        self._connection = self._count(connection)
         return self
 
     def close(self) -> None:
@@ -250,10 +251,10 @@ class ClientBase(waits.Client):
         self._opened().flush()
 
     def statistics(self) -> dict[str, int]:
-        """Return the session's counts and the socket's."""
+        """Return what all clients count, the session's counts, and those of the open socket."""
         connection = self._connection
         socket = {} if connection is None else connection.statistics()
-        return {**socket, **self._session.statistics()}
+        return {**socket, **self._session.statistics(), **super().statistics()}
 
     # ---- what waits ----
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from rlwire.adapters.perlert.client import AsyncClient, Client
@@ -19,7 +18,6 @@ def server(
     environment: Any,
     url: URL,
     *,
-    settings: Mapping[str, Any] | None = None,
     name: str | None = None,
     frames: float | None = None,
     auth: DatagramCipher | bytes | None = None,
@@ -31,7 +29,6 @@ def server(
     Args:
         environment: as `PerlertServer.add` takes it.
         url: where the lobby listens; its path is the instance's name.
-        settings: keyword arguments for what makes environments.
         name: the instance's name, where the URL has none.
         frames: how many steps a second an agent is told of, at most.
         auth: the key that agents need as well, or a cipher made of it.
@@ -42,12 +39,11 @@ def server(
         TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
     """
     if frames is not None:
-        options["settings"] = ServerSettings(frames_per_second=frames)
+        options["session_settings"] = ServerSettings(frames_per_second=frames)
     return PerlertServer(
         environment,
         url.address,
         name=url.path or name,
-        make_with=settings,
         auth=auth,
         threads=threads,
         **options,

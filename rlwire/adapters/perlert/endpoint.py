@@ -66,6 +66,8 @@ class PerlertEndpoint:
     Args:
         address: the server's lobby, ``"host:port"``.
         instance: ``"name"`` or ``"name:number"``.
+        auth: the key that the server has as well, or a cipher made of it.
+        limits: `Limits.datagram` is the size of the largest datagram.
         observation_space: the space that the observation's text is read for. Without it and the
             next one, a slot is taken at once, since a server of ours tells who has one.
         action_space: the space of actions.
@@ -76,9 +78,7 @@ class PerlertEndpoint:
             again for the run to begin. None for ever.
         wait: False lets a step return at once if there is no new observation, with the last one
             and reward 0.
-        auth: the key that the server has as well, or a cipher made of it.
-        settings: times of the protocol.
-        limits: `Limits.datagram` is the size of the largest datagram.
+        session_settings: times of the protocol.
 
     Attributes:
         client: for what is not of an environment: the lobby, messages, statistics.
@@ -99,6 +99,8 @@ class PerlertEndpoint:
         address: AddressLike,
         instance: str,
         *,
+        auth: DatagramCipher | bytes | None = None,
+        limits: Limits = DEFAULT,
         observation_space: Any = None,
         action_space: Any = None,
         agent: str | None = None,
@@ -106,9 +108,7 @@ class PerlertEndpoint:
         timeout: float = 10.0,
         start_timeout: float | None = 60.0,
         wait: bool = True,
-        auth: DatagramCipher | bytes | None = None,
-        settings: ClientSettings | None = None,
-        limits: Limits = DEFAULT,
+        session_settings: ClientSettings | None = None,
     ) -> None:
         if isinstance(auth, bytes):
             auth = DatagramCipher(auth, "client")  # whose repr does not show the key
@@ -116,7 +116,12 @@ class PerlertEndpoint:
         self._start_timeout = start_timeout
         self._wait = wait
         self.client = Client(
-            address, instance, tag=tag, auth=auth, settings=settings, limits=limits
+            address,
+            instance,
+            tag=tag,
+            auth=auth,
+            session_settings=session_settings,
+            limits=limits,
         )
         self.client.connect()
         self._agent = agent

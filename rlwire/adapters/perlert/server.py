@@ -68,14 +68,14 @@ class PerlertServer(BackgroundServer):
         environment: what is served; see `add`. None to add all of it later.
         address: where the lobby listens, ``"host:port"``, ``"[ipv6]:port"`` or ``(host, port)``;
             with port 0 the system chooses one.
+        auth: the key that clients have as well, or a cipher made of it.
+        limits: `Limits.datagram` is the size of the largest datagram.
+        loop_factory: makes the event loop, such as ``uvloop.new_event_loop``.
         rollout_port: by default the one after the lobby's.
         threads: so many step environments. 0 for none: environments step on the event
             loop, where each waits for the others; right for those that step in well less than
             a period.
-        auth: the key that clients have as well, or a cipher made of it.
-        settings: times and rates of the protocol.
-        limits: `Limits.datagram` is the size of the largest datagram.
-        loop_factory: makes the event loop, such as ``uvloop.new_event_loop``.
+        session_settings: times and rates of the protocol.
         options: those of `add`.
 
     Raises:
@@ -90,12 +90,12 @@ class PerlertServer(BackgroundServer):
         environment: Any = None,
         address: AddressLike = f"127.0.0.1:{PORT}",
         *,
-        rollout_port: int | None = None,
         auth: DatagramCipher | bytes | None = None,
         limits: Limits | None = None,
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+        rollout_port: int | None = None,
         threads: int = 0,
-        settings: ServerSettings | None = None,
+        session_settings: ServerSettings | None = None,
         **options: Any,
     ) -> None:
         where = parse(address)
@@ -110,7 +110,7 @@ class PerlertServer(BackgroundServer):
         self._threads = threads
         self._guarded = True  # its sockets warn
         self._limits = limits or DEFAULT
-        self._settings = settings or ServerSettings()
+        self._settings = session_settings or ServerSettings()
         self._cipher = DatagramCipher(auth, "server") if isinstance(auth, bytes) else auth
         self._loop_factory = loop_factory
         self._hosted: list[_Hosted] = []
@@ -131,7 +131,7 @@ class PerlertServer(BackgroundServer):
         players: int | None = None,
         rate: float = 30.0,
         decimals: int | None = None,
-        make_with: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
         keys: Mapping[Any, str] | None = None,
         kinds: Mapping[str, str] | None = None,
         action_names: Iterable[str] | Mapping[str, Any] = (),
@@ -155,7 +155,7 @@ class PerlertServer(BackgroundServer):
             rate: steps a second.
             decimals: to which numbers are rounded; by default they have as many digits as it
                 takes to read the same number again.
-            make_with: keyword arguments for what makes environments.
+            settings: keyword arguments for what makes environments.
             keys: AGENT_KEY by agent: ``"agent0"`` in Gymnasium, in PettingZoo the agent's name.
             kinds: AGENT_KIND by key; by default the key without the number at its end.
             action_names: words for the actions of a Discrete space.
@@ -179,7 +179,7 @@ class PerlertServer(BackgroundServer):
             raise ValueError(f"instances must be at least 1, not {instances}")
         first, make = simulations_of(
             environment,
-            make_with,
+            settings,
             keys=keys,
             kinds=kinds,
             limits=self._limits,

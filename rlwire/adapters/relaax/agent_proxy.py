@@ -45,14 +45,14 @@ class AgentProxyException(RlwireError):
     """
 
 
-class ProxyBase(waits.Client):
+class ProxyBase(waits.Counting):
     """What both proxies are made of.
 
     Args:
         rlx_server_url: ``"host:port"``, ``"[::1]:port"``, ``"unix:/path"`` or ``(host, port)``.
+        tls: for a server with TLS: an SSL context, or `rlwire.transports.tls.ClientTLS`.
         timeouts: seconds to wait for a connect, a read, a write and an answer.
         backoff: the waits between attempts to connect; `connect` sets their number.
-        tls: for a server with TLS: an SSL context, or `rlwire.transports.tls.ClientTLS`.
         limits: maxima for messages; `rlwire.limits.DEFAULT` by default.
         dialect: of RLX; "readme" for servers that follow the table in RELAAX's README.
         dtype: of the arrays that a server of the readme dialect sends, which do not tell it.
@@ -73,9 +73,9 @@ class ProxyBase(waits.Client):
         self,
         rlx_server_url: AddressLike,
         *,
+        tls: ClientSide = None,
         timeouts: Timeouts | None = None,
         backoff: Backoff | None = None,
-        tls: ClientSide = None,
         limits: Limits = DEFAULT,
         dialect: Literal["relaax", "readme"] = "relaax",
         dtype: Any = None,
@@ -133,7 +133,7 @@ class ProxyBase(waits.Client):
             connection = yield self._open(self.address, session, **options)
         except (RlwireError, OSError, ValueError) as error:
             raise self._failed("connect", error) from error
-        self._attach(connection)
+        self._attach(self._count(connection))
 
     @driven
     def init(self, exploit: bool = False) -> Waits[Any]:

@@ -95,6 +95,7 @@ class RLXProxy(StreamServer):
         rlx_address: of the RLX server. It need not be there before a page asks for an agent.
         address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
             0 the system chooses one.
+        limits: maxima for RLX messages and for texts.
         origins: the pages that may connect, such as ``"http://localhost:8000"``; ``"*"`` for
             all; ``"null"`` for pages from files, which keeps out as little as ``"*"``, because any
             site can give a page that origin by a sandboxed frame. By default no browser's page
@@ -116,7 +117,6 @@ class RLXProxy(StreamServer):
         rlx_timeouts: of RLX connections; its `idle` is how long an agent may take to answer, and
             at most twice that long.
         rlx_tls: an SSL context for an RLX server with TLS.
-        limits: maxima for RLX messages and for texts.
         options: `rlwire.adapters.serving.StreamOptions`, of WebSockets.
 
     Raises:
@@ -132,6 +132,7 @@ class RLXProxy(StreamServer):
         rlx_address: AddressLike,
         address: AddressLike = "localhost:9000",
         *,
+        limits: Limits | None = None,
         origins: Collection[str] = (),
         check: websocket.Check | None = None,
         arrays: Arrays = "lists",
@@ -142,7 +143,6 @@ class RLXProxy(StreamServer):
         ping_timeout: float | None = 30.0,
         rlx_timeouts: Timeouts | None = None,
         rlx_tls: ssl.SSLContext | None = None,
-        limits: Limits | None = None,
         **options: Unpack[StreamOptions],
     ) -> None:
         if arrays not in get_args(Arrays):

@@ -54,15 +54,15 @@ class RLXServer(StreamServer):
             action.
         address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
             0 the system chooses one.
-        parameter_server: given to every agent; ``"module:factory"`` is called once in each
-            process. Agents in threads share it.
-        metrics: a sink; by default each measurement is logged. It is closed when the server stops.
         workers: ``"threads"``, a thread for each connection; ``"asyncio"``, all on one event loop,
             for thousands of connections and agents that answer at once, because each waits for
             the others; or a number of processes with threads, for agents that compute in Python.
             What is sent to processes has to be picklable, and a program that starts them needs
             the usual ``if __name__ == "__main__":``.
         limits: maxima for messages.
+        parameter_server: given to every agent; ``"module:factory"`` is called once in each
+            process. Agents in threads share it.
+        metrics: a sink; by default each measurement is logged. It is closed when the server stops.
         dialect: of RLX; "readme" for clients that follow the table in RELAAX's README.
         dtype: of the arrays that clients of the readme dialect send, which do not tell it.
         images: what an image in a state becomes; RELAAX's agents expect "float32".
@@ -82,10 +82,10 @@ class RLXServer(StreamServer):
         agent: Any,
         address: AddressLike = "localhost:7001",
         *,
-        parameter_server: Any = None,
-        metrics: Metrics | None = None,
         workers: WorkersOption = "threads",
         limits: Limits = DEFAULT,
+        parameter_server: Any = None,
+        metrics: Metrics | None = None,
         dialect: Literal["relaax", "readme"] = "relaax",
         dtype: Any = None,
         images: Literal["array", "float32", "pil"] = "float32",

@@ -26,11 +26,13 @@ from typing import Any, ClassVar
 from rlwire.adapters.relaax.agent_proxy import AgentProxy, AgentProxyException
 from rlwire.adapters.relaax.config import Options
 from rlwire.adapters.relaax.config import options as settings
-from rlwire.errors import PeerError
+from rlwire.errors import DecodeError, PeerError, RemoteProtocolError
 
 __all__ = ["TrainingBase"]
 
 logger = logging.getLogger(__name__)
+
+_SAID = (PeerError, DecodeError, RemoteProtocolError)
 
 
 class TrainingBase:
@@ -113,9 +115,9 @@ class TrainingBase:
                 except AgentProxyException as error:
                     logger.warning("can't use RLX server %s: %s", self.addresses[0], error)
                     failure = error
-                    refused += isinstance(error.__cause__, PeerError)
+                    refused += isinstance(error.__cause__, _SAID)
                 self._next_address()
-            # Servers that were reached and said no will say so again.
+            # Servers that were reached and said no, or what makes no sense, will say so again.
             if pause is None or refused == len(self.addresses):
                 break
             time.sleep(pause)

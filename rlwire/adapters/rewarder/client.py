@@ -43,7 +43,7 @@ from rlwire.sessions.rewarder.steps import ClockEstimate, LatencySummary
 from rlwire.transports.forking import not_ours, of_this_process
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide
-from rlwire.transports.waits import Blocking, Client, Waits, driven
+from rlwire.transports.waits import Blocking, Counting, Waits, driven
 
 __all__ = ["ClientBase", "RewarderClient"]
 
@@ -52,22 +52,22 @@ _Self = TypeVar("_Self", bound="ClientBase")
 _UNKNOWN = 256  # messages of unknown methods that are kept
 
 
-class ClientBase(Client):
+class ClientBase(Counting):
     """What both clients do, once.
 
     Args:
         address: ``"ws://host:port/path"``, ``"wss://..."``, or ``"host:port"``.
         auth: the password that the server asks for.
-        observer: whether to look on only: no resets, no actions.
-        attach: whether to join the episode that goes on without a reset. None: as `observer`.
         tls: for ``wss``; by default a context that trusts the system's authorities.
         timeouts: `connect` is for the handshake, the server's first word included.
         backoff: how often and when to try to reach the server; by default once.
+        limits: maxima for what is read and written.
+        observer: whether to look on only: no resets, no actions.
+        attach: whether to join the episode that goes on without a reset. None: as `observer`.
         ping_interval: seconds of silence after which the server's program is pinged by the
             WebSocket; None for never.
         ping_timeout: seconds that it may take to answer.
-        settings: times and bounds of the protocol.
-        limits: maxima for what is read and written.
+        session_settings: times and bounds of the protocol.
 
     Raises:
         ValueError: the URL is none.
@@ -83,20 +83,20 @@ class ClientBase(Client):
         address: Any,
         *,
         auth: str = "openai",
-        observer: bool = False,
-        attach: bool | None = None,
         tls: ClientSide = None,
         timeouts: Timeouts | None = None,
         backoff: Backoff | None = None,
+        limits: Limits | None = None,
+        observer: bool = False,
+        attach: bool | None = None,
         ping_interval: float | None = 20.0,
         ping_timeout: float | None = 20.0,
-        settings: ClientSettings | None = None,
-        limits: Limits | None = None,
+        session_settings: ClientSettings | None = None,
     ) -> None:
         where = str(address)
         self.url = where if "://" in where else f"{'ws' if tls is None else 'wss'}://{where}/"
         self.observer = observer
-        self._settings = settings or ClientSettings()
+        self._settings = session_settings or ClientSettings()
         self._limits = limits
         self._attach = attach
         self._timeouts = timeouts or Timeouts(idle=None)
@@ -154,7 +154,7 @@ class ClientBase(Client):
             session = self._session = self._make_session()
             self._ended, self._greeted = None, False
             self._refused, self._unknown = [], []
-        self._connection = yield self._connect(self.url, session, **self._options)
+        self._connection = self._count((yield self._connect(self.url, session, **self._options)))
         seconds = self._timeouts.connect
         try:
             self._listen(self._connection)
@@ -473,9 +473,9 @@ class ClientBase(Client):
             return self._session.delays()
 
     def statistics(self) -> dict[str, int]:
-        """Return counts: pushes that were ``stale``, replies that were ``late``, and so on."""
+        """Return what all clients count, pushes that were ``stale``, ``late`` replies, and more."""
         with self._lock:
-            return self._session.statistics()
+            return {**super().statistics(), **self._session.statistics()}
 
 
 class RewarderClient(Blocking, ClientBase):

@@ -99,6 +99,7 @@ class RewarderServer(StreamServer):
         address: where to listen, ``"host:port"``, ``"[ipv6]:port"``, ``(host, port)`` or
             ``"unix:/path"``; with port 0 the system chooses one.
         auth: the password that clients give; None lets all in.
+        limits: maxima for what is read and written.
         fps: frames a second, as clients are told.
         env_state: what the environment does first.
         about: what else clients are told of the environment, under names that the protocol does
@@ -113,8 +114,7 @@ class RewarderServer(StreamServer):
         ping_interval: seconds of silence after which a client is pinged; one that does not answer
             is gone. None for never.
         ping_timeout: seconds that it may take to answer.
-        settings: times and bounds of the protocol.
-        limits: maxima for what is read and written.
+        session_settings: times and bounds of the protocol.
         options: `rlwire.adapters.serving.StreamOptions`; of `timeouts`, `connect` is for handshakes
             and `write` for a client that takes nothing.
 
@@ -132,6 +132,7 @@ class RewarderServer(StreamServer):
         address: AddressLike = f"127.0.0.1:{PORT}",
         *,
         auth: str | None = "openai",
+        limits: Limits | None = None,
         fps: float = 60,
         env_state: str = "running",
         about: Mapping[str, Any] | None = None,
@@ -142,8 +143,7 @@ class RewarderServer(StreamServer):
         origins: Collection[str] = (),
         ping_interval: float | None = 20.0,
         ping_timeout: float | None = 20.0,
-        settings: ServerSettings | None = None,
-        limits: Limits | None = None,
+        session_settings: ServerSettings | None = None,
         **options: Unpack[StreamOptions],
     ) -> None:
         if stop_after is not None and not stop_after > 0:
@@ -158,7 +158,7 @@ class RewarderServer(StreamServer):
             env_state=env_state,
             fps=fps,
             about=about,
-            settings=settings,
+            settings=session_settings,
             limits=limits,
         )
         self._connections = Connections(

@@ -191,7 +191,9 @@ class PerlertRow(Row):
     def _connect(self) -> None:
         never = 1e9
         self._client = Client(
-            self._server.address, _NAME, settings=ClientSettings(repeat=never, silence=never)
+            self._server.address,
+            _NAME,
+            session_settings=ClientSettings(repeat=never, silence=never),
         )
         self._client.connect()
         self._client.register(_KEY, timeout=ANSWER_SECONDS)

@@ -103,7 +103,7 @@ class RewarderRow(Row):
 
     def _connect(self) -> None:
         self._client = RewarderClient(
-            self._server.address, attach=True, settings=ClientSettings(ping_interval=None)
+            self._server.address, attach=True, session_settings=ClientSettings(ping_interval=None)
         )
         self._client.connect()
         self._client.ping(ANSWER_SECONDS)  # those of the beginning are no exchange

@@ -44,7 +44,7 @@ def serving() -> Iterator[Callable[..., PerlertServer]]:
             quick = {
                 "address": "127.0.0.1:0",
                 "rate": 200.0,
-                "settings": ServerSettings(frames_per_second=10_000.0, gather=0.001),
+                "session_settings": ServerSettings(frames_per_second=10_000.0, gather=0.001),
             }
             return stack.enter_context(PerlertServer(environment, **{**quick, **options}))
 

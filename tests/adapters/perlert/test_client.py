@@ -110,10 +110,10 @@ def test_actions_when_the_last_frame_has_arrived(worlds, serving, begin):
 def test_slots_that_others_have(worlds, serving):
     server = serving(worlds.Crowd)
     with (
-        Client(server.address, "crowd", settings=QUICK, tag="one") as one,
-        Client(server.address, "crowd", settings=QUICK, tag="two") as two,
-        Client(server.address, "crowd", settings=QUICK, tag="three") as three,
-        Client(server.address, "crowd", settings=QUICK, tag="four") as four,
+        Client(server.address, "crowd", session_settings=QUICK, tag="one") as one,
+        Client(server.address, "crowd", session_settings=QUICK, tag="two") as two,
+        Client(server.address, "crowd", session_settings=QUICK, tag="three") as three,
+        Client(server.address, "crowd", session_settings=QUICK, tag="four") as four,
     ):
         assert one.register("walker_1") == "walker_1"
         with pytest.raises(PeerError, match="'walker_1' is taken by 'one'"):
@@ -173,7 +173,7 @@ def test_no_answer(silent):
         with pytest.raises(DeadlineExceeded, match="no answer to the registration"):
             client.register("agent0", timeout=0.05)
     with (
-        Client(silent, "Walk", settings=QUICK) as client,
+        Client(silent, "Walk", session_settings=QUICK) as client,
         pytest.raises(DeadlineExceeded, match="lobby: "),
     ):
         client.lobby()
@@ -182,7 +182,7 @@ def test_no_answer(silent):
 def test_a_server_that_falls_silent(worlds, serving, begin):
     gate = threading.Event()
     server = serving(lambda: worlds.Walk(gate=gate), threads=1)
-    client = begin(server, "Walk", settings=QUICK)
+    client = begin(server, "Walk", session_settings=QUICK)
     client.wait_start(5)
     client.frame(5)
     with pytest.raises(DeadlineExceeded, match=r"no frame within 0.05 s"):

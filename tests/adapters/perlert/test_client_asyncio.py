@@ -93,8 +93,8 @@ def test_errors(worlds, serving, silent, run):
             with pytest.raises(DeadlineExceeded):
                 await client.lobby(0.05)
         async with (
-            AsyncClient(server.address, "crowd", settings=QUICK) as one,
-            AsyncClient(server.address, "crowd", settings=QUICK) as two,
+            AsyncClient(server.address, "crowd", session_settings=QUICK) as one,
+            AsyncClient(server.address, "crowd", session_settings=QUICK) as two,
         ):
             await one.register("walker_0")
             with pytest.raises(PeerError, match="is taken by"):

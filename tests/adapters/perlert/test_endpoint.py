@@ -121,7 +121,7 @@ def test_no_reward_is_lost_with_frames_that_are_not_sent(worlds, serving, remote
     walks = []
     server = serving(
         lambda: walks.append(worlds.Walk(length=60)) or walks[0],
-        settings=ServerSettings(frames_per_second=5, gather=0.01),
+        session_settings=ServerSettings(frames_per_second=5, gather=0.01),
     )
     env = remote(server, "Walk", like=walks[0])
     steps = play(env, 2)
@@ -154,7 +154,7 @@ def test_without_waiting(worlds, serving, remote):
 
 def test_a_run_that_is_over_at_once(worlds, serving, remote):
     """Its only frame is the last: `reset` returns the observation, `step` the end."""
-    server = serving(worlds.Walk, make_with={"fail": 0, "failures": 1})
+    server = serving(worlds.Walk, settings={"fail": 0, "failures": 1})
     env = remote(server, "Walk", observation_space=spaces.Text(9, min_length=0),
                  action_space=spaces.Discrete(3))  # fmt: skip
     observation, _ = env.reset()
@@ -215,7 +215,12 @@ def test_who_is_missing(worlds, serving, remote):
     with pytest.raises(DeadlineExceeded, match="nobody has registered for walker_0, walker_2"):
         env.reset()
     other = remote(
-        server, "crowd", like=worlds.Crowd(), agent="walker_1", start_timeout=0.3, settings=QUICK
+        server,
+        "crowd",
+        like=worlds.Crowd(),
+        agent="walker_1",
+        start_timeout=0.3,
+        session_settings=QUICK,
     )
     with pytest.raises(PeerError, match="taken by"):
         other.reset()
@@ -277,7 +282,7 @@ def test_others_are_not_told(worlds, serving, begin):
 
 def test_a_server_that_does_not_tell(worlds, serving, remote, monkeypatch):
     monkeypatch.setattr(worlds.Walk, "observation_space", spaces.Box(0, 1, (60,)))
-    server = serving(worlds.Walk, limits=Limits(datagram=150), make_with={"fail": 0})
+    server = serving(worlds.Walk, limits=Limits(datagram=150), settings={"fail": 0})
     with pytest.raises(TypeError, match=r"does not tell its spaces: give observation_space="):
         remote(server, "Walk")
 

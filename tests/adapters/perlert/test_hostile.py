@@ -370,7 +370,7 @@ class Siege:
         self.key = None if how == "plain" else bytes(range(32))
         self.begin = time.monotonic()
         self.server = server = PerlertServer(
-            Endless, "127.0.0.1:0", rate=50.0, settings=self.settings, auth=self.key
+            Endless, "127.0.0.1:0", rate=50.0, session_settings=self.settings, auth=self.key
         )
         server.add(Endless, name="room", rate=50.0)
         stack.enter_context(server)
@@ -419,7 +419,7 @@ class Siege:
     def client(self, name: str, slot: str) -> Client:
         # One that says nothing of itself, so that what arrives can be counted.
         settings = ClientSettings(keep_alive=1e6, repeat=1e6)
-        return Client(self.server.address, name, tag=slot, auth=self.key, settings=settings)
+        return Client(self.server.address, name, tag=slot, auth=self.key, session_settings=settings)
 
     def careless_until(self, kind: type) -> None:
         deadline = time.monotonic() + 20

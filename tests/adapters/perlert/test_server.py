@@ -106,7 +106,7 @@ def test_the_last_valid_action_stays(worlds, serving, begin, caplog):
     walk = worlds.Walk(length=9, gate=gate)
     server = serving(walk, threads=1)
     # Nothing is said twice: an action that is counted is the one that was chosen last.
-    client = begin(server, "Walk", settings=ClientSettings(repeat=1e9, silence=1e9))
+    client = begin(server, "Walk", session_settings=ClientSettings(repeat=1e9, silence=1e9))
     client.wait_start(5)
     client.frame(5)
     for number, text in enumerate(("2", "77", "right", "2", "99", ""), 1):
@@ -146,7 +146,7 @@ def test_each_run_has_another_seed_and_the_same_again(worlds, serving, begin):
 
 def test_two_instances_at_once(worlds, serving, begin):
     made = []
-    server = serving(worlds.Walk, make_with={"length": 100, "made": made}, instances=2, number=4)
+    server = serving(worlds.Walk, settings={"length": 100, "made": made}, instances=2, number=4)
     assert server.instances == ["Walk:4", "Walk:5"]
     one, two = begin(server, "Walk:4"), begin(server, "Walk:5")
     one.wait_start(5)
@@ -248,7 +248,7 @@ class TestEnvironmentsThatRaise:
     def test_the_run_ends_and_the_next_one_begins(self, worlds, serving, begin, workers, caplog):
         made = []
         options = {"length": 10, "fail": 4, "made": made}
-        server = serving(worlds.Walk, make_with=options, threads=workers, instances=2)
+        server = serving(worlds.Walk, settings=options, threads=workers, instances=2)
         other = begin(server, "Walk:1")
         made[0].fail = None  # the one of instance 1: environments are handed out from the last
         client = begin(server, "Walk:0")
@@ -284,7 +284,7 @@ class TestEnvironmentsThatRaise:
 
     def test_draining_plays_runs_to_their_end_and_begins_no_more(self, worlds, serving, begin):
         gate = threading.Event()
-        server = serving(worlds.Walk, make_with={"gate": gate}, instances=2, threads=2)
+        server = serving(worlds.Walk, settings={"gate": gate}, instances=2, threads=2)
         client = begin(server, "Walk")
         client.wait_start(5)
         late = begin(server, "Walk:1")
@@ -302,7 +302,7 @@ class TestEnvironmentsThatRaise:
         assert server.statistics()["instances"]["Walk:0"]["runs"] == 1
 
     def test_one_that_keeps_raising_does_not_spin(self, worlds, serving, begin):
-        server = serving(worlds.Walk, make_with={"fail": 0, "failures": 1000, "made": []})
+        server = serving(worlds.Walk, settings={"fail": 0, "failures": 1000, "made": []})
         client = begin(server, "Walk")
         begun = time.monotonic()
         play(client)
@@ -362,7 +362,8 @@ def test_workers_keep_slow_environments_apart(worlds, serving, begin):
 
 def test_frames_are_limited_and_no_reward_is_lost(worlds, serving, begin):
     server = serving(
-        lambda: worlds.Walk(length=60), settings=ServerSettings(frames_per_second=5, gather=0.01)
+        lambda: worlds.Walk(length=60),
+        session_settings=ServerSettings(frames_per_second=5, gather=0.01),
     )
     frames = play(begin(server, "Walk"), 2)
     assert len(frames) < 30
@@ -443,7 +444,7 @@ def test_messages(worlds, serving, begin):
 def test_stopping_ends_runs(worlds, serving, begin, caplog):
     caplog.set_level(logging.INFO)
     made = []
-    server = serving(worlds.Walk, make_with={"length": 10**9, "made": made})
+    server = serving(worlds.Walk, settings={"length": 10**9, "made": made})
     client = begin(server, "Walk")
     client.wait_start(5)
     while client.frame(5).step < 2:
@@ -536,5 +537,5 @@ def test_large_observations_with_a_larger_limit(worlds, serving, begin):
 
     limits = Limits(datagram=65507)
     server = serving(lambda: Image(length=2), limits=limits)
-    frames = play(begin(server, "Image", limits=limits, settings=ClientSettings()))
+    frames = play(begin(server, "Image", limits=limits, session_settings=ClientSettings()))
     assert text_to_array(frames[-1].observation, np.uint8, shape=(84, 84)).mean() == 2

@@ -210,7 +210,7 @@ def others(server: RewarderServer, wait_for: WaitFor) -> Iterator[Callable[[], N
     wait_for(lambda: server.clients == 0)
     quiet = ClientSettings(ping_interval=None)
     with (
-        RewarderClient(str(server.address), observer=True, settings=quiet) as observer,
+        RewarderClient(str(server.address), observer=True, session_settings=quiet) as observer,
         Raw(server, observer=True) as raw,
     ):
         wait_for(lambda: server.clients == 2)

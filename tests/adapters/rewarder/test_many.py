@@ -155,7 +155,7 @@ class Numbers(ClientSession):
             clock=time.monotonic,
             wall=time.time,
             observer=True,
-            settings=ClientSettings(first_pings=0, ping_interval=None),
+            session_settings=ClientSettings(first_pings=0, ping_interval=None),
         )
         self.seen: list[float] = []
 
@@ -289,7 +289,7 @@ def test_rewards_of_many_threads(serving: Serving, join: Join, wait_for: WaitFor
     threads, each = 4, 500
     server = serving()
     # As many as there are: this thread may not run before all of them came.
-    observer = join(server, observer=True, settings=ClientSettings(texts=threads * each))
+    observer = join(server, observer=True, session_settings=ClientSettings(texts=threads * each))
     wait_for(lambda: server.clients == 1)
 
     def push(which: int) -> None:
@@ -417,7 +417,9 @@ def test_closing_wakes_who_waits(serving: Serving, join: Join, wait_for: WaitFor
 def test_an_agent_that_thinks_does_not_spoil_the_times(serving: Serving, join: Join) -> None:
     """What comes is taken in when it comes: pings and delays are measured meanwhile."""
     server = serving()
-    client = join(server, attach=True, settings=ClientSettings(first_pings=5, ping_interval=0.05))
+    client = join(
+        server, attach=True, session_settings=ClientSettings(first_pings=5, ping_interval=0.05)
+    )
     client.ping()
     begun = time.monotonic()
     while time.monotonic() - begun < 0.5:
@@ -555,7 +557,7 @@ def test_an_agent_that_only_acts(serving: Serving, join: Join) -> None:
         server.text("x" * 3000)
 
     server = serving(on_action=on_action)
-    agent = join(server, attach=True, settings=ClientSettings(texts=8))
+    agent = join(server, attach=True, session_settings=ClientSettings(texts=8))
     for number in range(5000):
         agent.act([("A", number, "y" * 400)])
     assert agent.ping(60) > 0

@@ -28,7 +28,7 @@ def joined(
         for name in {"poll": [], "select": ["poll"]}[request.param]:
             monkeypatch.delattr(select, name, raising=False)
         quiet = ClientSettings(first_pings=0, ping_interval=None)
-        return server, RewarderClient(str(server.address), attach=True, settings=quiet)
+        return server, RewarderClient(str(server.address), attach=True, session_settings=quiet)
 
     return join
 

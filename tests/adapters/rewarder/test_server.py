@@ -480,8 +480,8 @@ def test_a_client_that_dies(answering: Serving, join: Join, wait_for: WaitFor) -
 
 
 def test_a_silent_client_is_told_to_go(serving: Serving, join: Join) -> None:
-    server = serving(settings=ServerSettings(silence=0.2))
-    client = join(server, attach=True, settings=ClientSettings(ping_interval=None))
+    server = serving(session_settings=ServerSettings(silence=0.2))
+    client = join(server, attach=True, session_settings=ClientSettings(ping_interval=None))
     with pytest.raises(PeerError, match=r"nothing came for 0\.2 s"):
         client.step(10)
     with pytest.raises(PeerError, match="nothing came"):
