@@ -144,7 +144,7 @@ class DecodeError(RlwireError, ValueError):
 _LIMITS = frozenset(
     [
         *("message", "received", "depth", "items", "dims", "string", "pixels", "expanded"),
-        *("datagram", "header", "keys"),
+        *("datagram", "header", "unsent", "keys"),
     ]
 )
 _CEILINGS = {"depth": 500, "dims": 32}

@@ -40,6 +40,9 @@ class Limits:
             through tunnels, in one piece (RFC 9000, section 14, chooses the same). 65,507 is the
             most that UDP over IPv4 carries, in pieces of which not one may be lost.
         header: bytes of an HTTP head, its lines and the empty one. 8 KiB, as web servers take.
+        unsent: bytes that may wait here because a peer's windows do not let them go, over HTTP/2.
+            While more waits, no message is taken to be sent, and a server ends the call. 128 MiB:
+            twice `received`, so that a message can be given while another is on its way.
         keys: keys of maps in one message that are numbers (dm_env_rpc's UIDs). 2**14: a peer can
             choose numbers that fall on each other in a dictionary, where n of them cost n**2 steps;
             so many cost a tenth of a second or two, 2**20 would cost minutes.
@@ -55,6 +58,7 @@ class Limits:
     expanded: int = 256 * 1024 * 1024
     datagram: int = 1200
     header: int = 8192
+    unsent: int = 128 * 1024 * 1024
     keys: int = 2**14
 
     def __post_init__(self) -> None:

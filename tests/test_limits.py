@@ -23,6 +23,7 @@ def test_nothing_is_unlimited_by_default() -> None:
         "expanded",
         "datagram",
         "header",
+        "unsent",
         "keys",
     ]
     assert DEFAULT.message == 10**9  # RELAAX's own maximum

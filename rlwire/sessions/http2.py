@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypedDict
 from rlwire.codecs import http2 as frames
 from rlwire.codecs.http2 import Http2Error
 from rlwire.codecs.http2.headers import Headers
-from rlwire.errors import DeadlineExceeded, LimitExceeded, RlwireError, for_peer
+from rlwire.errors import DeadlineExceeded, LimitExceeded, RlwireError, for_peer, quoted
 from rlwire.limits import DEFAULT, Limits
 
 __all__ = ["PATIENCE", "STREAM_WINDOW", "Fields", "Options", "Session", "Stream"]
@@ -50,8 +50,8 @@ class Options(TypedDict, total=False):
     """What both sides may be told.
 
     Attributes:
-        limits: ``received`` is for a peer's messages, ``header`` for its lists of headers. None for
-            the default ones.
+        limits: ``received`` is for a peer's messages, ``header`` for its lists of headers,
+            ``unsent`` for what waits for its windows. None for the default ones.
         max_sent: bytes of a message that may be sent; by default as many as may be received.
         max_streams: streams that the peer may have open at a time.
         ping_interval: seconds of silence until the peer is asked for a sign of life; None: never.
@@ -109,6 +109,7 @@ class Session(frames.Endpoint):
         whole = min(max(received, STREAM_WINDOW) + 65535, _ALL)
         super().__init__(client, limits, STREAM_WINDOW, whole)
         self.max_sent = max_sent
+        self._most_unsent = limits.unsent
         self._ping_interval = _seconds("ping_interval", options.get("ping_interval"))
         self._ping_timeout = _seconds("ping_timeout", options.get("ping_timeout", 60.0))
         self._write_timeout = _seconds("write_timeout", options.get("write_timeout", 60.0))
@@ -207,6 +208,7 @@ class Session(frames.Endpoint):
         if end:
             stream.receiving = False
         try:
+            self._check_length(stream, fields, end)
             return self._on_headers(stream, fields, end)
         except Http2Error as error:
             return self._stream_failed(number, error)
@@ -226,9 +228,23 @@ class Session(frames.Endpoint):
         self.add(stream)
         stream.receiving = not end
         try:
+            self._check_length(stream, fields, end)
             return self._on_headers(stream, fields, end)
         except Http2Error as error:
             return self._stream_failed(number, error)
+
+    @staticmethod
+    def _check_length(stream: Stream, fields: Fields, end: bool) -> None:
+        """Take note of a content-length, and compare it with what came (section 8.1.1)."""
+        said = {value for name, value in fields if name == "content-length"}
+        if said:
+            text = said.pop()
+            if said or not (text.isascii() and text.isdigit() and len(text) < 19):
+                words = f"content-length: {quoted(text)}{', and another' if said else ''}"
+                raise Http2Error(f"{words} (section 8.1.1)", frames.PROTOCOL_ERROR, stream.number)
+            stream.promised = int(text)
+        if end and stream.promised not in (-1, stream.came):
+            raise frames.wrong_length(stream)
 
     def _stray(self, kind: int, number: int, end: bool) -> list[Any]:
         name = frames.TYPES[kind]

@@ -395,7 +395,10 @@ class ClientBase(waits.Counting):
             yield lock.acquire()
         try:
             connection = self._connected()
-            while len(self._pending) >= self._ahead:
+            # What more is sent while the server's windows let nothing go would only lie here.
+            while self._pending and (
+                len(self._pending) >= self._ahead or connection.session.crowded
+            ):
                 yield from self._receive_one(self._pending[0])
             pending = self._pending_kind(self, request)
             # First in line, then sent: another task may receive the answer at once.
@@ -527,18 +530,20 @@ class Client(Blocking, ClientBase):
     def submit(self, request: Request | Step) -> Pending:
         """Send a request without waiting for its answer, which comes after those before it.
 
-        When `ahead` requests are under way, it waits for the oldest one's answer.
+        When `ahead` requests are under way, or more than `Limits.unsent` bytes of them wait for the
+        server's windows, it waits for the oldest one's answer.
 
         Raises:
             EncodeError, LocalProtocolError: it cannot be sent now; nothing was.
             ConnectionClosed, DeadlineExceeded: the connection is lost.
         """
-        if self._connection is None or len(self._pending) >= self._ahead:
+        connection = self._connection
+        if connection is None or len(self._pending) >= self._ahead or connection.session.crowded:
             return cast(Pending, drive(self._submit(request)))
         pending = Pending(self, request)
         self._pending.append(pending)
         try:
-            self._connection.send(request)
+            connection.send(request)
         except BaseException as error:
             self._not_sent(pending, error)
             raise

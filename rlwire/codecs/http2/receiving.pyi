@@ -14,6 +14,7 @@ __all__ = [
     "Http2Error",
     "code_name",
     "frame_head",
+    "wrong_length",
 ]
 
 CHAFF: Final = 10000
@@ -27,6 +28,7 @@ class Http2Error(DecodeError):
 class Compressed(DecodeError): ...
 
 def code_name(code: int) -> str: ...
+def wrong_length(stream: Stream) -> Http2Error: ...
 def frame_head(buffer: Buffer, start: int = 0) -> tuple[int, int, int, int]: ...
 
 @disjoint_base

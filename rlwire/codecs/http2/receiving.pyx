@@ -32,7 +32,8 @@ from rlwire.codecs.http2.sending import (CODES, DATA, ENABLE_PUSH, ENHANCE_YOUR_
 from rlwire.errors import DecodeError, LimitExceeded, RlwireError, quoted
 from rlwire.limits import DEFAULT
 
-__all__ = ["CHAFF", "Compressed", "Endpoint", "Http2Error", "code_name", "frame_head"]
+__all__ = ["CHAFF", "Compressed", "Endpoint", "Http2Error", "code_name", "frame_head",
+           "wrong_length"]
 
 CHAFF = 10_000
 """Frames in a row that bring nothing: pings, settings, empty DATA and the like."""
@@ -82,6 +83,13 @@ class Compressed(DecodeError):
 def code_name(code):
     """Return the name of an error code; of an unknown one its number."""
     return CODES[code] if 0 <= code < len(CODES) else f"code {code:#x}"
+
+
+def wrong_length(stream):
+    """Return the error of a stream of which other bytes have come than its content-length says."""
+    return Http2Error(
+        f"{stream.came} bytes of DATA, where content-length is {stream.promised} (section 8.1.1)",
+        PROTOCOL_ERROR, stream.number)
 
 
 cdef str _type_name(unsigned kind):
@@ -341,7 +349,7 @@ cdef class Endpoint(Sender):
                     return None
                 self._last = stream
             if (not stream.receiving or stream._have or stream._block is not None
-                    or head.size > stream.receive_window or head.size > self.receive_window):
+                    or stream.promised >= 0 or head.size > stream.receive_window or head.size > self.receive_window):
                 return None
             if rlw_grpc_read_prefix(&c, self._received, &length) != RLW_OK:
                 return None
@@ -451,6 +459,11 @@ cdef class Endpoint(Sender):
         self._last = stream
         if end:
             stream.receiving = False
+        stream.came += <int64_t> size
+        if stream.promised >= 0 and (
+                stream.came != stream.promised if end else stream.came > stream.promised):
+            self._renew(None)
+            return self._stream_failed(head.stream, wrong_length(stream))
         try:
             events = self._feed(stream, data, size, frame, <size_t> (data - start))
         except (Compressed, LimitExceeded, Http2Error) as error:

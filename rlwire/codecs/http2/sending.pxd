@@ -4,6 +4,8 @@ from rlwire.buffers cimport Block
 
 
 cdef class Stream:
+    cdef public int64_t promised
+    cdef readonly int64_t came
     cdef readonly uint32_t number
     cdef public object read
     cdef public object find_data
@@ -41,6 +43,7 @@ cdef class Sender:
     cdef public int64_t chaff
     cdef public uint64_t max_sent
     cdef readonly uint64_t unsent
+    cdef public uint64_t max_unsent
     # Streams of which something may go, and how far they have had their turns.
     cdef list _ready
     cdef Py_ssize_t _turn

@@ -108,6 +108,8 @@ class Stream:
     sending: bool
     held: Final[bool]
     gone: Final[bool]
+    promised: int
+    came: Final[int]
     send_window: Final[int]
     receive_window: Final[int]
     waiting: Final[int]
@@ -132,6 +134,7 @@ class Sender:
     chaff: int
     max_sent: int
     unsent: Final[int]
+    max_unsent: int
     def headers(self, stream: int, block: bytes, end: bool = False) -> bytes: ...
     def message(
         self, stream: Stream, parts: Buffer | Sequence[Buffer]
@@ -140,6 +143,7 @@ class Sender:
     def after(
         self, stream: Stream, then: Callable[[], list[bytes | bytearray | memoryview]]
     ) -> list[bytes | bytearray | memoryview]: ...
+    def check_unsent(self) -> None: ...
     def finish(self, stream: Stream) -> list[bytes | bytearray | memoryview]: ...
     def outgoing(self) -> list[bytes | bytearray | memoryview]: ...
     def _attach(self, stream: Stream, meaning: Any, write: Callable[[Any], Any] | None) -> None: ...

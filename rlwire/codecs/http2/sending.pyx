@@ -167,6 +167,8 @@ cdef class Stream:
         gone: whether it was dropped.
         send_window: bytes that the peer takes now; below 0 after it has changed its mind.
         receive_window: bytes that the peer may send now.
+        promised: bytes of DATA that the peer's content-length says will come; -1 if it says nothing.
+        came: those that have.
         waiting: bytes, prefixes among them, that wait for the peer's windows.
         gone_out: such bytes that were given to be sent.
     """
@@ -176,6 +178,7 @@ cdef class Stream:
         self.read = read
         self.find_data = find_data
         self.receiving = self.sending = True
+        self.promised = -1
         self._parts = []
 
     @property
@@ -202,6 +205,7 @@ cdef class Sender:
         chaff: frames that brought nothing since the last that did, or since a message went.
         max_sent: bytes of a message that is sent.
         unsent: what waits for the peer's windows, on all streams together.
+        max_unsent: while more than that waits, `send` and `check_unsent` refuse.
     """
 
     def __cinit__(self):
@@ -211,6 +215,7 @@ cdef class Sender:
         self.send_window = self.peer_window = RLW_H2_WINDOW_FIRST
         self.peer_frame = RLW_H2_FRAME_LEAST
         self.max_sent = RLW_GRPC_MOST
+        self.max_unsent = <uint64_t> -1
         self._ready = []
 
     def headers(self, uint32_t stream, bytes block, bint end=False):
@@ -255,10 +260,23 @@ cdef class Sender:
         """
         if self.mute is not None:
             raise LocalProtocolError(self.mute)
+        if self.unsent > self.max_unsent:
+            self.check_unsent()
         buffers = self._message(self._main, event if self._write is None else self._write(event))
         if self._meaning is not None and self._meaning.closed:
             return self._last_words(buffers)
         return buffers
+
+    def check_unsent(self):
+        """Refuse to keep more for the peer's windows.
+
+        Raises:
+            LimitExceeded: more than `max_unsent` waits already.
+        """
+        if self.unsent > self.max_unsent:
+            raise LimitExceeded(
+                "unsent", self.max_unsent, self.unsent,
+                advice="it waits for the peer's windows: receive what the peer answers first")
 
     def _attach(self, Stream stream, meaning, write):
         """Have `send` write one stream's messages; None for events that are messages."""

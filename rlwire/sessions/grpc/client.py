@@ -103,6 +103,7 @@ class Client(Calls):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(True, options)
+        self.max_unsent = self._most_unsent
         self.inner = inner
         self.main: ClientCall | None = None
         self._pseudo: Fields = [
@@ -265,6 +266,11 @@ class Client(Calls):
 
     # What goes.
 
+    @property
+    def crowded(self) -> bool:
+        """Whether so much waits for the server's windows that nothing more can be sent."""
+        return self.unsent > self.max_unsent
+
     def send_in(self, call: ClientCall, event: Any, *, last: bool = False) -> None:
         """Put an event of another call in line; `outgoing` says it.
 
@@ -279,6 +285,7 @@ class Client(Calls):
         """
         if call.error is not None:
             raise call.error
+        self.check_unsent()
         self.said += self.message(call, call.inner.send(event))
         if last:
             self._say_last(call, None)

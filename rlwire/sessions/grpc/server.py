@@ -249,7 +249,7 @@ class Server(Calls):
 
     def _unread(self, call: ServedCall) -> bool:
         """Reset a call if too much waits because its client lets no answers go."""
-        most = 2 * self.max_sent
+        most = max(min(self._most_unsent, 2 * self.max_sent), self.max_sent + 5)
         if self.unsent <= most:
             return False
         words = f"{self.unsent} bytes of answers wait for the client's windows; the most are {most}"

@@ -23,13 +23,13 @@ from rlwire.codecs.http2 import CHAFF, Http2Error
 from rlwire.codecs.http2.headers import Headers
 from rlwire.errors import LimitExceeded
 from rlwire.limits import Limits
-from rlwire.sessions.grpc import OK, Status
+from rlwire.sessions.grpc import OK, Client, Messages, Status
 from rlwire.sessions.grpc.server import BEGUN, Last, Server
 from rlwire.sessions.http2 import PATIENCE
 
 peers = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("peers.py"))))
 Raw, raw_server, fields, message = peers.Raw, peers.raw_server, peers.fields, peers.message
-begin, block = peers.begin, peers.block
+begin, block, METHOD = peers.begin, peers.block, peers.METHOD
 
 
 @contextmanager
@@ -280,6 +280,30 @@ def test_windows_that_never_open_hold_no_more_than_so_many_answers() -> None:
     raw.session.send((second, [b"fine"]))
     raw.say(frames.window_update(3, 100))
     assert raw.hear()[-1][3] == message(b"fine")
+
+
+def test_windows_that_never_open_hold_no_more_than_so_many_requests() -> None:
+    """A client that goes on and on is told by an error of its own; later all of it goes."""
+    session = Client(Messages(), METHOD, limits=Limits(unsent=50_000))
+    raw = Raw(session)
+    raw.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 0}))
+    other = session.call(Messages(), METHOD)
+    raw.hear()
+    with memory(1_000_000):
+        while not session.crowded:
+            session.send(bytes(10_000))
+    assert session.unsent == 50_025
+    with pytest.raises(LimitExceeded, match="unsent=50000") as raised:
+        session.send(b"one more")
+    assert "receive what the peer answers first" in str(raised.value)
+    with pytest.raises(LimitExceeded, match="unsent=50000"):
+        session.send_in(other, b"x")
+    assert session.unsent == 50_025
+    raw.say(frames.window_update(1, 100_000))
+    assert sum(len(payload) for kind, _, _, payload in raw.hear() if kind == 0) == 50_025
+    assert not session.crowded
+    session.send_in(other, b"x")
+    assert session.send(b"y") == [frames.frame(frames.DATA, 0, 1, message(b"y"))]
 
 
 def test_a_window_that_never_opens_ends_its_call_in_time_though_more_is_asked_for() -> None:

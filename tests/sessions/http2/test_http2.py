@@ -123,6 +123,27 @@ STREAM_FAULTS = {
     "no :scheme (8.3.1)": ([head((":scheme", ""))], "PROTOCOL_ERROR"),
     "a :path that does not begin with / (8.3.1)": ([head((":path", "a"))], "PROTOCOL_ERROR"),
     "pseudo-fields in trailers (8.1)": ([begin(1), begin(1, 5)], "PROTOCOL_ERROR"),
+    "less DATA than content-length (8.1.1)": (
+        [head(("content-length", "7")), data(message(b""), frames.END_STREAM)],
+        "PROTOCOL_ERROR",
+    ),
+    "more DATA than content-length (8.1.1)": (
+        [head(("content-length", "5")), data(message(b"x"))],
+        "PROTOCOL_ERROR",
+    ),
+    "content-length and no DATA (8.1.1)": (
+        [head(("content-length", "5"), end=True)],
+        "PROTOCOL_ERROR",
+    ),
+    "content-length and trailers too soon (8.1.1)": (
+        [head(("content-length", "7")), data(message(b"")), answer([("a", "b")], end=True)],
+        "PROTOCOL_ERROR",
+    ),
+    "a content-length of none (8.1.1)": ([head(("content-length", "-1"))], "PROTOCOL_ERROR"),
+    "two content-lengths (8.1.1)": (
+        [answer([*fields(("content-length", "5")), ("content-length", "6")])],
+        "PROTOCOL_ERROR",
+    ),
 }
 
 
@@ -372,6 +393,28 @@ def test_a_malformed_answer_ends_its_call(name: str) -> None:
         raw.say(*ANSWERS[name])
     resets = [payload for kind, _, _, payload in raw.hear() if kind == frames.RST_STREAM]
     assert resets == [frames.PROTOCOL_ERROR.to_bytes(4, "big")]
+
+
+def test_an_answer_that_is_not_its_content_length_is_malformed() -> None:
+    """8.1.1: it MUST NOT be taken. The right length is; padding and prefixes are no exception."""
+    for length, good in ((12, True), (11, False)):
+        raw = raw_client()
+        said = [
+            answer([*ANSWER, ("content-length", str(length))]),
+            data(bytes([2]) + message(b"a") + bytes(2), frames.PADDED),
+            data(message(b"b")),
+            answer(TRAILERS, end=True),
+        ]
+        if good:
+            assert raw.say(*said[:3]) == [b"a", b"b"]
+            with pytest.raises(CallEnded, match="the server ended the call"):
+                raw.say(said[3])
+            continue
+        assert raw.say(*said[:2]) == [b"a"]
+        with pytest.raises((CallEnded, Http2Error), match="12 bytes of DATA, where content-length"):
+            raw.say(*said[2:])
+        resets = [payload for kind, _, _, payload in raw.hear() if kind == frames.RST_STREAM]
+        assert resets == [frames.PROTOCOL_ERROR.to_bytes(4, "big")]
 
 
 def test_what_a_server_did_not_look_at_may_be_tried_again() -> None:
