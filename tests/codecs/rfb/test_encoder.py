@@ -1,0 +1,250 @@
+"""Rectangles that a server writes, read by a slow viewer."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from rlwire.codecs.rfb import deflating
+from rlwire.codecs.rfb.encoder import ENCODINGS, RectangleEncoder, changed
+from rlwire.codecs.rfb.encodings import Encoding
+from rlwire.codecs.rfb.pixels import BGR233, RGB565, RGB888, PixelFormat
+from tests.reference.rfb import TIGHT, Pixels, Viewer
+
+FORMATS = [
+    RGB888,
+    RGB565,
+    BGR233,
+    PixelFormat(32, 24, True, 255, 255, 255, 16, 8, 0),
+    PixelFormat(32, 24, False, 255, 255, 255, 24, 16, 8),
+    PixelFormat(32, 24, True, 255, 255, 255, 24, 16, 8),
+    PixelFormat(32, 32, False, 255, 255, 255, 0, 8, 16),
+    PixelFormat(32, 30, False, 1023, 1023, 1023, 20, 10, 0),
+    PixelFormat(32, 24, False, 63, 255, 15, 18, 2, 24),
+    PixelFormat(16, 16, True, 31, 63, 31, 11, 5, 0),
+    PixelFormat(16, 15, False, 31, 31, 31, 10, 5, 0),
+    PixelFormat(8, 6, False, 3, 3, 3, 4, 2, 0),
+]
+EXACT = sorted(ENCODINGS)
+
+
+def of(pixel_format: PixelFormat) -> Pixels:
+    f = pixel_format
+    return Pixels(
+        f.bits_per_pixel,
+        f.depth,
+        f.big_endian,
+        (f.red_max, f.green_max, f.blue_max),
+        (f.red_shift, f.green_shift, f.blue_shift),
+    )
+
+
+def frames(width: int, height: int, colours: int, large: int, seed: int) -> Any:
+    """Return a frame of so many colours, in squares of some size."""
+    rng = np.random.default_rng(seed)
+    palette = rng.integers(0, 256, (colours, 3), dtype=np.uint8)
+    indices = rng.integers(0, colours, ((height + large - 1) // large, (width + large - 1) // large))
+    frame = palette[indices].repeat(large, axis=0).repeat(large, axis=1)
+    return np.ascontiguousarray(frame[:height, :width])
+
+
+def shown(viewer: Viewer, encoder: RectangleEncoder, frame: Any, **options: Any) -> None:
+    areas = options.pop("areas", [(0, 0, frame.shape[1], frame.shape[0])])
+    count, data = encoder.encode(frame, areas, **options)
+    viewer.rectangles(data, count)
+
+
+@pytest.mark.parametrize("pixel_format", FORMATS)
+@pytest.mark.parametrize("encoding", EXACT)
+def test_each_pixel_format_shows_the_frame(encoding: Encoding, pixel_format: PixelFormat) -> None:
+    viewer = Viewer(150, 90, of(pixel_format))
+    encoder = RectangleEncoder(pixel_format, encoding=encoding)
+    for i, (colours, large) in enumerate([(1, 1), (2, 3), (9, 5), (90, 8), (200, 1), (5000, 1)]):
+        frame = frames(150, 90, colours, large, i)
+        shown(viewer, encoder, frame, first=i == 0)
+        assert (viewer.frame == viewer.pixels.shown(frame)).all()
+
+
+@settings(max_examples=3 * settings().max_examples)
+@given(
+    st.sampled_from(EXACT),
+    st.sampled_from(FORMATS[:3]),
+    st.integers(1, 200),
+    st.integers(1, 200),
+    st.sampled_from([1, 2, 3, 4, 5, 16, 17, 100, 127, 128, 256, 257, 5000]),
+    st.integers(1, 40),
+    st.integers(0, 1000),
+    st.data(),
+)
+def test_areas_of_frames_are_shown_and_nothing_else(
+    encoding: Encoding,
+    pixel_format: PixelFormat,
+    width: int,
+    height: int,
+    colours: int,
+    large: int,
+    seed: int,
+    data: st.DataObject,
+) -> None:
+    frame = frames(width, height, colours, large, seed)
+    viewer = Viewer(width, height, of(pixel_format))
+    encoder = RectangleEncoder(pixel_format, encoding=encoding)
+    expected = viewer.frame.copy()
+    first = True
+    for _ in range(data.draw(st.integers(1, 4))):
+        x, y = data.draw(st.integers(0, width - 1)), data.draw(st.integers(0, height - 1))
+        w, h = data.draw(st.integers(1, width - x)), data.draw(st.integers(1, height - y))
+        shown(viewer, encoder, frame, areas=[(x, y, w, h)], first=first)
+        first = False
+        expected[y : y + h, x : x + w] = viewer.pixels.shown(frame)[y : y + h, x : x + w]
+        assert (viewer.frame == expected).all()
+
+
+@pytest.mark.parametrize("encoding", [Encoding.ZRLE, Encoding.TIGHT])
+@pytest.mark.parametrize("package", ["isal", "zlib_ng", "zlib"])
+@pytest.mark.parametrize("compression", [0, 1, 6, 9])
+def test_each_deflater_writes_what_inflates(
+    encoding: Encoding, package: str, compression: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if package != "isal":
+        monkeypatch.setattr(deflating, "_isal", None)
+    if package == "zlib":
+        monkeypatch.setattr(deflating, "_zlib_ng", None)
+    viewer = Viewer(100, 100)
+    encoder = RectangleEncoder(RGB888, encoding=encoding, compression=compression)
+    for i in range(3):
+        frame = frames(100, 100, 50 + 200 * i, 2, i)
+        shown(viewer, encoder, frame, first=i == 0)
+        assert (viewer.frame == frame).all()
+
+
+@pytest.mark.parametrize("encoding", EXACT)
+def test_what_is_written_depends_on_nothing_before(encoding: Encoding) -> None:
+    """So it serves a viewer that has seen other things as well."""
+    used, new = (RectangleEncoder(RGB888, encoding=encoding) for _ in range(2))
+    area = [(0, 0, 120, 80)]
+    used.encode(frames(120, 80, 40, 3, 1), area)
+    frame = frames(120, 80, 60, 2, 2)
+    assert used.encode(frame, area) == new.encode(frame, area)
+    late = Viewer(120, 80)
+    shown(late, used, frames(120, 80, 9, 7, 3), first=True)
+    shown(late, new, frame)
+    assert (late.frame == frame).all()
+
+
+def test_a_wide_frame_is_several_rectangles_of_tight() -> None:
+    frame = frames(5000, 40, 7, 3, 0)
+    viewer = Viewer(5000, 40)
+    count, data = RectangleEncoder(RGB888, encoding=Encoding.TIGHT).encode(
+        frame, [(0, 0, 5000, 40)]
+    )
+    viewer.rectangles(data, count)
+    assert count == 2 * 3  # of at most 2,048 across, and 65,536 pixels
+    assert (viewer.frame == frame).all()
+
+
+def test_jpeg_is_for_pictures_only() -> None:
+    y, x = np.mgrid[:128, :192]
+    picture = np.stack([x + y // 2, 255 - x, 2 * y], axis=2).astype(np.uint8)
+    flat = frames(192, 128, 12, 4, 0)
+    encoder = RectangleEncoder(RGB888, encoding=Encoding.TIGHT, quality=90)
+    viewer = Viewer(192, 128)
+    shown(viewer, encoder, flat)
+    assert not viewer.lossy
+    assert (viewer.frame == flat).all()
+    shown(viewer, encoder, picture, areas=[(0, 0, 192, 128)])
+    assert viewer.lossy
+    assert np.abs(viewer.frame.astype(int) - picture).mean() < 4
+    # An area that is not as wide as its frame; and one without the three bytes that JPEG stands for.
+    shown(viewer, encoder, picture[:, ::-1].copy(), areas=[(50, 20, 100, 90)])
+    part = np.s_[20:110, 50:150]
+    assert np.abs(viewer.frame[part].astype(int) - picture[:, ::-1][part]).mean() < 4
+    other = RectangleEncoder(RGB565, encoding=Encoding.TIGHT, quality=90)
+    viewer = Viewer(192, 128, of(RGB565))
+    shown(viewer, other, picture)
+    assert not viewer.lossy
+
+
+def test_what_changed_is_covered_and_little_else() -> None:
+    before = frames(100, 70, 30, 4, 0)
+    after = before.copy()
+    assert changed(before, after) == []
+    for x, y in [(0, 0), (99, 69), (50, 33), (51, 33), (50, 34), (20, 69)]:
+        after[y, x] ^= 1
+    found = changed(before, after, 16)
+    assert found == [(0, 0, 16, 16), (48, 32, 16, 16), (16, 64, 16, 6), (96, 64, 4, 6)]
+    assert changed(before, ~before) == [(0, 0, 100, 70)]
+
+
+@given(st.integers(1, 90), st.integers(1, 90), st.integers(1, 20), st.integers(0, 99), st.data())
+def test_areas_that_changed_do_not_overlap(
+    width: int, height: int, tile: int, seed: int, data: st.DataObject
+) -> None:
+    before = frames(width, height, 200, 1, seed)
+    after = before.copy()
+    rng = np.random.default_rng(seed)
+    spots = rng.random((height, width)) < data.draw(st.sampled_from([0.0, 0.002, 0.05, 0.9]))
+    after[spots] ^= 128
+    covered = np.zeros((height, width), int)
+    for x, y, w, h in changed(before, after, tile):
+        assert w > 0 and h > 0 and x + w <= width and y + h <= height
+        covered[y : y + h, x : x + w] += 1
+    assert covered.max() <= 1
+    assert (covered[spots] == 1).all()
+    tiled = np.zeros_like(covered)  # only tiles in which something changed
+    for y in range(0, height, tile):
+        for x in range(0, width, tile):
+            tiled[y : y + tile, x : x + tile] = spots[y : y + tile, x : x + tile].any()
+    assert (covered == tiled).all()
+
+
+def test_wrong_frames_and_areas_are_refused() -> None:
+    encoder = RectangleEncoder(RGB888, encoding=Encoding.RAW)
+    good = np.zeros((4, 5, 3), np.uint8)
+    for bad in (
+        np.zeros((4, 5), np.uint8),
+        np.zeros((4, 5, 4), np.uint8),
+        np.zeros((4, 5, 3), np.uint16),
+        np.zeros((0, 5, 3), np.uint8),
+        np.zeros((1, 65536, 3), np.uint8),
+    ):
+        with pytest.raises(ValueError, match="a frame is"):
+            encoder.encode(bad, [(0, 0, 1, 1)])
+        with pytest.raises(ValueError, match="a frame is"):
+            changed(good, bad)
+    with pytest.raises((ValueError, BufferError)):
+        encoder.encode(good[:, ::2], [(0, 0, 1, 1)])
+    for area in [(0, 0, 6, 4), (0, 0, 5, 5), (5, 0, 1, 1), (-1, 0, 1, 1), (0, 0, 0, 1)]:
+        with pytest.raises(ValueError, match="is not within"):
+            encoder.encode(good, [area])
+    with pytest.raises(ValueError, match="different sizes"):
+        changed(good, np.zeros((5, 5, 3), np.uint8))
+    with pytest.raises(ValueError, match="tile"):
+        changed(good, good, 0)
+    for options in ({"encoding": 1}, {"encoding": 7, "quality": 0}, {"compression": 10}):
+        with pytest.raises(ValueError, match="encoding|quality|compression"):
+            RectangleEncoder(RGB888, **{"encoding": 0, **options})  # type: ignore[arg-type]
+
+
+def test_what_a_deflater_raises_comes_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def compress(self, data: memoryview) -> bytes:
+            raise OSError("no")
+
+        def flush(self, mode: int) -> bytes:
+            return b""
+
+    from rlwire.codecs.rfb import encoder as module
+
+    monkeypatch.setattr(module, "compressor", lambda level: Broken())
+    encoder = RectangleEncoder(RGB888, encoding=TIGHT)
+    frame = frames(40, 40, 30, 1, 0)
+    before = sys.getrefcount(frame)
+    with pytest.raises(OSError, match="no"):
+        encoder.encode(frame, [(0, 0, 40, 40)])
+    assert sys.getrefcount(frame) == before
