@@ -699,12 +699,16 @@ cdef extern from "rlwire/rfb_encode.h" nogil:
                                            rlw_writer *out) noexcept
     ctypedef rlw_status (*rlw_rfb_jpeg)(void *self, const uint8_t *rgb, size_t stride, size_t width,
                                         size_t height, rlw_writer *out) noexcept
+    ctypedef struct rlw_rfb_codes:
+        pass
+    void rlw_rfb_codes_init(rlw_rfb_codes *c) noexcept
     ctypedef struct rlw_rfb_encoder:
         rlw_rfb_pixels pixels
         rlw_rfb_deflate deflate
         rlw_rfb_jpeg jpeg
         void *self
         rlw_writer plain
+        rlw_rfb_codes codes
         int zlib_head
     rlw_status rlw_rfb_put_rect(rlw_rfb_encoder *e, rlw_writer *w, const uint8_t *frame,
                                 size_t frame_width, const rlw_rfb_rect *r, int32_t encoding,

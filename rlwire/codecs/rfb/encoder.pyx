@@ -153,6 +153,7 @@ cdef class RectangleEncoder:
             shift,
         ):
             raise ValueError(f"{pixel_format!r} has no place for its colours")
+        rlw_rfb_codes_init(&self._encoder.codes)
         self._encoder.deflate = _deflate
         self._encoder.jpeg = NULL
         if self.quality is not None:

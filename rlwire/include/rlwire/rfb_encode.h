@@ -199,6 +199,13 @@ static inline int rlw_rfb_place(rlw_rfb_palette *p, uint32_t colour, unsigned mo
     return p->places[slot];
 }
 
+static inline int rlw_rfb_same24(const uint8_t *one, const uint8_t *other) {
+    uint64_t a[3], b[3];
+    memcpy(a, one, 24);
+    memcpy(b, other, 24);
+    return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]));
+}
+
 /* Writes which colour each pixel has, a byte each, and the colours in the order in which they come.
  * Returns 0 as soon as there are more than `most`, which is 256 or less. */
 static inline int rlw_rfb_index(rlw_rfb_palette *p, const uint8_t *rgb, size_t stride, size_t width,
@@ -215,16 +222,18 @@ static inline int rlw_rfb_index(rlw_rfb_palette *p, const uint8_t *rgb, size_t s
             out += width;
             continue;
         }
-        last = rlw_rfb_colour(at);
-        if ((place = rlw_rfb_place(p, last, most)) < 0) return 0;
-        *out++ = (uint8_t)place;
-        for (x = 1, at += 3; x < width; x++, at += 3) {
+        for (x = 0, last = ~rlw_rfb_colour(at), place = 0; x < width;) {
             uint32_t colour = rlw_rfb_colour(at);
+            size_t run = x;
             if (colour != last) {
                 if ((place = rlw_rfb_place(p, colour, most)) < 0) return 0;
                 last = colour;
             }
-            *out++ = (uint8_t)place;
+            /* As long as each byte is that of three bytes before, the colour stays. */
+            for (x++, at += 3; x + 8 <= width && rlw_rfb_same24(at - 3, at);) x += 8, at += 24;
+            for (; x < width && rlw_rfb_colour(at) == colour; x++) at += 3;
+            memset(out, place, x - run);
+            out += x - run;
         }
     }
     return 1;
@@ -246,6 +255,112 @@ static inline uint8_t *rlw_rfb_pack(uint8_t *to, const uint8_t *indices, size_t 
     return to;
 }
 
+/* ---- short deflate ---------------------------------------------------------------------------- */
+
+/* A library takes longer to get ready for a piece of deflate than such a piece takes here: it has one
+ * block with the fixed codes (RFC 1951, 3.2.6), and matches with what stood at the last place where
+ * the same three bytes were. */
+#define RLW_RFB_SHORT 2048
+
+typedef struct rlw_rfb_codes {
+    uint16_t literal[256]; /* as they are written, the lowest bit first; 8 bits, from 144 on 9 */
+    uint32_t length[259];  /* of a match, with its extra bits, */
+    uint8_t bits[259];     /* and how many those are */
+    uint8_t distance[32];  /* the 5 bits of a distance's code */
+} rlw_rfb_codes;
+
+static inline uint32_t rlw_rfb_reversed(uint32_t code, unsigned bits) {
+    uint32_t reversed = 0;
+    for (; bits; bits--, code >>= 1) reversed = reversed << 1 | (code & 1);
+    return reversed;
+}
+
+/* The place of the highest bit of a number above 0. */
+static inline unsigned rlw_rfb_highest(uint32_t number) {
+    unsigned place = 0;
+    while (number >>= 1) place++;
+    return place;
+}
+
+static inline void rlw_rfb_codes_init(rlw_rfb_codes *c) {
+    unsigned i;
+    for (i = 0; i < 256; i++)
+        c->literal[i] = (uint16_t)(i < 144 ? rlw_rfb_reversed(0x30 + i, 8)
+                                           : rlw_rfb_reversed(0x190 + i - 144, 9));
+    for (i = 3; i <= 258; i++) {
+        unsigned l = i - 3, n = l < 8 ? 0 : rlw_rfb_highest(l), extra = n ? n - 2 : 0;
+        unsigned code = l < 8 ? 257 + l : 253 + 4 * n + ((l >> extra) & 3);
+        if (i == 258) code = 285, extra = 0, l = 0;
+        c->bits[i] = (uint8_t)(code < 280 ? 7 : 8);
+        c->length[i] = code < 280 ? rlw_rfb_reversed(code - 256, 7)
+                                  : rlw_rfb_reversed(0xC0 + code - 280, 8);
+        c->length[i] |= (l & ((1u << extra) - 1)) << c->bits[i];
+        c->bits[i] = (uint8_t)(c->bits[i] + extra);
+    }
+    for (i = 0; i < 32; i++) c->distance[i] = (uint8_t)rlw_rfb_reversed(i, 5);
+}
+
+/* Writes up to RLW_RFB_SHORT bytes as raw deflate, as rlw_rfb_deflate does. */
+static inline rlw_status rlw_rfb_deflate_short(const rlw_rfb_codes *c, const uint8_t *data,
+                                               size_t size, rlw_writer *out) {
+    uint16_t heads[512]; /* one behind the last place of three bytes */
+    uint64_t bits = 2;   /* not the last block; fixed codes */
+    unsigned filled = 3;
+    size_t i = 0;
+    uint8_t *to;
+    if (rlw_reserve(out, size + size / 8 + 24) != RLW_OK) return RLW_NO_MEMORY;
+    to = out->at;
+    memset(heads, 0, sizeof heads);
+    while (i < size) {
+        size_t length = 0, from = 0;
+        if (size - i >= 4) {
+            uint32_t three = rlw_load_u32le(data + i) & 0xFFFFFF;
+            uint16_t *head = heads + (three * 0x9E3779B1u >> 23);
+            size_t most = size - i < 258 ? size - i : 258;
+            from = *head;
+            *head = (uint16_t)(i + 1);
+            if (from-- && (rlw_load_u32le(data + from) & 0xFFFFFF) == three)
+                for (length = 3; length < most && data[from + length] == data[i + length];)
+                    length++;
+        }
+        if (length) {
+            uint32_t distance = (uint32_t)(i - from - 1);
+            bits |= (uint64_t)c->length[length] << filled;
+            filled += c->bits[length];
+            if (distance < 4) {
+                bits |= (uint64_t)c->distance[distance] << filled;
+                filled += 5;
+            } else {
+                unsigned n = rlw_rfb_highest(distance);
+                bits |= (uint64_t)c->distance[2 * n + (distance >> (n - 1) & 1)] << filled;
+                bits |= (uint64_t)(distance & ((1u << (n - 1)) - 1)) << (filled + 5);
+                filled += 5 + n - 1;
+            }
+            i += length;
+        } else {
+            bits |= (uint64_t)c->literal[data[i]] << filled;
+            filled += data[i] < 144 ? 8 : 9;
+            i++;
+        }
+        while (filled >= 8) { /* 7 bits may stay, and no step adds more than 13 + 15 */
+            *to++ = (uint8_t)bits;
+            bits >>= 8;
+            filled -= 8;
+        }
+    }
+    /* The block's end, seven bits of 0, and an empty stored block: three of 0, up to the byte's end,
+     * and its length. */
+    filled += 10;
+    while (filled > 0) {
+        *to++ = (uint8_t)bits;
+        bits >>= 8;
+        filled = filled > 8 ? filled - 8 : 0;
+    }
+    rlw_store_u32le(to, 0xFFFF0000u);
+    out->at = to + 4;
+    return RLW_OK;
+}
+
 /* ---- rectangles ------------------------------------------------------------------------------- */
 
 /* Compresses `size` bytes as raw deflate that ends on a byte's border (zlib's Z_FULL_FLUSH), refers
@@ -256,12 +371,14 @@ typedef rlw_status (*rlw_rfb_deflate)(void *self, const uint8_t *data, size_t si
 typedef rlw_status (*rlw_rfb_jpeg)(void *self, const uint8_t *rgb, size_t stride, size_t width,
                                    size_t height, rlw_writer *out);
 
+/* All 0 at first; then `pixels` and `codes` are initialised. */
 typedef struct rlw_rfb_encoder {
     rlw_rfb_pixels pixels;
-    rlw_rfb_deflate deflate;
-    rlw_rfb_jpeg jpeg; /* NULL for exact pixels; for Tight only */
-    void *self;        /* of both */
-    rlw_writer plain;  /* what is about to be deflated */
+    rlw_rfb_deflate deflate; /* of what is longer than RLW_RFB_SHORT */
+    rlw_rfb_jpeg jpeg;       /* NULL for exact pixels; for Tight only */
+    void *self;              /* of both */
+    rlw_writer plain;        /* what is about to be deflated */
+    rlw_rfb_codes codes;
     rlw_rfb_palette palette;
     uint8_t indices[RLW_RFB_TIGHT_AREA];
     int zlib_head; /* whether ZRLE's next rectangle begins the zlib stream */
@@ -277,6 +394,12 @@ static inline rlw_status rlw_rfb_put_head(rlw_writer *w, size_t x, size_t y, siz
     rlw_store_u32be(w->at + 8, (uint32_t)encoding);
     w->at += RLW_RFB_HEAD;
     return RLW_OK;
+}
+
+static inline rlw_status rlw_rfb_put_deflated(rlw_rfb_encoder *e, rlw_writer *w,
+                                              const uint8_t *data, size_t size) {
+    if (size <= RLW_RFB_SHORT) return rlw_rfb_deflate_short(&e->codes, data, size, w);
+    return e->deflate(e->self, data, size, w);
 }
 
 /* Raw: `rgb` is the rectangle's first pixel, `stride` the bytes of a row of the frame. */
@@ -397,7 +520,12 @@ static inline uint8_t *rlw_rfb_store_indexed_runs(uint8_t *to, const uint8_t *en
     size_t i, from;
     for (i = 0; i < count;) {
         uint8_t place = indices[i];
-        for (from = i++; i < count && indices[i] == place;) i++;
+        uint64_t eight, all = place * 0x0101010101010101u;
+        for (from = i++; i + 8 <= count; i += 8) {
+            memcpy(&eight, indices + i, 8);
+            if (eight != all) break;
+        }
+        while (i < count && indices[i] == place) i++;
         /* 4096 pixels are a run of 17 bytes at most. */
         if ((size_t)(end - to) < 2 + (i - from) / 255) return NULL;
         if (i - from == 1) {
@@ -497,7 +625,8 @@ static inline rlw_status rlw_rfb_put_zrle(rlw_rfb_encoder *e, rlw_writer *w, con
         w->at += 2;
         e->zlib_head = 0;
     }
-    if (e->deflate(e->self, plain->start, rlw_written(plain), w) != RLW_OK) return RLW_NO_MEMORY;
+    if (rlw_rfb_put_deflated(e, w, plain->start, rlw_written(plain)) != RLW_OK)
+        return RLW_NO_MEMORY;
     length = rlw_written(w) - before - 4;
     if (length > UINT32_MAX) return RLW_NO_MEMORY;
     rlw_store_u32be(w->start + before, (uint32_t)length);
@@ -525,7 +654,7 @@ static inline rlw_status rlw_rfb_put_tight_data(rlw_rfb_encoder *e, rlw_writer *
     at = rlw_written(w);
     rlw_store_u16be(w->at + 3, 0x7801);
     w->at += 5;
-    if (e->deflate(e->self, data, size, w) != RLW_OK) return RLW_NO_MEMORY;
+    if (rlw_rfb_put_deflated(e, w, data, size) != RLW_OK) return RLW_NO_MEMORY;
     if (rlw_written(w) - at - 3 >= 1 << 22) return RLW_NO_MEMORY; /* it cannot be, of so few pixels */
     rlw_rfb_compact_length(w, at);
     return RLW_OK;

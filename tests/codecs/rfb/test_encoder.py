@@ -243,8 +243,8 @@ def test_what_a_deflater_raises_comes_out(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(module, "compressor", lambda level: Broken())
     encoder = RectangleEncoder(RGB888, encoding=TIGHT)
-    frame = frames(40, 40, 30, 1, 0)
+    frame = frames(100, 100, 30, 1, 0)
     before = sys.getrefcount(frame)
     with pytest.raises(OSError, match="no"):
-        encoder.encode(frame, [(0, 0, 40, 40)])
+        encoder.encode(frame, [(0, 0, 100, 100)])
     assert sys.getrefcount(frame) == before
