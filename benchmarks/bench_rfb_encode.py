@@ -1,10 +1,10 @@
 """A game's frames as a VNC server writes them: ours against libvncserver's encoders.
 
-Random play of Atari games is recorded, as it is and scaled to 1024x768, in squares and smoothly; then
-each frame is written whole, and once more only where it differs from the one before, the same areas
-for both. What counts is the CPU time of the thread that writes, which libvncserver's is told by a
-small C program that is built here (libvncserver_encode.c). Both are asked for the least compression;
-`level 6` beside it is libvncserver's own choice.
+Random play of Atari games is recorded, as it is and scaled to 1024x768, in squares and smoothly;
+then each frame is written whole, and once more only where it differs from the one before, the same
+areas for both. What counts is the CPU time of the thread that writes, which libvncserver's is told
+by a small C program that is built here (libvncserver_encode.c). Both are asked for the least
+compression; `level 6` beside it is libvncserver's own choice.
 
 `python benchmarks/bench_rfb_encode.py` prints the table, `--deflate` what the packages that deflate
 take for pieces of such frames.
@@ -12,6 +12,7 @@ take for pieces of such frames.
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import subprocess
 import sys
@@ -70,7 +71,7 @@ def scaled(frames: list[Any], how: Image.Resampling) -> list[Any]:
 def works(frames: list[Any]) -> dict[str, list[tuple[Any, Areas]]]:
     """Frames with the areas to be written: all of each, and what changed."""
     height, width, _ = frames[0].shape
-    pairs = zip(frames[:-1], frames[1:], strict=True)
+    pairs = itertools.pairwise(frames)
     return {
         "whole": [(frame, [(0, 0, width, height)]) for frame in frames[1:]],
         "changes": [(after, changed(before, after)) for before, after in pairs],
@@ -102,7 +103,8 @@ class Rival:
 
     def run(self, encoding: int, level: int) -> tuple[float, float]:
         """Return microseconds and bytes of a frame."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.write(f"{encoding} {level}\n")
         self._process.stdin.flush()
         took, size = map(int, self._process.stdout.readline().split())
@@ -152,9 +154,7 @@ def compare(folder: Path) -> tuple[list[Line], list[tuple[str, ...]]]:
                     name = f"{encoding.name} {game} {kind} {what}"
                     target = None if encoding is Encoding.HEXTILE else TARGET
                     lines.append(Line(name, mine, "libvncserver", its, target, faster=True))
-                    sizes.append(
-                        (name, *(f"{x:,.0f}" for x in (size, its_size, slow_size, slow)))
-                    )
+                    sizes.append((name, *(f"{x:,.0f}" for x in (size, its_size, slow_size, slow))))
                 rival.close()
     return lines, sizes
 

@@ -39,7 +39,7 @@ class Pixels:
     def colour(self, data: bytes) -> tuple[int, ...]:
         """Return red, green and blue, 0 to 255, of one PIXEL."""
         value = int.from_bytes(data, "big" if self.big else "little")
-        found = [(value >> s & m, m) for s, m in zip(self.shift, self.most)]
+        found = [(value >> s & m, m) for s, m in zip(self.shift, self.most, strict=False)]
         return tuple((2 * part * 255 + most) // (2 * most) for part, most in found)
 
     def shown(self, frame: Any) -> Any:
@@ -50,7 +50,7 @@ class Pixels:
 
     def compact(self) -> tuple[int, int]:
         """Return the size of a CPIXEL, and where in a PIXEL its bytes begin."""
-        used = sum(m << s for m, s in zip(self.most, self.shift))
+        used = sum(m << s for m, s in zip(self.most, self.shift, strict=False))
         if self.bits == 32 and self.depth <= 24:
             if used < 1 << 24:
                 return 3, int(self.big)
@@ -117,7 +117,10 @@ class Viewer:
             colours = read(width * height * self.pixels.size)
             self.cursor = (width, height, colours, read((width + 7) // 8 * height))
             return
-        assert x + width <= self.width and y + height <= self.height and width and height
+        assert x + width <= self.width
+        assert y + height <= self.height
+        assert width
+        assert height
         decode = {RAW: self._raw, HEXTILE: self._hextile, ZRLE: self._zrle, TIGHT: self._tight}
         self.frame[y : y + height, x : x + width] = decode[kind](read, width, height)
 
@@ -173,7 +176,8 @@ class Viewer:
                         place, size = read(2)
                         left, top = place >> 4, place & 15
                         right, bottom = left + (size >> 4) + 1, top + (size & 15) + 1
-                        assert right <= tile.shape[1] and bottom <= tile.shape[0]
+                        assert right <= tile.shape[1]
+                        assert bottom <= tile.shape[0]
                         tile[top:bottom, left:right] = colour
                 if flags & 16:
                     fore = None

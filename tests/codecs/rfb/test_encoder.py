@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 
 from rlwire.codecs.rfb import deflating
+from rlwire.codecs.rfb.decoder import RectangleDecoder
 from rlwire.codecs.rfb.encoder import ENCODINGS, RectangleEncoder, changed
 from rlwire.codecs.rfb.encodings import Encoding
+from rlwire.codecs.rfb.framebuffer import Framebuffer
 from rlwire.codecs.rfb.pixels import BGR233, RGB565, RGB888, PixelFormat
 from tests.reference.rfb import TIGHT, Pixels, Viewer
 
@@ -48,7 +50,9 @@ def frames(width: int, height: int, colours: int, large: int, seed: int) -> Any:
     """Return a frame of so many colours, in squares of some size."""
     rng = np.random.default_rng(seed)
     palette = rng.integers(0, 256, (colours, 3), dtype=np.uint8)
-    indices = rng.integers(0, colours, ((height + large - 1) // large, (width + large - 1) // large))
+    indices = rng.integers(
+        0, colours, ((height + large - 1) // large, (width + large - 1) // large)
+    )
     frame = palette[indices].repeat(large, axis=0).repeat(large, axis=1)
     return np.ascontiguousarray(frame[:height, :width])
 
@@ -68,6 +72,25 @@ def test_each_pixel_format_shows_the_frame(encoding: Encoding, pixel_format: Pix
         frame = frames(150, 90, colours, large, i)
         shown(viewer, encoder, frame, first=i == 0)
         assert (viewer.frame == viewer.pixels.shown(frame)).all()
+
+
+@pytest.mark.parametrize("pixel_format", FORMATS[:6])
+@pytest.mark.parametrize("encoding", EXACT)
+def test_our_own_decoder_shows_the_frame(encoding: Encoding, pixel_format: PixelFormat) -> None:
+    framebuffer = Framebuffer(150, 90)
+    decoder = RectangleDecoder(framebuffer, pixel_format)
+    encoder = RectangleEncoder(pixel_format, encoding=encoding)
+    for i, (colours, large) in enumerate([(1, 1), (2, 3), (9, 5), (90, 8), (5000, 1)]):
+        frame = frames(150, 90, colours, large, i)
+        count, data = encoder.encode(frame, [(0, 0, 150, 50), (0, 50, 150, 40)], first=i == 0)
+        at = 0
+        for _ in range(count):
+            size = decoder.size(data, at, len(data))
+            assert size
+            assert decoder.decode(data, at).encoding == encoding
+            at += size
+        assert at == len(data)
+        assert (framebuffer.pixels == of(pixel_format).shown(frame)).all()
 
 
 @settings(max_examples=3 * settings().max_examples)
@@ -160,7 +183,7 @@ def test_jpeg_is_for_pictures_only() -> None:
     shown(viewer, encoder, picture, areas=[(0, 0, 192, 128)])
     assert viewer.lossy
     assert np.abs(viewer.frame.astype(int) - picture).mean() < 4
-    # An area that is not as wide as its frame; and one without the three bytes that JPEG stands for.
+    # An area that is not as wide as its frame; and pixels that JPEG cannot stand for.
     shown(viewer, encoder, picture[:, ::-1].copy(), areas=[(50, 20, 100, 90)])
     part = np.s_[20:110, 50:150]
     assert np.abs(viewer.frame[part].astype(int) - picture[:, ::-1][part]).mean() < 4
@@ -192,7 +215,10 @@ def test_areas_that_changed_do_not_overlap(
     after[spots] ^= 128
     covered = np.zeros((height, width), int)
     for x, y, w, h in changed(before, after, tile):
-        assert w > 0 and h > 0 and x + w <= width and y + h <= height
+        assert w > 0
+        assert h > 0
+        assert x + w <= width
+        assert y + h <= height
         covered[y : y + h, x : x + w] += 1
     assert covered.max() <= 1
     assert (covered[spots] == 1).all()
@@ -227,7 +253,7 @@ def test_wrong_frames_and_areas_are_refused() -> None:
     with pytest.raises(ValueError, match="tile"):
         changed(good, good, 0)
     for options in ({"encoding": 1}, {"encoding": 7, "quality": 0}, {"compression": 10}):
-        with pytest.raises(ValueError, match="encoding|quality|compression"):
+        with pytest.raises(ValueError, match=r"encoding|quality|compression"):
             RectangleEncoder(RGB888, **{"encoding": 0, **options})  # type: ignore[arg-type]
 
 
