@@ -70,7 +70,7 @@ class Statistics(NamedTuple):
     """What has come over a connection.
 
     Attributes:
-        updates: whole ones.
+        updates: whole ones, without those that changed nothing.
         rectangles: that had pixels.
         bytes: of messages, updates included.
         bells: that rang.
@@ -297,7 +297,9 @@ class ClientBase(Client):
 
     @driven
     def update(self, timeout: float | None = None) -> Waits[list[Rectangle]]:
-        """Wait for a whole update; return what has changed since the last call.
+        """Wait for a whole update that changes something; return what has changed.
+
+        That is all since the last call, of this method or `poll`.
 
         Args:
             timeout: seconds.

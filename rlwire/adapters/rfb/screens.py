@@ -177,7 +177,7 @@ class Screen:
 
     @property
     def updates(self) -> int:
-        """Whole updates so far."""
+        """Whole updates so far that changed something."""
         return self._updates
 
     @property
@@ -347,9 +347,10 @@ class Screen:
 
     def _note_update(self) -> None:
         with self._changed:
-            self._updates = self._client.session.updates
-            self.painted_at = monotonic()
-            self._changed.notify_all()
+            updates = self._client.session.updates
+            if updates != self._updates:
+                self._updates, self.painted_at = updates, monotonic()
+                self._changed.notify_all()
 
     def _note_fence(self, fence: Fence) -> None:
         if self._asked_at is not None and fence.payload == self._fences.to_bytes(8, "big"):

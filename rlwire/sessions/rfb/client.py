@@ -205,7 +205,7 @@ class ClientSession:
         fences: whether the server has Fence.
         continuous: whether updates come without requests.
         resizable: whether the server has ExtendedDesktopSize, so that `SetDesktopSize` may be sent.
-        updates: whole ones so far.
+        updates: whole ones so far that changed the framebuffer.
         rectangles: with pixels, of those.
         bytes: of all messages.
     """
@@ -247,6 +247,7 @@ class ClientSession:
         self._rectangles: list[Buffer] = []  # those that wait to be painted,
         self._held = 0  # and what all of it has cost so far
         self._painted: list[Rectangle] = []  # what has been painted of it already,
+        self._has_resized = False  # within it
         self._changed: list[Rectangle] = []  # and what of all updates since the last `take`
         self.framebuffer: Framebuffer | None = None
         self.name = ""
@@ -372,7 +373,9 @@ class ClientSession:
     def _end_update(self) -> list[Any]:
         self._paint()
         painted, self._painted = Painted(self._painted), []
-        self.updates += 1
+        if painted.rectangles or self._has_resized:
+            self.updates += 1
+            self._has_resized = False
         if not self.continuous:
             self._request(incremental=True)
         # None, so that `outgoing` is asked for.
@@ -420,6 +423,7 @@ class ClientSession:
         self._check_size(width, height)
         with self._painting:
             framebuffer.resize(width, height)
+            self._has_resized = True
             self._changed = [Rectangle(0, 0, width, height, _DESKTOP_SIZE)]
         if self.continuous:
             self._outgoing.append(EnableContinuousUpdates(True, 0, 0, width, height))

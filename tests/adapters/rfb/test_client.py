@@ -300,7 +300,8 @@ def test_a_size_that_is_refused(scripted: Start) -> None:
     with RfbClient(scripted(script)) as client:
         with pytest.raises(LocalProtocolError):
             client.resize(16, 4)
-        client.update(SOON)
+        while not client.session.resizable:
+            client.poll()
         with pytest.raises(PeerError, match="the screens do not fit"):
             client.resize(16, 4, SOON)
         client.resize(16, 4, SOON)

@@ -228,7 +228,7 @@ def test_a_round_trip_is_measured(scripted: Start) -> None:
             message = decode_client_message(peer.take_until(248))
             if message.flags:
                 peer.say(encode(Fence(1, message.payload)))
-                peer.update()
+                peer.update(peer.rectangle(1, 1, 1, 1, 1))
 
     with Screens() as screens:
         screen = screens.add(scripted(script))

@@ -402,6 +402,7 @@ def test_an_update_without_rectangles() -> None:
     talk = opened()
     assert talk.hear(update()) == [Painted([])]
     assert talk.asked() == [NEXT]
+    assert talk.session.updates == 0
 
 
 def test_an_update_up_to_its_last_rectangle() -> None:
