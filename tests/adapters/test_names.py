@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.adapters import dm_env_rpc, openpi, perlert, relaax, rewarder, websocket
+from rlwire.adapters import dm_env_rpc, openpi, perlert, relaax, rewarder, rfb, websocket
 from rlwire.adapters.dm_env_rpc.endpoint import DmEnvRpcEndpoint
 from rlwire.adapters.perlert.endpoint import PerlertEndpoint
 from rlwire.adapters.rewarder.endpoint import RewarderEndpoint
@@ -34,6 +34,8 @@ CLIENTS: list[type[Any]] = [
     relaax.AsyncAgentProxy,
     rewarder.RewarderClient,
     rewarder.AsyncRewarderClient,
+    rfb.RfbClient,
+    rfb.AsyncRfbClient,
 ]
 ENDPOINTS: list[Any] = [DmEnvRpcEndpoint, PerlertEndpoint, RewarderEndpoint]
 CALLS: list[Any] = [StreamServer, Reception, relaax.RLXProxy, tcp.connect, tcp_asyncio.connect]

@@ -41,15 +41,26 @@ def receive(connection: socket.socket, size: int) -> bytes:
 
 
 class Desktop:
-    """An Xvnc without a network, and an X11 client that paints on its root window."""
+    """An Xvnc without a network, and an X11 client that paints on its root window.
 
-    def __init__(self, width: int, height: int) -> None:
+    Args:
+        width, height: of its screen.
+        security: Xvnc's options for who may connect.
+
+    Attributes:
+        path: of its unix socket.
+        display: X11's number of it.
+    """
+
+    def __init__(
+        self, width: int, height: int, security: Sequence[str] = ("-SecurityTypes", "None")
+    ) -> None:
         with ExitStack() as starting:
             folder = starting.enter_context(tempfile.TemporaryDirectory(prefix="xvnc"))
             self.path = str(Path(folder) / "rfb")
             ready, tell = os.pipe()
             command = ["Xvnc", "-geometry", f"{width}x{height}", "-depth", "24"]
-            command += ["-rfbunixpath", self.path, "-rfbport", "-1", "-SecurityTypes", "None"]
+            command += ["-rfbunixpath", self.path, "-rfbport", "-1", *security]
             command += ["-nolisten", "tcp", "-AlwaysShared", "-displayfd", str(tell)]
             with open(ready, "rb") as display:
                 try:
@@ -61,9 +72,10 @@ class Desktop:
                 number = display.readline()  # once the server is there
             if not number:
                 raise ConnectionError(f"Xvnc ended with {process.wait()}")
+            self.display = int(number)
             self._x = starting.enter_context(closing(socket.socket(socket.AF_UNIX)))
             self._x.settimeout(TIMEOUT)
-            self._x.connect(f"/tmp/.X11-unix/X{int(number)}")
+            self._x.connect(f"/tmp/.X11-unix/X{self.display}")
             self._open()
             self._closing = starting.pop_all()
 
@@ -100,6 +112,14 @@ class Desktop:
         """Copy a part of the screen."""
         places = struct.pack("<hhhhHH", x, y, to_x, to_y, width, height)
         self._request(62, 0, struct.pack("<III", self._root, self._root, self._gc) + places)
+        self._wait()
+
+    def fill(self, areas: Sequence[tuple[int, int, int, int, int]]) -> None:
+        """Fill rectangles: left, top, width, height and colour, 0xRRGGBB."""
+        for x, y, width, height, colour in areas:
+            self._request(56, 0, struct.pack("<III", self._gc, 1 << 2, colour))
+            place = struct.pack("<hhHH", x, y, width, height)
+            self._request(70, 0, struct.pack("<II", self._root, self._gc) + place)
         self._wait()
 
     def _wait(self) -> None:

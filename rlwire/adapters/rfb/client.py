@@ -11,7 +11,7 @@ import select
 import time
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,9 +56,9 @@ from rlwire.transports.connection import Connection
 from rlwire.transports.interface import NOTHING
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide
-from rlwire.transports.waits import Asyncio, Blocking, Client, Waits, driven
+from rlwire.transports.waits import Asyncio, Blocking, Counting, Waits, driven
 
-__all__ = ["AsyncRfbClient", "ClientBase", "RfbClient", "Statistics"]
+__all__ = ["AsyncRfbClient", "ClientBase", "RfbClient"]
 
 _Self = TypeVar("_Self", bound="ClientBase")
 
@@ -66,28 +66,17 @@ _LOOKS = 1024  # reads, at most, for who does not wait: a flood is not to hold i
 _MOMENT = 0.25  # seconds, at most, that a read lasts before the clock is looked at
 
 
-class Statistics(NamedTuple):
-    """What has come over a connection.
-
-    Attributes:
-        updates: whole ones, without those that changed nothing.
-        rectangles: that had pixels.
-        bytes: of messages, updates included.
-        bells: that rang.
-    """
-
-    updates: int
-    rectangles: int
-    bytes: int
-    bells: int
-
-
-class ClientBase(Client):
+class ClientBase(Counting):
     """What both clients do, once.
 
     Args:
         address: ``"host:port"`` (VNC's display 0 is port 5900), or ``"unix:/path"``.
         auth: the password, for VNC authentication; None for none.
+        tls: an SSL context, or what makes one; None for no encryption.
+        timeouts: `connect` is for the handshake too, `read` for an update once it has begun, `idle`
+            is None: a screen may be still for as long as it likes.
+        backoff: how often and when to try to reach the server; by default once.
+        limits: maxima for what is read.
         shared: whether other viewers may stay.
         channels: of the framebuffer: 3, or 4 of which the last is always 255.
         encodings: what is asked for, the best first.
@@ -96,11 +85,6 @@ class ClientBase(Client):
         pixel_format: in which pixels are to come.
         continuous: whether updates are to come without requests, where the server knows how to.
         newest: the highest version of the protocol to speak.
-        tls: an SSL context, or what makes one; None for no encryption.
-        timeouts: `connect` is for the handshake too, `read` for an update once it has begun, `idle`
-            is None: a screen may be still for as long as it likes.
-        backoff: how often and when to try to reach the server; by default once.
-        limits: maxima for what is read.
 
     Raises:
         ValueError: the address or an option makes no sense.
@@ -114,6 +98,10 @@ class ClientBase(Client):
         address: AddressLike,
         *,
         auth: str | None = None,
+        tls: ClientSide = None,
+        timeouts: Timeouts | None = None,
+        backoff: Backoff | None = None,
+        limits: Limits | None = None,
         shared: bool = True,
         channels: int = 3,
         encodings: Iterable[int] = LOSSLESS,
@@ -122,10 +110,6 @@ class ClientBase(Client):
         pixel_format: PixelFormat = RGBX,
         continuous: bool = True,
         newest: tuple[int, int] = (3, 8),
-        tls: ClientSide = None,
-        timeouts: Timeouts | None = None,
-        backoff: Backoff | None = None,
-        limits: Limits | None = None,
     ) -> None:
         self.address = parse(address)
         self._timeouts = timeouts or Timeouts(idle=None)
@@ -184,7 +168,8 @@ class ClientBase(Client):
         if self._connection is not None:
             raise LocalProtocolError(f"{self} is connected already")
         self._session, self._ended, self._seen = self._make_session(), None, 0
-        self._connection = yield self._connect(self.address, self._session, **self._options)
+        connection = yield self._connect(self.address, self._session, **self._options)
+        self._connection = self._count(connection)
         self._listen(self._connection)
         return self
 
@@ -441,10 +426,20 @@ class ClientBase(Client):
         """How the pointer looks, where the encoding Cursor is asked for."""
         return self._cursor
 
-    def statistics(self) -> Statistics:
-        """Return what has come so far."""
+    def statistics(self) -> dict[str, int]:
+        """Return what all clients count, and what came over the newest connection.
+
+        ``updates`` that changed something, ``rectangles`` with pixels, ``bytes`` of messages, and
+        ``bells`` that rang.
+        """
         session = self._session
-        return Statistics(session.updates, session.rectangles, session.bytes, self._bells)
+        return {
+            **super().statistics(),
+            "updates": session.updates,
+            "rectangles": session.rectangles,
+            "bytes": session.bytes,
+            "bells": self._bells,
+        }
 
 
 class RfbClient(Blocking, ClientBase):

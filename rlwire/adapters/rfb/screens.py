@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlwire.adapters.rfb.client import AsyncRfbClient, Statistics
+from rlwire.adapters.rfb.client import AsyncRfbClient
 from rlwire.codecs.rfb.decoder import Rectangle
 from rlwire.codecs.rfb.framebuffer import Framebuffer
 from rlwire.codecs.rfb.messages import (
@@ -204,8 +204,8 @@ class Screen:
         """What the server's clipboard had last."""
         return self._client.text
 
-    def statistics(self) -> Statistics:
-        """Return what has come so far."""
+    def statistics(self) -> dict[str, int]:
+        """Return what has come so far; see `RfbClient.statistics`."""
         return self._client.statistics()
 
     def wait(self, timeout: float | None = None, updates: int = 1) -> bool:

@@ -58,7 +58,7 @@ def test_many_screens_at_once() -> None:
                 assert (screen.width, screen.height) == (64, 48)
                 assert screen.name == f"game {number}"
                 assert screen.painted_at is not None
-                assert screen.statistics().updates >= 1
+                assert screen.statistics()["updates"] >= 1
             assert len(screens) == 8
             held[0].close()
             with pytest.raises(ConnectionClosed):

@@ -1,0 +1,187 @@
+"""RFB's client against TigerVNC's Xvnc as it is installed."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import queue
+import shutil
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlwire.adapters.rfb import RfbClient, Screens
+from rlwire.codecs.rfb import Encoding
+from rlwire.errors import PeerError, RemoteProtocolError
+from tests.reference import xvnc
+
+pytestmark = [
+    pytest.mark.consumers,
+    pytest.mark.skipif(not xvnc.INSTALLED, reason="Xvnc (tigervnc-standalone-server) is missing"),
+]
+
+SIZE = 320, 200
+SOON = 30.0  # seconds, for what comes at once unless the machine is busy
+
+
+def await_pixels(client: RfbClient, picture: xvnc.Picture) -> None:
+    height, width = picture.shape[:2]
+    while not (client.framebuffer.pixels[:height, :width] == picture).all():
+        client.update(SOON)
+
+
+@pytest.mark.parametrize("version", [(3, 3), (3, 7), (3, 8)])
+def test_each_version(version: tuple[int, int]) -> None:
+    with (
+        xvnc.Desktop(*SIZE) as desktop,
+        RfbClient(f"unix:{desktop.path}", newest=version) as client,
+    ):
+        assert client.session.version == version
+        assert (client.width, client.height) == SIZE
+        desktop.show(xvnc.game(*SIZE, 1))
+        await_pixels(client, xvnc.game(*SIZE, 1))
+
+
+@pytest.mark.parametrize("version", [(3, 3), (3, 7), (3, 8)])
+def test_each_version_with_a_password(version: tuple[int, int], tmp_path: Path) -> None:
+    hidden = subprocess.run(["vncpasswd", "-f"], input=b"secret\n", capture_output=True, check=True)
+    (tmp_path / "password").write_bytes(hidden.stdout)
+    security = ("-SecurityTypes", "VncAuth", "-PasswordFile", str(tmp_path / "password"))
+    with xvnc.Desktop(*SIZE, security) as desktop:
+        address = f"unix:{desktop.path}"
+        with RfbClient(address, auth="secret", newest=version) as client:
+            desktop.show(xvnc.text(*SIZE, 2))
+            await_pixels(client, xvnc.text(*SIZE, 2))
+        with pytest.raises(PeerError, match=r"[Aa]uthentication|password"):
+            RfbClient(address, auth="wrong", newest=version).connect()
+        with pytest.raises(RemoteProtocolError, match="asks for a password"):
+            RfbClient(address, newest=version).connect()
+
+
+def test_no_security_type_in_common(tmp_path: Path) -> None:
+    with (
+        xvnc.Desktop(*SIZE, ("-SecurityTypes", "TLSNone")) as desktop,
+        pytest.raises(RemoteProtocolError, match=r"VeNCrypt \(19\) only"),
+    ):
+        RfbClient(f"unix:{desktop.path}").connect()
+
+
+@pytest.mark.parametrize("encoding", ["RAW", "RRE", "HEXTILE", "ZRLE", "TIGHT"])
+@pytest.mark.parametrize("continuous", [True, False])
+def test_each_encoding_with_and_without_requests(encoding: str, continuous: bool) -> None:
+    encodings = [Encoding[encoding], Encoding.COPY_RECT]
+    with (
+        xvnc.Desktop(*SIZE) as desktop,
+        RfbClient(f"unix:{desktop.path}", encodings=encodings, continuous=continuous) as client,
+    ):
+        for number in range(6):
+            picture = xvnc.game(200, 150, number)
+            desktop.show(picture)
+            await_pixels(client, picture)
+        assert client.session.continuous == continuous
+        assert client.session.fences
+        assert client.round_trip(SOON) > 0
+
+
+class Xev:
+    """X11's own event viewer, of the root window."""
+
+    def __init__(self, desktop: xvnc.Desktop) -> None:
+        command = ["stdbuf", "-oL", "xev", "-root", "-display", f":{desktop.display}"]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+
+    def await_line(self, *words: str, timeout: float = SOON) -> bool:
+        """Wait until one has these words; return whether it came."""
+        until = time.monotonic() + timeout
+        with contextlib.suppress(queue.Empty):
+            while True:
+                line = self._lines.get(timeout=max(0.0, until - time.monotonic()))
+                if all(word in line for word in words):
+                    return True
+        return False
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+        self._reader.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@pytest.mark.skipif(shutil.which("xev") is None, reason="xev (x11-utils) is missing")
+def test_keys_and_the_pointer_arrive() -> None:
+    with (
+        xvnc.Desktop(*SIZE) as desktop,
+        contextlib.closing(Xev(desktop)) as xev,
+        RfbClient(f"unix:{desktop.path}") as client,
+    ):
+        # It does not say when it begins to look.
+        places = itertools.cycle(range(50))
+        client.pointer(next(places), 7)
+        while not xev.await_line("root:(", timeout=0.1):
+            client.pointer(next(places), 7)
+        client.key("Left", True)
+        assert xev.await_line("keysym 0xff51, Left")
+        client.key("Left", False)
+        assert xev.await_line("keysym 0xff51, Left")
+        client.key("é", True)
+        assert xev.await_line("eacute")
+        client.key("é", False)
+        client.pointer(100, 50, 4)
+        assert xev.await_line("button 3")
+        client.pointer(120, 60, 0)
+        assert xev.await_line("button 3")
+
+
+def test_another_size() -> None:
+    with (
+        xvnc.Desktop(*SIZE) as desktop,
+        RfbClient(f"unix:{desktop.path}") as client,
+        RfbClient(f"unix:{desktop.path}") as beside,
+    ):
+        while not client.session.resizable:
+            client.poll()
+        client.resize(400, 300, SOON)
+        assert client.framebuffer.pixels.shape == (300, 400, 3)
+        while beside.width != 400:
+            beside.update(SOON)
+        picture = xvnc.game(400, 300, 3)
+        desktop.show(picture)
+        await_pixels(client, picture)
+        await_pixels(beside, picture)
+        with pytest.raises(PeerError, match="the server keeps its size"):
+            client.resize(20_000, 20_000, SOON)
+        client.resize(100, 80, SOON)
+        assert client.snapshot().shape == (80, 100, 3)
+
+
+def test_many_screens_of_several_servers() -> None:
+    with xvnc.Desktop(*SIZE) as one, xvnc.Desktop(*SIZE) as two, Screens() as screens:
+        held = [screens.add(f"unix:{desktop.path}") for desktop in (one, two) * 3]
+        for screen in held:
+            assert screen.wait(SOON)
+        batch = np.zeros((6, SIZE[1], SIZE[0], 3), np.uint8)
+        for number in range(5):
+            pictures = [xvnc.game(*SIZE, number), xvnc.game(*SIZE, number + 50)]
+            one.show(pictures[0])
+            two.show(pictures[1])
+            for index, screen in enumerate(held):
+                updates = 0
+                while True:
+                    screen.read_changes(batch[index])
+                    if (batch[index] == pictures[index % 2]).all():
+                        break
+                    assert screen.wait(SOON, updates + 1)
+                    updates = screen.updates
