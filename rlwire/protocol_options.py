@@ -6,7 +6,8 @@ said here, what it does there is said by the server or client.
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from typing import Any, Final
 
 from rlwire import options as texts
 from rlwire.options import Option
@@ -33,6 +34,14 @@ def _metric(written: str) -> tuple[str, str]:
     if written != "logging" and not (name == "tensorboard" and directory):
         raise ValueError(f"expected logging or tensorboard:DIR, not {written!r}")
     return name, directory
+
+
+def _key_action(written: str) -> tuple[str, Any]:
+    keys, _, action = written.rpartition("=")
+    try:
+        return keys, json.loads(action)
+    except ValueError:
+        raise ValueError(f"expected KEYS=ACTION, the action in JSON, not {written!r}") from None
 
 
 _STREAM: Final = (*texts.LISTENING, *texts.CALLING)
@@ -192,6 +201,52 @@ PERLERT: Final = (
 
 UNIVERSE: Final = (
     _rate(60),
+    Option(
+        "key",
+        "the action, in JSON, of keys and buttons that a viewer holds down, such as Left=3, "
+        "Left+space=5 or Button1=1 (default: those that the environment has for people)",
+        _key_action,
+        "KEYS=ACTION",
+        "keys",
+        many=True,
+    ),
+    Option(
+        "frames",
+        "what viewers see (default: the observation if it is a picture in colour, or else what "
+        "the environment renders)",
+        texts.choice("observation", "render"),
+        "observation|render",
+    ),
+    Option("page", "also serve a page for browsers, on port 6080 of the same host", None),
+    Option("page_port", "the same, on another port", texts.natural, "PORT", "page"),
+    Option(
+        "novnc",
+        "the folder or archive of npm's @novnc/novnc, which the page needs (default: "
+        "node_modules/@novnc/novnc or novnc.tgz)",
+        texts.text,
+        "PATH",
+    ),
+    Option(
+        "view_auth_file",
+        "the secret in this file: VNC's viewers that have it look on, and cannot play",
+        texts.AUTH[0].kind,
+        "FILE",
+        "view_auth",
+    ),
+    Option(
+        "record",
+        "write what goes over both connections of a remote, given by its URL, to this folder",
+        texts.text,
+        "FOLDER",
+    ),
+    Option(
+        "password",
+        "the secret itself, as the original's URLs have it; others may see it there",
+        texts.text,
+        "SECRET",
+        "auth",
+        sides=("server", "client"),
+    ),
     Option(
         "stop_after",
         "stop after so long without an agent (default: never)",

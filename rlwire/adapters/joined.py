@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
@@ -31,6 +32,10 @@ class Joined(BackgroundServer, Generic[_S]):
         """Check each of them."""
         for server in self.servers:
             server.check()
+
+    def stop_soon(self) -> None:
+        """Stop, in a thread that may wait for those of the servers."""
+        threading.Thread(target=self.stop, name="rlwire end", daemon=True).start()
 
     def statistics(self) -> dict[str, Any]:
         """Return those of each, by the server's class."""

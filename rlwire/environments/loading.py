@@ -1,12 +1,13 @@
 """Environments and agents by name, as they are written on a command line.
 
 ``my_module:MyEnvironment`` is a class, function or instance of a module; ``gym:CartPole-v1`` is
-registered with Gymnasium, and ``gym:ale_py:ALE/Pong-v5`` by a module that is imported first.
-``dm-env-rpc://localhost:9911`` is one that is somewhere else.
+registered with Gymnasium, and ``gym:my_games:My/Game-v0`` by a module that is imported first; which
+that is for ``gym:ALE/Pong-v5`` is known. ``dm-env-rpc://localhost:9911`` is somewhere else.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
@@ -63,6 +64,9 @@ def _of_gymnasium(name: str) -> Any:
     module, _, identifier = name.rpartition(":")
     if module:
         importlib.import_module(module)
+    elif known := _REGISTERED_BY.get(identifier.partition("/")[0]):
+        with contextlib.suppress(ImportError):  # then Gymnasium says that it knows no such name
+            importlib.import_module(known)
     try:
         spec = gymnasium.spec(identifier)
     except gymnasium.error.Error as error:

@@ -108,10 +108,14 @@ class EnvironmentRewarder(RewarderServer):
         self._player.start()
         try:
             begun.result()
-            return super()._run()
+            return self._listen()
         except BaseException:
             self._end_player()
             raise
+
+    def _listen(self) -> Running:
+        """Listen for clients."""
+        return super()._run()
 
     def _after_stop(self) -> None:
         self._ending.set()
@@ -196,7 +200,7 @@ class EnvironmentRewarder(RewarderServer):
         for event in reversed(message.action):
             if len(event) == 2 and event[0] == ACTION:
                 try:
-                    action = _action(self._action_tree, event[1])
+                    action = self._action_of(event[1])
                 except (ValueError, TypeError, OverflowError) as error:
                     self.refuse(message, f"no action: {error}")
                     return False
@@ -204,6 +208,10 @@ class EnvironmentRewarder(RewarderServer):
                 return True
         self.refuse(message, f'an action is an event ["{ACTION}", value]')
         return False
+
+    def _action_of(self, value: Any) -> Any:
+        """Return an action as the space has it; see `_action`."""
+        return _action(self._action_tree, value)
 
     def _watched(self) -> bool:
         """Whether anybody is there to play for."""

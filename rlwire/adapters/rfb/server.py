@@ -98,6 +98,7 @@ class Display:
         name: as viewers have it in their title.
         on_input: called on the server's event loop with who did something and a `KeyEvent`, a
             `PointerEvent` or a `ClientCutText`; it returns at once.
+        on_leave: called there with a viewer that is gone, so that what it held down is let go.
 
     Attributes:
         on_input: may be replaced at any time.
@@ -107,13 +108,20 @@ class Display:
     """
 
     def __init__(
-        self, width: int, height: int, *, name: str = "rlwire", on_input: OnInput | None = None
+        self,
+        width: int,
+        height: int,
+        *,
+        name: str = "rlwire",
+        on_input: OnInput | None = None,
+        on_leave: Callable[[Viewer], object] | None = None,
     ) -> None:
         for side in (width, height):
             if not 0 < side < 65536:
                 raise ValueError(f"a display has 1 to 65535 pixels each way, not {width}x{height}")
         self.name = name
         self.on_input = on_input
+        self.on_leave = on_leave
         self._lock = threading.Lock()
         self._shown = Shown(0, np.zeros((height, width, 3), np.uint8))
         self._watchers: tuple[_Viewers, ...] = ()
@@ -250,6 +258,8 @@ class _Viewers(Service):
     def left(self, viewer: Viewer) -> None:
         """Take note that a viewer is gone."""
         self.viewers.pop(viewer.session, None)
+        if self.display.on_leave is not None:
+            self.display.on_leave(viewer)
         logger.info("%s: gone after %d updates", viewer.peer, viewer.session.updates)
 
     def told(self, viewer: Viewer, event: Input) -> None:

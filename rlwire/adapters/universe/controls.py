@@ -69,6 +69,18 @@ class Controls:
         """The actions by what is held down for them, as a person reads it."""
         return {"+".join(sorted(held)): action for held, action in self._actions.items() if held}
 
+    def convert(self, action_of: Callable[[Any], Any]) -> None:
+        """Put in each action's place what the environment takes for it.
+
+        Raises:
+            ValueError: it takes no such action; the text says for which keys.
+        """
+        for held, action in self._actions.items():
+            try:
+                self._actions[held] = action_of(action)
+            except (ValueError, TypeError, OverflowError) as error:
+                raise ValueError(f"the keys {'+'.join(sorted(held))!r}: {error}") from None
+
     def take(self, viewer: Hashable, message: Any) -> None:
         """Take in what a viewer did: a `KeyEvent` or `PointerEvent`; no other counts."""
         if isinstance(message, KeyEvent):

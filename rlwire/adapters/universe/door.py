@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +13,12 @@ from rlwire.adapters.rewarder.client_asyncio import AsyncRewarderClient
 from rlwire.adapters.rewarder.endpoint import RewarderEndpoint
 from rlwire.adapters.rewarder.environments import EnvironmentRewarder
 from rlwire.adapters.rewarder.server import TIMEOUTS
-from rlwire.protocols import URL
+from rlwire.adapters.serving import BackgroundServer
+from rlwire.adapters.universe.page import PagePlace
+from rlwire.adapters.universe.recording import RecordingProxy
+from rlwire.adapters.universe.served import UniverseServer
+from rlwire.environments.driver import maker
+from rlwire.protocols import URL, parse_url
 
 __all__ = ["TIMEOUTS", "async_client", "client", "endpoint", "server"]
 
@@ -23,30 +30,86 @@ def server(
     settings: Mapping[str, Any] | None = None,
     name: str | None = None,
     rate: float = 60,
+    record: str | None = None,
+    page: PagePlace = None,
+    novnc: str | None = None,
     **options: Any,
-) -> EnvironmentRewarder:
+) -> BackgroundServer:
     """Return a server of an environment in real time; not started.
 
+    Without pixels in the URL it is an `EnvironmentRewarder`, with them a `UniverseServer`. In front
+    of a remote that is somewhere else, to record it or to show it on a page, a `RecordingProxy`.
+
     Args:
-        environment: as `EnvironmentRewarder` takes it.
+        environment: as `EnvironmentRewarder` takes it; or, with pixels, `record` or `page`, the URL
+            of a remote. One that is made here renders frames, if it takes a ``render_mode``.
         url: where to listen; its path is the environment's id.
         settings: keyword arguments for what makes the environment.
         name: the environment's id, where the URL has none; by default its own.
         rate: steps a second.
-        options: `EnvironmentRewarder`'s; ``auth`` is the password.
+        record: the folder that recordings of a remote go to.
+        page: where a page for browsers is; see `UniverseServer`.
+        novnc: where noVNC is, which the page needs.
+        options: those of the server that it is; ``auth`` is the password.
 
     Raises:
         TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
     """
-    _without_pixels(url)
     check_server_tls(url, options.get("tls"))
-    return EnvironmentRewarder(
-        with_settings(environment, settings),
-        url.address,
-        env_id=url.path or name,
-        fps=rate,
+    shown = url.pixels is not None
+    remote = _remote(environment)
+    if remote is not None and (shown or record is not None or page is not None):
+        return RecordingProxy(remote, url, record, page=page, novnc=novnc, **options)
+    if record is not None:
+        raise ValueError("what is recorded is a remote, by its URL: universe://host:5900+15900")
+    if not shown:
+        given = {**options, **({} if page is None else {"page": page})}
+        needs = [key for key in ("keys", "play", "frames", "view_auth", "page") if key in given]
+        if needs:
+            pixels = f"universe://{url.host}:5900+{url.port}"
+            raise ValueError(f"{url}: {', '.join(needs)} need pixels: {pixels}")
+        return EnvironmentRewarder(
+            with_settings(environment, settings),
+            url.address,
+            env_id=url.path or name,
+            fps=rate,
+            **options,
+        )
+    own = ("lockstep", "seed", "stop_after", "about", "settings", "backlog")
+    rewards = {key: options.pop(key) for key in own if key in options}
+    if options.get("keys"):
+        options["keys"] = dict(options["keys"])
+    return UniverseServer(
+        _rendering(environment, settings),
+        url if url.path or name is None else url.replace(path=name),
+        rate=rate,
+        page=page,
+        novnc=novnc,
+        rewards=rewards,
         **options,
     )
+
+
+def _remote(thing: Any) -> URL | None:
+    """Return the URL that a thing is, if it is one of a remote."""
+    if isinstance(thing, URL) or (isinstance(thing, str) and thing.startswith("universe")):
+        with contextlib.suppress(ValueError):
+            url = parse_url(thing)
+            return url if url.scheme == "universe" else None
+    return None
+
+
+def _rendering(thing: Any, settings: Mapping[str, Any] | None) -> Any:
+    """Return what makes the environment so that it renders frames, if it can be told to."""
+    made, make = maker(thing)
+    if make is None:
+        return with_settings(made, settings)
+    with contextlib.suppress(ValueError):  # a class that has no signature
+        takes = inspect.signature(make).parameters
+        any_name = isinstance(thing, str) and thing.startswith("gym:")
+        if "render_mode" in takes or (any_name and "settings" in takes):
+            settings = {"render_mode": "rgb_array", **(settings or {})}
+    return with_settings(make, settings)
 
 
 def client(url: URL, **options: Any) -> RewarderClient:

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 from rlwire.adapters.joined import Joined
 from rlwire.adapters.relay import Ear, Relay
 from rlwire.adapters.universe.fbs import FbsWriter
+from rlwire.adapters.universe.page import PagePlace, PageServer
 from rlwire.adapters.universe.routes import PixelsRoute, RewardsRoute
 from rlwire.errors import LimitExceeded
-from rlwire.protocols import URL
+from rlwire.protocols import URL, parse_url
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.tls import ClientSide
 
@@ -57,6 +58,10 @@ class RecordingProxy(Joined[Relay]):
         folder: where recordings go; made if it is not there. None only passes on.
         remote_tls: for a remote with TLS; by default the system's authorities for ``+tls``.
         origins: the pages that may connect to the rewarder.
+        page: where a page for browsers is; see `PageServer`. None for none. It goes through the
+            proxy, so who plays on it is recorded.
+        novnc: where noVNC is, which the page needs.
+        auth: the password of the page, and what it tells the rewarder.
         options: `rlwire.adapters.serving.StreamOptions`, of both.
 
     Raises:
@@ -74,6 +79,9 @@ class RecordingProxy(Joined[Relay]):
         *,
         remote_tls: ClientSide = None,
         origins: Collection[str] = (),
+        page: PagePlace = None,
+        novnc: str | None = None,
+        auth: str | None = None,
         **options: Unpack[StreamOptions],
     ) -> None:
         shapes = {(each.pixels is None, each.only_pixels) for each in (remote, url)}
@@ -90,7 +98,20 @@ class RecordingProxy(Joined[Relay]):
         if url.pixels_address is not None:
             pixels = PixelsRoute(remote, remote_tls, None if folders is None else folders.pixels)
             self._relays["pixels"] = Relay("universe", url.pixels_address, pixels, **options)
-        super().__init__(list(self._relays.values()))
+        servers = list(self._relays.values())
+        self.page: PageServer | None = None
+        if page is not None:
+            self.page = PageServer(
+                lambda: parse_url(self.url),
+                page,
+                host=url.host or "localhost",
+                auth=auth,
+                rewarder_auth=auth or "openai",
+                novnc=novnc,
+                **options,
+            )
+            servers.append(self.page)
+        super().__init__(servers)
         self._encrypted = options.get("tls") is not None
 
     @property
