@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from rlwire.errors import DecodeError, EncodeError
 
-__all__ = ["decode_jpeg", "decode_png", "encode_jpeg", "encode_png", "geometry"]
+__all__ = ["check_jpeg", "decode_jpeg", "decode_png", "encode_jpeg", "encode_png", "geometry"]
 
 Array = NDArray[Any]
 
@@ -161,7 +161,12 @@ def _check_rows(data: bytes, size: int, base: int) -> None:
         _bad(f"the PNG file has {found} bytes of rows, it takes {size}", base)
 
 
-def _check_jpeg(data: bytes, sizes: tuple[int, int, int], base: int) -> None:
+def check_jpeg(data: bytes, sizes: tuple[int, int, int], base: int) -> None:
+    """Refuse a JPEG file of other sizes (height, width, channels), or that costs more.
+
+    Raises:
+        DecodeError: with an offset counted from `base`.
+    """
     if data[:2] != b"\xff\xd8":
         _bad("no JPEG file: it does not begin with SOI", base)
     height, width, channels = sizes
@@ -262,6 +267,6 @@ def decode_jpeg(data: bytes, shape: tuple[int, ...], dtype: np.dtype[Any], base:
     sizes = geometry(shape)
     if sizes is None or dtype != np.uint8:
         _bad(f"there is no JPEG of {dtype} {shape}", base)
-    _check_jpeg(data, sizes, base)
+    check_jpeg(data, sizes, base)
     mode = "CMYK" if sizes[2] == 4 else _MODES[sizes[2]]
     return _load(data, "JPEG", (sizes[1], sizes[0]), {mode}, base).reshape(shape)

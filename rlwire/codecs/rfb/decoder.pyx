@@ -34,6 +34,8 @@ __all__ = ["Rectangle", "RectangleDecoder"]
 cdef enum:
     ZRLE_STREAM = 4
 
+cdef object NOTHING = memoryview(b"")
+
 
 @cython.freelist(64)
 cdef class Rectangle:
@@ -187,7 +189,10 @@ cdef class RectangleDecoder:
             elif r.encoding == RLW_RFB_ZRLE:
                 self._zrle(&c, &r, data)
             elif not rlw_rfb_paints(r.encoding):
-                done.payload = self._payload(buffer, view.len, offset)
+                if r.encoding == RLW_RFB_LAST_RECT or r.encoding == RLW_RFB_DESKTOP_SIZE:
+                    done.payload = NOTHING
+                else:
+                    done.payload = self._payload(buffer, view.len, offset)
             else:
                 with nogil:
                     if r.encoding == RLW_RFB_RAW:

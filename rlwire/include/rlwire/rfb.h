@@ -1,9 +1,9 @@
-/* RFB (VNC) for a viewer: pixel formats, the borders of rectangles, and painting them.
+/* RFB (VNC) for a viewer: the borders of rectangles, and painting them (pixels: rfb_pixels.h).
  *
- * Every pixel encoding of RFC 6143, section 7.7, but the obsolete ones, and Tight of the community's
- * description (rfbproto.rst). What is painted is red, green, blue in a byte each, and 255 as a fourth
- * where the screen has four channels. Nothing is inflated here and no JPEG is read: rlw_rfb_paint()
- * asks its caller's functions, and rlw_rfb_read_tight() with rlw_rfb_paint_tight() and
+ * Every pixel encoding of RFC 6143, section 7.7, but the obsolete ones, and Tight of the
+ * community's description (rfbproto.rst). What is painted is red, green, blue in a byte each, and
+ * 255 as a fourth where the screen has four channels. Nothing is inflated here and no JPEG is read:
+ * rlw_rfb_paint() asks its caller's functions, and rlw_rfb_read_tight() with rlw_rfb_paint_tight() and
  * rlw_rfb_paint_zrle() are for who has the inflated bytes at hand. Nothing allocates.
  *
  * Every place is checked against the screen before it is painted, every byte before it is read.
@@ -12,6 +12,7 @@
 #define RLWIRE_RFB_H
 
 #include "cursor.h"
+#include "rfb_pixels.h"
 
 enum {
     RLW_RFB_RAW = 0,
@@ -30,239 +31,12 @@ enum {
 #define RLW_RFB_TIGHT_WIDEST 2048 /* pixels; Tight has none that are wider */
 #define RLW_RFB_TIGHT_PLAIN 12    /* bytes; fewer are not compressed by Tight */
 
-/* ---- pixels ---- */
-
-typedef struct rlw_rfb_format { /* section 7.4; red, green, blue */
-    uint8_t bits;               /* 8, 16 or 32 */
-    uint8_t depth;
-    uint8_t big_endian;
-    uint8_t shift[3];
-    uint16_t max[3]; /* 2**n - 1 each */
-} rlw_rfb_format;
-
-/* How pixels lie in the bytes of one encoding: PIXEL, ZRLE's CPIXEL, Tight's TPIXEL. */
-typedef struct rlw_rfb_layout {
-    uint8_t size;  /* bytes of a pixel */
-    uint8_t whole; /* a byte for each colour, at at[0], at[1], at[2] */
-    uint8_t at[3];
-    uint8_t lift; /* bits by which the value is below that of a PIXEL */
-} rlw_rfb_layout;
-
-typedef struct rlw_rfb_layouts { /* what rlw_rfb_prepare() makes of a format */
-    rlw_rfb_format format;
-    rlw_rfb_layout pixel, cpixel, tpixel;
-    uint8_t scaled[3][256]; /* of a colour whose max is below 256, what it is of 255 */
-} rlw_rfb_layouts;
-
-typedef struct rlw_rfb_screen {
-    uint8_t *pixels;
-    size_t stride; /* bytes from row to row */
-    uint32_t width, height;
-    unsigned channels; /* 3 or 4 */
-} rlw_rfb_screen;
+/* ---- the borders of a rectangle ---- */
 
 typedef struct rlw_rfb_rectangle {
     uint32_t x, y, width, height;
     int32_t encoding;
 } rlw_rfb_rectangle;
-
-typedef struct rlw_rfb_rgba {
-    uint8_t of[4]; /* red, green, blue, 255 */
-} rlw_rfb_rgba;
-
-static inline uint8_t rlw_rfb_to_255(uint32_t value, uint32_t max) {
-    return (uint8_t)((value * 255u + max / 2) / max);
-}
-
-/* Whether the format is of true colour with 8, 16 or 32 bits, each colour within them. */
-static inline int rlw_rfb_is_format(const rlw_rfb_format *f) {
-    int i, k;
-    if (f->bits != 8 && f->bits != 16 && f->bits != 32) return 0;
-    for (i = 0; i < 3; i++) {
-        uint32_t max = f->max[i];
-        unsigned wide = 0;
-        if (max == 0 || (max & (max + 1))) return 0;
-        while (wide < 16 && max >> wide) wide++;
-        if (f->shift[i] + wide > f->bits) return 0;
-        for (k = 0; k < i; k++) /* two colours in the same bits */
-            if ((uint32_t)f->max[k] << f->shift[k] & max << f->shift[i]) return 0;
-    }
-    return 1;
-}
-
-/* `format` must be one, as above. */
-static inline void rlw_rfb_prepare(rlw_rfb_layouts *p, const rlw_rfb_format *format) {
-    const rlw_rfb_format *f = &p->format;
-    uint32_t used = 0;
-    int i, all = 1;
-    p->format = *format;
-    p->pixel.size = (uint8_t)(f->bits / 8);
-    p->pixel.lift = 0;
-    for (i = 0; i < 3; i++) {
-        uint32_t v;
-        used |= (uint32_t)f->max[i] << f->shift[i];
-        all &= f->max[i] == 255;
-        p->pixel.at[i] = (uint8_t)(f->big_endian ? p->pixel.size - 1 - f->shift[i] / 8
-                                                 : f->shift[i] / 8);
-        for (v = 0; v < 256; v++)
-            p->scaled[i][v] = f->max[i] < 256 && v <= f->max[i] ? rlw_rfb_to_255(v, f->max[i]) : 0;
-    }
-    p->pixel.whole = (uint8_t)(all && f->shift[0] % 8 == 0 && f->shift[1] % 8 == 0 &&
-                               f->shift[2] % 8 == 0);
-    p->cpixel = p->tpixel = p->pixel;
-    if (f->bits == 32 && f->depth <= 24 && (!(used >> 24) || !(used & 255))) { /* 7.7.5 */
-        int high = used >> 24 != 0;
-        p->cpixel.size = 3;
-        p->cpixel.lift = high ? 8 : 0;
-        if ((high != 0) != (f->big_endian != 0)) /* the byte that is left out stands first */
-            for (i = 0; i < 3; i++) p->cpixel.at[i]--;
-    }
-    if (f->bits == 32 && f->depth == 24 && all) {
-        p->tpixel.size = 3;
-        p->tpixel.whole = 1;
-        for (i = 0; i < 3; i++) p->tpixel.at[i] = (uint8_t)i;
-    }
-}
-
-/* The value of a pixel that is not whole, as the format's shifts ask for it. */
-static inline uint32_t rlw_rfb_value(const rlw_rfb_layouts *p, const rlw_rfb_layout *l,
-                                     const uint8_t *from) {
-    uint32_t v = 0;
-    unsigned i;
-    if (p->format.big_endian)
-        for (i = 0; i < l->size; i++) v = v << 8 | from[i];
-    else
-        for (i = l->size; i-- > 0;) v = v << 8 | from[i];
-    return v << l->lift;
-}
-
-static inline uint8_t rlw_rfb_component(const rlw_rfb_layouts *p, int i, uint32_t value) {
-    const rlw_rfb_format *f = &p->format;
-    uint32_t v = value >> f->shift[i] & f->max[i];
-    return f->max[i] < 256 ? p->scaled[i][v] : rlw_rfb_to_255(v, f->max[i]);
-}
-
-static inline rlw_rfb_rgba rlw_rfb_colour_at(const rlw_rfb_layouts *p, const rlw_rfb_layout *l,
-                                               const uint8_t *from) {
-    rlw_rfb_rgba c;
-    if (l->whole) {
-        c.of[0] = from[l->at[0]];
-        c.of[1] = from[l->at[1]];
-        c.of[2] = from[l->at[2]];
-    } else {
-        uint32_t v = rlw_rfb_value(p, l, from);
-        c.of[0] = rlw_rfb_component(p, 0, v);
-        c.of[1] = rlw_rfb_component(p, 1, v);
-        c.of[2] = rlw_rfb_component(p, 2, v);
-    }
-    c.of[3] = 255;
-    return c;
-}
-
-static inline uint8_t *rlw_rfb_spot(const rlw_rfb_screen *s, uint32_t x, uint32_t y) {
-    return s->pixels + (size_t)y * s->stride + (size_t)x * s->channels;
-}
-
-/* 4 bytes a pixel to 3, four pixels at a time. */
-static inline void rlw_rfb_pack_words(uint8_t *to, const uint8_t *from, size_t count, int swap,
-                                      unsigned drop) {
-    size_t i;
-    for (i = 0; i + 4 <= count; i += 4, from += 16, to += 12) {
-        uint32_t w[4];
-        int k;
-        for (k = 0; k < 4; k++) {
-            uint32_t v = rlw_load_u32le(from + 4 * k) >> drop & 0xFFFFFF;
-            w[k] = swap ? (v & 0xFF) << 16 | (v & 0xFF00) | v >> 16 : v;
-        }
-        rlw_store_u32le(to, w[0] | w[1] << 24);
-        rlw_store_u32le(to + 4, w[1] >> 8 | w[2] << 16);
-        rlw_store_u32le(to + 8, w[2] >> 16 | w[3] << 8);
-    }
-    for (; i < count; i++, from += 4, to += 3) {
-        const uint8_t *p = from + drop / 8;
-        to[0] = p[swap ? 2 : 0];
-        to[1] = p[1];
-        to[2] = p[swap ? 0 : 2];
-    }
-}
-
-/* A row of pixels as they lie in `from`. */
-static inline void rlw_rfb_row(const rlw_rfb_layouts *p, const rlw_rfb_layout *l, unsigned channels,
-                               uint8_t *to, const uint8_t *from, size_t count) {
-    size_t i;
-    if (l->whole) {
-        unsigned r = l->at[0], g = l->at[1], b = l->at[2], size = l->size;
-        if (channels == 3) {
-            unsigned low = r < b ? r : b;
-            if (size == 3 && r == 0 && g == 1 && b == 2) {
-                memcpy(to, from, 3 * count);
-            } else if (size == 4 && g == low + 1 && r + b == 2 * low + 2) {
-                if (r > b) rlw_rfb_pack_words(to, from, count, 1, 8 * low);
-                else rlw_rfb_pack_words(to, from, count, 0, 8 * low);
-            } else {
-                for (i = 0; i < count; i++, to += 3, from += size) {
-                    to[0] = from[r];
-                    to[1] = from[g];
-                    to[2] = from[b];
-                }
-            }
-        } else {
-            for (i = 0; i < count; i++, to += 4, from += size) {
-                to[0] = from[r];
-                to[1] = from[g];
-                to[2] = from[b];
-                to[3] = 255;
-            }
-        }
-        return;
-    }
-    for (i = 0; i < count; i++, to += channels, from += l->size) {
-        rlw_rfb_rgba c = rlw_rfb_colour_at(p, l, from);
-        memcpy(to, c.of, 3);
-        if (channels == 4) to[3] = 255;
-    }
-}
-
-/* The same pixel, many times. */
-static inline void rlw_rfb_run(unsigned channels, uint8_t *to, rlw_rfb_rgba colour,
-                               size_t count) {
-    if (channels == 4) {
-        for (; count; count--, to += 4) memcpy(to, colour.of, 4);
-        return;
-    }
-    if (count >= 8) {
-        uint8_t eight[24];
-        int i;
-        for (i = 0; i < 8; i++) memcpy(eight + 3 * i, colour.of, 3);
-        for (; count >= 8; count -= 8, to += 24) memcpy(to, eight, 24);
-    }
-    for (; count > 1; count--, to += 3) memcpy(to, colour.of, 4); /* the fourth is written over */
-    if (count) memcpy(to, colour.of, 3);
-}
-
-static inline void rlw_rfb_fill(const rlw_rfb_screen *s, uint32_t x, uint32_t y, uint32_t width,
-                                uint32_t height, rlw_rfb_rgba colour) {
-    uint8_t *first = rlw_rfb_spot(s, x, y), *to = first;
-    uint32_t i;
-    if (!width || !height) return;
-    if (width < 16) {
-        for (i = 0; i < height; i++, to += s->stride) rlw_rfb_run(s->channels, to, colour, width);
-        return;
-    }
-    rlw_rfb_run(s->channels, to, colour, width);
-    for (i = 1; i < height; i++) {
-        to += s->stride;
-        memcpy(to, first, (size_t)width * s->channels);
-    }
-}
-
-/* One pixel; a fourth byte only where there are four. */
-static inline void rlw_rfb_dot(unsigned channels, uint8_t *to, rlw_rfb_rgba colour) {
-    memcpy(to, colour.of, 3);
-    if (channels == 4) to[3] = 255;
-}
-
-/* ---- the borders of a rectangle ---- */
 
 /* How far rlw_rfb_measure() has come, so that asking again costs nothing twice. */
 typedef struct rlw_rfb_progress {
@@ -397,7 +171,8 @@ static inline rlw_status rlw_rfb_measure_hextile(rlw_cursor *c, unsigned pixel,
                                                  rlw_rfb_progress *progress) {
     const uint8_t *start = c->at;
     uint32_t across = (r->width + 15) / 16, down = (r->height + 15) / 16;
-    if (progress->at > rlw_left(c)) return rlw_fail(c, RLW_NEED_MORE, c->at, progress->at, rlw_left(c));
+    if (progress->at > rlw_left(c))
+        return rlw_fail(c, RLW_NEED_MORE, start, progress->at, rlw_left(c));
     c->at += progress->at;
     for (; progress->tile < across * down; progress->tile++) {
         uint32_t row = progress->tile / across, column = progress->tile % across;
@@ -433,8 +208,8 @@ static inline rlw_status rlw_rfb_measure_hextile(rlw_cursor *c, unsigned pixel,
 
 /* Finds the end of the rectangle that begins at c->at: its bytes, head included, in `*size`.
  *
- * RLW_NEED_MORE while they are not known; `progress` then is kept for the next time, and is zero for
- * another rectangle. The cursor does not move. For Raw and other encodings that announce their size
+ * RLW_NEED_MORE while they are not known; `progress` then is kept for the next time, and is zero
+ * for another rectangle. The cursor does not move. For Raw and others that announce their size
  * it is known before all of them have come. What cannot be painted is refused at once.
  */
 static inline rlw_status rlw_rfb_measure(rlw_cursor *c, const rlw_rfb_layouts *p,
@@ -565,8 +340,7 @@ static inline rlw_status rlw_rfb_hextile_tile(rlw_cursor *c, const rlw_rfb_layou
                                               rlw_rfb_rgba *back, rlw_rfb_rgba *front) {
     const rlw_rfb_layout *l = &p->pixel;
     const uint8_t *tile = c->at, *at;
-    unsigned channels = s->channels;
-    uint8_t mask, count;
+    uint8_t mask, count, *first;
     rlw_status status = rlw_take_u8(c, &mask);
     if (status != RLW_OK) return status;
     if (mask & 0xE0) return rlw_fail(c, RLW_BAD_SUBENCODING, tile, mask, 0);
@@ -587,10 +361,10 @@ static inline rlw_status rlw_rfb_hextile_tile(rlw_cursor *c, const rlw_rfb_layou
     if (status == RLW_OK)
         status = rlw_take(c, count * ((mask & 16 ? l->size : 0u) + 2u), &at);
     if (status != RLW_OK) return status;
+    first = rlw_rfb_spot(s, x, y);
     for (; count; count--) {
         rlw_rfb_rgba colour = *front;
         uint32_t left, top, wide, high;
-        uint8_t *to;
         if (mask & 16) {
             colour = rlw_rfb_colour_at(p, l, at);
             at += l->size;
@@ -602,11 +376,10 @@ static inline rlw_status rlw_rfb_hextile_tile(rlw_cursor *c, const rlw_rfb_layou
         if (left + wide > width) return rlw_fail(c, RLW_BAD_PLACE, at, left + wide, width);
         if (top + high > height) return rlw_fail(c, RLW_BAD_PLACE, at, top + high, height);
         at += 2;
-        to = rlw_rfb_spot(s, x + left, y + top);
-        if (wide == 1)
-            for (; high; high--, to += s->stride) rlw_rfb_dot(channels, to, colour);
+        if (s->channels == 3)
+            rlw_rfb_patch(first + top * s->stride + 3 * left, s->stride, wide, high, colour);
         else
-            for (; high; high--, to += s->stride) rlw_rfb_run(channels, to, colour, wide);
+            rlw_rfb_fill(s, x + left, y + top, wide, high, colour);
     }
     return RLW_OK;
 }
@@ -627,49 +400,44 @@ static inline rlw_status rlw_rfb_paint_hextile(rlw_cursor *c, const rlw_rfb_layo
     return RLW_OK;
 }
 
-/* Indices of 1, 2, 4 or 8 bits, each row from a byte of its own on, the highest bits first. */
+/* Indices of 1, 2, 4 or 8 bits, each row from a byte of its own on, the highest bits first. The
+ * palette has a colour for every index that can be written; those from `colours` on are refused. */
 static inline rlw_status rlw_rfb_paint_indices(rlw_cursor *c, const rlw_rfb_screen *s, uint32_t x,
                                                uint32_t y, uint32_t width, uint32_t height,
                                                unsigned bits, const rlw_rfb_rgba *palette,
                                                unsigned colours) {
-    const unsigned channels = s->channels;
+    const unsigned channels = s->channels, mask = (1u << bits) - 1;
     const size_t row = ((size_t)width * bits + 7) / 8;
     const uint8_t *from;
-    uint8_t *line = rlw_rfb_spot(s, x, y);
+    uint8_t *line;
     rlw_status status = rlw_take(c, (uint64_t)row * height, &from);
     if (status != RLW_OK) return status;
-    if (!width) return RLW_OK;
+    if (!width || !height) return RLW_OK;
+    line = rlw_rfb_spot(s, x, y);
     for (; height; height--, from += row, line += s->stride) {
         uint8_t *to = line;
-        unsigned index = 0, most = 0;
+        unsigned most = 0;
         uint32_t i;
-        for (i = 0; i + 1 < width; i++, to += channels) {
-            index = bits == 8 ? from[i]
-                              : from[i * bits / 8] >> (8 - bits - i * bits % 8) & ((1u << bits) - 1);
-            most = index > most ? index : most;
-            memcpy(to, palette[index].of, 4); /* the fourth is written over, or is 255 */
+        if (bits == 8) {
+            for (i = 0; i < width; i++) most = from[i] > most ? from[i] : most;
+            if (most >= colours) return rlw_fail(c, RLW_BAD_PALETTE, from, most, colours);
+            for (i = 0; i + 1 < width; i++, to += channels)
+                memcpy(to, palette[from[i]].of, 4); /* one byte too many, or 255 */
+            rlw_rfb_dot(channels, to, palette[from[i]]);
+            continue;
         }
-        index = bits == 8 ? from[i]
-                          : from[i * bits / 8] >> (8 - bits - i * bits % 8) & ((1u << bits) - 1);
-        most = index > most ? index : most;
-        rlw_rfb_dot(channels, to, palette[index]);
+        for (i = 0; i < width;) {
+            unsigned byte = from[i * bits / 8], shift = 8;
+            for (; shift && i < width; i++, to += channels) {
+                unsigned index = byte >> (shift -= bits) & mask;
+                most = index > most ? index : most;
+                if (i + 1 < width) memcpy(to, palette[index].of, 4);
+                else rlw_rfb_dot(channels, to, palette[index]);
+            }
+        }
         if (most >= colours) return rlw_fail(c, RLW_BAD_PALETTE, from, most, colours);
     }
     return RLW_OK;
-}
-
-/* A run of pixels through the rows of a tile of ZRLE. */
-static inline void rlw_rfb_run_on(const rlw_rfb_screen *s, uint8_t *tile, uint32_t width,
-                                  uint32_t done, uint32_t count, rlw_rfb_rgba colour) {
-    uint32_t column = done % width;
-    uint8_t *to = tile + (size_t)(done / width) * s->stride + (size_t)column * s->channels;
-    while (count) {
-        uint32_t part = width - column < count ? width - column : count;
-        rlw_rfb_run(s->channels, to, colour, part);
-        count -= part;
-        to += s->stride - (size_t)column * s->channels;
-        column = 0;
-    }
 }
 
 static inline rlw_status rlw_rfb_zrle_tile(rlw_cursor *c, const rlw_rfb_layouts *p,
@@ -678,9 +446,8 @@ static inline rlw_status rlw_rfb_zrle_tile(rlw_cursor *c, const rlw_rfb_layouts 
                                            rlw_rfb_rgba *palette) {
     const rlw_rfb_layout *l = &p->cpixel;
     const uint8_t *start = c->at, *at;
-    uint8_t *tile = rlw_rfb_spot(s, x, y);
-    uint32_t total = width * height, done, colours, i;
-    uint8_t kind;
+    uint32_t left = width * height, room = width, colours, i;
+    uint8_t *to, kind;
     rlw_status status = rlw_take_u8(c, &kind);
     if (status != RLW_OK) return status;
     if (kind == 0) return rlw_rfb_paint_rows(c, p, l, s, x, y, width, height);
@@ -699,7 +466,8 @@ static inline rlw_status rlw_rfb_zrle_tile(rlw_cursor *c, const rlw_rfb_layouts 
         return rlw_rfb_paint_indices(c, s, x, y, width, height, kind == 2 ? 1 : kind <= 4 ? 2 : 4,
                                      palette, colours);
     }
-    for (done = 0; done < total;) {
+    to = rlw_rfb_spot(s, x, y); /* `room` pixels are left in its row */
+    while (left) {
         const uint8_t *run = c->at;
         uint32_t count = 1;
         rlw_rfb_rgba colour;
@@ -720,11 +488,18 @@ static inline rlw_status rlw_rfb_zrle_tile(rlw_cursor *c, const rlw_rfb_layouts 
             status = rlw_take_u8(c, &more);
             if (status != RLW_OK) return status;
             count += more;
-            if (count > total - done)
-                return rlw_fail(c, RLW_BAD_RUN, run, count, total - done);
+            if (count > left) return rlw_fail(c, RLW_BAD_RUN, run, count, left);
         }
-        rlw_rfb_run_on(s, tile, width, done, count, colour);
-        done += count;
+        left -= count;
+        while (count >= room) {
+            rlw_rfb_run(s->channels, to, colour, room);
+            count -= room;
+            to += s->stride - (size_t)(width - room) * s->channels;
+            room = width;
+        }
+        rlw_rfb_run(s->channels, to, colour, count);
+        to += (size_t)count * s->channels;
+        room -= count;
     }
     return RLW_OK;
 }
@@ -753,7 +528,7 @@ static inline rlw_status rlw_rfb_paint_zrle(rlw_cursor *c, const rlw_rfb_layouts
     return RLW_OK;
 }
 
-/* Each colour is what the three pixels to the left and above let expect, and the difference that came. */
+/* Each colour is what the three pixels to the left and above let expect, plus what came. */
 static inline rlw_status rlw_rfb_paint_gradient(rlw_cursor *c, const rlw_rfb_layouts *p,
                                                 const rlw_rfb_screen *s,
                                                 const rlw_rfb_rectangle *r) {
@@ -816,9 +591,10 @@ static inline rlw_status rlw_rfb_paint_tight(rlw_cursor *c, const rlw_rfb_layout
 
 /* What the caller has: four streams of Tight and, as number 4, one of ZRLE, and JPEG.
  *
- * inflate() begins the stream anew if `reset`, takes all of data[:size] and gives what it inflates to,
- * in memory that stays until the next call: *out and *made, which is at most `most`. With size 0 it
- * only resets. jpeg() gives width * height pixels of three bytes, or fails if the file's are others.
+ * inflate() begins the stream anew if `reset`, takes all of data[:size] and gives what it inflates
+ * to, in memory that stays until the next call: *out and *made, which is at most `most`. With size
+ * 0 it only resets. jpeg() gives width * height pixels of three bytes, or fails if the file's are
+ * others.
  */
 typedef struct rlw_rfb_helpers {
     void *context;

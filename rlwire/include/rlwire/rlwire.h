@@ -20,6 +20,7 @@
 #include "protobuf.h"
 #include "rfb.h"
 #include "rfb_encode.h"
+#include "rfb_pixels.h"
 #include "rlx.h"
 #include "status.h"
 #include "ucs4.h"

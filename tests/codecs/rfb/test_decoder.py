@@ -192,11 +192,16 @@ def test_pseudo_encodings_paint_nothing() -> None:
     assert hash(done) == hash((0, 0, 0, 0, -224))
 
 
-def test_tight_jpeg() -> None:
+@pytest.mark.parametrize("reader", ["simplejpeg", "pillow"])
+def test_tight_jpeg(reader: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import io
 
     from PIL import Image
 
+    if reader == "pillow":
+        monkeypatch.setattr(inflating, "simplejpeg", None)
+    elif inflating.simplejpeg is None:
+        pytest.skip("simplejpeg is not installed")
     rows, columns = np.mgrid[0:70, 0:90]
     picture = np.stack([rows * 3, columns * 2, rows + columns], -1).astype(np.uint8)
     file = io.BytesIO()
@@ -219,6 +224,14 @@ def test_tight_jpeg() -> None:
     assert caught.value.offset >= 13
     with pytest.raises(DecodeError, match="JPEG"):
         decoder.decode(head(5, 6, 90, 70, 7) + b"\x90\x05hello")
+    cut = data[: data.index(b"\xff\xda")]  # no scan
+    with pytest.raises(DecodeError, match="JPEG"):
+        decoder.decode(head(5, 6, 90, 70, 7) + b"\x90" + writer.compact(len(cut)) + cut)
+    progressive = io.BytesIO()
+    Image.fromarray(picture).save(progressive, "JPEG", progressive=True)
+    data = progressive.getvalue()
+    with pytest.raises(DecodeError, match="sequential"):
+        decoder.decode(head(5, 6, 90, 70, 7) + b"\x90" + writer.compact(len(data)) + data)
 
 
 # ---- bad input
