@@ -12,7 +12,7 @@ from typing import Any, Final
 from rlwire import options as texts
 from rlwire.options import Option
 
-__all__ = ["DM_ENV_RPC", "OPENPI", "PERLERT", "RLX", "RLX_WS", "UNIVERSE"]
+__all__ = ["DM_ENV_RPC", "OPENPI", "PERLERT", "RLLINK", "RLX", "RLX_WS", "UNIVERSE"]
 
 
 def _key_file(path: str) -> bytes:
@@ -287,6 +287,48 @@ OPENPI: Final = (
     Option("tracebacks", "tell clients where an error arose", None),
     *_PLAYED,
     *texts.ORIGINS,
+    *texts.AUTH,
+    *_STREAM,
+)
+
+RLLINK: Final = (
+    Option("steps", "that a message with episodes is to bring (default: 500)", texts.positive, "N"),
+    Option(
+        "batch",
+        "steps that the learner is given at once, at least (default: what there is)",
+        texts.positive,
+        "N",
+    ),
+    Option(
+        "backlog",
+        "steps that may wait for the learner; who sends more is not heard meanwhile (default: "
+        "1000000)",
+        texts.positive,
+        "N",
+    ),
+    Option(
+        "policy",
+        "what acts, with the weights that the trainer sends (default: it runs the ONNX that is "
+        "sent)",
+        texts.text,
+        "MODULE:POLICY",
+        sides=("player",),
+    ),
+    Option(
+        "form",
+        "of the messages that are sent; json for RLlib before 2.44 (default: msgpack)",
+        texts.choice("msgpack", "json"),
+        "msgpack|json",
+        sides=("client",),
+    ),
+    Option(
+        "compression",
+        "of messages, where the trainer can it too (default: none)",
+        texts.choice("zstd", "lz4"),
+        "zstd|lz4",
+        sides=("client",),
+    ),
+    *_PLAYED,
     *texts.AUTH,
     *_STREAM,
 )

@@ -472,7 +472,18 @@ _OPENPI: Final = Protocol(
     options=protocol_options.OPENPI,
 )
 
+_RLLINK: Final = Protocol(
+    "rllink",
+    5555,
+    "environment",
+    "rlwire.adapters.rllink.door",
+    "RLlib's protocol: simulators that sample by themselves send episodes and get weights",
+    served="a learner, such as my_learners:Learner",
+    options=protocol_options.RLLINK,
+)
+
 PROTOCOLS: Final[dict[str, Protocol]] = {
-    record.scheme: record for record in (_RLX, _RLX_WS, _DM_ENV_RPC, _PERLERT, _UNIVERSE, _OPENPI)
+    record.scheme: record
+    for record in (_RLX, _RLX_WS, _DM_ENV_RPC, _PERLERT, _UNIVERSE, _OPENPI, _RLLINK)
 }
 """rlwire's own, by scheme."""

@@ -1,0 +1,60 @@
+"""RLlink by URL: what the front door calls; see `rlwire.protocols`."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from rlwire.adapters.doors import check_server_tls, client_tls
+from rlwire.adapters.rllink.client import AsyncRLlinkClient, RLlinkClient
+from rlwire.adapters.rllink.learning import LearnerServer
+from rlwire.environments.loading import load
+from rlwire.protocols import URL
+
+__all__ = ["async_client", "client", "play", "server"]
+
+
+def server(learner: Any, url: URL, **options: Any) -> LearnerServer:
+    """Return a server of a learner; not started.
+
+    Args:
+        learner: as `LearnerServer` takes it; a class of learners, or ``"module:learner"``.
+        url: where to listen.
+        options: `LearnerServer`'s; ``auth`` is a token.
+
+    Raises:
+        TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
+    """
+    check_server_tls(url, options.get("tls"))
+    if isinstance(learner, str):
+        learner = load(learner, "'module:learner'")
+    made: Any = learner() if inspect.isclass(learner) else learner
+    return LearnerServer(made, url.address, **options)
+
+
+def client(url: URL, **options: Any) -> RLlinkClient:
+    """Return a connected client.
+
+    Raises:
+        What `RLlinkClient.connect` raises.
+    """
+    options["tls"] = client_tls(url, options.get("tls"))
+    connection = RLlinkClient(url.address, **options)
+    connection.connect()
+    return connection
+
+
+async def async_client(url: URL, **options: Any) -> AsyncRLlinkClient:
+    """Return a client, as `client`."""
+    options["tls"] = client_tls(url, options.get("tls"))
+    connection = AsyncRLlinkClient(url.address, **options)
+    await connection.connect()
+    return connection
+
+
+def play(environment: Any, url: URL, **options: Any) -> list[float]:
+    """Have an environment sample; arguments as of `playing.play`."""
+    from rlwire.adapters.rllink import playing  # needs Gymnasium
+
+    options["tls"] = client_tls(url, options.get("tls"))
+    return playing.play(environment, url.address, **options)

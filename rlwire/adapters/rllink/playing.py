@@ -1,0 +1,103 @@
+"""RLlink's part of `rlwire.play`: an environment samples by itself, and sends what it has sampled.
+
+Not here: what a policy is (`policies`), how steps become a batch (`collector`), the conversation
+(`client`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlwire.adapters.playing import opened
+from rlwire.adapters.rllink.client import RLlinkClient
+from rlwire.adapters.rllink.collector import EpisodeCollector
+from rlwire.adapters.rllink.policies import acted, resolve_policy
+from rlwire.environments.loading import load
+from rlwire.errors import ConnectionClosed, RemoteProtocolError
+from rlwire.transports.address import AddressLike
+
+__all__ = ["play"]
+
+_RECONNECTS = 5  # times that a lost trainer is looked for in a row, with the client's waits each
+
+
+def play(
+    environment: Any,
+    address: AddressLike,
+    *,
+    episodes: int = 1,
+    seed: int | None = None,
+    policy: Any = None,
+    steps: int | None = None,
+    **options: Any,
+) -> list[float]:
+    """Play an environment with a trainer's weights, and send it the steps; return each reward.
+
+    A batch has exactly as many steps as the trainer asks for; what is left at the end is sent too.
+    When the trainer is lost and comes back, the batch that it had not answered is sampled anew.
+
+    Args:
+        environment: an environment, what makes one, its name, or a URL of one that is elsewhere.
+        address: the trainer's.
+        episodes: how many to play to their ends.
+        seed: of the first episode.
+        policy: as `rlwire.adapters.rllink.policies` says, or ``"module:policy"``; by default what
+            runs the ONNX that the trainer sends.
+        steps: in a batch, where the trainer does not say (as Ray's, whose config is a pickle).
+        options: of `RLlinkClient`.
+
+    Raises:
+        ValueError: neither the trainer nor the caller says how many steps a batch has.
+        RemoteProtocolError: an action is none of the environment's.
+        PeerError: the trainer says what was wrong.
+        ConnectionClosed, OSError: the connection is lost, and cannot be made again.
+    """
+    act = resolve_policy(load(policy, "'module:policy'") if isinstance(policy, str) else policy)
+    totals: list[float] = []
+    with opened(environment, seed, "rllink") as game, RLlinkClient(address, **options) as client:
+        weights, collector = _begin(client, steps)
+        lost = 0
+        while len(totals) < episodes:
+            observation = game.reset()
+            collector.reset(observation)
+            while not game.over:
+                action, outputs = acted(act(observation, weights))
+                observation, reward = game.step(action)
+                collector.step(
+                    action,
+                    observation,
+                    reward,
+                    game.over and not game.truncated,
+                    game.truncated,
+                    outputs=outputs,
+                )
+                last = game.over and len(totals) == episodes - 1
+                if collector.full or last:
+                    batch = collector.take()
+                    try:
+                        weights = client.send(batch) or weights
+                        lost = 0
+                    except (ConnectionClosed, OSError):
+                        lost += 1
+                        if lost > _RECONNECTS or last:
+                            raise
+                        client.connect()
+                        weights, collector = _begin(client, steps)
+                        if not game.over:
+                            collector.reset(observation)
+            totals.append(game.total)
+    return totals
+
+
+def _begin(client: RLlinkClient, steps: int | None) -> tuple[Any, EpisodeCollector]:
+    config = client.get_config()
+    wanted = config.env_steps_per_sample or steps
+    if wanted is None:
+        raise ValueError(
+            f"{client.address} does not say how many steps a batch has: give steps= (RLlib's "
+            "get_rollout_fragment_length())"
+        )
+    weights = client.get_state()
+    if weights is None:
+        raise RemoteProtocolError("the trainer has no weights")
+    return weights, EpisodeCollector(wanted)

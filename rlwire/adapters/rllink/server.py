@@ -1,0 +1,319 @@
+"""`RLlinkServer`: takes episodes from any number of simulators, and gives them weights.
+
+It has no algorithm: a trainer takes what has come with `sample` and gives new weights with
+`set_state`. RLlib's is `rlwire.adapters.rllink.rllib`. Not here: who may say what
+(`rlwire.sessions.rllink`), connections (`rlwire.adapters.serving`).
+
+Ray's own server takes one client, looks every 10 ms whether it may go on, and does not hear its
+client meanwhile. Here nobody polls: who waits for weights is answered when they come, and who waits
+for episodes is woken up by them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import threading
+from collections.abc import Collection
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rlwire.adapters.rllink.client import PORT
+from rlwire.adapters.serving import Service, StreamOptions, StreamServer
+from rlwire.codecs.rllink import (
+    Episode,
+    Episodes,
+    EpisodesAndGetState,
+    GetConfig,
+    GetState,
+    Message,
+    Ping,
+    SetConfig,
+    SetState,
+)
+from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.rllink import Server
+from rlwire.transports.address import AddressLike
+from rlwire.transports.interface import NOTHING
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["RLlinkServer", "RLlinkStatistics"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class RLlinkStatistics:
+    """What an `RLlinkServer` has done since it was made.
+
+    Attributes:
+        clients: that are connected now.
+        waiting: of these, those that wait for weights.
+        episodes: pieces of episodes that came.
+        steps: in them.
+        queued: steps that came and that `sample` has not taken yet.
+        weights_seq_no: of the newest weights.
+    """
+
+    clients: int = 0
+    waiting: int = 0
+    episodes: int = 0
+    steps: int = 0
+    queued: int = 0
+    weights_seq_no: int = 0
+
+
+class RLlinkServer(StreamServer):
+    """A trainer's side of RLlink.
+
+    ::
+
+        with RLlinkServer("localhost:5555", config=SetConfig(500, True)) as server:
+            server.set_state(SetState(1, {"rl_module": weights}))
+            while True:
+                episodes = server.sample()
+                ...                                     # learn
+                server.set_state(SetState(number, {"rl_module": weights}))
+
+    Clients are answered with the newest weights. One that sends its episodes with
+    EPISODES_AND_GET_STATE is answered by the first `set_state` after `sample` has taken them, so
+    what it samples next is on-policy. Before the first `set_state` everybody who asks for weights
+    waits. A `sample` that finds nothing answers those whose episodes were taken with the weights
+    that there are: the trainer wants more of the same, and nobody waits for each other.
+
+    Args:
+        address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
+            0 the system chooses one.
+        auth: a token that clients of rlwire's must bring; Ray's client has none, and is not let in
+            then. None lets all in.
+        limits: maxima for messages.
+        config: what clients are told.
+        backlog: steps that may wait for `sample`; a client that sends more is not answered, and
+            not heard, until some are taken. None for no maximum.
+        compressions: that clients may ask for; by default those that are installed.
+        options: `rlwire.adapters.serving.StreamOptions`.
+
+    Raises:
+        ValueError: an argument makes no sense.
+    """
+
+    scheme: ClassVar[str] = "rllink"
+    guards: ClassVar[str] = "TLS or a token"
+    handlers: ClassVar[str] = "a client"
+
+    def __init__(
+        self,
+        address: AddressLike = f"localhost:{PORT}",
+        *,
+        auth: str | None = None,
+        limits: Limits = DEFAULT,
+        config: SetConfig | None = None,
+        backlog: int | None = 1_000_000,
+        compressions: Collection[str] | None = None,
+        **options: Unpack[StreamOptions],
+    ) -> None:
+        if auth == "":
+            raise ValueError("an empty token would let in everyone who sends none")
+        if backlog is not None and backlog < 1:
+            raise ValueError(f"backlog must be at least one step, not {backlog}")
+        self._exchange = _Exchange(
+            {"token": auth, "compressions": compressions, "limits": limits},
+            SetConfig() if config is None else config,
+            backlog,
+        )
+        super().__init__(address, self._exchange, workers="asyncio", **options)
+        self._guarded = self._guarded or auth is not None
+
+    def sample(self, timeout: float | None = None) -> list[Episode]:
+        """Return the pieces of episodes that have come, and wait for some if there are none.
+
+        Args:
+            timeout: seconds to wait; None for as long as the server runs.
+
+        Returns:
+            The pieces in the order in which they came; none after the timeout or `stop`.
+        """
+        return self._exchange.sample(timeout)
+
+    def set_state(self, state: SetState) -> None:
+        """Give weights: to those whose episodes were sampled, and to all who ask from now on."""
+        self._exchange.set_state(state)
+
+    def set_config(self, config: SetConfig) -> None:
+        """Change what clients that ask from now on are told."""
+        self._exchange.config = config
+
+    def statistics(self) -> RLlinkStatistics:
+        """Return what it has done so far; from any thread."""
+        return self._exchange.statistics()
+
+    def _details(self) -> str:
+        return "any number of simulators"
+
+    def _after_stop(self) -> None:
+        super()._after_stop()
+        done = self._exchange.statistics()
+        logger.info("%d steps in %d pieces of episodes", done.steps, done.episodes)
+
+
+class _Waiting:
+    """A client that is owed weights."""
+
+    def __init__(self, taken: bool) -> None:
+        self.reply: Future[SetState] = Future()
+        self.taken = taken  # whether `sample` has its episodes
+
+
+class _Exchange(Service):
+    """Where clients' episodes and the trainer's weights meet; from any thread."""
+
+    def __init__(
+        self, session_options: dict[str, Any], config: SetConfig, backlog: int | None
+    ) -> None:
+        self.config = config
+        self._session_options = session_options
+        self._backlog = backlog
+        self._changed = threading.Condition()
+        self._running = False
+        self._state: SetState | None = None
+        self._queue: list[tuple[list[Episode], _Waiting | None]] = []
+        self._waiting: list[_Waiting] = []
+        self._held: list[Future[None]] = []  # of clients that wait for room
+        self._clients = self._episodes = self._steps = self._queued = 0
+        Server(**session_options)  # what makes no sense raises here
+
+    def session(self) -> Server:
+        return Server(**self._session_options)
+
+    def responder(self, connection: Any) -> _Conversation:
+        with self._changed:
+            self._clients += 1
+        return _Conversation(self, connection)
+
+    def begin(self) -> None:
+        self._running = True
+
+    def end(self) -> None:
+        with self._changed:
+            self._running = False
+            self._changed.notify_all()
+
+    def left(self) -> None:
+        with self._changed:
+            self._clients -= 1
+
+    def statistics(self) -> RLlinkStatistics:
+        with self._changed:
+            number = 0 if self._state is None else self._state.weights_seq_no
+            waiting = [one for one in self._waiting if not one.reply.cancelled()]
+            return RLlinkStatistics(
+                self._clients, len(waiting), self._episodes, self._steps, self._queued, number
+            )
+
+    def sample(self, timeout: float | None) -> list[Episode]:
+        with self._changed:
+            empty, state = not self._queue, self._state
+        if empty and state is not None:
+            self.set_state(state)  # those that wait for it can go on
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or not self._running, timeout)
+            queue, self._queue = self._queue, []
+            self._queued = 0
+            held, self._held = self._held, []
+        for _, waiting in queue:
+            if waiting is not None:
+                waiting.taken = True
+        for room in held:
+            _settle(room, None)
+        return [episode for episodes, _ in queue for episode in episodes]
+
+    def set_state(self, state: SetState) -> None:
+        with self._changed:
+            self._state = state
+            answered = [one for one in self._waiting if one.taken]
+            self._waiting = [one for one in self._waiting if not one.taken]
+        for one in answered:
+            _settle(one.reply, state)
+
+    def state(self) -> SetState | Future[SetState]:
+        """Return the newest weights, or where the first ones will be."""
+        with self._changed:
+            return self._state if self._state is not None else self._wait(True).reply
+
+    def take(self, message: Episodes) -> Future[SetState] | Future[None] | None:
+        """Take episodes; return what their client waits for, if for anything."""
+        with self._changed:
+            waiting = self._wait(False) if isinstance(message, EpisodesAndGetState) else None
+            self._queue.append((message.episodes, waiting))
+            steps = sum(map(len, message.episodes))
+            self._episodes += len(message.episodes)
+            self._steps += steps
+            self._queued += steps
+            self._changed.notify_all()
+            if waiting is not None:
+                return waiting.reply
+            if self._backlog is None or self._queued <= self._backlog:
+                return None
+            room: Future[None] = Future()
+            self._held.append(room)
+            return room
+
+    def _wait(self, taken: bool) -> _Waiting:
+        waiting = _Waiting(taken)
+        self._waiting = [one for one in self._waiting if not one.reply.cancelled()]
+        self._waiting.append(waiting)
+        return waiting
+
+
+def _settle(future: Future[Any], value: Any) -> None:
+    if future.set_running_or_notify_cancel():  # else its client has gone
+        future.set_result(value)
+
+
+class _Conversation:
+    """Answers one client; a `rlwire.transports.interface.Responder`."""
+
+    def __init__(self, exchange: _Exchange, connection: Any) -> None:
+        self._exchange = exchange
+        self._connection = connection
+        logger.info("%s: a client has connected", connection.peer)
+
+    def answer(self, message: Message) -> Any:
+        """Return what answers a message; a future where that is weights to come."""
+        exchange = self._exchange
+        answer: Any
+        if isinstance(message, Ping):
+            return self._connection.session.pong(message)
+        if isinstance(message, GetConfig):
+            return exchange.config
+        if isinstance(message, GetState):
+            answer = exchange.state()
+        else:
+            assert isinstance(message, Episodes)
+            answer = exchange.take(message)
+        if not isinstance(answer, Future):
+            return NOTHING if answer is None else answer
+        if isinstance(message, (EpisodesAndGetState, GetState)):
+            return asyncio.wrap_future(answer)
+        return asyncio.get_running_loop().create_task(_room(answer))
+
+    def failure(self, message: Message, error: Exception) -> Any:
+        """Hang up: there are no words for weights that cannot be sent."""
+        logger.error("%s: %s", self._connection.peer, error)
+        raise error
+
+    def close(self) -> None:
+        """The client is gone; the episodes that it sent stay."""
+        self._exchange.left()
+        with contextlib.suppress(Exception):
+            logger.info("%s: the client is gone", self._connection.peer)
+
+
+async def _room(room: Future[None]) -> Any:
+    """Have the client wait until there is room; it gets no answer."""
+    await asyncio.wrap_future(room)
+    return NOTHING

@@ -1,0 +1,45 @@
+"""RLlink: a simulator's episodes and a trainer's weights, to bytes and back.
+
+A frame is eight ASCII digits, the body's length, and a body in msgpack with arrays, as Ray sends it
+since 2.44, or in JSON, as the document and older programs have it. Messages are in `messages`, the
+episodes in them in `episodes`. The values' own bytes are `rlwire.codecs.msgpack`'s and
+`rlwire.codecs.json`'s, which are compiled.
+
+Source: RLlib's page on external environments, and Ray 2.60.0's ``rllib/env/external/rllink.py``.
+"""
+
+from rlwire.codecs.rllink.episodes import Episode
+from rlwire.codecs.rllink.messages import (
+    FRAME_MAXIMUM,
+    Codec,
+    Episodes,
+    EpisodesAndGetState,
+    Failure,
+    Form,
+    GetConfig,
+    GetState,
+    Message,
+    Ping,
+    Pong,
+    SetConfig,
+    SetState,
+    frame_size,
+)
+
+__all__ = [
+    "FRAME_MAXIMUM",
+    "Codec",
+    "Episode",
+    "Episodes",
+    "EpisodesAndGetState",
+    "Failure",
+    "Form",
+    "GetConfig",
+    "GetState",
+    "Message",
+    "Ping",
+    "Pong",
+    "SetConfig",
+    "SetState",
+    "frame_size",
+]

@@ -1,0 +1,372 @@
+"""Episodes: columns of steps, and the two ways in which RLlink writes them.
+
+Ray sends the state of its own `SingleAgentEpisode`: a map of buffers, each with its ``data`` as a
+list with an item a step, or as one array for all of them ("finalized"). Both are read; written is
+one array a column, which is 16 times cheaper to encode than an array a step. The document's form
+has plain lists under other names. Columns of a Dict or Tuple space are dicts or tuples of arrays.
+
+Not here: messages (`rlwire.codecs.rllink.messages`), how steps become episodes
+(`rlwire.adapters.rllink.collector`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rlwire.errors import DecodeError, EncodeError, quoted
+
+__all__ = ["Column", "Episode"]
+
+Column: TypeAlias = Any
+"""An array whose first axis is the step, or a dict or tuple of columns; or a list of what cannot be
+an array."""
+
+_DEPTH = 32  # columns inside each other
+
+
+@dataclass(eq=False)
+class Episode:
+    """A piece of an episode of one agent: `len` of it is its number of steps, T.
+
+    Attributes:
+        observations: T + 1 of them, the first one being from before the first step.
+        actions: T.
+        rewards: T.
+        terminated: whether the environment ended after the last step.
+        truncated: whether it was cut there by something else, such as a time limit.
+        outputs: what the model gave beside the action, T each: ``"action_dist_inputs"`` and
+            ``"action_logp"`` are what RLlib's PPO wants.
+        infos: T + 1 dicts, or None where there is nothing in them.
+        id: the same in all pieces of an episode.
+        started: steps of the episode before the piece's first.
+        lookback: how many of the first entries of each column were sent in an earlier piece.
+        agent_id: None where there is one agent.
+        module_id: which of several policies acted; None where there is one.
+        multi_agent_episode_id: what it is a part of.
+        duration: seconds that it took, for RLlib's metrics.
+        custom_data: anything that can be sent.
+    """
+
+    observations: Column
+    actions: Column
+    rewards: Column
+    terminated: bool = False
+    truncated: bool = False
+    outputs: dict[str, Column] = field(default_factory=dict)
+    infos: list[dict[str, Any]] | None = None
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    started: int = 0
+    lookback: int = 0
+    agent_id: Any = None
+    module_id: Any = None
+    multi_agent_episode_id: Any = None
+    duration: float = 0.0
+    custom_data: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rewards) - self.lookback
+
+    @property
+    def done(self) -> bool:
+        """Whether the environment has to be reset after it."""
+        return self.terminated or self.truncated
+
+    def check(self) -> None:
+        """See whether all columns are as long as they say.
+
+        Raises:
+            ValueError: one is not, with its name; or `lookback` or `started` makes no sense.
+        """
+        steps = _length(self.rewards, "rewards")
+        if not 0 <= self.lookback <= steps:
+            raise ValueError(f"lookback={self.lookback} of {steps} steps")
+        if self.started < 0:
+            raise ValueError(f"t_started={self.started} is below 0")
+        _same(self.observations, steps + 1, "observations", steps)
+        _same(self.actions, steps, "actions", steps)
+        for name, column in self.outputs.items():
+            _same(column, steps, f"extra_model_outputs.{name}", steps)
+        if self.infos is not None:
+            _same(self.infos, steps + 1, "infos", steps)
+
+    def to_state(self) -> dict[str, Any]:
+        """Return the map that Ray's `SingleAgentEpisode.from_state` reads.
+
+        Raises:
+            EncodeError: columns disagree in length.
+        """
+        self._check_sent()
+        look = self.lookback
+        infos = [{}] * (len(self.rewards) + 1) if self.infos is None else self.infos
+        return {
+            "id_": self.id,
+            "agent_id": self.agent_id,
+            "module_id": self.module_id,
+            "multi_agent_episode_id": self.multi_agent_episode_id,
+            "observations": _buffer(self.observations, look),
+            "actions": _buffer(self.actions, look),
+            "rewards": _buffer(self.rewards, look),
+            "infos": {"data": infos, "lookback": look, "finalized": False, "space": None},
+            "extra_model_outputs": {
+                name: _buffer(column, look) for name, column in self.outputs.items()
+            }
+            or None,
+            "is_terminated": self.terminated,
+            "is_truncated": self.truncated,
+            "t_started": self.started,
+            "t": self.started + len(self),
+            "_observation_space": None,
+            "_action_space": None,
+            "_start_time": 0.0,
+            "_last_step_time": self.duration,
+            "custom_data": self.custom_data,
+        }
+
+    @classmethod
+    def from_state(cls, state: Any, path: str = "$.episodes[]") -> Episode:
+        """Return the episode in a map of Ray's, its columns as arrays.
+
+        Raises:
+            DecodeError: it is none, or its columns disagree in length; with the path.
+        """
+        taken = _Fields(state, path)
+        rewards, look = taken.buffer("rewards")
+        outputs = taken.get("extra_model_outputs")
+        if outputs is None:
+            outputs = {}
+        of_outputs = _Fields(outputs, f"{path}.extra_model_outputs")
+        infos = taken.buffer("infos", raw=True)[0] if taken.get("infos") is not None else None
+        episode = cls(
+            taken.buffer("observations")[0],
+            taken.buffer("actions")[0],
+            rewards,
+            taken.flag("is_terminated"),
+            taken.flag("is_truncated"),
+            {name: of_outputs.buffer(name)[0] for name in outputs},
+            list(infos) if infos is not None and any(infos) else None,
+            taken.text("id_"),
+            taken.count("t_started"),
+            look,
+            taken.get("agent_id"),
+            taken.get("module_id"),
+            taken.get("multi_agent_episode_id"),
+            taken.seconds(),
+            taken.get("custom_data") or {},
+        )
+        return episode._checked(path)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the map that the document has, for JSON.
+
+        Raises:
+            EncodeError: columns disagree in length, or have names of the document's own.
+        """
+        self._check_sent()
+        look = self.lookback
+        written: dict[str, Any] = {
+            "obs": _after(self.observations, look),
+            "actions": _after(self.actions, look),
+            "rewards": _after(self.rewards, look),
+        }
+        for name, column in self.outputs.items():
+            if name in written or name in _DOCUMENT:
+                raise EncodeError(f"a model's output cannot be called {name!r} in the document")
+            written[name] = _after(column, look)
+        written["is_terminated"] = self.terminated
+        written["is_truncated"] = self.truncated
+        return written
+
+    @classmethod
+    def from_document(cls, written: Any, path: str = "$.episodes[]") -> Episode:
+        """Return the episode in a map of the document's.
+
+        Raises:
+            DecodeError: it is none, or its columns disagree in length; with the path.
+        """
+        taken = _Fields(written, path)
+        outputs = {
+            name: taken.column(name, value)
+            for name, value in written.items()
+            if name not in _DOCUMENT
+        }
+        episode = cls(
+            taken.column("obs", taken.need("obs")),
+            taken.column("actions", taken.need("actions")),
+            taken.column("rewards", taken.need("rewards")),
+            taken.flag("is_terminated"),
+            taken.flag("is_truncated"),
+            outputs,
+        )
+        return episode._checked(path)
+
+    def _check_sent(self) -> None:
+        try:
+            self.check()
+        except ValueError as error:
+            raise EncodeError(str(error)) from None
+
+    def _checked(self, path: str) -> Episode:
+        try:
+            self.check()
+        except ValueError as error:
+            raise DecodeError(str(error), path=path) from None
+        return self
+
+
+_DOCUMENT = ("obs", "actions", "rewards", "is_terminated", "is_truncated")
+
+
+class _Fields:
+    """The entries of a map that came, and errors that say where they stand."""
+
+    def __init__(self, entries: Any, path: str) -> None:
+        if type(entries) is not dict:
+            raise DecodeError(f"an episode is a map, not a {type(entries).__name__}", path=path)
+        self._entries: dict[str, Any] = entries
+        self._path = path
+        self.get: Callable[[str], Any] = entries.get
+
+    def need(self, name: str) -> Any:
+        if name not in self._entries:
+            raise DecodeError(f"an episode without {name!r}", path=self._path)
+        return self._entries[name]
+
+    def _wrong(self, name: str, wanted: str) -> DecodeError:
+        value = self._entries[name]
+        return DecodeError(f"{name} is {wanted}, not {quoted(value)}", path=f"{self._path}.{name}")
+
+    def flag(self, name: str) -> bool:
+        value = self.need(name)
+        if not isinstance(value, (bool, np.bool_)):
+            raise self._wrong(name, "true or false")
+        return bool(value)
+
+    def count(self, name: str) -> int:
+        value = self.need(name)
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+            raise self._wrong(name, "a number")
+        return int(value)
+
+    def text(self, name: str) -> str:
+        value = self.need(name)
+        if not isinstance(value, str):
+            raise self._wrong(name, "a text")
+        return value
+
+    def seconds(self) -> float:
+        begun, ended = self.get("_start_time"), self.get("_last_step_time")
+        if not (isinstance(begun, float) and isinstance(ended, float)):
+            return 0.0  # there was no step yet
+        return max(0.0, ended - begun)
+
+    def column(self, name: str, value: Any, whole: bool = False) -> Column:
+        try:
+            return _column(value, whole)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise DecodeError(str(error), path=f"{self._path}.{name}") from None
+
+    def buffer(self, name: str, raw: bool = False) -> tuple[Column, int]:
+        """Return what is in one of Ray's buffers, and how many entries of it look back."""
+        given = _Fields(self.need(name), f"{self._path}.{name}")
+        data = given.need("data")
+        if raw:
+            if not isinstance(data, (list, tuple, np.ndarray)):
+                raise given._wrong("data", "a list")
+            return data, 0
+        column = given.column("data", data, given.flag("finalized"))
+        return column, given.count("lookback")
+
+
+def _buffer(column: Column, lookback: int) -> dict[str, Any]:
+    # Ray takes a list for one with an item a step, whatever else is said.
+    whole = not isinstance(column, list)
+    return {"data": column, "lookback": lookback, "finalized": whole, "space": None}
+
+
+def _column(data: Any, whole: bool, depth: int = 0) -> Column:
+    """Return the column that arrays, dicts of them, or a list with an item a step are.
+
+    Args:
+        data: as it came.
+        whole: whether lists are tuples of columns, rather than have an item a step.
+        depth: levels above.
+
+    Raises:
+        ValueError: no array can be made of it, or it is too deep.
+    """
+    if isinstance(data, np.ndarray):
+        if data.ndim == 0:
+            raise ValueError("a column has an entry a step, this is one number")
+        return data
+    if depth > _DEPTH:
+        raise ValueError(f"columns inside each other, over {_DEPTH} levels")
+    if type(data) is dict:
+        return {name: _column(part, whole, depth + 1) for name, part in data.items()}
+    if not isinstance(data, (list, tuple)):
+        raise ValueError(f"a column is an array, a list or a dict, not a {type(data).__name__}")
+    if whole and data and isinstance(data[0], (np.ndarray, dict, list, tuple)):
+        return tuple(_column(part, whole, depth + 1) for part in data)
+    if not data:
+        return np.empty(0, np.float32)
+    first = data[0]
+    if type(first) is dict:
+        names = list(first)
+        if not all(type(item) is dict and list(item) == names for item in data):
+            raise ValueError("steps with different entries")
+        return {name: _column([item[name] for item in data], whole, depth + 1) for name in names}
+    if isinstance(first, (str, bytes)):
+        return list(data)
+    if isinstance(first, np.ndarray):
+        shape, dtype = first.shape, first.dtype
+        for item in data:
+            if not isinstance(item, np.ndarray) or item.shape != shape or item.dtype != dtype:
+                raise ValueError("steps of different shapes or dtypes")
+    column = np.array(data)
+    if column.dtype.hasobject or column.dtype.kind in "US":
+        raise ValueError("steps of different kinds")
+    return column
+
+
+def _after(column: Column, lookback: int) -> Column:
+    """Return a column without what looks back."""
+    if not lookback:
+        return column
+    if isinstance(column, Mapping):
+        return {name: _after(part, lookback) for name, part in column.items()}
+    if isinstance(column, tuple):
+        return tuple(_after(part, lookback) for part in column)
+    return column[lookback:]
+
+
+def _length(column: Column, name: str) -> int:
+    """Return how many entries a column has.
+
+    Raises:
+        ValueError: its parts disagree, or there are none.
+    """
+    if isinstance(column, np.ndarray):
+        if column.ndim == 0:
+            raise ValueError(f"{name} has an entry a step, this is one number")
+        return len(column)
+    if isinstance(column, list):
+        return len(column)
+    if not isinstance(column, (Mapping, tuple)):
+        raise ValueError(f"{name} is no column, but a {type(column).__name__}")
+    parts = column.items() if isinstance(column, Mapping) else enumerate(column)
+    lengths = {f"{name}.{part}": _length(value, f"{name}.{part}") for part, value in parts}
+    if not lengths:
+        raise ValueError(f"{name} is empty")
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"entries in {quoted(lengths, 300)}: they differ")
+    return next(iter(lengths.values()))
+
+
+def _same(column: Column, wanted: int, name: str, steps: int) -> None:
+    found = _length(column, name)
+    if found != wanted:
+        raise ValueError(f"{found} {name} for {steps} rewards, {wanted} expected")

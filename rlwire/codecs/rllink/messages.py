@@ -1,0 +1,514 @@
+"""RLlink's messages: what is in them, and a `Codec` for their two forms.
+
+Which form a body has is seen from its first byte: a JSON object's brace is no map in msgpack.
+
+Three things are rlwire's own, and a peer that does not know them never sees them: a `Ping` may say
+which compressions its sender reads and bring a token, the `Pong` to it says what is used from then
+on, and a `Failure` tells in words why a server ends the conversation. Compressed bodies begin with
+their format's magic number, which neither form begins with.
+
+Not here: who may say what when (`rlwire.sessions.rllink`), what is in an episode
+(`rlwire.codecs.rllink.episodes`). The pickle in Ray's `SetConfig` stays the bytes that it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+
+from rlwire.codecs import json, msgpack
+from rlwire.codecs.rllink.compression import COMPRESSIONS, compress, expand, kind_of
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, quoted
+from rlwire.limits import Limits, checked
+
+__all__ = [
+    "FRAME_MAXIMUM",
+    "HEAD",
+    "Codec",
+    "Episodes",
+    "EpisodesAndGetState",
+    "Failure",
+    "Form",
+    "GetConfig",
+    "GetState",
+    "Message",
+    "Ping",
+    "Pong",
+    "SetConfig",
+    "SetState",
+    "frame_size",
+]
+
+Form: TypeAlias = Literal["msgpack", "json"]
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+HEAD: Final = 8
+"""Bytes before a body: its length in ASCII digits, with zeros before it."""
+
+FRAME_MAXIMUM: Final = HEAD + 99_999_999
+"""Bytes of the longest frame that eight digits can tell."""
+
+_OWN = "rlwire"  # the field with what is no part of RLlink
+
+
+@dataclass(frozen=True)
+class Ping:
+    """The first message of a client.
+
+    Attributes:
+        own: whether it says that it is rlwire's, by the two below.
+        compressions: what it can read.
+        token: what lets it in.
+    """
+
+    own: bool = False
+    compressions: tuple[str, ...] = ()
+    token: str | None = None
+
+
+@dataclass(frozen=True)
+class GetConfig:
+    """Asks for a `SetConfig`."""
+
+
+@dataclass(frozen=True)
+class GetState:
+    """Asks for a `SetState`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """Brings episodes, and is not answered.
+
+    Attributes:
+        episodes: maps, as `rlwire.codecs.rllink.Episode` reads and makes them.
+        timesteps: that are in them together; ``env_steps`` in JSON. None: the sender did not say.
+        weights_seq_no: of the weights that acted; None as before.
+    """
+
+    episodes: list[Any]
+    timesteps: int | None = None
+    weights_seq_no: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodesAndGetState(Episodes):
+    """Brings episodes, and is answered by a `SetState` when they were learnt from."""
+
+
+@dataclass(frozen=True)
+class Pong:
+    """Answers a `Ping`.
+
+    Attributes:
+        own: whether the server is rlwire's, and so may send a `Failure`.
+        compression: of the bodies from now on, in both directions; None for none.
+    """
+
+    own: bool = False
+    compression: str | None = None
+
+
+@dataclass(frozen=True)
+class SetConfig:
+    """Answers `GetConfig`.
+
+    Attributes:
+        env_steps_per_sample: steps that one message with episodes is to bring.
+        force_on_policy: whether a client waits for new weights before it goes on.
+        config: RLlib's own configuration, pickled by Ray; never unpickled here.
+        others: fields that RLlink does not know.
+    """
+
+    env_steps_per_sample: int | None = None
+    force_on_policy: bool | None = None
+    config: bytes | None = None
+    others: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class SetState:
+    """Brings weights.
+
+    Attributes:
+        weights_seq_no: counts up with each change of them; 0 where it is not known.
+        state: maps of arrays, as RLlib's modules take them (Ray's form).
+        onnx: a file of ONNX, unpacked (the document's form).
+        mlir: a file of MLIR (the document's form).
+        others: fields that RLlink does not know.
+    """
+
+    weights_seq_no: int = 0
+    state: dict[str, Any] | None = None
+    onnx: bytes | None = None
+    mlir: bytes | None = None
+    others: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong, in words; rlwire's own, for clients that know it. The last message.
+
+    Attributes:
+        text: what went wrong.
+    """
+
+    text: str
+
+
+Message: TypeAlias = (
+    Ping
+    | GetConfig
+    | GetState
+    | Episodes
+    | EpisodesAndGetState
+    | Pong
+    | SetConfig
+    | SetState
+    | Failure
+)
+
+
+def frame_size(buffer: Buffer, start: int, end: int, maximum: int = FRAME_MAXIMUM) -> int:
+    """Return the size of the frame that begins at `start`, 0 if more bytes must tell.
+
+    Args:
+        buffer: what has come.
+        start: where the frame begins.
+        end: where what has come ends.
+        maximum: bytes of the longest body that is taken.
+
+    Raises:
+        DecodeError: there are other bytes than digits.
+        LimitExceeded: the body is longer than `maximum`, the limit ``received``.
+    """
+    head = bytes(buffer[start : min(end, start + HEAD)])
+    if not head.isdigit():
+        for index, byte in enumerate(head):
+            if not 48 <= byte <= 57:
+                raise DecodeError(
+                    f"a frame begins with {HEAD} digits, this one with {quoted(head)}",
+                    offset=start + index,
+                )
+    if len(head) < HEAD:
+        return 0
+    size = int(head)
+    if size > maximum:
+        raise LimitExceeded("received", maximum, size, offset=start)
+    if not size:
+        raise DecodeError("a body without a byte, which has no type", offset=start)
+    return HEAD + size
+
+
+class Codec:
+    """Messages to frames and back; without memory of the last one.
+
+    Args:
+        limits: maxima for both directions; ``received`` counts for whole bodies that come.
+        copy: of arrays that are read: None for views of the frame where they are aligned in it.
+
+    Raises:
+        TypeError: the limits are none.
+    """
+
+    def __init__(self, *, limits: Limits | None = None, copy: bool | None = None) -> None:
+        self.limits = limits = checked(limits)
+        self._pack = msgpack.Encoder(arrays="msgpack_numpy", limits=limits)
+        self._unpack = msgpack.Decoder(arrays="bytes", copy=copy, limits=limits)
+        self._write = json.Encoder(limits=limits)
+        self._read = json.Decoder(arrays="all", ragged="lists", limits=limits)
+
+    def encode_parts(
+        self, message: Message, form: Form = "msgpack", compression: str | None = None
+    ) -> list[Any]:
+        """Return the buffers of a frame, large arrays by reference unless they are compressed.
+
+        Raises:
+            TypeError: it is no message, or the form is none.
+            EncodeError: something in it cannot be sent.
+            LimitExceeded: the frame would be longer than eight digits or the limits allow.
+            MissingExtra: what compresses is not installed.
+        """
+        fields = _WRITERS.get(type(message))
+        if fields is None:
+            raise TypeError(f"{type(message).__name__} is no message of RLlink")
+        body = {"type": _NAMES[type(message)], **fields(message, form)}
+        parts: list[Any]
+        if form == "msgpack":
+            parts = self._pack.encode_parts(body)
+        elif form == "json":
+            parts = [self._write.encode(body)]
+        else:
+            raise TypeError(f"form must be 'msgpack' or 'json', not {form!r}")
+        if compression is not None:
+            parts = [compress(b"".join(parts), compression)]
+        size = sum(map(len, parts))
+        if HEAD + size > FRAME_MAXIMUM:
+            raise LimitExceeded(
+                "RLlink's length", FRAME_MAXIMUM - HEAD, size, advice="send fewer steps at once"
+            )
+        return [b"%08d" % size, *parts]
+
+    def encode(
+        self, message: Message, form: Form = "msgpack", compression: str | None = None
+    ) -> bytes:
+        """Return a whole frame; errors as for `encode_parts`."""
+        return b"".join(self.encode_parts(message, form, compression))
+
+    def form_of(self, frame: Buffer) -> Form:
+        """Return which form a whole frame's body has, where it is not compressed."""
+        return "json" if frame[HEAD] == 0x7B else "msgpack"
+
+    def decode(self, frame: Buffer) -> Message:
+        """Return the message in a whole frame.
+
+        Raises:
+            DecodeError: the bytes are no message of RLlink; with the offset or the path.
+            LimitExceeded: it is over one of the limits.
+            MissingExtra: what it is compressed with is not installed.
+        """
+        view = memoryview(frame)[HEAD:]
+        kind = kind_of(view)
+        if kind is not None:
+            view = memoryview(expand(view, kind, self.limits, HEAD))
+        fields = self._fields(view)
+        if type(fields) is not dict:
+            raise DecodeError(f"a body is a map, not a {type(fields).__name__}", offset=HEAD)
+        name = fields.pop("type", None)
+        reader = _READERS.get(name) if isinstance(name, str) else None
+        if reader is None:
+            what = "no type" if name is None else f"the type {quoted(name)}"
+            raise DecodeError(
+                f"a message with {what}; known are {', '.join(_READERS)}", path="$.type"
+            )
+        return reader(fields, self.limits)
+
+    def _fields(self, body: Buffer) -> Any:
+        try:
+            if body[:1] == b"{":
+                return self._read.decode(body)
+            return self._unpack.decode(body)
+        except DecodeError as error:
+            raise DecodeError(error.reason, offset=error.offset + HEAD, path=error.path) from None
+
+
+# --- what is in a message, to be written
+
+
+def _ping(message: Any, form: Form) -> dict[str, Any]:
+    if not message.own:
+        return {}
+    own: dict[str, Any] = {"compressions": list(message.compressions)}
+    if message.token is not None:
+        own["token"] = message.token
+    return {_OWN: own}
+
+
+def _pong(message: Any, form: Form) -> dict[str, Any]:
+    return {_OWN: {"compression": message.compression}} if message.own else {}
+
+
+def _episodes(message: Any, form: Form) -> dict[str, Any]:
+    fields: dict[str, Any] = {"episodes": message.episodes}
+    if message.timesteps is not None:
+        # The program's name of it, and the document's.
+        fields["timesteps" if form == "msgpack" else "env_steps"] = message.timesteps
+    if message.weights_seq_no is not None:
+        fields["weights_seq_no"] = message.weights_seq_no
+    return fields
+
+
+def _set_config(message: Any, form: Form) -> dict[str, Any]:
+    fields = dict(message.others)
+    for name in ("env_steps_per_sample", "force_on_policy"):
+        if getattr(message, name) is not None:
+            fields[name] = getattr(message, name)
+    if message.config is not None:
+        if form == "json":
+            raise EncodeError("RLlink in JSON has no place for RLlib's own config", path="$.config")
+        fields["config"] = message.config
+    return fields
+
+
+def _set_state(message: Any, form: Form) -> dict[str, Any]:
+    fields = dict(message.others)
+    if message.state is not None:
+        if form == "json":
+            raise EncodeError("RLlink in JSON has files of ONNX and MLIR, no state", path="$.state")
+        fields["state"] = {**message.state, "weights_seq_no": message.weights_seq_no}
+    else:
+        fields["weights_seq_no"] = message.weights_seq_no
+    if message.onnx is not None:
+        # No time in it, so that the same file is the same text.
+        fields["onnx_file"] = base64.b64encode(gzip.compress(message.onnx, mtime=0)).decode()
+    if message.mlir is not None:
+        fields["mlir_file"] = base64.b64encode(message.mlir).decode()
+    return fields
+
+
+def _nothing(message: Any, form: Form) -> dict[str, Any]:
+    return {}
+
+
+_WRITERS: Final[dict[type, Callable[[Any, Form], dict[str, Any]]]] = {
+    Ping: _ping,
+    Pong: _pong,
+    GetConfig: _nothing,
+    GetState: _nothing,
+    Episodes: _episodes,
+    EpisodesAndGetState: _episodes,
+    SetConfig: _set_config,
+    SetState: _set_state,
+    Failure: lambda message, form: {"message": message.text},
+}
+
+_NAMES: Final = {
+    Ping: "PING",
+    Pong: "PONG",
+    GetConfig: "GET_CONFIG",
+    GetState: "GET_STATE",
+    Episodes: "EPISODES",
+    EpisodesAndGetState: "EPISODES_AND_GET_STATE",
+    SetConfig: "SET_CONFIG",
+    SetState: "SET_STATE",
+    Failure: "RLWIRE_FAILURE",
+}
+
+# --- and read
+
+
+def _own_of(fields: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    own = fields.get(_OWN)
+    return own if type(own) is dict else None
+
+
+def _read_ping(fields: dict[str, Any], limits: Limits) -> Ping:
+    own = _own_of(fields)
+    if own is None:
+        return Ping()
+    offered, token = own.get("compressions"), own.get("token")
+    known = [kind for kind in COMPRESSIONS if isinstance(offered, list) and kind in offered]
+    return Ping(True, tuple(known), token if isinstance(token, str) else None)
+
+
+def _read_pong(fields: dict[str, Any], limits: Limits) -> Pong:
+    own = _own_of(fields)
+    if own is None:
+        return Pong()
+    compression = own.get("compression")
+    if compression is not None and compression not in COMPRESSIONS:
+        raise DecodeError(
+            f"a compression {quoted(compression)}; known are {', '.join(COMPRESSIONS)}",
+            path=f"$.{_OWN}.compression",
+        )
+    return Pong(True, compression)
+
+
+def _reads_episodes(kind: type[Episodes]) -> Callable[[dict[str, Any], Limits], Episodes]:
+    def read(fields: dict[str, Any], limits: Limits) -> Episodes:
+        episodes = fields.get("episodes")
+        if isinstance(episodes, np.ndarray) and not episodes.size:  # an empty list of JSON's
+            episodes = []
+        if not isinstance(episodes, list):
+            raise DecodeError(
+                f"episodes are a list, not a {type(episodes).__name__}", path="$.episodes"
+            )
+        for index, episode in enumerate(episodes):
+            if type(episode) is not dict:
+                raise DecodeError(
+                    f"an episode is a map, not a {type(episode).__name__}",
+                    path=f"$.episodes[{index}]",
+                )
+        name = "timesteps" if "timesteps" in fields else "env_steps"
+        return kind(episodes, _count(fields, name), _count(fields, "weights_seq_no"))
+
+    return read
+
+
+def _read_config(fields: dict[str, Any], limits: Limits) -> SetConfig:
+    steps = _count(fields, "env_steps_per_sample", 1)
+    on_policy, config = fields.pop("force_on_policy", None), fields.pop("config", None)
+    if on_policy is not None and not isinstance(on_policy, bool):
+        raise DecodeError(
+            f"force_on_policy is true or false, not {quoted(on_policy)}", path="$.force_on_policy"
+        )
+    if config is not None and not isinstance(config, bytes):
+        raise DecodeError(f"a config is bytes, not {quoted(config)}", path="$.config")
+    fields.pop("env_steps_per_sample", None)
+    return SetConfig(steps, on_policy, config, fields)
+
+
+def _read_state(fields: dict[str, Any], limits: Limits) -> SetState:
+    state = fields.pop("state", None)
+    if state is None:
+        number = _count(fields, "weights_seq_no") or 0
+    elif type(state) is not dict:
+        raise DecodeError(f"a state is a map, not a {type(state).__name__}", path="$.state")
+    else:
+        number = _count(state, "weights_seq_no", path="$.state") or 0
+        state.pop("weights_seq_no", None)
+    fields.pop("weights_seq_no", None)
+    onnx = _file(fields, "onnx_file", limits)
+    if onnx is not None:
+        onnx = _gunzip(onnx, limits)
+    return SetState(number, state, onnx, _file(fields, "mlir_file", limits), fields)
+
+
+def _read_failure(fields: dict[str, Any], limits: Limits) -> Failure:
+    return Failure(str(fields.get("message", "unknown error")))
+
+
+_READERS: Final[dict[str, Callable[[dict[str, Any], Limits], Message]]] = {
+    "PING": _read_ping,
+    "PONG": _read_pong,
+    "GET_CONFIG": lambda fields, limits: GetConfig(),
+    "GET_STATE": lambda fields, limits: GetState(),
+    "EPISODES": _reads_episodes(Episodes),
+    "EPISODES_AND_GET_STATE": _reads_episodes(EpisodesAndGetState),
+    "SET_CONFIG": _read_config,
+    "SET_STATE": _read_state,
+    "RLWIRE_FAILURE": _read_failure,
+}
+
+
+def _count(fields: dict[str, Any], name: str, least: int = 0, path: str = "$") -> int | None:
+    value = fields.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise DecodeError(
+            f"{name} is a number from {least} on, not {quoted(value)}", path=f"{path}.{name}"
+        )
+    return value
+
+
+def _file(fields: dict[str, Any], name: str, limits: Limits) -> bytes | None:
+    text = fields.pop(name, None)
+    if text is None:
+        return None
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError, TypeError):
+        raise DecodeError(f"{name} is no base64: {quoted(text)}", path=f"$.{name}") from None
+
+
+def _gunzip(data: bytes, limits: Limits) -> bytes:
+    engine = zlib.decompressobj(wbits=31)  # gzip's head and checksum
+    try:
+        plain = engine.decompress(data, limits.expanded)
+        if engine.unconsumed_tail:
+            raise LimitExceeded(
+                "expanded", limits.expanded, limits.expanded + 1, path="$.onnx_file"
+            )
+    except zlib.error as error:
+        raise DecodeError(f"onnx_file is no gzip: {error}", path="$.onnx_file") from None
+    if not engine.eof:
+        raise DecodeError("onnx_file is cut off", path="$.onnx_file")
+    return plain

@@ -1,0 +1,322 @@
+"""RLlink: a simulator (`Client`) asks, a trainer (`Server`) answers, one request at a time.
+
+`REPLIES` is all that may be said. Episodes alone are not answered; all else is, and nothing may be
+asked before the answer has come: after `EpisodesAndGetState` that is the wait for new weights.
+
+Both forms of the body are read; a server answers in the form of the first one that it read, a
+client speaks the one it was told. What goes beyond RLlink (a token, compression, a `Failure` in
+words) is agreed on in the first `Ping` and `Pong`, so that peers that do not know it see nothing.
+
+Not here: bytes (`rlwire.codecs.rllink`), what is done with episodes (`rlwire.adapters.rllink`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from collections.abc import Collection
+from typing import Any, Final, NoReturn, TypeAlias
+
+from rlwire.codecs.rllink import (
+    Codec,
+    Episode,
+    Episodes,
+    EpisodesAndGetState,
+    Failure,
+    Form,
+    GetConfig,
+    GetState,
+    Message,
+    Ping,
+    Pong,
+    SetConfig,
+    SetState,
+    frame_size,
+)
+from rlwire.codecs.rllink.compression import COMPRESSIONS, Compression
+from rlwire.codecs.websocket.handshake import same_secret
+from rlwire.errors import (
+    DecodeError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RlwireError,
+    for_peer,
+)
+from rlwire.limits import DEFAULT, Limits
+
+__all__ = ["REPLIES", "Client", "Server"]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+REPLIES: Final[dict[type, type | None]] = {
+    Ping: Pong,
+    GetConfig: SetConfig,
+    GetState: SetState,
+    Episodes: None,
+    EpisodesAndGetState: SetState,
+}
+"""Each request, and what answers it."""
+
+_PACKAGES: Final[dict[Compression, str]] = {"zstd": "zstandard", "lz4": "lz4"}
+
+
+class _Session:
+    """What both sides share.
+
+    Attributes:
+        closed: whether the conversation is over.
+        form: of the bodies that are sent.
+        compression: of the bodies that are sent; None for none.
+    """
+
+    def __init__(self, form: Form, limits: Limits | None) -> None:
+        limits = DEFAULT if limits is None else limits
+        self._maximum = min(limits.received, limits.message)
+        # None: views of the block where numbers are aligned there; of bytes, which are small
+        # messages, nobody could write to these.
+        self._views = Codec(limits=limits, copy=None)
+        self._copies = Codec(limits=limits, copy=True)
+        self.closed = False
+        self.form: Form = form
+        self.compression: str | None = None
+
+    def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
+        """Return the size of the frame that begins at `start`, 0 if more bytes must tell."""
+        return frame_size(buffer, start, end, self._maximum)
+
+    def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
+        """Return 0: a message has many arrays, and none of them is large more than others."""
+        return 0
+
+    def next_deadline(self) -> float | None:
+        """Return None: no rule is timed."""
+        return None
+
+    def receive(self, frame: Buffer) -> list[Any]:
+        """Return the message in a frame.
+
+        Raises:
+            DecodeError, LimitExceeded, MissingExtra: it cannot be read.
+            RemoteProtocolError: it is not allowed now.
+        """
+        codec = self._copies if isinstance(frame, bytes) else self._views
+        return self._take(codec.decode(frame), codec.form_of(frame))
+
+    def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
+        """Return the message in the one frame that fills ``buffer[:size]``, None if none does."""
+        if self.frame_size(buffer, 0, size) != size:
+            return None
+        return self.receive(bytes(buffer[:size]))
+
+    def _take(self, message: Message, form: Form) -> list[Any]:
+        raise NotImplementedError
+
+    def _encode(self, message: Message) -> list[Any]:
+        return self._views.encode_parts(message, self.form, self.compression)
+
+
+class Client(_Session):
+    """The simulator's side: sends requests, receives what answers them.
+
+    Its first request is a `Ping`, without arguments: what this client brings and can read is added.
+    Episodes are `rlwire.codecs.rllink.Episode`, or maps in the form of its bodies.
+
+    Args:
+        form: of its bodies; ``"json"`` for servers of Ray before 2.44.
+        token: what lets it in at a server of rlwire's that asks for one.
+        compression: asked for; used if the server agrees.
+        extensions: whether its `Ping` says that it is rlwire's, which servers of Ray pass over;
+            without it the bytes are those of Ray's client.
+        limits: maxima for both directions.
+
+    Raises:
+        ValueError: a token or a compression without extensions.
+    """
+
+    def __init__(
+        self,
+        *,
+        form: Form = "msgpack",
+        token: str | None = None,
+        compression: Compression | None = None,
+        extensions: bool = True,
+        limits: Limits | None = None,
+    ) -> None:
+        super().__init__(form, limits)
+        if not extensions and not (token is None and compression is None):
+            raise ValueError("a token and a compression are extensions of RLlink")
+        if compression is not None and compression not in COMPRESSIONS:
+            raise ValueError(f"compression must be one of {COMPRESSIONS}, not {compression!r}")
+        offered = () if compression is None else (compression,)
+        self._ping = Ping(True, offered, token) if extensions else Ping()
+        self._asked: type | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether a request waits for its answer."""
+        return self._asked is not None
+
+    def send(self, event: Message) -> list[Any]:
+        """Return the buffers of a request.
+
+        Raises:
+            LocalProtocolError: it is none, or another one waits for its answer.
+            EncodeError, LimitExceeded: it cannot be written.
+        """
+        kind = type(event)
+        if self.closed or self._asked is not None or kind not in REPLIES:
+            self._cannot(kind)
+        buffers = self._encode(self._ping if kind is Ping else self._written(event))
+        reply = REPLIES[kind]
+        self._asked = kind if reply is not None else None
+        return buffers
+
+    def _written(self, event: Message) -> Message:
+        """Return the message with its episodes as maps."""
+        if not isinstance(event, Episodes):
+            return event
+        json = self.form == "json"
+        episodes = [
+            (episode.to_document() if json else episode.to_state())
+            if isinstance(episode, Episode)
+            else episode
+            for episode in event.episodes
+        ]
+        return dataclasses.replace(event, episodes=episodes)
+
+    def _cannot(self, kind: type) -> NoReturn:
+        if self.closed:
+            why = "the conversation is over"
+        elif self._asked is not None:
+            why = f"{self._asked.__name__} waits for its answer"
+        else:
+            why = f"a client sends {', '.join(kind.__name__ for kind in REPLIES)}"
+        raise LocalProtocolError(f"{kind.__name__} cannot be sent: {why}")
+
+    def _take(self, message: Message, form: Form) -> list[Any]:
+        kind = type(message)
+        if kind is Failure:
+            self.closed, self._asked = True, None
+            return [message]
+        asked = self._asked
+        if asked is None or REPLIES[asked] is not kind:
+            wanted = "nothing was asked" if asked is None else f"{asked.__name__} was asked"
+            raise RemoteProtocolError(f"the server sent {kind.__name__}; {wanted}")
+        self._asked = None
+        if type(message) is Pong:
+            self.compression = message.compression
+        return [message]
+
+    def refuse(self, error: RlwireError) -> list[Any]:
+        """Close the session; RLlink has no words for a client that refuses."""
+        self.closed = True
+        return []
+
+
+class Server(_Session):
+    """The trainer's side: receives requests, sends what answers them.
+
+    A `Ping` is to be answered by `pong`. Episodes come as `rlwire.codecs.rllink.Episode`. What is
+    wrong ends the conversation, since RLlink has no words for it; clients of rlwire's are told by a
+    `Failure`.
+
+    Args:
+        token: what clients must bring in a first `Ping`; None lets all in.
+        compressions: that clients may ask for; by default those that are installed.
+        limits: maxima for both directions.
+    """
+
+    def __init__(
+        self,
+        *,
+        token: str | None = None,
+        compressions: Collection[str] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        super().__init__("msgpack", limits)
+        self._token = token
+        if compressions is None:
+            compressions = [
+                kind for kind, package in _PACKAGES.items() if importlib.util.find_spec(package)
+            ]
+        self._allowed = frozenset(compressions)
+        self._told = False  # whether the first message has come, and is allowed
+        self._own = False  # whether the client knows `Failure`
+        self._pending: type | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether a request waits for its answer."""
+        return self._pending is not None
+
+    def _take(self, message: Message, form: Form) -> list[Any]:
+        kind = type(message)
+        if self.closed:
+            raise RemoteProtocolError("the conversation is over")
+        if kind not in REPLIES:
+            raise RemoteProtocolError(f"the client sent {kind.__name__}, which a server sends")
+        if not self._told:
+            self._first(message, form)
+        if self._pending is not None:
+            raise RemoteProtocolError(
+                f"the client sent {kind.__name__} before {self._pending.__name__} was answered"
+            )
+        if isinstance(message, Episodes):
+            message = self._read(message)
+        if REPLIES[kind] is not None:
+            self._pending = kind
+        return [message]
+
+    def _read(self, message: Episodes) -> Episodes:
+        """Return the message with its episodes read; all of them, or none is handed on."""
+        read = Episode.from_document if self.form == "json" else Episode.from_state
+        episodes = [
+            read(episode, f"$.episodes[{index}]") for index, episode in enumerate(message.episodes)
+        ]
+        steps = sum(map(len, episodes))
+        if message.timesteps is not None and message.timesteps != steps:
+            raise DecodeError(
+                f"{message.timesteps} timesteps are announced, and {steps} are there",
+                path="$.timesteps",
+            )
+        return dataclasses.replace(message, episodes=episodes)
+
+    def _first(self, message: Message, form: Form) -> None:
+        self.form = form
+        ping = message if type(message) is Ping else Ping()
+        self._own = ping.own
+        # Always compared, so that the time does not tell whether there was one.
+        if self._token is not None and not same_secret(ping.token or "", self._token):
+            why = "a token is needed, and none was sent" if not ping.token else "a wrong token"
+            raise RemoteProtocolError(why)
+        self._told = True
+
+    def pong(self, ping: Ping) -> Pong:
+        """Return the answer to a `Ping`: the first compression that both know is used."""
+        common = (kind for kind in ping.compressions if kind in self._allowed)
+        return Pong(ping.own, next(common, None))
+
+    def send(self, event: Message) -> list[Any]:
+        """Return the buffers of an answer.
+
+        Raises:
+            LocalProtocolError: it answers nothing that was asked.
+            EncodeError, LimitExceeded: it cannot be written; an answer is still owed.
+        """
+        kind = type(event)
+        asked = self._pending
+        if self.closed or asked is None or REPLIES[asked] is not kind:
+            why = "nothing" if asked is None or self.closed else asked.__name__
+            raise LocalProtocolError(f"{kind.__name__} cannot be sent: {why} waits for an answer")
+        buffers = self._encode(event)
+        self._pending = None
+        if type(event) is Pong:
+            self.compression = event.compression
+        return buffers
+
+    def refuse(self, error: RlwireError) -> list[Any]:
+        """Return the `Failure` that tells what was wrong, if the client knows it; be closed."""
+        if self.closed:
+            return []
+        self.closed = True
+        return self._encode(Failure(for_peer(error, "the server"))) if self._own else []

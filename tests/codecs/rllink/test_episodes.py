@@ -1,0 +1,175 @@
+"""Episodes' columns, in Ray's form and in the document's."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import msgpack
+import msgpack_numpy
+import numpy as np
+import pytest
+
+from rlwire.codecs import json
+from rlwire.codecs import msgpack as ours
+from rlwire.codecs.rllink import Episode
+from rlwire.errors import DecodeError, EncodeError
+
+
+def episode(steps: int = 3, **others: Any) -> Episode:
+    return Episode(
+        np.arange(4 * (steps + 1), dtype=np.float32).reshape(steps + 1, 4),
+        np.arange(steps),
+        np.ones(steps),
+        outputs={"action_logp": np.full(steps, -0.5)},
+        **others,
+    )
+
+
+def unfinalized(steps: int = 3) -> dict[str, Any]:
+    """What Ray's own client sends: an item a step."""
+    state = episode(steps, terminated=True).to_state()
+    for buffer in (
+        state["observations"], state["actions"], state["rewards"],
+        state["extra_model_outputs"]["action_logp"],
+    ):  # fmt: skip
+        buffer["data"] = list(buffer["data"])
+        buffer["finalized"] = False
+    return state
+
+
+def assert_same(one: Episode, other: Episode) -> None:
+    for name in ("observations", "actions", "rewards"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert one.outputs.keys() == other.outputs.keys()
+    for name in one.outputs:
+        np.testing.assert_array_equal(one.outputs[name], other.outputs[name])
+    for name in ("terminated", "truncated"):
+        assert getattr(one, name) == getattr(other, name)
+
+
+def test_ray_s_form_through_ray_s_msgpack() -> None:
+    sent = episode(5, truncated=True, started=7, duration=1.5, agent_id="a", custom_data={"k": 1})
+    frame = ours.encode(sent.to_state(), arrays="msgpack_numpy")
+    fields = msgpack.unpackb(frame, object_hook=msgpack_numpy.decode, raw=False)
+    assert fields["t"] == 12
+    assert fields["t_started"] == 7
+    assert fields["observations"]["finalized"] is True
+    got = Episode.from_state(fields)
+    assert_same(got, sent)
+    assert (got.id, got.started, got.agent_id) == (sent.id, 7, "a")
+    assert (got.custom_data, got.duration, len(got), got.done) == ({"k": 1}, 1.5, 5, True)
+
+
+def test_an_item_a_step() -> None:
+    got = Episode.from_state(unfinalized())
+    assert_same(got, episode(terminated=True))
+    assert got.observations.dtype == np.float32
+    assert got.infos is None
+
+
+def test_infos_are_kept_where_there_are_some() -> None:
+    infos = [{}, {"lives": 3}, {}, {}]
+    assert Episode.from_state(episode(infos=infos).to_state()).infos == infos
+    assert len(episode().to_state()["infos"]["data"]) == 4
+
+
+def test_columns_of_dicts_and_tuples() -> None:
+    steps = 3
+    places = {"a": np.zeros((steps + 1, 2)), "b": (np.ones(steps + 1), np.zeros(steps + 1, int))}
+    sent = Episode(places, (np.zeros(steps), np.ones(steps)), np.zeros(steps))
+    frame = ours.encode(sent.to_state(), arrays="msgpack_numpy")
+    got = Episode.from_state(ours.decode(frame))
+    np.testing.assert_array_equal(got.observations["a"], places["a"])
+    assert isinstance(got.observations["b"], tuple)
+    assert isinstance(got.actions, tuple)
+    np.testing.assert_array_equal(got.actions[1], np.ones(steps))
+    state = unfinalized()
+    state["observations"]["data"] = [{"x": np.zeros(2), "y": 1.0} for _ in range(steps + 1)]
+    got = Episode.from_state(state)
+    assert got.observations["x"].shape == (4, 2)
+    assert got.observations["y"].shape == (4,)
+
+
+def test_the_document_s_form() -> None:
+    sent = episode(truncated=True)
+    text = json.encode({"e": sent.to_document()})
+    got = Episode.from_document(json.decode(text, arrays="all")["e"])
+    assert_same(got, sent)
+    assert set(sent.to_document()) == {
+        "obs", "actions", "rewards", "action_logp", "is_terminated", "is_truncated",
+    }  # fmt: skip
+
+
+def test_what_looks_back_is_not_of_the_document() -> None:
+    sent = episode(5, lookback=2)
+    assert len(sent) == 3
+    assert len(sent.to_document()["rewards"]) == 3
+    assert len(sent.to_document()["obs"]) == 4
+    assert Episode.from_state(sent.to_state()).lookback == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda state: state.pop("rewards"),
+        lambda state: state.pop("is_terminated"),
+        lambda state: state.update(is_terminated=1),
+        lambda state: state.update(id_=3),
+        lambda state: state.update(t_started=-1),
+        lambda state: state.update(t_started="0"),
+        lambda state: state.update(observations=[]),
+        lambda state: state["observations"].pop("data"),
+        lambda state: state["observations"].update(data=np.zeros((3, 4))),
+        lambda state: state["observations"].update(data=3),
+        lambda state: state["observations"].update(data=np.float32(3)),
+        lambda state: state["actions"].update(data=[1, 2]),
+        lambda state: state["actions"].update(data=[1, "2", 3]),
+        lambda state: state["actions"].update(data=[[1], [1, 2], [1]]),
+        lambda state: state["actions"].update(data={"a": np.zeros(3), "b": np.zeros(2)}),
+        lambda state: state["actions"].update(data={}),
+        lambda state: state["actions"].update(data=[np.zeros(2), np.zeros(3), np.zeros(2)]),
+        lambda state: state["actions"].update(data=[{"a": 1}, {"b": 1}, {"a": 1}]),
+        lambda state: state["rewards"].update(lookback=4),
+        lambda state: state["rewards"].update(lookback=-1),
+        lambda state: state["infos"].update(data=3),
+        lambda state: state["extra_model_outputs"].update(x={"data": np.zeros(9)}),
+        lambda state: state["extra_model_outputs"].update(x=3),
+        lambda state: state.update(extra_model_outputs=3),
+    ],
+)
+@pytest.mark.parametrize("kind", ["finalized", "unfinalized"])
+def test_states_that_are_wrong(kind: str, change: Any) -> None:
+    state = copy.deepcopy(episode().to_state() if kind == "finalized" else unfinalized())
+    change(state)
+    with pytest.raises(DecodeError) as caught:
+        Episode.from_state(state, "$.episodes[4]")
+    assert caught.value.path.startswith("$.episodes[4]")
+
+
+def test_deep_columns() -> None:
+    data: Any = np.zeros(4)
+    for _ in range(50):
+        data = {"a": data}
+    state = episode().to_state()
+    state["observations"]["data"] = data
+    with pytest.raises(DecodeError, match="levels"):
+        Episode.from_state(state)
+
+
+def test_columns_that_cannot_be_sent() -> None:
+    for wrong in (
+        Episode(np.zeros((3, 4)), np.zeros(3), np.zeros(3)),
+        Episode(np.zeros((4, 4)), np.zeros(2), np.zeros(3)),
+        Episode(np.zeros((4, 4)), np.zeros(3), np.float64(1)),
+        Episode({}, np.zeros(3), np.zeros(3)),
+        Episode(np.zeros((4, 4)), np.zeros(3), np.zeros(3), infos=[{}]),
+    ):
+        with pytest.raises(EncodeError):
+            wrong.to_state()
+        with pytest.raises(EncodeError):
+            wrong.to_document()
+    with pytest.raises(EncodeError, match="obs"):
+        Episode(
+            np.zeros((1, 4)), np.zeros(0), np.zeros(0), outputs={"obs": np.zeros(0)}
+        ).to_document()

@@ -1,0 +1,268 @@
+"""RLlink's frames and messages, in both forms."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import gzip
+import json
+from typing import Any
+
+import msgpack
+import msgpack_numpy
+import numpy as np
+import pytest
+
+from rlwire.codecs.rllink import (
+    FRAME_MAXIMUM,
+    Codec,
+    Episodes,
+    EpisodesAndGetState,
+    Failure,
+    GetConfig,
+    GetState,
+    Ping,
+    Pong,
+    SetConfig,
+    SetState,
+    frame_size,
+)
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.limits import Limits
+
+MESSAGES = [
+    (Ping(), {"type": "PING"}),
+    (Pong(), {"type": "PONG"}),
+    (GetConfig(), {"type": "GET_CONFIG"}),
+    (GetState(), {"type": "GET_STATE"}),
+    (
+        SetConfig(500, True),
+        {"type": "SET_CONFIG", "env_steps_per_sample": 500, "force_on_policy": True},
+    ),
+    (Failure("no"), {"type": "RLWIRE_FAILURE", "message": "no"}),
+]
+
+
+def framed(body: bytes) -> bytes:
+    return str(len(body)).zfill(8).encode() + body
+
+
+def packed(fields: Any) -> bytes:
+    """A frame as Ray writes it, by msgpack and msgpack-numpy."""
+    return framed(msgpack.packb(fields, default=msgpack_numpy.encode, use_bin_type=True))
+
+
+def written(fields: Any) -> bytes:
+    return framed(json.dumps(fields).encode())
+
+
+@pytest.mark.parametrize(("message", "fields"), MESSAGES)
+def test_small_messages(message: Any, fields: dict[str, Any]) -> None:
+    codec = Codec()
+    assert codec.encode(message) == packed(fields)
+    assert codec.decode(packed(fields)) == message
+    assert json.loads(codec.encode(message, "json")[8:]) == fields
+    assert codec.decode(written(fields)) == message
+    assert codec.form_of(packed(fields)) == "msgpack"
+    assert codec.form_of(written(fields)) == "json"
+
+
+def test_the_document_s_bytes() -> None:
+    codec = Codec()
+    assert codec.decode(b'00000016{"type": "PING"}') == Ping()
+    assert codec.decode(b'00000016{"type": "PONG"}') == Pong()
+
+
+def test_ray_s_bytes() -> None:
+    assert Codec().encode(Ping()) == b"00000011\x81\xa4type\xa4PING"
+
+
+def test_weights_as_ray_sends_them() -> None:
+    weights = {"pi.weight": np.arange(6, dtype=np.float32).reshape(2, 3)}
+    fields = {"type": "SET_STATE", "state": {"rl_module": weights, "weights_seq_no": 7}}
+    state = Codec().decode(packed(fields))
+    assert isinstance(state, SetState)
+    assert state.weights_seq_no == 7
+    assert state.state is not None
+    assert set(state.state) == {"rl_module"}
+    np.testing.assert_array_equal(state.state["rl_module"]["pi.weight"], weights["pi.weight"])
+    frame = Codec().encode(SetState(7, {"rl_module": weights}))
+    again = msgpack.unpackb(frame[8:], object_hook=msgpack_numpy.decode, raw=False)
+    assert again["state"]["weights_seq_no"] == 7
+    np.testing.assert_array_equal(again["state"]["rl_module"]["pi.weight"], weights["pi.weight"])
+
+
+def test_files_as_the_document_has_them() -> None:
+    onnx, mlir = b"an onnx" * 100, b"\x00\xffmlir"
+    fields = {
+        "type": "SET_STATE",
+        "weights_seq_no": 123,
+        "onnx_file": base64.b64encode(gzip.compress(onnx)).decode(),
+        "mlir_file": base64.b64encode(mlir).decode(),
+    }
+    state = Codec().decode(written(fields))
+    assert isinstance(state, SetState)
+    assert (state.weights_seq_no, state.onnx, state.mlir) == (123, onnx, mlir)
+    again = json.loads(Codec().encode(SetState(123, None, onnx, mlir), "json")[8:])
+    assert gzip.decompress(base64.b64decode(again["onnx_file"])) == onnx
+    assert base64.b64decode(again["mlir_file"]) == mlir
+    assert again["weights_seq_no"] == 123
+
+
+def test_a_pickled_config_stays_bytes() -> None:
+    # What a pickle of this would run, if anybody opened it.
+    harm = b"cos\nsystem\n(S'exit 1'\ntR."
+    config = Codec().decode(packed({"type": "SET_CONFIG", "config": harm}))
+    assert config == SetConfig(config=harm)
+
+
+@pytest.mark.parametrize(
+    ("form", "name"), [("msgpack", "timesteps"), ("json", "env_steps")], ids=["ray", "document"]
+)
+def test_the_count_of_steps_has_two_names(form: Any, name: str) -> None:
+    frame = Codec().encode(EpisodesAndGetState([{}], 4, 2), form)
+    fields = json.loads(frame[8:]) if form == "json" else msgpack.unpackb(frame[8:])
+    assert fields == {
+        "type": "EPISODES_AND_GET_STATE", "episodes": [{}], name: 4, "weights_seq_no": 2,
+    }  # fmt: skip
+    message = Codec().decode(frame)
+    assert isinstance(message, EpisodesAndGetState)
+    assert (message.episodes, message.timesteps, message.weights_seq_no) == ([{}], 4, 2)
+
+
+@pytest.mark.parametrize("kind", ["zstd", "lz4"])
+def test_compressed_bodies(kind: str) -> None:
+    pytest.importorskip({"zstd": "zstandard", "lz4": "lz4"}[kind])
+    weights = {"w": np.zeros((200, 200), np.float32)}
+    frame = Codec().encode(SetState(1, {"rl_module": weights}), compression=kind)
+    assert len(frame) < 5000
+    state = Codec().decode(frame)
+    assert isinstance(state, SetState)
+    assert state.state is not None
+    np.testing.assert_array_equal(state.state["rl_module"]["w"], weights["w"])
+    for end in (12, len(frame) // 2, len(frame) - 1):
+        with pytest.raises(DecodeError):
+            Codec().decode(frame[:end])
+    with pytest.raises(LimitExceeded) as caught:
+        Codec(limits=Limits(expanded=100_000)).decode(frame)
+    assert caught.value.limit == "expanded"
+
+
+def test_frames_are_found() -> None:
+    frame = Codec().encode(Ping())
+    for end in range(8):
+        assert frame_size(frame, 0, end) == 0
+    for end in range(8, len(frame) + 1):
+        assert frame_size(frame, 0, end) == len(frame)
+    assert frame_size(b"xx" + frame + b"yy", 2, len(frame) + 4) == len(frame)
+
+
+@pytest.mark.parametrize(
+    ("head", "offset"),
+    [(b"0000000x", 7), (b"-0000001", 0), (b"+0000001", 0), (b" 0000001", 0), (b"GET / HT", 0)],
+)
+def test_heads_that_are_no_digits(head: bytes, offset: int) -> None:
+    with pytest.raises(DecodeError) as caught:
+        frame_size(head, 0, len(head))
+    assert caught.value.offset == offset
+    with pytest.raises(DecodeError):  # as soon as it can be seen
+        frame_size(head, 0, offset + 1)
+
+
+def test_lengths() -> None:
+    assert frame_size(b"99999999", 0, 8) == FRAME_MAXIMUM
+    with pytest.raises(LimitExceeded):
+        frame_size(b"00001001", 0, 8, 1000)
+    with pytest.raises(DecodeError):
+        frame_size(b"00000000", 0, 8)
+    large = np.zeros(FRAME_MAXIMUM // 4, np.float32)
+    with pytest.raises(LimitExceeded, match="RLlink's length"):
+        Codec().encode_parts(SetState(1, {"w": large}))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [],
+        {},
+        {"type": 3},
+        {"type": "EPISODE"},
+        {"type": "EPISODES"},
+        {"type": "EPISODES", "episodes": {}},
+        {"type": "EPISODES", "episodes": [1]},
+        {"type": "EPISODES", "episodes": [], "timesteps": -1},
+        {"type": "EPISODES", "episodes": [], "timesteps": 1.5},
+        {"type": "EPISODES", "episodes": [], "weights_seq_no": "3"},
+        {"type": "SET_CONFIG", "env_steps_per_sample": 0},
+        {"type": "SET_CONFIG", "force_on_policy": 1},
+        {"type": "SET_CONFIG", "config": "text"},
+        {"type": "SET_STATE", "state": []},
+        {"type": "SET_STATE", "state": {"weights_seq_no": True}},
+        {"type": "SET_STATE", "onnx_file": "no base64"},
+        {"type": "SET_STATE", "onnx_file": "bm8gZ3ppcA=="},
+        {"type": "SET_STATE", "onnx_file": 3},
+        {"type": "SET_STATE", "mlir_file": "x"},
+        {"type": "PONG", "rlwire": {"compression": "brotli"}},
+    ],
+    ids=str,
+)
+def test_fields_that_are_wrong(fields: Any) -> None:
+    with pytest.raises(DecodeError):
+        Codec().decode(packed(fields))
+    with pytest.raises(DecodeError):
+        Codec().decode(written(fields))
+
+
+def test_a_file_that_would_be_too_large() -> None:
+    bomb = base64.b64encode(gzip.compress(bytes(2_000_000))).decode()
+    with pytest.raises(LimitExceeded) as caught:
+        Codec(limits=Limits(expanded=1_000_000)).decode(
+            written({"type": "SET_STATE", "onnx_file": bomb})
+        )
+    assert caught.value.limit == "expanded"
+
+
+def test_cut_and_mutated_frames() -> None:
+    random = np.random.default_rng(0)
+    fields = {"type": "SET_STATE", "state": {"rl_module": {"w": np.ones(9)}, "weights_seq_no": 1}}
+    codec = Codec()
+    for frame in (packed(fields), written({"type": "SET_STATE", "weights_seq_no": 1})):
+        for end in range(9, len(frame)):
+            with pytest.raises(DecodeError):
+                codec.decode(frame[:end])
+        for _ in range(2000):
+            changed = bytearray(frame)
+            for at in random.integers(8, len(frame), 3):
+                changed[at] = random.integers(256)
+            with contextlib.suppress(DecodeError, LimitExceeded):
+                codec.decode(bytes(changed))
+
+
+def test_what_json_has_no_place_for() -> None:
+    with pytest.raises(EncodeError):
+        Codec().encode(SetState(1, {"w": np.zeros(2)}), "json")
+    with pytest.raises(EncodeError):
+        Codec().encode(SetConfig(config=b"pickle"), "json")
+    with pytest.raises(TypeError):
+        Codec().encode(Ping(), "yaml")  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        Codec().encode("PING")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="compression"):
+        Codec().encode(Ping(), compression="gzip")
+
+
+def test_what_is_rlwire_s_own() -> None:
+    codec = Codec()
+    ping = codec.decode(codec.encode(Ping(True, ("lz4", "zstd"), "secret")))
+    assert ping == Ping(True, ("zstd", "lz4"), "secret")
+    assert codec.decode(packed({"type": "PING", "rlwire": 3})) == Ping()
+    unknown = {"type": "PING", "rlwire": {"compressions": ["br", 1], "token": 5}}
+    assert codec.decode(packed(unknown)) == Ping(True, (), None)
+    assert codec.decode(codec.encode(Pong(True, "lz4"))) == Pong(True, "lz4")
+
+
+def test_episodes_are_not_answered_and_keep_their_maps() -> None:
+    message = Codec().decode(packed({"type": "EPISODES", "episodes": [{"a": 1}]}))
+    assert type(message) is Episodes
+    assert message.episodes == [{"a": 1}]
+    assert (message.timesteps, message.weights_seq_no) == (None, None)

@@ -1,0 +1,185 @@
+"""Who may say what when in RLlink."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire.codecs.rllink import (
+    Codec,
+    Episode,
+    Episodes,
+    EpisodesAndGetState,
+    Failure,
+    GetConfig,
+    GetState,
+    Ping,
+    Pong,
+    SetConfig,
+    SetState,
+)
+from rlwire.errors import DecodeError, LimitExceeded, LocalProtocolError, RemoteProtocolError
+from rlwire.limits import Limits
+from rlwire.sessions.rllink import Client, Server
+
+
+def episode(steps: int = 2) -> Episode:
+    return Episode(np.zeros((steps + 1, 4), np.float32), np.zeros(steps, int), np.ones(steps))
+
+
+def joined(buffers: Any) -> bytes:
+    return b"".join(buffers)
+
+
+def greeted(client: Client, server: Server) -> None:
+    [ping] = server.receive(joined(client.send(Ping())))
+    [pong] = client.receive(joined(server.send(server.pong(ping))))
+    assert type(pong) is Pong
+
+
+@pytest.mark.parametrize("form", ["msgpack", "json"])
+def test_a_conversation(form: Any) -> None:
+    client, server = Client(form=form), Server()
+    greeted(client, server)
+    assert server.form == form
+    assert type(server.receive(joined(client.send(GetConfig())))[0]) is GetConfig
+    assert server.pending
+    assert client.pending
+    config = SetConfig(500, True)
+    assert client.receive(joined(server.send(config))) == [config]
+    server.receive(joined(client.send(Episodes([episode()], 2))))
+    assert not server.pending
+    assert not client.pending
+    [got] = server.receive(joined(client.send(EpisodesAndGetState([episode(3)], 3, 1))))
+    assert isinstance(got.episodes[0], Episode)
+    assert len(got.episodes[0]) == 3
+    [state] = client.receive(joined(server.send(SetState(2, None, b"onnx"))))
+    assert (state.weights_seq_no, state.onnx) == (2, b"onnx")
+    assert not (client.closed)
+    assert not (server.closed)
+
+
+def test_a_client_waits_for_its_answer() -> None:
+    client, server = Client(), Server()
+    greeted(client, server)
+    client.send(GetState())
+    for message in (GetState(), Ping(), Episodes([])):
+        with pytest.raises(LocalProtocolError, match="GetState waits for its answer"):
+            client.send(message)
+    for message in (SetState(), Pong()):
+        with pytest.raises(LocalProtocolError):
+            Client().send(message)
+
+
+@pytest.mark.parametrize("reply", [Pong(), SetConfig(), GetState()])
+def test_other_answers_than_asked_for(reply: Any) -> None:
+    client, server = Client(), Server()
+    greeted(client, server)
+    client.send(GetState())
+    with pytest.raises(RemoteProtocolError, match="GetState was asked"):
+        client.receive(Codec().encode(reply))
+    with pytest.raises(RemoteProtocolError, match="nothing was asked"):
+        Client().receive(Codec().encode(SetState()))
+
+
+def test_a_server_answers_what_was_asked() -> None:
+    server = Server()
+    with pytest.raises(LocalProtocolError, match="nothing waits"):
+        server.send(SetState())
+    server.receive(Codec().encode(GetConfig()))
+    with pytest.raises(LocalProtocolError, match="GetConfig waits"):
+        server.send(SetState())
+    with pytest.raises(RemoteProtocolError, match="before GetConfig was answered"):
+        server.receive(Codec().encode(GetState()))
+    for message in (SetState(), Pong(), SetConfig(), Failure("x")):
+        with pytest.raises(RemoteProtocolError, match="which a server sends"):
+            Server().receive(Codec().encode(message))
+
+
+def test_the_bytes_are_ray_s_where_nothing_else_is_wanted() -> None:
+    plain = Client(extensions=False)
+    assert joined(plain.send(Ping())) == b"00000011\x81\xa4type\xa4PING"
+    server = Server()
+    [ping] = server.receive(b"00000011\x81\xa4type\xa4PING")
+    assert joined(server.send(server.pong(ping))) == b"00000011\x81\xa4type\xa4PONG"
+    # and no words that it would not know
+    assert server.refuse(DecodeError("wrong")) == []
+    assert server.closed
+    for wrong in ({"token": "t"}, {"compression": "zstd"}):
+        with pytest.raises(ValueError, match="extensions"):
+            Client(extensions=False, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="compression must be"):
+        Client(compression="gzip")  # type: ignore[arg-type]
+
+
+def test_tokens() -> None:
+    greeted(Client(token="s"), Server(token="s"))
+    for client, words in ((Client(token="t"), "a wrong token"), (Client(), "a token is needed")):
+        server = Server(token="s")
+        with pytest.raises(RemoteProtocolError, match=words) as caught:
+            server.receive(joined(client.send(Ping())))
+        [failure] = client.receive(joined(server.refuse(caught.value)))
+        assert words in failure.text
+        assert client.closed
+        assert server.closed
+    with pytest.raises(RemoteProtocolError, match="a token is needed"):
+        Server(token="s").receive(Codec().encode(GetState()))
+
+
+@pytest.mark.parametrize("kind", ["zstd", "lz4"])
+def test_compression_is_agreed_on(kind: Any) -> None:
+    pytest.importorskip({"zstd": "zstandard", "lz4": "lz4"}[kind])
+    client, server = Client(compression=kind), Server()
+    greeted(client, server)
+    assert client.compression == server.compression == kind
+    frame = joined(client.send(EpisodesAndGetState([episode(500)], 500)))
+    assert len(frame) < 3000
+    assert len(server.receive(frame)[0].episodes[0]) == 500
+    refusing = Server(compressions=())
+    client = Client(compression=kind)
+    greeted(client, refusing)
+    assert client.compression is None
+    assert refusing.compression is None
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_steps_are_counted(steps: int) -> None:
+    server = Server()
+    frame = Codec().encode(EpisodesAndGetState([episode(2).to_state()], steps))
+    with pytest.raises(DecodeError, match=f"{steps} timesteps are announced, and 2 are there"):
+        server.receive(frame)
+    assert not server.pending
+
+
+def test_of_several_episodes_one_is_wrong() -> None:
+    server = Server()
+    wrong = episode(2).to_state()
+    wrong["actions"]["data"] = np.zeros(5)
+    frame = Codec().encode(Episodes([episode().to_state(), wrong]))
+    with pytest.raises(DecodeError) as caught:
+        server.receive(frame)
+    assert caught.value.path == "$.episodes[1]"
+
+
+def test_long_bodies_are_refused_by_their_heads() -> None:
+    server = Server(limits=Limits(received=1000))
+    with pytest.raises(LimitExceeded) as caught:
+        server.frame_size(b"00001001", 0, 8)
+    assert caught.value.limit == "received"
+    assert server.frame_size(b"00001000", 0, 8) == 1008
+
+
+def test_one_whole_frame() -> None:
+    frame = Codec().encode(Ping())
+    assert Server().receive_whole(bytearray(frame), len(frame)) == [Ping()]
+    assert Server().receive_whole(bytearray(frame + frame), 2 * len(frame)) is None
+    assert Server().receive_whole(bytearray(frame), len(frame) - 1) is None
+
+
+def test_what_a_server_receives_can_be_written_to() -> None:
+    frame = Codec().encode(Episodes([episode(500).to_state()], 500))
+    for whole in (frame, bytearray(frame)):
+        [message] = Server().receive(whole)
+        message.episodes[0].rewards[0] = 5
