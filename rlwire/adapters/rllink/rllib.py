@@ -38,7 +38,7 @@ _DIRECTORY = "rlwire.rllink"  # the actor that knows where runners listen
 _MODULE = "rl_module"  # the entry of a state that has a module's weights
 
 
-class RLlinkEnvRunner(EnvRunner, Checkpointable):
+class RLlinkEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
     """A runner of RLlib's new API stack that has no environments: simulators send it episodes.
 
     ::
