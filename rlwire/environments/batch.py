@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlwire.environments.columns import Allocate, Columns, rows
+from rlwire.environments.columns import Allocate, Columns
 from rlwire.environments.endpoint import Endpoint
 
 __all__ = ["Arguments", "Batch", "EndpointBatch", "Infos", "Part", "Shared"]
@@ -154,7 +154,7 @@ class Batch:
         over = self.over
         infos: Infos = []
         for place, (step, action) in enumerate(
-            zip(self._steps, rows(self._shared.actions.value), strict=True)
+            zip(self._steps, self._shared.actions.rows(), strict=True)
         ):
             if over[place]:
                 self._check_over(place)
@@ -253,7 +253,7 @@ class EndpointBatch(Batch):
         """Tell all of them what to do."""
         self._asked = []
         for place, (endpoint, action) in enumerate(
-            zip(self._endpoints, rows(self._shared.actions.value), strict=True)
+            zip(self._endpoints, self._shared.actions.rows(), strict=True)
         ):
             try:
                 begins = self.over[place]
