@@ -144,10 +144,13 @@ class MemoryConnection:
                 self._incoming.appendleft(data[count:])
         return core.take(count)
 
-    def _open(self) -> None:
-        """Take in a handshake as far as it has come."""
+    def _open(self) -> bool:
+        """Take in a handshake as far as it has come; return whether any of it had."""
+        came = False
         while not self._core.opened and self._incoming:
             self._step(self._fill)
+            came = True
+        return came
 
 
 def pair(
@@ -170,6 +173,6 @@ def pair(
     for end in (first, second):
         end._core.begin(idle)
         end._flush()
-    for end in (first, second, first):  # a question and its answer, whoever asks
-        end._open()
+    while first._open() or second._open():  # questions and their answers, whoever asks
+        pass
     return first, second

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import contextlib
+import lzma
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,7 +58,9 @@ from rlwire.sessions.rfb.client import (
     Resized,
     ResizeRefused,
 )
+from rlwire.sessions.rfb.server import Screen, ServerSession, Shown
 from rlwire.streams import NOTHING, Phase, StreamCore
+from rlwire.testing import memory
 
 WIDTH, HEIGHT = 8, 4
 CHALLENGE = bytes(range(16))
@@ -730,6 +735,80 @@ def test_a_whole_conversation_byte_by_byte() -> None:
     assert sorted(map(repr, whole(whole_at_once[1][14:]))) == sorted(
         map(repr, whole(by_bytes[1][14:]))
     )
+
+
+# Real servers: what Xvnc sent, recorded by `tests/codecs/rfb/record.py`.
+
+RECORDINGS = Path(__file__).parents[2] / "codecs" / "rfb" / "recordings"
+RECORDED = sorted(path.name.removesuffix(".rfb.xz") for path in RECORDINGS.glob("*.rfb.xz"))
+
+
+def replay(name: str, piece: int) -> tuple[Talk, bytes]:
+    """Return a session that is opened as the recording's was, and what is to come."""
+    recorded = lzma.decompress((RECORDINGS / f"{name}.rfb.xz").read_bytes())
+    size = handshake.server_init_size(recorded, 0, len(recorded))
+    opening = handshake.decode_server_init(recorded[:size])
+    assert opening.pixel_format is not None
+    talk = Talk(piece=piece, pixel_format=opening.pixel_format)
+    talk.hear(greeting()[: -len(init())] + recorded[:size])
+    return talk, recorded[size:]
+
+
+@pytest.mark.each("piece", [997, 1 << 20])
+@pytest.mark.each("name", RECORDED)
+def test_a_recorded_server(name: str, piece: int) -> None:
+    talk, recorded = replay(name, piece)
+    talk.hear(recorded)
+    framebuffer = talk.session.framebuffer
+    assert framebuffer is not None
+    painted = [event for event in talk.events if isinstance(event, Painted)]
+    assert len(painted) == 5
+    form, _, encoding = name.partition("-")
+    shape = (5, framebuffer.height, framebuffer.width, 3)
+    captures = np.frombuffer(
+        lzma.decompress((RECORDINGS / f"{form}.pixels.xz").read_bytes()), np.uint8
+    ).reshape(shape)
+    if encoding == "jpeg":
+        assert np.abs(framebuffer.pixels.astype(int) - captures[-1]).mean() < 3
+    else:
+        np.testing.assert_array_equal(framebuffer.pixels, captures[-1])
+
+
+def test_a_recorded_server_byte_by_byte_and_ended_at_every_border() -> None:
+    name = "bgr233-zrle"
+    talk, recorded = replay(name, 1)
+    before: list[tuple[int, int]] = []  # bytes, updates
+    for have in range(len(recorded)):
+        talk.hear(recorded[have : have + 1])
+        if not before or talk.session.updates != before[-1][1]:
+            before.append((have, talk.session.updates))
+    assert talk.session.updates == 5
+    for have, updates in before:
+        for cut in (have - 1, have, have + 1, have + 2):
+            talk, recorded = replay(name, 1 << 20)
+            talk.hear(recorded[: max(0, cut)])
+            assert abs(talk.session.updates - updates) <= 1
+            with pytest.raises(ConnectionClosed):
+                talk.end()
+
+
+@pytest.mark.each("feed", ["whole", "bytes"])
+def test_our_own_server_in_memory(feed: Any) -> None:
+    frame = np.arange(48 * 64 * 3, dtype=np.uint8).reshape(48, 64, 3)
+    shown = Shown(1, frame)
+    server = ServerSession(Screen(lambda: shown), lambda: 0.0)
+    client = ClientSession()
+    one, two = memory.pair(client, server, feed=feed)
+    assert one.receive() == Opened(64, 48, "rlwire")
+    with contextlib.suppress(DeadlineExceeded):
+        two.receive()  # what is asked for; nothing of it is for the user
+    event = one.receive()
+    while not isinstance(event, Painted):
+        event = one.receive()
+    assert client.framebuffer is not None
+    np.testing.assert_array_equal(client.framebuffer.pixels, frame)
+    one.send(KeyEvent(97, True))
+    assert two.receive() == KeyEvent(97, True)
 
 
 def test_names_that_are_exported() -> None:
