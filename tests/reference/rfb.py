@@ -140,7 +140,11 @@ class Viewer:
         return np.array([known[part] for part in parts], np.uint8).reshape(-1, 3)
 
     def _pixels(self, data: bytes) -> Any:
-        return self._colours(data, self.pixels.size, self.pixels.colour)
+        form = self.pixels
+        values = np.frombuffer(data, f"{'>' if form.big else '<'}u{form.size}").astype(np.int64)
+        parts = [(values >> s & m, m) for s, m in zip(form.shift, form.most, strict=True)]
+        shown = [(2 * part * 255 + most) // (2 * most) for part, most in parts]
+        return np.stack(shown, axis=1).astype(np.uint8)
 
     def _raw(self, read: Read, width: int, height: int) -> Any:
         data = read(width * height * self.pixels.size)

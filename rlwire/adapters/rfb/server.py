@@ -22,6 +22,7 @@ import numpy.typing as npt
 from typing_extensions import Unpack
 
 from rlwire.adapters.serving import Service, StreamOptions, StreamServer
+from rlwire.codecs.rfb.messages import ServerCutText, encode
 from rlwire.limits import Limits, checked
 from rlwire.protocols import URL
 from rlwire.sessions.rfb.server import Input, Screen, ServerSession, Shown, check_passwords
@@ -177,6 +178,7 @@ class Display:
         Raises:
             EncodeError: it has others.
         """
+        encode(ServerCutText(text))
         self._tell(lambda session: session.cut_text(text))
 
     def bell(self) -> None:

@@ -1,0 +1,227 @@
+"""Our RFB server seen by real viewers: TigerVNC's, with screenshots, and one of libvncclient."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rlwire.adapters.rfb.server import Display, RfbServer
+from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
+
+NEEDED = ("Xvfb", "xtigervncviewer", "xdotool", "import", "vncpasswd")
+MISSING = [name for name in NEEDED if shutil.which(name) is None]
+WIDTH, HEIGHT = 320, 210
+HERE = Path(__file__).resolve().parent
+
+pytestmark = [pytest.mark.consumers, pytest.mark.timeout(300)]
+needs_viewer = pytest.mark.skipif(bool(MISSING), reason=f"{', '.join(MISSING)} missing")
+
+
+def game(seed: int, width: int = WIDTH, height: int = HEIGHT) -> Any:
+    """A frame as games have them: large squares of few colours, and something smooth."""
+    rng = np.random.default_rng(seed)
+    palette = rng.integers(0, 256, (12, 3), dtype=np.uint8)
+    squares = palette[rng.integers(0, 12, (height // 10, width // 10))]
+    frame = squares.repeat(10, axis=0).repeat(10, axis=1)
+    y, x = np.mgrid[:60, :100]
+    frame[50:110, 80:180] = np.stack([2 * x + seed, 4 * y, x + y], axis=2)
+    return np.ascontiguousarray(frame)
+
+
+def wait_for(there: Callable[[], Any], what: str, seconds: float = 90.0) -> Any:
+    until = time.monotonic() + seconds
+    while not (found := there()):
+        assert time.monotonic() < until, f"there never was {what}"
+        time.sleep(0.1)
+    return found
+
+
+class Desktop:
+    """An X server without a screen, for viewers to show themselves on."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        read, write = os.pipe()
+        server = subprocess.Popen(
+            ["Xvfb", "-displayfd", str(write), "-screen", "0", "800x600x24", "-nolisten", "tcp"],
+            pass_fds=[write],
+            stderr=subprocess.DEVNULL,
+        )
+        stack.callback(server.wait)
+        stack.callback(server.terminate)
+        os.close(write)
+        with open(read, "rb") as pipe:
+            number = pipe.readline().decode().strip()
+        self.environ = {**os.environ, "DISPLAY": f":{number}"}
+
+    @contextmanager
+    def viewer(self, server: RfbServer, *options: str) -> Iterator[None]:
+        where = f"127.0.0.1::{server.address.port}"
+        command = ["xtigervncviewer", where, "-AutoSelect=0", "-RemoteResize=0", *options]
+        process = subprocess.Popen(command, env=self.environ, stderr=subprocess.DEVNULL)
+        try:
+            wait_for(lambda: server.viewers, "a viewer")
+            yield
+        finally:
+            process.terminate()
+            process.wait()
+        wait_for(lambda: not server.viewers, "the viewer's end")
+
+    def do(self, *words: str) -> str:
+        command = ["xdotool", *words]
+        done = subprocess.run(command, env=self.environ, check=True, capture_output=True, text=True)
+        return done.stdout
+
+    def screenshot(self) -> Any:
+        command = ["import", "-window", "root", "png:-"]
+        done = subprocess.run(command, env=self.environ, check=True, capture_output=True)
+        return np.asarray(Image.open(io.BytesIO(done.stdout)).convert("RGB"))
+
+    def find(self, frame: Any, near: float = 0.0) -> Callable[[], bool]:
+        """Return what tells whether a frame is seen, each pixel so far off at most on average."""
+        height, width, _ = frame.shape
+
+        def seen() -> bool:
+            shot = self.screenshot().astype(int)
+            for y in range(40):  # where a window without a frame is put
+                for x in range(10):
+                    part = shot[y : y + height, x : x + width]
+                    if np.abs(part[::31, ::17] - frame[::31, ::17]).mean() > near:
+                        continue
+                    if np.abs(part - frame).mean() <= near:
+                        return True
+            return False
+
+        return seen
+
+
+@pytest.fixture(scope="module")
+def desktop() -> Iterator[Desktop]:
+    with ExitStack() as stack:
+        yield Desktop(stack)
+
+
+@needs_viewer
+@pytest.mark.parametrize(
+    ("options", "near"),
+    [
+        (["-PreferredEncoding=Raw", "-NoJPEG=1"], 0.0),
+        (["-PreferredEncoding=Hextile", "-NoJPEG=1"], 0.0),
+        (["-PreferredEncoding=ZRLE", "-NoJPEG=1"], 0.0),
+        (["-PreferredEncoding=Tight", "-NoJPEG=1"], 0.0),
+        (["-PreferredEncoding=Tight", "-QualityLevel=8", "-NoJPEG=0"], 20.0),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else None,
+)
+def test_tigervnc_shows_each_frame(desktop: Desktop, options: list[str], near: float) -> None:
+    display = Display(WIDTH, HEIGHT, name="shown")
+    display.show(game(0))
+    with RfbServer(display, "127.0.0.1:0") as server, desktop.viewer(server, *options):
+        # It covers a part with a hint for some seconds.
+        wait_for(desktop.find(game(0), near), "the first frame")
+        for seed in range(1, 4):
+            display.show(game(seed))
+            wait_for(desktop.find(game(seed), near), f"frame {seed}")
+        display.show(game(9, 250, 180))
+        wait_for(desktop.find(game(9, 250, 180), near), "a frame of another size")
+
+
+@needs_viewer
+def test_tigervnc_plays_unless_it_looks_on(desktop: Desktop, tmp_path: Path) -> None:
+    events: list[Any] = []
+    display = Display(WIDTH, HEIGHT, on_input=lambda viewer, event: events.append(event))
+    display.show(game(0))
+    with RfbServer(display, "127.0.0.1:0", auth="play", view_auth="watch") as server:
+        for password in ("play", "watch"):
+            made = subprocess.run(
+                ["vncpasswd", "-f"], input=password.encode(), check=True, capture_output=True
+            )
+            file = tmp_path / password
+            file.write_bytes(made.stdout)
+            with desktop.viewer(server, f"-PasswordFile={file}", "-NoJPEG=1"):
+                wait_for(desktop.find(game(0)), "the frame")
+                before = server.statistics().get("ignored", 0)
+                window = desktop.do("search", "--onlyvisible", "--name", "TigerVNC").split()[0]
+                desktop.do("mousemove", "100", "100", "windowfocus", window)
+                desktop.do("key", "Left")
+                desktop.do("click", "1")
+                if password == "play":
+                    wait_for(lambda: KeyEvent(0xFF51, False) in events, "a key")
+                    assert KeyEvent(0xFF51, True) in events
+                    wait_for(
+                        lambda: any(isinstance(e, PointerEvent) and e.buttons == 1 for e in events),
+                        "a click",
+                    )
+                else:
+                    # Its pointer is heard of if it sends it, and counts for nothing.
+                    display.show(game(5))
+                    wait_for(desktop.find(game(5)), "another frame")
+                    assert events == []
+                    assert server.statistics().get("ignored", 0) >= before
+            events.clear()
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small viewer over libvncclient, built from the C beside this file."""
+    if shutil.which("cc") is None or shutil.which("pkg-config") is None:
+        pytest.skip("no C compiler or pkg-config")
+    found = subprocess.run(
+        ["pkg-config", "--cflags", "--libs", "libvncclient"],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    if found.returncode:
+        pytest.skip("libvncclient's headers (libvncserver-dev) are missing")
+    program = tmp_path_factory.mktemp("libvncclient") / "snapshot"
+    source = str(HERE / "rfb_snapshot.c")
+    subprocess.run(["cc", source, "-o", str(program), *found.stdout.split()], check=True)
+    return program
+
+
+@pytest.mark.parametrize("encoding", ["raw", "hextile", "zrle", "tight"])
+@pytest.mark.parametrize("password", [None, "secret"])
+def test_libvncclient_sees_each_frame(snapshot: Path, encoding: str, password: str | None) -> None:
+    events: list[Any] = []
+    display = Display(WIDTH, HEIGHT, on_input=lambda viewer, event: events.append(event))
+    with RfbServer(display, "127.0.0.1:0", auth=password) as server:
+        display.show(game(0))
+        process = subprocess.Popen(
+            [str(snapshot), str(server.address.port), encoding, password or ""],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            for seed in range(1, 5):
+                frame = game(seed)
+                display.show(frame)
+                process.stdin.write(b"x")  # it answers once it has two updates more, or none comes
+                process.stdin.flush()
+
+                def seen(frame: Any = frame) -> bool:
+                    assert process.stdin is not None
+                    assert process.stdout is not None
+                    data = process.stdout.read(frame.size)
+                    assert len(data) == frame.size
+                    if data == frame.tobytes():
+                        return True
+                    process.stdin.write(b"x")
+                    process.stdin.flush()
+                    return False
+
+                wait_for(seen, f"frame {seed}")
+            wait_for(lambda: KeyEvent(0x61, False) in events, "a key")
+        finally:
+            process.communicate()
+    assert process.returncode == 0
