@@ -455,7 +455,7 @@ _UNIVERSE: Final = Protocol(
     15900,
     "trainer",
     "rlwire.adapters.universe.door",
-    "OpenAI Universe's rewarder: one environment in real time that agents and observers watch",
+    "OpenAI Universe: an environment in real time, its rewards and (host:5900+15900) its pixels",
     path="environment",
     plus=True,
     options=protocol_options.UNIVERSE,

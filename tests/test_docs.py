@@ -62,6 +62,8 @@ def test_named_tests_exist(page: Path) -> None:
         ("docs/howto/own_loop.md", 2),
         ("docs/index.md", 1),
         ("docs/howto/front_door.md", 1),
+        ("docs/howto/watch_and_play.md", 1),
+        ("docs/protocols/rfb.md", 1),
     ],
     ids=str,
 )

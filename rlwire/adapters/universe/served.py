@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 from rlwire.adapters.joined import Joined
@@ -84,7 +85,7 @@ class UniverseServer(Joined[BackgroundServer]):
         environment: Any,
         url: URL | str = "universe://127.0.0.1:5900+15900",
         *,
-        auth: str | None = "openai",
+        auth: str | EllipsisType | None = ...,
         view_auth: str | None = None,
         keys: Keys | None = None,
         play: Play | None = None,
@@ -98,6 +99,8 @@ class UniverseServer(Joined[BackgroundServer]):
         limits: Limits | None = None,
         **options: Unpack[StreamOptions],
     ) -> None:
+        secret = None if isinstance(auth, EllipsisType) else auth
+        auth = "openai" if isinstance(auth, EllipsisType) else auth
         where = parse_url(url)
         if where.pixels_address is None:
             raise ValueError(f"{where}: its pixels need a port: {where.host}:5900+{where.port}")
@@ -116,7 +119,6 @@ class UniverseServer(Joined[BackgroundServer]):
             limits=limits,
             **{**(rewards or {}), **options},
         )
-        secret = None if auth == "openai" else auth
         self._pixels = RfbServer(
             self._player.display,
             where.pixels_address,

@@ -1,0 +1,226 @@
+"""The page in headless Chromium, with npm's noVNC: a person watches and plays an environment."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import rlwire
+from rlwire.adapters.universe.page import novnc_files
+from rlwire.adapters.websocket import connect
+
+gymnasium: Any = pytest.importorskip("gymnasium")
+
+pytestmark = pytest.mark.consumers
+
+NOVNC = "https://registry.npmjs.org/@novnc/novnc/-/novnc-1.7.0.tgz"
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
+# As root and in containers; and nothing that would ask the network for anything.
+FLAGS = [
+    *["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"],
+    *["--disable-background-networking", "--disable-component-update", "--disable-sync"],
+    *["--disable-dev-shm-usage", "--window-size=900,600", "--remote-debugging-port=0"],
+]
+PATIENCE = 60.0
+
+
+@pytest.fixture(scope="module")
+def novnc() -> Path:
+    """Return npm's archive, kept in build/ from one run to the next."""
+    path = Path(__file__).parents[2] / "build" / NOVNC.rpartition("/")[2]
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}")
+        try:
+            with urllib.request.urlopen(NOVNC, timeout=60) as response:
+                part.write_bytes(response.read())
+        except OSError as error:
+            pytest.skip(f"noVNC cannot be had from npm's registry: {error}")
+        novnc_files(part)
+        part.replace(path)
+    return path
+
+
+class Lamp(gymnasium.Env):  # type: ignore[misc]
+    """A picture that gets redder with each step to the right, and pays for it."""
+
+    def __init__(self) -> None:
+        self.observation_space = gymnasium.spaces.Box(0, 255, (90, 120, 3), np.uint8)
+        self.action_space = gymnasium.spaces.Discrete(2)
+        self.red = 0
+
+    def get_keys_to_action(self) -> dict[Any, int]:
+        return {("d",): 1}
+
+    def picture(self) -> Any:
+        picture = np.zeros((90, 120, 3), np.uint8)
+        picture[:] = (self.red, 40, 80)
+        return picture
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.red = 0
+        return self.picture(), {}
+
+    def step(self, action: int) -> Any:
+        self.red = min(self.red + int(action), 250)
+        return self.picture(), float(action), False, False, {}
+
+
+class Browser:
+    """A page in Chromium, driven by its debugging protocol."""
+
+    def __init__(self, address: str, folder: Path) -> None:
+        assert BROWSER is not None
+        profile = folder / "profile"
+        with (folder / "log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [BROWSER, *FLAGS, f"--user-data-dir={profile}", address],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,
+                cwd=folder,
+            )
+        try:
+            chosen = profile / "DevToolsActivePort"
+            wait_until(lambda: chosen.exists() and chosen.read_text().count("\n"))
+            port = chosen.read_text().split()[0]
+
+            def page() -> Any:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/json", timeout=20) as found:
+                    return [each for each in json.load(found) if each["type"] == "page"]
+
+            wait_until(page)
+            self.connection = connect(page()[0]["webSocketDebuggerUrl"])
+        except BaseException:
+            self.close()
+            raise
+        self.calls = 0
+
+    def call(self, method: str, **parameters: Any) -> Any:
+        self.calls += 1
+        message = {"id": self.calls, "method": method, "params": parameters}
+        self.connection.send(json.dumps(message))
+        while True:
+            answer = json.loads(self.connection.receive())
+            if answer.get("id") == self.calls:
+                assert "error" not in answer, answer
+                return answer["result"]
+
+    def evaluate(self, script: str) -> Any:
+        return self.call("Runtime.evaluate", expression=script)["result"].get("value")
+
+    def text(self, name: str) -> str:
+        return str(self.evaluate(f"document.querySelector('#{name}')?.textContent"))
+
+    def key(self, kind: str) -> None:
+        self.call(
+            "Input.dispatchKeyEvent",
+            **{"type": kind, "key": "ArrowRight", "code": "ArrowRight"},
+            windowsVirtualKeyCode=39,
+        )
+
+    def screenshot(self) -> Any:
+        data = base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
+        with Image.open(io.BytesIO(data)) as image:
+            return np.asarray(image.convert("RGB"))
+
+    def close(self) -> None:
+        if hasattr(self, "connection"):
+            self.connection.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def wait_until(condition: Callable[[], Any]) -> None:
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not come")
+
+
+@contextlib.contextmanager
+def browser(address: str, folder: Path) -> Iterator[Browser]:
+    if BROWSER is None:
+        pytest.skip("chromium is not installed")
+    made = Browser(address, folder)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def red_of(page: Browser) -> int:
+    """Return how red the middle of the screen is, where the page has it; -1 if it is not there."""
+    picture = page.screenshot()
+    height, width, _ = picture.shape
+    red, green, blue = picture[height // 2, width // 3].tolist()
+    return red if (green, blue) == (40, 80) else -1
+
+
+def test_a_person_watches_and_plays(novnc: Path, tmp_path: Path) -> None:
+    with (
+        rlwire.serve(
+            Lamp(), "universe://127.0.0.1:0+0/a.Lamp-v0", page=0, novnc=str(novnc), rate=30
+        ) as server,
+        browser(server.page.url, tmp_path) as page,
+    ):
+        wait_until(lambda: page.text("pixels") == "connected")
+        wait_until(lambda: page.text("rewards").startswith("running"))
+        assert page.text("name") == "a.Lamp-v0"
+        assert "Right" in page.text("keys")
+        wait_until(lambda: red_of(page) == 0)
+        page.key("keyDown")
+        wait_until(lambda: red_of(page) > 5)
+        page.key("keyUp")
+        wait_until(lambda: not server.controls.action())
+        wait_until(lambda: red_of(page) == int(server.display.newest().frame[0, 0, 0]))
+        wait_until(lambda: page.text("total") == str(red_of(page)))
+        assert page.text("episode").isdecimal()
+        page.evaluate("document.querySelector('#watch').click()")
+        before = red_of(page)
+        page.evaluate("document.querySelector('canvas').focus()")
+        page.key("keyDown")
+        page.key("keyUp")
+        frames = server.display.frames
+        wait_until(lambda: server.display.frames > frames + 10)
+        assert red_of(page) == before
+
+
+def test_the_passwords_are_asked_for(novnc: Path, tmp_path: Path) -> None:
+    """The page's own is in the handshake's credentials; VNC's in a field of the page."""
+    with (
+        rlwire.serve(
+            Lamp(), "universe://127.0.0.1:0+0", page=0, novnc=str(novnc), auth="sesame"
+        ) as server,
+        browser("about:blank", tmp_path) as page,
+    ):
+        secret = base64.b64encode(b"me:sesame").decode()
+        page.call("Network.enable")
+        page.call("Network.setExtraHTTPHeaders", headers={"Authorization": f"Basic {secret}"})
+        page.call("Page.navigate", url=server.page.url)
+        wait_until(lambda: page.evaluate("!document.querySelector('#ask')?.hidden"))
+        wait_until(lambda: page.text("pixels") == "a password is needed")
+        page.evaluate("document.querySelector('#password').value = 'sesame'")
+        page.evaluate("document.querySelector('#ask').requestSubmit()")
+        wait_until(lambda: page.text("pixels") == "connected")
+        wait_until(lambda: red_of(page) == 0)
