@@ -55,6 +55,7 @@ void protobuf_suite(void);
 void dm_env_rpc_suite(void);
 void numbers_suite(void);
 void perlert_suite(void);
+void rfb_suite(void);
 void rlx_read_suite(void);
 void rlx_write_suite(void);
 void websocket_suite(void);

@@ -156,6 +156,7 @@ def test_no_warning_at_any_optimization(cc: list[str], tmp_path: Path, level: st
         ("fuzz_http2", "corpus_http2.py", [], "messages"),
         ("fuzz_json", "corpus_json.py", [], "arrays"),
         ("fuzz_msgpack", "corpus_msgpack.py", [], "arrays"),
+        ("fuzz_rfb", "corpus_rfb.py", [], "inflated"),
     ],
 )
 def test_mutated_messages(
@@ -192,7 +193,8 @@ def test_run_sanitized(sanitizers: dict[str, str], tmp_path: Path) -> None:
     assert re.search(rf"^fuzz_http2: {MESSAGES} messages", result.stdout, re.MULTILINE)
     assert re.search(rf"^fuzz_json: {MESSAGES} messages", result.stdout, re.MULTILINE)
     assert re.search(rf"^fuzz_msgpack: {MESSAGES} messages", result.stdout, re.MULTILINE)
-    assert re.search(r"^10 passed, 0 failed, \d+ s$", result.stdout, re.MULTILINE)
+    assert re.search(rf"^fuzz_rfb: {MESSAGES} messages", result.stdout, re.MULTILINE)
+    assert re.search(r"^11 passed, 0 failed, \d+ s$", result.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -211,6 +213,7 @@ def test_run_sanitized(sanitizers: dict[str, str], tmp_path: Path) -> None:
         ("numbers.h", "while (end - p >= 8) {", "while (end - p >= 7) {"),
         ("json.h", "while (end - p >= 8) {", "while (end - p >= 7) {"),
         ("msgpack.h", "if (rlw_left(&r->c) <= head)", "if (rlw_left(&r->c) < head)"),
+        ("rfb_pixels.h", "for (; count >= 6; count -= 4,", "for (; count >= 4; count -= 4,"),
     ],
 )
 def test_run_sanitized_sees_one_byte_too_many(

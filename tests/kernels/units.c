@@ -72,6 +72,7 @@ int main(void) {
     dm_env_rpc_suite();
     numbers_suite();
     perlert_suite();
+    rfb_suite();
     rlx_read_suite();
     rlx_write_suite();
     websocket_suite();

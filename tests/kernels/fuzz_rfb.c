@@ -1,0 +1,181 @@
+/* Mutates RFB's rectangles and has them measured and painted; fuzz.h tells how it is run.
+ *
+ * A message is a byte that chooses the pixel format, and rectangles one after the other. What is
+ * compressed on the wire stands as it inflates to: inflating is the caller's, and here does nothing.
+ */
+#include "fuzz.h"
+
+#define WIDTH 120
+#define HEIGHT 88
+
+static uint64_t inflated_count;
+
+static const rlw_rfb_format formats[] = {
+    {32, 24, 0, {0, 8, 16}, {255, 255, 255}},  {16, 16, 1, {11, 5, 0}, {31, 63, 31}},
+    {8, 8, 0, {0, 3, 6}, {7, 7, 3}},           {32, 24, 1, {8, 16, 24}, {255, 255, 255}},
+    {32, 30, 0, {20, 10, 0}, {1023, 1023, 1023}},
+};
+
+static rlw_status as_it_is(void *context, unsigned stream, int reset, const uint8_t *data,
+                           size_t size, uint64_t most, const uint8_t **out, size_t *made) {
+    (void)context;
+    MUST(stream <= 4 && (!reset || size == 0));
+    if (size > most) return RLW_BAD_INFLATED;
+    *out = data;
+    *made = size;
+    inflated_count += !reset;
+    return RLW_OK;
+}
+
+static rlw_status no_jpeg(void *context, const uint8_t *data, size_t size, uint32_t width,
+                          uint32_t height, const uint8_t **out) {
+    (void)context;
+    touched += add_up(data, size);
+    if ((uint64_t)width * height * 3 > size) return RLW_BAD_JPEG;
+    *out = data;
+    return RLW_OK;
+}
+
+static uint8_t *three, *four, *kept; /* screens that end where their blocks end */
+
+static void check_outside(const rlw_rfb_rectangle *r) {
+    uint32_t y;
+    for (y = 0; y < HEIGHT; y++) {
+        size_t row = (size_t)y * WIDTH * 3, left = 3 * (size_t)r->x;
+        size_t right = 3 * ((size_t)r->x + r->width);
+        if (y < r->y || y >= r->y + r->height) {
+            MUST(memcmp(three + row, kept + row, WIDTH * 3) == 0);
+        } else {
+            MUST(memcmp(three + row, kept + row, left) == 0);
+            MUST(memcmp(three + row + right, kept + row + right, WIDTH * 3 - right) == 0);
+        }
+    }
+}
+
+static rlw_status feed(const uint8_t *bytes, size_t size) {
+    static const rlw_rfb_helpers helpers = {NULL, as_it_is, no_jpeg};
+    rlw_rfb_layouts p;
+    rlw_rfb_screen s = {three, WIDTH * 3, WIDTH, HEIGHT, 3};
+    rlw_rfb_screen other = {four, WIDTH * 4, WIDTH, HEIGHT, 4};
+    rlw_cursor c, again;
+    size_t i;
+    if (size == 0) return RLW_NEED_MORE;
+    rlw_rfb_prepare(&p, &formats[bytes[0] % (sizeof formats / sizeof *formats)]);
+    rlw_cursor_init(&c, bytes, size);
+    c.at++;
+    memset(three, 0, WIDTH * HEIGHT * 3);
+    memset(four, 0, WIDTH * HEIGHT * 4);
+    while (c.at < c.end) {
+        const uint8_t *start = c.at;
+        rlw_rfb_progress progress = {0, 0}, slow = {0, 0};
+        rlw_rfb_rectangle r, same;
+        uint64_t announced = 0, later = 0;
+        rlw_status measured = rlw_rfb_measure(&c, &p, &s, &progress, &announced), status;
+        MUST(c.at == start);
+        if (measured == RLW_OK && announced <= rlw_left(&c)) { /* the same when it comes in pieces */
+            size_t had = below(rlw_left(&c) + 1);
+            rlw_cursor part;
+            rlw_cursor_init(&part, start, had);
+            if (rlw_rfb_measure(&part, &p, &s, &slow, &later) != RLW_OK) {
+                rlw_cursor_init(&part, start, rlw_left(&c));
+                MUST(rlw_rfb_measure(&part, &p, &s, &slow, &later) == RLW_OK);
+            }
+            MUST(later == announced);
+        } else if (measured != RLW_OK) {
+            check_cursor(&c, bytes, size, measured);
+        }
+        memcpy(kept, three, WIDTH * HEIGHT * 3);
+        again = c;
+        status = rlw_rfb_paint(&c, &p, &s, &helpers, &r);
+        MUST(rlw_rfb_paint(&again, &p, &other, &helpers, &same) == status && again.at == c.at);
+        if (start + RLW_RFB_HEAD <= c.end && rlw_rfb_paints(r.encoding) &&
+            rlw_rfb_within(&s, r.x, r.y, r.width, r.height))
+            check_outside(&r);
+        else
+            MUST(memcmp(kept, three, WIDTH * HEIGHT * 3) == 0);
+        if (status != RLW_OK) {
+            check_cursor(&c, bytes, size, status);
+            return status;
+        }
+        if (measured != RLW_OK) { /* a pseudo-encoding that is not whole, or nobody knows */
+            MUST(!rlw_rfb_paints(r.encoding));
+            return measured;
+        }
+        if (rlw_rfb_paints(r.encoding)) {
+            MUST(c.at == start + announced);
+            whole_count++;
+        } else {
+            if (announced > (uint64_t)(c.end - start)) return RLW_NEED_MORE;
+            c.at = start + announced;
+        }
+    }
+    for (i = 0; i < WIDTH * HEIGHT; i++) MUST(memcmp(three + 3 * i, four + 4 * i, 3) == 0);
+    return RLW_OK;
+}
+
+static void mutate(const sample *from) {
+    static const uint8_t odd_bytes[] = {0,    1,    2,    5,    7,    16,   17,   63,   64,  127,
+                                        0x80, 0x81, 0x82, 0x90, 0xA0, 0xC0, 0x40, 0x1F, 0xFF};
+    size_t at = some_mark(from, below(24));
+    if (below(3)) {
+        if (at < input_size) input[at] = odd_bytes[below(sizeof odd_bytes)];
+    } else {
+        mutate_bytes(odd_bytes, sizeof odd_bytes);
+    }
+}
+
+static rlw_status feed_one(const sample *from) {
+    size_t edits = below(16) ? 1 + below(3) : 0;
+    rlw_status status;
+    uint8_t *bytes;
+    begin_with(from);
+    while (edits--) mutate(from);
+    bytes = take_input();
+    status = feed(bytes, input_size);
+    release(bytes);
+    return status;
+}
+
+static void feed_prefix(const sample *s, const uint8_t *bytes, size_t size) {
+    rlw_status status = feed(bytes, size);
+    if (size == s->size) MUST(status == RLW_OK);
+    MUST(status == RLW_OK || status == RLW_NEED_MORE);
+    inflated_count = 0;
+}
+
+static void mark_sample(sample *s) {
+    rlw_rfb_layouts p;
+    rlw_rfb_screen screen = {three, WIDTH * 3, WIDTH, HEIGHT, 3};
+    rlw_cursor c;
+    rlw_rfb_prepare(&p, &formats[s->data[0] % (sizeof formats / sizeof *formats)]);
+    rlw_cursor_init(&c, s->data, s->size);
+    c.at++;
+    while (c.at < c.end) {
+        rlw_rfb_progress progress = {0, 0};
+        uint64_t size;
+        mark(s, (size_t)(c.at - s->data));
+        MUST(rlw_rfb_measure(&c, &p, &screen, &progress, &size) == RLW_OK);
+        c.at += size;
+    }
+    MUST(c.at == c.end);
+}
+
+int main(int argc, char **argv) {
+    static const rlw_status reaches[] = {
+        RLW_OK,          RLW_NEED_MORE, RLW_TRAILING,     RLW_BAD_PLACE, RLW_BAD_ENCODING,
+        RLW_BAD_SUBENCODING, RLW_BAD_PALETTE, RLW_BAD_RUN, RLW_BAD_INFLATED, RLW_BAD_JPEG,
+    };
+    static const fuzz_driver driver = {
+        "fuzz_rfb", mark_sample, feed_prefix, feed_one, reaches,
+        sizeof reaches / sizeof *reaches, "inflated", &inflated_count,
+    };
+    int result;
+    three = (uint8_t *)memory(WIDTH * HEIGHT * 3);
+    four = (uint8_t *)memory(WIDTH * HEIGHT * 4);
+    kept = (uint8_t *)memory(WIDTH * HEIGHT * 3);
+    result = fuzz_main(argc, argv, &driver);
+    free(three);
+    free(four);
+    free(kept);
+    return result;
+}
