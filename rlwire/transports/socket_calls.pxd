@@ -7,6 +7,7 @@ cdef class SocketCalls:
     cdef bint _blocking
     cdef double _spin
     cdef bint _came
+    cdef bint _filled
     cdef public str doing
     cdef public object lasted
     cdef tuple _left

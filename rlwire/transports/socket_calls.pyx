@@ -126,6 +126,9 @@ cdef extern from *:
 AVAILABLE = bool(RLW_HAS_CALLS)
 """Whether this system has these calls."""
 
+cdef enum:
+    READS = 32  # at most, one after another, of a connection on a loop
+
 cdef object _NOTHING = NOTHING
 cdef list _spare = []  # an inbox that no call has at the moment, if there is one
 cdef tuple _NONE_LEFT = (NOTHING, NOTHING, None)
@@ -185,7 +188,7 @@ cdef class SocketCalls:
             whole = core.direct and self._blocking
             began = rlw_seconds() if whole else 0.0
         # Another thread may close the connection meanwhile, which leaves the room as it is.
-        self._came = False
+        self._came = self._filled = False
         self.doing = "reading"
         while True:
             # A signal that came since the event was put in line would not wake it: Ctrl-C is lost.
@@ -212,7 +215,8 @@ cdef class SocketCalls:
             self.lasted = rlw_seconds() - began
             rlw_raise(EAGAIN)
         self.doing = ""
-        self._came = True
+        self._came = got > 0
+        self._filled = got == size
         if not got and not self._blocking:
             core.eof()
             return _NOTHING
@@ -282,12 +286,19 @@ cdef class SocketCalls:
             What `read` and `StreamCore.next` raise.
         """
         cdef StreamCore core = self._core
+        cdef int reads
         event = _NOTHING if core.fresh else core.next()
         if event is _NOTHING:
             if core._out is not None or core._phase != OPEN:
                 return _NOTHING
             event = self.read()
-            while event is _NOTHING and core.direct and self._came:
+            # On a loop, what filled its room has more behind it, such as the next piece of something
+            # that is an event only when it is whole. Others are to have their turns, too.
+            reads = 1 if self._blocking else READS
+            while event is _NOTHING and self._came and (core.direct or self._filled):
+                reads -= 1
+                if not (core.direct or (reads > 0 and core._out is None)):
+                    break
                 event = self.read()
         # What the session has to say by itself goes before the event is looked at.
         if core._out is not None and not self.write() and event is not _NOTHING:

@@ -434,6 +434,21 @@ def test_a_peer_that_leaves_is_logged(
     assert record.levelname == level
 
 
+def test_the_peer_closes_inside_a_large_message(run: Run, blobs: Any) -> None:
+    async def main() -> None:
+        with sockets.listen("127.0.0.1:0") as listener:
+            connection = await tcp_asyncio.connect(sockets.local_address(listener), blobs())
+            peer, _ = listener.accept()
+            peer.sendall(blobs.frame(bytes(100_000))[:50_000])
+            peer.close()
+            with pytest.raises(ConnectionClosed, match="after 50000 of 100020 message bytes"):
+                await connection.receive()
+            connection.close()
+            await connection.wait_closed()
+
+    run(main())
+
+
 def test_the_peer_closes_inside_a_message(run: Run, blobs: Any) -> None:
     async def main() -> None:
         with sockets.listen("127.0.0.1:0") as listener:

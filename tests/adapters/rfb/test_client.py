@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -357,6 +358,33 @@ def test_a_server_that_stops_in_the_middle_of_a_rectangle(scripted: Start) -> No
             client.update(SOON)
         assert client.ended
         assert not client.snapshot().any()
+
+
+def test_a_server_that_leaves_in_the_middle_of_a_rectangle(scripted: Start) -> None:
+    left = threading.Event()
+
+    def script(peer: Any) -> None:
+        peer.greet(200, 200)
+        data = b"\0\0\0\2" + peer.rectangle(0, 0, 1, 1, 1) + peer.rectangle(0, 0, 200, 200, 1)
+        peer.say(data[:20_000])
+        left.wait(SOON)
+        peer.sock.shutdown(socket.SHUT_WR)
+
+    address = scripted(script)
+    with RfbClient(address) as client:
+        assert client.poll() == []
+        left.set()
+        with pytest.raises(ConnectionClosed, match="inside an update, one rectangle is missing"):
+            client.update(SOON)
+    left.clear()
+
+    async def run() -> None:
+        async with AsyncRfbClient(address) as client:
+            left.set()
+            with pytest.raises(ConnectionClosed, match="inside an update"):
+                await client.update(SOON)
+
+    asyncio.run(run())
 
 
 def test_a_server_that_says_nothing(scripted: Start) -> None:
