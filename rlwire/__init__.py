@@ -124,7 +124,7 @@ def connect(url: str | URL, **options: Any) -> Any:
     | ``rlx://`` | `rlwire.adapters.relaax.AgentProxy` |
     | ``dm-env-rpc://`` | `rlwire.adapters.dm_env_rpc.Client`, in the world that the path names |
     | ``perlert://`` | `rlwire.adapters.perlert.Client` of the instance that the path names |
-    | ``universe://`` | `rlwire.adapters.rewarder.RewarderClient` |
+    | ``universe://`` | `rlwire.adapters.rewarder.RewarderClient`, of the port after the plus |
     | ``openpi://`` | `rlwire.adapters.openpi.PolicyClient` |
 
     `rlwire.aio.connect` is the same for asyncio.

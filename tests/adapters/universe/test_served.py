@@ -14,13 +14,16 @@ import pytest
 
 import rlwire
 from rlwire.adapters.rewarder import EnvironmentRewarder, RewarderClient
+from rlwire.adapters.rfb.client import RfbClient
 from rlwire.adapters.universe.frames import as_frame, frames_of, is_picture
 from rlwire.adapters.universe.recording import RecordingProxy
 from rlwire.adapters.universe.served import PIXELS, UniverseServer, _Player
+from rlwire.adapters.websocket import connect
 from rlwire.codecs.rfb.keysyms import keysym
 from rlwire.codecs.rfb.messages import KeyEvent
 from rlwire.environments.driver import drive
 from rlwire.protocols import parse_url
+from rlwire.transports.tls import ClientTLS, ServerTLS
 
 gymnasium: Any = pytest.importorskip("gymnasium")
 
@@ -223,6 +226,33 @@ def test_both_of_the_originals_health_checks_and_http() -> None:
                 b"openai-observer: true\r\n\r\n"
             )
             assert sock.recv(12) == b"HTTP/1.1 101"
+
+
+def test_tls_on_both_and_on_the_page(tmp_path: Path) -> None:
+    trustme = pytest.importorskip("trustme")
+    authority = trustme.CA()
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "pem")
+    authority.cert_pem.write_to_path(tmp_path / "ca")
+    (tmp_path / "core").mkdir()
+    (tmp_path / "core" / "rfb.js").write_text("export default class RFB {}")
+    served, called = ServerTLS(str(tmp_path / "pem")), ClientTLS(str(tmp_path / "ca"))
+    with rlwire.serve(
+        Corridor(), "universe+tls://127.0.0.1:0+0", tls=served, page=0, novnc=str(tmp_path)
+    ) as server:
+        url = parse_url(server.url)
+        assert url.tls
+        where = f"wss://127.0.0.1:{url.port}/"
+        with RewarderClient(where, tls=called, attach=True) as agent:
+            assert agent.step(20).count
+        with RfbClient(str(url.pixels_address), tls=called) as viewer:
+            viewer.update(20)
+            assert (viewer.width, viewer.height) == (32, 24)
+        # The page reaches both, although their certificate is for others.
+        place = server.page.url.replace("https", "wss")
+        with connect(f"{place}pixels", tls=called) as socket_:
+            assert bytes(socket_.receive()) == b"RFB 003.008\n"
+        with connect(f"{place}rewards", tls=called) as socket_:
+            assert "v0.env.describe" in socket_.receive()
 
 
 class TestDoor:
