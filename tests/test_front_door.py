@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import re
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -103,13 +104,45 @@ def test_a_client_finds_what_is_served_by_its_url(scheme: str) -> None:
 
 
 @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this system has no unix sockets")
-@pytest.mark.parametrize("scheme", ["rlx", "dm-env-rpc"])
+@pytest.mark.parametrize("scheme", STREAMS)
 def test_over_a_unix_socket(scheme: str, tmp_path: Path) -> None:
     url = f"{scheme}+unix://{tmp_path}/s"
     with rlwire.serve(THINGS[scheme], url) as server:
         assert server.url == url
         with rlwire.connect(url) as client:
             check(scheme, first_words(scheme, client))
+
+        async def run() -> None:
+            async with rlwire.aio.connect(url) as client:
+                check(scheme, await first_words(scheme, client))
+
+        asyncio.run(run())
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this system has no unix sockets")
+@pytest.mark.parametrize("scheme", ["dm-env-rpc", "universe"])
+def test_an_environment_over_a_unix_socket(scheme: str, tmp_path: Path) -> None:
+    url = f"{scheme}+unix://{tmp_path}/a socket"
+    with rlwire.serve("gym:CartPole-v1", url) as server, rlwire.make(server.url) as env:
+        assert env.reset()[0] in env.observation_space
+        assert env.step(1)[0] in env.observation_space
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this system has no unix sockets")
+@pytest.mark.parametrize("scheme", ["rlx", "openpi"])
+def test_a_caller_over_a_unix_socket(scheme: str, tmp_path: Path) -> None:
+    url = f"{scheme}+unix://{tmp_path}/s"
+    env = rlwire.listen(url, like="CartPole-v1")
+    with ThreadPoolExecutor(1) as pool:
+        played = pool.submit(rlwire.play, "gym:CartPole-v1", url, episodes=1)
+        env.reset()
+        total, over = 0.0, False
+        while not over:
+            _, reward, terminated, truncated, _ = env.step(1)
+            total, over = total + reward, terminated or truncated
+        env.close()
+        assert 0 < total < 500
+        assert len(played.result(20)) in (0, 1)
 
 
 @pytest.mark.parametrize("scheme", STREAMS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlwire.adapters.websocket import url_of
 from rlwire.environments.driver import maker
 from rlwire.protocols import URL
 from rlwire.transports.tls import ClientSide, ClientTLS
@@ -31,15 +32,8 @@ def check_server_tls(url: URL, tls: Any) -> None:
 
 
 def websocket_url(url: URL, tls: ClientSide) -> str:
-    """Return the URL of the WebSocket that a URL means.
-
-    Raises:
-        ValueError: it is a unix socket.
-    """
-    if url.unix is not None:
-        raise ValueError(f"{url}: a client of {url.scheme} needs a host and a port")
-    path = f"/{url.path}" if url.protocol.path == "path" else "/"
-    return f"{'ws' if tls is None else 'wss'}://{url.address}{path}"
+    """Return the URL of the WebSocket that a URL means."""
+    return url_of(url.address, tls, f"/{url.path}" if url.protocol.path == "path" else "/")
 
 
 def with_settings(thing: Any, settings: Mapping[str, Any] | None) -> Any:

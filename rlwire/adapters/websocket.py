@@ -8,14 +8,34 @@ WebSocket have adapters of their own.
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 from rlwire.sessions.websocket import Client, Messages
 from rlwire.transports import tcp, tcp_asyncio
-from rlwire.transports.address import Address
+from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide, client_context
 
-__all__ = ["connect", "connect_asyncio"]
+__all__ = ["connect", "connect_asyncio", "url_of"]
+
+
+def url_of(address: AddressLike, tls: ClientSide = None, resource: str = "") -> str:
+    """Return the URL of the WebSocket at an address, which may be one already.
+
+    Args:
+        address: ``"host:port"``, ``"unix:/path"``, ``(host, port)``, or a URL.
+        tls: for TLS.
+        resource: path and query.
+
+    Raises:
+        ValueError: it is no address.
+    """
+    if isinstance(address, str) and "://" in address:
+        return address
+    scheme, where = "ws" if tls is None else "wss", parse(address)
+    if where.path:
+        return f"{scheme}+unix://{quote(where.path)}{resource and ':'}{resource}"
+    return f"{scheme}://{where}{resource}"
 
 
 def connect(
@@ -30,7 +50,7 @@ def connect(
     """Connect to a WebSocket server.
 
     Args:
-        url: ``ws://host:port/path``, or ``wss`` for TLS.
+        url: ``ws://host:port/path`` or ``ws+unix:///socket:/path``, or ``wss`` for TLS.
         inner: a new session that says what messages mean; None for str and bytes as they are.
         tls: for ``wss``; by default a context that trusts the system's authorities.
         timeouts: by default `Timeouts()`; `connect` counts for TCP and TLS, and once more for
@@ -44,7 +64,7 @@ def connect(
         What `rlwire.transports.tcp.connect` raises.
     """
     client = Client(Messages() if inner is None else inner, url, **options)
-    where = Address(client.target.host, client.target.port)
+    where = _where(client)
     context = _context(client, tls)
     return tcp.connect(where, client, timeouts=timeouts, tls=context, backoff=backoff)
 
@@ -60,9 +80,16 @@ async def connect_asyncio(
 ) -> tcp_asyncio.AsyncConnection:
     """Connect to a WebSocket server on the running loop; arguments and errors as for `connect`."""
     client = Client(Messages() if inner is None else inner, url, **options)
-    where = Address(client.target.host, client.target.port)
+    where = _where(client)
     context = _context(client, tls)
     return await tcp_asyncio.connect(where, client, timeouts=timeouts, tls=context, backoff=backoff)
+
+
+def _where(client: Client) -> Address:
+    target = client.target
+    if target.unix is not None:
+        return Address(path=target.unix)
+    return Address(target.host, target.port)
 
 
 def _context(client: Client, tls: ClientSide) -> ClientSide:

@@ -14,6 +14,7 @@ from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError
 from rlwire.limits import Limits
 from rlwire.sessions.openpi import Client, Dialect, Failure
 from rlwire.transports import waits
+from rlwire.transports.address import AddressLike
 from rlwire.transports.connecting import hang_up
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide
@@ -26,9 +27,10 @@ class ClientBase(waits.Counting):
     """What both clients are made of.
 
     Args:
-        address: ``"host:port"``, or a URL: ``ws://host:port/path``, or ``wss`` for TLS.
+        address: ``"host:port"``, ``"unix:/path"``, or a URL: ``ws://host:port/path``, or ``wss``
+            for TLS.
         auth: what the server wants as ``Authorization: Api-Key``.
-        tls: for ``wss``; by default a context that trusts the system's authorities.
+        tls: for TLS; by default, for ``wss``, a context that trusts the system's authorities.
         timeouts: by default `Timeouts()`; its `idle` is how long a policy may think.
         backoff: how often and when to try to reach the server; by default once.
         limits: maxima for messages.
@@ -45,7 +47,7 @@ class ClientBase(waits.Counting):
 
     def __init__(
         self,
-        address: str,
+        address: AddressLike,
         *,
         auth: str | None = None,
         tls: ClientSide = None,
@@ -55,7 +57,7 @@ class ClientBase(waits.Counting):
         arrays: Dialect = "openpi",
         reconnect: bool = True,
     ) -> None:
-        self._url = address if "://" in address else f"ws://{address}"
+        self._url = websocket.url_of(address, tls)
         self._dialect: dict[str, Any] = {"arrays": arrays, "limits": limits}
         self._options: dict[str, Any] = {
             "timeouts": timeouts,

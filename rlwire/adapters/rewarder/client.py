@@ -56,7 +56,7 @@ class ClientBase(Counting):
     """What both clients do, once.
 
     Args:
-        address: ``"ws://host:port/path"``, ``"wss://..."``, or ``"host:port"``.
+        address: ``"host:port"``, ``"unix:/path"``, ``"ws://host:port/path"`` or ``"wss://..."``.
         auth: the password that the server asks for.
         tls: for ``wss``; by default a context that trusts the system's authorities.
         timeouts: `connect` is for the handshake, the server's first word included.
@@ -93,8 +93,7 @@ class ClientBase(Counting):
         ping_timeout: float | None = 20.0,
         session_settings: ClientSettings | None = None,
     ) -> None:
-        where = str(address)
-        self.url = where if "://" in where else f"{'ws' if tls is None else 'wss'}://{where}/"
+        self.url = websocket.url_of(address, tls, "/")
         self.observer = observer
         self._settings = session_settings or ClientSettings()
         self._limits = limits

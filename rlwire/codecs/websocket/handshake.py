@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 
@@ -171,6 +171,7 @@ class Target:
         port: the one named, or 80 or 443.
         resource: path and query.
         authorization: Basic credentials, if the URL has a user name.
+        unix: the path of a unix socket, whose host is called localhost; None over TCP.
     """
 
     secure: bool
@@ -178,6 +179,7 @@ class Target:
     port: int
     resource: str
     authorization: str | None = None
+    unix: str | None = None
 
     @property
     def authority(self) -> str:
@@ -189,6 +191,9 @@ class Target:
 def parse_url(url: str) -> Target:
     """Return what a URL such as ``"wss://example.org:15900/a?b=c"`` means.
 
+    Of a unix socket it is ``"ws+unix:///path/of/socket:/a?b=c"``, or ``wss+unix``; what is after
+    the socket's path may be left out.
+
     Raises:
         ValueError: it is no WebSocket URL, or has a fragment (section 3).
     """
@@ -196,10 +201,12 @@ def parse_url(url: str) -> Target:
     if not url.isascii() or not url.isprintable() or " " in url:
         raise ValueError(f"{url!r}: a URL has printable ASCII only; percent-encode the rest")
     parts = urlsplit(url)
-    if parts.scheme not in ("ws", "wss"):
+    if parts.scheme not in ("ws", "wss", "ws+unix", "wss+unix"):
         raise ValueError(f"{url!r} does not begin with ws:// or wss://")
     if "#" in url:
         raise ValueError(f"{url!r}: a WebSocket URL has no fragment")
+    if parts.scheme.endswith("+unix"):
+        return _of_unix(url, parts)
     if not parts.hostname:
         raise ValueError(f"{url!r} names no host")
     secure = parts.scheme == "wss"
@@ -213,6 +220,17 @@ def parse_url(url: str) -> Target:
     if parts.username is not None:
         authorization = basic_header(unquote(parts.username), unquote(parts.password or ""))
     return Target(secure, parts.hostname, port, resource, authorization)
+
+
+def _of_unix(url: str, parts: SplitResult) -> Target:
+    path, _, resource = parts.path.partition(":")
+    if parts.netloc or not path.startswith("/"):
+        raise ValueError(f"{url!r}: a unix socket's path is absolute: ws+unix:///tmp/socket")
+    resource = (resource or "/") + (f"?{parts.query}" if parts.query else "")
+    if not _RESOURCE.fullmatch(resource):
+        raise ValueError(f"{url!r}: not a path")
+    secure = parts.scheme.startswith("wss")
+    return Target(secure, "localhost", 443 if secure else 80, resource, unix=unquote(path))
 
 
 def new_key() -> str:

@@ -219,6 +219,11 @@ def test_what_is_no_http_is_refused_at_once(data: bytes) -> None:
         ("ws://127.0.0.1:15900/v1?a=b%20c", Target(False, "127.0.0.1", 15900, "/v1?a=b%20c")),
         ("ws://[::1]:80?x", Target(False, "::1", 80, "/?x")),
         ("wss://me:se%20cret@h:1", Target(True, "h", 1, "/", basic_header("me", "se cret"))),
+        ("ws+unix:///tmp/a", Target(False, "localhost", 80, "/", unix="/tmp/a")),
+        (
+            "wss+unix:///tmp/a%20b%3A:/c?d=e",
+            Target(True, "localhost", 443, "/c?d=e", unix="/tmp/a b:"),
+        ),
     ],
 )
 def test_urls(url: str, target: Target) -> None:
@@ -237,6 +242,7 @@ def test_the_host_header() -> None:
     [
         "http://a", "a:80", "ws:///a", "ws://", "ws://a#b", "ws://a/#", "ws://a/b c",
         "ws://a/\r\nX: y", "ws://a/é", "ws://a:99999", "ws://a:b", "ws://a\t/", "",
+        "ws+unix://a/b", "ws+unix:b", "ws+unix:///a:b",
     ],
 )  # fmt: skip
 def test_what_is_no_url(url: str) -> None:
