@@ -298,10 +298,10 @@ def listen(
     Episodes are begun by callers: seeds and options are not told to them, and a reset in the middle
     of one goes on where it stands, with ``info["continued"]``.
 
-    A caller is not heard between two calls of the trainer, for as long as these are apart. How long
-    it puts up with that is its own affair: `AgentProxy` and `PolicyClient` an hour (`idle` of their
-    `Timeouts`), RELAAX's for ever, openpi's up to 40 seconds if its websockets sends pings. And the
-    trainer waits an hour for what a caller says next (`idle_timeout`), then it counts as gone.
+    Between two calls of the trainer callers wait, however long it learns: pings of openpi's are
+    answered meanwhile, and `AgentProxy` and `PolicyClient` put up with an hour (`idle` of their
+    `Timeouts`), RELAAX's for ever. The trainer in turn waits an hour for what a caller says next
+    (`idle_timeout`), then it counts as gone.
 
     ``callers`` of what is returned is `rlwire.environments.called.Callers`, with `url` and
     `statistics()`.

@@ -2,13 +2,14 @@
 
 A caller has a place, which is the trainer's `Endpoint`: a step answers the caller, and waits for
 what it says next. The trainer's own thread does both, on the caller's connection, so that nothing
-is handed from thread to thread; a connection's own thread only waits until the trainer has done
-with the caller. Not here: what a caller says (`rlwire.adapters.relaax.called` and
-`rlwire.adapters.openpi.called`).
+is handed from thread to thread; a connection's own thread waits until the trainer has done with the
+caller, and answers pings while the trainer does something else. Not here: what a caller says
+(`rlwire.adapters.relaax.called` and `rlwire.adapters.openpi.called`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import sys
@@ -77,6 +78,9 @@ class Caller(ABC):
     """Who calls, over one connection. The thread of the trainer uses it, one at a time.
 
     Attributes:
+        attention: seconds between two looks at what comes while the trainer does something else,
+            for protocols whose callers want a sign of life; None for no looks.
+        place: the number of its place; None as long as it waits for one.
         connection: is the trainer's from the first turn on, until `end`.
         callers: whose it is, for `Callers.fit`.
         told: the spaces of observations and actions, if the caller has named them.
@@ -85,8 +89,12 @@ class Caller(ABC):
         error: why, if that is no matter of course.
     """
 
+    attention: ClassVar[float | None] = None
+
     def __init__(self, connection: Connection, callers: Callers) -> None:
         self.connection = connection
+        self.place: int | None = None
+        self._early: deque[Any] = deque()
         self.callers = callers
         self.told: tuple[Any, Any] | None = None
         self.understood = False
@@ -122,6 +130,27 @@ class Caller(ABC):
             turn = self.turn()
         self.understood = True
         return turn
+
+    def receive(self) -> Any:
+        """Return the next event, waiting for it; errors as `Connection.receive`."""
+        return self._early.popleft() if self._early else self.connection.receive()
+
+    def look(self) -> None:
+        """Answer what the session answers by itself, and keep the rest for `receive`.
+
+        The trainer must not use the connection meanwhile. What goes wrong is for it to find.
+        """
+        connection = self.connection
+        connection.release()
+        try:
+            connection.look(self._early.append)
+        except RemoteProtocolError as error:
+            with contextlib.suppress(RlwireError):
+                self.refuse(error)
+        except RlwireError as error:
+            logger.debug("%s: while nobody waits for it: %s", connection.peer, error)
+        finally:
+            connection.release()
 
     def refuse(self, error: RemoteProtocolError) -> None:
         """Tell the caller that what it sent is not allowed now; log it.
@@ -283,6 +312,16 @@ class Place:
     def seat(self, caller: Caller, turn: Turn) -> None:
         """Have a caller here that has begun an episode."""
         self._caller, self._turn = caller, turn
+
+    def look(self, caller: Caller) -> None:
+        """Look what comes from a caller, unless the trainer is doing that."""
+        if self._lock.acquire(blocking=False):
+            try:
+                if self._caller is caller:
+                    self._user = 0
+                    caller.look()
+            finally:
+                self._lock.release()
 
     def let_go(self) -> None:
         """Give the connection back, unless the trainer waits for it in another thread.
@@ -447,12 +486,28 @@ class Callers:
             self._waiting.append(caller)
             self._changed.notify()
         try:
-            caller.over.wait()
+            while not caller.over.wait(caller.attention):
+                self._look(caller)
         finally:
             with self._changed:
                 self._attended.discard(caller)
         if caller.error is not None:
             raise caller.error
+
+    def _look(self, caller: Caller) -> None:
+        with self._changed:
+            number, waits = caller.place, caller in self._waiting
+            if waits:  # nobody takes it meanwhile
+                rank = self._waiting.index(caller)
+                self._waiting.remove(caller)
+        if waits:
+            caller.look()
+            with self._changed:
+                if not self._closed:
+                    self._waiting.insert(min(rank, len(self._waiting)), caller)
+                    self._changed.notify()
+        elif number is not None and self.endpoints:  # else the trainer waits for what it says
+            self.endpoints[number].look(caller)
 
     def take(self, number: int) -> Caller:
         """Wait for the next caller, for the place of this number.
@@ -467,7 +522,9 @@ class Callers:
                 if self._closed:
                     raise ConnectionClosed("no caller can come any more: the server was closed")
                 self._changed.wait(_SLICE)
-            return self._waiting.popleft()
+            caller = self._waiting.popleft()
+            caller.place = number
+            return caller
 
     def close(self) -> None:
         """Close all connections and stop listening; who waits for a caller is woken. Any thread."""

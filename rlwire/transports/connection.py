@@ -224,6 +224,19 @@ class Connection(Owned):
         if core.sending:
             driver.flush()
 
+    def look(self, take: Callable[[Any], object]) -> None:
+        """Take in what has come, without waiting: pings are answered, and events handed over.
+
+        Args:
+            take: called with each event.
+
+        Raises:
+            What `receive` raises; after `take` had what came before.
+        """
+        if get_ident() != self._owner:
+            self._claim()
+        self.listen(take, self._driver.fetch(False))
+
     def exchange(self, event: Any) -> Any:
         """Send one event and return the next: `send` and `receive` in one call, for clients.
 

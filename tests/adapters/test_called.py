@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import queue
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import gymnasium
@@ -18,6 +20,7 @@ from gymnasium.utils.env_checker import check_env
 
 import rlwire
 from rlwire.adapters.openpi import PolicyClient
+from rlwire.adapters.openpi.called import OpenpiCaller
 from rlwire.adapters.relaax import (
     AgentProxy,
     AgentProxyException,
@@ -306,6 +309,35 @@ def test_openpis_client_knows_no_rewards():
             assert truncated
             assert "lost" in info
         assert came == [({"model": "x"}, [0, 1, 2, 1])]
+
+
+@pytest.mark.filterwarnings("ignore:connect:DeprecationWarning")  # by openpi_client
+def test_openpis_own_client_has_its_pings_answered_while_the_trainer_learns(monkeypatch):
+    policies = pytest.importorskip("openpi_client.websocket_client_policy")
+    monkeypatch.setattr(OpenpiCaller, "attention", 0.01)
+    clients = queue.SimpleQueue()
+
+    def call() -> Any:
+        client = policies.WebsocketClientPolicy("localhost", port)
+        clients.put(client._ws)
+        with contextlib.closing(client._ws):
+            return [client.infer({"observation": BOX.sample()}) for _ in range(2)]
+
+    def answered(websocket) -> bool:
+        return websocket.ping().wait(20)
+
+    with rlwire.listen("openpi://localhost:0", **SPACES) as env, ThreadPoolExecutor(1) as pool:
+        port = int(env.callers.url.rpartition(":")[2])
+        actions = pool.submit(call)
+        websocket = clients.get(timeout=20)
+        assert answered(websocket)  # while it has no place
+        assert env.callers.statistics().waiting == 1
+        env.reset()
+        assert answered(websocket)  # while it waits for an action
+        assert not env.step(2)[3]
+        assert answered(websocket)
+        assert "lost" in env.step(1)[4]
+        assert [answer["actions"].tolist() for answer in actions.result(20)] == [[2], [1]]
 
 
 def test_openpis_callers_need_the_secret():

@@ -101,6 +101,8 @@ def listen(
 class OpenpiCaller(Caller):
     """An environment that asks for actions."""
 
+    attention = 5.0  # openpi's own client pings after 20 s, and leaves 20 s later
+
     def __init__(
         self, metadata: dict[str, Any], single: bool, connection: Connection, callers: Callers
     ) -> None:
@@ -113,7 +115,7 @@ class OpenpiCaller(Caller):
         """Wait for the next observation; errors as `Caller.turn`."""
         while True:
             try:
-                given = self.connection.receive()
+                given = self.receive()
                 break
             except RemoteProtocolError as error:
                 self.refuse(error)
