@@ -16,8 +16,9 @@ LIBRARIES = {
     "dm_env_rpc": "rlwire.adapters.dm_env_rpc.drop_in",
     "msgpack_numpy": "rlwire.adapters.msgpack_numpy.drop_in",
     "openpi_client": "rlwire.adapters.openpi.drop_in",
+    "rllib": "rlwire.adapters.rllink.drop_in",
 }
-"""Libraries by their import names, and the module here that knows each."""
+"""Libraries by their import names (RLlib by its own), and the module here that knows each."""
 
 _lock = threading.Lock()
 

@@ -1,0 +1,164 @@
+"""RLlib's own ends and ours, both ways: PPO by Ray over RLlink.
+
+Ray is large and slow to begin, so this is no part of plain `pytest`: `pytest -m training`, with the
+extra `rllib`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlwire
+from rlwire.transports.sockets import Backoff
+
+ray: Any = pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
+gymnasium: Any = pytest.importorskip("gymnasium")
+
+from ray.rllib.algorithms.ppo import PPOConfig  # noqa: E402
+from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig  # noqa: E402
+from ray.rllib.env.external.env_runner_server_for_external_inference import (  # noqa: E402
+    EnvRunnerServerForExternalInference,
+)
+
+from rlwire.adapters.rllink.rllib import (  # noqa: E402
+    ModulePolicy,
+    RLlinkEnvRunner,
+    runners,
+)
+
+pytestmark = [
+    pytest.mark.training,
+    pytest.mark.timeout(900),
+    # Ray's own, and its workers' sockets.
+    pytest.mark.filterwarnings("ignore"),
+]
+
+BACKOFF = Backoff(attempts=1000, first=0.1, longest=0.5, deadline=120)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def config(runner: Any, port: int, count: int = 0, steps: int = 1000) -> Any:
+    return (
+        PPOConfig()
+        .environment(
+            observation_space=gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float32),
+            action_space=gymnasium.spaces.Discrete(2),
+            env_config={"port": port, "steps": 250},
+        )
+        .env_runners(env_runner_cls=runner, num_env_runners=count)
+        .training(train_batch_size_per_learner=steps, num_epochs=10, lr=0.0005, vf_loss_coeff=0.01)
+        .rl_module(model_config=DefaultModelConfig(vf_share_layers=True, fcnet_hiddens=[64, 64]))
+        .fault_tolerance(restart_failed_env_runners=True)
+    )
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def simulate(port: int, seed: int, steps: int | None) -> None:
+    """Play CartPole with the trainer's weights, until it is gone for good; in a thread of its own."""
+    policy = ModulePolicy(config(RLlinkEnvRunner, port), seed=seed)
+    with contextlib.suppress(Exception):
+        rlwire.play(
+            "gym:CartPole-v1", f"rllink://localhost:{port}", episodes=10**6, policy=policy,
+            steps=steps, backoff=BACKOFF, seed=seed,
+        )  # fmt: skip
+
+
+def start_simulators(port: int, count: int, steps: int | None = None) -> None:
+    for number in range(count):
+        threading.Thread(target=simulate, args=(port, number, steps), daemon=True).start()
+
+
+def dummy_client(port: int) -> None:
+    """Run in a process of its own: Ray's client ends with it."""
+    from ray.rllib.examples.envs.classes.utils.dummy_external_client import _dummy_external_client
+
+    _dummy_external_client(port)
+
+
+def test_our_client_trains_with_ray_s_runner() -> None:
+    port = free_port()
+    algorithm = config(EnvRunnerServerForExternalInference, port).build_algo()
+    try:
+        # Ray's client asks RLlib's config how many steps a message has; its pickle is not opened.
+        start_simulators(port, 1, 1000)
+        for number in range(1, 4):
+            sampled = algorithm.train()["env_runners"]["num_env_steps_sampled_lifetime"]
+            assert sampled == 1000 * number
+    finally:
+        algorithm.stop()
+
+
+def test_ray_s_client_trains_with_our_runner() -> None:
+    port = free_port()
+    algorithm = config(RLlinkEnvRunner, port).build_algo()
+    simulator = multiprocessing.get_context("spawn").Process(
+        target=dummy_client, args=(port,), daemon=True
+    )
+    simulator.start()
+    try:
+        for _ in range(2):
+            results = algorithm.train()["env_runners"]
+        assert results["num_env_steps_sampled_lifetime"] >= 2000
+        assert results["episode_return_mean"] > 5
+    finally:
+        simulator.kill()
+        simulator.join()
+        algorithm.stop()
+
+
+def test_two_simulators_train_with_our_runner() -> None:
+    port = free_port()
+    algorithm = config(RLlinkEnvRunner, port, steps=2000).build_algo()
+    try:
+        start_simulators(port, 2)
+        best = 0.0
+        for _ in range(40):
+            results = algorithm.train()["env_runners"]
+            best = max(best, results.get("episode_return_mean", 0.0))
+            if best >= 150:
+                break
+        assert best >= 150
+    finally:
+        algorithm.stop()
+
+
+def test_a_runner_that_is_killed_comes_back() -> None:
+    port = free_port()
+    algorithm = config(RLlinkEnvRunner, port, 2).build_algo()
+    try:
+        assert {1, 2} <= set(runners())
+        for number in (1, 2):
+            start_simulators(port + number, 2)
+        for _ in range(2):
+            before = algorithm.train()["env_runners"]["num_env_steps_sampled_lifetime"]
+        group = algorithm.env_runner_group
+        pids = group.foreach_env_runner(lambda runner: os.getpid(), local_env_runner=False)
+        os.kill(pids[0], signal.SIGKILL)
+        for _ in range(60):  # Ray takes its time to start another
+            after = algorithm.train()["env_runners"]["num_env_steps_sampled_lifetime"]
+            if after > before + 10_000 and group.num_healthy_remote_env_runners() == 2:
+                break
+        assert group.num_healthy_remote_env_runners() == 2
+        assert after > before
+    finally:
+        algorithm.stop()
