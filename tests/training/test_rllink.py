@@ -74,7 +74,7 @@ def free_port() -> int:
 
 
 def simulate(port: int, seed: int, steps: int | None) -> None:
-    """Play CartPole with the trainer's weights, until it is gone for good; in a thread of its own."""
+    """Play CartPole with the trainer's weights, until it is gone for good."""
     policy = ModulePolicy(config(RLlinkEnvRunner, port), seed=seed)
     with contextlib.suppress(Exception):
         rlwire.play(
@@ -162,3 +162,55 @@ def test_a_runner_that_is_killed_comes_back() -> None:
         assert after > before
     finally:
         algorithm.stop()
+
+
+def exchanged(send: Any, message: dict[str, Any]) -> bytes:
+    near, far = socket.socketpair()
+    with near, far:
+        thread = threading.Thread(target=send, args=(near, message))
+        thread.start()
+        data = b""
+        while len(data) < 8 or len(data) < 8 + int(data[:8]):
+            data += far.recv(1_000_000)
+        thread.join()
+        return data
+
+
+def test_ray_s_functions_replaced() -> None:
+    from ray.rllib.env.external import rllink
+    from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+    from ray.rllib.examples.envs.classes.utils import dummy_external_client
+
+    episode = SingleAgentEpisode(observations=[np.zeros(4, np.float32)])
+    for number in range(20):
+        episode.add_env_step(
+            action=1, reward=0.5, observation=np.full(4, number, np.float32),
+            extra_model_outputs={"action_logp": -0.5, "x": np.float32(3)},
+        )  # fmt: skip
+    message = {"type": "EPISODES", "episodes": [episode.get_state()], "timesteps": 20}
+    theirs, own_get = rllink.send_rllink_message, rllink.get_rllink_message
+    expected = exchanged(theirs, message)
+    rlwire.install("rllib")
+    try:
+        ours = rllink.send_rllink_message
+        assert dummy_external_client.send_rllink_message is ours is not theirs
+        assert exchanged(ours, message) == expected
+        near, far = socket.socketpair()
+        with near, far:
+            near.sendall(expected)
+            kind, body = rllink.get_rllink_message(far)
+            assert kind is rllink.RLlink.EPISODES
+            got = SingleAgentEpisode.from_state(body["episodes"][0])
+            np.testing.assert_array_equal(got.get_observations(), episode.get_observations())
+            for wrong in (b"0000000x", b"00000002\xc1\xc1", b"00000010\x81\xa4type\xa3abc!"):
+                near.sendall(wrong)
+                with pytest.raises(ConnectionError, match="Error receiving message"):
+                    rllink.get_rllink_message(far)
+            near.close()
+            with pytest.raises(ConnectionError, match="Error receiving message"):
+                rllink.get_rllink_message(far)
+    finally:
+        rlwire.uninstall("rllib")
+    assert rllink.send_rllink_message is theirs
+    assert rllink.get_rllink_message is own_get
+    assert dummy_external_client.send_rllink_message is theirs

@@ -1,9 +1,9 @@
 """RLlib's own functions for RLlink, replaced: `rlwire.install("rllib")`.
 
-`send_rllink_message` and `get_rllink_message` of Ray then pack and unpack here, wherever a module of
-RLlib's has them by name. The bytes are the same. What rlwire's codec refuses to write, Ray's own
-function is asked about. Arrays of objects, which Ray's function would unpickle, are refused; so is
-a length that is no number of eight digits.
+`send_rllink_message` and `get_rllink_message` of Ray then pack and unpack here, wherever one of
+RLlib's modules has them by name. The bytes are the same. What rlwire's codec refuses to write,
+Ray's own function is asked about. Arrays of objects, which Ray's function would unpickle, are
+refused; so is a length that is no number of eight digits.
 
 Not here: a server or a client in the place of Ray's (`rlwire.adapters.rllink`).
 """
