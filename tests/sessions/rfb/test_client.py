@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import lzma
+import random
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rlwire.codecs.rfb import handshake, messages
 from rlwire.codecs.rfb.encodings import Encoding
@@ -48,6 +51,7 @@ from rlwire.errors import (
     LocalProtocolError,
     PeerError,
     RemoteProtocolError,
+    RlwireError,
 )
 from rlwire.limits import Limits
 from rlwire.sessions.rfb.client import (
@@ -790,6 +794,32 @@ def test_a_recorded_server_byte_by_byte_and_ended_at_every_border() -> None:
             assert abs(talk.session.updates - updates) <= 1
             with pytest.raises(ConnectionClosed):
                 talk.end()
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_any_bytes_end_in_a_named_error_or_are_taken(data: bytes, new: bool) -> None:
+    talk = Talk() if new else opened()
+    with contextlib.suppress(RlwireError):
+        talk.hear(data)
+        talk.end()
+
+
+@pytest.mark.each("name", RECORDED)
+def test_a_recorded_server_with_wrong_bytes(name: str) -> None:
+    noise = random.Random(name)
+    ended = 0
+    for _ in range(12):
+        talk, recorded = replay(name, 1 << 20)
+        wrong = bytearray(recorded)
+        for _ in range(noise.randrange(1, 4)):
+            wrong[noise.randrange(len(wrong))] = noise.randrange(256)
+        try:
+            talk.hear(bytes(wrong))
+        except RlwireError:
+            ended += 1
+            assert talk.session.closed
+    if "raw" not in name:
+        assert ended
 
 
 @pytest.mark.each("feed", ["whole", "bytes"])
