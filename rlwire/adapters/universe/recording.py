@@ -21,7 +21,6 @@ from rlwire.adapters.relay import Ear, Relay
 from rlwire.adapters.universe.fbs import FbsWriter
 from rlwire.adapters.universe.page import PagePlace, PageServer
 from rlwire.adapters.universe.routes import PixelsRoute, RewardsRoute
-from rlwire.errors import LimitExceeded
 from rlwire.protocols import URL, parse_url
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.tls import ClientSide
@@ -35,7 +34,7 @@ __all__ = ["Folders", "RecordingProxy"]
 
 logger = logging.getLogger(__name__)
 
-_EARLY = 1 << 20  # bytes that a server may say before its client says the first word
+_EARLY = 1 << 20  # bytes that are kept of what a server says before its client's first word
 
 
 class RecordingProxy(Joined[Relay]):
@@ -187,12 +186,14 @@ class _Late:
         if self._early is not None:
             self._early.append((bytes(message), from_server, now))
             self._size += len(message)
-            if self._size > _EARLY:
-                raise LimitExceeded("early", _EARLY, self._size)
             if from_server:
+                if self._size > _EARLY:
+                    self._early.clear()
                 return
+            if self._size > _EARLY:
+                logger.warning("%s: what it heard before its first word is lost", self._peer)
             early, self._early = self._early, None
-            self.begin(early[0][2])
+            self.begin(early[0][2] if early else now)
             for each in early:
                 self.write(*each)
             return

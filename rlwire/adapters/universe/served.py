@@ -48,7 +48,7 @@ class UniverseServer(Joined[BackgroundServer]):
 
     Frames go to any VNC viewer, rewards to agents and observers; it steps in real time, as long as
     anybody looks on. Keys and buttons that mean an action are in force as long as a viewer holds
-    them down, and then the agent's last action again.
+    them down, and then the agent's last action again. In lockstep, steps are an agent's alone.
 
     Args:
         environment: as `EnvironmentRewarder` takes it. Who makes it by name, ``"gym:ID"``, gets
@@ -243,7 +243,7 @@ class _Player(EnvironmentRewarder):
         return bool(self.clients or self._whole.viewers)
 
     def _chosen(self) -> Any:
-        action = self.controls.action()
+        action = None if self._lockstep else self.controls.action()
         if action is None:
             action = self._action
         return self.controls.idle if action is None else action

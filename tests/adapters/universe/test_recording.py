@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 from rlwire.adapters.rewarder import RewarderClient, RewarderServer
+from rlwire.adapters.universe import recording
 from rlwire.adapters.universe.fbs import FbsWriter, read_fbs
 from rlwire.adapters.universe.recording import RecordingProxy
+from rlwire.adapters.websocket import connect
+from rlwire.codecs.websocket.handshake import basic_header
 from rlwire.errors import ConnectionClosed, DecodeError, LimitExceeded
 from rlwire.limits import Limits
 from rlwire.protocols import URL, parse_url
@@ -183,6 +186,32 @@ def test_who_says_nothing_is_not_written_down(proxy: RecordingProxy, tmp_path: P
         assert read(sock, 12)  # as whoever looks whether somebody is there
     wait_until(lambda: proxy.statistics()["pixels"].open == 0)
     assert list((tmp_path / "recordings").iterdir()) == []
+
+
+def test_who_only_listens_goes_on_listening(
+    proxy: RecordingProxy,
+    rewarder: RewarderServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recording, "_EARLY", 1000)
+    with connect(
+        f"ws://127.0.0.1:{parse_url(proxy.url).port}/",
+        headers=[("Authorization", basic_header("sesame", "")), ("openai-observer", "true")],
+    ) as listener:
+        assert json.loads(listener.receive())["method"] == "v0.env.describe"
+        for number in range(50):
+            rewarder.reward(number)
+        heard = [json.loads(listener.receive()) for _ in range(50)]
+        assert [each["body"]["reward"] for each in heard] == list(range(50))
+        assert list((tmp_path / "recordings").iterdir()) == []
+        ping = {"method": "v0.control.ping", "headers": {"sent_at": 1, "message_id": 0}, "body": {}}
+        listener.send(json.dumps(ping))
+        assert json.loads(listener.receive())["method"] == "v0.reply.control.ping"
+    wait_until(lambda: proxy.statistics()["rewards"].open == 0)
+    _first, *found = lines(tmp_path / "recordings" / "1" / "rewards.demo")
+    assert found[-2]["message"] == ping
+    assert len(found) < 20
 
 
 def test_a_wrong_password_is_refused_by_the_remote(proxy: RecordingProxy) -> None:

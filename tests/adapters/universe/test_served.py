@@ -228,6 +228,35 @@ def test_both_of_the_originals_health_checks_and_http() -> None:
             assert sock.recv(12) == b"HTTP/1.1 101"
 
 
+def test_unix_sockets(tmp_path: Path) -> None:
+    url = f"universe+unix://{tmp_path}/r?pixels={tmp_path}/v"
+    with rlwire.serve(Corridor(), url) as server:
+        assert parse_url(server.url) == parse_url(url)
+        with RfbClient(f"unix:{tmp_path}/v") as viewer:
+            viewer.update(20)
+            assert (viewer.width, viewer.height) == (32, 24)
+        assert server.statistics()["pixels"]["connections"] == 1
+        there = f"universe+unix://{tmp_path}/r2?pixels={tmp_path}/v2"
+        with rlwire.serve(server.url, there, record=str(tmp_path / "recordings")) as proxy:
+            assert parse_url(proxy.url) == parse_url(there)
+            with (
+                RfbClient(f"unix:{tmp_path}/v2") as viewer,
+                RewarderClient(f"ws+unix://{tmp_path}/r2:/", attach=True) as agent,
+            ):
+                viewer.update(20)
+                assert agent.step(20).count
+            wait_until(lambda: proxy.statistics()["rewards"].open == 0)
+        assert (tmp_path / "recordings" / "1" / "rewards.demo").exists()
+
+
+def test_in_lockstep_people_only_look_on() -> None:
+    with universe(Corridor(), rewards={"lockstep": True}) as server, watching(server) as agent:
+        key(server, "Left", True)
+        for count in range(1, 6):
+            agent.act([("Action", 2)])
+            wait_until(lambda count=count: place(server) == 100 + count)
+
+
 def test_tls_on_both_and_on_the_page(tmp_path: Path) -> None:
     trustme = pytest.importorskip("trustme")
     authority = trustme.CA()
