@@ -1,6 +1,7 @@
 """What the documents name exists, and their examples run."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,10 @@ def test_named_tests_exist(page: Path) -> None:
         ("docs/howto/front_door.md", 1),
         ("docs/howto/watch_and_play.md", 1),
         ("docs/protocols/rfb.md", 1),
+        ("docs/howto/agents_together.md", 2),
+        ("docs/howto/atari.md", 1),
+        ("docs/howto/secure.md", 2),
+        ("docs/howto/stop.md", 1),
     ],
     ids=str,
 )
@@ -71,6 +76,12 @@ def test_examples_run(page: str, count: int, tmp_path: Path) -> None:
     found = re.findall(r"^( *)```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.S | re.M)
     blocks = [re.sub(f"^{indent}", "", block, flags=re.M) for indent, block in found]
     assert len(blocks) == count
+    for commands in re.findall(
+        r"^```sh\n(openssl .*?)```", (ROOT / page).read_text("utf-8"), re.S | re.M
+    ):
+        if shutil.which("openssl") is None:
+            pytest.skip("there is no openssl")
+        subprocess.run(["sh", "-ec", commands], cwd=tmp_path, capture_output=True, check=True)
     for number, block in enumerate(blocks):
         script = tmp_path / f"example{number}.py"
         script.write_text(block, "utf-8")
