@@ -187,16 +187,12 @@ def make(
 
     where, protocol, keywords = resolve(url, "client", options)
     begin = protocol.part("endpoint")
-    from rlwire.environments.remote import RemoteEnvironment, Secret, spaces_like
+    from rlwire.environments.remote import RemoteEnvironment, Secret, given_spaces
 
     if "auth" in keywords:
         options["auth"] = secret = Secret.of(keywords["auth"])
         keywords["auth"] = secret.value
-    if like is not None:
-        if observation_space is not None or action_space is not None:
-            raise TypeError("give the spaces, or an environment that has them, not both")
-        observation_space, action_space = spaces_like(like, keywords.get("agent"))
-    spaces = {"observation_space": observation_space, "action_space": action_space}
+    spaces = given_spaces(like, observation_space, action_space, keywords.get("agent"))
     with spoken(where):
         endpoint = begin(where, copy=copy, **spaces, **keywords)
     return RemoteEnvironment(endpoint, {"url": str(url), "copy": copy, **spaces, **options})
@@ -329,13 +325,9 @@ def listen(
     where, protocol, keywords = resolve(url, "server", options)
     begin = protocol.part("listen")
     from rlwire.environments import vector
-    from rlwire.environments.remote import RemoteEnvironment, spaces_like
+    from rlwire.environments.remote import RemoteEnvironment, given_spaces
 
-    if like is not None:
-        if observation_space is not None or action_space is not None:
-            raise TypeError("give the spaces, or an environment that has them, not both")
-        observation_space, action_space = spaces_like(like)
-    spaces = {"observation_space": observation_space, "action_space": action_space}
+    spaces = given_spaces(like, observation_space, action_space)
     callers = begin(where, 1 if num_envs is None else num_envs, **spaces, **keywords)
     try:
         found = [RemoteEnvironment(endpoint) for endpoint in callers.endpoints]

@@ -13,12 +13,17 @@ from rlwire.environments.driver import maker
 from rlwire.protocols import URL
 from rlwire.transports.tls import ClientSide, ClientTLS
 
-__all__ = ["check_server_tls", "client_tls", "websocket_url", "with_settings"]
+__all__ = ["calling", "check_server_tls", "client_tls", "websocket_url", "with_settings"]
 
 
 def client_tls(url: URL, tls: ClientSide) -> ClientSide:
     """Return what is given for a client, or for ``+tls`` the system's authorities."""
     return ClientTLS() if tls is None and url.tls else tls
+
+
+def calling(url: URL, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a client's options, with the TLS that the URL asks for."""
+    return {**options, "tls": client_tls(url, options.get("tls"))}
 
 
 def check_server_tls(url: URL, tls: Any) -> None:

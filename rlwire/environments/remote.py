@@ -17,7 +17,7 @@ with optional("gymnasium", "gym"):
     import gymnasium
     from gymnasium.envs.registration import EnvSpec, register, registry
 
-__all__ = ["ID", "RemoteEnvironment", "Secret", "spaces_like"]
+__all__ = ["ID", "RemoteEnvironment", "Secret", "given_spaces", "spaces_like"]
 
 ID = "rlwire/Remote-v0"
 """What it is registered as with Gymnasium: `rlwire` does that if Gymnasium was imported before it,
@@ -103,6 +103,21 @@ class Secret:
 
     def __repr__(self) -> str:
         return "<secret>"
+
+
+def given_spaces(
+    like: Any, observation_space: Any, action_space: Any, agent: str | None = None
+) -> dict[str, Any]:
+    """Return the spaces by name: as they are, or those of `like`.
+
+    Raises:
+        TypeError: both are given.
+    """
+    if like is not None:
+        if observation_space is not None or action_space is not None:
+            raise TypeError("give the spaces, or an environment that has them, not both")
+        observation_space, action_space = spaces_like(like, agent)
+    return {"observation_space": observation_space, "action_space": action_space}
 
 
 def spaces_like(environment: Any, agent: str | None = None) -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorlds, Names
 from rlwire.adapters.dm_env_rpc.protocols import is_world
 from rlwire.adapters.dm_env_rpc.server import DmEnvRpcServer
 from rlwire.adapters.dm_env_rpc.shared import SharedWorld
-from rlwire.adapters.doors import check_server_tls, client_tls, with_settings
+from rlwire.adapters.doors import calling, check_server_tls, with_settings
 from rlwire.environments.driver import SeveralAgents
 from rlwire.environments.loading import load_environment
 from rlwire.protocols import URL
@@ -89,7 +89,7 @@ def client(url: URL, **options: Any) -> Client:
     Raises:
         What `Client.connect` and `Client.join_world` raise.
     """
-    connection = Client(url.address, **_calling(url, options))
+    connection = Client(url.address, **calling(url, options))
     connection.connect()
     if url.path:
         try:
@@ -102,7 +102,7 @@ def client(url: URL, **options: Any) -> Client:
 
 async def async_client(url: URL, **options: Any) -> AsyncClient:
     """Return a connected client, as `client`."""
-    connection = AsyncClient(url.address, **_calling(url, options))
+    connection = AsyncClient(url.address, **calling(url, options))
     await connection.connect()
     if url.path:
         try:
@@ -119,8 +119,4 @@ def endpoint(url: URL, **options: Any) -> DmEnvRpcEndpoint:
     Raises:
         What `DmEnvRpcEndpoint` raises, whose options these are.
     """
-    return DmEnvRpcEndpoint(url.address, world=url.path, **_calling(url, options))
-
-
-def _calling(url: URL, options: dict[str, Any]) -> dict[str, Any]:
-    return {**options, "tls": client_tls(url, options.get("tls"))}
+    return DmEnvRpcEndpoint(url.address, world=url.path, **calling(url, options))

@@ -23,33 +23,9 @@ A program that imports msgpack-numpy in many places leaves them as they are and 
 
 from __future__ import annotations
 
-from rlwire.adapters.msgpack_numpy.functions import (
-    Packer,
-    Unpacker,
-    dump,
-    dumps,
-    load,
-    loads,
-    pack,
-    packb,
-    patch,
-    unpack,
-    unpackb,
-)
+from rlwire.adapters.msgpack_numpy import functions
+from rlwire.adapters.msgpack_numpy.functions import *  # noqa: F403
 from rlwire.adapters.msgpack_numpy.packing import decode, encode
 
-__all__ = [
-    "Packer",
-    "Unpacker",
-    "decode",
-    "dump",
-    "dumps",
-    "encode",
-    "load",
-    "loads",
-    "pack",
-    "packb",
-    "patch",
-    "unpack",
-    "unpackb",
-]
+__all__ = ["decode", "encode"]
+__all__ += functions.__all__

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlwire.adapters.doors import check_server_tls, client_tls
+from rlwire.adapters.doors import calling, check_server_tls
 from rlwire.adapters.relaax.agent_proxy import AgentProxy, AsyncAgentProxy
 from rlwire.adapters.relaax.metrics import (
     LoggingMetrics,
@@ -50,14 +50,14 @@ def client(url: URL, **options: Any) -> AgentProxy:
     Raises:
         AgentProxyException: there is no connection.
     """
-    connection = AgentProxy(url.address, **_calling(url, options))
+    connection = AgentProxy(url.address, **calling(url, options))
     connection.connect()
     return connection
 
 
 async def async_client(url: URL, **options: Any) -> AsyncAgentProxy:
     """Return a client, as `client`."""
-    connection = AsyncAgentProxy(url.address, **_calling(url, options))
+    connection = AsyncAgentProxy(url.address, **calling(url, options))
     await connection.connect()
     return connection
 
@@ -80,7 +80,7 @@ def play(environment: Any, url: URL, **options: Any) -> list[float]:
     """Have an environment call; arguments as of `called.play`."""
     from rlwire.adapters.relaax import called  # needs Gymnasium
 
-    return called.play(environment, url.address, **_calling(url, options))
+    return called.play(environment, url.address, **calling(url, options))
 
 
 def _sink(metrics: Metrics | Sequence[tuple[str, str]] | None) -> Metrics | None:
@@ -90,7 +90,3 @@ def _sink(metrics: Metrics | Sequence[tuple[str, str]] | None) -> Metrics | None
         TensorBoardMetrics(directory) if directory else LoggingMetrics() for _, directory in metrics
     ]
     return sinks[0] if len(sinks) == 1 else MultiMetrics(sinks)
-
-
-def _calling(url: URL, options: dict[str, Any]) -> dict[str, Any]:
-    return {**options, "tls": client_tls(url, options.get("tls"))}

@@ -6,62 +6,17 @@ where it leaves a choice. The work is done in compiled modules: `values` has the
 turns text into values. Not here: who may send what when.
 """
 
-from rlwire.codecs.perlert.decoder import (
-    StepReader,
-    decode_client_message,
-    decode_server_message,
-    peek_header,
-)
-from rlwire.codecs.perlert.encoder import (
-    StepWriter,
-    encode,
-    encode_into,
-)
-from rlwire.codecs.perlert.text import (
-    array_to_text,
-    mapping_to_text,
-    text_to_array,
-    text_to_mapping,
-    text_to_value,
-    value_to_text,
-)
-from rlwire.codecs.perlert.values import (
-    Action,
-    AgentSlot,
-    LobbyInformation,
-    LobbyMessage,
-    LobbyRequest,
-    Message,
-    Ready,
-    Register,
-    Registered,
-    RolloutStep,
-    Start,
-)
+# ruff: noqa: F403
+# What each module offers, its __all__ says.
 
-__all__ = [
-    "Action",
-    "AgentSlot",
-    "LobbyInformation",
-    "LobbyMessage",
-    "LobbyRequest",
-    "Message",
-    "Ready",
-    "Register",
-    "Registered",
-    "RolloutStep",
-    "Start",
-    "StepReader",
-    "StepWriter",
-    "array_to_text",
-    "decode_client_message",
-    "decode_server_message",
-    "encode",
-    "encode_into",
-    "mapping_to_text",
-    "peek_header",
-    "text_to_array",
-    "text_to_mapping",
-    "text_to_value",
-    "value_to_text",
-]
+from rlwire.codecs.perlert import decoder, encoder, text, values
+from rlwire.codecs.perlert.decoder import *
+from rlwire.codecs.perlert.encoder import *
+from rlwire.codecs.perlert.text import *
+from rlwire.codecs.perlert.values import *
+
+__all__: list[str] = []
+__all__ += decoder.__all__
+__all__ += encoder.__all__
+__all__ += text.__all__
+__all__ += values.__all__

@@ -5,34 +5,8 @@ Those, URLs and Basic credentials are in `handshake`. Not here: which frame may 
 Source: RFC 6455.
 """
 
-from rlwire.codecs.websocket.frames import (
-    BINARY,
-    CLOSE,
-    CONTINUATION,
-    PING,
-    PONG,
-    TEXT,
-    Endpoint,
-    Framer,
-    NotText,
-    Text,
-    decode_close,
-    encode_close,
-    mask,
-)
+from rlwire.codecs.websocket import frames
+from rlwire.codecs.websocket.frames import *  # noqa: F403
 
-__all__ = [
-    "BINARY",
-    "CLOSE",
-    "CONTINUATION",
-    "PING",
-    "PONG",
-    "TEXT",
-    "Endpoint",
-    "Framer",
-    "NotText",
-    "Text",
-    "decode_close",
-    "encode_close",
-    "mask",
-]
+__all__: list[str] = []
+__all__ += frames.__all__
