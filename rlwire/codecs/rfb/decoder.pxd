@@ -16,10 +16,10 @@ cdef class Rectangle:
 
 cdef class RectangleDecoder:
     cdef readonly Framebuffer framebuffer
-    cdef readonly str inflater
+    cdef readonly tuple inflaters
     cdef object _format
-    cdef object _fresh  # makes a stream
-    cdef object _error  # what streams raise
+    cdef tuple _fresh  # what makes a stream of Tight, and one of ZRLE
+    cdef tuple _errors  # what they raise
     cdef object _limits
     cdef list _streams  # four of Tight's and one of ZRLE's, each None until it is used
     cdef uint64_t _received

@@ -33,7 +33,7 @@ class Rectangle:
 @disjoint_base
 class RectangleDecoder:
     framebuffer: Final[Framebuffer]
-    inflater: Final[str]
+    inflaters: Final[tuple[str, str]]
     @property
     def pixel_format(self) -> PixelFormat: ...
     @pixel_format.setter

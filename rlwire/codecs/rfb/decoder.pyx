@@ -74,11 +74,12 @@ cdef class RectangleDecoder:
         framebuffer: what is painted into. It may be resized between rectangles.
         pixel_format: what the server was told, or told first.
         limits: `received` is for the bytes of a rectangle, `expanded` for what it inflates to.
-        inflater: one of `rlwire.codecs.rfb.inflating.INFLATERS`; the fastest installed if None.
+        inflater: one of `rlwire.codecs.rfb.inflating.INFLATERS`; if None what is installed, for
+            Tight zlib-ng before isal, for ZRLE isal before zlib-ng.
 
     Attributes:
         framebuffer: the same.
-        inflater: the name of the one in use.
+        inflaters: the names of those in use, for Tight and for ZRLE.
         pixel_format: may be set when the server has been told another.
 
     After an error the framebuffer is as far as it got, and the connection is lost: its zlib streams
@@ -90,7 +91,8 @@ cdef class RectangleDecoder:
         self._limits = limits = checked(limits)
         self._received = min(limits.received, limits.message)
         self._expanded = limits.expanded
-        self.inflater, self._fresh, self._error = choose(inflater)
+        self.inflaters, self._fresh, self._errors = zip(
+            choose(inflater, "zlib-ng"), choose(inflater, "isal"))
         self._streams = [None] * (ZRLE_STREAM + 1)
         self.pixel_format = pixel_format
 
@@ -226,15 +228,15 @@ cdef class RectangleDecoder:
             # Only what is really there counts: `most` is of pixels, and those have a limit too.
             most = self._expanded
         if inflate is None:
-            inflate = self._streams[stream] = self._fresh().decompress
+            inflate = self._streams[stream] = self._fresh[stream == ZRLE_STREAM]().decompress
         try:
             # Not read after the call: zlib copies what it did not come to.
             made = inflate(
                 PyMemoryView_FromMemory(<char *> data, <Py_ssize_t> size, PyBUF_READ),
                 <object> (most + 1))
-        except self._error as problem:
-            raise DecodeError(f"{self.inflater} on stream {stream}: {problem}",
-                              offset=offset) from None
+        except self._errors as problem:
+            name = self.inflaters[stream == ZRLE_STREAM]
+            raise DecodeError(f"{name} on stream {stream}: {problem}", offset=offset) from None
         if <uint64_t> PyBytes_GET_SIZE(made) > self._expanded:
             raise LimitExceeded("expanded", self._expanded, PyBytes_GET_SIZE(made), offset=offset)
         return made

@@ -3,8 +3,8 @@
  * Every pixel encoding of RFC 6143, section 7.7, but the obsolete ones, and Tight of the
  * community's description (rfbproto.rst). What is painted is red, green, blue in a byte each, and
  * 255 as a fourth where the screen has four channels. Nothing is inflated here and no JPEG is read:
- * rlw_rfb_paint() asks its caller's functions, and rlw_rfb_read_tight() with rlw_rfb_paint_tight() and
- * rlw_rfb_paint_zrle() are for who has the inflated bytes at hand. Nothing allocates.
+ * rlw_rfb_paint() asks its caller's functions, and rlw_rfb_read_tight() with rlw_rfb_paint_tight()
+ * and rlw_rfb_paint_zrle() are for who has the inflated bytes at hand. Nothing allocates.
  *
  * Every place is checked against the screen before it is painted, every byte before it is read.
  */
@@ -400,42 +400,96 @@ static inline rlw_status rlw_rfb_paint_hextile(rlw_cursor *c, const rlw_rfb_layo
     return RLW_OK;
 }
 
-/* Indices of 1, 2, 4 or 8 bits, each row from a byte of its own on, the highest bits first. The
- * palette has a colour for every index that can be written; those from `colours` on are refused. */
+/* Index number `i` of a row; the first has a byte's highest bits. */
+static inline unsigned rlw_rfb_index_at(const uint8_t *from, uint32_t i, unsigned bits) {
+    const unsigned byte = from[i * bits / 8];
+    return byte >> (8 - bits - i * bits % 8) & ((1u << bits) - 1);
+}
+
+/* A row of indices of `bits` bits each to pixels of three bytes. Two are stored
+ * at once with two bytes too many, which are the next pixel's. Inlined, `bits` is a constant. */
+static inline void rlw_rfb_indexed(uint8_t *to, const uint8_t *from, uint32_t width,
+                                   const unsigned bits, const uint32_t *colours) {
+    const unsigned mask = (1u << bits) - 1;
+    uint32_t i = 0, c;
+    for (; i + 3 <= width; i += 2, to += 6) {
+        unsigned first, second;
+        if (bits == 8) {
+            first = from[i];
+            second = from[i + 1];
+        } else {
+            unsigned byte = from[i * bits / 8], shift = 8 - 2 * bits - i * bits % 8;
+            first = byte >> (shift + bits) & mask;
+            second = byte >> shift & mask;
+        }
+        rlw_store_u64le(to, colours[first] | (uint64_t)colours[second] << 24);
+    }
+    for (; i < width; i++, to += 3) {
+        c = colours[rlw_rfb_index_at(from, i, bits)];
+        to[0] = (uint8_t)c;
+        to[1] = (uint8_t)(c >> 8);
+        to[2] = (uint8_t)(c >> 16);
+    }
+}
+
+/* The highest index of a row; with whole bytes, a loop that compilers turn into vectors. */
+static inline unsigned rlw_rfb_top_index(const uint8_t *from, uint32_t width, unsigned bits) {
+    const uint32_t whole = width / (8 / bits);
+    uint8_t most = 0, other = 0;
+    uint32_t i;
+    if (bits == 8 || bits == 4) {
+        const unsigned shift = 8 - bits;
+        for (i = 0; i < whole; i++) {
+            uint8_t high = (uint8_t)(from[i] >> shift), low = (uint8_t)(from[i] & 15u);
+            most = high > most ? high : most;
+            other = low > other ? low : other;
+        }
+        if (bits == 4 && other > most) most = other;
+    } else if (bits == 2) { /* only whether there is a 3 is asked: fewer colours have fewer bits */
+        for (i = 0; i < whole; i++) other |= (uint8_t)(from[i] & from[i] >> 1 & 0x55);
+        most = other ? 3 : 0;
+    } else {
+        for (i = 0; i < whole; i++) most |= from[i];
+        most = most ? 1 : 0;
+    }
+    for (i = whole * (8 / bits); i < width; i++) {
+        unsigned index = rlw_rfb_index_at(from, i, bits);
+        most = index > most ? (uint8_t)index : most;
+    }
+    return most;
+}
+
+/* Indices of 1, 2, 4 or 8 bits, each row from a byte of its own on. */
 static inline rlw_status rlw_rfb_paint_indices(rlw_cursor *c, const rlw_rfb_screen *s, uint32_t x,
                                                uint32_t y, uint32_t width, uint32_t height,
                                                unsigned bits, const rlw_rfb_rgba *palette,
                                                unsigned colours) {
-    const unsigned channels = s->channels, mask = (1u << bits) - 1;
     const size_t row = ((size_t)width * bits + 7) / 8;
     const uint8_t *from;
+    uint32_t values[256], i;
     uint8_t *line;
     rlw_status status = rlw_take(c, (uint64_t)row * height, &from);
     if (status != RLW_OK) return status;
     if (!width || !height) return RLW_OK;
+    for (i = 0; i < colours; i++) values[i] = (uint32_t)rlw_rfb_bits(palette[i]);
     line = rlw_rfb_spot(s, x, y);
     for (; height; height--, from += row, line += s->stride) {
-        uint8_t *to = line;
-        unsigned most = 0;
-        uint32_t i;
-        if (bits == 8) {
-            for (i = 0; i < width; i++) most = from[i] > most ? from[i] : most;
+        if (colours < 1u << bits) { /* else every index that can be written has a colour */
+            unsigned most = rlw_rfb_top_index(from, width, bits);
             if (most >= colours) return rlw_fail(c, RLW_BAD_PALETTE, from, most, colours);
-            for (i = 0; i + 1 < width; i++, to += channels)
-                memcpy(to, palette[from[i]].of, 4); /* one byte too many, or 255 */
-            rlw_rfb_dot(channels, to, palette[from[i]]);
+        }
+        if (s->channels == 4) {
+            uint8_t *to = line;
+            for (i = 0; i < width; i++, to += 4)
+                memcpy(to, palette[rlw_rfb_index_at(from, i, bits)].of, 4);
             continue;
         }
-        for (i = 0; i < width;) {
-            unsigned byte = from[i * bits / 8], shift = 8;
-            for (; shift && i < width; i++, to += channels) {
-                unsigned index = byte >> (shift -= bits) & mask;
-                most = index > most ? index : most;
-                if (i + 1 < width) memcpy(to, palette[index].of, 4);
-                else rlw_rfb_dot(channels, to, palette[index]);
-            }
+        switch (bits) {
+        case 1: rlw_rfb_indexed(line, from, width, 1, values); break;
+        case 2: rlw_rfb_indexed(line, from, width, 2, values); break;
+        case 4: rlw_rfb_indexed(line, from, width, 4, values); break;
+        default: rlw_rfb_indexed(line, from, width, 8, values); break;
         }
-        if (most >= colours) return rlw_fail(c, RLW_BAD_PALETTE, from, most, colours);
     }
     return RLW_OK;
 }
@@ -462,7 +516,6 @@ static inline rlw_status rlw_rfb_zrle_tile(rlw_cursor *c, const rlw_rfb_layouts 
         return RLW_OK;
     }
     if (kind < 128) {
-        for (; i < 16; i++) palette[i] = palette[0]; /* an index past the end is found afterwards */
         return rlw_rfb_paint_indices(c, s, x, y, width, height, kind == 2 ? 1 : kind <= 4 ? 2 : 4,
                                      palette, colours);
     }
@@ -582,7 +635,6 @@ static inline rlw_status rlw_rfb_paint_tight(rlw_cursor *c, const rlw_rfb_layout
         return rlw_rfb_paint_rows(c, p, l, s, r->x, r->y, r->width, r->height);
     for (i = 0; i < t->colours; i++)
         palette[i] = rlw_rfb_colour_at(p, l, t->palette + (size_t)i * l->size);
-    for (; i < 256; i++) palette[i] = palette[0]; /* an index past the end is found afterwards */
     return rlw_rfb_paint_indices(c, s, r->x, r->y, r->width, r->height, t->colours <= 2 ? 1 : 8,
                                  palette, t->colours);
 }
