@@ -1,0 +1,57 @@
+"""docs/howto/c_simulator.md: its C compiled, its trainer run, as they stand there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rlwire
+
+PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "c_simulator.md").read_text("utf-8")
+PROGRAM = "\n".join(re.findall(r"```c\n(.*?)```", PAGE, re.S))
+(COMPILE,) = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
+(TRAINER,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the program uses POSIX's sockets")
+def test_the_program_calls_the_trainer(tmp_path: Path) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("there is no cc")
+    (tmp_path / "corridor.c").write_text(PROGRAM, "utf-8")
+    program = ["-Wall", "-Wextra", "-Werror", f"-I{rlwire.get_include()}"]
+    assert "cc -std=c11 -O2 -I" in COMPILE
+    subprocess.run(
+        ["cc", "-std=c11", "-O0", *program, "corridor.c", "-o", "corridor"],
+        cwd=tmp_path,
+        check=True,
+    )
+    with socket.socket() as sock:
+        sock.bind(("localhost", 0))
+        port = str(sock.getsockname()[1])
+    with subprocess.Popen(
+        [sys.executable, "-c", TRAINER.replace("localhost:7001", f"localhost:{port}")],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as trainer:
+        try:
+            while True:
+                played = subprocess.run(
+                    [tmp_path / "corridor", "localhost", port, "50"],
+                    capture_output=True,
+                    text=True,
+                    timeout=60,
+                )
+                if played.stderr != "corridor: nobody listens\n":
+                    break
+                assert trainer.poll() is None
+            assert trainer.communicate(timeout=60)[0] == "1\n"
+        finally:
+            trainer.kill()
+    assert played.returncode == 0 or "the trainer is gone" in played.stderr
