@@ -164,12 +164,13 @@ static inline void rlw_rfb_three_portable(uint8_t *to, const uint8_t *from, size
 
 #if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__) && !defined(RLW_NO_SIMD)
 #define RLW_RFB_X86 1
+#define RLW_SSSE3 __attribute__((target("ssse3")))
 #include <tmmintrin.h>
 
 /* The same by byte shuffles (SSSE3). Each store of 16 bytes has 12 that count; the other four are
  * of the next two pixels of the row, which are written after it. */
-__attribute__((target("ssse3"))) static inline void
-rlw_rfb_three_x86(uint8_t *to, const uint8_t *from, size_t count, int swap, unsigned drop) {
+RLW_SSSE3 static inline void rlw_rfb_three_x86(uint8_t *to, const uint8_t *from, size_t count,
+                                               int swap, unsigned drop) {
     const char d = (char)(drop / 8), r = (char)(d + (swap ? 2 : 0)), g = (char)(d + 1);
     const char b = (char)(d + (swap ? 0 : 2));
     const __m128i order = _mm_setr_epi8(r, g, b, (char)(r + 4), (char)(g + 4), (char)(b + 4),
