@@ -190,12 +190,15 @@ def test_nobody_looks_on_and_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_environment_that_fails_ends_all_of_it() -> None:
     environment = Corridor()
     with universe(environment) as server, watching(server):
+        url = parse_url(server.url)
+        ports = [port for port in (url.port, url.pixels) if isinstance(port, int)]
+        for port in ports:
+            socket.create_connection(("127.0.0.1", port)).close()
         environment.picture = lambda: 1 / 0  # type: ignore[method-assign]
         assert server.wait(20)
-        url = parse_url(server.url)
-        for port in (url.port, url.pixels):
+        for port in ports:
             with pytest.raises(OSError, match="refused"):
-                socket.create_connection(("127.0.0.1", int(port or 1)))
+                socket.create_connection(("127.0.0.1", port))
 
 
 def health(port: int) -> tuple[int, bytes]:
@@ -334,6 +337,16 @@ class TestDoor:
                 assert agent.step(20).count
             wait_until(lambda: proxy.statistics()["rewards"].open == 0)
             assert (tmp_path / "1" / "rewards.demo").exists()
+        (tmp_path / "core").mkdir()
+        (tmp_path / "core" / "rfb.js").write_text("export default class RFB {}")
+        with (
+            rlwire.serve(Corridor(), "universe://127.0.0.1:0+0") as server,
+            rlwire.serve(
+                server.url, "universe://127.0.0.1:0+0", page=0, novnc=str(tmp_path)
+            ) as proxy,
+            connect(f"{proxy.page.url.replace('http', 'ws')}pixels") as peer,
+        ):
+            assert bytes(peer.receive()) == b"RFB 003.008\n"
         with pytest.raises(ValueError, match="what is recorded is a remote"):
             rlwire.serve(Corridor(), "universe://127.0.0.1:0+0", record=str(tmp_path))
 
