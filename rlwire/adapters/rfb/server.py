@@ -15,11 +15,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from typing_extensions import Unpack
 
 from rlwire.adapters.serving import Service, StreamOptions, StreamServer
 from rlwire.codecs.rfb.messages import ServerCutText, encode
@@ -32,6 +31,9 @@ from rlwire.transports.interface import NOTHING
 from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["PORT", "TIMEOUTS", "Display", "OnInput", "RfbServer", "Viewer"]
 
