@@ -56,6 +56,7 @@ void dm_env_rpc_suite(void);
 void numbers_suite(void);
 void perlert_suite(void);
 void rfb_suite(void);
+void rfb_encode_suite(void);
 void rlx_read_suite(void);
 void rlx_write_suite(void);
 void websocket_suite(void);

@@ -73,6 +73,7 @@ int main(void) {
     numbers_suite();
     perlert_suite();
     rfb_suite();
+    rfb_encode_suite();
     rlx_read_suite();
     rlx_write_suite();
     websocket_suite();
