@@ -253,9 +253,7 @@ def compare(anew: bool) -> None:
         for name in RECORDINGS:
             recorded = recording(name, anew=anew)
             packed = name.split()[0] in ("ZRLE", "Tight")
-            ours = {
-                one: Ours(recorded, one) for one in ({fastest, "zlib"} if packed else {fastest})
-            }
+            ours = {one: Ours(recorded, one) for one in (INSTALLED if packed else [fastest])}
             players: dict[str, Callable[[], float]] = {k: one.play for k, one in ours.items()}
             theirs = Libvncclient(program[0], recorded, program[1]) if program else None
             if theirs:

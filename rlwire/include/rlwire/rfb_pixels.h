@@ -167,6 +167,8 @@ static inline void rlw_rfb_three_portable(uint8_t *to, const uint8_t *from, size
 #define RLW_SSSE3 __attribute__((target("ssse3")))
 #include <tmmintrin.h>
 
+#define RLW_SSSE3 __attribute__((target("ssse3")))
+
 /* The same by byte shuffles (SSSE3). Each store of 16 bytes has 12 that count; the other four are
  * of the next two pixels of the row, which are written after it. */
 RLW_SSSE3 static inline void rlw_rfb_three_x86(uint8_t *to, const uint8_t *from, size_t count,
