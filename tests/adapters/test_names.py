@@ -21,6 +21,7 @@ SERVERS: list[type[BackgroundServer]] = [
     openpi.PolicyServer,
     perlert.PerlertServer,
     relaax.RLXServer,
+    rfb.RfbServer,
     rewarder.RewarderServer,
 ]
 CLIENTS: list[type[Any]] = [
@@ -45,12 +46,14 @@ STREAMS = {
     *("max_connections_per_address", "loop_factory"),
 }
 FORMER = {"token", "password", "api_key", "cipher"}
-ORDER = ["workers", "auth", "tls", "timeouts", "idle_timeout", "backoff", "limits", "max_sent"]
-ORDER += ["max_connections", "max_connections_per_address", "loop_factory"]
-# What a protocol does not have: PERLERT goes over UDP, the rewarder's server has one event loop.
+ORDER = ["workers", "auth", "view_auth", "tls", "timeouts", "idle_timeout", "backoff", "limits"]
+ORDER += ["max_sent", "max_connections", "max_connections_per_address", "loop_factory"]
+# What a protocol does not have: PERLERT goes over UDP, the rewarder's and RFB's servers have one
+# event loop.
 LACKS = {
     perlert.PerlertServer: STREAMS - {"limits", "loop_factory"},
     rewarder.RewarderServer: {"workers"},
+    rfb.RfbServer: {"workers"},
 }
 DROP_INS = {relaax.AgentProxy, relaax.AsyncAgentProxy}  # with the original's names
 NO_SECRET = {relaax.RLXServer, relaax.AgentProxy, relaax.AsyncAgentProxy}
