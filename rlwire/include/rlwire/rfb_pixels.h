@@ -164,7 +164,6 @@ static inline void rlw_rfb_three_portable(uint8_t *to, const uint8_t *from, size
 
 #if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__) && !defined(RLW_NO_SIMD)
 #define RLW_RFB_X86 1
-#define RLW_SSSE3 __attribute__((target("ssse3")))
 #include <tmmintrin.h>
 
 #define RLW_SSSE3 __attribute__((target("ssse3")))
