@@ -1,0 +1,367 @@
+"""`UniverseEnv`: many remotes in real time, as one vector whose calls wait for none of them.
+
+Not here: how a remote is reached and what it said (`rlwire.adapters.universe.links`), what a
+program does that wants to wait (`rlwire.adapters.universe.wrappers`), Gymnasium's own interface
+(`rlwire.adapters.universe.endpoint`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlwire.adapters.universe.diagnostics import Lags
+from rlwire.adapters.universe.events import key, parted
+from rlwire.adapters.universe.hub import Hub
+from rlwire.adapters.universe.links import Link, LinkOptions, Replace, Turn
+from rlwire.adapters.universe.remotes import Remotes, remotes_of
+from rlwire.adapters.universe.sums import Outcome
+from rlwire.errors import ConnectionClosed, EncodeError, LocalProtocolError, RlwireError
+
+__all__ = ["UniverseEnv"]
+
+_PROBE = 0xBEEF1  # the original's probe key: no keyboard has it
+
+
+class UniverseEnv:
+    """A vector of remotes, as OpenAI Universe's document has it.
+
+    ::
+
+        with UniverseEnv("vnc://game1:5900+15900,game2:5900+15900") as env:
+            observation_n = env.reset()                     # [None, None]
+            while True:
+                action_n = [[("KeyEvent", "Up", True)] for _ in observation_n]
+                observation_n, reward_n, done_n, info = env.step(action_n)
+
+    Environments go on by themselves, whether an agent steps or thinks. `reset` begins an episode at
+    each index, and `step` sends what is to be done and gives what has come since the last step:
+    neither waits. An observation is None until the index runs and while it is resetting, otherwise
+    ``{"vision": pixels, "text": [...]}``: the newest whole picture, read-only, of shape
+    (height, width, 3), None without pixels, and the texts since the last step. Rewards are summed.
+    At ``done`` the index begins its next episode by itself; reward and info are of the one that
+    ended, with ``env_status.complete.*``, observation and ``env_status.*`` of the next.
+
+    ``info["n"]`` has for each index the infos of its rewards, merged, and besides
+
+    | name | what it says |
+    |---|---|
+    | ``env_status.episode_id``, ``.env_state`` | the episode that is shown, and what it does |
+    | ``env_status.complete.episode_id``, ``.env_state`` | the one that ended |
+    | ``env_status.artificial.done`` | it ended because a newer one began, and nobody said so |
+    | ``env_status.reset.episode_id`` | the one that a reset began |
+    | ``env_status.disconnected`` | the remote is not there |
+    | ``mask.masked.action``, ``.observation`` | what was to be done was dropped; nothing is shown |
+    | ``stats.reward.count`` | rewards in the sum |
+    | ``stats.vnc.updates.n``, ``.rectangles``, ``.pixels`` | what was painted since the last step |
+    | ``rewarder.observation`` | the newest of ``v0.env.observation``, and its episode's id |
+    | ``reward_buffer.remote_time`` | when the newest message was sent, by the remote's clock |
+    | ``stats.gauges.diagnostics.*`` | lags and the clock; see `rlwire.adapters.universe.Lags` |
+    | ``stats.gauges.vnc.round_trip`` | seconds to the screen and back |
+    | ``env.refused`` | what the rewarder did not take, in its words |
+    | ``error`` | the remote is lost, and why |
+
+    A remote that is lost has ``error`` in its info and is done, once; then it is connected again,
+    to what `replace` says, and begins an episode. The others notice nothing.
+
+    An action is a list of events: ``("KeyEvent", name, down)``, ``("PointerEvent", x, y,
+    buttons)``, or those of `rlwire.adapters.universe.key` and `pointer`; with `PEEK` among them a
+    step leaves the rewards for a later one, and tells the newest episode and its state as
+    ``env_status.peek.*``. Events of other names go to the rewarder.
+
+    Args:
+        remotes: as `rlwire.adapters.universe.remotes_of` takes them.
+        env_id: which environment resets ask for, where a remote does not say.
+        sample_env_ids: environments, of which each reset draws one, for all indices.
+        fps: frames a second that resets ask for.
+        start_timeout: seconds until a remote has to be there; by default 5 and 2 for each.
+        observer: whether to look on only: nothing is reset, nothing done.
+        replace: called with a `Remote` that is lost and the error, in a thread that may wait;
+            returns the `Remote` that takes its place, None for none. By default it is connected
+            again, unless it was never there and refuses us, as for a wrong password.
+        markings: whether pictures carry the remote's time, as the original's do: probe keys are
+            sent, and the lags of observations and actions told.
+        rewarder: options of each `rlwire.adapters.rewarder.AsyncRewarderClient`.
+        pixels: options of each screen: those of `rlwire.adapters.rfb.Screens.add`.
+        hub: the thread to live in; by default one of its own.
+
+    Attributes:
+        n: how many remotes there are.
+        fps: as given.
+        labels: what the remotes are called.
+
+    Raises:
+        ValueError: the remotes are not clear, or an argument makes no sense.
+    """
+
+    def __init__(
+        self,
+        remotes: Remotes,
+        *,
+        env_id: str | None = None,
+        sample_env_ids: Sequence[str] | None = None,
+        fps: float = 60.0,
+        start_timeout: float | None = None,
+        observer: bool = False,
+        replace: Replace | None = None,
+        markings: bool = False,
+        rewarder: Mapping[str, Any] | None = None,
+        pixels: Mapping[str, Any] | None = None,
+        hub: Hub | None = None,
+    ) -> None:
+        found = remotes_of(remotes)
+        if start_timeout is None:
+            start_timeout = 5.0 + 2.0 * len(found)
+        if not (start_timeout > 0 and fps > 0):
+            raise ValueError(f"start_timeout={start_timeout} and fps={fps} must be positive")
+        if sample_env_ids is not None and (env_id is not None or not sample_env_ids):
+            raise ValueError("give an env_id, or some sample_env_ids")
+        self.n = len(found)
+        self.fps = fps
+        self.labels = [remote.label for remote in found]
+        self._env_id = env_id
+        self._sample = None if sample_env_ids is None else list(sample_env_ids)
+        self._random = np.random.default_rng()
+        self._begun = observer
+        self._closed = False
+        self._pictures = [_Picture() for _ in found]
+        self._lags = [Lags(markings and not observer) for _ in found]
+        self._markings = markings
+        self._probe = [key(_PROBE, True), key(_PROBE, False)]
+        options = LinkOptions(
+            start_timeout, fps, observer, replace, dict(rewarder or {}), dict(pixels or {})
+        )  # fmt: skip
+        self._owns = hub is None
+        self.hub = Hub() if hub is None else hub
+        self._links = [Link(remote, self.hub, options) for remote in found]
+        for link in self._links:
+            self.hub.tell(link.connect)
+
+    def __enter__(self) -> UniverseEnv:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<UniverseEnv of {', '.join(self.labels)}>"
+
+    @property
+    def action_space(self) -> Any:
+        """One index's, `rlwire.adapters.universe.spaces.Events`; needs Gymnasium."""
+        from rlwire.adapters.universe.spaces import Events
+
+        size = self.size
+        return Events() if size is None else Events(size=size)
+
+    @property
+    def observation_space(self) -> Any:
+        """One index's, of the first screen's size, if that is known; needs Gymnasium."""
+        from rlwire.adapters.universe.spaces import observations
+
+        first = self._links[0]
+        has_pixels = first.remote.pixels is not None
+        return observations(self.size or (65535, 65535) if has_pixels else None)
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Width and height of the first screen; None if there is none yet."""
+        screen = self._links[0].screen
+        return None if screen is None else (screen.width, screen.height)
+
+    @property
+    def ups(self) -> list[bool]:
+        """Whether each remote is there."""
+        return [link.up for link in self._links]
+
+    def about(self, index: int) -> Mapping[str, Any]:
+        """Return what else the rewarder at an index said of its environment."""
+        client = self._links[index].client
+        return {} if client is None else client.about
+
+    # -- the document's two methods --------------------------------------------------------------
+
+    def reset(self, seed: int | Sequence[int | None] | None = None) -> list[Any]:
+        """Begin an episode at each index, and return an observation of each: None.
+
+        Args:
+            seed: the first index's, those that follow get the next numbers; or each one's. Each is
+                used once: an index that comes back after a crash goes on without one.
+
+        Raises:
+            ValueError: there are more or fewer seeds than remotes.
+            ConnectionClosed: this was closed.
+        """
+        seeds = _seeds(seed, self.n)
+        if seeds[0] is not None:
+            self._random = np.random.default_rng(seeds[0])
+        env_id = self._env_id
+        if self._sample is not None:
+            env_id = self._sample[int(self._random.integers(len(self._sample)))]
+        self._begun = True
+
+        def begin() -> None:
+            for link, number in zip(self._links, seeds, strict=True):
+                link.reset(env_id, number)
+
+        self.hub.ask(begin)
+        return [None] * self.n
+
+    def reset_at(self, index: int, seed: int | None = None) -> None:
+        """Begin an episode at one index; the others go on."""
+        self._begun = True
+        self.hub.ask(lambda: self._links[index].reset(self._env_id, seed))
+
+    def step(self, action_n: Sequence[Sequence[Any]]) -> Outcome:
+        """Send what is to be done, and return what has come; at once.
+
+        Args:
+            action_n: for each index a list of events.
+
+        Returns:
+            Observations, rewards, whether an episode ended, and ``{"n": infos}``.
+
+        Raises:
+            EncodeError: these are no actions; nothing was done.
+            LocalProtocolError: `reset` was not called.
+            ConnectionClosed: this was closed.
+        """
+        if not self._begun:
+            raise LocalProtocolError("call reset() before the first step")
+        if len(action_n) != self.n:
+            raise EncodeError(f"there must be {self.n} actions, one for each index")
+        actions = [parted(action) for action in action_n]
+        turns = self.hub.ask(lambda: self._turns(actions))
+        return self._told(turns)
+
+    def act(self, index: int, action: Sequence[Any]) -> None:
+        """Send what is to be done at one index, and take nothing; errors as of `step`."""
+        messages, others, _ = parted(action)
+        if messages or others:
+            self.hub.tell(lambda: self._links[index].act(messages, others))
+
+    def _turns(self, actions: list[tuple[list[Any], list[Sequence[Any]], bool]]) -> list[Turn]:
+        """Take and act, in the hub's thread.
+
+        Taken first, for the mask: a resetting environment is to get nothing.
+        """
+        turns = []
+        for link, lags, (messages, others, peek) in zip(
+            self._links, self._lags, actions, strict=True
+        ):
+            turn = link.turn(peek)
+            turns.append(turn)
+            if self._markings and turn.open and turn.screen is not None:
+                if turn.done:
+                    lags.end_episode()
+                elif lags.probe(time.time()):
+                    messages = [*messages, *self._probe]
+            if turn.open and not (messages or others):
+                continue
+            if not (turn.open and link.act(messages, others)):
+                turn.info["mask.masked.action"] = True
+        return turns
+
+    def _told(self, turns: list[Turn]) -> Outcome:
+        observations: list[Any] = []
+        for index, turn in enumerate(turns):
+            info, screen = turn.info, turn.screen
+            picture = None
+            if screen is not None:
+                picture = self._pictures[index].look(screen, info)
+            self._diagnose(index, turn, picture)
+            if not turn.open:
+                info["mask.masked.observation"] = True
+                observations.append(None)
+            else:
+                observations.append({"vision": picture, "text": turn.texts})
+        return (
+            observations,
+            [turn.reward for turn in turns],
+            [turn.done for turn in turns],
+            {"n": [turn.info for turn in turns]},
+        )
+
+    def _diagnose(self, index: int, turn: Turn, picture: NDArray[np.uint8] | None) -> None:
+        info, lags = turn.info, self._lags[index]
+        if "error" in info:
+            lags.forget()
+            return
+        painted = None
+        if turn.screen is not None:
+            trip = turn.screen.round_trip()
+            if trip is not None:
+                info["stats.gauges.vnc.round_trip"] = trip
+            if turn.screen.painted_at is not None:
+                painted = time.time() - (time.monotonic() - turn.screen.painted_at)
+        lags.tell(
+            info,
+            now=time.time(),
+            picture=picture if self._markings and turn.open else None,
+            painted=painted,
+            clock=turn.clock,
+        )
+
+    def close(self) -> None:
+        """Leave all remotes; again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.suppress(ConnectionClosed):  # the hub was closed before
+            self.hub.wait(self._close_links)
+        if self._owns:
+            self.hub.close()
+
+    async def _close_links(self) -> None:
+        await asyncio.gather(*(link.close() for link in self._links))
+
+
+class _Picture:
+    """The newest whole picture of one index.
+
+    Attributes:
+        into: where pictures are to be read to; None for an array of its own for each.
+    """
+
+    __slots__ = ("_pixels", "_screen", "_updates", "into")
+
+    def __init__(self) -> None:
+        self.into: NDArray[np.uint8] | None = None
+        self._screen: Any = None
+        self._updates = 0
+        self._pixels: NDArray[np.uint8] | None = None
+
+    def look(self, screen: Any, info: dict[str, Any]) -> NDArray[np.uint8] | None:
+        """Return it, and count in an info what was painted since the last time."""
+        if screen is not self._screen:
+            self._screen, self._updates, self._pixels = screen, 0, None
+        updates = screen.updates
+        info["stats.vnc.updates.n"] = updates - self._updates
+        if updates != self._updates:
+            try:
+                rectangles = screen.take()
+                pixels = screen.read(self.into)
+            except (RlwireError, OSError):  # it was lost just now, as the next step tells
+                return self._pixels
+            self._updates = updates
+            info["stats.vnc.updates.rectangles"] = len(rectangles)
+            info["stats.vnc.updates.pixels"] = sum(each.width * each.height for each in rectangles)
+            if self.into is None:
+                pixels.flags.writeable = False  # the next steps may give it again
+            self._pixels = pixels
+        return self._pixels
+
+
+def _seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int | None]:
+    if seed is None or isinstance(seed, (int, np.integer)):
+        return [None if seed is None else int(seed) + place for place in range(count)]
+    seeds = list(seed)
+    if len(seeds) != count:
+        raise ValueError(f"there must be {count} seeds, one for each index, not {len(seeds)}")
+    return seeds

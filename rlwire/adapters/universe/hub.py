@@ -1,0 +1,158 @@
+"""`Hub`: the thread in which all remotes of a program are spoken with, and their screens.
+
+Agents never wait for a remote: what is to be said is handed to the thread's event loop, and what
+has come is asked for there. Not here: what is said (`rlwire.adapters.universe.links`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import importlib
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from rlwire.errors import ConnectionClosed
+from rlwire.transports.forking import not_ours, of_this_process
+
+__all__ = ["Hub", "shared_hub"]
+
+_Result = TypeVar("_Result")
+
+
+class Hub:
+    """An event loop in a thread of its own, and `Screens`.
+
+    Args:
+        screens: where pixels come from, closed with this; by default made when first asked for.
+
+    """
+
+    def __init__(self, screens: Any = None) -> None:
+        if screens is not None:
+            self.screens = screens
+        self._loop = asyncio.new_event_loop()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._last: set[asyncio.Task[Any]] = set()
+        self._ended: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="rlwire universe", daemon=True)
+        self._thread.start()
+        of_this_process(self)
+
+    @functools.cached_property
+    def screens(self) -> Any:
+        """Where pixels come from."""
+        return importlib.import_module("rlwire.adapters.rfb.screens").Screens()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    def ask(self, function: Callable[[], _Result]) -> _Result:
+        """Return what a function returns in the loop's thread, which it does not hold up.
+
+        Raises:
+            ConnectionClosed: the hub is closed.
+        """
+        if threading.current_thread() is self._thread:
+            return function()
+        answer: Future[_Result] = Future()
+
+        def call() -> None:
+            try:
+                answer.set_result(function())
+            except BaseException as error:
+                answer.set_exception(error)
+
+        self.tell(call)
+        return answer.result()
+
+    def tell(self, function: Callable[[], object]) -> None:
+        """Have a function called in the loop's thread; errors as of `ask`."""
+        if self._ended is not None:
+            raise self._ended
+        self._loop.call_soon_threadsafe(function)
+
+    def begin(
+        self, work: Coroutine[Any, Any, Any], *, to_its_end: bool = False
+    ) -> asyncio.Task[Any]:
+        """Begin a task, in the loop's thread.
+
+        Args:
+            work: what it does.
+            to_its_end: whether `close` waits for it, and does not cancel it.
+        """
+        task = self._loop.create_task(work)
+        tasks = self._last if to_its_end else self._tasks
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+        return task
+
+    def wait(self, work: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
+        """Return what a task returns, when it has.
+
+        Raises:
+            What the task raises; ConnectionClosed if the hub is closed.
+        """
+        if self._ended is not None:
+            raise self._ended
+        return asyncio.run_coroutine_threadsafe(work(), self._loop).result()
+
+    def close(self) -> None:
+        """End all tasks and the thread, and close the screens; again does nothing."""
+        if self._ended is not None:
+            return
+        self.wait(self._end_tasks)
+        self._ended = ConnectionClosed("the remotes were closed on this side")
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        if "screens" in vars(self):
+            self.screens.close()
+
+    async def _end_tasks(self) -> None:
+        for task in set(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._last, return_exceptions=True)
+        await asyncio.sleep(0)  # sockets are closed in the loop's next turn
+
+    def disown(self) -> None:
+        """See `rlwire.transports.forking.Forked`: thread and connections are the parent's."""
+        self._ended = not_ours("the remotes")
+        with contextlib.suppress(IndexError):
+            if _shared[0] is self:
+                _shared.clear()
+
+
+_shared: list[Hub] = []
+_holders: list[object] = []
+_sharing = threading.Lock()
+
+
+@contextlib.contextmanager
+def shared_hub() -> Iterator[Hub]:
+    """Give the hub that all single environments of this process share, as long as one needs it."""
+    holder = object()
+    with _sharing:
+        if not _shared:
+            _holders.clear()
+            _shared.append(Hub())
+        hub = _shared[0]
+        _holders.append(holder)
+    try:
+        yield hub
+    finally:
+        last = None
+        with _sharing:
+            if holder in _holders:
+                _holders.remove(holder)
+                if not _holders and _shared and _shared[0] is hub:
+                    last = _shared.pop()
+        if last is not None:
+            last.close()

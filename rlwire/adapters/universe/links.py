@@ -1,0 +1,394 @@
+"""`Link`: the two connections of one remote, from the first attempt to the last crash.
+
+Its methods are called in the hub's thread, and none of them waits. Not here: many remotes at once,
+and pictures (`rlwire.adapters.universe.env`); what an episode's pushes add up to
+(`rlwire.sessions.rewarder.steps`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from rlwire.adapters.rewarder.client_asyncio import AsyncRewarderClient
+from rlwire.adapters.universe.hub import Hub
+from rlwire.adapters.universe.masks import RUNNING, Mask
+from rlwire.adapters.universe.remotes import Remote
+from rlwire.errors import DeadlineExceeded, PeerError, RlwireError
+from rlwire.sessions.rewarder.steps import ClockEstimate
+from rlwire.transports.address import parse
+from rlwire.transports.sockets import Backoff, Timeouts, is_permanent
+
+__all__ = ["Link", "LinkOptions", "Replace", "Turn"]
+
+logger = logging.getLogger(__name__)
+
+Replace = Callable[[Remote, Exception], "Remote | None"]
+
+_LONGEST = 5.0  # seconds before a remote that fails again and again is tried again
+_LOOK = 0.005  # seconds between two looks at a screen that is not there yet
+_Made = TypeVar("_Made")
+
+
+@dataclass(frozen=True)
+class LinkOptions:
+    """What is the same for all remotes of a vector; see `UniverseEnv`."""
+
+    start_timeout: float
+    fps: float = 60.0
+    observer: bool = False
+    replace: Replace | None = None
+    rewarder: Mapping[str, Any] = field(default_factory=dict)
+    pixels: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Turn:
+    """What one step has of one remote.
+
+    Attributes:
+        reward: the sum since the last one.
+        done: whether an episode ended.
+        info: what goes into ``info["n"]``.
+        texts: those of the episode that is shown.
+        open: whether the agent may see and act.
+        screen: where its pixels are; None if it has none, or is lost.
+        clock: the remote's less ours, None if that is unknown.
+    """
+
+    reward: float
+    done: bool
+    info: dict[str, Any]
+    texts: list[str]
+    open: bool
+    screen: Any
+    clock: ClockEstimate | None = None
+
+
+class Link:
+    """One remote.
+
+    Args:
+        remote: where it is.
+        hub: in whose thread it lives.
+        options: the vector's.
+
+    Attributes:
+        remote: where it is now.
+        client: the rewarder's; None while there is none.
+        screen: the pixels; None while there are none.
+        mask: whether the agent may see and act.
+    """
+
+    def __init__(self, remote: Remote, hub: Hub, options: LinkOptions) -> None:
+        self.remote = remote
+        self.client: AsyncRewarderClient | None = None
+        self.screen: Any = None
+        self.mask = Mask(remote.rewarder is not None)
+        self._hub = hub
+        self._options = options
+        self._up = False
+        self._trying = False
+        self._attempt: asyncio.Task[Any] | None = None
+        self._closed = False
+        self._wanted: tuple[str | None, int | None] | None = None  # the reset that is to be sent
+        self._resets = 0
+        self._env_id: str | None = None  # the last one that was asked for
+        self._entered: str | None = None  # the episode of a reset that was answered
+        self._error: tuple[str, Exception] | None = None  # that no step has told
+        self._lost = False  # whether that was of a remote that had been there
+        self._failures = 0  # since an episode ran
+
+    @property
+    def up(self) -> bool:
+        """Whether it is connected."""
+        return self._up
+
+    # -- connections -----------------------------------------------------------------------------
+
+    def connect(self) -> None:
+        """Begin to connect, unless it is tried or done already."""
+        if not (self._up or self._trying or self._closed):
+            self._try(None)
+
+    def _try(self, lost: Exception | None) -> None:
+        self._trying = True
+        self._attempt = self._hub.begin(self._connect(lost))
+
+    async def _connect(self, lost: Exception | None) -> None:
+        """Connect, to another remote perhaps if this one was lost; what goes wrong is kept."""
+        what = "Remote"
+        try:
+            if self._failures > 1:
+                await asyncio.sleep(min(0.1 * 2 ** (self._failures - 2), _LONGEST))
+            replace = self._options.replace
+            if lost is not None and replace is not None:
+                loop = asyncio.get_running_loop()
+                found = await loop.run_in_executor(None, replace, self.remote, lost)
+                if found is None:
+                    logger.warning("%s: it is not replaced", self.remote.label)
+                    return
+                self._move(found)
+            remote = self.remote
+            until = asyncio.get_running_loop().time() + self._options.start_timeout
+            client = screen = None
+            try:
+                if remote.rewarder is not None:
+                    what = "Rewarder session"
+                    client = await self._persistently(self._call, until)
+                if remote.pixels is not None:
+                    what = "VNC session"
+                    screen = await self._persistently(self._show, until)
+            except BaseException:
+                if client is not None:
+                    await client.close()
+                raise
+            self.client, self.screen, self._up = client, screen, True
+            self.mask.close()
+            logger.info("%s: connected", remote.label)
+            if self._wanted is None and self._resets:
+                self._wanted = self._env_id, None  # whoever comes back begins anew
+            self._send_reset()
+        except Exception as error:
+            logger.warning("%s: %s failed: %s", self.remote.label, what, error)
+            self._error, self._lost = (what, error), False
+            self._failures += 1
+        finally:
+            self._trying = False
+
+    def _move(self, found: Remote) -> None:
+        index = self.remote.index
+        if (found.pixels is None, found.rewarder is None) != (
+            self.remote.pixels is None,
+            self.remote.rewarder is None,
+        ):
+            raise ValueError(f"{found} is not of the kind of {self.remote}, which it replaces")
+        self.remote = Remote(
+            found.pixels, found.rewarder, found.auth, found.env_id, found.tls
+        ).at(index)  # fmt: skip
+
+    async def _persistently(self, make: Callable[[float], Awaitable[_Made]], until: float) -> _Made:
+        """Connect as often as it takes until then."""
+        clock = asyncio.get_running_loop().time
+        seconds = self._options.start_timeout
+        last: Exception | None = None
+        for delay in Backoff(attempts=1 << 30, longest=1.0).delays():
+            left = until - clock()
+            if left <= 0:
+                break
+            try:
+                return await asyncio.wait_for(make(left), left)
+            except asyncio.TimeoutError:
+                last = last or DeadlineExceeded("nobody answers")
+                break
+            except OSError as error:
+                if is_permanent(error):
+                    raise
+                last = error
+            await asyncio.sleep(min(delay, max(0.0, until - clock())))
+        text = f"not up within start_timeout={seconds:g} s: {last}"
+        raise DeadlineExceeded(text) from last
+
+    async def _call(self, seconds: float) -> AsyncRewarderClient:
+        remote, options = self.remote, self._options
+        assert remote.rewarder is not None
+        where = parse(remote.rewarder)
+        scheme = "wss" if remote.tls else "ws"
+        client = AsyncRewarderClient(
+            f"{scheme}://{where}/",
+            **{
+                "auth": remote.auth,
+                "observer": options.observer,
+                "timeouts": Timeouts(connect=seconds, idle=None),
+                **options.rewarder,
+            },
+        )
+        await client.connect()
+        return client
+
+    async def _show(self, seconds: float) -> Any:
+        remote, options = self.remote, self._options
+        assert remote.pixels is not None
+        given = {"auth": remote.auth, **({"tls": True} if remote.tls else {}), **options.pixels}
+        screen = self._hub.screens.add(remote.pixels, **given)
+        try:
+            while not screen.ready:
+                if screen.error is not None:
+                    raise screen.error
+                await asyncio.sleep(_LOOK)
+        except BaseException:
+            screen.close()
+            raise
+        return screen
+
+    def _fail(self, what: str, error: Exception) -> None:
+        """Let go of both connections; the next step tells why."""
+        logger.warning("%s: %s failed: %s", self.remote.label, what, error)
+        self._error, self._lost = (what, error), True
+        self._failures += 1
+        self._let_go()
+
+    def _let_go(self) -> None:
+        client, screen = self.client, self.screen
+        self.client = self.screen = None
+        self._up = False
+        self.mask.close()
+        if client is not None:
+            self._hub.begin(_closed(client), to_its_end=True)
+        if screen is not None:
+            screen.close()
+
+    async def close(self) -> None:
+        """Close both connections for good."""
+        self._closed = True
+        if self._attempt is not None and not self._attempt.done():
+            self._attempt.cancel()
+            await asyncio.wait([self._attempt])
+        client, self.client = self.client, None
+        self._let_go()
+        if client is not None:
+            await _closed(client)
+
+    # -- what the agent does ---------------------------------------------------------------------
+
+    def reset(self, env_id: str | None, seed: int | None) -> None:
+        """Ask for an episode, as soon as the remote is there; the mask is closed until it runs."""
+        self._resets += 1
+        self._env_id = env_id
+        self._wanted = env_id, seed
+        self._entered = None
+        self.mask.close()
+        if self._up:
+            self._send_reset()
+        else:
+            self.connect()
+
+    def _send_reset(self) -> None:
+        wanted, self._wanted = self._wanted, None
+        client = self.client
+        if wanted is not None and client is not None and not self._options.observer:
+            self._hub.begin(self._reset(client, *wanted, self._resets))
+
+    async def _reset(
+        self, client: AsyncRewarderClient, env_id: str | None, seed: int | None, number: int
+    ) -> None:
+        env_id = env_id or self.remote.env_id
+        try:
+            entered = await client.reset(env_id, seed, fps=self._options.fps)
+        except Exception as error:
+            if client is self.client and number == self._resets:
+                self._fail("Rewarder session", error)
+            return
+        if client is self.client and number == self._resets:
+            self._entered = entered
+
+    def act(self, messages: Sequence[Any], others: Sequence[Sequence[Any]]) -> bool:
+        """Send events, unless the agent may not act; return whether it may.
+
+        Without pixels the keys and the pointer go to the rewarder, as the document has it.
+        """
+        if not self.mask.open or not self._up:
+            return False
+        try:
+            if messages and self.screen is not None:
+                self.screen.send(messages)
+            elif messages:
+                others = [*map(_as_event, messages), *others]
+            if others and self.client is not None:
+                self.client.act(others)
+        except (RlwireError, OSError) as error:
+            self._fail("Remote", error)
+            return False
+        return True
+
+    # -- what has come ---------------------------------------------------------------------------
+
+    def turn(self, peek: bool) -> Turn:
+        """Return what has come since the last time; with `peek` the rewards stay where they are."""
+        if self._up:
+            what = "VNC session"
+            try:
+                if self.screen is not None and self.screen.error is not None:
+                    raise self.screen.error
+                what = "Rewarder session"
+                if self.client is None:
+                    return Turn(0.0, False, {}, [], True, self.screen)
+                return self._peeked(self.client) if peek else self._taken(self.client)
+            except (RlwireError, OSError) as error:
+                self._fail(what, error)
+        info: dict[str, Any] = {"env_status.disconnected": True}
+        failed, self._error = self._error, None
+        if failed is None:
+            return Turn(0.0, False, info, [], False, None)
+        info["error"] = f"{self.remote.label}: {failed[0]} failed: {failed[1]}"
+        self._recover(failed[1])
+        return Turn(0.0, True, info, [], False, None)
+
+    def _recover(self, error: Exception) -> None:
+        """Connect anew, unless a remote that was never there has said that it is of no use."""
+        if self._trying or self._closed:
+            return
+        if self._options.replace is None and not self._lost and not isinstance(error, OSError):
+            return
+        self._try(error)
+
+    def _taken(self, client: AsyncRewarderClient) -> Turn:
+        info: dict[str, Any] = {}
+        try:
+            step = client.take()
+        except PeerError as error:
+            if client.ended:
+                raise
+            info["env.refused"] = str(error)  # an action; the episode goes on
+            step = client.take()
+        info |= step.info
+        if step.observation is not None:
+            info["rewarder.observation"] = step.observation, step.episode_id
+        if step.sent_at is not None:
+            info["reward_buffer.remote_time"] = step.sent_at
+        info["stats.reward.count"] = step.count
+        episode_id, env_state, texts = step.episode_id, step.env_state, step.texts
+        if self._entered is not None:
+            info["env_status.reset.episode_id"], self._entered = self._entered, None
+        if step.done:
+            info["env_status.complete.episode_id"] = episode_id
+            info["env_status.complete.env_state"] = env_state
+            if step.cut:
+                info["env_status.artificial.done"] = True
+            # What is shown is of the episode's successor, which its texts belong to.
+            episode_id, env_state = client.newest()
+            texts = client.take_texts() if env_state == RUNNING else ()
+        info["env_status.episode_id"], info["env_status.env_state"] = episode_id, env_state
+        is_open = self.mask.follow(episode_id, env_state)
+        if is_open:
+            self._failures = 0
+        clock = client.clock_offset()
+        return Turn(step.reward, step.done, info, list(texts), is_open, self.screen, clock)
+
+    def _peeked(self, client: AsyncRewarderClient) -> Turn:
+        step = client.peek()
+        episode_id, env_state = client.newest()
+        info = {
+            "peek": True,
+            "env_status.episode_id": step.episode_id,
+            "env_status.env_state": step.env_state,
+            "env_status.peek.episode_id": episode_id,
+            "env_status.peek.env_state": env_state,
+        }
+        return Turn(0.0, False, info, [], self.mask.follow(episode_id, env_state), self.screen)
+
+
+async def _closed(client: AsyncRewarderClient) -> None:
+    try:
+        await client.close()
+    except Exception as error:  # it is lost anyway
+        logger.debug("%r: %s", client, error)
+
+
+def _as_event(message: Any) -> list[Any]:
+    """Return a key or pointer event as JSON has it."""
+    return [type(message).__name__, *dataclasses.astuple(message)]
