@@ -119,6 +119,7 @@ class Batch:
         self._same = mode == "SameStep"
         self._next = mode == "NextStep"
         self.over = [False] * self.size
+        self._write = shared.observations.write
         self._begun: Callable[[], Infos] | None = None
 
     def begin_reset(
@@ -184,7 +185,7 @@ class Batch:
                 shared.finals.write(place, observation)
                 infos.append((place, {"final_obs": ..., "final_info": info}))
                 return True
-        shared.observations.write(place, observation)
+        self._write(place, observation)
         if info:
             infos.append((place, info))
         return False
@@ -195,7 +196,7 @@ class Batch:
     def _begun_anew(self, place: int, outcome: Any, infos: Infos) -> None:
         self.over[place] = False
         observation, info = outcome
-        self._shared.observations.write(place, observation)
+        self._write(place, observation)
         if info:
             infos.append((place, info))
 
@@ -232,6 +233,17 @@ class EndpointBatch(Batch):
         self._endpoints: list[Endpoint] = [each.endpoint for each in self.environments]
         self._asked: list[tuple[int, bool]] = []  # places, and whether an episode begins there
         self._failed: Exception | None = None  # of those that could not be asked, the first
+        seen = shared.observations.value
+        if isinstance(seen, np.ndarray):
+            for endpoint, row in zip(self._endpoints, seen, strict=True):
+                if hasattr(endpoint, "write_to"):
+                    endpoint.write_to(row)
+                    self._write = self._write_others
+
+    def _write_others(self, place: int, observation: Any) -> None:
+        """Write an observation that its endpoint has not written to its row by itself."""
+        if not np.may_share_memory(observation, self._shared.observations.value[place]):
+            self._shared.observations.write(place, observation)
 
     def begin_reset(
         self, seeds: Sequence[int | None], options: Mapping[str, Any] | None, mask: Sequence[bool]

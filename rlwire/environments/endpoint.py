@@ -23,6 +23,9 @@ class Endpoint(Protocol):
     step ends the episode: it gives the last observation, truncated, and ``info["lost"]`` says what
     happened; the next reset connects anew, or raises why it cannot.
 
+    One whose observations are one array may have ``write_to(row)``: from then on they are written
+    to that row of a batch, which is then what `finish` returns.
+
     Attributes:
         observation_space: a `gymnasium.Space`.
         action_space: a `gymnasium.Space`.

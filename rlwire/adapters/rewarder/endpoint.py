@@ -19,7 +19,7 @@ from rlwire.adapters.rewarder.environments import ACTION, SPACES, from_json
 from rlwire.codecs.casting import cast
 from rlwire.environments.endpoint import Outcome
 from rlwire.environments.spaces import space_of
-from rlwire.environments.trees import tree_of
+from rlwire.environments.trees import Tree, tree_of
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -30,7 +30,7 @@ from rlwire.errors import (
     RemoteProtocolError,
 )
 
-__all__ = ["RewarderEndpoint"]
+__all__ = ["RewarderEndpoint", "action_value", "told_spaces"]
 
 logger = logging.getLogger(__name__)
 
@@ -102,13 +102,13 @@ class RewarderEndpoint:
         self.observation_space, self.action_space = observation_space, action_space
 
     def _told_spaces(self) -> tuple[Any, Any]:
-        told = self._told
-        if not isinstance(told, Mapping) or not {"observation", "action"} <= told.keys():
+        told = told_spaces(self.client.about)
+        if told is None:
             raise TypeError(
                 f"{self.client.url} does not tell its spaces: give observation_space= and "
                 f"action_space=, or like="
             )
-        return space_of(told["observation"]), space_of(told["action"])
+        return told
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
         """Begin an episode; the options are not used. All is said and waited for by `finish`."""
@@ -118,20 +118,9 @@ class RewarderEndpoint:
         """Say what to do from now on."""
         if self._over:
             raise LocalProtocolError(f"{self.client.url}: no episode goes on, call reset()")
-        parts = self._actions.parts(action)
-        for leaf, part in zip(self._actions.leaves, parts, strict=True):
-            given = part
-            if leaf.text is None:
-                given = cast(part, leaf.dtype, "the action")
-                given = given[()] if leaf.lone else given
-            if not leaf.contains(given):
-                raise EncodeError(f"the action {action!r} is not in {self.action_space}")
+        value = action_value(self._actions, self.action_space, action)
         self._begun = "step"
         if self._early is None:
-            value = self._actions.build(
-                [each.tolist() if isinstance(each, (np.ndarray, np.generic)) else each
-                 for each in parts]
-            )  # fmt: skip
             try:
                 self.client.act([(ACTION, value)])
             except (*_LOST, PeerError) as error:  # which says why the server closed it
@@ -212,3 +201,30 @@ class RewarderEndpoint:
     def close(self) -> None:
         """Close the connection; again does nothing."""
         self.client.close()
+
+
+def told_spaces(about: Mapping[str, Any]) -> tuple[Any, Any] | None:
+    """Return the spaces of observations and actions that a server of ours tells; else None."""
+    told = about.get(SPACES)
+    if not isinstance(told, Mapping) or not {"observation", "action"} <= told.keys():
+        return None
+    return space_of(told["observation"]), space_of(told["action"])
+
+
+def action_value(tree: Tree, space: Any, action: Any) -> Any:
+    """Return an action as JSON has it.
+
+    Raises:
+        EncodeError: it is none of the space.
+    """
+    parts = tree.parts(action)
+    for leaf, part in zip(tree.leaves, parts, strict=True):
+        given = part
+        if leaf.text is None:
+            given = cast(part, leaf.dtype, "the action")
+            given = given[()] if leaf.lone else given
+        if not leaf.contains(given):
+            raise EncodeError(f"the action {action!r} is not in {space}")
+    return tree.build(
+        [each.tolist() if isinstance(each, (np.ndarray, np.generic)) else each for each in parts]
+    )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from rlwire.adapters.doors import check_server_tls, client_tls, websocket_url, with_settings
 from rlwire.adapters.rewarder.client import RewarderClient
@@ -16,9 +17,13 @@ from rlwire.adapters.rewarder.server import TIMEOUTS
 from rlwire.adapters.serving import BackgroundServer
 from rlwire.adapters.universe.page import PagePlace
 from rlwire.adapters.universe.recording import RecordingProxy
+from rlwire.adapters.universe.remotes import Remote, remotes_of
 from rlwire.adapters.universe.served import UniverseServer
 from rlwire.environments.driver import maker
 from rlwire.protocols import URL, parse_url
+
+if TYPE_CHECKING:
+    from rlwire.adapters.universe.endpoint import UniverseEndpoint
 
 __all__ = ["TIMEOUTS", "async_client", "client", "endpoint", "server"]
 
@@ -130,27 +135,46 @@ async def async_client(url: URL, **options: Any) -> AsyncRewarderClient:
     return connection
 
 
-def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint:
+def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint | UniverseEndpoint:
     """Return the environment that the URL names, or the one that runs.
 
     Args:
-        url: of the rewarder.
-        copy: of no use: observations are read from text.
-        options: `RewarderEndpoint`'s; ``auth`` is the password.
+        url: of the rewarder, of the pixels, or of both; with pixels these are what is observed.
+        copy: whether each picture has memory of its own; what is read from text has.
+        options: `RewarderEndpoint`'s, or with pixels `UniverseEndpoint`'s; ``auth`` is the
+            password, with `tls`, `timeouts` and `limits` of both connections.
 
     Raises:
-        What `RewarderEndpoint` raises.
+        What `RewarderEndpoint` or `UniverseEndpoint` raises.
     """
+    if url.pixels is not None:
+        from rlwire.adapters.universe.endpoint import UniverseEndpoint
+
+        return UniverseEndpoint(_calling_both(url, options), copy=copy, **options)
     return RewarderEndpoint(_calling(url, options), env_id=url.path or None, **options)
+
+
+def _calling_both(url: URL, options: dict[str, Any]) -> Remote:
+    """Return where it is, and make of `options` what a vector takes."""
+    tls = client_tls(url, options.pop("tls", None))
+    both: dict[str, Any] = {}
+    for name in ("timeouts", "limits"):
+        if name in options:
+            both[name] = options.pop(name)
+    if tls is not None:
+        both["tls"] = tls
+    for connection in ("rewarder", "pixels"):
+        options[connection] = {**both, **options.get(connection, {})}
+    (remote,) = remotes_of(url)
+    return replace(remote, auth=options.pop("auth", remote.auth), tls=tls is not None)
 
 
 def _calling(url: URL, options: dict[str, Any]) -> str:
     """Return where to connect, and make of `options` what the client takes."""
-    _without_pixels(url)
+    if url.pixels is not None:
+        raise ValueError(
+            f"{url}: a client is of the rewarder alone, {url.host}:+PORT; rlwire.make, make_vec and "
+            f"UniverseEnv take pixels too, and rlwire.adapters.rfb.RfbClient takes them alone"
+        )
     tls = options["tls"] = client_tls(url, options.get("tls"))
     return websocket_url(url, tls)
-
-
-def _without_pixels(url: URL) -> None:
-    if url.pixels is not None:
-        raise ValueError(f"{url}: pixels are not carried yet, only the rewarder: {url.host}:+PORT")

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,20 @@ from rlwire.adapters.universe.hub import Hub
 from rlwire.adapters.universe.links import Link, LinkOptions, Replace, Turn
 from rlwire.adapters.universe.remotes import Remotes, remotes_of
 from rlwire.adapters.universe.sums import Outcome
-from rlwire.errors import ConnectionClosed, EncodeError, LocalProtocolError, RlwireError
+from rlwire.errors import (
+    ConnectionClosed,
+    EncodeError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RlwireError,
+)
+
+if TYPE_CHECKING:
+    from rlwire.adapters.rfb.screens import Screen
 
 __all__ = ["UniverseEnv"]
 
+_LOOK = 0.005  # seconds between two looks at remotes that are not there yet
 _PROBE = 0xBEEF1  # the original's probe key: no keyboard has it
 
 
@@ -180,6 +190,30 @@ class UniverseEnv:
         """Whether each remote is there."""
         return [link.up for link in self._links]
 
+    @property
+    def tries(self) -> list[bool]:
+        """Whether each remote is there, or it is tried to reach it."""
+        return [link.up or link.trying for link in self._links]
+
+    def wait_until_up(self) -> None:
+        """Wait until all remotes are there, for as long as `start_timeout`.
+
+        Raises:
+            RlwireError, OSError: one is not, and why.
+        """
+        while not all(self.ups):
+            for link in self._links:
+                if link.error is not None and not link.up:
+                    raise link.error
+            time.sleep(_LOOK)
+
+    def read_into(self, index: int, row: NDArray[np.uint8]) -> None:
+        """Have the pictures of an index written to an array, of shape (height, width, 3).
+
+        Then each step shows that same array, and of a picture only what has changed is copied.
+        """
+        self._pictures[index].into = row
+
     def about(self, index: int) -> Mapping[str, Any]:
         """Return what else the rewarder at an index said of its environment."""
         client = self._links[index].client
@@ -333,11 +367,11 @@ class _Picture:
 
     def __init__(self) -> None:
         self.into: NDArray[np.uint8] | None = None
-        self._screen: Any = None
+        self._screen: Screen | None = None
         self._updates = 0
         self._pixels: NDArray[np.uint8] | None = None
 
-    def look(self, screen: Any, info: dict[str, Any]) -> NDArray[np.uint8] | None:
+    def look(self, screen: Screen, info: dict[str, Any]) -> NDArray[np.uint8] | None:
         """Return it, and count in an info what was painted since the last time."""
         if screen is not self._screen:
             self._screen, self._updates, self._pixels = screen, 0, None
@@ -345,10 +379,19 @@ class _Picture:
         info["stats.vnc.updates.n"] = updates - self._updates
         if updates != self._updates:
             try:
-                rectangles = screen.take()
-                pixels = screen.read(self.into)
+                if self.into is None:
+                    rectangles = screen.take()
+                    pixels = screen.read()
+                else:
+                    rectangles = screen.read_changes(self.into)
+                    pixels = self.into
             except (RlwireError, OSError):  # it was lost just now, as the next step tells
                 return self._pixels
+            except ValueError:
+                raise RemoteProtocolError(
+                    f"{screen!r} is {screen.width}x{screen.height} pixels now, which do not fit "
+                    f"where they are to be written; make the vector anew"
+                ) from None
             self._updates = updates
             info["stats.vnc.updates.rectangles"] = len(rectangles)
             info["stats.vnc.updates.pixels"] = sum(each.width * each.height for each in rectangles)

@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import importlib
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlwire.errors import ConnectionClosed
 from rlwire.transports.forking import not_ours, of_this_process
+
+if TYPE_CHECKING:
+    from rlwire.adapters.rfb.screens import Screens
 
 __all__ = ["Hub", "shared_hub"]
 
@@ -43,9 +45,11 @@ class Hub:
         of_this_process(self)
 
     @functools.cached_property
-    def screens(self) -> Any:
+    def screens(self) -> Screens:
         """Where pixels come from."""
-        return importlib.import_module("rlwire.adapters.rfb.screens").Screens()
+        from rlwire.adapters.rfb.screens import Screens
+
+        return Screens()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -12,7 +12,7 @@ import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlwire.adapters.rewarder.client_asyncio import AsyncRewarderClient
 from rlwire.adapters.universe.hub import Hub
@@ -22,6 +22,9 @@ from rlwire.errors import DeadlineExceeded, PeerError, RlwireError
 from rlwire.sessions.rewarder.steps import ClockEstimate
 from rlwire.transports.address import parse
 from rlwire.transports.sockets import Backoff, Timeouts, is_permanent
+
+if TYPE_CHECKING:
+    from rlwire.adapters.rfb.screens import Screen
 
 __all__ = ["Link", "LinkOptions", "Replace", "Turn"]
 
@@ -65,7 +68,7 @@ class Turn:
     info: dict[str, Any]
     texts: list[str]
     open: bool
-    screen: Any
+    screen: Screen | None
     clock: ClockEstimate | None = None
 
 
@@ -87,7 +90,7 @@ class Link:
     def __init__(self, remote: Remote, hub: Hub, options: LinkOptions) -> None:
         self.remote = remote
         self.client: AsyncRewarderClient | None = None
-        self.screen: Any = None
+        self.screen: Screen | None = None
         self.mask = Mask(remote.rewarder is not None)
         self._hub = hub
         self._options = options
@@ -107,6 +110,16 @@ class Link:
     def up(self) -> bool:
         """Whether it is connected."""
         return self._up
+
+    @property
+    def trying(self) -> bool:
+        """Whether it is tried to reach it."""
+        return self._trying
+
+    @property
+    def error(self) -> Exception | None:
+        """Why it is not there, as no step has told yet."""
+        return None if self._error is None else self._error[1]
 
     # -- connections -----------------------------------------------------------------------------
 
@@ -210,7 +223,7 @@ class Link:
         await client.connect()
         return client
 
-    async def _show(self, seconds: float) -> Any:
+    async def _show(self, seconds: float) -> Screen:
         remote, options = self.remote, self._options
         assert remote.pixels is not None
         given = {"auth": remote.auth, **({"tls": True} if remote.tls else {}), **options.pixels}

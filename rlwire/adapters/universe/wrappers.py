@@ -27,6 +27,7 @@ __all__ = [
     "SoftmaxClickMouse",
     "Throttle",
     "Wrapper",
+    "safe_actions",
 ]
 
 _POLL = 1 / 120  # seconds between two looks at a resetting vector
@@ -218,14 +219,31 @@ GAMES = _games()
 """The actions that suffice for some of the original's games, by id without the version."""
 
 
+def safe_actions(env_id: str) -> list[list[Any]]:
+    """Return the actions that suffice for a game.
+
+    Args:
+        env_id: of one of `GAMES`, or as `rlwire.adapters.universe.core.core_actions` takes it.
+
+    Raises:
+        ValueError: they are not known.
+        MissingExtra: Gymnasium is not installed, which has to be asked.
+    """
+    known = GAMES.get(env_id.partition("-v")[0])
+    if known is not None:
+        return known
+    from rlwire.adapters.universe.core import core_actions
+
+    return core_actions(env_id)
+
+
 class SafeActionSpace(Wrapper):
     """Offers a few actions in place of all events: an action is one's number.
 
     Args:
         env: the inner vector.
-        actions: what the numbers stand for, each a list of events; or the id of one of `GAMES`, or
-            of an Atari game or CartPole of Gymnasium's
-            (`rlwire.adapters.universe.core.core_actions`).
+        actions: what the numbers stand for, each a list of events; or a game's id, as
+            `safe_actions` takes it.
 
     Raises:
         ValueError: there are no such actions.
@@ -236,14 +254,7 @@ class SafeActionSpace(Wrapper):
         super().__init__(env)
         from rlwire.adapters.universe.spaces import Choices
 
-        if isinstance(actions, str):
-            known = GAMES.get(actions.partition("-v")[0])
-            if known is None:
-                from rlwire.adapters.universe.core import core_actions
-
-                known = core_actions(actions)
-            actions = known
-        self.action_space = Choices(actions)
+        self.action_space = Choices(safe_actions(actions) if isinstance(actions, str) else actions)
 
     def acted(self, action_n: Sequence[Any]) -> Sequence[Any]:
         """Return what the numbers stand for."""

@@ -52,6 +52,10 @@ class Screen:
         out[...] = self._pixels
         return out
 
+    def read_changes(self, out: Any) -> list[Painted]:
+        self.read(out)
+        return self.take()
+
     def take(self) -> list[Painted]:
         taken, self._dirty = self._dirty, []
         return taken
