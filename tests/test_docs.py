@@ -61,6 +61,7 @@ def test_named_tests_exist(page: Path) -> None:
         ("docs/protocols/rlx.md", 2),
         ("docs/howto/many_environments.md", 2),
         ("docs/howto/own_loop.md", 2),
+        ("docs/howto/universe.md", 2),
         ("docs/index.md", 1),
         ("docs/howto/front_door.md", 1),
         ("docs/howto/watch_and_play.md", 1),

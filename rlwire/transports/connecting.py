@@ -122,8 +122,10 @@ def connect(where: Address, dialer: Any, timeouts: Timeouts, backoff: Backoff | 
     connection = yield from attempts(where, attempt, dialer.sleep, timeouts.connect, backoff)
     try:
         yield connection.open(timeouts.connect)
-    except BaseException:
+    except BaseException as error:
         connection.close()
+        if not isinstance(error, (Exception, GeneratorExit)):  # a task that is cancelled
+            yield from hang_up(connection)
         raise
     return connection
 

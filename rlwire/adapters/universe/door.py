@@ -173,8 +173,8 @@ def _calling(url: URL, options: dict[str, Any]) -> str:
     """Return where to connect, and make of `options` what the client takes."""
     if url.pixels is not None:
         raise ValueError(
-            f"{url}: a client is of the rewarder alone, {url.host}:+PORT; rlwire.make, make_vec and "
-            f"UniverseEnv take pixels too, and rlwire.adapters.rfb.RfbClient takes them alone"
+            f"{url}: a client is of the rewarder alone, {url.host}:+PORT; rlwire.make, make_vec "
+            f"and UniverseEnv take pixels too, and rlwire.adapters.rfb.RfbClient takes them alone"
         )
     tls = options["tls"] = client_tls(url, options.get("tls"))
     return websocket_url(url, tls)

@@ -1,8 +1,10 @@
 """What programs wrap around a `UniverseEnv`: waiting, pacing, fewer actions, less of the picture.
 
-Each takes a vector with ``reset``, ``step`` and ``n``, and is one. Gymnasium's own wrappers go
-around Gymnasium's interface (`rlwire.make`, `rlwire.make_vec`); these are for what it does not
-have. Not here: remotes that run an environment of Gymnasium's (`rlwire.adapters.universe.core`).
+What makes actions of numbers goes outermost, since `Throttle` and `BlockingReset` make steps of
+their own, with events. Each takes a vector with ``reset``, ``step`` and ``n``, and is one.
+Gymnasium's own wrappers go around Gymnasium's interface (`rlwire.make`, `rlwire.make_vec`); these
+are for what it does not have. Not here: remotes that run an environment of Gymnasium's
+(`rlwire.adapters.universe.core`).
 """
 
 from __future__ import annotations

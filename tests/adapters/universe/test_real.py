@@ -1,0 +1,298 @@
+"""`UniverseEnv`, `rlwire.make` and `make_vec` over real sockets: a rewarder and an RFB server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import rlwire
+from rlwire.adapters.rewarder import RewarderServer
+from rlwire.adapters.rfb import Display, RfbServer
+from rlwire.adapters.universe import BlockingReset, Remote, UniverseEnv, key, pointer
+from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
+from rlwire.errors import DeadlineExceeded, EncodeError, LocalProtocolError
+from rlwire.protocols import URL
+
+
+class Game:
+    """A remote: shows how far its episode is in each pixel, and is over when a test says so."""
+
+    def __init__(self, stack: ExitStack, *, pixels: str = "127.0.0.1:0", **options: Any) -> None:
+        self.seeds: list[Any] = []
+        self.inputs: list[Any] = []
+        self.display = Display(32, 24, on_input=lambda viewer, event: self.inputs.append(event))
+        self.rewarder = stack.enter_context(
+            RewarderServer("a.Game-v0", "127.0.0.1:0", on_reset=self.reset, **options)
+        )
+        self.pixels = stack.enter_context(RfbServer(self.display, pixels))
+        self.show(0)
+
+    def reset(self, request: Any) -> None:
+        self.seeds.append(request.seed)
+        self.show(0)
+        self.rewarder.begin_episode(request)
+
+    def show(self, value: int) -> None:
+        self.display.show(np.full((24, 32, 3), value, np.uint8))
+
+    def end(self) -> None:
+        self.rewarder.reward(1.0, True)
+        self.show(0)
+        self.rewarder.begin_episode()
+
+    @property
+    def remote(self) -> Remote:
+        return Remote(self.pixels.address, self.rewarder.address)
+
+    @property
+    def url(self) -> URL:
+        return URL(
+            "universe",
+            self.rewarder.address.host,
+            self.rewarder.address.port,
+            pixels=self.pixels.address.port,
+        )
+
+
+@pytest.fixture
+def game() -> Iterator[Callable[..., Game]]:
+    with ExitStack() as stack:
+        yield lambda **options: Game(stack, **options)
+
+
+def value(observation: Any) -> int | None:
+    return None if observation is None else int(observation["vision"][0, 0, 0])
+
+
+def until(env: Any, condition: Callable[..., Any], wait_for: Any) -> Any:
+    found: list[Any] = []
+
+    def look() -> bool:
+        found[:] = env.step([[] for _ in range(env.n)])
+        return bool(condition(*found))
+
+    wait_for(look)
+    return found
+
+
+def test_a_remote_s_pixels_rewards_and_input(game: Callable[..., Game], wait_for: Any) -> None:
+    one = game()
+    with UniverseEnv(one.remote) as env:
+        env.wait_until_up()
+        observation_n = BlockingReset(env, 20).reset(seed=4)
+        assert one.seeds == [4]
+        assert observation_n[0]["vision"].shape == (24, 32, 3)
+        env.step([[key("Left", True), pointer(3, 4, 1)]])
+        wait_for(lambda: len(one.inputs) == 2)
+        assert one.inputs == [KeyEvent(0xFF51, True), PointerEvent(3, 4, 1)]
+        one.show(77)
+        one.rewarder.reward(2.5)
+        total = 0.0
+        seen = None
+        while (total, seen) != (2.5, 77):
+            observations, rewards, _, _ = env.step([[]])
+            total, seen = total + rewards[0], value(observations[0])
+
+
+def test_a_remote_that_dies_comes_back_and_the_others_go_on(
+    game: Callable[..., Game], wait_for: Any
+) -> None:
+    games = [game() for _ in range(3)]
+    with UniverseEnv([each.remote for each in games]) as env:
+        blocking = BlockingReset(env, 20)
+        blocking.reset()
+        episodes = [each.rewarder.episode_id for each in games]
+        address = str(games[1].pixels.address)
+        games[1].pixels.stop()
+        observations, _, dones, info = until(
+            env, lambda *step: "error" in step[3]["n"][1], wait_for
+        )  # fmt: skip
+        assert observations[1] is None
+        assert dones == [False, True, False]
+        assert "VNC session failed" in info["n"][1]["error"]
+        games[2].show(9)
+        until(env, lambda *step: value(step[0][2]) == 9, wait_for)
+        with RfbServer(games[1].display, address):
+            games[1].show(8)
+            until(env, lambda *step: step[0][1] is not None, wait_for)
+            games[1].show(7)
+            until(env, lambda *step: value(step[0][1]) == 7, wait_for)
+            assert games[0].rewarder.episode_id == episodes[0]
+            assert games[1].rewarder.episode_id != episodes[1]
+            assert [len(each.seeds) for each in games] == [1, 2, 1]
+
+
+def test_a_remote_is_replaced(game: Callable[..., Game], wait_for: Any) -> None:
+    first, second = game(), game()
+    with UniverseEnv(first.remote, replace=lambda remote, error: second.remote) as env:
+        BlockingReset(env, 20).reset()
+        first.rewarder.stop()
+        until(env, lambda *step: step[2][0], wait_for)
+        second.show(5)
+        until(env, lambda *step: step[0][0] is not None, wait_for)
+        second.show(6)
+        until(env, lambda *step: value(step[0][0]) == 6, wait_for)
+
+
+def test_pixels_over_a_unix_socket(game: Callable[..., Game], tmp_path: Any) -> None:
+    one = game(pixels=f"unix:{tmp_path}/pixels")
+    with UniverseEnv(one.remote) as env:
+        assert BlockingReset(env, 20).reset()[0]["vision"].shape == (24, 32, 3)
+
+
+# --- Gymnasium's interface
+
+CHOICES = [[], [("KeyEvent", "Up", True)], [("KeyEvent", "Up", False)]]
+
+
+def test_make(game: Callable[..., Game], wait_for: Any) -> None:
+    one = game()
+    with rlwire.make(one.url, actions=CHOICES, rate=200) as env:
+        assert env.observation_space == spaces.Box(0, 255, (24, 32, 3), np.uint8)
+        assert env.action_space == spaces.Discrete(3) or env.action_space.n == 3
+        with pytest.raises(LocalProtocolError, match="reset"):
+            env.step(0)
+        observation, info = env.reset(seed=3)
+        assert observation in env.observation_space
+        assert info["env_status.env_state"] == "running"
+        assert one.seeds == [3]
+        env.step(1)
+        wait_for(lambda: one.inputs)
+        assert one.inputs == [KeyEvent(0xFF52, True)]
+        with pytest.raises(EncodeError, match="not in"):
+            env.step(3)
+        one.show(50)
+        one.rewarder.reward(1.5)
+        total, shown = 0.0, 0
+        while (total, shown) != (1.5, 50):
+            observation, reward, terminated, truncated, _ = env.step(0)
+            total, shown = total + reward, observation[0, 0, 0]
+            assert not terminated
+            assert not truncated
+        kept = observation
+        one.end()
+        total, terminated = 0.0, False
+        while not terminated:
+            _, reward, terminated, truncated, _ = env.step(0)
+            total += reward
+        assert (total, truncated) == (1.0, False)
+        assert (kept == 50).all()
+        env.reset()
+        assert one.seeds == [3]  # the remote has begun the next one by itself
+        env.reset(seed=9)
+        assert one.seeds == [3, 9]
+
+
+def test_a_remote_that_is_lost_truncates(game: Callable[..., Game]) -> None:
+    one = game()
+    with rlwire.make(one.url, actions=CHOICES, rate=200, reset_timeout=0.5) as env:
+        env.reset()
+        one.pixels.stop()
+        truncated = False
+        while not truncated:
+            observation, _, terminated, truncated, info = env.step(0)
+            assert not terminated
+        assert "VNC session failed" in info["lost"]
+        assert observation in env.observation_space
+        with pytest.raises(DeadlineExceeded, match=r"0\.5 s"):
+            env.reset()
+
+
+def test_make_vec_writes_pixels_to_one_array(game: Callable[..., Game], wait_for: Any) -> None:
+    games = [game() for _ in range(3)]
+    with rlwire.make_vec(
+        [each.url for each in games],
+        copy=False,
+        settings={"actions": CHOICES, "rate": 200},
+    ) as envs:
+        observations, _ = envs.reset(seed=5)
+        assert observations.shape == (3, 24, 32, 3)
+        assert [each.seeds for each in games] == [[5], [6], [7]]
+        for number, each in enumerate(games):
+            each.show(10 + number)
+        shown: list[int] = []
+        while shown != [10, 11, 12]:
+            again, rewards, _, _, _ = envs.step(np.array([0, 1, 2]))
+            assert again is observations
+            shown = observations[:, 5, 5, 1].tolist()
+        assert rewards.shape == (3,)
+        wait_for(lambda: games[1].inputs and games[2].inputs)
+        assert games[1].inputs[0] == KeyEvent(0xFF52, True)
+        games[1].end()
+        ended = np.zeros(3, bool)
+        while not ended.any():
+            ended = envs.step(np.zeros(3, np.int64))[2]
+        assert ended.tolist() == [False, True, False]
+        envs.step(np.zeros(3, np.int64))
+        assert [len(each.seeds) for each in games] == [1, 1, 1]
+
+
+def test_with_copies_what_was_given_stays(game: Callable[..., Game]) -> None:
+    games = [game() for _ in range(2)]
+    settings = {"actions": CHOICES, "rate": 200}
+    with rlwire.make_vec([each.url for each in games], settings=settings) as envs:
+        first, _ = envs.reset()
+        games[0].show(99)
+        later = first
+        while later[0, 0, 0, 0] != 99:
+            later = envs.step(np.zeros(2, np.int64))[0]
+        assert (first == 0).all()
+
+
+def test_single_environments_share_a_thread(game: Callable[..., Game]) -> None:
+    games = [game() for _ in range(3)]
+    envs = [rlwire.make(each.url, actions=CHOICES) for each in games]
+    names = [each.name for each in threading.enumerate()]
+    assert names.count("rlwire universe") == 1
+    assert names.count("rlwire screens") == 1
+    for env in envs:
+        env.close()
+    names = [each.name for each in threading.enumerate()]
+    assert "rlwire universe" not in names
+    assert "rlwire screens" not in names
+
+
+class Counting(gymnasium.Env):  # type: ignore[misc]
+    """Shows how many steps it has made, and is over after some."""
+
+    observation_space = spaces.Box(0, 255, (16, 16, 3), np.uint8)
+    action_space = spaces.Discrete(4)
+    steps = 0
+    actions: list[int]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._seen(), {}
+
+    def _seen(self) -> Any:
+        return np.full((16, 16, 3), self.steps, np.uint8)
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return self._seen(), float(action), self.steps == 50, False, {}
+
+
+def test_what_rlwire_serves() -> None:
+    with (
+        rlwire.serve(Counting, "universe://127.0.0.1:0+0", rate=200) as server,
+        rlwire.make(server.url, rate=100) as env,
+    ):
+        assert env.action_space == spaces.Discrete(4)
+        observation, _ = env.reset()
+        assert observation.shape == (16, 16, 3)
+        total, terminated = 0.0, False
+        while not terminated:
+            _, reward, terminated, truncated, _ = env.step(3)
+            total += reward
+            assert not truncated
+        assert total % 3 == 0
+        assert total > 0
+        env.reset()
