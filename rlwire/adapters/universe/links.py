@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 Replace = Callable[[Remote, Exception], "Remote | None"]
 
 _LONGEST = 5.0  # seconds before a remote that fails again and again is tried again
+_PATIENCE = 0.5  # seconds in which an attempt may end by itself when all is closed
 _LOOK = 0.005  # seconds between two looks at a screen that is not there yet
 _Made = TypeVar("_Made")
 
@@ -97,6 +98,7 @@ class Link:
         self._up = False
         self._trying = False
         self._attempt: asyncio.Task[Any] | None = None
+        self._calling = False
         self._closed = False
         self._wanted: tuple[str | None, int | None] | None = None  # the reset that is to be sent
         self._resets = 0
@@ -194,6 +196,7 @@ class Link:
             if left <= 0:
                 break
             try:
+                self._calling = True
                 return await asyncio.wait_for(make(left), left)
             except asyncio.TimeoutError:
                 last = last or DeadlineExceeded("nobody answers")
@@ -202,6 +205,8 @@ class Link:
                 if is_permanent(error):
                     raise
                 last = error
+            finally:
+                self._calling = False
             await asyncio.sleep(min(delay, max(0.0, until - clock())))
         text = f"not up within start_timeout={seconds:g} s: {last}"
         raise DeadlineExceeded(text) from last
@@ -259,6 +264,8 @@ class Link:
         """Close both connections for good."""
         self._closed = True
         if self._attempt is not None and not self._attempt.done():
+            if self._calling:  # one that is nearly there has less to be undone
+                await asyncio.wait([self._attempt], timeout=_PATIENCE)
             self._attempt.cancel()
             await asyncio.wait([self._attempt])
         client, self.client = self.client, None
