@@ -17,7 +17,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pygments.lexers.special import TextLexer
 from sphinx.errors import PycodeError
 from sphinx.ext.autodoc.mock import mock
 from sphinx.pycode import ModuleAnalyzer
@@ -26,6 +25,7 @@ from sphinx.util import logging
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
 
+import pictures  # noqa: E402
 import public  # noqa: E402
 
 import rlwire  # noqa: E402
@@ -81,6 +81,11 @@ def _modules(app: Any, name: str, source: list[str]) -> None:
     source[0] = re.sub(r"^<!-- public: ([\w.]+) -->$", sections, source[0], flags=re.M)
 
 
+def _pictures(app: Any, name: str, source: list[str]) -> None:
+    """Draw state diagrams, which the forge does by itself."""
+    source[0] = pictures.replaced(source[0])
+
+
 def _words(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
     """Mend what autodoc takes for words: Markdown's tables, the words of a constant's type."""
     lines[:] = _tables(lines)
@@ -124,7 +129,7 @@ def _every_public_name(app: Any, env: Any) -> list[str]:
 
 def setup(app: Any) -> None:
     """Sphinx calls this."""
-    app.add_lexer("mermaid", TextLexer)  # which the forge draws
+    app.connect("source-read", _pictures)
     app.connect("source-read", _modules)
     app.connect("autodoc-process-docstring", _words)
     app.connect("env-updated", _every_public_name)

@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from xml.etree import ElementTree
 
 import pytest
 
@@ -94,3 +95,21 @@ def test_an_outline(headers: ModuleType) -> None:
         ),
         ("rlw_total", "static inline size_t rlw_total(const rlw_count *c)", ""),
     ]
+
+
+def test_state_diagrams_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = module_of_docs("pictures", monkeypatch)
+    page = (DOCS / "protocols" / "dm_env_rpc.md").read_text("utf-8")
+    drawn = pictures.replaced(page)
+    assert "mermaid" not in drawn
+    (picture,) = re.findall(r"^```\{raw\} html\n(<svg.*</svg>)\n```$", drawn, re.M)
+    root = ElementTree.fromstring(picture)
+    texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[:4] == ["NOT_JOINED", "TERMINATED", "RUNNING", "INTERRUPTED"]
+    assert "step, reset, reset_world" in texts
+    assert picture.count('marker-end="url(#tip)"') == page.count(" --> ")
+    others = [path for path in DOCS.rglob("*.md") if "mermaid" in path.read_text("utf-8")]
+    for path in others:
+        assert "mermaid" not in pictures.replaced(path.read_text("utf-8")), path
+    with pytest.raises(ValueError, match="no transition between states: 'state a'"):
+        pictures.svg("state a")
