@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.adapters import dm_env_rpc, openpi, perlert, relaax, rewarder, rfb, websocket
+from rlwire.adapters import dm_env_rpc, openpi, perlert, relaax, rewarder, rfb, rllink, websocket
 from rlwire.adapters.dm_env_rpc.endpoint import DmEnvRpcEndpoint
 from rlwire.adapters.perlert.endpoint import PerlertEndpoint
 from rlwire.adapters.rewarder.endpoint import RewarderEndpoint
@@ -22,6 +22,7 @@ SERVERS: list[type[BackgroundServer]] = [
     perlert.PerlertServer,
     relaax.RLXServer,
     rfb.RfbServer,
+    rllink.RLlinkServer,
     rewarder.RewarderServer,
 ]
 CLIENTS: list[type[Any]] = [
@@ -37,6 +38,8 @@ CLIENTS: list[type[Any]] = [
     rewarder.AsyncRewarderClient,
     rfb.RfbClient,
     rfb.AsyncRfbClient,
+    rllink.RLlinkClient,
+    rllink.AsyncRLlinkClient,
 ]
 ENDPOINTS: list[Any] = [DmEnvRpcEndpoint, PerlertEndpoint, RewarderEndpoint]
 CALLS: list[Any] = [StreamServer, Reception, relaax.RLXProxy, tcp.connect, tcp_asyncio.connect]
@@ -48,12 +51,13 @@ STREAMS = {
 FORMER = {"token", "password", "api_key", "cipher"}
 ORDER = ["workers", "auth", "view_auth", "tls", "timeouts", "idle_timeout", "backoff", "limits"]
 ORDER += ["max_sent", "max_connections", "max_connections_per_address", "loop_factory"]
-# What a protocol does not have: PERLERT goes over UDP, the rewarder's and RFB's servers have one
-# event loop.
+# What a protocol does not have: PERLERT goes over UDP, the rewarder's, RFB's and RLlink's servers
+# have one event loop.
 LACKS = {
     perlert.PerlertServer: STREAMS - {"limits", "loop_factory"},
     rewarder.RewarderServer: {"workers"},
     rfb.RfbServer: {"workers"},
+    rllink.RLlinkServer: {"workers"},
 }
 DROP_INS = {relaax.AgentProxy, relaax.AsyncAgentProxy}  # with the original's names
 NO_SECRET = {relaax.RLXServer, relaax.AgentProxy, relaax.AsyncAgentProxy}

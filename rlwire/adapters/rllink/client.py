@@ -40,7 +40,7 @@ PORT = 5555
 """Where Ray's server listens, plus the runner's number."""
 
 
-class ClientBase(waits.Client):
+class ClientBase(waits.Counting):
     """What both clients are made of.
 
     Args:
@@ -48,8 +48,8 @@ class ClientBase(waits.Client):
         auth: the token that a server of rlwire's may ask for.
         tls: for a server with TLS: an SSL context, or `rlwire.transports.tls.ClientTLS`.
         timeouts: by default `Timeouts()`; its `idle` is how long the trainer may learn.
-        limits: maxima for messages.
         backoff: how often and when to try to reach the server; by default once.
+        limits: maxima for messages.
         form: of the messages that are sent; ``"json"`` for servers of Ray before 2.44.
         compression: of messages, if the server can it too; needs the extra ``compression``.
         extensions: as of `rlwire.sessions.rllink.Client`.
@@ -68,8 +68,8 @@ class ClientBase(waits.Client):
         auth: str | None = None,
         tls: ClientSide = None,
         timeouts: Timeouts | None = None,
-        limits: Limits | None = None,
         backoff: Backoff | None = None,
+        limits: Limits | None = None,
         form: Form = "msgpack",
         compression: Compression | None = None,
         extensions: bool = True,
@@ -113,7 +113,7 @@ class ClientBase(waits.Client):
         yield self.close()
         session = Client(**self._session_options)
         connection = yield self._open(self.address, session, **self._options)
-        self._connection = connection
+        self._connection = self._count(connection)
         self.weights = None  # a trainer that was started again counts from the beginning
         try:
             yield from self._ask(Ping())
@@ -177,10 +177,6 @@ class ClientBase(waits.Client):
         connection, self._connection = self._connection, None
         if connection is not None:
             yield from hang_up(connection)
-
-    def statistics(self) -> dict[str, int]:
-        """Return the number of the newest weights, 0 before there are any."""
-        return {"weights_seq_no": 0 if self.weights is None else self.weights.weights_seq_no}
 
     def _connected(self) -> Any:
         if self._connection is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from rlwire.adapters.doors import check_server_tls, client_tls
+from rlwire.adapters.doors import calling, check_server_tls
 from rlwire.adapters.rllink.client import AsyncRLlinkClient, RLlinkClient
 from rlwire.adapters.rllink.learning import LearnerServer
 from rlwire.environments.loading import load
@@ -38,16 +38,14 @@ def client(url: URL, **options: Any) -> RLlinkClient:
     Raises:
         What `RLlinkClient.connect` raises.
     """
-    options["tls"] = client_tls(url, options.get("tls"))
-    connection = RLlinkClient(url.address, **options)
+    connection = RLlinkClient(url.address, **calling(url, options))
     connection.connect()
     return connection
 
 
 async def async_client(url: URL, **options: Any) -> AsyncRLlinkClient:
     """Return a client, as `client`."""
-    options["tls"] = client_tls(url, options.get("tls"))
-    connection = AsyncRLlinkClient(url.address, **options)
+    connection = AsyncRLlinkClient(url.address, **calling(url, options))
     await connection.connect()
     return connection
 
@@ -56,5 +54,4 @@ def play(environment: Any, url: URL, **options: Any) -> list[float]:
     """Have an environment sample; arguments as of `playing.play`."""
     from rlwire.adapters.rllink import playing  # needs Gymnasium
 
-    options["tls"] = client_tls(url, options.get("tls"))
-    return playing.play(environment, url.address, **options)
+    return playing.play(environment, url.address, **calling(url, options))
