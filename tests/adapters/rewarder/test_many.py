@@ -155,7 +155,7 @@ class Numbers(ClientSession):
             clock=time.monotonic,
             wall=time.time,
             observer=True,
-            session_settings=ClientSettings(first_pings=0, ping_interval=None),
+            settings=ClientSettings(first_pings=0, ping_interval=None),
         )
         self.seen: list[float] = []
 
@@ -471,7 +471,7 @@ def test_ctrl_c_while_an_agent_waits(serving: Serving, wait_for: WaitFor, tmp_pa
             out, err = agent.communicate(timeout=5)
         finally:
             agent.kill()
-    assert out.startswith("interrupted {'stale': 0")
+    assert out.startswith("interrupted {'connections': 1")
     assert err == ""
     assert agent.returncode == 0
     wait_for(lambda: server.clients == 0)
