@@ -158,6 +158,7 @@ class Screen:
         self._client = _Client(self, address, options)
         self.address = self._client.address
         self._connecting: asyncio.Task[Any] | None = None
+        self._closing: asyncio.Task[Any] | None = None
         self._out: list[ClientMessage] = []  # what the program has said, and the loop not yet sent
         self._fences = 0
         self._asked_at: float | None = None  # when the fence went that is not answered
@@ -293,13 +294,14 @@ class Screen:
         Each call has the next one measured, by a Fence, unless one is under way; a server without
         Fence has none.
         """
+        last = self._round_trip
         if self.error is None and self._asked_at is None and self._client.session.fences:
             self._tell(self._ask)
-        return self._round_trip
+        return last
 
     def close(self) -> None:
         """Close the connection, soon; its pixels stay."""
-        self._tell(lambda: self._owner._loop.create_task(self._close()))
+        self._tell(self._begin_to_close)
 
     def _tell(self, do: Any) -> None:
         try:
@@ -322,6 +324,10 @@ class Screen:
 
     def _begin(self) -> None:
         self._connecting = self._owner._loop.create_task(self._connect())
+
+    def _begin_to_close(self) -> None:
+        # Kept: a loop keeps none of its tasks.
+        self._closing = self._owner._loop.create_task(self._close())
 
     async def _connect(self) -> None:
         try:

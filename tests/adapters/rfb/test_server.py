@@ -276,6 +276,7 @@ def test_a_client_that_never_reads_is_closed(caplog: pytest.LogCaptureFixture) -
         Client(server) as other,
         Client(server) as client,
     ):
+        wait_for(lambda: server.viewers == 2)
         client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         # More than the system keeps for it.
         client.say(12 * struct.pack(">BBHHHH", 3, 0, 0, 0, 1000, 800))

@@ -66,6 +66,13 @@ def record(folder: Path, count: int = 12, **options: Any) -> list[Any]:
                     viewer.key("a", bool(number % 2))
                     viewer.update(20)
                     seen.append(viewer.snapshot())
+                # The first update may have been of what the display showed before.
+                last = as_seen(frame(count - 1), options.get("pixel_format", RGB888))
+                for _ in range(count):
+                    if not np.array_equal(seen[-1], last):
+                        viewer.update(20)
+                        seen.append(viewer.snapshot())
+                np.testing.assert_array_equal(seen[-1], last)
                 viewer.pointer(3, 4, 1)
                 # Its bytes have come when the display has heard it.
                 wait_until(lambda: server.statistics().get("inputs") == count + 1)
@@ -100,7 +107,7 @@ def test_the_same_pixels(tmp_path: Path, options: dict[str, Any]) -> None:
     assert len(frames) > 1
     # The viewer may have taken two updates for one, and so may a block of the file.
     pixel_format = options.get("pixel_format", RGB888)
-    shown = {as_seen(frame(number), pixel_format).tobytes() for number in range(len(seen))}
+    shown = {as_seen(frame(number), pixel_format).tobytes() for number in range(12)}
     assert {each.what.tobytes() for each in frames[1:]} <= {*shown, bytes(3 * SIZE[0] * SIZE[1])}
     assert frames[-1].what.shape == (*SIZE, 3)
     np.testing.assert_array_equal(frames[-1].what, seen[-1])
