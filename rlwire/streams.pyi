@@ -6,7 +6,7 @@ from typing_extensions import disjoint_base
 from rlwire.buffers import Arena
 from rlwire.errors import ConnectionClosed, RlwireError
 
-__all__ = ["INBOX", "LAST_WORDS", "NOTHING", "FrameReader", "Phase", "StreamCore"]
+__all__ = ["INBOX", "LAST_WORDS", "NOTHING", "FrameReader", "Moved", "Phase", "StreamCore"]
 
 _Buffer: TypeAlias = bytes | bytearray | memoryview
 
