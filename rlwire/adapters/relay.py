@@ -109,7 +109,7 @@ class _Passage(Service):
                 for way in ways:
                     way.cancel()
                 for way in ways:
-                    with contextlib.suppress(asyncio.CancelledError, RlwireError, Exception):
+                    with contextlib.suppress(asyncio.CancelledError, Exception):
                         await way
                 if ear is not None:
                     ear.close()

@@ -24,7 +24,8 @@ from rlwire.adapters.serving import Service, StreamOptions, StreamServer
 from rlwire.codecs.rfb.messages import ServerCutText, encode
 from rlwire.limits import Limits, checked
 from rlwire.protocols import URL
-from rlwire.sessions.rfb.server import Input, Screen, ServerSession, Shown, check_passwords
+from rlwire.sessions.rfb.screen import Screen, Shown
+from rlwire.sessions.rfb.server import Input, ServerSession, check_passwords
 from rlwire.transports.address import AddressLike
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.interface import NOTHING

@@ -1,4 +1,4 @@
-"""RFB's server: a `Screen`, and a `ServerSession` for each of its viewers.
+"""RFB's server: a `ServerSession` for each viewer of a `Screen`.
 
 The session is a `rlwire.transports.interface.TalkingSession`: it is asked what it has to say when
 the viewer has taken what it was told before, and then it says what changed since, however many
@@ -6,11 +6,8 @@ frames that were. So a slow viewer gets fewer frames and never an old one. Where
 no request (ContinuousUpdates), a fence behind each says when the viewer had it: no more is sent
 while what is on its way takes `QUEUED` longer than the way itself.
 
-What viewers of one screen have in common is encoded once: who was told of the same frame last, and
-wants its pixels alike, gets the same bytes.
-
 No I/O and no clock: one is handed in. Not here: threads, passwords at speed
-(`rlwire.adapters.rfb.server`), how pixels are written (`rlwire.codecs.rfb.encoder`).
+(`rlwire.adapters.rfb.server`), what viewers share (`rlwire.sessions.rfb.screen`).
 
 Source: RFC 6143; the community's "The RFB Protocol" (rfbproto.rst) for Fence, ContinuousUpdates and
 ExtendedDesktopSize.
@@ -22,16 +19,15 @@ import hmac
 import itertools
 import os
 import struct
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from rlwire.codecs.rfb.auth import check_password, respond
-from rlwire.codecs.rfb.encoder import ENCODINGS, RectangleEncoder, changed
+from rlwire.codecs.rfb.encoder import ENCODINGS
 from rlwire.codecs.rfb.encodings import Encoding
 from rlwire.codecs.rfb.handshake import (
     CHALLENGE_SIZE,
@@ -69,24 +65,13 @@ from rlwire.codecs.rfb.messages import (
     encode,
     encode_screens,
 )
-from rlwire.codecs.rfb.pixels import RGB888, PixelFormat
+from rlwire.codecs.rfb.pixels import RGB888
 from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError, for_peer
-from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.rfb.screen import Area, Frame, Screen, Settings, Shown
 
-__all__ = [
-    "QUEUED",
-    "Frame",
-    "Guesses",
-    "Input",
-    "Screen",
-    "ServerSession",
-    "Shown",
-    "check_passwords",
-]
+__all__ = ["QUEUED", "Guesses", "Input", "ServerSession", "check_passwords"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-Area: TypeAlias = tuple[int, int, int, int]
-Frame: TypeAlias = npt.NDArray[np.uint8]
 Input: TypeAlias = KeyEvent | PointerEvent | ClientCutText
 Clock: TypeAlias = Callable[[], float]
 
@@ -95,8 +80,6 @@ QUEUED: Final = 0.05
 
 _FENCES: Final = 64  # updates on their way, at most
 _KNOWN_FLAGS: Final = FENCE_BLOCK_BEFORE | FENCE_BLOCK_AFTER | FENCE_SYNC_NEXT
-_ENCODERS: Final = 16  # that are kept: a viewer may change its mind as often as it likes
-_MOST_RECTANGLES: Final = 0xFFFF  # of an update, whose count has 16 bits
 _VERSION: Final = (3, 8)
 _REASON: Final = 500  # characters of an error's text that a viewer is told
 _numbers = itertools.count(-1, -1)  # of frames that are one viewer's own
@@ -125,111 +108,6 @@ _POINTER: Final = (
     "     .##.  ",
     "      ..   ",
 )
-
-
-class Shown(NamedTuple):
-    """A frame, which nobody changes any more, and its number."""
-
-    number: int
-    frame: Frame
-
-
-class Settings(NamedTuple):
-    """How a viewer wants its pixels."""
-
-    pixel_format: PixelFormat
-    encoding: Encoding
-    quality: int | None
-    compression: int
-
-
-class Screen:
-    """What the sessions of one server share, for one thread: the frame, and what was written of it.
-
-    Args:
-        shown: returns the newest frame; from any thread.
-        name: the desktop's.
-        limits: maxima for what is read.
-
-    Attributes:
-        counts: what happened, for statistics.
-    """
-
-    def __init__(
-        self, shown: Callable[[], Shown], *, name: str = "rlwire", limits: Limits | None = None
-    ) -> None:
-        self._shown = shown
-        self.name = name
-        self.limits = DEFAULT if limits is None else limits
-        self.counts: Counter[str] = Counter()
-        self._encoders: dict[Settings, RectangleEncoder] = {}
-        self._number = -1  # of the frame that these are of:
-        self._areas: dict[int, list[Area]] = {}
-        self._encoded: dict[tuple[int, Settings, bool], tuple[int, bytes]] = {}
-
-    def newest(self) -> Shown:
-        """Return the newest frame."""
-        return self._shown()
-
-    def areas(self, since: Shown | None, now: Shown) -> list[Area]:
-        """Return the areas of a frame that differ from an older one; None: all of it."""
-        height, width, _ = now.frame.shape
-        if since is None or since.frame.shape != now.frame.shape:
-            return [(0, 0, width, height)]
-        self._turn_to(now)
-        if (found := self._areas.get(since.number)) is None:
-            # Large tiles where there would be more rectangles than an update may have.
-            tile = 16 if width * height <= 1 << 22 else 64
-            found = self._areas[since.number] = changed(since.frame, now.frame, tile)
-        return found
-
-    def update(
-        self, since: Shown | None, now: Shown, settings: Settings, first: bool
-    ) -> tuple[int, bytes]:
-        """Return what makes a viewer's older frame the new one; None: it has none.
-
-        Returns:
-            How many rectangles, and their bytes. 0: the frames are the same.
-        """
-        self._turn_to(now)
-        key = (-1 if since is None else since.number, settings, first)
-        if (found := self._encoded.get(key)) is None:
-            found = self.encode(now, self.areas(since, now), settings, first)
-            self._encoded[key] = found
-        return found
-
-    def encode(
-        self, now: Shown, areas: Sequence[Area], settings: Settings, first: bool
-    ) -> tuple[int, bytes]:
-        """Return how many rectangles these areas are, and their bytes."""
-        if not areas:
-            return 0, b""
-        self.counts["encoded"] += 1
-        encoder = self.encoder(settings)
-        count, data = encoder.encode(now.frame, areas, first=first)
-        if count > _MOST_RECTANGLES:
-            height, width, _ = now.frame.shape
-            count, data = encoder.encode(now.frame, [(0, 0, width, height)], first=first)
-        return count, data
-
-    def encoder(self, settings: Settings) -> RectangleEncoder:
-        """Return what writes rectangles so."""
-        found = self._encoders.pop(settings, None)
-        if found is None:
-            pixel_format, encoding, quality, compression = settings
-            found = RectangleEncoder(
-                pixel_format, encoding=encoding, quality=quality, compression=compression
-            )
-            if len(self._encoders) == _ENCODERS:
-                del self._encoders[next(iter(self._encoders))]
-        self._encoders[settings] = found  # the one that was used last is the last
-        return found
-
-    def _turn_to(self, now: Shown) -> None:
-        if now.number != self._number:
-            self._number = now.number
-            self._areas.clear()
-            self._encoded.clear()
 
 
 class Guesses(Protocol):

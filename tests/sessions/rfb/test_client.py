@@ -62,7 +62,8 @@ from rlwire.sessions.rfb.client import (
     Resized,
     ResizeRefused,
 )
-from rlwire.sessions.rfb.server import Screen, ServerSession, Shown
+from rlwire.sessions.rfb.screen import Screen, Shown
+from rlwire.sessions.rfb.server import ServerSession
 from rlwire.streams import NOTHING, Phase, StreamCore
 from rlwire.testing import memory
 

@@ -21,7 +21,8 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import Limits
-from rlwire.sessions.rfb.server import QUEUED, Screen, ServerSession, Shown, check_passwords
+from rlwire.sessions.rfb.screen import Screen, Shown
+from rlwire.sessions.rfb.server import QUEUED, ServerSession, check_passwords
 from rlwire.streams import StreamCore
 from tests.reference.rfb import CURSOR, DESKTOP_SIZE, EXTENDED_DESKTOP_SIZE, Pixels, Viewer
 
