@@ -128,8 +128,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what the settings in pyproject.toml leave out."""
     left_out = re.fullmatch(r"not \((.*)\)", terminalreporter.config.option.markexpr)
+    about = dict(line.split(": ", 1) for line in terminalreporter.config.getini("markers"))
     for name in left_out[1].split(" or ") if left_out else ():
-        terminalreporter.write_line(f"left out: tests marked {name!r}; they run with -m {name}")
+        why = about[name].replace(";", ",")
+        terminalreporter.write_line(f"left out: tests marked {name!r} ({why}); run by -m {name}")
 
 
 if buffers.DEBUG:

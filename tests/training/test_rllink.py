@@ -1,6 +1,6 @@
 """RLlib's own ends and ours, both ways: PPO by Ray over RLlink.
 
-Ray is large and slow to begin, so this is no part of plain `pytest`: `pytest -m training`, with the
+Ray is large and slow to begin, so this is no part of plain `pytest`: `pytest -m ray`, with the
 extra `rllib`.
 """
 
@@ -37,7 +37,7 @@ from rlwire.adapters.rllink.rllib import (  # noqa: E402
 )
 
 pytestmark = [
-    pytest.mark.training,
+    pytest.mark.ray,
     pytest.mark.timeout(900),
     # Ray's own, and its workers' sockets.
     pytest.mark.filterwarnings("ignore"),
