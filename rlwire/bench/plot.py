@@ -53,7 +53,7 @@ def save(run: Run, path: Path) -> None:
     _draw_pairs(
         codecs,
         "codec, observation of one step",
-        [(result.encode.p50, result.decode.p50) for result in results],
+        [_codec(result) for result in results],
         [("", "")] * len(results),
         {"encode": _ENCODE, "decode": _DECODE},
     )
@@ -66,6 +66,12 @@ def save(run: Run, path: Path) -> None:
     figure.savefig(path, dpi=130)
 
 
+def _codec(result: Result) -> tuple[float | None, float | None]:
+    """The medians of encode and decode; None of what has no codec to call by itself."""
+    encode, decode = result.encode, result.decode
+    return None if encode is None else encode.p50, None if decode is None else decode.p50
+
+
 def _label(result: Result) -> str:
     words = result.title.split(" ")
     title = " ".join(words[:-2]) + "\n" + " ".join(words[-2:])
@@ -76,20 +82,21 @@ def _label(result: Result) -> str:
 def _draw_pairs(
     axes: Any,
     title: str,
-    times: Sequence[tuple[float, float]],
+    times: Sequence[tuple[float | None, float | None]],
     suffixes: Sequence[tuple[str, str]],
     colours: dict[str, str],
 ) -> None:
     """Two bars a result, in microseconds, and what they are in words."""
     for which, (name, colour) in enumerate(colours.items()):
         at = [y + (which - 0.5) * _HEIGHT for y in range(len(times))]
-        values = [pair[which] for pair in times]
+        values = [pair[which] or 0.0 for pair in times]
         axes.barh(at, values, _HEIGHT, color=colour, label=name)
         for y, value, suffix in zip(at, values, suffixes, strict=True):
-            text = f" {microseconds(value)} us{suffix[which]}"
-            axes.text(value, y, text, va="center", fontsize=_TEXT)
-    every = [value for pair in times for value in pair]
-    _finish(axes, title, every, "microseconds, logarithmic")
+            if value:
+                text = f" {microseconds(value)} us{suffix[which]}"
+                axes.text(value, y, text, va="center", fontsize=_TEXT)
+    every = [value for pair in times for value in pair if value is not None]
+    _finish(axes, title, every or [1.0], "microseconds, logarithmic")
 
 
 def _draw_overheads(axes: Any, results: Sequence[Result]) -> None:

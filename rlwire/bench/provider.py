@@ -85,6 +85,8 @@ class Row:
         datagrams: whether each message is a UDP datagram; else they are in a TCP stream.
         asks: whether the request carries the observation, as where an environment asks its agent;
             else the reply does.
+        has_codec: whether what encodes and decodes can be called by itself; without, a row lacks
+            `encode`, `decode` and what they take, and its byte counts are those of the arrays.
         payload: what is sent.
         requests: the wire's bytes, framing included, of the request for each step; all of one size.
         reply_bytes: how many bytes, framing included, answer each request.
@@ -104,6 +106,7 @@ class Row:
     protocol: str
     datagrams = False
     asks = True
+    has_codec = True
     payload: Payload
     requests: list[bytes]
     reply_bytes: int

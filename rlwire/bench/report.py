@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from rlwire.bench.processes import allowed_cores
 from rlwire.bench.provider import LeftOut
 from rlwire.bench.runner import TURN, Result
+from rlwire.bench.stats import Spread
 from rlwire.errors import optional
 
 __all__ = ["SCHEMA", "Run", "as_json", "microseconds", "plain_table", "progress", "show"]
@@ -61,9 +62,12 @@ def _codec_cells(result: Result) -> tuple[str, ...]:
         result.payload,
         f"{result.request_bytes:,}",
         f"{result.reply_bytes:,}",
-        microseconds(result.encode.p50),
-        microseconds(result.decode.p50),
+        *("-" if each is None else microseconds(each.p50) for each in _codec(result)),
     )
+
+
+def _codec(result: Result) -> tuple[Spread | None, Spread | None]:
+    return result.encode, result.decode
 
 
 def _trip_cells(result: Result) -> tuple[str, ...]:
@@ -80,13 +84,13 @@ def _trip_cells(result: Result) -> tuple[str, ...]:
 
 def _rate_cells(result: Result) -> tuple[str, ...]:
     rate = result.rate
-    times = (result.encode, result.decode, result.round_trip, result.echo)
+    times = (*_codec(result), result.round_trip, result.echo)
     return (
         result.protocol,
         result.payload,
         f"{rate.p50:,.0f}",
         f"{rate.p25:,.0f} - {rate.p75:,.0f}",
-        *(f"{(each.p75 - each.p25) / each.p50:.0%}" for each in times),
+        *("-" if each is None else f"{(each.p75 - each.p25) / each.p50:.0%}" for each in times),
     )
 
 
@@ -247,7 +251,8 @@ def as_json(run: Run) -> dict[str, Any]:
     ``schema`` (int), ``versions`` (name to version), ``machine`` (system, processor, cores),
     ``pin``, ``seconds`` (for each row), and ``rows``: a list of objects with ``protocol``,
     ``payload``, ``title``, ``request_bytes``, ``reply_bytes``, ``checked``; ``encode``, ``decode``,
-    ``round_trip``, ``echo``, each ``{"p50", "p99", "count", "p25", "p75"}`` in microseconds;
+    ``round_trip``, ``echo``, each ``{"p50", "p99", "count", "p25", "p75"}`` in microseconds, the
+    first two null for what has no codec to call by itself;
     ``overhead``, ``{"p50", "p25", "p75", "count"}`` of the ratios of round trip to echo, turn by
     turn; ``rate``, the same of steps in a second; and ``stages``, a list of ``{"end", "name",
     "p50", "p25", "p75"}`` in microseconds, empty unless they were asked for.

@@ -69,8 +69,8 @@ class Result:
         title: the payload in words.
         request_bytes: on the wire, framing included.
         reply_bytes: the same for the reply.
-        encode: one call.
-        decode: one call.
+        encode: one call; None of what has no codec to call by itself.
+        decode: the same.
         round_trip: request out, reply in.
         echo: the same for a raw exchange of as many bytes.
         overhead: `round_trip` over `echo`, turn by turn.
@@ -84,8 +84,8 @@ class Result:
     title: str
     request_bytes: int
     reply_bytes: int
-    encode: Spread
-    decode: Spread
+    encode: Spread | None
+    decode: Spread | None
     round_trip: Spread
     echo: Spread
     overhead: Ratio
@@ -112,18 +112,21 @@ def measure(
         gc.disable()
         try:
             progress(0.0)
-            share = seconds * CODEC_SHARE
-            encode = _time_calls(row.encode, row.messages, share)
-            progress(CODEC_SHARE)
-            decode = _time_calls(row.decode, row.received, share)
-            progress(2 * CODEC_SHARE)
-            rest = 1.0 - 2 * CODEC_SHARE
+            encode = decode = None
+            rest = 1.0
+            if row.has_codec:
+                share = seconds * CODEC_SHARE
+                encode = spread(_time_calls(row.encode, row.messages, share))
+                progress(CODEC_SHARE)
+                decode = spread(_time_calls(row.decode, row.received, share))
+                progress(2 * CODEC_SHARE)
+                rest -= 2 * CODEC_SHARE
             round_trip, echo, checked = _take_turns(
                 row, floor, seconds * rest, lambda done: progress(1.0 - rest + rest * done)
             )
             found: list[Stage] = []
-            if stages:
-                found = _stages(row, floor, seconds, spread(encode), spread(decode))
+            if stages and encode is not None and decode is not None:
+                found = _stages(row, floor, seconds, encode, decode)
         finally:
             if collecting:
                 gc.enable()
@@ -137,8 +140,8 @@ def measure(
         title=row.payload.title,
         request_bytes=len(row.requests[0]),
         reply_bytes=row.reply_bytes,
-        encode=spread(encode),
-        decode=spread(decode),
+        encode=encode,
+        decode=decode,
         round_trip=spread(round_trip),
         echo=spread(echo),
         overhead=ratios(round_trip, echo, TURN),

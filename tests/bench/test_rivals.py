@@ -68,10 +68,15 @@ def test_an_honest_row(name: str) -> None:
     result = measure(row, 0.02, Cores(), lambda done: None, stages=True)
     assert (result.protocol, result.payload) == (name, "made-up")
     assert result.request_bytes == len(row.requests[0])
-    assert (result.reply_bytes > 21 * 16 * 3 * 4) is (name != "AsyncVec")  # whose memory is shared
+    assert (result.reply_bytes >= 21 * 16 * 3 * 4) is (name != "AsyncVec")  # whose memory is shared
     assert result.checked >= WARM_UP * BLOCK
-    assert result.encode.p50 > 0
-    assert len(result.stages) == 8
+    if name == "rlmesh":  # whose codec cannot be called by itself
+        assert result.encode is result.decode is None
+        assert result.stages == ()
+    else:
+        assert result.encode is not None
+        assert result.encode.p50 > 0
+        assert len(result.stages) == 8
     with pytest.raises(ProcessLookupError):
         os.kill(row.server_pid if name in ("pipe", "zeromq", "dm_env_rpc.v1") else 1 << 22, 0)
 

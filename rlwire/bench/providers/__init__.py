@@ -25,6 +25,7 @@ RIVALS: dict[str, str] = {
     "zeromq": "rlwire.bench.providers.rivals:ZeromqRow",
     "AsyncVec": "rlwire.bench.providers.rivals:AsyncVectorRow",
     "SubprocVec": "rlwire.bench.providers.rivals:SubprocVecRow",
+    "rlmesh": "rlwire.bench.providers.rivals:RLMeshRow",
     "dm_env_rpc.v1": "rlwire.bench.providers.rivals:OriginalDmEnvRpcRow",
 }
 """The same of what else is used between an agent and an environment of another process."""

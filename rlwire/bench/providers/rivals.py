@@ -1,9 +1,9 @@
 """What else carries steps between two processes, as rows of the bench, where it is installed.
 
 A pipe of `multiprocessing` with pickle, msgpack-numpy over ZeroMQ, the vector environments of
-Gymnasium and Stable-Baselines3 with one environment, and the original dm_env_rpc over grpcio. Each
-shows recorded steps, which its client asks for by number, and tells which one it was asked for
-last; each is used as its own documents have it.
+Gymnasium and Stable-Baselines3 with one environment, RLMesh, and the original dm_env_rpc over
+grpcio. Each shows recorded steps, which its client asks for by number, and tells which one it was
+asked for last; each is used as its own documents have it.
 
 Not here: rlwire's protocols.
 """
@@ -38,6 +38,7 @@ __all__ = [
     "AsyncVectorRow",
     "OriginalDmEnvRpcRow",
     "PipeRow",
+    "RLMeshRow",
     "Shown",
     "SubprocVecRow",
     "ZeromqRow",
@@ -270,11 +271,16 @@ class _Workers:
 
 
 def _recorded(peer: str, steps: list[Step], cores: list[int] | None) -> Any:
+    """Make the environment in a process of its own."""
+    pin(cores)
+    die_with_parent()
+    return _environment(peer, steps)
+
+
+def _environment(peer: str, steps: list[Step]) -> Any:
     """Make an environment of Gymnasium whose action is the number of the step to show."""
     import gymnasium
 
-    pin(cores)
-    die_with_parent()
     shown = _shown(peer, steps)
     first = steps[0].state
     whole = first.dtype.kind in "biu"
@@ -354,6 +360,55 @@ class SubprocVecRow(_VectorRow):
         from stable_baselines3.common.vec_env import SubprocVecEnv
 
         return SubprocVecEnv([make], start_method="spawn")
+
+
+# --- RLMesh
+
+
+def _serve_rlmesh(report: Callable[[str], None], peer: str, steps: list[Step]) -> None:
+    import rlmesh
+
+    # Which edition of its conventions is meant has to be said, or it warns.
+    options = rlmesh.ServeOptions(workflow_edition=rlmesh.current_workflow_edition())
+    server = rlmesh.EnvServer(_environment(peer, steps), "tcp://127.0.0.1:0", options=options)
+    server.start()
+    report(server.address)
+    server.wait()
+
+
+class RLMeshRow(_RivalRow):
+    """RLMesh's `EnvServer` and its client for NumPy; its codec cannot be called by itself."""
+
+    protocol = "rlmesh"
+    needs: ClassVar = {"rlmesh": "rlmesh", "gymnasium": "gymnasium"}
+    says_terminal = False
+    has_codec = False
+
+    def _begin(self, cores: Cores, peer: str) -> None:
+        asked, first = np.int64(1), self._steps[0].state
+        self.requests = [asked.tobytes()] * len(self._steps)
+        self.reply_bytes = first.nbytes
+        self._server = ServerProcess("rlmesh", _serve_rlmesh, peer, self._steps, cores=cores.server)
+
+    def _connect(self) -> None:
+        import rlmesh.numpy
+
+        self._client = rlmesh.numpy.RemoteEnv(
+            self._server.address,
+            connect_timeout_seconds=ANSWER_SECONDS,
+            request_timeout_seconds=ANSWER_SECONDS,
+            workflow_edition=rlmesh.current_workflow_edition(),
+        )
+        self._client.reset()
+
+    def _ask(self, number: int) -> Answer:
+        import rlmesh
+
+        try:
+            state, reward, *_ = self._client.step(number)
+        except rlmesh.RLMeshException as error:
+            raise self._failed(error) from error
+        return state, reward, False
 
 
 # --- the original of dm_env_rpc
