@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
@@ -68,18 +68,26 @@ class Screens:
     def __len__(self) -> int:
         return len(self._screens)
 
-    def add(self, address: AddressLike, **options: Any) -> Screen:
+    def add(
+        self,
+        address: AddressLike,
+        *,
+        on_change: Callable[[Screen], object] | None = None,
+        **options: Any,
+    ) -> Screen:
         """Begin to connect to a screen; returns at once.
 
         Args:
             address: ``"host:port"`` or ``"unix:/path"``.
+            on_change: called with the screen, in the thread, after each whole update and when it
+                has an `error`; it returns at once.
             options: as for `AsyncRfbClient`: `auth`, `encodings`, `quality`, `timeouts` and so on.
 
         Raises:
             ValueError: the address or an option makes no sense.
             ConnectionClosed: the screens are closed.
         """
-        screen = Screen(self, address, {**self._options, **options})
+        screen = Screen(self, address, {**self._options, **options}, on_change)
         with self._lock:
             if self._closed:
                 raise ConnectionClosed("these screens are closed")
@@ -148,8 +156,15 @@ class Screen:
         painted_at: when the last update was whole, by `time.monotonic`; None before the first.
     """
 
-    def __init__(self, owner: Screens, address: AddressLike, options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        owner: Screens,
+        address: AddressLike,
+        options: dict[str, Any],
+        on_change: Callable[[Screen], object] | None = None,
+    ) -> None:
         self._owner = owner
+        self._on_change = on_change
         self._lock = threading.Lock()  # whoever paints, or reads, has it
         self._changed = threading.Condition(threading.Lock())
         self.error: BaseException | None = None
@@ -350,13 +365,18 @@ class Screen:
                 self.error = error
                 logger.debug("%s: %s", self.address, error)
             self._changed.notify_all()
+        if self._on_change is not None:
+            self._on_change(self)
 
     def _note_update(self) -> None:
         with self._changed:
             updates = self._client.session.updates
-            if updates != self._updates:
-                self._updates, self.painted_at = updates, monotonic()
-                self._changed.notify_all()
+            if updates == self._updates:
+                return
+            self._updates, self.painted_at = updates, monotonic()
+            self._changed.notify_all()
+        if self._on_change is not None:
+            self._on_change(self)
 
     def _note_fence(self, fence: Fence) -> None:
         if self._asked_at is not None and fence.payload == self._fences.to_bytes(8, "big"):

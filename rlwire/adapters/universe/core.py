@@ -36,7 +36,6 @@ ATARI: Final = (160, 210)
 
 _KEYS: Final = {"UP": "Up", "LEFT": "Left", "RIGHT": "Right", "DOWN": "Down", "FIRE": "z"}
 _COMMIT: Final = [key("c", True), key("c", False)]
-_POLL = 1 / 240
 
 
 def core_meanings(env_id: str) -> list[str]:
@@ -162,7 +161,6 @@ class GymCoreSync(Wrapper):
     Args:
         env: the inner vector, whose resets block (`BlockingReset`).
         timeout: seconds that a step may take.
-        sleep: waits so many seconds.
         clock: seconds that only go forward.
     """
 
@@ -171,12 +169,11 @@ class GymCoreSync(Wrapper):
         env: Any,
         timeout: float = 10.0,
         *,
-        sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(env)
         self._timeout = timeout
-        self._sleep, self._clock = sleep, clock
+        self._clock = clock
 
     def reset(self, *arguments: Any, **options: Any) -> list[Any]:
         """Begin episodes, and return a picture of each that was drawn after it.
@@ -197,9 +194,10 @@ class GymCoreSync(Wrapper):
         return self._caught_up(outcome, until)
 
     def _more(self, outcome: Outcome, until: float, what: str) -> Outcome:
-        if self._clock() >= until:
+        left = until - self._clock()
+        if left <= 0:
             raise DeadlineExceeded(f"{what} of a step is missing after {self._timeout:g} s")
-        self._sleep(_POLL)
+        self.env.wait(left)
         wait = [[PEEK] if info.get("stats.reward.count") else [] for info in outcome[3]["n"]]
         return added(outcome, self.env.step(wait))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from rlwire.adapters.rewarder.endpoint import action_value, told_spaces
 from rlwire.adapters.rewarder.environments import ACTION
-from rlwire.adapters.universe.env import UniverseEnv
+from rlwire.adapters.universe.env import UniverseEnv, turns_of
 from rlwire.adapters.universe.hub import shared_hub
+from rlwire.adapters.universe.news import News
 from rlwire.adapters.universe.remotes import Remote
 from rlwire.adapters.universe.spaces import Choices, Events
+from rlwire.adapters.universe.sums import Outcome as Stepped
 from rlwire.environments.endpoint import Outcome
 from rlwire.environments.trees import tree_of
 from rlwire.errors import (
@@ -39,8 +41,6 @@ __all__ = ["UniverseEndpoint"]
 
 logger = logging.getLogger(__name__)
 
-_POLL = 1 / 240  # seconds between two looks at a remote that resets
-
 
 class UniverseEndpoint:
     """A remote's pixels and rewards, at a rate.
@@ -50,7 +50,8 @@ class UniverseEndpoint:
     neither. After the end of an episode a reset without a seed takes up the next one, which the
     remote has begun by itself. ``info`` is as of `UniverseEnv`, with the texts as ``text``.
 
-    All of a process live in one thread, and share its loop.
+    All of a process live in one thread, and share its loop. Those of a batch have one rate, and ask
+    that thread once for all of them.
 
     Args:
         remote: where it is.
@@ -89,8 +90,8 @@ class UniverseEndpoint:
         **options: Any,
     ) -> None:
         self._reset_timeout = reset_timeout
-        self._pacer = None if rate is None else Pacer(rate)
-        self._begun = ""
+        self._rate = rate
+        self._error = ""  # of a reset that goes on
         self._over, self._goes_on = True, False
         self._owed = 0.0
         self._seen: NDArray[np.uint8] | None = None
@@ -121,7 +122,15 @@ class UniverseEndpoint:
             if not isinstance(self.action_space, (Choices, Events)):
                 cannot = "which the rewarder's JSON cannot carry"
                 self._tree = tree_of(self.action_space, "the action", cannot)
+            self._group = _Group([self])
             self._undo = undo.pop_all()
+
+    def join(self, others: Sequence[UniverseEndpoint]) -> None:
+        """Share questions and ticks with others, as far as they have the same rate."""
+        joined = [self, *(other for other in others if other._rate == self._rate)]
+        group = _Group(joined)
+        for each in joined:
+            each._group = group
 
     def write_to(self, row: NDArray[np.uint8]) -> None:
         """Have pictures written to a row of a batch, of the observation's shape."""
@@ -130,17 +139,19 @@ class UniverseEndpoint:
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
         """Ask for an episode, unless the next one has begun by itself and no seed is wanted."""
-        self._begun = "reset"
+        self._group.begin(self, is_reset=True)
         if seed is not None or not self._goes_on:
             self._env.reset(seed)
         self._goes_on = False
+        self._over, self._owed, self._error = True, 0.0, ""
+        self._until = time.monotonic() + self._reset_timeout
 
     def begin_step(self, action: Any) -> None:
         """Send what is to be done."""
         if self._over:
             raise LocalProtocolError(f"{self._env!r}: no episode goes on, call reset()")
-        self._begun = "step"
         self._env.act(0, self._events(action))
+        self._group.begin(self, is_reset=False)
 
     def _events(self, action: Any) -> Sequence[Any]:
         space = self.action_space
@@ -156,35 +167,28 @@ class UniverseEndpoint:
 
     def finish(self) -> Outcome:
         """Wait for the tick, or until an episode runs."""
-        return self._reset() if self._begun == "reset" else self._step()
+        return self._group.finish(self)
 
-    def _reset(self) -> Outcome:
-        until = time.monotonic() + self._reset_timeout
-        self._over, owed, error = True, 0.0, ""
-        while True:
-            observations, rewards, dones, info = self._env.step([[]])
-            told = info["n"][0]
-            owed = 0.0 if dones[0] else owed + rewards[0]
-            error = told.get("error", error)
-            if self._shown(observations[0]):
-                break
-            if error and not self._env.tries[0]:
-                raise ConnectionClosed(error)
-            if time.monotonic() >= until:
-                raise DeadlineExceeded(
-                    f"{self._env!r}: no episode runs within reset_timeout={self._reset_timeout:g} s"
-                    + (f": {error}" if error else "")
-                )
-            time.sleep(_POLL)
-        self._over, self._owed = False, owed
-        if self._pacer is not None:
-            self._pacer.restart()
-            self._pacer.advance()
-        return self._seen, self._told(told, observations[0])
+    def _reset(self, stepped: Stepped) -> Outcome | None:
+        """Return what a reset gives, or None while no episode runs."""
+        observations, rewards, dones, info = stepped
+        told = info["n"][0]
+        self._owed = 0.0 if dones[0] else self._owed + rewards[0]
+        self._error = error = told.get("error", self._error)
+        if self._shown(observations[0]):
+            self._over = False
+            return self._seen, self._told(told, observations[0])
+        if error and not self._env.tries[0]:
+            raise ConnectionClosed(error)
+        if time.monotonic() >= self._until:
+            raise DeadlineExceeded(
+                f"{self._env!r}: no episode runs within reset_timeout={self._reset_timeout:g} s"
+                + (f": {error}" if error else "")
+            )
+        return None
 
-    def _step(self) -> Outcome:
-        missed = 0 if self._pacer is None else self._pacer.wait()
-        observations, rewards, dones, info = self._env.step([[]])
+    def _step(self, stepped: Stepped, missed: int) -> Outcome:
+        observations, rewards, dones, info = stepped
         told = self._told(info["n"][0], observations[0])
         reward, self._owed = rewards[0] + self._owed, 0.0
         if missed:
@@ -216,6 +220,76 @@ class UniverseEndpoint:
     def close(self) -> None:
         """Leave; again does nothing."""
         self._undo.close()
+
+
+class _Group:
+    """Endpoints of one rate, asked together: what was begun ends with the first that is finished.
+
+    Args:
+        endpoints: that live in one hub.
+    """
+
+    def __init__(self, endpoints: Sequence[UniverseEndpoint]) -> None:
+        rate = endpoints[0]._rate
+        self._pacer = None if rate is None else Pacer(rate)
+        self._news = News()
+        for endpoint in endpoints:
+            endpoint._env.news.pass_on(self._news)
+        self._begun: dict[UniverseEndpoint, bool] = {}  # whether it is a reset
+        self._found: dict[UniverseEndpoint, Outcome | Exception] = {}
+
+    def begin(self, endpoint: UniverseEndpoint, *, is_reset: bool) -> None:
+        """Take note of what is to be finished."""
+        self._begun[endpoint] = is_reset
+        self._found.pop(endpoint, None)
+
+    def finish(self, endpoint: UniverseEndpoint) -> Outcome:
+        """Return an endpoint's outcome, or raise its error."""
+        if endpoint not in self._found:
+            self._finish_all()
+        found = self._found.pop(endpoint)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _finish_all(self) -> None:
+        """Wait for all resets, then for the tick of all steps."""
+        begun, self._begun = self._begun, {}
+        stepping = [endpoint for endpoint, is_reset in begun.items() if not is_reset]
+        self._wait_for([endpoint for endpoint, is_reset in begun.items() if is_reset])
+        missed = 0
+        if self._pacer is not None:
+            if stepping:
+                missed = self._pacer.wait()
+            else:
+                self._pacer.restart()
+                self._pacer.advance()
+        self._ask(stepping, lambda endpoint, stepped: endpoint._step(stepped, missed))
+
+    def _wait_for(self, resetting: list[UniverseEndpoint]) -> None:
+        while resetting:
+            seen = self._news.seen()
+            self._ask(resetting, lambda endpoint, stepped: endpoint._reset(stepped))
+            resetting = [each for each in resetting if each not in self._found]
+            if resetting:
+                left = min(each._until for each in resetting) - time.monotonic()
+                self._news.wait(seen, max(0.0, left), turns=True)
+
+    def _ask(
+        self,
+        endpoints: list[UniverseEndpoint],
+        outcome_of: Callable[[UniverseEndpoint, Stepped], Outcome | None],
+    ) -> None:
+        """Ask what has come to some, and take note of their outcomes and errors."""
+        envs = [endpoint._env for endpoint in endpoints]
+        turns = turns_of(envs, [[[]]] * len(envs))
+        for endpoint, its in zip(endpoints, turns, strict=True):
+            try:
+                found: Outcome | Exception | None = outcome_of(endpoint, endpoint._env.told(its))
+            except Exception as error:
+                found = error
+            if found is not None:
+                self._found[endpoint] = found
 
 
 def _choices(actions: str | Sequence[Sequence[Any]]) -> Choices:

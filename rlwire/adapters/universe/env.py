@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from rlwire.adapters.universe.diagnostics import Lags
 from rlwire.adapters.universe.events import key, parted
 from rlwire.adapters.universe.hub import Hub
 from rlwire.adapters.universe.links import Link, LinkOptions, Replace, Turn
+from rlwire.adapters.universe.news import News
 from rlwire.adapters.universe.remotes import Remotes, remotes_of
 from rlwire.adapters.universe.sums import Outcome
 from rlwire.errors import (
@@ -33,9 +34,10 @@ from rlwire.errors import (
 if TYPE_CHECKING:
     from rlwire.adapters.rfb.screens import Screen
 
-__all__ = ["UniverseEnv"]
+__all__ = ["UniverseEnv", "turns_of"]
 
-_LOOK = 0.005  # seconds between two looks at remotes that are not there yet
+_Parted: TypeAlias = tuple[list[Any], list[Sequence[Any]], bool]
+
 _PROBE = 0xBEEF1  # the original's probe key: no keyboard has it
 
 
@@ -105,6 +107,7 @@ class UniverseEnv:
         n: how many remotes there are.
         fps: as given.
         labels: what the remotes are called.
+        news: of what `wait` waits for.
 
     Raises:
         ValueError: the remotes are not clear, or an argument makes no sense.
@@ -149,7 +152,9 @@ class UniverseEnv:
         )  # fmt: skip
         self._owns = hub is None
         self.hub = Hub() if hub is None else hub
-        self._links = [Link(remote, self.hub, options) for remote in found]
+        self.news = News()
+        self._looked = self.news.seen()
+        self._links = [Link(remote, self.hub, options, self.news) for remote in found]
         for link in self._links:
             self.hub.tell(link.connect)
 
@@ -200,12 +205,28 @@ class UniverseEnv:
 
         Raises:
             RlwireError, OSError: one is not, and why.
+            ConnectionClosed: this was closed.
         """
-        while not all(self.ups):
+        while True:
+            seen = self.news.seen()
+            if self._closed:
+                raise ConnectionClosed("the remotes were closed on this side")
+            if all(self.ups):
+                return
             for link in self._links:
                 if link.error is not None and not link.up:
                     raise link.error
-            time.sleep(_LOOK)
+            self.news.wait(seen, turns=True)
+
+    def wait(self, timeout: float | None = None, *, turns: bool = False) -> bool:
+        """Wait until something has come since the last step began; return whether it has.
+
+        Args:
+            timeout: seconds; None for ever.
+            turns: whether to wait for what may open or close an index, such as the beginning of an
+                episode or a lost connection, and not for pictures, rewards and texts.
+        """
+        return self.news.wait(self._looked, timeout, turns=turns)
 
     def read_into(self, index: int, row: NDArray[np.uint8]) -> None:
         """Have the pictures of an index written to an array, of shape (height, width, 3).
@@ -266,13 +287,15 @@ class UniverseEnv:
             LocalProtocolError: `reset` was not called.
             ConnectionClosed: this was closed.
         """
+        (turns,) = turns_of([self], [action_n])
+        return self.told(turns)
+
+    def _parted(self, action_n: Sequence[Sequence[Any]]) -> list[_Parted]:
         if not self._begun:
             raise LocalProtocolError("call reset() before the first step")
         if len(action_n) != self.n:
             raise EncodeError(f"there must be {self.n} actions, one for each index")
-        actions = [parted(action) for action in action_n]
-        turns = self.hub.ask(lambda: self._turns(actions))
-        return self._told(turns)
+        return [parted(action) for action in action_n]
 
     def act(self, index: int, action: Sequence[Any]) -> None:
         """Send what is to be done at one index, and take nothing; errors as of `step`."""
@@ -280,7 +303,7 @@ class UniverseEnv:
         if messages or others:
             self.hub.tell(lambda: self._links[index].act(messages, others))
 
-    def _turns(self, actions: list[tuple[list[Any], list[Sequence[Any]], bool]]) -> list[Turn]:
+    def _turns(self, actions: list[_Parted]) -> list[Turn]:
         """Take and act, in the hub's thread.
 
         Taken first, for the mask: a resetting environment is to get nothing.
@@ -302,7 +325,8 @@ class UniverseEnv:
                 turn.info["mask.masked.action"] = True
         return turns
 
-    def _told(self, turns: list[Turn]) -> Outcome:
+    def told(self, turns: list[Turn]) -> Outcome:
+        """Return as `step` does what each remote's turn is, with the pictures."""
         observations: list[Any] = []
         for index, turn in enumerate(turns):
             info, screen = turn.info, turn.screen
@@ -347,6 +371,7 @@ class UniverseEnv:
         if self._closed:
             return
         self._closed = True
+        self.news.note(turn=True)
         with contextlib.suppress(ConnectionClosed):  # the hub was closed before
             self.hub.wait(self._close_links)
         if self._owns:
@@ -354,6 +379,22 @@ class UniverseEnv:
 
     async def _close_links(self) -> None:
         await asyncio.gather(*(link.close() for link in self._links))
+
+
+def turns_of(
+    envs: Sequence[UniverseEnv], actions: Sequence[Sequence[Sequence[Any]]]
+) -> list[list[Turn]]:
+    """Begin a step of vectors that live in one hub, with one question to it.
+
+    Returns:
+        For each vector what its `told` makes an outcome of; errors as of `UniverseEnv.step`.
+    """
+    given = [env._parted(action_n) for env, action_n in zip(envs, actions, strict=True)]
+    if not envs:
+        return []
+    for env in envs:
+        env._looked = env.news.seen()
+    return envs[0].hub.ask(lambda: [env._turns(its) for env, its in zip(envs, given, strict=True)])
 
 
 class _Picture:

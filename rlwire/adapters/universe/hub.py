@@ -40,6 +40,8 @@ class Hub:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._last: set[asyncio.Task[Any]] = set()
         self._ended: Exception | None = None
+        self._telling = threading.Lock()
+        self._told: list[Callable[[], object]] = []
         self._thread = threading.Thread(target=self._run, name="rlwire universe", daemon=True)
         self._thread.start()
         of_this_process(self)
@@ -81,7 +83,18 @@ class Hub:
         """Have a function called in the loop's thread; errors as of `ask`."""
         if self._ended is not None:
             raise self._ended
-        self._loop.call_soon_threadsafe(function)
+        with self._telling:
+            self._told.append(function)
+            if len(self._told) > 1:
+                return  # the loop is woken already
+        self._loop.call_soon_threadsafe(self._call)
+
+    def _call(self) -> None:
+        """Call what was told until now."""
+        with self._telling:
+            told, self._told = self._told, []
+        for function in told:
+            self._loop.call_soon(function)
 
     def begin(
         self, work: Coroutine[Any, Any, Any], *, to_its_end: bool = False

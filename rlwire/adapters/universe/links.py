@@ -8,6 +8,7 @@ and pictures (`rlwire.adapters.universe.env`); what an episode's pushes add up t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,8 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rlwire.adapters.rewarder.client_asyncio import AsyncRewarderClient
 from rlwire.adapters.universe.hub import Hub
 from rlwire.adapters.universe.masks import RUNNING, Mask
+from rlwire.adapters.universe.news import News
 from rlwire.adapters.universe.remotes import Remote
 from rlwire.errors import DeadlineExceeded, PeerError, RlwireError
+from rlwire.sessions.rewarder.client import PUSHES
 from rlwire.sessions.rewarder.steps import ClockEstimate
 from rlwire.transports.address import parse
 from rlwire.transports.sockets import Backoff, Timeouts, is_permanent
@@ -34,7 +37,6 @@ Replace = Callable[[Remote, Exception], "Remote | None"]
 
 _LONGEST = 5.0  # seconds before a remote that fails again and again is tried again
 _PATIENCE = 0.5  # seconds in which an attempt may end by itself when all is closed
-_LOOK = 0.005  # seconds between two looks at a screen that is not there yet
 _Made = TypeVar("_Made")
 
 
@@ -73,6 +75,22 @@ class Turn:
     clock: ClockEstimate | None = None
 
 
+class _Client(AsyncRewarderClient):
+    """A link's client: takes note of what comes."""
+
+    def __init__(self, news: News, address: str, **options: Any) -> None:
+        self._news = news
+        super().__init__(address, **options)
+
+    def _take(self, event: Any) -> None:
+        super()._take(event)
+        self._news.note(turn=type(event) not in PUSHES)
+
+    def _end(self, error: Exception) -> None:
+        super()._end(error)
+        self._news.note(turn=True)
+
+
 class Link:
     """One remote.
 
@@ -80,6 +98,7 @@ class Link:
         remote: where it is.
         hub: in whose thread it lives.
         options: the vector's.
+        news: takes note of what comes.
 
     Attributes:
         remote: where it is now.
@@ -88,8 +107,9 @@ class Link:
         mask: whether the agent may see and act.
     """
 
-    def __init__(self, remote: Remote, hub: Hub, options: LinkOptions) -> None:
+    def __init__(self, remote: Remote, hub: Hub, options: LinkOptions, news: News) -> None:
         self.remote = remote
+        self._news = news
         self.client: AsyncRewarderClient | None = None
         self.screen: Screen | None = None
         self.mask = Mask(remote.rewarder is not None)
@@ -174,6 +194,7 @@ class Link:
             self._failures += 1
         finally:
             self._trying = False
+            self._news.note(turn=True)
 
     def _move(self, found: Remote) -> None:
         index = self.remote.index
@@ -216,7 +237,8 @@ class Link:
         assert remote.rewarder is not None
         where = parse(remote.rewarder)
         scheme = "wss" if remote.tls else "ws"
-        client = AsyncRewarderClient(
+        client = _Client(
+            self._news,
             f"{scheme}://{where}/",
             **{
                 "auth": remote.auth,
@@ -232,12 +254,21 @@ class Link:
         remote, options = self.remote, self._options
         assert remote.pixels is not None
         given = {"auth": remote.auth, **({"tls": True} if remote.tls else {}), **options.pixels}
-        screen = self._hub.screens.add(remote.pixels, **given)
+        shown = asyncio.Event()
+        wake = asyncio.get_running_loop().call_soon_threadsafe
+
+        def look(screen: Screen) -> None:
+            self._news.note(turn=screen.error is not None)
+            if not shown.is_set():
+                with contextlib.suppress(RuntimeError):  # the hub's loop is closed
+                    wake(shown.set)
+
+        screen = self._hub.screens.add(remote.pixels, on_change=look, **given)
         try:
-            while not screen.ready:
-                if screen.error is not None:
-                    raise screen.error
-                await asyncio.sleep(_LOOK)
+            if not screen.ready and screen.error is None:
+                await shown.wait()
+            if screen.error is not None:
+                raise screen.error
         except BaseException:
             screen.close()
             raise

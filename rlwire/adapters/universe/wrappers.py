@@ -1,10 +1,10 @@
 """What programs wrap around a `UniverseEnv`: waiting, pacing, fewer actions, less of the picture.
 
 What makes actions of numbers goes outermost, since `Throttle` and `BlockingReset` make steps of
-their own, with events. Each takes a vector with ``reset``, ``step`` and ``n``, and is one.
-Gymnasium's own wrappers go around Gymnasium's interface (`rlwire.make`, `rlwire.make_vec`); these
-are for what it does not have. Not here: remotes that run an environment of Gymnasium's
-(`rlwire.adapters.universe.core`).
+their own, with events. Each takes a vector with `UniverseEnv`'s ``reset``, ``step``, ``wait``,
+``news`` and ``n``, and is one. Gymnasium's own wrappers go around Gymnasium's interface
+(`rlwire.make`, `rlwire.make_vec`); these are for what it does not have. Not here: remotes that run
+an environment of Gymnasium's (`rlwire.adapters.universe.core`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from rlwire.adapters.universe.events import PEEK, keys, pointer
+from rlwire.adapters.universe.news import News
 from rlwire.adapters.universe.sums import Outcome, add_info, added
 from rlwire.errors import DeadlineExceeded, optional
 from rlwire.transports.pacing import Pacer
@@ -31,8 +32,6 @@ __all__ = [
     "Wrapper",
     "safe_actions",
 ]
-
-_POLL = 1 / 120  # seconds between two looks at a resetting vector
 
 
 class Wrapper:
@@ -94,7 +93,6 @@ class BlockingReset(Wrapper):
     Args:
         env: the inner vector.
         timeout: seconds to wait; None for ever.
-        sleep: waits so many seconds.
         clock: seconds that only go forward.
     """
 
@@ -103,12 +101,11 @@ class BlockingReset(Wrapper):
         env: Any,
         timeout: float | None = None,
         *,
-        sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(env)
         self._timeout = timeout
-        self._sleep, self._clock = sleep, clock
+        self._clock = clock
         self._owed: Outcome | None = None
 
     def reset(self, *arguments: Any, **options: Any) -> list[Any]:
@@ -135,7 +132,8 @@ class BlockingReset(Wrapper):
     def _until_all(self, outcome: Outcome) -> Outcome:
         until = None if self._timeout is None else self._clock() + self._timeout
         while any(observation is None for observation in outcome[0]):
-            if until is not None and self._clock() >= until:
+            left = None if until is None else until - self._clock()
+            if left is not None and left <= 0:
                 self._owed = outcome
                 missing = [index for index, seen in enumerate(outcome[0]) if seen is None]
                 errors = [info["error"] for info in outcome[3]["n"] if "error" in info]
@@ -143,7 +141,7 @@ class BlockingReset(Wrapper):
                     f"nothing is seen at {missing} within timeout={self._timeout:g} s"
                     + (f": {'; '.join(errors)}" if errors else "")
                 )
-            self._sleep(_POLL)
+            self.env.wait(left, turns=True)
             outcome = added(outcome, self.env.step(_waiting(outcome[2])))
         return outcome
 
@@ -394,6 +392,10 @@ class Joint:
         self.labels = [label for env in self.envs for label in env.labels]
         self.action_space = self.envs[0].action_space
         self.observation_space = self.envs[0].observation_space
+        self.news = News()
+        self._looked = self.news.seen()
+        for env in self.envs:
+            env.news.pass_on(self.news)
         self._threads = ThreadPoolExecutor(max(1, len(self.envs) - 1), "rlwire joint")
 
     def __enter__(self) -> Joint:
@@ -415,6 +417,7 @@ class Joint:
 
     def step(self, action_n: Sequence[Any]) -> Outcome:
         """Act at each index, and return what has come."""
+        self._looked = self.news.seen()
         parts = self._split(action_n)
         found = self._all([partial(env.step, its) for env, its in self._pairs(parts)])
         observations, rewards, dones, infos = [], [], [], []
@@ -426,6 +429,10 @@ class Joint:
             infos += its["n"]
             add_info(info, {name: value for name, value in its.items() if name != "n"})
         return observations, rewards, dones, {**info, "n": infos}
+
+    def wait(self, timeout: float | None = None, *, turns: bool = False) -> bool:
+        """Wait until something has come to one of them, as `UniverseEnv.wait`."""
+        return self.news.wait(self._looked, timeout, turns=turns)
 
     def _pairs(self, values: list[Any]) -> Iterable[tuple[Any, Any]]:
         return zip(self.envs, values, strict=True)

@@ -258,3 +258,24 @@ def test_a_server_that_never_reads_is_given_up(scripted: Start) -> None:
             screen.send(text)
         assert isinstance(screen.error, LimitExceeded)
         stop.set()
+
+
+def test_whoever_wants_to_know_is_told_of_updates_and_of_the_end() -> None:
+    display = Display(64, 48)
+    told: list[tuple[int, bool]] = []
+    changed = threading.Semaphore(0)
+
+    def note(screen: Screen) -> None:
+        told.append((screen.updates, screen.error is None))
+        changed.release()
+
+    with RfbServer(display, "127.0.0.1:0") as server, Screens() as screens:
+        screens.add(str(server.address), on_change=note)
+        assert changed.acquire(timeout=SOON)
+        assert told == [(1, True)]
+        display.show(frame(9))
+        assert changed.acquire(timeout=SOON)
+        assert told == [(1, True), (2, True)]
+        server.stop()
+        assert changed.acquire(timeout=SOON)
+    assert told[2] == (2, False)

@@ -27,7 +27,10 @@ class Painted(NamedTuple):
 class Screen:
     """One that has the interface of `rlwire.adapters.rfb.Screen`, and a test at the other end."""
 
-    def __init__(self, address: str, options: dict[str, Any]) -> None:
+    def __init__(
+        self, address: str, options: dict[str, Any], on_change: Callable[[Screen], object]
+    ) -> None:
+        self._on_change = on_change
         self.address = address
         self.options = options
         self.ready = False
@@ -45,6 +48,7 @@ class Screen:
         self._dirty.append(Painted(0, 0, self.width, self.height))
         self.painted_at = time.monotonic()
         self.updates += 1
+        self._on_change(self)
 
     def read(self, out: Any = None) -> Any:
         if out is None:
@@ -78,8 +82,8 @@ class Screens:
         self.errors: dict[str, list[BaseException]] = {}
         self.closed = False
 
-    def add(self, address: Any, **options: Any) -> Screen:
-        screen = Screen(str(address), options)
+    def add(self, address: Any, on_change: Callable[[Screen], object], **options: Any) -> Screen:
+        screen = Screen(str(address), options, on_change)
         self.all.append(screen)
         errors = self.errors.get(str(address))
         if errors:

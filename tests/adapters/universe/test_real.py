@@ -16,6 +16,7 @@ import rlwire
 from rlwire.adapters.rewarder import RewarderServer
 from rlwire.adapters.rfb import Display, RfbServer
 from rlwire.adapters.universe import BlockingReset, Remote, UniverseEnv, key, pointer
+from rlwire.adapters.universe.hub import Hub
 from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
 from rlwire.errors import DeadlineExceeded, EncodeError, LocalProtocolError
 from rlwire.protocols import URL
@@ -232,6 +233,30 @@ def test_make_vec_writes_pixels_to_one_array(game: Callable[..., Game], wait_for
         assert ended.tolist() == [False, True, False]
         envs.step(np.zeros(3, np.int64))
         assert [len(each.seeds) for each in games] == [1, 1, 1]
+
+
+def test_a_step_of_a_batch_is_one_question(
+    game: Callable[..., Game], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    games = [game() for _ in range(3)]
+    settings = {"actions": CHOICES, "rate": 200, "reset_timeout": 0.3}
+    with rlwire.make_vec([each.url for each in games], copy=False, settings=settings) as envs:
+        envs.reset()
+        asked = []
+        ask = Hub.ask
+        monkeypatch.setattr(Hub, "ask", lambda hub, what: asked.append(what) or ask(hub, what))
+        for _ in range(5):
+            envs.step(np.zeros(3, np.int64))
+        assert len(asked) == 5
+        # One that is lost is truncated, and the others go on.
+        games[1].pixels.stop()
+        truncated = np.zeros(3, bool)
+        while not truncated.any():
+            truncated = envs.step(np.zeros(3, np.int64))[3]
+        assert truncated.tolist() == [False, True, False]
+        games[2].show(70)
+        with pytest.raises(DeadlineExceeded, match=r"0\.3 s"):
+            envs.step(np.zeros(3, np.int64))
 
 
 def test_with_copies_what_was_given_stays(game: Callable[..., Game]) -> None:

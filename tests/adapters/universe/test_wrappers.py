@@ -12,6 +12,7 @@ import pytest
 
 from rlwire.adapters.universe import core
 from rlwire.adapters.universe.events import PEEK, key, keys, pointer
+from rlwire.adapters.universe.news import News
 from rlwire.adapters.universe.wrappers import (
     GAMES,
     BlockingReset,
@@ -48,6 +49,15 @@ class Vector:
         self.seeds: list[Any] = []
         self.action_space = self.observation_space = None
         self.closed = False
+        self.news = News()
+        self.waits: list[tuple[float | None, bool]] = []
+        self.time: Time | None = None
+
+    def wait(self, timeout: float | None = None, *, turns: bool = False) -> bool:
+        self.waits.append((timeout, turns))
+        if self.time is not None:
+            self.time.now += 0.125
+        return True
 
     def reset(self, seed: Any = None) -> list[Any]:
         self.seeds.append(seed)
@@ -104,12 +114,11 @@ def test_a_reset_blocks_until_all_run() -> None:
         [(seen(9), 5.0, False, {}), (seen(3), 0.5, False, {})],
         n=2,
     )
-    time = Time()
-    env = BlockingReset(inner, **time.given)
+    env = BlockingReset(inner)
     first, second = env.reset(seed=1)
     assert (number(first), number(second)) == (9, 3)
     assert second["text"] == ["a", "b"]
-    assert len(time.slept) == 2
+    assert inner.waits == [(None, True)] * 2
     inner.script = [[(seen(10, "c"), 1.0, False, {}), (seen(4, "d"), 0.0, True, {"x": 3})]]
     observations, rewards, dones, info = env.step([[key("a", True)], []])
     # What came while it waited is in the first step, but for texts, which the reset gave.
@@ -128,7 +137,7 @@ def test_a_step_blocks_where_an_index_resets_and_takes_nothing_of_the_next_episo
         [(seen(5), 0.0, False, {}), (seen(4), 1.0, False, {})],
         n=2,
     )
-    env = BlockingReset(inner, **Time().given)
+    env = BlockingReset(inner)
     env.reset()
     inner.actions.clear()
     observations, rewards, dones, _ = env.step([[], []])
@@ -139,9 +148,11 @@ def test_a_step_blocks_where_an_index_resets_and_takes_nothing_of_the_next_episo
 
 def test_a_reset_that_takes_too_long() -> None:
     inner = Vector([(None, 0.0, True, {"error": "it is gone"})])
-    env = BlockingReset(inner, timeout=1.0, **Time().given)
+    inner.time = Time()
+    env = BlockingReset(inner, timeout=1.0, clock=inner.time.clock)
     with pytest.raises(DeadlineExceeded, match=r"\[0\].*1 s: it is gone"):
         env.reset()
+    assert inner.waits[:2] == [(1.0, True), (0.875, True)]
 
 
 # --- Throttle
@@ -279,6 +290,20 @@ def test_joined_vectors_step_at_the_same_time() -> None:
         assert env.step([[], [], []])[1] == [0.0] * 3
 
 
+def test_news_of_any_joined_vector_wakes() -> None:
+    first, second = Vector(), Vector()
+    with Joint([first, second]) as env:
+        env.step([[], []])
+        assert not env.wait(0)
+        second.news.note()
+        assert env.wait(0)
+        assert not env.wait(0, turns=True)
+        first.news.note(turn=True)
+        assert env.wait(0, turns=True)
+        env.step([[], []])
+        assert not env.wait(0)
+
+
 def test_a_joined_vector_that_fails() -> None:
     class Failing(Vector):
         def step(self, action_n: Sequence[Any]) -> Any:
@@ -358,21 +383,24 @@ def test_a_step_is_committed_and_its_picture_waited_for() -> None:
         [stepped(0.0, 0, None, 1.5)],
         [stepped(0.0, 0, None, 2.0)],
     )
-    env = core.GymCoreSync(inner, **Time().given)
+    env = core.GymCoreSync(inner)
     observations, rewards, _, info = env.step([keys(["Left"], ["Left"])])
     commit = [key("c", True), key("c", False)]
     assert inner.actions == [[[key("Left", True), *commit]], [[]], [[PEEK]], [[PEEK]]]
     assert number(observations[0]) == 20
     assert rewards == [1.0]
     assert info["n"][0]["stats.reward.count"] == 1
+    assert [turns for _, turns in inner.waits] == [False] * 3
 
 
 def test_a_synchronous_reset_waits_for_a_picture_of_its_own() -> None:
     inner = Vector([stepped(0.0, 0, 5.0, 4.0)], [stepped(0.0, 0, None, 5.0)])
-    assert number(core.GymCoreSync(inner, **Time().given).reset()[0]) == 50
+    assert number(core.GymCoreSync(inner).reset()[0]) == 50
 
 
 def test_a_step_that_nobody_answers() -> None:
-    env = core.GymCoreSync(Vector([stepped(0.0, 0, None, 1.0)]), 0.5, **Time().given)
+    inner = Vector([stepped(0.0, 0, None, 1.0)])
+    inner.time = Time()
+    env = core.GymCoreSync(inner, 0.5, clock=inner.time.clock)
     with pytest.raises(DeadlineExceeded, match=r"a reward.*0\.5 s"):
         env.step([[]])
