@@ -248,6 +248,8 @@ RIVALS: dict[str, tuple[Callable[..., None], Callable[..., Any]]] = {
         serve_drop_in,
         lambda port, stack: ask_drop_in(port, stack, True),
     ),
+    # What no program of the package can beat: its server is the same, and grpcio's.
+    "our client at the package's server": (serve_drop_in, ask_ours),
     "echo": (
         lambda shape: serve_echo(reply_of(shape)),
         lambda port, stack: ask_echo(port, stack, METHOD, request_of()),
@@ -297,6 +299,8 @@ def lines() -> Iterator[Line]:
         yield Line(f"{what}: {name}", times[name], "dm_env_rpc", reference, faster=True)
         name = "dm_env_rpc with transport=True"
         yield Line(f"{what}: {name}", times[name], "dm_env_rpc", reference, drop_in, faster=True)
+        name = "our client at the package's server"
+        yield Line(f"{what}: {name}", times[name], "dm_env_rpc", reference, faster=True)
 
 
 if __name__ == "__main__":
