@@ -30,11 +30,8 @@ from ray.rllib.env.external.env_runner_server_for_external_inference import (  #
     EnvRunnerServerForExternalInference,
 )
 
-from rlwire.adapters.rllink.rllib import (  # noqa: E402
-    ModulePolicy,
-    RLlinkEnvRunner,
-    runners,
-)
+from rlwire.adapters.rllib.rllink import ModulePolicy, RLlinkEnvRunner  # noqa: E402
+from rlwire.adapters.rllib.runners import runners  # noqa: E402
 
 pytestmark = [
     pytest.mark.ray,
@@ -147,7 +144,7 @@ def test_a_runner_that_is_killed_comes_back() -> None:
     algorithm = config(RLlinkEnvRunner, port, 2).build_algo()
     try:
         assert {1, 2} <= set(runners())
-        for number in (1, 2):
+        for number in (0, 1):
             start_simulators(port + number, 2)
         for _ in range(2):
             before = algorithm.train()["env_runners"]["num_env_steps_sampled_lifetime"]

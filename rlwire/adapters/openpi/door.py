@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from rlwire.adapters.agents import served
 from rlwire.adapters.doors import check_server_tls, client_tls, websocket_url
 from rlwire.adapters.openpi.client import AsyncPolicyClient, PolicyClient
 from rlwire.adapters.openpi.server import PolicyServer
+from rlwire.adapters.serving import BackgroundServer
 from rlwire.environments.loading import load
 from rlwire.protocols import URL
 
@@ -17,18 +19,22 @@ if TYPE_CHECKING:
 __all__ = ["async_client", "client", "listen", "play", "server"]
 
 
-def server(policy: Any, url: URL, **options: Any) -> PolicyServer:
+def server(policy: Any, url: URL, **options: Any) -> BackgroundServer:
     """Return a server of a policy; not started.
 
     Args:
-        policy: as `PolicyServer` takes it; a class of policies, or ``"module:policy"``.
+        policy: as `PolicyServer` takes it; a class of policies, or ``"module:policy"``; or a name
+            with a prefix of `rlwire.adapters.agents.SERVED`.
         url: where to listen.
-        options: `PolicyServer`'s; ``auth`` is the API key.
+        options: `PolicyServer`'s, or those of what has the prefix; ``auth`` is the API key.
 
     Raises:
         TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
     """
     check_server_tls(url, options.get("tls"))
+    whole = served(policy, url, options)
+    if whole is not None:
+        return whole
     policy = load(policy, "'module:policy'") if isinstance(policy, str) else policy
     if inspect.isclass(policy):
         policy = policy()

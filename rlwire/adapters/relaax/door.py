@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from rlwire.adapters.agents import served
 from rlwire.adapters.doors import calling, check_server_tls
 from rlwire.adapters.relaax.agent_proxy import AgentProxy, AsyncAgentProxy
 from rlwire.adapters.relaax.metrics import (
@@ -14,6 +15,7 @@ from rlwire.adapters.relaax.metrics import (
     TensorBoardMetrics,
 )
 from rlwire.adapters.relaax.server import RLXServer
+from rlwire.adapters.serving import BackgroundServer
 from rlwire.protocols import URL
 
 if TYPE_CHECKING:
@@ -28,20 +30,21 @@ def server(
     *,
     metrics: Metrics | Sequence[tuple[str, str]] | None = None,
     **options: Any,
-) -> RLXServer:
+) -> BackgroundServer:
     """Return a server of agents, one for each connection; not started.
 
     Args:
-        agent: as `RLXServer` takes it.
+        agent: as `RLXServer` takes it; or a name with a prefix of `rlwire.adapters.agents.SERVED`.
         url: where to listen.
         metrics: a sink, or several, each ``("logging", "")`` or ``("tensorboard", directory)``.
-        options: `RLXServer`'s.
+        options: `RLXServer`'s, or those of what has the prefix.
 
     Raises:
         TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
     """
     check_server_tls(url, options.get("tls"))
-    return RLXServer(agent, url.address, metrics=_sink(metrics), **options)
+    options = {"metrics": _sink(metrics), **options}
+    return served(agent, url, options) or RLXServer(agent, url.address, **options)
 
 
 def client(url: URL, **options: Any) -> AgentProxy:

@@ -1,7 +1,7 @@
 """`LearnerServer`: an algorithm of one's own behind an `RLlinkServer`, in a thread of its own.
 
 Not here: RLlib's algorithms, which take what they need by themselves
-(`rlwire.adapters.rllink.rllib`).
+(`rlwire.adapters.rllib.rllink`).
 """
 
 from __future__ import annotations

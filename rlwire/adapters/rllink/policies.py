@@ -2,7 +2,7 @@
 
 A policy is called with an observation and the newest weights (`SetState`), and returns an action,
 or an action and what the trainer wants to know of it, such as ``{"action_logp": -0.7}``. It has no
-batch: one observation, one action. Not here: RLlib's own modules (`rlwire.adapters.rllink.rllib`).
+batch: one observation, one action. Not here: RLlib's own modules (`rlwire.adapters.rllib.rllink`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`RLlinkServer`: takes episodes from any number of simulators, and gives them weights.
 
 It has no algorithm: a trainer takes what has come with `sample` and gives new weights with
-`set_state`. RLlib's is `rlwire.adapters.rllink.rllib`. Not here: who may say what
+`set_state`. RLlib's is `rlwire.adapters.rllib.rllink`. Not here: who may say what
 (`rlwire.sessions.rllink`), connections (`rlwire.adapters.serving`).
 
 Ray's own server takes one client, looks every 10 ms whether it may go on, and does not hear its
