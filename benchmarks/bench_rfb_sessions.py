@@ -3,10 +3,12 @@
 A server in a process of its own, on another core, replays what Xvnc said in Tight to each of 1 to
 32 viewers, 60 updates a second each: "race" repaints 480,000 of 1024x768 pixels each time, "atari"
 is 160x210. An update that is due while the one before has not gone is missed. All viewers are one
-`Screens`, whose process is held to one core.
+`Screens`, whose process is held to one core; then one `rlwire.make_vec`, which steps 60 times a
+second and has the pixels of all of them in one array.
 
 `python benchmarks/bench_rfb_sessions.py [most]` prints, for numbers of viewers, the updates that
-are missed, how much of the core was used, and how much of that decoding alone takes. Needs Xvnc
+are missed, how much of the core was used, and how much of that decoding alone takes; of the batch
+also its steps a second. Needs Xvnc
 (tigervnc-standalone-server) and two cores. On a machine that is not quiet run it as
 `chrt -r 5 python ...` (root).
 """
@@ -23,12 +25,14 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
+import numpy as np
 import pytest
 from pairs import TINY, print_head
 
 sys.path.append(str(Path(__file__).parents[1]))
+import rlwire
 from rlwire.adapters.rfb import Screens
 from rlwire.codecs.rfb import Encoding, Framebuffer, RectangleDecoder, handshake
 from rlwire.codecs.rfb.handshake import ServerInit
@@ -155,8 +159,32 @@ def serve(path: str) -> None:
 # The viewers.
 
 
-def hold(port: int, count: int) -> tuple[float, float, float]:
-    """Return the share of updates that were missed, the worst viewer's, and of a core's time."""
+class Held(NamedTuple):
+    """How many viewers were held, and how well.
+
+    Attributes:
+        count: how many there were.
+        missed: the share of updates that were missed.
+        worst: the worst viewer's.
+        core: the share of a core's time.
+        steps: of a batch, a second.
+    """
+
+    count: int
+    missed: float
+    worst: float
+    core: float
+    steps: float = 0.0
+
+    @classmethod
+    def of(cls, seen: list[int], took: float, used: float, steps: int = 0) -> Held:
+        """Return what these updates of each, in so many seconds, are."""
+        missed = [max(0.0, 1 - have / (RATE * took)) for have in seen]
+        return cls(len(seen), sum(missed) / len(seen), max(missed), used / took, steps / took)
+
+
+def hold(port: int, count: int) -> Held:
+    """Hold some in one `Screens`."""
     with Screens() as screens:
         held = [screens.add(f"127.0.0.1:{port}") for _ in range(count)]
         for screen in held:
@@ -166,10 +194,29 @@ def hold(port: int, count: int) -> tuple[float, float, float]:
         before = [screen.updates for screen in held]
         time.sleep(SECONDS)
         seen = [screen.updates - at for screen, at in zip(held, before, strict=True)]
-        took, used = time.monotonic() - begun, time.process_time() - used
-        expected = RATE * took
-        missed = [max(0.0, 1 - have / expected) for have in seen]
-        return sum(missed) / count, max(missed), used / took
+        return Held.of(seen, time.monotonic() - begun, time.process_time() - used)
+
+
+def hold_batch(port: int, count: int) -> Held:
+    """Hold some in one `make_vec`."""
+    nothing = np.zeros(count, np.int64)
+    with rlwire.make_vec(
+        [f"universe://127.0.0.1:{port}"] * count,
+        copy=False,
+        settings={"actions": [[]], "rate": RATE, "start_timeout": 60.0},
+    ) as envs:
+        envs.reset()
+        until = time.monotonic() + WARM
+        while time.monotonic() < until:
+            envs.step(nothing)
+        begun, used, steps, seen = time.monotonic(), time.process_time(), 0, np.zeros(count, int)
+        while time.monotonic() < begun + SECONDS:
+            infos = envs.step(nothing)[4]
+            seen += infos["stats.vnc.updates.n"]
+            steps += 1
+        return Held.of(
+            seen.tolist(), time.monotonic() - begun, time.process_time() - used, steps
+        )  # fmt: skip
 
 
 def decode_alone(screen: tuple[int, int], updates: list[bytes]) -> float:
@@ -188,12 +235,11 @@ def decode_alone(screen: tuple[int, int], updates: list[bytes]) -> float:
     return best
 
 
-def measure(content: str, counts: tuple[int, ...]) -> tuple[float, float, list[Any]]:
-    """Return bytes of an update, seconds of decoding it, and for each count what `hold` returns."""
+def measure(content: str, counts: tuple[int, ...]) -> tuple[float, float, list[Held], list[Held]]:
+    """Return bytes of an update, seconds of decoding it, and how screens and batches are held."""
     screen, _ = CONTENTS[content]
     updates = record(content)
     cores = sorted(os.sched_getaffinity(0))
-    found = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "recording"
         path.write_bytes(pickle.dumps((screen, updates)))
@@ -208,19 +254,21 @@ def measure(content: str, counts: tuple[int, ...]) -> tuple[float, float, list[A
             os.sched_setaffinity(0, cores[:1])
             try:
                 alone = decode_alone(screen, updates)
-                found = [hold(port, count) for count in counts]
+                screens = [hold(port, count) for count in counts]
+                batches = [hold_batch(port, count) for count in counts]
             finally:
                 os.sched_setaffinity(0, cores)
                 server.stdin.close()
-    return sum(map(len, updates)) / len(updates), alone, found
+    return sum(map(len, updates)) / len(updates), alone, screens, batches
 
 
 @pytest.mark.skipif(not xvnc.INSTALLED, reason="Xvnc is not installed")
 @pytest.mark.parametrize("content", CONTENTS)
 def test_sessions(content: str) -> None:
     """Updates come to all of them."""
-    _, _, found = measure(content, (1, 2))
-    assert all(worst < 1 for _, worst, _ in found)
+    _, _, screens, batches = measure(content, (1, 2))
+    assert all(held.worst < 1 for held in screens + batches)
+    assert all(held.steps > 0 for held in batches)
 
 
 def main() -> None:
@@ -229,12 +277,19 @@ def main() -> None:
     most = int(sys.argv[1]) if sys.argv[1:] else max(COUNTS)
     counts = tuple(count for count in COUNTS if count <= most)
     for content in CONTENTS:
-        size, alone, found = measure(content, counts)
+        size, alone, screens, batches = measure(content, counts)
         print(f"\n{content}: Tight, {size / 1000:.1f} KB and {1e6 * alone:.0f} us of decoding each")
-        print(f"{'viewers':>8} {'missed':>8} {'the worst':>10} {'core':>6} {'of it decoding':>15}")
-        for count, (missed, worst, core) in zip(counts, found, strict=True):
-            share = count * RATE * (1 - missed) * alone / core
-            print(f"{count:8} {missed:8.1%} {worst:10.1%} {core:6.0%} {share:15.0%}")
+        for what, found in (("Screens", screens), ("make_vec", batches)):
+            print(
+                f"{what:>8} {'missed':>8} {'the worst':>10} {'core':>6} {'of it decoding':>15}"
+                f" {'steps/s':>8}"
+            )
+            for held in found:
+                share = held.count * RATE * (1 - held.missed) * alone / held.core
+                print(
+                    f"{held.count:8} {held.missed:8.1%} {held.worst:10.1%} {held.core:6.0%}"
+                    f" {share:15.0%} {held.steps:8.1f}"
+                )
     print("\ntarget: 24 without missing any")
 
 
