@@ -30,10 +30,13 @@ def _workers(written: str) -> str | int:
 
 
 def _metric(written: str) -> tuple[str, str]:
-    name, _, directory = written.partition(":")
-    if written != "logging" and not (name == "tensorboard" and directory):
-        raise ValueError(f"expected logging or tensorboard:DIR, not {written!r}")
-    return name, directory
+    name, _, where = written.partition(":")
+    if written != "logging" and not (name in ("tensorboard", "prometheus", "rlx") and where):
+        raise ValueError(
+            "expected logging, tensorboard:DIR, prometheus:HOST:PORT or rlx://HOST:PORT, not "
+            f"{written!r}"
+        )
+    return name, where
 
 
 def _key_action(written: str) -> tuple[str, Any]:
@@ -72,9 +75,10 @@ RLX: Final = (
     ),
     Option(
         "metrics",
-        "where metrics go (default: logging)",
+        "where metrics go: a log, TensorBoard's files, Prometheus when it asks there, or another "
+        "RLX server (default: logging)",
         _metric,
-        "logging|tensorboard:DIR",
+        "logging|tensorboard:DIR|prometheus:HOST:PORT|rlx://HOST:PORT",
         many=True,
     ),
     Option("exploit", "ask the agent not to explore or learn", None, sides=("player",)),

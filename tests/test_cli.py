@@ -240,6 +240,8 @@ def test_what_no_proxy_can_do(folder, monkeypatch, capsys, arguments, status, te
         (["my_agents:Agent", "--idle-timeout", "-1"], 2, "positive"),
         (["my_agents:Agent", "--drain", "0"], 2, "positive"),
         (["my_agents:Agent", "--metrics", "tensorboard"], 2, "tensorboard:DIR"),
+        (["my_agents:Agent", "--metrics", "prometheus:"], 2, "prometheus:HOST:PORT"),
+        (["my_agents:Agent", "--metrics", "rlx://localhost:x"], 1, "port"),
         (["my_agents:Agent", "--tls-key", "key.pem"], 2, "tls_cert"),
         (["my_agents:Agent", "--tls-cert", "no-such-file.pem"], 1, "no-such-file.pem"),
         (["my_agents:Agent", "rlx+unix:///no/such/folder/socket"], 1, "cannot listen"),

@@ -8,6 +8,7 @@
 | `relaax.server.rlx_server` | `RLXServer` |
 | `relaax.server.wsproxy` | `RLXProxy` |
 | `relaax.server.common.metrics` | `Metrics` and its kinds |
+| `relaax.server.metrics_server` | `MetricsServer` |
 | `relaax.common.rlx_message` | `RLXMessage`, `RLXMessageImage` |
 """
 
@@ -22,12 +23,16 @@ from rlwire.adapters.relaax.config import options
 from rlwire.adapters.relaax.message import RLXMessage, RLXMessageImage
 from rlwire.adapters.relaax.metrics import (
     EnabledMetrics,
+    FileMetricNames,
     LoggingMetrics,
+    MetricNames,
     Metrics,
     MultiMetrics,
     StepMetrics,
     TensorBoardMetrics,
 )
+from rlwire.adapters.relaax.metrics_server import MetricsServer, RemoteMetrics
+from rlwire.adapters.relaax.prometheus import PrometheusMetrics
 from rlwire.adapters.relaax.proxy import ProxyStatistics, RLXProxy
 from rlwire.adapters.relaax.server import RLXServer
 from rlwire.adapters.relaax.training import TrainingBase
@@ -37,14 +42,19 @@ __all__ = [
     "AgentProxyException",
     "AsyncAgentProxy",
     "EnabledMetrics",
+    "FileMetricNames",
     "LoggingMetrics",
+    "MetricNames",
     "Metrics",
+    "MetricsServer",
     "MultiMetrics",
+    "PrometheusMetrics",
     "ProxyStatistics",
     "RLXMessage",
     "RLXMessageImage",
     "RLXProxy",
     "RLXServer",
+    "RemoteMetrics",
     "StepMetrics",
     "TensorBoardMetrics",
     "TrainingBase",

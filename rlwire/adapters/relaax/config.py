@@ -28,7 +28,7 @@ from typing import Any
 
 from rlwire.errors import optional, quoted
 
-__all__ = ["EnvironmentOptions", "Options", "options"]
+__all__ = ["EnvironmentOptions", "Options", "options", "read_file", "setting_name", "truth"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,12 +48,14 @@ class Options:
     def __init__(self, values: Mapping[Any, Any] | None = None) -> None:
         self._values: dict[str, Any] = {}
         for name, value in (values or {}).items():
-            self._values[_name(name)] = Options(value) if isinstance(value, Mapping) else value
+            self._values[setting_name(name)] = (
+                Options(value) if isinstance(value, Mapping) else value
+            )
 
     def get(self, path: str, default: Any = None) -> Any:
         """Return the setting or section at a path such as ``"environment/max_episodes"``."""
         found: Any = self
-        for name in map(_name, path.split("/")):
+        for name in map(setting_name, path.split("/")):
             if not isinstance(found, Options) or name not in found._known():
                 return default
             found = found._known()[name]
@@ -129,14 +131,14 @@ def _settings(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
     flags, unknown = _parser().parse_known_args(argv)
     given = vars(flags)
     path = given.get("config")
-    found = Options(None if path is None else _read(path))._values
+    found = Options(None if path is None else read_file(path))._values
     environment = found.get("environment")
     if environment is None:
         environment = Options()
     if not isinstance(environment, Options):
         raise ValueError(f"{path}: environment must be a section, not {environment!r:.60}")
     inside = environment._values
-    for name, check in (("max_episodes", _count), ("infinite_run", _truth)):
+    for name, check in (("max_episodes", _count), ("infinite_run", truth)):
         if name in given:
             inside[name] = given.pop(name)
         elif name in inside:
@@ -145,7 +147,7 @@ def _settings(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
         found["environment"] = environment
     for name in ("exploit", "show_ui", "short_log_messages"):
         if name in found:
-            found[name] = _checked(path, name, _truth, found[name])
+            found[name] = _checked(path, name, truth, found[name])
     defaults = {
         "config": None,
         "exploit": False,
@@ -164,7 +166,14 @@ def _settings(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
     return found, unknown
 
 
-def _read(path: str) -> Mapping[Any, Any]:
+def read_file(path: str) -> Mapping[Any, Any]:
+    """Return what a YAML file holds, with its own spelling of names.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is not YAML, or holds no sections.
+        MissingExtra: ruamel.yaml is not installed.
+    """
     with optional("ruamel.yaml", "relaax", "ruamel"):
         # As in the original: to YAML 1.1, which PyYAML reads, 1e-4 is a text.
         import ruamel.yaml
@@ -246,12 +255,17 @@ def _parser() -> argparse.ArgumentParser:
 
 def _boolean(text: str) -> bool:
     try:
-        return _truth(text)
+        return truth(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _truth(value: Any) -> bool:
+def truth(value: Any) -> bool:
+    """Return what a word such as ``yes`` says.
+
+    Raises:
+        ValueError: it says neither yes nor no.
+    """
     # The words that RELAAX's command line takes, and the rest of YAML 1.1's.
     if isinstance(value, bool):
         return value
@@ -277,7 +291,7 @@ def _checked(path: str | None, name: str, check: Callable[[Any], Any], value: An
         raise ValueError(f"{path}: {name}: {error}") from None
 
 
-def _name(text: Any) -> str:
+def setting_name(text: Any) -> str:
     """Return a name as an attribute has it: ``--log-level`` is ``log_level``."""
     text = str(text)
     return re.sub(r"^[^A-Za-z]+", "", re.sub(r"\W", "_", text)) or text

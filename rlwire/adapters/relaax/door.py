@@ -14,9 +14,11 @@ from rlwire.adapters.relaax.metrics import (
     MultiMetrics,
     TensorBoardMetrics,
 )
+from rlwire.adapters.relaax.metrics_server import RemoteMetrics
+from rlwire.adapters.relaax.prometheus import PrometheusMetrics
 from rlwire.adapters.relaax.server import RLXServer
 from rlwire.adapters.serving import BackgroundServer
-from rlwire.protocols import URL
+from rlwire.protocols import URL, parse_url
 
 if TYPE_CHECKING:
     from rlwire.environments.called import Callers
@@ -36,7 +38,8 @@ def server(
     Args:
         agent: as `RLXServer` takes it; or a name with a prefix of `rlwire.adapters.agents.SERVED`.
         url: where to listen.
-        metrics: a sink, or several, each ``("logging", "")`` or ``("tensorboard", directory)``.
+        metrics: a sink, or several: ``("logging", "")``, ``("tensorboard", directory)``,
+            ``("prometheus", "host:port")`` or ``("rlx", "//host:port")``.
         options: `RLXServer`'s, or those of what has the prefix.
 
     Raises:
@@ -89,7 +92,15 @@ def play(environment: Any, url: URL, **options: Any) -> list[float]:
 def _sink(metrics: Metrics | Sequence[tuple[str, str]] | None) -> Metrics | None:
     if metrics is None or isinstance(metrics, Metrics):
         return metrics
-    sinks: list[Metrics] = [
-        TensorBoardMetrics(directory) if directory else LoggingMetrics() for _, directory in metrics
-    ]
+    sinks = [_made(name, where) for name, where in metrics]
     return sinks[0] if len(sinks) == 1 else MultiMetrics(sinks)
+
+
+def _made(name: str, where: str) -> Metrics:
+    if name == "tensorboard":
+        return TensorBoardMetrics(where)
+    if name == "prometheus":
+        return PrometheusMetrics(where)
+    if name == "rlx":
+        return RemoteMetrics(parse_url(f"rlx:{where}").address)
+    return LoggingMetrics()

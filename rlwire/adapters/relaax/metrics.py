@@ -15,17 +15,21 @@ import itertools
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from rlwire.adapters.relaax.config import read_file, setting_name, truth
 from rlwire.errors import LimitExceeded, optional, quoted
 
 __all__ = [
     "METHODS",
     "EnabledMetrics",
+    "FileMetricNames",
     "LoggingMetrics",
+    "MetricNames",
     "Metrics",
     "MultiMetrics",
     "StepMetrics",
@@ -104,7 +108,7 @@ class LoggingMetrics(Metrics):
         """
         # quoted, because the name comes from a peer and might hold a line break, or a million.
         self._log.info(
-            "metric %s at %s: %s", quoted(name), _shown(_step(name, x)), _number(name, y)
+            "metric %s at %s: %s", quoted(name), _shown(step_of(name, x)), number_of(name, y)
         )
 
     def histogram(self, name: str, y: Any, x: Any = None) -> None:
@@ -113,8 +117,8 @@ class LoggingMetrics(Metrics):
         Raises:
             ValueError: `y` holds something that is no number.
         """
-        values = _numbers(name, y)
-        step = _step(name, x)
+        values = numbers_of(name, y)
+        step = step_of(name, x)
         finite = values[np.isfinite(values)]
         others = values.size - finite.size
         text = f"{values.size} values"
@@ -128,7 +132,7 @@ class LoggingMetrics(Metrics):
 
     def summary(self, summary: Any, x: Any = None) -> None:
         """Log how many bytes it has."""
-        step = _step("summary", x)
+        step = step_of("summary", x)
         self._log.info("metrics at %s: a summary of %d bytes", _shown(step), len(_packed(summary)))
 
 
@@ -184,7 +188,7 @@ class TensorBoardMetrics(Metrics):
         Raises:
             ValueError: `y` is not one number, or `x` not one of 64 bits.
         """
-        number = _number(name, y)
+        number = number_of(name, y)
         with self._lock:
             self._file().add_scalar(name, number, self._step(name, x))
 
@@ -197,7 +201,7 @@ class TensorBoardMetrics(Metrics):
         Raises:
             ValueError: `y` holds something that is no number, or `x` is not one of 64 bits.
         """
-        values = _numbers(name, y)
+        values = numbers_of(name, y)
         with np.errstate(invalid="ignore"):
             kept = values[np.abs(values) <= LARGEST]
         with self._lock:
@@ -270,7 +274,7 @@ class TensorBoardMetrics(Metrics):
         return self._writer
 
     def _step(self, name: str, x: Any) -> int:
-        step = _step(name, x)
+        step = step_of(name, x)
         if step is not None:
             return step
         count = self._counts.get(name, 0)
@@ -316,25 +320,117 @@ class MultiMetrics(_Relay):
         super().__init__(*metrics)
 
 
+class MetricNames:
+    """Which names are let through, which may change at any time and from any thread.
+
+    Args:
+        enabled: whether a name is.
+        default: whether a name that `enabled` does not hold is. (RELAAX drops such names unless its
+            configuration says `enable_unknown_metrics`.)
+
+    Attributes:
+        enabled: as the argument, a dictionary of its own; entries may be set and removed.
+        default: as the argument; may be set.
+    """
+
+    def __init__(self, enabled: Mapping[str, bool] | None = None, *, default: bool = True) -> None:
+        self.enabled = dict(enabled or {})
+        self.default = default
+
+    def __contains__(self, name: object) -> bool:
+        return self.enabled.get(name, self.default)  # type: ignore[call-overload, no-any-return]
+
+
+class FileMetricNames(MetricNames):
+    """Those that a file of RELAAX's form says, which is read again whenever it has changed.
+
+    ::
+
+        relaax-metrics-server:
+          enable_unknown_metrics: false
+          metrics: {episode_reward: true}
+
+    Without this section all are let through. A file that cannot be read any more, or makes no
+    sense, changes nothing; the log says so. In worker processes each reads it.
+
+    Args:
+        path: of the YAML file (the extra `relaax`).
+        every: seconds between two looks at the file's time of change.
+
+    Raises:
+        OSError, ValueError: the file cannot be read, or makes no sense.
+        MissingExtra: ruamel.yaml is not installed.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, every: float = 1.0) -> None:
+        super().__init__()
+        self.path = os.fspath(path)
+        self.every = every
+        self._changed = os.stat(self.path).st_mtime_ns
+        self._next = time.monotonic() + every
+        self.enabled, self.default = _names_in(self.path)
+
+    def __contains__(self, name: object) -> bool:
+        if time.monotonic() >= self._next:
+            self._look()
+        return super().__contains__(name)
+
+    def _look(self) -> None:
+        self._next = time.monotonic() + self.every
+        try:
+            changed = os.stat(self.path).st_mtime_ns
+            if changed == self._changed:
+                return
+            self._changed = changed
+            self.enabled, self.default = _names_in(self.path)
+            logger.info("%s: which metrics are sent was read again", self.path)
+        except (OSError, ValueError) as error:
+            logger.warning("which metrics are sent stays as it was: %s", quoted(str(error)))
+
+
+def _names_in(path: str) -> tuple[dict[str, bool], bool]:
+    where = "relaax-metrics-server"
+    found = {setting_name(name): value for name, value in read_file(path).items()}
+    if setting_name(where) not in found:
+        return {}, True
+    section = _section(path, where, found[setting_name(where)])
+    section = {setting_name(name): value for name, value in section.items()}
+    names = _section(path, f"{where}/metrics", section.pop("metrics", None))
+    try:
+        default = truth(section.get("enable_unknown_metrics", False))
+        return {str(name): truth(value) for name, value in names.items()}, default
+    except ValueError as error:
+        raise ValueError(f"{path}: {where}: whether metrics are sent: {error}") from None
+
+
+def _section(path: str, name: str, value: Any) -> Mapping[Any, Any]:
+    if value is not None and not isinstance(value, Mapping):
+        raise ValueError(f"{path}: {name} must be a section, not {quoted(value)}")
+    return value or {}
+
+
 class EnabledMetrics(_Relay):
     """Lets some names through and drops the others; a summary has none, and passes.
 
     Args:
         metrics: the sink behind.
-        enabled: whether a name is let through.
-        default: whether a name that `enabled` does not hold is let through. (RELAAX drops such
-            names unless its configuration says `enable_unknown_metrics`.)
+        names: which; whether each is, as for `MetricNames`, or a `MetricNames`, which may change.
+        default: as of `MetricNames`, if `names` is none.
+
+    Attributes:
+        names: a `MetricNames`.
     """
 
     def __init__(
-        self, metrics: Metrics, enabled: Mapping[str, bool], *, default: bool = True
+        self, metrics: Metrics, names: Mapping[str, bool] | MetricNames, *, default: bool = True
     ) -> None:
         super().__init__(metrics)
-        self._enabled = dict(enabled)
-        self._default = default
+        if not isinstance(names, MetricNames):
+            names = MetricNames(names, default=default)
+        self.names = names
 
     def _pass_on(self, name: str | None, method: str, *what: Any, x: Any) -> None:
-        if name is None or self._enabled.get(name, self._default):
+        if name is None or name in self.names:
             super()._pass_on(name, method, *what, x=x)
 
 
@@ -362,7 +458,8 @@ def _tensorboardx() -> Any:
         return importlib.import_module("tensorboardX")
 
 
-def _number(name: str, y: Any) -> float:
+def number_of(name: str, y: Any) -> float:
+    """Return the number that a scalar is, or raise ValueError."""
     try:
         values = _floats(y)
     except (TypeError, ValueError, OverflowError):
@@ -372,7 +469,8 @@ def _number(name: str, y: Any) -> float:
     return float(values[0])
 
 
-def _numbers(name: str, y: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+def numbers_of(name: str, y: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return the numbers of a histogram, or raise ValueError."""
     try:
         return _floats(y)
     except (TypeError, ValueError, OverflowError) as error:
@@ -390,7 +488,7 @@ def _floats(y: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.asarray(y, dtype=np.float64).ravel()
 
 
-def _step(name: str, x: Any) -> int | None:
+def step_of(name: str, x: Any) -> int | None:
     """Return the step as event files hold it, 64 bits."""
     if x is None:
         return None

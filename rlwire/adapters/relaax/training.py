@@ -12,8 +12,8 @@ Differences from the original, all on purpose:
   `TrainingBase.retries` attempts in a row; the original repeats it for ever.
 - Settings may come from arguments, too, instead of the command line and the file that it names
   (`rlwire.adapters.relaax.config`).
-- Metrics are filtered as the file says if it has a section ``relaax-metrics-server``; the original
-  sends none if there is no such section.
+- Metrics are filtered as the file says if it has a section ``relaax-metrics-server``, which may
+  change while the training runs; the original sends none if there is no such section.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import time
 from typing import Any, ClassVar
 
 from rlwire.adapters.relaax.agent_proxy import AgentProxy, AgentProxyException
-from rlwire.adapters.relaax.config import Options
 from rlwire.adapters.relaax.config import options as settings
+from rlwire.adapters.relaax.metrics import FileMetricNames
 from rlwire.errors import DecodeError, PeerError, RemoteProtocolError
 
 __all__ = ["TrainingBase"]
@@ -80,7 +80,8 @@ class TrainingBase:
             if infinite_run is None:
                 infinite_run = settings.get("environment/infinite_run")
             exploit = settings.exploit if exploit is None else exploit
-            options = {**_metrics_filter(), **options}
+            if settings.config is not None:
+                options = {"enabled_metrics": FileMetricNames(settings.config), **options}
         self.addresses: list[Any] = list(address) if isinstance(address, list) else [address]
         if not self.addresses:
             raise ValueError("expected at least one address of an RLX server, got an empty list")
@@ -162,16 +163,3 @@ class TrainingBase:
 
     def _next_address(self) -> None:
         self.addresses.append(self.addresses.pop(0))
-
-
-def _metrics_filter() -> dict[str, Any]:
-    """Return which metrics the file lets through, as arguments of `AgentProxy`."""
-    section = settings.get("relaax_metrics_server")
-    if not isinstance(section, Options):
-        return {}
-    metrics = section.get("metrics")
-    names = metrics if isinstance(metrics, Options) else ()
-    return {
-        "enabled_metrics": {name: bool(metrics.get(name)) for name in names},
-        "enable_unknown_metrics": bool(section.get("enable_unknown_metrics", False)),
-    }

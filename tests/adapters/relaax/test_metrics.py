@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
+import os
 import pickle
 import struct
 import sys
@@ -16,7 +17,9 @@ import pytest
 
 from rlwire.adapters.relaax import (
     EnabledMetrics,
+    FileMetricNames,
     LoggingMetrics,
+    MetricNames,
     Metrics,
     MultiMetrics,
     StepMetrics,
@@ -181,6 +184,95 @@ def test_enabled(enabled, default, passed):
         filtered.histogram(name, [1.0])
     assert [call[1] for call in sink.calls if call[0] == "scalar"] == passed
     assert [call[1] for call in sink.calls if call[0] == "histogram"] == passed
+
+
+def passed_by(sink, filtered, *names):
+    sink.calls.clear()
+    for name in names:
+        filtered.scalar(name, 1.0)
+    return [call[1] for call in sink.calls]
+
+
+def test_which_are_enabled_may_change():
+    sink, names = Recorder(), MetricNames({"a": False})
+    filtered = EnabledMetrics(sink, names)
+    assert passed_by(sink, filtered, "a", "b") == ["b"]
+    names.enabled["a"] = True
+    names.default = False
+    assert passed_by(sink, filtered, "a", "b") == ["a"]
+    assert filtered.names is names
+
+
+class TestFileMetricNames:
+    """Which are sent, by RELAAX's file."""
+
+    @pytest.fixture(autouse=True)
+    def _with_yaml(self):
+        pytest.importorskip("ruamel.yaml")
+
+    @pytest.fixture
+    def file(self, tmp_path):
+        return tmp_path / "app.yaml"
+
+    @pytest.mark.parametrize(
+        ("text", "passed"),
+        [
+            ("environment: {}", ["a", "loss/b"]),
+            ("relaax-metrics-server:", []),
+            ("relaax-metrics-server: {metrics: {a: true, loss/b: true}}", ["a", "loss/b"]),
+            (
+                "relaax_metrics_server: {--enable-unknown-metrics: yes, metrics: {a: no}}",
+                ["loss/b"],
+            ),
+        ],
+    )
+    def test_the_section(self, file, text, passed):
+        file.write_text(text)
+        names = FileMetricNames(file)
+        assert [name for name in ("a", "loss/b") if name in names] == passed
+        assert [name for name in ("a", "loss/b") if name in pickle.loads(pickle.dumps(names))] == (
+            passed
+        )
+
+    def test_it_may_change_while_it_is_used(self, file, caplog):
+        sink = Recorder()
+        file.write_text("relaax-metrics-server: {metrics: {a: true}}")
+        filtered = EnabledMetrics(sink, FileMetricNames(file, every=0))
+        assert passed_by(sink, filtered, "a", "b") == ["a"]
+        for round, (text, passed) in enumerate(
+            [
+                ("relaax-metrics-server: {enable_unknown_metrics: true}", ["a", "b"]),
+                ("relaax-metrics-server: [", ["a", "b"]),
+                ("relaax-metrics-server: 5", ["a", "b"]),
+                ("relaax-metrics-server: {metrics: {a: maybe}}", ["a", "b"]),
+                ("relaax-metrics-server: {metrics: {b: true}}", ["b"]),
+            ]
+        ):
+            file.write_text(text)
+            os.utime(file, (round, round))
+            assert passed_by(sink, filtered, "a", "b") == passed, text
+        assert caplog.text.count("stays as it was") == 3
+        file.unlink()
+        assert passed_by(sink, filtered, "a", "b") == ["b"]
+
+    def test_it_is_not_read_for_each_metric(self, file):
+        file.write_text("relaax-metrics-server: {metrics: {a: true}}")
+        names = FileMetricNames(file, every=3600)
+        file.unlink()
+        assert "a" in names
+
+    @pytest.mark.parametrize(
+        ("text", "match"),
+        [
+            ("relaax-metrics-server: 5", "must be a section"),
+            ("relaax-metrics-server: {metrics: 5}", "relaax-metrics-server/metrics must be"),
+            ("relaax-metrics-server: {metrics: {a: 5}}", "expected True or False, not 5"),
+        ],
+    )
+    def test_what_makes_no_sense(self, file, text, match):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=match):
+            FileMetricNames(file)
 
 
 def test_step_fills_in_x():
