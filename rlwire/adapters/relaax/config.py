@@ -28,7 +28,7 @@ from typing import Any
 
 from rlwire.errors import optional, quoted
 
-__all__ = ["EnvironmentOptions", "Options", "options", "read_file", "setting_name", "truth"]
+__all__ = ["EnvironmentOptions", "Options", "options", "read", "setting_name", "truth"]
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ def _settings(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
     flags, unknown = _parser().parse_known_args(argv)
     given = vars(flags)
     path = given.get("config")
-    found = Options(None if path is None else read_file(path))._values
+    found = Options(None if path is None else read(path))._values
     environment = found.get("environment")
     if environment is None:
         environment = Options()
@@ -166,7 +166,7 @@ def _settings(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
     return found, unknown
 
 
-def read_file(path: str) -> Mapping[Any, Any]:
+def read(path: str) -> Mapping[Any, Any]:
     """Return what a YAML file holds, with its own spelling of names.
 
     Raises:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from rlwire.adapters.relaax.config import read_file, setting_name, truth
+from rlwire.adapters.relaax.config import read, setting_name, truth
 from rlwire.errors import LimitExceeded, optional, quoted
 
 __all__ = [
@@ -390,7 +390,7 @@ class FileMetricNames(MetricNames):
 
 def _names_in(path: str) -> tuple[dict[str, bool], bool]:
     where = "relaax-metrics-server"
-    found = {setting_name(name): value for name, value in read_file(path).items()}
+    found = {setting_name(name): value for name, value in read(path).items()}
     if setting_name(where) not in found:
         return {}, True
     section = _section(path, where, found[setting_name(where)])
