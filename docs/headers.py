@@ -15,7 +15,7 @@ __all__ = ["INCLUDE", "Function", "Outline", "inner_headers", "outline"]
 
 INCLUDE = Path(__file__).parent.parent / "rlwire" / "include" / "rlwire"
 
-inner_headers = {"rlwire.h", "varint_portable.h", "varint_x86.h"}
+inner_headers = {"rlwire.h", "rfb_pixels_x86.h", "varint_portable.h", "varint_x86.h"}
 """Headers that nobody includes for their own: all of them, and the two ways behind varint.h."""
 
 _COMMENT = re.compile(r"/\*.*?\*/[ \t]*\n", re.S)

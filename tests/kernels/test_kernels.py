@@ -213,7 +213,7 @@ def test_run_sanitized(sanitizers: dict[str, str], tmp_path: Path) -> None:
         ("numbers.h", "while (end - p >= 8) {", "while (end - p >= 7) {"),
         ("json.h", "while (end - p >= 8) {", "while (end - p >= 7) {"),
         ("msgpack.h", "if (rlw_left(&r->c) <= head)", "if (rlw_left(&r->c) < head)"),
-        ("rfb_pixels.h", "for (; count >= 6; count -= 4,", "for (; count >= 4; count -= 4,"),
+        ("rfb_pixels_x86.h", "for (; left >= 6; left -= 4,", "for (; left >= 4; left -= 4,"),
     ],
 )
 def test_run_sanitized_sees_one_byte_too_many(

@@ -96,6 +96,84 @@ static void rows_of_every_length(void) {
     EQUAL(wrong, 0);
 }
 
+#ifdef RLW_RFB_X86
+/* What processors with something better do not come to. */
+static void rows_by_ssse3(void) {
+    size_t count, done, i;
+    unsigned wrong = 0, way;
+    if (!rlw_rfb_has_ssse3()) return;
+    for (way = 0; way < 4; way++)
+        for (count = 0; count < 70; count++) {
+            const unsigned low = way / 2, red = low + (way & 1 ? 2 : 0), blue = 2 * low + 2 - red;
+            uint8_t wire[4 * 70], *from, *to;
+            for (i = 0; i < 4 * count; i++) wire[i] = (uint8_t)(i * 37 + 11);
+            from = exact(wire, 4 * count);
+            to = exact(wire, 3 * count);
+            done = rlw_rfb_three_ssse3(to, from, count, red, blue);
+            if (done > count || count - done > 5) wrong++;
+            for (i = 0; i < done; i++)
+                if (to[3 * i] != from[4 * i + red] || to[3 * i + 1] != from[4 * i + low + 1] ||
+                    to[3 * i + 2] != from[4 * i + blue])
+                    wrong++;
+            release(from);
+            release(to);
+        }
+    EQUAL(wrong, 0);
+}
+#endif
+
+/* Rows and screen end where their blocks end; an index without a colour is seen wherever it is. */
+static void indices_of_every_length(void) {
+    static const unsigned cases[][2] = {{1, 1}, {1, 2}, {2, 3}, {2, 4}, {4, 5}, {4, 16}, {8, 3},
+                                        {8, 64}, {8, 65}, {8, 128}, {8, 129}, {8, 255}, {8, 256}};
+    static uint8_t wire[2 * 140];
+    rlw_rfb_rgba palette[256];
+    uint32_t width, x, y;
+    unsigned wrong = 0, channels, i;
+    size_t k;
+    for (i = 0; i < 256; i++) {
+        const rlw_rfb_rgba colour = {{(uint8_t)i, (uint8_t)(i * 7 + 1), (uint8_t)(255 - i), 255}};
+        palette[i] = colour;
+    }
+    for (k = 0; k < sizeof cases / sizeof *cases; k++)
+        for (width = 1; width <= 140; width++)
+            for (channels = 3; channels <= 4; channels++) {
+                const unsigned bits = cases[k][0], colours = cases[k][1];
+                const size_t row = (width * bits + 7) / 8, size = (size_t)width * 2 * channels;
+                uint8_t *from, *to = exact(pixels, size);
+                rlw_rfb_screen s = {to, width * channels, width, 2, channels};
+                rlw_cursor c;
+                memset(wire, 0, 2 * row);
+                for (y = 0; y < 2; y++)
+                    for (x = 0; x < width; x++) {
+                        unsigned index = (x * 5 + y * 3 + 1) % colours;
+                        wire[y * row + x * bits / 8] |= (uint8_t)(index << (8 - bits - x * bits % 8));
+                    }
+                from = exact(wire, 2 * row);
+                rlw_cursor_init(&c, from, 2 * row);
+                if (rlw_rfb_paint_indices(&c, &s, 0, 0, width, 2, bits, palette, colours) != RLW_OK)
+                    wrong++;
+                for (y = 0; y < 2; y++)
+                    for (x = 0; x < width; x++)
+                        if (memcmp(rlw_rfb_spot(&s, x, y), palette[(x * 5 + y * 3 + 1) % colours].of,
+                                   channels) != 0)
+                            wrong++;
+                if (colours < 1u << bits) {
+                    x = width * 7 % 13 * width / 13;
+                    from[row + x * bits / 8] |= (uint8_t)(((1u << bits) - 1)
+                                                         << (8 - bits - x * bits % 8));
+                    rlw_cursor_init(&c, from, 2 * row);
+                    if (rlw_rfb_paint_indices(&c, &s, 0, 0, width, 2, bits, palette, colours) !=
+                            RLW_BAD_PALETTE ||
+                        c.fault.at != from + row || c.fault.got != (1u << bits) - 1)
+                        wrong++;
+                }
+                release(from);
+                release(to);
+            }
+    EQUAL(wrong, 0);
+}
+
 static void fills_of_every_size(void) {
     const rlw_rfb_rgba colour = {{1, 2, 3, 255}};
     uint32_t width, height, x, y;
@@ -221,6 +299,10 @@ void rfb_suite(void) {
     RUN(formats);
     RUN(compact_pixels);
     RUN(rows_of_every_length);
+#ifdef RLW_RFB_X86
+    RUN(rows_by_ssse3);
+#endif
+    RUN(indices_of_every_length);
     RUN(fills_of_every_size);
     RUN(compact_lengths);
     RUN(borders);

@@ -473,6 +473,14 @@ static inline rlw_status rlw_rfb_paint_indices(rlw_cursor *c, const rlw_rfb_scre
     if (!width || !height) return RLW_OK;
     for (i = 0; i < colours; i++) values[i] = (uint32_t)rlw_rfb_bits(palette[i]);
     line = rlw_rfb_spot(s, x, y);
+#ifdef RLW_RFB_X86
+    if (s->channels == 3 && rlw_rfb_has_vbmi()) {
+        i = rlw_rfb_indices_vbmi(line, s->stride, from, width, height, bits, values, colours);
+        if (i == height) return RLW_OK;
+        from += i * row;
+        return rlw_fail(c, RLW_BAD_PALETTE, from, rlw_rfb_top_index(from, width, bits), colours);
+    }
+#endif
     for (; height; height--, from += row, line += s->stride) {
         if (colours < 1u << bits) { /* else every index that can be written has a colour */
             unsigned most = rlw_rfb_top_index(from, width, bits);

@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "endian.h"
+#include "rfb_pixels_x86.h"
 
 typedef struct rlw_rfb_format { /* section 7.4; red, green, blue */
     uint8_t bits;               /* 8, 16 or 32 */
@@ -162,42 +163,19 @@ static inline void rlw_rfb_three_portable(uint8_t *to, const uint8_t *from, size
     }
 }
 
-#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__) && !defined(RLW_NO_SIMD)
-#define RLW_RFB_X86 1
-#include <tmmintrin.h>
-
-#define RLW_SSSE3 __attribute__((target("ssse3")))
-
-/* The same by byte shuffles (SSSE3). Each store of 16 bytes has 12 that count; the other four are
- * of the next two pixels of the row, which are written after it. */
-RLW_SSSE3 static inline void rlw_rfb_three_x86(uint8_t *to, const uint8_t *from, size_t count,
-                                               int swap, unsigned drop) {
-    const char d = (char)(drop / 8), r = (char)(d + (swap ? 2 : 0)), g = (char)(d + 1);
-    const char b = (char)(d + (swap ? 0 : 2));
-    const __m128i order = _mm_setr_epi8(r, g, b, (char)(r + 4), (char)(g + 4), (char)(b + 4),
-                                        (char)(r + 8), (char)(g + 8), (char)(b + 8),
-                                        (char)(r + 12), (char)(g + 12), (char)(b + 12), -1, -1, -1,
-                                        -1);
-    for (; count >= 18; count -= 16, from += 64, to += 48) {
-        int k;
-        for (k = 0; k < 4; k++)
-            _mm_storeu_si128((__m128i *)(to + 12 * k),
-                             _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(from + 16 * k)),
-                                              order));
-    }
-    for (; count >= 6; count -= 4, from += 16, to += 12)
-        _mm_storeu_si128((__m128i *)to,
-                         _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)from), order));
-    rlw_rfb_three_portable(to, from, count, swap, drop);
-}
-#endif
-
 static inline void rlw_rfb_three(uint8_t *to, const uint8_t *from, size_t count, int swap,
                                 unsigned drop) {
 #ifdef RLW_RFB_X86
-    if (__builtin_cpu_supports("ssse3")) {
-        rlw_rfb_three_x86(to, from, count, swap, drop);
+    const unsigned low = drop / 8, high = low + 2;
+    if (rlw_rfb_has_vbmi()) {
+        rlw_rfb_three_vbmi(to, from, count, swap ? high : low, swap ? low : high);
         return;
+    }
+    if (rlw_rfb_has_ssse3()) {
+        size_t done = rlw_rfb_three_ssse3(to, from, count, swap ? high : low, swap ? low : high);
+        to += 3 * done;
+        from += 4 * done;
+        count -= done;
     }
 #endif
     rlw_rfb_three_portable(to, from, count, swap, drop);

@@ -1,0 +1,186 @@
+/* RFB's rows of pixels by byte shuffles, with SSSE3 and with AVX-512's VBMI; rfb_pixels.h and rfb.h
+ * decide at run time whether to come here.
+ *
+ * Defines RLW_RFB_X86 where the compiler can do it, and nothing else elsewhere. Nothing outside of
+ * the pixels named is read or written.
+ */
+#ifndef RLWIRE_RFB_PIXELS_X86_H
+#define RLWIRE_RFB_PIXELS_X86_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__) && !defined(RLW_NO_SIMD)
+#define RLW_RFB_X86 1
+
+#include <immintrin.h>
+
+#define RLW_SSSE3 __attribute__((target("ssse3")))
+#define RLW_VBMI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi")))
+#define RLW_VBMI_INLINE RLW_VBMI static inline __attribute__((always_inline))
+
+static inline int rlw_rfb_has_ssse3(void) { return __builtin_cpu_supports("ssse3") != 0; }
+
+static inline int rlw_rfb_has_vbmi(void) {
+    return __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl");
+}
+
+/* ---- 4 bytes a pixel to 3; red is byte `r` of the four, then green, blue: `b` is r + 2 or r - 2.
+ * Returns how many pixels were done, the last few being left to others ---- */
+
+/* Each store of 16 bytes has 12 that count; the other four are of the next two pixels of the row,
+ * which are written after it. */
+RLW_SSSE3 static inline size_t rlw_rfb_three_ssse3(uint8_t *to, const uint8_t *from, size_t count,
+                                                   unsigned red, unsigned blue) {
+    const char r = (char)red, g = (char)((red + blue) / 2), b = (char)blue;
+    const __m128i order = _mm_setr_epi8(r, g, b, (char)(r + 4), (char)(g + 4), (char)(b + 4),
+                                        (char)(r + 8), (char)(g + 8), (char)(b + 8),
+                                        (char)(r + 12), (char)(g + 12), (char)(b + 12), -1, -1, -1,
+                                        -1);
+    size_t left = count;
+    for (; left >= 18; left -= 16, from += 64, to += 48) {
+        int k;
+        for (k = 0; k < 4; k++)
+            _mm_storeu_si128((__m128i *)(to + 12 * k),
+                             _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(from + 16 * k)),
+                                              order));
+    }
+    for (; left >= 6; left -= 4, from += 16, to += 12)
+        _mm_storeu_si128((__m128i *)to,
+                         _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)from), order));
+    return count - left;
+}
+
+RLW_VBMI_INLINE __mmask64 rlw_rfb_first(uint64_t bytes) {
+    return bytes >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << bytes) - 1;
+}
+
+/* All of them. */
+RLW_VBMI static inline void rlw_rfb_three_vbmi(uint8_t *to, const uint8_t *from, size_t count,
+                                               unsigned red, unsigned blue) {
+    uint8_t places[64] = {0};
+    __m512i order;
+    unsigned i;
+    for (i = 0; i < 16; i++) {
+        places[3 * i] = (uint8_t)(4 * i + red);
+        places[3 * i + 1] = (uint8_t)(4 * i + (red + blue) / 2);
+        places[3 * i + 2] = (uint8_t)(4 * i + blue);
+    }
+    order = _mm512_loadu_si512(places);
+    for (; count >= 22; count -= 16, from += 64, to += 48) /* 16 bytes too many: the next pixels' */
+        _mm512_storeu_si512(to, _mm512_permutexvar_epi8(order, _mm512_loadu_si512(from)));
+    for (; count; from += 64, to += 48) {
+        size_t some = count < 16 ? count : 16;
+        __m512i v = _mm512_maskz_loadu_epi8(rlw_rfb_first(4 * some), from);
+        _mm512_mask_storeu_epi8(to, rlw_rfb_first(3 * some), _mm512_permutexvar_epi8(order, v));
+        count -= some;
+    }
+}
+
+/* ---- indices to pixels of three bytes, 64 at a time ---- */
+
+typedef struct rlw_rfb_shuffles { /* what unpacking, looking up and putting together go by */
+    __m512i gather, shifts, mask, limit, order[3], table[3][4];
+} rlw_rfb_shuffles;
+
+RLW_VBMI_INLINE void rlw_rfb_prepare_vbmi(rlw_rfb_shuffles *s, unsigned bits,
+                                          const uint32_t *values, unsigned colours) {
+    /* Of eight pixels in 8 * bits bits, which are a word's first, where each begins. */
+    const uint64_t begins = bits == 1   ? UINT64_C(0x0001020304050607)
+                            : bits == 2 ? UINT64_C(0x080A0C0E00020406)
+                                        : UINT64_C(0x181C1014080C0004);
+    uint8_t bytes[3][256], places[192];
+    unsigned i, k;
+    for (i = 0; i < 64; i++) bytes[0][i] = (uint8_t)(i / 8 * bits + i % 8);
+    s->gather = _mm512_loadu_si512(bytes[0]);
+    s->shifts = _mm512_set1_epi64((long long)begins);
+    s->mask = _mm512_set1_epi8((char)((1u << bits) - 1));
+    s->limit = _mm512_set1_epi8((char)(colours - 1));
+    for (i = 0; i < 192; i++) places[i] = (uint8_t)(i / 3 + (i % 3 == 1 ? 64 : 0));
+    for (k = 0; k < 3; k++) s->order[k] = _mm512_loadu_si512(places + 64 * k);
+    for (i = 0; i < 256; i += 16) {
+        unsigned some = i >= colours ? 0 : colours - i < 16 ? colours - i : 16;
+        __m512i v = _mm512_maskz_loadu_epi32((__mmask16)rlw_rfb_first(some), values + i);
+        for (k = 0; k < 3; k++, v = _mm512_srli_epi32(v, 8))
+            _mm_storeu_si128((__m128i *)(bytes[k] + i), _mm512_cvtepi32_epi8(v));
+    }
+    for (k = 0; k < 3; k++)
+        for (i = 0; i < 4; i++) s->table[k][i] = _mm512_loadu_si512(bytes[k] + 64 * i);
+}
+
+/* One colour of 64 pixels; `tables` of 64 entries are in use. */
+RLW_VBMI_INLINE __m512i rlw_rfb_look_up(const __m512i *table, const unsigned tables, __m512i v) {
+    __m512i low, high;
+    if (tables == 1) return _mm512_permutexvar_epi8(v, table[0]);
+    low = _mm512_permutex2var_epi8(table[0], v, table[1]);
+    if (tables == 2) return low;
+    high = _mm512_permutex2var_epi8(table[2], v, table[3]);
+    return _mm512_mask_blend_epi8(_mm512_movepi8_mask(v), low, high);
+}
+
+/* Up to 64 pixels; returns those whose index has no colour. */
+RLW_VBMI_INLINE __mmask64 rlw_rfb_64_vbmi(const rlw_rfb_shuffles *s, uint8_t *to,
+                                          const uint8_t *from, unsigned count, const unsigned bits,
+                                          const unsigned tables) {
+    __m512i v = _mm512_maskz_loadu_epi8(rlw_rfb_first((count * bits + 7) / 8), from), of[3];
+    int k;
+    if (bits != 8)
+        v = _mm512_and_si512(_mm512_multishift_epi64_epi8(
+                                 s->shifts, _mm512_permutexvar_epi8(s->gather, v)),
+                             s->mask);
+    for (k = 0; k < 3; k++) of[k] = rlw_rfb_look_up(s->table[k], tables, v);
+    for (k = 0; k < 3; k++) {
+        const __mmask64 blue = k == 0   ? UINT64_C(0x4924924924924924)
+                               : k == 1 ? UINT64_C(0x2492492492492492)
+                                        : UINT64_C(0x9249249249249249);
+        __m512i out = _mm512_permutex2var_epi8(of[0], s->order[k], of[1]);
+        out = _mm512_mask_permutexvar_epi8(out, blue, s->order[k], of[2]);
+        if (count == 64)
+            _mm512_storeu_si512(to + 64 * k, out);
+        else if (3 * count > 64u * (unsigned)k)
+            _mm512_mask_storeu_epi8(to + 64 * k, rlw_rfb_first(3 * count - 64 * (unsigned)k), out);
+    }
+    return _mm512_mask_cmpgt_epu8_mask(rlw_rfb_first(count), v, s->limit);
+}
+
+RLW_VBMI_INLINE uint32_t rlw_rfb_rows_vbmi(const rlw_rfb_shuffles *s, uint8_t *to, size_t stride,
+                                           const uint8_t *from, uint32_t width, uint32_t height,
+                                           const unsigned bits, const unsigned tables) {
+    const size_t row = ((size_t)width * bits + 7) / 8;
+    uint32_t y, x;
+    for (y = 0; y < height; y++, from += row, to += stride) {
+        __mmask64 without = 0;
+        for (x = 0; x + 64 <= width; x += 64)
+            without |= rlw_rfb_64_vbmi(s, to + 3 * (size_t)x, from + (size_t)x * bits / 8, 64, bits,
+                                       tables);
+        if (x < width)
+            without |= rlw_rfb_64_vbmi(s, to + 3 * (size_t)x, from + (size_t)x * bits / 8,
+                                       width - x, bits, tables);
+        if (without) return y;
+    }
+    return height;
+}
+
+/* Rows of indices of 1, 2, 4 or 8 bits; `values` has the colours, red in the lowest byte. Returns
+ * how many rows had only indices that have one. */
+RLW_VBMI static inline uint32_t rlw_rfb_indices_vbmi(uint8_t *to, size_t stride,
+                                                     const uint8_t *from, uint32_t width,
+                                                     uint32_t height, unsigned bits,
+                                                     const uint32_t *values, unsigned colours) {
+    rlw_rfb_shuffles s;
+    rlw_rfb_prepare_vbmi(&s, bits, values, colours);
+    switch (bits) {
+    case 1: return rlw_rfb_rows_vbmi(&s, to, stride, from, width, height, 1, 1);
+    case 2: return rlw_rfb_rows_vbmi(&s, to, stride, from, width, height, 2, 1);
+    case 4: return rlw_rfb_rows_vbmi(&s, to, stride, from, width, height, 4, 1);
+    default: break;
+    }
+    if (colours <= 64) return rlw_rfb_rows_vbmi(&s, to, stride, from, width, height, 8, 1);
+    if (colours <= 128) return rlw_rfb_rows_vbmi(&s, to, stride, from, width, height, 8, 2);
+    return rlw_rfb_rows_vbmi(&s, to, stride, from, width, height, 8, 4);
+}
+#endif
+
+#endif
