@@ -57,6 +57,7 @@ void numbers_suite(void);
 void perlert_suite(void);
 void rfb_suite(void);
 void rfb_encode_suite(void);
+void rllink_suite(void);
 void rlx_read_suite(void);
 void rlx_write_suite(void);
 void websocket_suite(void);

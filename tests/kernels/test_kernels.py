@@ -140,6 +140,7 @@ def test_no_warning_at_any_optimization(cc: list[str], tmp_path: Path, level: st
         "unit_msgpack.c",
         "unit_websocket.c",
         "unit_http2.c",
+        "unit_rllink.c",
     ):  # -O2: the tests themselves
         source = HERE / name
         run([*cc, "-std=c11", level, *WARNINGS, f"-I{INCLUDE}", "-c", source, "-o", tmp_path / "o"])
@@ -157,6 +158,7 @@ def test_no_warning_at_any_optimization(cc: list[str], tmp_path: Path, level: st
         ("fuzz_json", "corpus_json.py", [], "arrays"),
         ("fuzz_msgpack", "corpus_msgpack.py", [], "arrays"),
         ("fuzz_rfb", "corpus_rfb.py", [], "inflated"),
+        ("fuzz_rllink", "corpus_rllink.py", [], "tensors"),
     ],
 )
 def test_mutated_messages(
@@ -194,7 +196,8 @@ def test_run_sanitized(sanitizers: dict[str, str], tmp_path: Path) -> None:
     assert re.search(rf"^fuzz_json: {MESSAGES} messages", result.stdout, re.MULTILINE)
     assert re.search(rf"^fuzz_msgpack: {MESSAGES} messages", result.stdout, re.MULTILINE)
     assert re.search(rf"^fuzz_rfb: {MESSAGES} messages", result.stdout, re.MULTILINE)
-    assert re.search(r"^11 passed, 0 failed, \d+ s$", result.stdout, re.MULTILINE)
+    assert re.search(rf"^fuzz_rllink: {MESSAGES} messages", result.stdout, re.MULTILINE)
+    assert re.search(r"^12 passed, 0 failed, \d+ s$", result.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

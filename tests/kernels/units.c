@@ -74,6 +74,7 @@ int main(void) {
     perlert_suite();
     rfb_suite();
     rfb_encode_suite();
+    rllink_suite();
     rlx_read_suite();
     rlx_write_suite();
     websocket_suite();

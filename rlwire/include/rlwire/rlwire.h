@@ -21,6 +21,7 @@
 #include "rfb.h"
 #include "rfb_encode.h"
 #include "rfb_pixels.h"
+#include "rllink.h"
 #include "rlx.h"
 #include "status.h"
 #include "ucs4.h"

@@ -1,0 +1,546 @@
+/* RLlink, the wire of Ray's RLlib: what a simulator says and hears, in the form of msgpack.
+ *
+ * A frame is eight digits, the bytes of its body, and the body: one map. A simulator asks one thing
+ * at a time: it writes a request, and reads the answer with `rlw_rllink_read_frame` and
+ * `rlw_rllink_read`. What it found are views into the frame. Episodes are written with one array a
+ * column, which Ray reads as it reads its own.
+ *
+ *     rlw_rllink_put_ping(&w, NULL);  rlw_rllink_end(&w, &frame, &size);  ... send, receive ...
+ *
+ * A configuration of Ray's is a pickle: bytes that are handed over and never looked at. Not here:
+ * the older form in JSON, files of ONNX, episodes of several agents, sockets.
+ */
+#ifndef RLWIRE_RLLINK_H
+#define RLWIRE_RLLINK_H
+
+#include "msgpack.h"
+#include "msgpack_array.h"
+
+enum {
+    RLW_RLLINK_HEAD = 8,
+    RLW_RLLINK_MOST = 99999999, /* bytes of a body, which eight digits can tell */
+    RLW_RLLINK_DEEPEST = 16     /* maps inside each other in which weights are looked for */
+};
+
+typedef enum rlw_rllink_kind {
+    RLW_RLLINK_PING,
+    RLW_RLLINK_GET_CONFIG,
+    RLW_RLLINK_GET_STATE,
+    RLW_RLLINK_EPISODES,
+    RLW_RLLINK_EPISODES_AND_GET_STATE,
+    RLW_RLLINK_PONG,
+    RLW_RLLINK_SET_CONFIG,
+    RLW_RLLINK_SET_STATE,
+    RLW_RLLINK_FAILURE /* rlwire's own: why its server ends the conversation */
+} rlw_rllink_kind;
+
+/* Maxima for a body: arrays and maps inside each other, items over all of them, bytes of a text. */
+#define RLW_RLLINK_DEFAULT_LIMITS \
+    {64, 1 << 20, 1 << 24, RLW_RLLINK_MOST, RLW_RLLINK_MOST, 1 << 20, 1 << 20, RLW_MSGPACK_DIMS}
+
+/* The name of a kind on the wire. */
+static inline const char *rlw_rllink_name(rlw_rllink_kind kind) {
+    switch (kind) {
+    case RLW_RLLINK_PING: return "PING";
+    case RLW_RLLINK_GET_CONFIG: return "GET_CONFIG";
+    case RLW_RLLINK_GET_STATE: return "GET_STATE";
+    case RLW_RLLINK_EPISODES: return "EPISODES";
+    case RLW_RLLINK_EPISODES_AND_GET_STATE: return "EPISODES_AND_GET_STATE";
+    case RLW_RLLINK_PONG: return "PONG";
+    case RLW_RLLINK_SET_CONFIG: return "SET_CONFIG";
+    case RLW_RLLINK_SET_STATE: return "SET_STATE";
+    case RLW_RLLINK_FAILURE: return "RLWIRE_FAILURE";
+    }
+    return "";
+}
+
+/* ---- reading ---- */
+
+/* The frame at the cursor: its body, and the cursor behind it. RLW_NEED_MORE: the rest has to come;
+ * of the fault, `got` is the bytes from the frame's first one on, as soon as its length is known.
+ * `most`: bytes of the longest body that is taken. */
+static inline rlw_status rlw_rllink_read_frame(rlw_cursor *c, uint64_t most, const uint8_t **body,
+                                               size_t *size) {
+    size_t left = rlw_left(c), i;
+    uint64_t length = 0;
+    for (i = 0; i < left && i < RLW_RLLINK_HEAD; i++) {
+        if (c->at[i] < '0' || c->at[i] > '9')
+            return rlw_fail(c, RLW_BAD_CHARACTER, c->at + i, c->at[i], 0);
+        length = length * 10 + (uint64_t)(c->at[i] - '0');
+    }
+    if (i < RLW_RLLINK_HEAD) return rlw_fail(c, RLW_NEED_MORE, c->at, RLW_RLLINK_HEAD, left);
+    if (length == 0) return rlw_fail(c, RLW_BAD_EMPTY, c->at, 0, 1);
+    if (length > most) return rlw_fail(c, RLW_OVER_FRAME, c->at, length, most);
+    if (length > left - RLW_RLLINK_HEAD)
+        return rlw_fail(c, RLW_NEED_MORE, c->at, RLW_RLLINK_HEAD + length, left);
+    *body = c->at + RLW_RLLINK_HEAD;
+    *size = (size_t)length;
+    c->at += RLW_RLLINK_HEAD + (size_t)length;
+    return RLW_OK;
+}
+
+/* A message that came. What it does not have is of the kind RLW_MSGPACK_NIL. */
+typedef struct rlw_rllink_message {
+    rlw_rllink_kind kind;
+    rlw_msgpack_value steps;     /* SET_CONFIG: an integer from 1 on, steps of a batch */
+    rlw_msgpack_value on_policy; /* SET_CONFIG: a boolean, whether to wait for new weights */
+    rlw_msgpack_value config;    /* SET_CONFIG: a binary, Ray's pickle; hand it over at most */
+    rlw_msgpack_value state;     /* SET_STATE: a map; `rlw_rllink_tensors_init` takes it */
+    uint64_t state_size;         /* bytes of it, from `state.at` on; 0 where there is none */
+    int64_t number;              /* SET_STATE: of the weights; 0 where nobody counts */
+    rlw_msgpack_value words;     /* FAILURE: a string */
+} rlw_rllink_message;
+
+static inline int rlw_rllink_is(const rlw_msgpack_value *v, const char *word) {
+    return rlw_msgpack_is_text(v, word, strlen(word));
+}
+
+/* Passes over a value of which nothing but its head was read. */
+static inline rlw_status rlw_rllink_pass(rlw_msgpack_reader *r, const rlw_msgpack_value *v,
+                                         uint64_t depth) {
+    if (v->kind < RLW_MSGPACK_ARRAY) return RLW_OK;
+    r->items -= v->size;
+    r->c.at = v->at;
+    return rlw_msgpack_skip(r, depth);
+}
+
+/* Reads an entry that must be of one kind, or nil, into `out`. */
+static inline rlw_status rlw_rllink_field(rlw_msgpack_reader *r, const rlw_msgpack_value *v,
+                                          rlw_msgpack_kind kind, rlw_msgpack_value *out) {
+    if (v->kind != kind && v->kind != RLW_MSGPACK_NIL)
+        return rlw_fail(&r->c, RLW_BAD_WIRE, v->at, (uint64_t)v->kind, (uint64_t)kind);
+    *out = *v;
+    return RLW_OK;
+}
+
+static inline rlw_status rlw_rllink_number(rlw_msgpack_reader *r, const rlw_msgpack_value *v,
+                                           int64_t least, int64_t *out) {
+    if (v->kind == RLW_MSGPACK_NIL) return RLW_OK;
+    if (v->kind != RLW_MSGPACK_INTEGER)
+        return rlw_fail(&r->c, RLW_BAD_WIRE, v->at, (uint64_t)v->kind, RLW_MSGPACK_INTEGER);
+    if (v->integer < least) return rlw_fail(&r->c, RLW_BAD_INTEGER, v->at, 0, 0);
+    *out = v->integer;
+    return RLW_OK;
+}
+
+/* The number among the entries of a state, whose head has just been read; the cursor stays. */
+static inline rlw_status rlw_rllink_state_number(rlw_msgpack_reader *r, uint64_t entries,
+                                                 int64_t *out) {
+    const uint8_t *start = r->c.at;
+    uint64_t items = r->items;
+    rlw_msgpack_value key, value;
+    rlw_status status = RLW_OK;
+    for (; entries && status == RLW_OK; entries--) {
+        if ((status = rlw_msgpack_read(r, &key)) != RLW_OK) break;
+        if ((status = rlw_rllink_pass(r, &key, 2)) != RLW_OK) break;
+        if ((status = rlw_msgpack_read(r, &value)) != RLW_OK) break;
+        if (rlw_rllink_is(&key, "weights_seq_no"))
+            status = rlw_rllink_number(r, &value, 0, out);
+        else
+            status = rlw_rllink_pass(r, &value, 2);
+    }
+    r->c.at = start;
+    r->items = items;
+    return status;
+}
+
+/* Reads a value of the message's own map, under `key`. */
+static inline rlw_status rlw_rllink_entry(rlw_msgpack_reader *r, const rlw_msgpack_value *key,
+                                          rlw_rllink_message *m, rlw_msgpack_value *type) {
+    rlw_msgpack_value v;
+    int64_t steps = 0;
+    rlw_status status = rlw_msgpack_read(r, &v);
+    if (status != RLW_OK) return status;
+    if (rlw_rllink_is(key, "type")) return rlw_rllink_field(r, &v, RLW_MSGPACK_STRING, type);
+    if (rlw_rllink_is(key, "env_steps_per_sample")) {
+        m->steps = v;
+        return rlw_rllink_number(r, &v, 1, &steps);
+    }
+    if (rlw_rllink_is(key, "force_on_policy"))
+        return rlw_rllink_field(r, &v, RLW_MSGPACK_BOOLEAN, &m->on_policy);
+    if (rlw_rllink_is(key, "config"))
+        return rlw_rllink_field(r, &v, RLW_MSGPACK_BINARY, &m->config);
+    if (rlw_rllink_is(key, "message"))
+        return rlw_rllink_field(r, &v, RLW_MSGPACK_STRING, &m->words);
+    if (rlw_rllink_is(key, "weights_seq_no")) return rlw_rllink_number(r, &v, 0, &m->number);
+    if (rlw_rllink_is(key, "state")) {
+        v.data = r->c.at;
+        status = rlw_rllink_field(r, &v, RLW_MSGPACK_MAP, &m->state);
+        if (status == RLW_OK && v.kind == RLW_MSGPACK_MAP)
+            status = rlw_rllink_state_number(r, v.size, &m->number);
+        if (status == RLW_OK) status = rlw_rllink_pass(r, &v, 1);
+        m->state_size = v.kind == RLW_MSGPACK_MAP ? (uint64_t)(r->c.at - v.at) : 0;
+        return status;
+    }
+    return rlw_rllink_pass(r, &v, 1);
+}
+
+/* Reads the message that a body is; all of it is looked at, so what is found later can be trusted.
+ *
+ * RLW_BAD_WORD: of no known type. RLW_BAD_WIRE: no map, or a field of another kind than it has;
+ * `got` and `allowed` are kinds of msgpack.h. */
+static inline rlw_status rlw_rllink_read(rlw_cursor *c, const uint8_t *body, size_t size,
+                                         const rlw_msgpack_limits *limits,
+                                         rlw_rllink_message *m) {
+    rlw_msgpack_reader r;
+    rlw_msgpack_value map, key, type;
+    rlw_status status;
+    uint64_t entries;
+    unsigned kind;
+    memset(m, 0, sizeof *m); /* nil */
+    memset(&type, 0, sizeof type);
+    rlw_msgpack_reader_init(&r, body, size, limits);
+    status = rlw_msgpack_read(&r, &map);
+    if (status == RLW_OK && map.kind != RLW_MSGPACK_MAP)
+        status = rlw_fail(&r.c, RLW_BAD_WIRE, map.at, (uint64_t)map.kind, RLW_MSGPACK_MAP);
+    type.at = body;
+    if (status == RLW_OK && limits->depth == 0)
+        status = rlw_fail(&r.c, RLW_OVER_DEPTH, map.at, 1, 0);
+    entries = status == RLW_OK ? map.size : 0;
+    for (; entries && status == RLW_OK; entries--) {
+        status = rlw_msgpack_read(&r, &key);
+        if (status == RLW_OK) status = rlw_rllink_pass(&r, &key, 1);
+        if (status == RLW_OK) status = rlw_rllink_entry(&r, &key, m, &type);
+    }
+    if (status == RLW_OK && rlw_left(&r.c))
+        status = rlw_fail(&r.c, RLW_TRAILING, r.c.at, rlw_left(&r.c), 0);
+    if (status == RLW_OK) {
+        for (kind = 0; kind <= RLW_RLLINK_FAILURE; kind++)
+            if (rlw_rllink_is(&type, rlw_rllink_name((rlw_rllink_kind)kind))) break;
+        if (kind > RLW_RLLINK_FAILURE)
+            status = rlw_fail(&r.c, RLW_BAD_WORD, type.at, 0, 0);
+        else
+            m->kind = (rlw_rllink_kind)kind;
+    }
+    *c = r.c;
+    return status;
+}
+
+/* The arrays in a state, one after the other. */
+typedef struct rlw_rllink_tensors {
+    rlw_msgpack_reader r;
+    uint32_t level; /* open maps */
+    uint64_t left[RLW_RLLINK_DEEPEST];
+    rlw_msgpack_value names[RLW_RLLINK_DEEPEST]; /* of the maps: the keys that they stand under */
+} rlw_rllink_tensors;
+
+typedef struct rlw_rllink_tensor {
+    rlw_msgpack_value name;   /* a string or binary: the key it stands under */
+    rlw_msgpack_value module; /* the key of the map that it is in: such as "rl_module" */
+    rlw_dtype dtype;
+    uint32_t dims;
+    uint64_t shape[RLW_MSGPACK_DIMS];
+    uint64_t count;      /* elements */
+    const uint8_t *data; /* as many, in the dtype's byte order; not aligned */
+} rlw_rllink_tensor;
+
+/* Begins with the state of a message that has one. */
+static inline void rlw_rllink_tensors_init(rlw_rllink_tensors *t, const rlw_rllink_message *m,
+                                           const rlw_msgpack_limits *limits) {
+    memset(t, 0, sizeof *t);
+    if (m->state_size == 0) return;
+    rlw_msgpack_reader_init(&t->r, m->state.at, (size_t)m->state_size, limits);
+    t->r.c.at = m->state.data; /* its first key */
+    t->left[0] = m->state.size;
+    t->level = 1;
+}
+
+/* The next array of a plain dtype; what is none is passed over. `found`: 0 at the end. */
+static inline rlw_status rlw_rllink_next_tensor(rlw_rllink_tensors *t, rlw_rllink_tensor *out,
+                                                int *found) {
+    rlw_msgpack_value v;
+    rlw_msgpack_marked mark;
+    rlw_status status;
+    uint32_t i;
+    *found = 0;
+    while (t->level) {
+        uint32_t top = t->level - 1;
+        if (t->left[top] == 0) {
+            t->level--;
+            continue;
+        }
+        t->left[top]--;
+        if ((status = rlw_msgpack_read(&t->r, &out->name)) != RLW_OK) return status;
+        if ((status = rlw_rllink_pass(&t->r, &out->name, t->level)) != RLW_OK) return status;
+        if ((status = rlw_msgpack_read(&t->r, &v)) != RLW_OK) return status;
+        if (v.kind != RLW_MSGPACK_MAP) {
+            if ((status = rlw_rllink_pass(&t->r, &v, t->level)) != RLW_OK) return status;
+            continue;
+        }
+        status = rlw_msgpack_read_marked(&t->r, &v, t->level + UINT64_C(1), &mark);
+        if (status != RLW_OK) return status;
+        if (mark.mark == RLW_MSGPACK_UNMARKED) {
+            if (t->level == RLW_RLLINK_DEEPEST)
+                return rlw_fail(&t->r.c, RLW_OVER_DEPTH, v.at, RLW_RLLINK_DEEPEST + 1,
+                                RLW_RLLINK_DEEPEST);
+            t->left[t->level] = v.size;
+            t->names[t->level++] = out->name;
+            continue;
+        }
+        if (mark.mark != RLW_MSGPACK_ND || mark.dtype.itemsize == 0) continue;
+        out->module = t->names[top];
+        out->dtype = mark.dtype;
+        out->dims = mark.dims;
+        memcpy(out->shape, mark.shape, mark.dims * sizeof *mark.shape);
+        out->data = mark.field[RLW_MSGPACK_FIELD_DATA].data;
+        out->count = 1;
+        for (i = 0; i < mark.dims; i++) { /* whose product has been checked, but for zeros */
+            if (mark.shape[i] == 0) {
+                out->count = 0;
+                break;
+            }
+            out->count *= mark.shape[i];
+        }
+        *found = 1;
+        return RLW_OK;
+    }
+    return RLW_OK;
+}
+
+/* Writes a tensor's elements to `out`, as floats of this machine. 1, or 0 if they are neither
+ * float32 nor float64, or are not `count`. */
+static inline int rlw_rllink_floats(const rlw_rllink_tensor *t, float *out, uint64_t count) {
+    uint64_t i;
+    int big = t->dtype.order == '>';
+    if (t->dtype.kind != 'f' || t->count != count) return 0;
+    if (t->dtype.itemsize == 4) {
+        for (i = 0; i < count; i++)
+            out[i] = rlw_bits_float(big ? rlw_load_u32be(t->data + 4 * i)
+                                        : rlw_load_u32le(t->data + 4 * i));
+    } else if (t->dtype.itemsize == 8) {
+        for (i = 0; i < count; i++)
+            out[i] = (float)(big ? rlw_load_f64be(t->data + 8 * i) : rlw_load_f64le(t->data + 8 * i));
+    } else {
+        return 0;
+    }
+    return 1;
+}
+
+/* ---- writing: one frame after `rlw_rllink_begin`, or after one of the requests ---- */
+
+/* Begins a frame; what the writer had is forgotten, and its memory used again. */
+static inline rlw_status rlw_rllink_begin(rlw_writer *w) {
+    w->at = w->start;
+    return rlw_put(w, "00000000", RLW_RLLINK_HEAD);
+}
+
+/* Ends it: its bytes, valid until the next write. RLW_OVER_FRAME: eight digits cannot tell its
+ * length; send fewer steps at once. */
+static inline rlw_status rlw_rllink_end(rlw_writer *w, const uint8_t **frame, size_t *size) {
+    size_t length = rlw_written(w) - RLW_RLLINK_HEAD;
+    int i;
+    if (length > RLW_RLLINK_MOST) return RLW_OVER_FRAME;
+    *frame = w->start;
+    *size = RLW_RLLINK_HEAD + length;
+    for (i = RLW_RLLINK_HEAD - 1; i >= 0; i--) {
+        w->start[i] = (uint8_t)('0' + length % 10);
+        length /= 10;
+    }
+    return RLW_OK;
+}
+
+static inline rlw_status rlw_rllink_put_text(rlw_writer *w, const char *text) {
+    size_t size = text ? strlen(text) : 0;
+    if (!text) return rlw_msgpack_put_nil(w);
+    if (size > RLW_RLLINK_MOST) return RLW_OVER_FRAME;
+    return rlw_msgpack_put_string(w, text, (uint32_t)size);
+}
+
+static inline rlw_status rlw_rllink_put_head(rlw_writer *w, rlw_rllink_kind kind,
+                                             uint32_t entries) {
+    if (rlw_rllink_begin(w) != RLW_OK || rlw_msgpack_put_map_head(w, entries + 1) != RLW_OK ||
+        rlw_rllink_put_text(w, "type") != RLW_OK)
+        return RLW_NO_MEMORY;
+    return rlw_rllink_put_text(w, rlw_rllink_name(kind));
+}
+
+/* A request without anything in it: PING, GET_CONFIG or GET_STATE. */
+static inline rlw_status rlw_rllink_put_request(rlw_writer *w, rlw_rllink_kind kind) {
+    return rlw_rllink_put_head(w, kind, 0);
+}
+
+/* A PING that says to a server of rlwire's that it may send a FAILURE, and brings a token, or NULL.
+ * Ray's server passes over what it does not know. */
+static inline rlw_status rlw_rllink_put_ping(rlw_writer *w, const char *token) {
+    rlw_status status;
+    if ((status = rlw_rllink_put_head(w, RLW_RLLINK_PING, 1)) != RLW_OK) return status;
+    if ((status = rlw_rllink_put_text(w, "rlwire")) != RLW_OK) return status;
+    if ((status = rlw_msgpack_put_map_head(w, token ? 1 : 0)) != RLW_OK || !token) return status;
+    if ((status = rlw_rllink_put_text(w, "token")) != RLW_OK) return status;
+    return rlw_rllink_put_text(w, token);
+}
+
+typedef enum rlw_rllink_type {
+    RLW_RLLINK_UINT8,
+    RLW_RLLINK_INT32,
+    RLW_RLLINK_INT64,
+    RLW_RLLINK_FLOAT32,
+    RLW_RLLINK_FLOAT64
+} rlw_rllink_type;
+
+/* An array with an entry a step: numbers of this machine, one entry behind the other. */
+typedef struct rlw_rllink_column {
+    rlw_rllink_type type;
+    const void *data;
+    uint32_t dims;        /* of one entry; 0 for a number */
+    const int64_t *shape; /* of one entry; NULL for a number */
+    const char *name;     /* of an output; NULL for other columns */
+} rlw_rllink_column;
+
+/* A piece of an episode of one agent. */
+typedef struct rlw_rllink_episode {
+    const char *id;                   /* the same in all pieces of an episode */
+    uint32_t steps;                   /* T */
+    rlw_rllink_column observations;   /* T + 1, the first from before the first step */
+    rlw_rllink_column actions;        /* T */
+    rlw_rllink_column rewards;        /* T */
+    const rlw_rllink_column *outputs; /* T each: what the model gave beside the action. RLlib's PPO */
+    uint32_t output_count;            /* wants "action_dist_inputs" and "action_logp" */
+    int terminated;
+    int truncated;
+    int64_t started; /* steps of the episode before this piece's first */
+    double seconds;  /* that it took, for RLlib's metrics */
+} rlw_rllink_episode;
+
+static inline uint32_t rlw_rllink_itemsize(rlw_rllink_type type) {
+    static const uint8_t sizes[] = {1, 4, 8, 4, 8};
+    return sizes[type];
+}
+
+/* Stores numbers of this machine as little-endian ones. */
+static inline void rlw_rllink_store(uint8_t *p, rlw_rllink_type type, const void *data,
+                                    size_t count) {
+    const uint8_t *from = (const uint8_t *)data;
+    size_t i;
+    if (rlw_rllink_itemsize(type) == 1) {
+        if (count) memcpy(p, data, count);
+    } else if (rlw_rllink_itemsize(type) == 4) {
+        for (i = 0; i < count; i++) {
+            uint32_t bits;
+            memcpy(&bits, from + 4 * i, 4);
+            rlw_store_u32le(p + 4 * i, bits);
+        }
+    } else {
+        for (i = 0; i < count; i++) {
+            uint64_t bits;
+            memcpy(&bits, from + 8 * i, 8);
+            rlw_store_u64le(p + 8 * i, bits);
+        }
+    }
+}
+
+/* {data, lookback, finalized, space}: one of Ray's buffers, whose data is an array. */
+static inline rlw_status rlw_rllink_put_column(rlw_writer *w, const rlw_rllink_column *column,
+                                               uint64_t entries) {
+    static const char *const names[] = {"|u1", "<i4", "<i8", "<f4", "<f8"};
+    static const char rest[] = "\xA8lookback\x00\xA9" "finalized\xC3\xA5space\xC0";
+    int64_t shape[RLW_MSGPACK_DIMS];
+    uint64_t count = entries;
+    uint32_t i, itemsize = rlw_rllink_itemsize(column->type);
+    rlw_status status;
+    if (column->dims >= RLW_MSGPACK_DIMS) return RLW_OVER_DIMS;
+    shape[0] = (int64_t)entries;
+    for (i = 0; i < column->dims; i++) {
+        shape[i + 1] = column->shape[i];
+        if (shape[i + 1] < 0) return RLW_BAD_DIMENSION;
+        if (shape[i + 1] && count > RLW_RLLINK_MOST / (uint64_t)shape[i + 1])
+            return RLW_OVER_FRAME;
+        count *= (uint64_t)shape[i + 1];
+    }
+    if (count > RLW_RLLINK_MOST / itemsize) return RLW_OVER_FRAME;
+    if ((status = rlw_msgpack_put_map_head(w, 4)) != RLW_OK) return status;
+    if ((status = rlw_rllink_put_text(w, "data")) != RLW_OK) return status;
+    status = rlw_msgpack_put_nd(w, names[column->type], 3, column->dims + 1, shape,
+                                (uint32_t)count * itemsize);
+    if (status != RLW_OK) return status;
+    if ((status = rlw_reserve(w, (size_t)count * itemsize)) != RLW_OK) return status;
+    rlw_rllink_store(w->at, column->type, column->data, (size_t)count);
+    w->at += (size_t)count * itemsize;
+    return rlw_put(w, rest, sizeof rest - 1);
+}
+
+/* EPISODES, or with `wait` EPISODES_AND_GET_STATE, which is answered when the trainer has learnt.
+ * Then `count` of `rlw_rllink_put_episode`, with `steps` together. `number`: of the weights that
+ * acted, 0 where nobody counts. */
+static inline rlw_status rlw_rllink_put_episodes(rlw_writer *w, int wait, uint32_t count,
+                                                 uint64_t steps, int64_t number) {
+    rlw_status status = rlw_rllink_put_head(
+        w, wait ? RLW_RLLINK_EPISODES_AND_GET_STATE : RLW_RLLINK_EPISODES, 3);
+    if (status != RLW_OK) return status;
+    if ((status = rlw_rllink_put_text(w, "timesteps")) != RLW_OK) return status;
+    if ((status = rlw_msgpack_put_unsigned(w, steps)) != RLW_OK) return status;
+    if ((status = rlw_rllink_put_text(w, "weights_seq_no")) != RLW_OK) return status;
+    if ((status = rlw_msgpack_put_integer(w, number)) != RLW_OK) return status;
+    if ((status = rlw_rllink_put_text(w, "episodes")) != RLW_OK) return status;
+    return rlw_msgpack_put_array_head(w, count);
+}
+
+/* One of them: the state of a SingleAgentEpisode of Ray's. */
+static inline rlw_status rlw_rllink_put_episode(rlw_writer *w, const rlw_rllink_episode *e) {
+    static const char nobody[] = "\xA8" "agent_id\xC0\xA9module_id\xC0"
+                                 "\xB6multi_agent_episode_id\xC0";
+    static const char no_infos[] = "\xA8lookback\x00\xA9" "finalized\xC2\xA5space\xC0";
+    static const char no_spaces[] = "\xB2_observation_space\xC0\xAD_action_space\xC0"
+                                    "\xAB" "custom_data\x80";
+    const struct {
+        const char *name;
+        const rlw_rllink_column *column;
+        uint64_t entries;
+    } columns[] = {{"observations", &e->observations, e->steps + UINT64_C(1)},
+                   {"actions", &e->actions, e->steps},
+                   {"rewards", &e->rewards, e->steps}};
+    const struct {
+        const char *name;
+        int flag;
+    } flags[] = {{"is_terminated", e->terminated}, {"is_truncated", e->truncated}};
+    const struct {
+        const char *name;
+        double seconds;
+    } times[] = {{"_start_time", 0.0}, {"_last_step_time", e->seconds}};
+    const struct {
+        const char *name;
+        int64_t step;
+    } steps[] = {{"t_started", e->started}, {"t", e->started + e->steps}};
+    rlw_status status;
+    uint32_t i;
+    if ((status = rlw_msgpack_put_map_head(w, 18)) != RLW_OK) return status;
+    if ((status = rlw_rllink_put_text(w, "id_")) != RLW_OK) return status;
+    if ((status = rlw_rllink_put_text(w, e->id)) != RLW_OK) return status;
+    if ((status = rlw_put(w, nobody, sizeof nobody - 1)) != RLW_OK) return status;
+    for (i = 0; i < 3; i++) {
+        if ((status = rlw_rllink_put_text(w, columns[i].name)) != RLW_OK) return status;
+        status = rlw_rllink_put_column(w, columns[i].column, columns[i].entries);
+        if (status != RLW_OK) return status;
+    }
+    if ((status = rlw_rllink_put_text(w, "infos")) != RLW_OK) return status;
+    if ((status = rlw_msgpack_put_map_head(w, 4)) != RLW_OK) return status;
+    if ((status = rlw_rllink_put_text(w, "data")) != RLW_OK) return status;
+    if (e->steps >= RLW_RLLINK_MOST) return RLW_OVER_FRAME;
+    if ((status = rlw_msgpack_put_array_head(w, e->steps + 1)) != RLW_OK) return status;
+    if ((status = rlw_reserve(w, e->steps + (size_t)1)) != RLW_OK) return status;
+    memset(w->at, 0x80, e->steps + (size_t)1); /* empty maps */
+    w->at += e->steps + (size_t)1;
+    if ((status = rlw_put(w, no_infos, sizeof no_infos - 1)) != RLW_OK) return status;
+    if ((status = rlw_rllink_put_text(w, "extra_model_outputs")) != RLW_OK) return status;
+    if (e->output_count == 0) {
+        if ((status = rlw_msgpack_put_nil(w)) != RLW_OK) return status;
+    } else if ((status = rlw_msgpack_put_map_head(w, e->output_count)) != RLW_OK) {
+        return status;
+    }
+    for (i = 0; i < e->output_count; i++) {
+        if ((status = rlw_rllink_put_text(w, e->outputs[i].name)) != RLW_OK) return status;
+        status = rlw_rllink_put_column(w, &e->outputs[i], e->steps);
+        if (status != RLW_OK) return status;
+    }
+    for (i = 0; i < 2; i++) {
+        if ((status = rlw_rllink_put_text(w, flags[i].name)) != RLW_OK) return status;
+        if ((status = rlw_msgpack_put_boolean(w, flags[i].flag)) != RLW_OK) return status;
+        if ((status = rlw_rllink_put_text(w, steps[i].name)) != RLW_OK) return status;
+        if ((status = rlw_msgpack_put_integer(w, steps[i].step)) != RLW_OK) return status;
+        if ((status = rlw_rllink_put_text(w, times[i].name)) != RLW_OK) return status;
+        if ((status = rlw_msgpack_put_float64(w, times[i].seconds)) != RLW_OK) return status;
+    }
+    return rlw_put(w, no_spaces, sizeof no_spaces - 1);
+}
+
+#endif

@@ -1,0 +1,159 @@
+"""docs/howto/game_engine.md: its C compiled and run, its trainer too, as they stand there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlwire
+from rlwire.adapters.rllink import RLlinkServer, SetConfig, SetState
+
+PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "game_engine.md").read_text("utf-8")
+PROGRAM = "\n".join(re.findall(r"```c\n(.*?)```", PAGE, re.S))
+(COMPILE,) = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
+(TRAINER,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="the program uses POSIX's sockets")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("cc") is None:
+        pytest.skip("there is no cc")
+    folder = tmp_path_factory.mktemp("sampler")
+    (folder / "sampler.c").write_text(PROGRAM, "utf-8")
+    assert "cc -std=c11 -O2 -I" in COMPILE
+    assert "sampler.c -lm -o sampler" in COMPILE
+    strict = ["-Wall", "-Wextra", "-Werror", f"-I{rlwire.get_include()}"]
+    subprocess.run(
+        ["cc", "-std=c11", "-O0", *strict, "sampler.c", "-lm", "-o", "sampler"],
+        cwd=folder,
+        check=True,
+    )
+    return folder / "sampler"
+
+
+def start(program: Path, server: RLlinkServer, batches: int, **options: Any) -> Any:
+    host, _, port = str(server.address).rpartition(":")
+    return subprocess.Popen(
+        [program, host, port, str(batches), "50"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def weights(seed: int) -> dict[str, Any]:
+    """A module's, as RLlib names them: 4 to 8 to 2."""
+    chance = np.random.default_rng(seed)
+    shapes = {"encoder.net.mlp.0.weight": (8, 4), "encoder.net.mlp.0.bias": (8,)}
+    shapes |= {"pi.log_std_clip_param_const": (1,)}
+    shapes |= {"pi.net.mlp.0.weight": (2, 8), "pi.net.mlp.0.bias": (2,)}
+    return {name: chance.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def logits(module: dict[str, Any], observations: Any) -> Any:
+    hidden = module["encoder.net.mlp.0.weight"] @ observations.T
+    hidden = np.tanh(hidden + module["encoder.net.mlp.0.bias"][:, None])
+    return (module["pi.net.mlp.0.weight"] @ hidden).T + module["pi.net.mlp.0.bias"]
+
+
+@pytest.mark.parametrize("on_policy", [True, False])
+def test_batches_of_the_program(program: Path, on_policy: bool) -> None:
+    with RLlinkServer("127.0.0.1:0", config=SetConfig(300, on_policy)) as server:
+        modules = {number: weights(number) for number in range(1, 6)}
+        server.set_state(SetState(1, {"rl_module": modules[1]}))
+        pieces: list[Any] = []
+        with start(program, server, 4) as player:
+            for number in range(1, 5):
+                batch: list[Any] = []
+                while sum(map(len, batch)) < 300:
+                    found = server.sample(30)
+                    assert found, player.poll()
+                    batch += found
+                pieces += [(number, piece) for piece in batch]
+                server.set_state(SetState(number + 1, {"rl_module": modules[number + 1]}))
+            said, wrong = player.communicate(timeout=30)
+        assert (player.returncode, wrong) == (0, "")
+    assert sum(len(piece) for _, piece in pieces) == 4 * 300
+    finished = sum(piece.done for _, piece in pieces)
+    assert re.fullmatch(rf"{finished} episodes, weights [1-5]\n", said)
+    assert finished > 5
+    for number, piece in pieces:
+        seen, count = piece.observations, len(piece)
+        assert seen.dtype == np.float32
+        assert seen.shape == (count + 1, 4)
+        assert piece.actions.dtype == np.int64
+        np.testing.assert_array_equal(piece.rewards, np.ones(count))
+        np.testing.assert_allclose(seen[1:, 0], seen[:-1, 0] + 0.02 * seen[:-1, 1], atol=1e-5)
+        np.testing.assert_allclose(seen[1:, 2], seen[:-1, 2] + 0.02 * seen[:-1, 3], atol=1e-5)
+        given = piece.outputs["action_dist_inputs"]
+        assert given.shape == (count, 2)
+        if on_policy:  # each batch was sampled with the weights that the last one's answer brought
+            np.testing.assert_allclose(given, logits(modules[number], seen[:-1]), atol=1e-4)
+        probabilities = np.exp(piece.outputs["action_logp"])
+        expected = np.exp(given) / np.exp(given).sum(1, keepdims=True)
+        np.testing.assert_allclose(
+            probabilities, expected[np.arange(count), piece.actions], rtol=1e-4
+        )
+        assert piece.terminated == bool(abs(seen[-1, 0]) > 2.4 or abs(seen[-1, 2]) > 0.2094)
+    for (_, one), (_, other) in zip(pieces, pieces[1:], strict=False):
+        assert (one.id == other.id) == (not one.done)
+        if one.id == other.id:
+            assert other.started == one.started + len(one)
+            np.testing.assert_array_equal(one.observations[-1], other.observations[0])
+        else:
+            assert other.started == 0
+
+
+def test_the_program_tells_what_is_wrong(program: Path) -> None:
+    with RLlinkServer("127.0.0.1:0", auth="secret", config=SetConfig(10, True)) as server:
+        player = start(program, server, 1)
+        assert "a token is needed" in player.communicate(timeout=30)[1]
+        player = start(program, server, 1, env={**os.environ, "RLLINK_TOKEN": "guess"})
+        assert "a wrong token" in player.communicate(timeout=30)[1]
+        server.set_state(SetState(1, {"rl_module": {"w.weight": np.zeros((2, 3), np.float32)}}))
+        player = start(program, server, 1, env={**os.environ, "RLLINK_TOKEN": "secret"})
+        assert "not the weights of a network of plain layers" in player.communicate(timeout=30)[1]
+        assert player.returncode == 1
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(600)
+def test_rllib_trains_the_program(program: Path) -> None:
+    pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+    assert '"port": 5555' in TRAINER
+    players: list[Any] = []
+    with subprocess.Popen(
+        [sys.executable, "-c", TRAINER.replace('"port": 5555', f'"port": {port}')],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as trainer:
+        try:
+            while len(players) < 2:  # until it listens
+                assert trainer.poll() is None
+                player = subprocess.Popen(
+                    [program, "127.0.0.1", port, "1000000", "500"], stderr=subprocess.DEVNULL
+                )
+                try:
+                    player.wait(1)
+                except subprocess.TimeoutExpired:
+                    players.append(player)
+            assert "balances: True" in trainer.communicate(timeout=500)[0]
+        finally:
+            trainer.kill()
+            for player in players:
+                player.kill()
+                player.wait()
