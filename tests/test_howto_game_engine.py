@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -107,7 +108,7 @@ def test_batches_of_the_program(program: Path, on_policy: bool) -> None:
             probabilities, expected[np.arange(count), piece.actions], rtol=1e-4
         )
         assert piece.terminated == bool(abs(seen[-1, 0]) > 2.4 or abs(seen[-1, 2]) > 0.2094)
-    for (_, one), (_, other) in zip(pieces, pieces[1:], strict=False):
+    for (_, one), (_, other) in itertools.pairwise(pieces):
         assert (one.id == other.id) == (not one.done)
         if one.id == other.id:
             assert other.started == one.started + len(one)
