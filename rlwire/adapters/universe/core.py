@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from rlwire.adapters.universe.diagnostics import SEARCH
 from rlwire.adapters.universe.events import PEEK, key, keys
 from rlwire.adapters.universe.spaces import Choices
 from rlwire.adapters.universe.sums import Outcome, added
@@ -197,7 +198,7 @@ class GymCoreSync(Wrapper):
         left = until - self._clock()
         if left <= 0:
             raise DeadlineExceeded(f"{what} of a step is missing after {self._timeout:g} s")
-        self.env.wait(left)
+        self.env.wait(min(left, SEARCH))  # then pictures are searched again
         wait = [[PEEK] if info.get("stats.reward.count") else [] for info in outcome[3]["n"]]
         return added(outcome, self.env.step(wait))
 

@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 
 from rlwire.sessions.rewarder.steps import ClockEstimate
 
-__all__ = ["Lags", "Marker", "Marking", "Span"]
+__all__ = ["SEARCH", "Lags", "Marker", "Marking", "Span"]
+
+SEARCH: Final = 1.0
+"""Seconds between two searches of a whole picture for a marking."""
 
 _ANCHOR: Final = np.array(
     [[(0x12, 0x34, 0x56), (0x78, 0x90, 0xAB)], [(0x23, 0x45, 0x67), (0x89, 0x0A, 0xBC)]], np.uint8
 )
-_SEARCH: Final = 1.0  # seconds between two searches of a whole picture
 _PROBE: Final = 10.0  # seconds until a probe that is not seen counts as lost
 _WINDOW: Final = 64  # bounds that are remembered
 
@@ -54,24 +56,23 @@ class Marker:
     __slots__ = ("_place", "_searched")
 
     def __init__(self) -> None:
-        self._place: tuple[int, int] | None = None
+        self._place = (0, 0)  # where it was last
         self._searched = -math.inf
 
     def read(self, picture: NDArray[np.uint8], now: float) -> Marking | None:
         """Return what a picture of shape (H, W, 3 or 4) says, None if nothing.
 
-        A whole picture is searched once in a second at most.
+        It is looked for where it was last; a whole picture is searched once in `SEARCH` at most.
         """
-        place = self._place
-        if place is None or not _is_at(picture, *place):
-            self._place = None
-            if now - self._searched < _SEARCH:
+        if not _is_at(picture, *self._place):
+            if now - self._searched < SEARCH:
                 return None
             self._searched = now
-            place = self._place = _found(picture)
+            place = _found(picture)
             if place is None:
                 return None
-        row, column = place
+            self._place = place
+        row, column = self._place
         return Marking(
             _number(picture[row, column + 2 : column + 4]),
             _number(picture[row, column + 4 : column + 6]),

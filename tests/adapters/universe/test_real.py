@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
 
 import rlwire
 from rlwire.adapters.rewarder import RewarderServer
@@ -321,3 +322,12 @@ def test_what_rlwire_serves() -> None:
         assert total % 3 == 0
         assert total > 0
         env.reset()
+
+
+def test_gymnasium_s_checker_has_nothing_to_say(recwarn: pytest.WarningsRecorder) -> None:
+    with (
+        rlwire.serve(Counting, "universe://127.0.0.1:0+0", rate=200) as server,
+        rlwire.make(server.url, rate=200) as env,
+    ):
+        check_env(env)
+    assert [str(each.message) for each in recwarn] == []
