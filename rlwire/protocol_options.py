@@ -69,9 +69,24 @@ RLX: Final = (
     ),
     Option(
         "parameter_server",
-        "called once in each process; its result is given to every agent",
+        "of algorithm:NAME, where it lives: in this process, in one of its own, or on Ray "
+        "(default: server); of another agent, what is called once in each process, and its result "
+        "given to every agent",
         texts.text,
-        "MODULE:FACTORY",
+        "server|process|ray|MODULE:FACTORY",
+    ),
+    Option(
+        "config",
+        "the settings of algorithm:NAME, in a file of YAML (its section: algorithm)",
+        texts.text,
+        "FILE[:SECTION]",
+    ),
+    Option(
+        "checkpoints",
+        "where algorithm:NAME keeps what it has learned, one checkpoint a minute, and begins with "
+        "the latest (default: nowhere)",
+        texts.text,
+        "DIR",
     ),
     Option(
         "metrics",

@@ -31,18 +31,21 @@ ALLOWED = {
     "sessions": BASE | {"sessions", "codecs"},
     "streams": {"buffers", "errors"},
     "transports": (BASE - {"kernels"}) | {"transports", "streams"},
+    "checkpoints": BASE | {"codecs"},
     "options": {"limits", "transports"},
     "protocol_options": {"options", "transports"},
     "protocols": {"errors", "options", "protocol_options", "transports"},
     "environments": (BASE - {"kernels"}) | {"environments", "transports", "codecs", "protocols"},
     "adapters": (BASE - {"kernels"})
-    | {"adapters", "environments", "protocols", "sessions", "transports", "codecs", "web"},
+    | {"adapters", "environments", "protocols", "sessions", "transports", "codecs", "web"}
+    | {"checkpoints"},
     "testing": (BASE - {"kernels"})
     | {"testing", "adapters", "sessions", "transports", "streams", "codecs"},
     "bench": (BASE - {"kernels"})
     | {"bench", "adapters", "environments", "sessions", "transports", "streams", "codecs"},
     "cli": (BASE - {"kernels"})
-    | {"bench", "adapters", "environments", "options", "protocols", "transports", "__init__"},
+    | {"bench", "adapters", "environments", "options", "protocols", "transports", "__init__"}
+    | {"checkpoints"},
     "web": set(),
     "__main__": {"cli"},
 }

@@ -7,6 +7,9 @@
 | `relaax.environment.training` | `TrainingBase` |
 | `relaax.server.rlx_server` | `RLXServer` |
 | `relaax.server.wsproxy` | `RLXProxy` |
+| `relaax.server.parameter_server` | `ParameterServer`; `open_parameter_server`, `AlgorithmServer` |
+| `relaax.server.common.session` | `Session` |
+| `relaax.server.common.algorithm_loader` | `load_algorithm` |
 | `relaax.server.common.metrics` | `Metrics` and its kinds |
 | `relaax.server.metrics_server` | `MetricsServer` |
 | `relaax.common.rlx_message` | `RLXMessage`, `RLXMessageImage` |
@@ -19,7 +22,9 @@ from rlwire.adapters.relaax.agent_proxy import (
     AgentProxyException,
     AsyncAgentProxy,
 )
+from rlwire.adapters.relaax.algorithm import Algorithm, AlgorithmServer, load_algorithm
 from rlwire.adapters.relaax.config import options
+from rlwire.adapters.relaax.homes import open_parameter_server
 from rlwire.adapters.relaax.message import RLXMessage, RLXMessageImage
 from rlwire.adapters.relaax.metrics import (
     EnabledMetrics,
@@ -32,6 +37,13 @@ from rlwire.adapters.relaax.metrics import (
     TensorBoardMetrics,
 )
 from rlwire.adapters.relaax.metrics_server import MetricsServer, RemoteMetrics
+from rlwire.adapters.relaax.parameter_server import (
+    Handle,
+    ParameterServer,
+    ParameterServerError,
+    Session,
+    UpdatesLost,
+)
 from rlwire.adapters.relaax.prometheus import PrometheusMetrics
 from rlwire.adapters.relaax.proxy import ProxyStatistics, RLXProxy
 from rlwire.adapters.relaax.server import RLXServer
@@ -40,14 +52,19 @@ from rlwire.adapters.relaax.training import TrainingBase
 __all__ = [
     "AgentProxy",
     "AgentProxyException",
+    "Algorithm",
+    "AlgorithmServer",
     "AsyncAgentProxy",
     "EnabledMetrics",
     "FileMetricNames",
+    "Handle",
     "LoggingMetrics",
     "MetricNames",
     "Metrics",
     "MetricsServer",
     "MultiMetrics",
+    "ParameterServer",
+    "ParameterServerError",
     "PrometheusMetrics",
     "ProxyStatistics",
     "RLXMessage",
@@ -55,8 +72,12 @@ __all__ = [
     "RLXProxy",
     "RLXServer",
     "RemoteMetrics",
+    "Session",
     "StepMetrics",
     "TensorBoardMetrics",
     "TrainingBase",
+    "UpdatesLost",
+    "load_algorithm",
+    "open_parameter_server",
     "options",
 ]

@@ -1,0 +1,546 @@
+"""Where a parameter server lives: `open_parameter_server` gives agents a `Handle` of it.
+
+In the server's own process, or in a process of its own over a unix socket; on Ray is in
+`rlwire.adapters.relaax.homes_ray`. All have a `Host`, which runs one op at a time, saves
+checkpoints, and knows a call that is sent again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import threading
+import traceback
+import uuid
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, Literal
+
+from rlwire.adapters.relaax.config import Options
+from rlwire.adapters.relaax.metrics import METHODS, LoggingMetrics, Metrics
+from rlwire.adapters.relaax.parameter_server import (
+    Handle,
+    ParameterServer,
+    ParameterServerError,
+    UpdatesLost,
+    op,
+)
+from rlwire.adapters.serving import Service, StreamServer
+from rlwire.checkpoints import Checkpoints
+from rlwire.errors import DeadlineExceeded, EncodeError, LocalProtocolError, describe
+from rlwire.sessions.calls import Answer, Call, Client, Server
+from rlwire.transports.connection import Connection
+from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.tcp import connect
+
+if TYPE_CHECKING:
+    from rlwire.adapters.relaax.algorithm import Algorithm
+
+__all__ = ["HOMES", "Home", "open_parameter_server"]
+
+logger = logging.getLogger(__name__)
+
+Home = Literal["server", "process", "ray"]
+HOMES: tuple[Home, ...] = ("server", "process", "ray")
+
+_CLIENTS = 4096  # whose last answers are remembered
+_METRICS = 10_000  # measurements that wait for an answer to go with
+_GRACE = 60.0  # seconds for the last op and checkpoint of a process
+
+
+def open_parameter_server(
+    algorithm: Algorithm,
+    *,
+    home: Home = "server",
+    checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
+    metrics: Metrics | None = None,
+    deadline: float = 60.0,
+    initializer: Callable[[], None] | None = None,
+) -> Handle:
+    """Make an algorithm's parameter server, bring back its latest checkpoint; return it for agents.
+
+    The handle can be pickled for agents in other processes. One that dies in a process of its own,
+    or on Ray, comes back from its latest checkpoint; then each agent's next op raises
+    `UpdatesLost`.
+
+    Args:
+        algorithm: as `rlwire.adapters.relaax.algorithm.load_algorithm` returns it.
+        home: ``"server"``, this process; ``"process"``, one of its own, for which a program needs
+            the usual ``if __name__ == "__main__":``; or ``"ray"``, an actor (the extra `ray`).
+        checkpoints: where to keep what was learned, by default nowhere; of a folder one is saved a
+            minute.
+        metrics: where its measurements go; by default they are logged.
+        deadline: seconds that a call waits for its answer, reconnecting included.
+        initializer: called first in a process of its own, such as to set up its log.
+
+    Raises:
+        ParameterServerError: it cannot be made, or its checkpoint not be brought back.
+        ValueError: there is no such home, or the deadline is not positive.
+        OSError: there is no process or socket for it.
+        MissingExtra: Ray is not installed.
+    """
+    if home not in HOMES:
+        raise ValueError(f"a parameter server's home is one of {', '.join(HOMES)}, not {home!r}")
+    if not deadline > 0:
+        raise ValueError(f"deadline must be positive, not {deadline!r}")
+    if checkpoints is not None and not isinstance(checkpoints, Checkpoints):
+        checkpoints = Checkpoints(checkpoints, every_seconds=60.0)
+    metrics = LoggingMetrics() if metrics is None else metrics
+    if home == "server":
+        return _Local(Host(algorithm, checkpoints, metrics), metrics, deadline)
+    handle: Distant
+    if home == "process":
+        server = _Serving(_Own(algorithm, checkpoints), 1, initializer).start()
+        handle = Connected(algorithm.config, metrics, deadline, str(server.address), server)
+    else:
+        from rlwire.adapters.relaax import homes_ray
+
+        handle = homes_ray.open_actor(algorithm, checkpoints, metrics, deadline)
+    try:
+        handle.n_step()
+    except BaseException:
+        handle.close()
+        raise
+    return handle
+
+
+class Host:
+    """Runs a parameter server: its ops one at a time, its checkpoints, each call once.
+
+    What went wrong while it was made is the answer to all calls.
+
+    Args:
+        algorithm: whose parameter server.
+        checkpoints: where they are kept; None for nowhere.
+        metrics: where its measurements go.
+
+    Attributes:
+        config: the algorithm's settings.
+    """
+
+    def __init__(
+        self, algorithm: Algorithm, checkpoints: Checkpoints | None, metrics: Metrics
+    ) -> None:
+        self.config = algorithm.config
+        self._name = uuid.uuid4().hex
+        self._algorithm = algorithm.name
+        self._checkpoints = checkpoints
+        self._restored: int | None = None
+        self._lock = threading.Lock()
+        self._answers: OrderedDict[str, tuple[int, Answer]] = OrderedDict()
+        self._metrics = metrics
+        self._server: ParameterServer | None = None
+        self._failure: BaseException | None = None
+        try:
+            self._server = self._made(algorithm)
+        except Exception as error:
+            self._failure = error
+
+    def _made(self, algorithm: Algorithm) -> ParameterServer:
+        server: ParameterServer = algorithm.parameter_server(algorithm.config, self._metrics)
+        if self._checkpoints is not None:
+            found = self._checkpoints.restore(self._algorithm, server.version)
+            if found is not None:
+                self._restored, state = found
+                server.restore_checkpoint(state)
+            self._checkpoints.due(server.n_step())
+        return server
+
+    def check(self) -> None:
+        """Raise what went wrong while it was made."""
+        if self._failure is not None:
+            raise _failed("the parameter server", self._failure) from self._failure
+
+    def run(self, names: Sequence[str], args: Any, kwargs: Any, deadline: float) -> Any:
+        """Return what an op returns; for agents in this process. Errors as of `Handle`."""
+        if not self._lock.acquire(timeout=deadline):
+            raise DeadlineExceeded(
+                f"{_called(names)}: other ops took longer than deadline={deadline} s; it was not "
+                "called"
+            )
+        try:
+            return self._perform(names, args, kwargs)
+        except Exception as error:
+            raise _failed(_called(names), error) from error
+        finally:
+            self._lock.release()
+
+    def answer(self, call: Call) -> Answer:
+        """Return the answer to a call from elsewhere, the last one if it came again."""
+        with self._lock:
+            if call.server is not None and call.server != self._name:
+                return Answer(self._name, call.number, "lost", self._restored, self._measured())
+            number, answer = self._answers.get(call.client, (0, None))
+            if answer is None or number < call.number:
+                answer = self._answer(call)
+                self._answers[call.client] = call.number, answer
+                self._answers.move_to_end(call.client)
+                if len(self._answers) > _CLIENTS:
+                    self._answers.popitem(last=False)
+            elif number > call.number:  # its client waits no longer, and has asked for more
+                error = LocalProtocolError("a call of before came late, and was not made")
+                answer = self._failed(call, error)
+            return answer
+
+    def unsendable(self, call: Call, error: Exception) -> Answer:
+        """Return the answer instead of one that cannot be sent."""
+        text = f"{_called(call.names)}: it was called, and what it returned cannot be sent: {error}"
+        return Answer(self._name, call.number, "error", [text, ""], [])
+
+    def close(self) -> None:
+        """Save a last checkpoint and close the parameter server; errors are logged."""
+        with self._lock:
+            server, self._server = self._server, None
+            self._failure = self._failure or LocalProtocolError("it has been closed")
+            if server is None:
+                return
+            try:
+                self._keep(server, closing=True)
+                server.close()
+            except Exception:
+                logger.exception("closing the parameter server of %s failed", self._algorithm)
+
+    def _answer(self, call: Call) -> Answer:
+        try:
+            value = self._perform(call.names, call.args, call.kwargs)
+        except BaseException as error:  # SystemExit included: an op must not end the server
+            return self._failed(call, error)
+        return Answer(self._name, call.number, "value", value, self._measured())
+
+    def _failed(self, call: Call, error: BaseException) -> Answer:
+        text = f"{_called(call.names)}: {describe(error)}"
+        logger.debug("%s", text, exc_info=error)
+        where = "".join(traceback.format_exception(error))
+        return Answer(self._name, call.number, "error", [text, where], self._measured())
+
+    def _perform(self, names: Sequence[str], args: Any, kwargs: Any) -> Any:
+        server = self._server
+        if server is None:
+            assert self._failure is not None
+            raise self._failure
+        if not names:
+            return server.n_step()
+        value = op(server.session, names)(*args, **kwargs)
+        self._keep(server)
+        return value
+
+    def _keep(self, server: ParameterServer, closing: bool = False) -> None:
+        """Save a checkpoint if one is due; that a disk is full does not stop the learning."""
+        checkpoints = self._checkpoints
+        if checkpoints is None:
+            return
+        step = int(server.n_step())
+        if not (not checkpoints.saved(step) if closing else checkpoints.due(step)):
+            return
+        try:
+            score = server.score()
+            scored = score is not None
+            state = server.create_scored_checkpoint() if scored else server.create_checkpoint()
+            checkpoints.save(
+                step, state, score=score, algorithm=self._algorithm, version=server.version
+            )
+        except Exception:
+            logger.exception("no checkpoint of step %d of %s", step, self._algorithm)
+
+    def _measured(self) -> list[Any]:
+        return self._metrics.taken() if isinstance(self._metrics, Waiting) else []
+
+
+class _Local(Handle):
+    """A parameter server in this process. Pickled, it is a connection to here."""
+
+    def __init__(self, host: Host, metrics: Metrics, deadline: float) -> None:
+        host.check()
+        super().__init__(host.config, metrics)
+        self._host = host
+        self._deadline = deadline
+        self._server: _Serving | None = None
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> Any:
+        with self._lock:
+            if self._server is None:
+                self._server = _Serving(_Shared(self._host), "threads").start()
+            address = str(self._server.address)
+        return Connected, (self.config, self.metrics, self._deadline, address)
+
+    def close(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.stop()
+        self._host.close()
+
+    def _call(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        return self._host.run(names, args, kwargs, self._deadline)
+
+
+class Caller:
+    """One who makes one call at a time: a thread's, while it calls.
+
+    Attributes:
+        name: that no other has.
+        number: of its last call.
+        connection: over which, if there is one.
+    """
+
+    def __init__(self) -> None:
+        self.name = uuid.uuid4().hex
+        self.number = 0
+        self.connection: Connection | None = None
+
+    def hang_up(self) -> None:
+        """Leave the connection."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
+
+
+class Distant(Handle):
+    """A parameter server that is not in this process; base of those by connection and by Ray.
+
+    Args:
+        config: the algorithm's settings.
+        metrics: where the server's measurements go, which come with answers.
+        deadline: seconds that a call may take.
+    """
+
+    def __init__(self, config: Options, metrics: Metrics, deadline: float) -> None:
+        super().__init__(config, metrics)
+        self._deadline = deadline
+        self._idle: list[Caller] = []
+        self._seen = threading.local()  # each agent has a thread, and is told what was lost
+        self._closed = False
+
+    def close(self) -> None:
+        """Leave the parameter server; where it was opened, end it, after a last checkpoint."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().hang_up()
+
+    def _call(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if self._closed:
+            raise LocalProtocolError(f"{_called(names)}: this parameter server has been closed")
+        seen = getattr(self._seen, "server", None)
+        try:
+            caller = self._idle.pop()
+        except IndexError:
+            caller = Caller()
+        caller.number += 1
+        # Of the step alone nothing can be lost.
+        server = seen if names else None
+        call = Call(server, caller.name, caller.number, list(names), list(args), kwargs)
+        try:
+            answer = self._ask(caller, call)
+        finally:
+            if caller.connection is not None:
+                caller.connection.release()
+            self._idle.append(caller)
+        for method, name, y, x in answer.metrics:
+            if method in METHODS:
+                getattr(self.metrics, method)(name, y, x)
+        if seen is None or answer.kind == "lost":
+            self._seen.server = answer.server
+        if answer.kind == "value":
+            return answer.value
+        if answer.kind == "lost":
+            step = answer.value
+            back = "began anew" if step is None else f"came back from its checkpoint of step {step}"
+            raise UpdatesLost(
+                f"{_called(names)}: the parameter server died and {back}; this call, and what it "
+                "learned after that, is lost"
+            )
+        raise ParameterServerError(*answer.value)
+
+    def _ask(self, caller: Caller, call: Call) -> Answer:
+        """Return the answer to a call; errors as of `Handle._call`."""
+        raise NotImplementedError
+
+    def _late(self, call: Call) -> DeadlineExceeded:
+        return DeadlineExceeded(
+            f"{_called(call.names)}: no answer from the parameter server within "
+            f"deadline={self._deadline} s; whether it was called is not known"
+        )
+
+
+class Connected(Distant):
+    """A parameter server at the other end of connections, one for each thread that calls.
+
+    Args:
+        config: this and the next two: as of `Distant`.
+        metrics: see there.
+        deadline: see there.
+        address: where it listens.
+        server: what ends it, at its owner's.
+    """
+
+    def __init__(
+        self,
+        config: Options,
+        metrics: Metrics,
+        deadline: float,
+        address: str,
+        server: _Serving | None = None,
+    ) -> None:
+        super().__init__(config, metrics, deadline)
+        self._address = address
+        self._server = server
+        self._timeouts = Timeouts(connect=deadline, read=deadline, write=deadline, idle=deadline)
+
+    def __reduce__(self) -> Any:
+        return Connected, (self.config, self.metrics, self._deadline, self._address)
+
+    def close(self) -> None:
+        """Leave it, and end it if this is its owner."""
+        super().close()
+        server, self._server = self._server, None
+        if server is not None:
+            server.stop(_GRACE)
+
+    def _ask(self, caller: Caller, call: Call) -> Answer:
+        until = monotonic() + self._deadline
+        while True:
+            try:
+                if caller.connection is None:
+                    left = max(until - monotonic(), 0.001)
+                    backoff = Backoff(attempts=10_000, deadline=left, first=0.02, longest=0.5)
+                    caller.connection = connect(
+                        self._address, Client(), timeouts=self._timeouts, backoff=backoff
+                    )
+                answer: Answer = caller.connection.exchange(call)
+                return answer
+            except EncodeError:
+                raise  # nothing was sent
+            except DeadlineExceeded as error:
+                caller.hang_up()
+                raise self._late(call) from error
+            except OSError as error:  # ConnectionClosed is one
+                caller.hang_up()
+                # Without its socket it has been closed for good.
+                if monotonic() >= until or isinstance(error, FileNotFoundError):
+                    raise
+                logger.info("%s: %s; it is sent again", _called(call.names), error)
+                sleep(0.02)
+            except BaseException:
+                caller.hang_up()
+                raise
+
+
+class _Calls(Service):
+    """Answers calls with a host."""
+
+    def host(self) -> Host:
+        raise NotImplementedError
+
+    def session(self) -> Server:
+        return Server()
+
+    def responder(self, connection: Any) -> _Answering:
+        return _Answering(self.host())
+
+
+class _Shared(_Calls):
+    """The host of this process, for agents in others."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def host(self) -> Host:
+        return self._host
+
+
+@dataclass
+class _Own(_Calls):
+    """The host of a process of its own."""
+
+    algorithm: Algorithm
+    checkpoints: Checkpoints | None
+    made: Host | None = field(default=None, init=False)
+
+    def host(self) -> Host:
+        assert self.made is not None
+        return self.made
+
+    def begin(self) -> None:
+        self.made = Host(self.algorithm, self.checkpoints, Waiting())
+
+    def end(self) -> None:
+        made, self.made = self.made, None
+        if made is not None:
+            made.close()
+
+
+class _Answering:
+    """One connection's; a `rlwire.transports.interface.Responder`."""
+
+    def __init__(self, host: Host) -> None:
+        self.answer = host.answer
+        self.failure = host.unsendable
+
+    def close(self) -> None:
+        """Nothing is kept for a connection."""
+
+
+class _Serving(StreamServer):
+    """Serves calls on a unix socket in a directory of its own, which no other user can enter."""
+
+    scheme = "unix"
+    handlers = "an op"
+
+    def __init__(
+        self,
+        service: _Calls,
+        workers: Any,
+        initializer: Callable[[], None] | None = None,
+    ) -> None:
+        self._folder = tempfile.mkdtemp(prefix="rlwire-")
+        address = f"unix:{os.path.join(self._folder, 'calls')}"
+        super().__init__(
+            address, service, workers=workers, initializer=initializer, idle_timeout=None
+        )
+
+    @property
+    def url(self) -> str:
+        """Where it listens, for the log."""
+        return str(self.address)
+
+    def start(self) -> _Serving:
+        """Listen, or leave nothing behind."""
+        try:
+            return super().start()
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+
+    def _after_stop(self) -> None:
+        super()._after_stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class Waiting(Metrics):
+    """Measurements that go with the next answer; of too many the oldest are dropped."""
+
+    def __init__(self) -> None:
+        self._entries: deque[list[Any]] = deque(maxlen=_METRICS)
+
+    def scalar(self, name: str, y: Any, x: Any = None) -> None:
+        self._entries.append(["scalar", name, y, x])
+
+    def histogram(self, name: str, y: Any, x: Any = None) -> None:
+        self._entries.append(["histogram", name, y, x])
+
+    def taken(self) -> list[list[Any]]:
+        entries = self._entries
+        return [entries.popleft() for _ in range(len(entries))] if entries else []
+
+
+def _called(names: Sequence[str]) -> str:
+    return ".".join(["session", *names]) if names else "n_step"
+
+
+def _failed(what: str, error: BaseException) -> ParameterServerError:
+    where = "".join(traceback.format_exception(error))
+    return ParameterServerError(f"{what}: {describe(error)}", where)

@@ -1,0 +1,147 @@
+"""A parameter server as an actor of Ray's: as the others to agents, and started again by Ray."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import textwrap
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlwire.adapters.relaax import (
+    Metrics,
+    ParameterServerError,
+    UpdatesLost,
+    load_algorithm,
+    open_parameter_server,
+)
+from rlwire.checkpoints import Checkpoints
+from rlwire.errors import DeadlineExceeded, EncodeError, LocalProtocolError
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+
+ALGORITHM = """
+    import os
+    import time
+
+    import numpy as np
+
+    from rlwire.adapters.relaax import ParameterServer as Base, Session
+
+    Agent = object
+
+
+    class Model:
+        def __init__(self):
+            self.weights, self.steps = np.zeros(200_000, np.float32), 0
+
+        def op_get(self):
+            return self.weights
+
+        def op_add(self, gradient):
+            self.weights = self.weights + gradient
+            self.steps += 1
+            return self.steps
+
+        def op_n_step(self):
+            return self.steps
+
+        def op_pid(self):
+            return os.getpid()
+
+        def op_raise(self):
+            raise ValueError("no")
+
+        def op_lock(self):
+            import threading
+
+            return threading.Lock()
+
+        def op_sleep(self, seconds):
+            time.sleep(seconds)
+
+        def state_dict(self):
+            return {"weights": self.weights, "steps": self.steps}
+
+        def load_state_dict(self, state):
+            self.weights, self.steps = state["weights"], state["steps"]
+
+
+    class ParameterServer(Base):
+        def init_session(self):
+            if self.config.get("fail"):
+                raise RuntimeError("no model today")
+            model = Model()
+            model.op_measure = lambda: self.metrics.scalar("loss", 0.5)
+            self.session = Session(model)
+"""
+
+
+class Recorder(Metrics):
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def scalar(self, name, y, x=None):
+        self.calls.append((name, y, x))
+
+
+@pytest.fixture(scope="module")
+def algorithm(tmp_path_factory):
+    ray = pytest.importorskip("ray")
+    path = tmp_path_factory.mktemp("algorithms") / "adding.py"
+    path.write_text(textwrap.dedent(ALGORITHM))
+    options = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
+    ray.init(address="local", **options)
+    yield load_algorithm(path)
+    ray.shutdown()
+
+
+def test_as_at_any_home(algorithm, tmp_path):
+    metrics = Recorder()
+    checkpoints = Checkpoints(tmp_path, every_steps=2)
+    handle = open_parameter_server(
+        algorithm, home="ray", checkpoints=checkpoints, metrics=metrics, deadline=60.0
+    )
+    session = handle.session
+    assert [session.op_add(np.ones(200_000, np.float32)) for _ in range(3)] == [1, 2, 3]
+    weights = session.op_get()
+    assert weights.dtype == np.float32
+    assert (weights == 3.0).all()
+    session.op_measure()
+    assert metrics.calls == [("loss", 0.5, 3)]
+    with pytest.raises(ParameterServerError, match=r"op_raise: ValueError: no") as caught:
+        session.op_raise()
+    assert "adding.py" in caught.value.traceback
+    with pytest.raises(ParameterServerError, match="has no op_nothing"):
+        session.op_nothing()
+    with pytest.raises(ParameterServerError, match="lock"):
+        session.op_lock()
+    with pytest.raises(EncodeError, match="cannot be sent to Ray"):
+        session.op_add(x for x in [])
+    there = pickle.loads(pickle.dumps(handle))
+    assert there.session.op_add(np.float32(0)) == 4
+    there.close()
+    # Ray starts it again, and it begins with its checkpoint.
+    session.op_add(np.float32(0))
+    os.kill(session.op_pid(), signal.SIGKILL)
+    with pytest.raises(UpdatesLost, match="came back from its checkpoint of step 4"):
+        session.op_add(np.float32(0))
+    assert session.op_add(np.float32(0)) == 5
+    handle.close()
+    assert checkpoints.list()[0].step == 5
+    with pytest.raises(LocalProtocolError, match="has been closed"):
+        session.op_get()
+
+
+def test_one_that_is_slow_and_one_that_cannot_be_made(algorithm):
+    handle = open_parameter_server(algorithm, home="ray", metrics=Recorder(), deadline=60.0)
+    handle._deadline = 0.5
+    with pytest.raises(DeadlineExceeded, match="op_sleep: no answer"):
+        handle.session.op_sleep(2.0)
+    handle.close()
+    broken = load_algorithm(algorithm._source[0], {"fail": True})
+    with pytest.raises(ParameterServerError, match="no model today"):
+        open_parameter_server(broken, home="ray", metrics=Recorder())
