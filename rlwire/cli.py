@@ -1,6 +1,7 @@
 """The command ``rlwire``: reads its arguments and calls what does the work.
 
-``rlwire bench`` lives in `rlwire.bench.command`; ``rlwire serve`` and ``rlwire play`` take a URL,
+``rlwire bench`` lives in `rlwire.bench.command`, ``rlwire checkpoints`` lists
+`rlwire.checkpoints`; ``rlwire serve`` and ``rlwire play`` take a URL,
 and their options are those of its protocol (`rlwire.protocols`). All import
 only what they are asked for, because some of it needs optional dependencies.
 """
@@ -14,12 +15,13 @@ import logging
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import rlwire
 from rlwire import options
-from rlwire.errors import RlwireError
+from rlwire.errors import RlwireError, shown
 
 if TYPE_CHECKING:
     from rlwire.options import Side
@@ -61,6 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if command == name:
             _add_url(its, arguments, cast("Side", side))
             its.set_defaults(run=run)
+    kept = commands.add_parser("checkpoints", help="list what algorithms have kept in a folder")
+    kept.add_argument("folder", metavar="DIR", help="the folder, or a URL of fsspec's")
+    kept.set_defaults(run=_list_checkpoints)
     given, unknown = parser.parse_known_args(arguments)
     if unknown:
         of = getattr(given, "of", given.command)
@@ -194,6 +199,29 @@ def _play(given: argparse.Namespace) -> None:
         totals = play(given.thing, url, episodes=given.episodes, **keywords)
     mean = sum(totals) / len(totals)
     logger.info("played %d episodes, with a reward of %g in the mean", len(totals), mean)
+
+
+def _list_checkpoints(given: argparse.Namespace) -> int:
+    """Print a line for each whole checkpoint, the latest first; the log tells of others."""
+    from rlwire.checkpoints import Checkpoints
+
+    _set_up_log("WARNING")
+    found = Checkpoints(given.folder).list()
+    if not found:
+        print(f"rlwire: there is no whole checkpoint in {given.folder}", file=sys.stderr)
+        return 1
+    rows = [("STEP", "SCORE", "WRITTEN", "BYTES", "ALGORITHM", "FILE")]
+    for each in found:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each.time))
+        score = "-" if each.score is None else f"{each.score:g}"
+        whose = shown(f"{each.algorithm} {each.version}")
+        rows.append((str(each.step), score, when, str(each.bytes), whose, each.name))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print(
+            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        )
+    return 0
 
 
 def _begin(given: argparse.Namespace, side: Side) -> tuple[URL, dict[str, Any]]:

@@ -17,6 +17,7 @@ import rlwire
 import rlwire.limits
 from rlwire.adapters.openpi import PolicyClient
 from rlwire.adapters.relaax import AgentProxy
+from rlwire.checkpoints import Checkpoints
 from rlwire.cli import main
 from rlwire.errors import PeerError
 from rlwire.protocols import PROTOCOLS, parse_url
@@ -919,3 +920,28 @@ class TestLimits:
                 agent.init()
                 agent.update(state=deep)
             assert server.stop() == 0
+
+
+def test_checkpoints_are_listed(capsys, tmp_path, caplog):
+    kept = Checkpoints(tmp_path)
+    kept.save(100, {"weights": [1.0]}, score=1.5, algorithm="pg")
+    name = kept.save(200, {"weights": [2.0]}, algorithm="pg", version=3)
+    assert main(["checkpoints", str(tmp_path)]) == 0
+    head, latest, first = capsys.readouterr().out.splitlines()
+    assert head.split()[:2] == ["STEP", "SCORE"]
+    size = str((tmp_path / name).stat().st_size)
+    assert [latest.split()[each] for each in (0, 1, 4, 5, 6, 7)] == [
+        "200",
+        "-",
+        size,
+        "pg",
+        "3",
+        name,
+    ]
+    assert first.split()[:2] == ["100", "1.5"]
+    (tmp_path / name).write_bytes(b"cut off")
+    assert main(["checkpoints", str(tmp_path)]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert name in caplog.text
+    assert main(["checkpoints", str(tmp_path / "nowhere")]) == 1
+    check_refusal(capsys, 1, 1, "there is no whole checkpoint in")

@@ -166,7 +166,11 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("url", "side", "words"),
         [
-            ("rlx://h?rate=5", "server", "a server of rlx:// has no option 'rate'; it has checkpoints"),
+            (
+                "rlx://h?rate=5",
+                "server",
+                "a server of rlx:// has no option 'rate'; it has",
+            ),
             ("rlx://h?workers=2", "client", "a client of rlx:// has no option 'workers'"),
             ("rlx://h?workers=fibers", "server", "threads, asyncio or a number of processes"),
             ("rlx://h?workers=0", "server", "a positive number"),

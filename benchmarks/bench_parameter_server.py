@@ -1,0 +1,241 @@
+"""What does an agent's call of an op cost, with 1 MB of weights each way?
+
+The parameter server is in a process of its own. RELAAX's bridge is re-stated here as it was: gRPC,
+a message for each value and each piece of 1 MiB of an array, in both directions, each pickled (the
+original's were protobuf's), one call at a time. Ray's rival is a plain actor's method that takes
+and returns the same arrays. Calls of all kinds take turns; agent and server share the machine.
+
+`python benchmarks/bench_parameter_server.py` prints the table: medians. Ray is no part of the
+benchmarks' packages; without it its row is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import os
+import pickle
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pytest
+from pairs import TINY, Line, print_head, print_lines
+
+from rlwire.adapters.relaax import Metrics, load_algorithm, open_parameter_server
+from rlwire.bench.processes import ServerProcess
+
+ROUNDS = 3 if TINY else 300
+SIDE = 8 if TINY else 256
+PIECE = 1024 * 1024
+RAY = importlib.util.find_spec("ray") is not None
+
+ALGORITHM = """
+from rlwire.adapters.relaax import ParameterServer as Base, Session
+
+Agent = object
+
+
+class Model:
+    def op_swap(self, weights):
+        before, self.weights = getattr(self, "weights", weights), weights
+        return before
+
+
+class ParameterServer(Base):
+    def init_session(self):
+        self.session = Session(Model())
+
+    def n_step(self):
+        return 0
+"""
+
+
+class Nowhere(Metrics):
+    """Keeps nothing."""
+
+    def scalar(self, name: str, y: Any, x: Any = None) -> None:
+        """Take one number."""
+
+
+def layers() -> list[np.ndarray[Any, Any]]:
+    """Weights of 1 MB, in four layers."""
+    random = np.random.default_rng(0)
+    return [random.random((SIDE, SIDE), np.float32) for _ in range(4)]
+
+
+# ---- the original's bridge -----------------------------------------------------------------------
+
+
+def pieces(value: Any, key: Any = None) -> Iterator[tuple[Any, ...]]:
+    """A value as the bridge's messages."""
+    if isinstance(value, (list, tuple, dict)):
+        yield "open", type(value).__name__, key
+        items = value.items() if isinstance(value, dict) else ((None, each) for each in value)
+        for name, each in items:
+            yield from pieces(each, name)
+        yield "close", key
+    elif isinstance(value, np.ndarray):
+        data = value.tobytes()
+        for start in range(0, max(len(data), 1), PIECE):
+            last = start + PIECE >= len(data)
+            what = (str(value.dtype), value.shape) if last else None
+            yield "array", data[start : start + PIECE], what, key
+    else:
+        yield "value", value, key
+
+
+def whole(messages: Iterator[tuple[Any, ...]], first: tuple[Any, ...]) -> tuple[Any, Any]:
+    """The value that begins with a message, and its key."""
+    if first[0] == "value":
+        return first[1], first[2]
+    if first[0] == "array":
+        data = [first[1]]
+        while first[2] is None:
+            first = next(messages)
+            data.append(first[1])
+        dtype, shape = first[2]
+        buffer = data[0] if len(data) == 1 else b"".join(data)
+        return np.ndarray(shape, np.dtype(dtype), buffer), first[3]
+    items = []
+    while (message := next(messages))[0] != "close":
+        items.append(whole(messages, message))
+    if first[1] == "dict":
+        return {key: value for value, key in items}, message[1]
+    return [value for value, _ in items], message[1]
+
+
+def read(messages: Iterable[tuple[Any, ...]]) -> Any:
+    """The value that messages are."""
+    rest = iter(messages)
+    return whole(rest, next(rest))[0]
+
+
+def serve_bridge(report: Callable[[Any], None]) -> None:
+    """Run in the process of the original's parameter server."""
+    import grpc
+
+    kept: list[Any] = []
+
+    def op_swap(weights: Any) -> Any:
+        before = kept.pop() if kept else weights
+        kept.append(weights)
+        return before
+
+    def run(request: Iterator[Any], context: Any) -> Iterator[Any]:
+        names, args, kwargs = read(request)
+        assert names == ["op_swap"]
+        return pieces(op_swap(*args, **kwargs))
+
+    handler = grpc.stream_stream_rpc_method_handler(run, pickle.loads, pickle.dumps)
+    server = grpc.server(ThreadPoolExecutor(max_workers=1))
+    server.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler("Bridge", {"Run": handler})]
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    report(port)
+    server.wait_for_termination()
+
+
+def bridge(stack: contextlib.ExitStack) -> Callable[[Any], Any]:
+    """A call over the original's bridge."""
+    import grpc
+
+    port = stack.enter_context(ServerProcess("bridge", serve_bridge)).address
+    channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}"))
+    stub = channel.stream_stream("/Bridge/Run", pickle.dumps, pickle.loads)
+    return lambda weights: read(stub(pieces([["op_swap"], [weights], {}])))
+
+
+# ---- ours and Ray's ------------------------------------------------------------------------------
+
+
+def at_home(stack: contextlib.ExitStack, home: Any) -> Callable[[Any], Any]:
+    """A call of rlwire's."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    (folder / "swapping.py").write_text(ALGORITHM)
+    algorithm = load_algorithm(folder / "swapping.py")
+    handle = open_parameter_server(algorithm, home=home, metrics=Nowhere())
+    stack.callback(handle.close)
+    call: Callable[[Any], Any] = handle.session.op_swap
+    return call
+
+
+def plain_actor(stack: contextlib.ExitStack) -> Callable[[Any], Any]:
+    """A call of a plain actor of Ray's."""
+    import ray
+
+    class Plain:
+        weights: Any = None
+
+        def op_swap(self, weights: Any) -> Any:
+            before, self.weights = self.weights, weights
+            return before
+
+    actor = ray.remote(Plain).options(num_cpus=0).remote()
+    return lambda weights: ray.get(actor.op_swap.remote(weights))
+
+
+def on_ray(stack: contextlib.ExitStack) -> dict[str, Callable[[Any], Any]]:
+    """Ray's calls; it is started here."""
+    import ray
+
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    options = {"num_cpus": 1, "object_store_memory": 200_000_000, "include_dashboard": False}
+    ray.init(address="local", logging_level=logging.ERROR, **options)
+    stack.callback(ray.shutdown)
+    return {"an actor of Ray's": plain_actor(stack), "at home on Ray": at_home(stack, "ray")}
+
+
+def measure() -> dict[str, float]:
+    """Microseconds of a call, by who makes it."""
+    weights = layers()
+    with contextlib.ExitStack() as stack:
+        calls = {"in a process": at_home(stack, "process"), "RELAAX's bridge": bridge(stack)}
+        if RAY:
+            calls.update(on_ray(stack))
+        times: dict[str, list[float]] = {who: [] for who in calls}
+        for round_ in range(ROUNDS + 2):
+            for who, call in calls.items():
+                begin = time.perf_counter()
+                found = call(weights)
+                taken = time.perf_counter() - begin
+                if round_ > 1:
+                    times[who].append(1e6 * taken)
+                    assert all(map(np.array_equal, found, weights))
+        return {who: median(taken) for who, taken in times.items()}
+
+
+def main() -> None:
+    """Print the table."""
+    logging.disable()
+    print_head("An agent's call of an op with 1 MB of weights each way", "grpcio", "ray")
+    found = measure()
+    ours = found["in a process"]
+    lines = [
+        Line("process, 1 MB each way", ours, "the bridge", found["RELAAX's bridge"], 20.0, True)
+    ]
+    if RAY:
+        plain = found["an actor of Ray's"]
+        lines.append(Line("Ray, 1 MB each way", found["at home on Ray"], "an actor", plain, 1.1))
+    print_lines(lines)
+
+
+@pytest.mark.parametrize("home", ["in a process", "RELAAX's bridge"])
+def test_call(benchmark: Any, home: str) -> None:
+    """Time one of them by itself."""
+    weights = layers()
+    with contextlib.ExitStack() as stack:
+        call = bridge(stack) if home == "RELAAX's bridge" else at_home(stack, "process")
+        benchmark(call, weights)
+
+
+if __name__ == "__main__":
+    main()

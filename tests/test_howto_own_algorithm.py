@@ -1,0 +1,69 @@
+"""docs/howto/own_algorithm.md as it stands there: the folder, the commands, what they come to."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import rlwire
+from rlwire.checkpoints import Checkpoints
+from rlwire.cli import main
+
+PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "own_algorithm.md").read_text("utf-8")
+SERVER, AGENT = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+(COMMANDS,) = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
+
+
+def test_the_folder_learns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("gymnasium")
+    (tmp_path / "search").mkdir()
+    (tmp_path / "search" / "parameter_server.py").write_text(SERVER)
+    (tmp_path / "search" / "agent.py").write_text(AGENT)
+    serve, play = COMMANDS.splitlines()[0], COMMANDS.splitlines()[2]
+    words = serve.removesuffix(" &").replace("localhost:7001", "localhost:0").split()
+    assert words[:2] == ["rlwire", "serve"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        url = ""
+        assert process.stderr is not None
+        for line in process.stderr:
+            if found := re.search(r"serving (rlx://\S+),", line):
+                url = found[1]
+                break
+        rest = threading.Thread(target=process.stderr.read)
+        rest.start()
+        assert "rlwire.play('gym:CartPole-v1', 'rlx://localhost:7001'" in play
+        totals: list[float] = []
+
+        def call(seed: int) -> None:
+            while max(totals, default=0.0) < 150.0 and len(totals) < 1000:
+                totals.extend(rlwire.play("gym:CartPole-v1", url, episodes=5, seed=seed))
+
+        threads = [threading.Thread(target=call, args=[seed]) for seed in (1, 2, 3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert max(totals) >= 150.0
+        # Without exploring, the best policy plays again and again.
+        exploited = rlwire.play("gym:CartPole-v1", url, episodes=2, exploit=True, seed=1)
+        assert min(exploited) > 30.0
+    finally:
+        process.send_signal(signal.SIGINT if os.name == "posix" else signal.SIGTERM)
+        process.wait(20)
+    rest.join()
+    process.stderr.close()
+    (kept,) = Checkpoints(tmp_path / "kept").list()
+    assert kept.step == len(totals)
+    assert kept.score == max(totals)
+    assert main(["checkpoints", str(tmp_path / "kept")]) == 0
+    assert "search 1" in capsys.readouterr().out
