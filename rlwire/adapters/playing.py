@@ -13,7 +13,7 @@ from rlwire.environments.driver import Driven, drive
 from rlwire.environments.fitting import Fit, fitting, plain
 from rlwire.errors import EncodeError, RemoteProtocolError
 
-__all__ = ["Game", "opened"]
+__all__ = ["Game", "closing", "opened"]
 
 
 @contextlib.contextmanager
@@ -27,8 +27,15 @@ def opened(environment: Any, seed: int | None, protocol: str) -> Iterator[Game]:
         protocol: which has words for one agent, as errors call it.
     """
     driven = drive(environment)
-    try:
+    with closing(driven):
         yield Game(driven.one(protocol), seed)
+
+
+@contextlib.contextmanager
+def closing(driven: Driven) -> Iterator[None]:
+    """Close an environment at the end if it was made here."""
+    try:
+        yield
     finally:
         if driven.owned:
             driven.close()

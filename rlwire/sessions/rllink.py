@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Final, NoReturn, TypeAlias
 
 from rlwire.codecs.rllink import (
@@ -27,6 +27,7 @@ from rlwire.codecs.rllink import (
     GetConfig,
     GetState,
     Message,
+    MultiAgentEpisode,
     Ping,
     Pong,
     SetConfig,
@@ -37,6 +38,7 @@ from rlwire.codecs.rllink.compression import COMPRESSIONS, Compression
 from rlwire.codecs.websocket.handshake import same_secret
 from rlwire.errors import (
     DecodeError,
+    EncodeError,
     LocalProtocolError,
     RemoteProtocolError,
     RlwireError,
@@ -119,7 +121,8 @@ class Client(_Session):
     """The simulator's side: sends requests, receives what answers them.
 
     Its first request is a `Ping`, without arguments: what this client brings and can read is added.
-    Episodes are `rlwire.codecs.rllink.Episode`, or maps in the form of its bodies.
+    Episodes are `rlwire.codecs.rllink.Episode` or `MultiAgentEpisode`, or maps in the form of its
+    bodies.
 
     Args:
         form: of its bodies; ``"json"`` for servers of Ray before 2.44.
@@ -176,12 +179,16 @@ class Client(_Session):
         if not isinstance(event, Episodes):
             return event
         json = self.form == "json"
-        episodes = [
-            (episode.to_document() if json else episode.to_state())
-            if isinstance(episode, Episode)
-            else episode
-            for episode in event.episodes
-        ]
+        episodes: list[Any] = []
+        for episode in event.episodes:
+            if isinstance(episode, MultiAgentEpisode):
+                if json:
+                    raise EncodeError("RLlink in JSON has no episodes of several agents")
+                episodes.append(episode.to_state())
+            elif isinstance(episode, Episode):
+                episodes.append(episode.to_document() if json else episode.to_state())
+            else:
+                episodes.append(episode)
         return dataclasses.replace(event, episodes=episodes)
 
     def _cannot(self, kind: type) -> NoReturn:
@@ -216,11 +223,12 @@ class Client(_Session):
 class Server(_Session):
     """The trainer's side: receives requests, sends what answers them.
 
-    A `Ping` is to be answered by `pong`. Episodes come as `rlwire.codecs.rllink.Episode`. What is
-    wrong ends the conversation, since RLlink has no words for it; clients of rlwire's are told by a
-    `Failure`.
+    A `Ping` is to be answered by `pong`. Episodes come as `rlwire.codecs.rllink.Episode`, with
+    `several` as `MultiAgentEpisode`. What is wrong ends the conversation, since RLlink has no
+    words for it; clients of rlwire's are told by a `Failure`.
 
     Args:
+        several: whether episodes are those of several agents, and not of one.
         token: what clients must bring in a first `Ping`; None lets all in.
         compressions: that clients may ask for; by default those that are installed.
         limits: maxima for both directions.
@@ -229,11 +237,13 @@ class Server(_Session):
     def __init__(
         self,
         *,
+        several: bool = False,
         token: str | None = None,
         compressions: Collection[str] | None = None,
         limits: Limits | None = None,
     ) -> None:
         super().__init__("msgpack", limits)
+        self._several = several
         self._token = token
         if compressions is None:
             compressions = [
@@ -269,10 +279,17 @@ class Server(_Session):
 
     def _read(self, message: Episodes) -> Episodes:
         """Return the message with its episodes read; all of them, or none is handed on."""
-        read = Episode.from_document if self.form == "json" else Episode.from_state
-        episodes = [
-            read(episode, f"$.episodes[{index}]") for index, episode in enumerate(message.episodes)
-        ]
+        read: Callable[[Any, str], Any]
+        if self._several:
+            read = MultiAgentEpisode.from_state
+        else:
+            read = Episode.from_document if self.form == "json" else Episode.from_state
+        episodes = []
+        for index, episode in enumerate(message.episodes):
+            if ("agent_episodes" in episode) is not self._several:
+                is_, wanted = ("one", "several") if self._several else ("several", "one")
+                raise RemoteProtocolError(f"an episode of {is_}, the trainer wants {wanted} agents")
+            episodes.append(read(episode, f"$.episodes[{index}]"))
         steps = sum(map(len, episodes))
         if message.timesteps is not None and message.timesteps != steps:
             raise DecodeError(

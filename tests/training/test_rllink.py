@@ -19,6 +19,8 @@ import numpy as np
 import pytest
 
 import rlwire
+from rlwire.adapters.rllink import Episode
+from rlwire.errors import PeerError
 from rlwire.transports.sockets import Backoff
 
 ray: Any = pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
@@ -45,7 +47,7 @@ BACKOFF = Backoff(attempts=1000, first=0.1, longest=0.5, deadline=120)
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()
 
@@ -157,6 +159,59 @@ def test_a_runner_that_is_killed_comes_back() -> None:
                 break
         assert group.num_healthy_remote_env_runners() == 2
         assert after > before
+    finally:
+        algorithm.stop()
+
+
+def test_two_agents_of_two_policies_learn() -> None:
+    mpe = pytest.importorskip("mpe2.simple_spread_v3")
+    environment, port = mpe.parallel_env(N=2, max_cycles=25), free_port()
+    spaces = [
+        gymnasium.spaces.Dict({agent: space(agent) for agent in environment.possible_agents})
+        for space in (environment.observation_space, environment.action_space)
+    ]
+    several = (
+        config(RLlinkEnvRunner, port, steps=500)
+        .environment(observation_space=spaces[0], action_space=spaces[1])
+        .multi_agent(
+            policies={"first", "second"},
+            policy_mapping_fn=lambda agent, episode, **_: (
+                "first" if agent == "agent_0" else "second"
+            ),
+        )
+    )
+    algorithm = several.build_algo()
+    before = algorithm.env_runner.module.get_state()
+
+    def play() -> None:
+        with contextlib.suppress(Exception):
+            rlwire.play(
+                environment, f"rllink://localhost:{port}", episodes=10**6, backoff=BACKOFF,
+                policy=ModulePolicy(several, seed=1),
+            )  # fmt: skip
+
+    threading.Thread(target=play, daemon=True).start()
+    try:
+        # One of another kind leaves this one's learning alone.
+        with rlwire.connect(f"rllink://localhost:{port}") as client:
+            client.send(
+                [Episode(np.zeros((3, 4), np.float32), np.zeros(2, int), np.ones(2))], wait=False
+            )
+            with pytest.raises(PeerError, match="wants several agents"):
+                client.get_state()
+        for _ in range(2):
+            results = algorithm.train()
+        sampled = results["env_runners"]
+        assert sampled["num_env_steps_sampled_lifetime"] == 1000
+        assert sampled["episode_len_mean"] == 25
+        assert sampled["num_agent_steps_sampled_lifetime"] == {"agent_0": 1000, "agent_1": 1000}
+        assert set(sampled["module_episode_returns_mean"]) == {"first", "second"}
+        after = algorithm.env_runner.module.get_state()
+        for module in ("first", "second"):
+            assert results["learners"][module]["num_module_steps_trained_lifetime"] > 0
+            for name, weights in after[module].items():
+                if name.endswith(".weight"):
+                    assert not np.array_equal(weights, before[module][name])
     finally:
         algorithm.stop()
 

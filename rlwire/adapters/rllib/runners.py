@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from rlwire.errors import optional
@@ -24,11 +25,40 @@ from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils import metrics as names
 from ray.rllib.utils.checkpoints import Checkpointable
 
-__all__ = ["Runner", "runners"]
+__all__ = ["Runner", "runners", "spaces_of"]
 
 logger = logging.getLogger(__name__)
 
+_MOST_BEGUN = 100_000  # episodes of which pieces have come, but not the last
 _DIRECTORY = "rlwire.runners"  # the actor that knows where runners listen
+
+
+def spaces_of(config: AlgorithmConfig) -> dict[str, Any]:
+    """Return the spaces that a config names: of what is sampled, and of each module.
+
+    Raises:
+        ValueError: it names none for one of its policies.
+    """
+    whole = (config.observation_space, config.action_space)
+    found: dict[str, Any] = {INPUT_ENV_SPACES: whole}
+    if not config.is_multi_agent:
+        return {**found, DEFAULT_MODULE_ID: whole}
+    by_agent = [getattr(space, "spaces", {}) for space in whole]
+    acts = {config.policy_mapping_fn(agent, None): agent for agent in by_agent[0]}
+    for module in config.policies:
+        spec = config.policies[module] if isinstance(config.policies, Mapping) else None
+        own = (getattr(spec, "observation_space", None), getattr(spec, "action_space", None))
+        pair = tuple(
+            space or spaces.get(acts.get(module))
+            for space, spaces in zip(own, by_agent, strict=True)
+        )
+        if None in pair:
+            raise ValueError(
+                f"no spaces for the policy {module!r}: give them in its PolicySpec, or as "
+                "gymnasium.spaces.Dict by agent in the config's environment()"
+            )
+        found[module] = pair
+    return found
 
 
 class Runner(EnvRunner, Checkpointable):  # type: ignore[misc]
@@ -41,9 +71,13 @@ class Runner(EnvRunner, Checkpointable):  # type: ignore[misc]
         config: the algorithm's.
         options: RLlib's own, such as `worker_index`.
 
+    With policies in the config (`multi_agent`), there are several agents, and the spaces are those
+    of the config's policies, or `gymnasium.spaces.Dict` by agent.
+
     Attributes:
         server: what listens; None where nothing does.
         module: RLlib's, with the newest weights.
+        several: whether there are several agents.
     """
 
     port: int = 0
@@ -53,12 +87,14 @@ class Runner(EnvRunner, Checkpointable):  # type: ignore[misc]
         super().__init__(config=config, **options)
         self.worker_index = options.get("worker_index") or 0
         self.server: Any = None
+        self.several: bool = self.config.is_multi_agent
         self._number = 0
-        self._pieces: dict[str, list[Any]] = defaultdict(list)
-        self._done: list[Any] = []
-        self.module = self.config.get_rl_module_spec(
-            spaces=self.get_spaces(), inference_only=True
-        ).build()
+        self._begun: dict[str, _Total] = {}
+        self._done: list[_Total] = []
+        spec_of = (
+            self.config.get_multi_rl_module_spec if self.several else self.config.get_rl_module_spec
+        )
+        self.module = spec_of(spaces=self.get_spaces(), inference_only=True).build()
 
     @property
     def listens(self) -> bool:
@@ -82,9 +118,8 @@ class Runner(EnvRunner, Checkpointable):  # type: ignore[misc]
         assert self.server is None or self.server.url
 
     def get_spaces(self) -> dict[str, Any]:
-        """Return the spaces that the config names."""
-        spaces = (self.config.observation_space, self.config.action_space)
-        return {INPUT_ENV_SPACES: spaces, DEFAULT_MODULE_ID: spaces}
+        """Return the spaces that the config names; as `spaces_of`."""
+        return spaces_of(self.config)
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return what makes another one like it."""
@@ -110,7 +145,7 @@ class Runner(EnvRunner, Checkpointable):  # type: ignore[misc]
                 weights = state[COMPONENT_RL_MODULE]
                 if isinstance(weights, ray.ObjectRef):
                     weights = ray.get(weights)
-                if isinstance(weights, dict) and DEFAULT_MODULE_ID in weights:
+                if not self.several and DEFAULT_MODULE_ID in weights:
                     weights = weights[DEFAULT_MODULE_ID]
                 self.module.set_state(weights)
             self._number = max(self._number, number)
@@ -123,65 +158,93 @@ class Runner(EnvRunner, Checkpointable):  # type: ignore[misc]
     def sampled(self, episodes: list[Any]) -> list[Any]:
         """Return episodes, and parts of some, that were sampled; take note of what is in them."""
         steps = done = 0
+        by_agent: dict[str, int] = defaultdict(int)
+        by_module: dict[str, int] = defaultdict(int)
         for episode in episodes:
+            total = self._begun.pop(episode.id_, None) or _Total()
             steps += len(episode)
+            total.steps += len(episode)
+            total.seconds += episode.get_duration_s()
+            for agent, module, one in (
+                [(str(name), one.module_id, one) for name, one in episode.agent_episodes.items()]
+                if self.several
+                else [(DEFAULT_AGENT_ID, DEFAULT_MODULE_ID, episode)]
+            ):
+                by_agent[agent] += len(one)
+                by_module[module] += len(one)
+                reward = one.get_return()
+                total.reward += reward
+                total.agents[agent] += reward
+                total.modules[module] += reward
             if episode.is_done:
                 done += 1
-                self._done.append(episode)
+                self._done.append(total)
             else:
-                self._pieces[episode.id_].append(episode)
-        self._count(steps, done)
+                self._begun[episode.id_] = total
+        while len(self._begun) > _MOST_BEGUN:  # whose simulators are gone
+            del self._begun[next(iter(self._begun))]
+        self._count(steps, done, by_agent, by_module)
         return episodes
 
     def get_metrics(self) -> Any:
         """Return RLlib's metrics of the episodes that ended since the last call."""
         window = self.config.metrics_num_episodes_for_smoothing
-        for episode in self._done:
-            pieces = [*self._pieces.pop(episode.id_, ()), episode]
-            length = sum(map(len, pieces))
-            total = sum(piece.get_return() for piece in pieces)
-            seconds = sum(piece.get_duration_s() for piece in pieces)
-            for name, value in (
-                (names.EPISODE_LEN_MEAN, length),
-                (names.EPISODE_RETURN_MEAN, total),
-                (names.EPISODE_DURATION_SEC_MEAN, seconds),
-                ((names.EPISODE_AGENT_RETURN_MEAN, DEFAULT_AGENT_ID), total),
-                ((names.EPISODE_MODULE_RETURN_MEAN, DEFAULT_MODULE_ID), total),
+        for total in self._done:
+            values: list[tuple[Any, float]] = [
+                (names.EPISODE_LEN_MEAN, total.steps),
+                (names.EPISODE_RETURN_MEAN, total.reward),
+                (names.EPISODE_DURATION_SEC_MEAN, total.seconds),
+            ]
+            for name, by in (
+                (names.EPISODE_AGENT_RETURN_MEAN, total.agents),
+                (names.EPISODE_MODULE_RETURN_MEAN, total.modules),
             ):
+                values += [((name, one), reward) for one, reward in by.items()]
+            for name, value in values:
                 self.metrics.log_value(name, value, window=window)
             for name, value, reduce in (
-                (names.EPISODE_LEN_MIN, length, "min"),
-                (names.EPISODE_LEN_MAX, length, "max"),
-                (names.EPISODE_RETURN_MIN, total, "min"),
-                (names.EPISODE_RETURN_MAX, total, "max"),
+                (names.EPISODE_LEN_MIN, total.steps, "min"),
+                (names.EPISODE_LEN_MAX, total.steps, "max"),
+                (names.EPISODE_RETURN_MIN, total.reward, "min"),
+                (names.EPISODE_RETURN_MAX, total.reward, "max"),
             ):
                 self.metrics.log_value(name, value, reduce=reduce, window=window)
         self._done.clear()
         return self.metrics.reduce()
 
-    def _count(self, steps: int, done: int) -> None:
+    def _count(
+        self, steps: int, done: int, by_agent: Mapping[str, int], by_module: Mapping[str, int]
+    ) -> None:
         self.num_env_steps_sampled_lifetime += steps
         self._log_env_steps(self._metrics_num_env_steps_sampled, steps)
         log = self.metrics.log_value
-        for name, value in (
-            (names.NUM_ENV_STEPS_SAMPLED, steps),
-            ((names.NUM_AGENT_STEPS_SAMPLED, DEFAULT_AGENT_ID), steps),
-            ((names.NUM_MODULE_STEPS_SAMPLED, DEFAULT_MODULE_ID), steps),
-            (names.NUM_EPISODES, done),
-        ):
-            log(name, value, reduce="sum")
+        log(names.NUM_ENV_STEPS_SAMPLED, steps, reduce="sum")
+        log(names.NUM_EPISODES, done, reduce="sum")
+        log(names.NUM_EPISODES_LIFETIME, done, reduce="lifetime_sum")
         log(
             names.NUM_ENV_STEPS_SAMPLED_LIFETIME,
             steps,
             reduce="lifetime_sum",
             with_throughput=True,
         )
-        for name, value in (
-            ((names.NUM_AGENT_STEPS_SAMPLED_LIFETIME, DEFAULT_AGENT_ID), steps),
-            ((names.NUM_MODULE_STEPS_SAMPLED_LIFETIME, DEFAULT_MODULE_ID), steps),
-            (names.NUM_EPISODES_LIFETIME, done),
+        for now, lifetime, by in (
+            (names.NUM_AGENT_STEPS_SAMPLED, names.NUM_AGENT_STEPS_SAMPLED_LIFETIME, by_agent),
+            (names.NUM_MODULE_STEPS_SAMPLED, names.NUM_MODULE_STEPS_SAMPLED_LIFETIME, by_module),
         ):
-            log(name, value, reduce="lifetime_sum")
+            for one, count in by.items():
+                log((now, one), count, reduce="sum")
+                log((lifetime, one), count, reduce="lifetime_sum")
+
+
+@dataclass
+class _Total:
+    """What is told of an episode when it has ended."""
+
+    steps: int = 0
+    reward: float = 0.0
+    seconds: float = 0.0
+    agents: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    modules: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
 
 class _Directory:

@@ -19,6 +19,7 @@ from rlwire.codecs.rllink import (
     GetConfig,
     GetState,
     Message,
+    MultiAgentEpisode,
     Ping,
     SetConfig,
     SetState,
@@ -143,12 +144,12 @@ class ClientBase(waits.Counting):
 
     @driven
     def send(
-        self, episodes: Sequence[Episode], *, wait: bool | None = None
+        self, episodes: Sequence[Episode | MultiAgentEpisode], *, wait: bool | None = None
     ) -> Waits[SetState | None]:
         """Send episodes; return new weights where these are waited for.
 
         Args:
-            episodes: as `EpisodeCollector.take` returns them.
+            episodes: as the collectors' `take` returns them.
             wait: whether to wait until the trainer has learnt from them; by default as the
                 server's config has it (``force_on_policy``), and if it does not say, yes.
 

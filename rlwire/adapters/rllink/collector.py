@@ -1,5 +1,7 @@
 """`EpisodeCollector`: steps of an environment become episodes, cut as RLlib cuts them.
 
+`MultiAgentCollector` is the same for several agents that act at once.
+
 A batch has exactly so many steps; an episode that is under way at its end is sent as a piece, and
 goes on in the next batch under the same id, with its last observation as the first one. Steps are
 written into one array a column as they come.
@@ -16,9 +18,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlwire.codecs.rllink import Episode
+from rlwire.codecs.rllink import Episode, MultiAgentEpisode
 
-__all__ = ["EpisodeCollector"]
+__all__ = ["EpisodeCollector", "MultiAgentCollector"]
 
 
 class EpisodeCollector:
@@ -165,6 +167,164 @@ class EpisodeCollector:
                 self._id,
                 self._started,
                 duration=time.perf_counter() - self._begun,
+            )
+        )
+        self._taken += count
+
+
+class MultiAgentCollector:
+    """Collects the steps of one environment of several agents, all of whom act at each step.
+
+    ::
+
+        collector = MultiAgentCollector(config.env_steps_per_sample)
+        collector.reset(observations)                   # by agent, as all that follows
+        while not collector.full:
+            actions, outputs = policy(observations)
+            observations, rewards, terminated, truncated, infos = env.step(actions)
+            collector.step(actions, observations, rewards, terminated, truncated, infos, outputs)
+            ...                                         # reset, once nobody plays any more
+        weights = client.send(collector.take())
+
+    An agent may come later and end earlier than others; who has ended does not come back in the
+    same episode. Of an agent, values are as `EpisodeCollector` takes them.
+
+    Args:
+        steps: of the environment, in a batch.
+        infos: whether to keep the infos.
+
+    Raises:
+        ValueError: there are no steps in a batch.
+    """
+
+    def __init__(self, steps: int, *, infos: bool = False) -> None:
+        if steps < 1:
+            raise ValueError(f"a batch has at least one step, not {steps}")
+        self._steps = steps
+        self._keeps_infos = infos
+        self._agents: dict[str, EpisodeCollector] = {}
+        self._playing: dict[str, int] = {}  # at which step of the piece they first observed
+        self._batch: list[MultiAgentEpisode] = []
+        self._taken = 0  # steps in `_batch`
+        self._id = ""
+        self._started = self._count = 0
+        self._seen: dict[str, int] = {}  # as `_playing`, of those too that have ended
+        self._begun = 0.0
+        self._open = False
+
+    def __len__(self) -> int:
+        return self._taken + self._count
+
+    @property
+    def full(self) -> bool:
+        """Whether there are as many steps as a batch has."""
+        return len(self) >= self._steps
+
+    @property
+    def needs_reset(self) -> bool:
+        """Whether `reset` comes next: nobody plays any more, or not yet."""
+        return not self._open
+
+    def reset(
+        self,
+        observations: Mapping[str, Any],
+        infos: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Begin an episode; one that is under way ends as truncated.
+
+        Raises:
+            ValueError: an observation does not fit those of its agent before.
+        """
+        if self._open:
+            self._end(False, True)
+        self._id, self._started, self._open = uuid.uuid4().hex, 0, True
+        self._playing = {}
+        self._begin()
+        for agent, observation in observations.items():
+            self._enter(agent, observation, (infos or {}).get(agent))
+
+    def step(
+        self,
+        actions: Mapping[str, Any],
+        observations: Mapping[str, Any],
+        rewards: Mapping[str, float],
+        terminated: Mapping[str, bool],
+        truncated: Mapping[str, bool] | None = None,
+        infos: Mapping[str, Mapping[str, Any]] | None = None,
+        outputs: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Take a step of all who play; who observes and did not play comes in.
+
+        Raises:
+            RuntimeError: there is no episode, or the batch is full.
+            ValueError: somebody who plays did not act or observe, or something does not fit.
+        """
+        if not self._open or self.full:
+            why = "the batch is full: take() it" if self._open else "reset() comes first"
+            raise RuntimeError(f"no step can be taken, {why}")
+        for given, what in ((actions, "action"), (observations, "observation")):
+            if missing := [agent for agent in self._playing if agent not in given]:
+                raise ValueError(f"no {what} of {', '.join(map(repr, missing))}")
+        self._count += 1
+        cut, told, said = truncated or {}, infos or {}, outputs or {}
+        for agent in list(self._playing):
+            over = bool(terminated.get(agent)), bool(cut.get(agent))
+            self._agents[agent].step(
+                actions[agent],
+                observations[agent],
+                rewards.get(agent, 0.0),
+                *over,
+                told.get(agent),
+                said.get(agent),
+            )
+            if any(over):
+                del self._playing[agent]
+        for agent, observation in observations.items():
+            if agent not in self._seen:
+                self._enter(agent, observation, told.get(agent))
+        if not self._playing:
+            over_for_good = any(terminated.get(agent) for agent in actions)
+            self._end(over_for_good, not over_for_good)
+
+    def take(self) -> list[MultiAgentEpisode]:
+        """Return all that was collected, and go on with the episode that is under way."""
+        if self._open and self._count:
+            started, playing = self._started + self._count, dict.fromkeys(self._playing, 0)
+            self._end(False, False)
+            self._started, self._open = started, True
+            self._playing = playing
+            self._begin()
+        batch, self._batch, self._taken = self._batch, [], 0
+        return batch
+
+    def _begin(self) -> None:
+        self._seen = dict(self._playing)
+        self._count, self._begun = 0, time.perf_counter()
+
+    def _enter(self, agent: str, observation: Any, info: Mapping[str, Any] | None) -> None:
+        if agent not in self._agents:
+            self._agents[agent] = EpisodeCollector(self._steps, infos=self._keeps_infos)
+        self._agents[agent].reset(observation, info)
+        self._playing[agent] = self._seen[agent] = self._count
+
+    def _end(self, terminated: bool, truncated: bool) -> None:
+        """Put the piece that is under way into the batch."""
+        self._open = False
+        count, self._count = self._count, 0
+        if not count:
+            return
+        agents, seen = {}, {}
+        for agent, first in self._seen.items():
+            for episode in self._agents[agent].take():
+                if agent in self._playing:
+                    episode.terminated, episode.truncated = terminated, truncated
+                episode.agent_id, episode.multi_agent_episode_id = agent, self._id
+                agents[agent] = episode
+                seen[agent] = np.arange(first, first + len(episode) + 1)
+        duration = time.perf_counter() - self._begun
+        self._batch.append(
+            MultiAgentEpisode(
+                agents, seen, count, terminated, truncated, self._id, self._started, duration
             )
         )
         self._taken += count

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from rlwire.adapters.rllink.client import PORT
 from rlwire.adapters.rllink.server import RLlinkServer
 from rlwire.adapters.serving import Running
-from rlwire.codecs.rllink import Episode, SetConfig, SetState
+from rlwire.codecs.rllink import SetConfig, SetState
 from rlwire.transports.address import AddressLike
 
 __all__ = ["Learner", "LearnerServer"]
@@ -27,8 +27,8 @@ class Learner(Protocol):
     def get_state(self) -> SetState:
         """Return the weights that simulators begin with; called once, in the server's thread."""
 
-    def learn(self, episodes: list[Episode]) -> SetState | None:
-        """Learn from what was sampled; return new weights, or None for the same ones."""
+    def learn(self, episodes: list[Any]) -> SetState | None:
+        """Learn from what `RLlinkServer.sample` gave; return new weights, or None for the same."""
 
 
 class LearnerServer(RLlinkServer):
@@ -89,7 +89,7 @@ class LearnerServer(RLlinkServer):
         try:
             state = self._learner.get_state()
             self.set_state(state)
-            episodes: list[Episode] = []
+            episodes: list[Any] = []
             while not self._ending.is_set():
                 episodes += self.sample()
                 if episodes and sum(map(len, episodes)) >= self._batch:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlwire.adapters.playing import opened
+from rlwire.adapters.playing import Game, closing
 from rlwire.adapters.rllink.client import RLlinkClient
-from rlwire.adapters.rllink.collector import EpisodeCollector
-from rlwire.adapters.rllink.policies import acted, resolve_policy
+from rlwire.adapters.rllink.collector import EpisodeCollector, MultiAgentCollector
+from rlwire.adapters.rllink.policies import Policy, acted, resolve_policy
+from rlwire.codecs.rllink import SetState
+from rlwire.environments.driver import Driven, drive
+from rlwire.environments.fitting import fitting, plain
 from rlwire.environments.loading import load
-from rlwire.errors import ConnectionClosed, RemoteProtocolError
+from rlwire.errors import ConnectionClosed, EncodeError, RemoteProtocolError
 from rlwire.transports.address import AddressLike
 
 __all__ = ["play"]
@@ -32,6 +35,9 @@ def play(
     **options: Any,
 ) -> list[float]:
     """Play an environment with a trainer's weights, and send it the steps; return each reward.
+
+    Of a parallel environment of PettingZoo all agents act at once: the policy is called with their
+    observations, and returns actions, by agent.
 
     A batch has exactly as many steps as the trainer asks for; what is left at the end is sent too.
     When the trainer is lost and comes back, the batch that it had not answered is sampled anew.
@@ -54,42 +60,127 @@ def play(
     """
     act = resolve_policy(load(policy, "'module:policy'") if isinstance(policy, str) else policy)
     totals: list[float] = []
-    with opened(environment, seed, "rllink") as game, RLlinkClient(address, **options) as client:
-        weights, collector = _begin(client, steps)
+    driven = drive(environment)
+    with closing(driven), RLlinkClient(address, **options) as client:
+        game = (_Together if driven.agents else _Alone)(driven, seed, act)
+        weights = _begin(game, client, steps)
         lost = 0
         while len(totals) < episodes:
-            observation = game.reset()
-            collector.reset(observation)
+            game.reset()
             while not game.over:
-                action, outputs = acted(act(observation, weights))
-                observation, reward = game.step(action)
-                collector.step(
-                    action,
-                    observation,
-                    reward,
-                    game.over and not game.truncated,
-                    game.truncated,
-                    outputs=outputs,
-                )
+                game.step(weights)
                 last = game.over and len(totals) == episodes - 1
-                if collector.full or last:
-                    batch = collector.take()
+                if game.collector.full or last:
                     try:
-                        weights = client.send(batch) or weights
+                        # Who does not wait for new weights asks for the newest.
+                        weights = client.send(game.collector.take()) or client.get_state()
                         lost = 0
                     except (ConnectionClosed, OSError):
                         lost += 1
                         if lost > _RECONNECTS or last:
                             raise
                         client.connect()
-                        weights, collector = _begin(client, steps)
+                        weights = _begin(game, client, steps)
                         if not game.over:
-                            collector.reset(observation)
+                            game.collect()
             totals.append(game.total)
     return totals
 
 
-def _begin(client: RLlinkClient, steps: int | None) -> tuple[Any, EpisodeCollector]:
+class _Alone:
+    """An environment of one agent, whose steps go into a collector."""
+
+    def __init__(self, driven: Driven, seed: int | None, act: Policy) -> None:
+        self._game = Game(driven.one("rllink"), seed)
+        self._act = act
+        self._observation: Any = None
+        self.collector: Any = None
+
+    @property
+    def over(self) -> bool:
+        return self._game.over
+
+    @property
+    def total(self) -> float:
+        return self._game.total
+
+    def collector_of(self, steps: int) -> Any:
+        return EpisodeCollector(steps)
+
+    def reset(self) -> None:
+        self._observation = self._game.reset()
+        self.collect()
+
+    def collect(self) -> None:
+        """Begin an episode in the collector where the environment stands."""
+        self.collector.reset(self._observation)
+
+    def step(self, weights: SetState) -> None:
+        action, outputs = acted(self._act(self._observation, weights))
+        self._observation, reward = self._game.step(action)
+        terminated = self._game.over and not self._game.truncated
+        self.collector.step(
+            action, self._observation, reward, terminated, self._game.truncated, outputs=outputs
+        )
+
+
+class _Together(_Alone):
+    """One of several agents, who act at once; the total is that of all of them."""
+
+    def __init__(self, driven: Driven, seed: int | None, act: Policy) -> None:
+        self._driven, self._seed, self._act = driven, seed, act
+        self._fits = {
+            agent: fitting(space, f"the action of {agent}")
+            for agent, space in driven.action_space.items()
+        }
+        self._playing: dict[Any, Any] = {}  # their observations
+        self._total = 0.0
+
+    @property
+    def over(self) -> bool:
+        return not self._playing
+
+    @property
+    def total(self) -> float:
+        return self._total
+
+    def collector_of(self, steps: int) -> Any:
+        return MultiAgentCollector(steps)
+
+    def reset(self) -> None:
+        observations, _ = self._driven.reset(self._seed)
+        self._seed, self._total = None, 0.0
+        self._playing = {agent: plain(one) for agent, one in observations.items()}
+        self.collect()
+
+    def collect(self) -> None:
+        self.collector.reset(self._playing)
+
+    def step(self, weights: SetState) -> None:
+        actions, outputs = acted(self._act(self._playing, weights))
+        try:
+            fitted = {agent: self._fits[agent](actions[agent]) for agent in self._playing}
+        except KeyError as error:
+            raise RemoteProtocolError(f"no action of {error} (from the policy)") from None
+        except EncodeError as error:
+            raise RemoteProtocolError(f"{error} (from the policy)") from error
+        steps = self._driven.step(fitted)
+        observed = {agent: plain(step[0]) for agent, step in steps.items()}
+        rewards = {agent: float(step[1]) for agent, step in steps.items()}
+        self.collector.step(
+            actions,
+            observed,
+            rewards,
+            {agent: bool(step[2]) for agent, step in steps.items()},
+            {agent: bool(step[3] and not step[2]) for agent, step in steps.items()},
+            outputs=outputs,
+        )
+        self._total += sum(rewards.values())
+        over = {agent for agent, step in steps.items() if step[2] or step[3]}
+        self._playing = {agent: one for agent, one in observed.items() if agent not in over}
+
+
+def _begin(game: _Alone, client: RLlinkClient, steps: int | None) -> SetState:
     config = client.get_config()
     wanted = config.env_steps_per_sample or steps
     if wanted is None:
@@ -100,4 +191,5 @@ def _begin(client: RLlinkClient, steps: int | None) -> tuple[Any, EpisodeCollect
     weights = client.get_state()
     if weights is None:
         raise RemoteProtocolError("the trainer has no weights")
-    return weights, EpisodeCollector(wanted)
+    game.collector = game.collector_of(wanted)
+    return weights

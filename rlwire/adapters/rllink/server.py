@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rlwire.adapters.rllink.client import PORT
 from rlwire.adapters.serving import Service, StreamOptions, StreamServer
 from rlwire.codecs.rllink import (
-    Episode,
     Episodes,
     EpisodesAndGetState,
     GetConfig,
@@ -92,6 +91,8 @@ class RLlinkServer(StreamServer):
             then. None lets all in.
         limits: maxima for messages.
         config: what clients are told.
+        several: whether episodes are those of several agents, `MultiAgentEpisode`; those of one are
+            refused then, and else the other way round.
         backlog: steps that may wait for `sample`; a client that sends more is not answered, and
             not heard, until some are taken. None for no maximum.
         compressions: that clients may ask for; by default those that are installed.
@@ -112,6 +113,7 @@ class RLlinkServer(StreamServer):
         auth: str | None = None,
         limits: Limits = DEFAULT,
         config: SetConfig | None = None,
+        several: bool = False,
         backlog: int | None = 1_000_000,
         compressions: Collection[str] | None = None,
         **options: Unpack[StreamOptions],
@@ -121,21 +123,22 @@ class RLlinkServer(StreamServer):
         if backlog is not None and backlog < 1:
             raise ValueError(f"backlog must be at least one step, not {backlog}")
         self._exchange = _Exchange(
-            {"token": auth, "compressions": compressions, "limits": limits},
+            {"several": several, "token": auth, "compressions": compressions, "limits": limits},
             SetConfig() if config is None else config,
             backlog,
         )
         super().__init__(address, self._exchange, workers="asyncio", **options)
         self._guarded = self._guarded or auth is not None
 
-    def sample(self, timeout: float | None = None) -> list[Episode]:
+    def sample(self, timeout: float | None = None) -> list[Any]:
         """Return the pieces of episodes that have come, and wait for some if there are none.
 
         Args:
             timeout: seconds to wait; None for as long as the server runs.
 
         Returns:
-            The pieces in the order in which they came; none after the timeout or `stop`.
+            The pieces, `Episode` or `MultiAgentEpisode`, in the order in which they came; none
+            after the timeout or `stop`.
         """
         return self._exchange.sample(timeout)
 
@@ -180,7 +183,7 @@ class _Exchange(Service):
         self._changed = threading.Condition()
         self._running = False
         self._state: SetState | None = None
-        self._queue: list[tuple[list[Episode], _Waiting | None]] = []
+        self._queue: list[tuple[list[Any], _Waiting | None]] = []
         self._waiting: list[_Waiting] = []
         self._held: list[Future[None]] = []  # of clients that wait for room
         self._clients = self._episodes = self._steps = self._queued = 0
@@ -214,7 +217,7 @@ class _Exchange(Service):
                 self._clients, len(waiting), self._episodes, self._steps, self._queued, number
             )
 
-    def sample(self, timeout: float | None) -> list[Episode]:
+    def sample(self, timeout: float | None) -> list[Any]:
         with self._changed:
             empty, state = not self._queue, self._state
         if empty and state is not None:

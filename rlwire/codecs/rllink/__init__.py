@@ -8,7 +8,7 @@ episodes in them in `episodes`. The values' own bytes are `rlwire.codecs.msgpack
 Source: RLlib's page on external environments, and Ray 2.60.0's ``rllib/env/external/rllink.py``.
 """
 
-from rlwire.codecs.rllink.episodes import Episode
+from rlwire.codecs.rllink.episodes import Episode, MultiAgentEpisode
 from rlwire.codecs.rllink.messages import (
     FRAME_MAXIMUM,
     Codec,
@@ -37,6 +37,7 @@ __all__ = [
     "GetConfig",
     "GetState",
     "Message",
+    "MultiAgentEpisode",
     "Ping",
     "Pong",
     "SetConfig",

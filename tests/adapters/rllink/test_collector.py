@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlwire.adapters.rllink import EpisodeCollector
+from rlwire.adapters.rllink import EpisodeCollector, MultiAgentCollector
 
 
 def play(collector: EpisodeCollector, lengths: list[int]) -> list[Any]:
@@ -116,3 +116,83 @@ def test_steps_out_of_turn() -> None:
         collector.step(0, 0.0, 0.0, False)
     with pytest.raises(ValueError, match="entries of type"):
         EpisodeCollector(1).reset("text")
+
+
+# --- several agents
+
+
+def one(agents: str, value: Any) -> dict[str, Any]:
+    return dict.fromkeys(agents, value)
+
+
+def test_several_agents_come_and_end() -> None:
+    collector = MultiAgentCollector(5)
+    clock = iter(range(1000))
+
+    def seen(agents: str) -> dict[str, Any]:
+        now = next(clock)
+        return {agent: np.array([now, ord(agent)], np.float32) for agent in agents}
+
+    collector.reset(seen("ab"))
+    outputs = one("ab", {"action_logp": -1.0})
+    collector.step(one("ab", 1), seen("abc"), one("ab", 1.0), {}, outputs=outputs)
+    outputs = one("abc", {"action_logp": -1.0})
+    collector.step(one("abc", 1), seen("abc"), one("abc", 1.0), {"b": True}, outputs=outputs)
+    assert not collector.full
+    for _ in range(3):
+        collector.step(one("ac", 1), seen("ac"), one("ac", 2.0), {}, outputs=outputs)
+    assert collector.full
+    [first] = collector.take()
+    for _ in range(2):
+        collector.step(one("ac", 1), seen("ac"), one("ac", 2.0), {}, outputs=outputs)
+    assert not collector.needs_reset
+    collector.step(
+        one("ac", 1), seen("ac"), one("ac", 2.0), {"a": True}, {"c": True}, outputs=outputs
+    )
+    assert collector.needs_reset
+    collector.reset(seen("ab"))
+    collector.step(one("ab", 1), seen("ab"), one("ab", 1.0), {}, outputs=outputs)
+    collector.reset(seen("ab"))
+    collector.step(one("ab", 1), seen("ab"), one("ab", 1.0), {}, outputs=outputs)
+    second, third, fourth = collector.take()
+
+    for piece in (first, second, third, fourth):
+        piece.check()
+    assert [len(piece) for piece in (first, second, third, fourth)] == [5, 3, 1, 1]
+    assert first.id == second.id
+    assert len({second.id, third.id, fourth.id}) == 3
+    assert [piece.started for piece in (first, second, third, fourth)] == [0, 5, 0, 0]
+    assert [(piece.terminated, piece.truncated) for piece in (first, second, third, fourth)] == [
+        (False, False), (True, False), (False, True), (False, False),
+    ]  # fmt: skip
+    assert {agent: list(steps) for agent, steps in first.seen.items()} == {
+        "a": [0, 1, 2, 3, 4, 5], "b": [0, 1, 2], "c": [1, 2, 3, 4, 5]
+    }  # fmt: skip
+    assert first.agents["b"].terminated
+    assert not first.agents["a"].done
+    assert list(second.agents) == ["a", "c"]
+    assert (second.agents["a"].terminated, second.agents["a"].started) == (True, 5)
+    assert (second.agents["c"].truncated, second.agents["c"].started) == (True, 4)
+    assert first.agents["a"].id == second.agents["a"].id
+    assert third.agents["a"].truncated
+    np.testing.assert_array_equal(first.agents["c"].observations[:, 0], [1, 2, 3, 4, 5])
+    np.testing.assert_array_equal(second.agents["c"].observations[:, 0], [5, 6, 7, 8])
+    np.testing.assert_array_equal(first.agents["c"].outputs["action_logp"], [-1] * 4)
+    assert second.agents["c"].multi_agent_episode_id == second.id
+
+
+def test_steps_of_several_agents_that_make_no_sense() -> None:
+    with pytest.raises(ValueError, match="at least one step"):
+        MultiAgentCollector(0)
+    collector = MultiAgentCollector(1)
+    with pytest.raises(RuntimeError, match="reset"):
+        collector.step({}, {}, {}, {})
+    collector.reset(one("ab", 0.0))
+    with pytest.raises(ValueError, match="no action of 'b'"):
+        collector.step(one("a", 1), one("ab", 0.0), {}, {})
+    with pytest.raises(ValueError, match="no observation of 'a'"):
+        collector.step(one("ab", 1), one("b", 0.0), {}, {})
+    collector.step(one("ab", 1), one("ab", 0.0), {}, {})
+    with pytest.raises(RuntimeError, match="full"):
+        collector.step(one("ab", 1), one("ab", 0.0), {}, {})
+    assert len(collector) == 1

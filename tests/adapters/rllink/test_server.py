@@ -19,6 +19,7 @@ from rlwire.adapters.rllink import (
     AsyncRLlinkClient,
     Episode,
     EpisodeCollector,
+    MultiAgentEpisode,
     RLlinkClient,
     RLlinkServer,
     SetConfig,
@@ -210,6 +211,69 @@ def test_play_sends_batches_of_exactly_so_many_steps() -> None:
     pieces = [piece for batch in learner.batches for piece in batch]
     assert sum(piece.terminated for piece in pieces) == 6
     assert all(piece.outputs["action_logp"].shape == (len(piece),) for piece in pieces)
+
+
+@pytest.mark.parametrize("on_policy", [True, False])
+def test_play_of_several_agents(on_policy: bool) -> None:
+    mpe = pytest.importorskip("mpe2.simple_spread_v3")
+    learner, used = Counting(), []
+
+    def policy(observations: Any, weights: SetState) -> Any:
+        used.append(weights.weights_seq_no)
+        outputs = {agent: {"action_logp": np.float32(-0.5)} for agent in observations}
+        return dict.fromkeys(observations, 1), outputs
+
+    with rlwire.serve(
+        learner, "rllink://127.0.0.1:0", steps=16, on_policy=on_policy, several=True
+    ) as server:
+        environment = mpe.parallel_env(N=2, max_cycles=10)
+        totals = rlwire.play(environment, server.url, episodes=5, policy=policy, seed=1)
+        until(lambda: learner.steps == 50)
+    assert len(totals) == 5
+    pieces = [piece for batch in learner.batches for piece in batch]
+    assert [len(piece) for piece in pieces] == [10, 6, 4, 10, 2, 8, 8, 2]
+    assert sum(piece.truncated for piece in pieces) == 5
+    assert used == sorted(used)
+    # Also who does not wait for new weights has them sooner or later.
+    assert used[-1] > 1 or not on_policy
+    for piece in pieces:
+        assert list(piece.agents) == ["agent_0", "agent_1"]
+        for one in piece.agents.values():
+            assert one.observations.shape == (len(piece) + 1, 12)
+            assert one.outputs["action_logp"].shape == (len(piece),)
+    reward = sum(one.rewards.sum() for piece in pieces for one in piece.agents.values())
+    assert sum(totals) == pytest.approx(reward)
+
+
+def test_episodes_of_another_kind_are_refused() -> None:
+    for several, words in (
+        (True, "an episode of one, the trainer wants several"),
+        (False, "of several"),
+    ):
+        with RLlinkServer("127.0.0.1:0", several=several) as server, client_of(server) as client:
+            one = episode()
+            both = MultiAgentEpisode({"a": one}, {"a": np.arange(6)}, 5)
+            client.send([both if several else one], wait=False)
+            assert len(server.sample(30)) == 1
+            client.send([one if several else both], wait=False)
+            with pytest.raises(PeerError, match=words):
+                client.get_config()
+            assert server.statistics().episodes == 1
+
+
+def test_play_without_new_weights_to_wait_for() -> None:
+    pytest.importorskip("gymnasium")
+    used: list[int] = []
+    with RLlinkServer("127.0.0.1:0", config=SetConfig(5, False)) as server:
+        server.set_state(SetState(1, WEIGHTS))
+
+        def policy(observation: Any, weights: SetState) -> int:
+            used.append(weights.weights_seq_no)
+            server.set_state(SetState(len(used) + 1, WEIGHTS))
+            return 1
+
+        rlwire.play("gym:CartPole-v1", server.url, policy=policy, episodes=2)
+    assert used[:10] == [1] * 5 + [6] * 5  # those that there were when a batch was sent
 
 
 def test_play_without_a_number_of_steps() -> None:
