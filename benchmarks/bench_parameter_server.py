@@ -183,48 +183,46 @@ def plain_actor(stack: contextlib.ExitStack) -> Callable[[Any], Any]:
     return lambda weights: ray.get(actor.op_swap.remote(weights))
 
 
-def on_ray(stack: contextlib.ExitStack) -> dict[str, Callable[[Any], Any]]:
-    """Ray's calls; it is started here."""
+@contextlib.contextmanager
+def ray_running() -> Iterator[None]:
+    """Ray, on this machine alone."""
     import ray
 
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     options = {"num_cpus": 1, "object_store_memory": 200_000_000, "include_dashboard": False}
     ray.init(address="local", logging_level=logging.ERROR, **options)
-    stack.callback(ray.shutdown)
-    return {"an actor of Ray's": plain_actor(stack), "at home on Ray": at_home(stack, "ray")}
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
-def measure() -> dict[str, float]:
-    """Microseconds of a call, by who makes it."""
+def measure(*calls: Callable[[Any], Any]) -> list[float]:
+    """Microseconds of a call, of each kind."""
     weights = layers()
-    with contextlib.ExitStack() as stack:
-        calls = {"in a process": at_home(stack, "process"), "RELAAX's bridge": bridge(stack)}
-        if RAY:
-            calls.update(on_ray(stack))
-        times: dict[str, list[float]] = {who: [] for who in calls}
-        for round_ in range(ROUNDS + 2):
-            for who, call in calls.items():
-                begin = time.perf_counter()
-                found = call(weights)
-                taken = time.perf_counter() - begin
-                if round_ > 1:
-                    times[who].append(1e6 * taken)
-                    assert all(map(np.array_equal, found, weights))
-        return {who: median(taken) for who, taken in times.items()}
+    times: list[list[float]] = [[] for _ in calls]
+    for round_ in range(ROUNDS + 2):
+        for call, taken in zip(calls, times, strict=True):
+            begin = time.perf_counter()
+            found = call(weights)
+            if round_ > 1:
+                taken.append(1e6 * (time.perf_counter() - begin))
+                assert all(map(np.array_equal, found, weights))
+    return [median(taken) for taken in times]
 
 
 def main() -> None:
     """Print the table."""
     logging.disable()
     print_head("An agent's call of an op with 1 MB of weights each way", "grpcio", "ray")
-    found = measure()
-    ours = found["in a process"]
-    lines = [
-        Line("process, 1 MB each way", ours, "the bridge", found["RELAAX's bridge"], 20.0, True)
-    ]
+    with contextlib.ExitStack() as stack:
+        ours, theirs = measure(at_home(stack, "process"), bridge(stack))
+    lines = [Line("process, 1 MB each way", ours, "the bridge", theirs, 20.0, True)]
     if RAY:
-        plain = found["an actor of Ray's"]
-        lines.append(Line("Ray, 1 MB each way", found["at home on Ray"], "an actor", plain, 1.1))
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(ray_running())
+            ours, theirs = measure(at_home(stack, "ray"), plain_actor(stack))
+        lines.append(Line("Ray, 1 MB each way", ours, "an actor", theirs, 1.1))
     print_lines(lines)
 
 

@@ -69,11 +69,11 @@ RLX: Final = (
     ),
     Option(
         "parameter_server",
-        "of algorithm:NAME, where it lives: in this process, in one of its own, or on Ray "
-        "(default: server); of another agent, what is called once in each process, and its result "
-        "given to every agent",
+        "of algorithm:NAME, where it lives: in this process, in one of its own, or on Ray, there "
+        "one for all servers that say the same name (default: server); of another agent, what is "
+        "called once in each process, and its result given to every agent",
         texts.text,
-        "server|process|ray|MODULE:FACTORY",
+        "server|process|ray[:NAME]|MODULE:FACTORY",
     ),
     Option(
         "config",

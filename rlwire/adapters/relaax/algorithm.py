@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rlwire.adapters.relaax.config import Options, read
-from rlwire.adapters.relaax.homes import HOMES, Home, open_parameter_server
+from rlwire.adapters.relaax.homes import check_home, open_parameter_server
 from rlwire.adapters.relaax.metrics import Metrics
 from rlwire.adapters.relaax.parameter_server import Handle
 from rlwire.adapters.relaax.server import RLXServer
@@ -244,17 +244,13 @@ class AlgorithmServer(RLXServer):
         algorithm: Algorithm,
         address: AddressLike = "localhost:7001",
         *,
-        parameter_server: Home = "server",
+        parameter_server: str = "server",
         checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
         deadline: float = 60.0,
         metrics: Metrics | None = None,
         **options: Any,
     ) -> None:
-        if parameter_server not in HOMES:
-            raise ValueError(
-                f"an algorithm's parameter server is at home in one of {', '.join(HOMES)}, not "
-                f"{parameter_server!r}"
-            )
+        check_home(parameter_server)
         super().__init__(_AgentOf(algorithm), address, metrics=metrics, **options)
         self.algorithm = algorithm
         self._home: dict[str, Any] = {

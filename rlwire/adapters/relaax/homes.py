@@ -18,7 +18,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rlwire.adapters.relaax.config import Options
 from rlwire.adapters.relaax.metrics import METHODS, LoggingMetrics, Metrics
@@ -40,12 +40,9 @@ from rlwire.transports.tcp import connect
 if TYPE_CHECKING:
     from rlwire.adapters.relaax.algorithm import Algorithm
 
-__all__ = ["HOMES", "Home", "open_parameter_server"]
+__all__ = ["check_home", "open_parameter_server"]
 
 logger = logging.getLogger(__name__)
-
-Home = Literal["server", "process", "ray"]
-HOMES: tuple[Home, ...] = ("server", "process", "ray")
 
 _CLIENTS = 4096  # whose last answers are remembered
 _METRICS = 10_000  # measurements that wait for an answer to go with
@@ -55,7 +52,7 @@ _GRACE = 60.0  # seconds for the last op and checkpoint of a process
 def open_parameter_server(
     algorithm: Algorithm,
     *,
-    home: Home = "server",
+    home: str = "server",
     checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
     metrics: Metrics | None = None,
     deadline: float = 60.0,
@@ -70,7 +67,9 @@ def open_parameter_server(
     Args:
         algorithm: as `rlwire.adapters.relaax.algorithm.load_algorithm` returns it.
         home: ``"server"``, this process; ``"process"``, one of its own, for which a program needs
-            the usual ``if __name__ == "__main__":``; or ``"ray"``, an actor (the extra `ray`).
+            the usual ``if __name__ == "__main__":``; ``"ray"``, an actor (the extra `ray`); or
+            ``"ray:NAME"``, an actor that all who open it by this name on a cluster share: the first
+            makes it, and ends it.
         checkpoints: where to keep what was learned, by default nowhere; of a folder one is saved a
             minute.
         metrics: where its measurements go; by default they are logged.
@@ -83,8 +82,7 @@ def open_parameter_server(
         OSError: there is no process or socket for it.
         MissingExtra: Ray is not installed.
     """
-    if home not in HOMES:
-        raise ValueError(f"a parameter server's home is one of {', '.join(HOMES)}, not {home!r}")
+    check_home(home)
     if not deadline > 0:
         raise ValueError(f"deadline must be positive, not {deadline!r}")
     if checkpoints is not None and not isinstance(checkpoints, Checkpoints):
@@ -99,13 +97,23 @@ def open_parameter_server(
     else:
         from rlwire.adapters.relaax import homes_ray
 
-        handle = homes_ray.open_actor(algorithm, checkpoints, metrics, deadline)
+        name = home.partition(":")[2]
+        handle = homes_ray.open_actor(algorithm, checkpoints, metrics, deadline, name)
     try:
         handle.n_step()
     except BaseException:
         handle.close()
         raise
     return handle
+
+
+def check_home(home: str) -> None:
+    """Raise a ValueError if there is no such home."""
+    if home not in ("server", "process", "ray") and not home.startswith("ray:"):
+        raise ValueError(
+            "a parameter server is at home in 'server', 'process', 'ray' or 'ray:NAME', "
+            f"not {home!r}"
+        )
 
 
 class Host:

@@ -30,8 +30,12 @@ _GRACE = 60.0  # seconds for the last op and checkpoint
 class _Actor:
     """What lives on Ray."""
 
-    def __init__(self, algorithm: Algorithm, checkpoints: Checkpoints | None) -> None:
+    def __init__(self, algorithm: Algorithm, checkpoints: Checkpoints | None, maker: str) -> None:
         self._host = Host(algorithm, checkpoints, Waiting())
+        self._maker = maker
+
+    def maker(self) -> str:
+        return self._maker
 
     def answer(self, call: Call) -> Answer:
         return self._host.answer(call)
@@ -49,6 +53,7 @@ class OnRay(Distant):
         deadline: see there.
         address: of the cluster.
         name: of the actor.
+        actor: itself, where it is known.
         owner: whether closing this handle ends the actor.
         began: whether it ends this program's connection to Ray as well.
     """
@@ -61,6 +66,7 @@ class OnRay(Distant):
         address: str,
         name: str,
         *,
+        actor: Any = None,
         owner: bool = False,
         began: bool = False,
     ) -> None:
@@ -68,7 +74,7 @@ class OnRay(Distant):
         self._where = address, name
         self._owner = owner
         self._began = began
-        self._actor: Any = None
+        self._actor = actor
 
     def __reduce__(self) -> Any:
         return OnRay, (self.config, self.metrics, self._deadline, *self._where)
@@ -122,7 +128,11 @@ class OnRay(Distant):
 
 
 def open_actor(
-    algorithm: Algorithm, checkpoints: Checkpoints | None, metrics: Metrics, deadline: float
+    algorithm: Algorithm,
+    checkpoints: Checkpoints | None,
+    metrics: Metrics,
+    deadline: float,
+    name: str = "",
 ) -> OnRay:
     """Start the actor, and Ray on this machine if this program is connected to no cluster.
 
@@ -131,6 +141,7 @@ def open_actor(
         checkpoints: a folder or URL that every node reaches.
         metrics: where its measurements go.
         deadline: seconds that a call may take.
+        name: by which others find it; one that is there already is taken. By default nobody's.
 
     Raises:
         MissingExtra: Ray is not installed.
@@ -138,14 +149,23 @@ def open_actor(
     ray = _ray()
     began = not ray.is_initialized()
     if began:
-        ray.init(namespace=_NAMESPACE, include_dashboard=False)
-    name = f"parameter-server-{uuid.uuid4().hex}"
+        ray.init(namespace=_NAMESPACE)
+    maker = uuid.uuid4().hex
+    name = f"parameter-server-{name or maker}"
     options = {"name": name, "namespace": _NAMESPACE, "max_restarts": -1, "num_cpus": 0}
-    actor = ray.remote(_Actor).options(**options).remote(algorithm, checkpoints)
-    address = ray.get_runtime_context().gcs_address
-    handle = OnRay(algorithm.config, metrics, deadline, address, name, owner=True, began=began)
-    handle._actor = actor
-    return handle
+    kind = ray.remote(_Actor).options(get_if_exists=True, **options)
+    actor = kind.remote(algorithm, checkpoints, maker)
+    owner = ray.get(actor.maker.remote(), timeout=deadline) == maker
+    return OnRay(
+        algorithm.config,
+        metrics,
+        deadline,
+        ray.get_runtime_context().gcs_address,
+        name,
+        actor=actor,
+        owner=owner,
+        began=began,
+    )
 
 
 def _ray() -> Any:

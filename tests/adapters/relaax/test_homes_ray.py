@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import textwrap
 from typing import Any
 
 import numpy as np
 import pytest
 
+import rlwire
 from rlwire.adapters.relaax import (
+    AlgorithmServer,
     Metrics,
     ParameterServerError,
     UpdatesLost,
@@ -31,7 +35,17 @@ ALGORITHM = """
 
     from rlwire.adapters.relaax import ParameterServer as Base, Session
 
-    Agent = object
+
+
+    class Agent:
+        def __init__(self, parameter_server):
+            self.session = parameter_server.session
+
+        def init(self, exploit):
+            return True
+
+        def update(self, reward, state, terminal):
+            return self.session.op_add(np.float32(state[0]))
 
 
     class Model:
@@ -145,3 +159,42 @@ def test_one_that_is_slow_and_one_that_cannot_be_made(algorithm):
     broken = load_algorithm(algorithm._source[0], {"fail": True})
     with pytest.raises(ParameterServerError, match="no model today"):
         open_parameter_server(broken, home="ray", metrics=Recorder())
+
+
+ELSEWHERE = """
+import sys
+
+from rlwire.adapters.relaax import Metrics, load_algorithm, open_parameter_server
+
+if __name__ == "__main__":
+    algorithm = load_algorithm(sys.argv[1])
+    handle = open_parameter_server(algorithm, home="ray:shared", metrics=Metrics())
+    print("steps", handle.session.op_add(1.0))
+    handle.close()
+"""
+
+
+def test_one_for_agents_of_several_programs(algorithm, tmp_path):
+    """One program makes it; worker processes and another program on the cluster find it."""
+    import ray
+
+    metrics = Recorder()
+    server = AlgorithmServer(
+        algorithm, "localhost:0", parameter_server="ray:shared", workers=1, metrics=metrics
+    )
+    with server:
+        assert server.parameter_server.session.op_add(1.0) == 1
+        with rlwire.connect(server.url) as agent:
+            agent.init()
+            assert agent.update(None, [1.0]) == 2
+        (tmp_path / "elsewhere.py").write_text(ELSEWHERE)
+        address = ray.get_runtime_context().gcs_address
+        done = subprocess.run(
+            [sys.executable, str(tmp_path / "elsewhere.py"), algorithm._source[0]],
+            env={**os.environ, "RAY_ADDRESS": address},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert "steps 3" in done.stdout, done.stderr
+        assert server.parameter_server.n_step() == 3
