@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import struct
 import threading
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 
 from rlwire.adapters.rfb import Display, RfbServer, Screen, Screens
+from rlwire.codecs.rfb.encodings import Encoding
 from rlwire.codecs.rfb.messages import (
     Fence,
     KeyEvent,
@@ -18,12 +21,14 @@ from rlwire.codecs.rfb.messages import (
 )
 from rlwire.errors import (
     ConnectionClosed,
+    DeadlineExceeded,
     DecodeError,
     EncodeError,
     LimitExceeded,
     LocalProtocolError,
     PeerError,
 )
+from rlwire.transports.sockets import Timeouts
 
 SOON = 20.0  # seconds, for what comes at once unless the machine is busy
 
@@ -98,6 +103,60 @@ def test_one_that_fails_touches_no_other(scripted: Start) -> None:
                 screen.send(KeyEvent(97, True))
             assert screen.round_trip() is None
             assert str(screen.error) in repr(screen)
+        display.show(frame(3))
+        assert good.wait(SOON)
+        await_grey(good, 3)
+
+
+def said(encoding: int, data: bytes = b"", width: int = 8, height: int = 4, x: int = 0) -> bytes:
+    """An update of one rectangle of a screen of 8x4."""
+    return struct.pack(">BxHHHHHi", 0, 1, x, 0, width, height, encoding) + data
+
+
+def zrle(tiles: bytes) -> bytes:
+    data = zlib.compress(tiles)
+    return said(Encoding.ZRLE, struct.pack(">I", len(data)) + data)
+
+
+HOSTILE: dict[str, tuple[bytes, type[Exception], str]] = {
+    "a rectangle outside": (said(Encoding.RAW, bytes(128), x=1), DecodeError, "end at 9"),
+    "a length that lies": (said(Encoding.ZRLE, b"\xff" * 4), LimitExceeded, "received"),
+    "a count that lies": (said(Encoding.RRE, b"\xff" * 4), LimitExceeded, "received"),
+    "a zlib bomb": (zrle(b"\1abc" + bytes(10_000_000)), DecodeError, "after the end"),
+    "a desktop of 65535x65535": (
+        said(Encoding.DESKTOP_SIZE, b"", 65535, 65535), LimitExceeded, "65535x65535",
+    ),
+    "an endless cut text": (b"\3\0\0\0\xff\xff\xff\xff" + bytes(1000), LimitExceeded, "string"),
+    "a tile past the end": (
+        said(Encoding.HEXTILE, b"\x0a" + bytes(4) + b"\1\x70\x10"), DecodeError, "end at 9",
+    ),
+    "a palette of the wrong size": (zrle(b"\x11"), DecodeError, "0x11"),
+    "a colour past the palette": (zrle(b"\x82abcdef\x02"), DecodeError, "2 of 2 colours"),
+    "a stop in a rectangle": (said(Encoding.RAW, bytes(100)), DeadlineExceeded, "not whole"),
+}  # fmt: skip
+
+
+def test_what_a_server_should_not_say_ends_that_screen_only(scripted: Start) -> None:
+    def saying(data: bytes) -> Callable[[Any], object]:
+        def script(peer: Any) -> None:
+            peer.greet()
+            peer.say(data)
+
+        return script
+
+    display = Display(64, 48)
+    with RfbServer(display, "127.0.0.1:0") as server, Screens() as screens:
+        good = screens.add(str(server.address))
+        times = Timeouts(read=0.05, idle=None)
+        bad = {
+            name: screens.add(scripted(saying(data)), timeouts=times)
+            for name, (data, _, _) in HOSTILE.items()
+        }
+        for name, screen in bad.items():
+            _, kind, words = HOSTILE[name]
+            with pytest.raises(kind, match=words):
+                screen.wait(SOON)
+            assert screen.updates == 0, name
         display.show(frame(3))
         assert good.wait(SOON)
         await_grey(good, 3)
