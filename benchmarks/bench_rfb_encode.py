@@ -7,7 +7,8 @@ by a small C program that is built here (libvncserver_encode.c). Both are asked 
 compression; `level 6` beside it is libvncserver's own choice.
 
 `python benchmarks/bench_rfb_encode.py` prints the table, `--deflate` what the packages that deflate
-take for pieces of such frames.
+take for pieces of such frames, `--moves` what an update costs a server, the search for what changed
+within, for viewers that can copy what has moved (CopyRect) and for those that cannot.
 """
 
 from __future__ import annotations
@@ -28,9 +29,12 @@ import pytest
 from pairs import TINY, Line, print_head, print_lines, print_table
 from PIL import Image
 
+sys.path.append(str(Path(__file__).parents[1]))
 from rlwire.codecs.rfb.encoder import RectangleEncoder, changed
 from rlwire.codecs.rfb.encodings import Encoding
 from rlwire.codecs.rfb.pixels import RGB888
+from rlwire.sessions.rfb.screen import Screen, Settings, Shown
+from tests.reference import xvnc
 
 GAMES = ("Pong", "Seaquest", "SpaceInvaders")
 FRAMES = 2 if TINY else 12
@@ -187,6 +191,39 @@ def deflaters() -> list[tuple[str, ...]]:
     return rows
 
 
+def moves() -> list[Line]:
+    """Time updates in Tight with and without CopyRect."""
+    river, sea = play("Riverraid"), play("Seaquest")
+    wall = xvnc.game(2048, 768, 1)
+    panned = [np.ascontiguousarray(wall[:, 4 * i : 4 * i + 1024]) for i in range(FRAMES)]
+    kinds = {
+        "Riverraid 160x210, scrolls": river,
+        "Riverraid 1024x768, scrolls": scaled(river, Image.Resampling.NEAREST),
+        "a textured world, panned at 1024x768": panned,
+        "Seaquest 160x210, does not": sea,
+        "Seaquest 1024x768, does not": scaled(sea, Image.Resampling.NEAREST),
+    }
+    settings = Settings(RGB888, Encoding.TIGHT, None, 1)
+    lines = []
+    for name, frames in kinds.items():
+        times: dict[bool, list[float]] = {True: [], False: []}
+        sizes: dict[bool, int] = {}
+        for _ in range(ROUNDS + 1):
+            for copies, taken in times.items():
+                shown = Shown(0, frames[0])
+                screen = Screen(lambda: shown)  # noqa: B023 - it is not asked
+                since, sizes[copies] = thread_time_ns(), 0
+                for number, frame in enumerate(frames[1:], 1):
+                    now = Shown(number, frame)
+                    sizes[copies] += len(screen.update(shown, now, settings, False, copies)[1])
+                    shown = now
+                taken.append((thread_time_ns() - since) / 1e3 / (len(frames) - 1))
+        label = f"{name}: {sizes[True]:,} bytes and {sizes[False]:,}"
+        mine, plain = (median(times[copies][1:]) for copies in (True, False))
+        lines.append(Line(label, mine, "without copies", plain, None, faster=True))
+    return lines
+
+
 @pytest.mark.parametrize("encoding", ["TIGHT", "ZRLE", "HEXTILE"])
 def test_encode(benchmark: Any, encoding: str) -> None:
     """One whole frame as a server writes it."""
@@ -200,11 +237,19 @@ def test_deflaters(benchmark: Any) -> None:
     assert benchmark.pedantic(deflaters, rounds=1)
 
 
+def test_moves() -> None:
+    """Updates in which something has moved are smaller where it may be copied."""
+    assert len(moves()) == 5
+
+
 def main() -> None:
     """Print the tables."""
     print_head("How fast is a game's frame written for a VNC viewer?", "isal", "zlib-ng")
     if "--deflate" in sys.argv:
         print_table(("of", "by", "us", "bytes"), deflaters())
+        return
+    if "--moves" in sys.argv:
+        print_lines(moves())
         return
     if not has_rival():
         print("libvncserver is not here: apt-get install libvncserver-dev pkg-config")

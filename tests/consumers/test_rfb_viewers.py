@@ -132,6 +132,12 @@ def test_tigervnc_shows_each_frame(desktop: Desktop, options: list[str], near: f
         for seed in range(1, 4):
             display.show(game(seed))
             wait_for(desktop.find(game(seed), near), f"frame {seed}")
+        world = game(7, WIDTH + 20, HEIGHT + 20)
+        for x, y in ((0, 0), (0, 6), (20, 6)):
+            frame = world[y : y + HEIGHT, x : x + WIDTH]
+            display.show(frame)
+            wait_for(desktop.find(frame, near), f"the frame from {x}, {y}")
+        assert server.statistics()["copied"] == 2
         display.show(game(9, 250, 180))
         wait_for(desktop.find(game(9, 250, 180), near), "a frame of another size")
 

@@ -153,6 +153,37 @@ static void what_changed(void) {
     release(b);
 }
 
+static void what_moved(void) {
+    enum { WIDTH = 50, HEIGHT = 60 };
+    uint8_t before[3 * WIDTH * HEIGHT], after[sizeof before];
+    uint32_t noise = 1, work[4 * HEIGHT];
+    rlw_rfb_rect all = {0, 0, WIDTH, HEIGHT}, part = {5, 6, 40, 50};
+    rlw_rfb_move move;
+    uint8_t *a, *b;
+    size_t i;
+    for (i = 0; i < sizeof before; i++) {
+        noise = noise * 1664525u + 1013904223u;
+        before[i] = after[i] = (uint8_t)(noise >> 24);
+    }
+    memcpy(after, before + 3 * WIDTH * 4, 3 * WIDTH * (HEIGHT - 4)); /* up */
+    a = exact(before, sizeof before);
+    b = exact(after, sizeof after);
+    EQUAL(rlw_rfb_moved(a, b, WIDTH, &all, work, &move), WIDTH * (HEIGHT - 4));
+    CHECK(move.to.x == 0 && move.to.y == 0 && move.from_x == 0 && move.from_y == 4);
+    EQUAL(rlw_rfb_moved(a, b, WIDTH, &part, work, &move), 40 * 46);
+    CHECK(move.to.x == 5 && move.to.y == 6 && move.from_x == 5 && move.from_y == 10);
+    release(b);
+    for (i = 0; i < HEIGHT; i++) /* to the right, its last column new */
+        memmove(after + 3 * WIDTH * i + 6, before + 3 * WIDTH * i, 3 * (WIDTH - 3));
+    b = exact(after, sizeof after);
+    EQUAL(rlw_rfb_moved(a, b, WIDTH, &all, work, &move), (WIDTH - 3) * HEIGHT);
+    CHECK(move.to.x == 2 && move.to.y == 0 && move.from_x == 0 && move.from_y == 0);
+    EQUAL(move.to.width, WIDTH - 3);
+    EQUAL(rlw_rfb_moved(a, a, WIDTH, &all, work, &move), 0);
+    release(a);
+    release(b);
+}
+
 /* Deflate without a library: stored blocks. */
 static rlw_status store(void *self, const uint8_t *data, size_t size, rlw_writer *out) {
     ++*(unsigned *)self;
@@ -253,6 +284,7 @@ void rfb_encode_suite(void) {
     RUN(short_deflate_comes_back);
     RUN(every_length_and_distance);
     RUN(what_changed);
+    RUN(what_moved);
     RUN(rectangles_of_frames);
     RUN(formats_without_a_place_for_their_colours);
 }

@@ -121,6 +121,13 @@ class Viewer:
         assert y + height <= self.height
         assert width
         assert height
+        if kind == COPY_RECT:
+            from_x, from_y = struct.unpack(">HH", read(4))
+            assert from_x + width <= self.width
+            assert from_y + height <= self.height
+            part = self.frame[from_y : from_y + height, from_x : from_x + width].copy()
+            self.frame[y : y + height, x : x + width] = part
+            return
         decode = {RAW: self._raw, HEXTILE: self._hextile, ZRLE: self._zrle, TIGHT: self._tight}
         self.frame[y : y + height, x : x + width] = decode[kind](read, width, height)
 

@@ -407,8 +407,9 @@ class RfbServer(StreamServer):
         """Return counts since the server was made, and of the ``viewers`` that there are.
 
         ``frames`` were shown; ``updates`` of so many ``bytes`` went out, and what they had was
-        ``encoded`` so often; ``inputs`` came, or were ``ignored`` since the viewer only looks on;
-        ``refused`` had no right password.
+        ``encoded`` so often, of which viewers ``copied`` a part of what they had before;
+        ``inputs`` came, or were ``ignored`` since the viewer only looks on; ``refused`` had no
+        right password.
         """
         viewers = self._viewers
         return {

@@ -18,7 +18,7 @@ from cpython.buffer cimport PyBUF_ND, PyBUF_READ, PyBuffer_Release
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyObject_GetBuffer, Py_buffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport uint8_t, uint16_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 
 from rlwire.kernels cimport *
@@ -26,10 +26,18 @@ from rlwire.kernels cimport *
 from rlwire.codecs.rfb.deflating import compressor
 from rlwire.codecs.rfb.encodings import Encoding
 
-__all__ = ["ENCODINGS", "RectangleEncoder", "changed"]
+__all__ = ["ENCODINGS", "RectangleEncoder", "changed", "moved"]
 
 ENCODINGS = frozenset((Encoding.RAW, Encoding.HEXTILE, Encoding.ZRLE, Encoding.TIGHT))
 """What can be written."""
+
+cdef extern from "rlwire/rfb_move.h" nogil:
+    ctypedef struct rlw_rfb_move:
+        rlw_rfb_rect to
+        uint16_t from_x, from_y
+
+    size_t rlw_rfb_moved(const uint8_t *before, const uint8_t *after, size_t width,
+                         const rlw_rfb_rect *area, uint32_t *work, rlw_rfb_move *move)
 
 cdef int _FLUSH = zlib.Z_FULL_FLUSH  # what follows refers to nothing before
 
@@ -47,6 +55,21 @@ cdef int _open_frame(object frame, Py_buffer *view) except -1:
         shape = tuple([view.shape[i] for i in range(view.ndim)])
         PyBuffer_Release(view)
         raise ValueError(f"a frame is (height, width, 3) uint8 of 65535 at most, not {shape}")
+    return 0
+
+
+cdef int _open_pair(object before, object after, Py_buffer *old, Py_buffer *new) except -1:
+    """Take the buffers of two frames of one size."""
+    _open_frame(before, old)
+    try:
+        _open_frame(after, new)
+    except BaseException:
+        PyBuffer_Release(old)
+        raise
+    if old.shape[0] != new.shape[0] or old.shape[1] != new.shape[1]:
+        PyBuffer_Release(old)
+        PyBuffer_Release(new)
+        raise ValueError("frames of different sizes cannot be compared")
     return 0
 
 
@@ -70,16 +93,9 @@ def changed(object before, object after, Py_ssize_t tile=16) -> list:
     cdef size_t width, height, tiles, found, size = tile
     if tile < 1:
         raise ValueError(f"tile must be at least 1, not {tile}")
-    _open_frame(before, &old)
-    try:
-        _open_frame(after, &new)
-    except BaseException:
-        PyBuffer_Release(&old)
-        raise
+    _open_pair(before, after, &old, &new)
     try:
         height, width = new.shape[0], new.shape[1]
-        if old.shape[0] != new.shape[0] or old.shape[1] != new.shape[1]:
-            raise ValueError("frames of different sizes cannot be compared")
         tiles = ((width + size - 1) // size) * ((height + size - 1) // size)
         marks = <uint8_t *> calloc(tiles, 1)
         if marks == NULL:
@@ -98,6 +114,54 @@ def changed(object before, object after, Py_ssize_t tile=16) -> list:
     finally:
         free(marks)
         free(rects)
+        PyBuffer_Release(&old)
+        PyBuffer_Release(&new)
+
+
+def moved(object before, object after, tuple area) -> tuple | None:
+    """Return a rectangle of a frame that stood in another place of an older one.
+
+    Args:
+        before: ndarray (H, W, 3) uint8, C-contiguous.
+        after: the same.
+        area: (x, y, width, height) in which it lies and lay.
+
+    Returns:
+        (x, y, width, height), and the x and y where it was: as high, or as far to the left. None:
+        nothing much of the area is seen to have moved.
+
+    Raises:
+        ValueError: they are no frames, of different sizes, or the area is not within them.
+    """
+    cdef Py_buffer old, new
+    cdef rlw_rfb_move move
+    cdef rlw_rfb_rect rect
+    cdef uint32_t *work = NULL
+    cdef Py_ssize_t x, y, width, height
+    cdef size_t found = 0, across
+    x, y, width, height = area
+    _open_pair(before, after, &old, &new)
+    try:
+        if (
+            x < 0 or y < 0 or width < 1 or height < 1
+            or x + width > new.shape[1] or y + height > new.shape[0]
+        ):
+            raise ValueError(f"the area {area} is not within the frames")
+        work = <uint32_t *> malloc(4 * sizeof(uint32_t) * <size_t> max(width, height))
+        if work == NULL:
+            raise MemoryError()
+        rect = rlw_rfb_rect(x, y, width, height)
+        across = new.shape[1]
+        with nogil:
+            found = rlw_rfb_moved(
+                <const uint8_t *> old.buf, <const uint8_t *> new.buf, across, &rect, work, &move
+            )
+        if found == 0:
+            return None
+        to = move.to
+        return (to.x, to.y, to.width, to.height, move.from_x, move.from_y)
+    finally:
+        free(work)
         PyBuffer_Release(&old)
         PyBuffer_Release(&new)
 

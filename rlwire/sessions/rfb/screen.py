@@ -7,6 +7,7 @@ pixels alike, gets the same bytes. Not here: one viewer's conversation
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
@@ -14,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rlwire.codecs.rfb.encoder import RectangleEncoder, changed
+from rlwire.codecs.rfb.encoder import RectangleEncoder, changed, moved
 from rlwire.codecs.rfb.encodings import Encoding
 from rlwire.codecs.rfb.pixels import PixelFormat
 from rlwire.limits import DEFAULT, Limits
@@ -27,7 +28,11 @@ Frame: TypeAlias = npt.NDArray[np.uint8]
 """Pixels: (height, width, 3)."""
 
 _ENCODERS: Final = 16  # that are kept: a viewer may change its mind as often as it likes
-_MOST_RECTANGLES: Final = 0xFFFF  # of an update, whose count has 16 bits
+_MOST_RECTANGLES: Final = 0xFFF0  # of pixels in an update, whose count has 16 bits
+_MUCH: Final = 8  # what changed is looked at for a move where it is this part of the frame,
+_MOST: Final = 4  # and a move is of use that is this part of what changed
+
+_copy = struct.Struct(">HHHHiHH")
 
 
 class Shown(NamedTuple):
@@ -68,7 +73,8 @@ class Screen:
         self._encoders: dict[Settings, RectangleEncoder] = {}
         self._number = -1  # of the frame that these are of:
         self._areas: dict[int, list[Area]] = {}
-        self._encoded: dict[tuple[int, Settings, bool], tuple[int, bytes]] = {}
+        self._moves: dict[int, tuple[bytes, list[Area]] | None] = {}
+        self._encoded: dict[tuple[int, Settings, bool, bool], tuple[int, bytes]] = {}
 
     def newest(self) -> Shown:
         """Return the newest frame."""
@@ -81,23 +87,64 @@ class Screen:
             return [(0, 0, width, height)]
         self._turn_to(now)
         if (found := self._areas.get(since.number)) is None:
-            # Large tiles where there would be more rectangles than an update may have.
-            tile = 16 if width * height <= 1 << 22 else 64
-            found = self._areas[since.number] = changed(since.frame, now.frame, tile)
+            found = self._areas[since.number] = _differing(since.frame, now.frame)
         return found
 
+    def _move(self, since: Shown, now: Shown) -> tuple[bytes, list[Area]] | None:
+        """Return a CopyRect and the areas that differ after it; None: nothing much has moved."""
+        if since.number not in self._moves:
+            self._moves[since.number] = self._found_move(since, now)
+        return self._moves[since.number]
+
+    def _found_move(self, since: Shown, now: Shown) -> tuple[bytes, list[Area]] | None:
+        areas = self.areas(since, now)
+        pixels = sum(width * height for _, _, width, height in areas)
+        if since.frame.shape != now.frame.shape or pixels * _MUCH < now.frame.size // 3:
+            return None
+        x, y = min(area[0] for area in areas), min(area[1] for area in areas)
+        right = max(area[0] + area[2] for area in areas)
+        bottom = max(area[1] + area[3] for area in areas)
+        found = moved(since.frame, now.frame, (x, y, right - x, bottom - y))
+        if found is None or found[2] * found[3] * _MOST < pixels:
+            return None
+        x, y, width, height, from_x, from_y = found
+        copied = since.frame.copy()
+        copied[y : y + height, x : x + width] = since.frame[
+            from_y : from_y + height, from_x : from_x + width
+        ]
+        rectangle = _copy.pack(x, y, width, height, Encoding.COPY_RECT, from_x, from_y)
+        return rectangle, _differing(copied, now.frame)
+
     def update(
-        self, since: Shown | None, now: Shown, settings: Settings, first: bool
+        self,
+        since: Shown | None,
+        now: Shown,
+        settings: Settings,
+        first: bool,
+        copies: bool = False,
     ) -> tuple[int, bytes]:
         """Return what makes a viewer's older frame the new one; None: it has none.
+
+        Args:
+            since: what the viewer has.
+            now: what it is to have.
+            settings: how it wants its pixels.
+            first: as `RectangleEncoder.encode` takes it.
+            copies: whether it may be told to copy what has moved.
 
         Returns:
             How many rectangles, and their bytes. 0: the frames are the same.
         """
         self._turn_to(now)
-        key = (-1 if since is None else since.number, settings, first)
+        move = self._move(since, now) if copies and since is not None else None
+        key = (-1 if since is None else since.number, settings, first, move is not None)
         if (found := self._encoded.get(key)) is None:
-            found = self.encode(now, self.areas(since, now), settings, first)
+            if move is None:
+                found = self.encode(now, self.areas(since, now), settings, first)
+            else:
+                count, data = self.encode(now, move[1], settings, first)
+                found = count + 1, move[0] + data
+                self.counts["copied"] += 1
             self._encoded[key] = found
         return found
 
@@ -132,4 +179,12 @@ class Screen:
         if now.number != self._number:
             self._number = now.number
             self._areas.clear()
+            self._moves.clear()
             self._encoded.clear()
+
+
+def _differing(before: Frame, after: Frame) -> list[Area]:
+    """Return the areas in which two frames differ."""
+    height, width, _ = after.shape
+    # Large tiles where there would be more rectangles than an update may have.
+    return changed(before, after, 16 if width * height <= 1 << 22 else 64)

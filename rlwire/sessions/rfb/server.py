@@ -478,7 +478,9 @@ class ServerSession:
         if since is not None and since.number == now.number and anew is None:
             return 0, b""
         if now.number >= 0 and anew is None and area == whole:
-            found = screen.update(since, now, settings, first)
+            # A first rectangle of ZRLE begins its stream, so there has to be one.
+            copies = Encoding.COPY_RECT in self._known and not first
+            found = screen.update(since, now, settings, first, copies)
             self._last = now
         else:
             areas = _cut(screen.areas(since, now) if since is not None else [whole], area)

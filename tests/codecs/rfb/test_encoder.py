@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from rlwire.codecs.rfb import deflating
 from rlwire.codecs.rfb.decoder import RectangleDecoder
-from rlwire.codecs.rfb.encoder import ENCODINGS, RectangleEncoder, changed
+from rlwire.codecs.rfb.encoder import ENCODINGS, RectangleEncoder, changed, moved
 from rlwire.codecs.rfb.encodings import Encoding
 from rlwire.codecs.rfb.framebuffer import Framebuffer
 from rlwire.codecs.rfb.pixels import BGR233, RGB565, RGB888, PixelFormat
@@ -229,6 +229,74 @@ def test_areas_that_changed_do_not_overlap(
     assert (covered == tiled).all()
 
 
+def scrolled(by: tuple[int, int], size: tuple[int, int], colours: int) -> tuple[Any, Any]:
+    """Return two views of one picture: what stood at x, y stands at x + by[0], y + by[1]."""
+    width, height = size
+    picture = frames(width + 100, height + 100, colours, 3, 5)
+    return tuple(
+        np.ascontiguousarray(picture[50 - y : 50 - y + height, 50 - x : 50 - x + width])
+        for x, y in ((0, 0), by)
+    )  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("colours", [2, 5000])
+@pytest.mark.parametrize("by", [(0, 1), (0, -7), (3, 0), (-40, 0)])
+def test_what_has_moved_is_found(by: tuple[int, int], colours: int) -> None:
+    width, height = 160, 210
+    before, after = scrolled(by, (width, height), colours)
+    x, y = max(0, by[0]), max(0, by[1])
+    whole = (width - abs(by[0]), height - abs(by[1]))
+    assert moved(before, after, (0, 0, width, height)) == (x, y, *whole, x - by[0], y - by[1])
+    # Beside it something stands still, and something else is new.
+    after[:20] = before[:20]
+    after[-30:] = frames(width, 30, 200, 1, 9)
+    found = moved(before, after, (0, 0, width, height))
+    assert found is not None
+    assert found[2] == whole[0]
+    assert found[3] in range(210 - 50 - abs(by[1]), 211 - 50)
+
+
+def test_what_has_not_moved_is_not_found() -> None:
+    one, other = (frames(160, 210, 5000, 3, seed) for seed in (1, 2))
+    assert moved(one, other, (0, 0, 160, 210)) is None
+    assert moved(one, one, (0, 0, 160, 210)) is None
+    blank = np.zeros_like(one)
+    assert moved(blank, one, (0, 0, 160, 210)) is None
+    assert moved(one, blank, (0, 0, 160, 210)) is None
+    assert moved(one, other, (159, 209, 1, 1)) is None
+
+
+@given(
+    st.integers(1, 120),
+    st.integers(1, 120),
+    st.sampled_from([1, 2, 3, 200]),
+    st.integers(1, 5),
+    st.integers(0, 99),
+    st.data(),
+)
+def test_a_move_is_within_its_area_and_true(
+    width: int, height: int, colours: int, large: int, seed: int, data: st.DataObject
+) -> None:
+    before = frames(width, height, colours, large, seed)
+    rng = np.random.default_rng(seed)
+    after = np.roll(before, data.draw(st.integers(-9, 9)), axis=data.draw(st.integers(0, 1)))
+    spots = rng.random((height, width)) < data.draw(st.sampled_from([0.0, 0.002, 0.05]))
+    after[spots] ^= 128
+    x, y = data.draw(st.integers(0, width - 1)), data.draw(st.integers(0, height - 1))
+    area = (x, y, data.draw(st.integers(1, width - x)), data.draw(st.integers(1, height - y)))
+    found = moved(before, after, area)
+    if found is None:
+        return
+    to_x, to_y, w, h, from_x, from_y = found
+    assert (to_x == from_x) != (to_y == from_y)
+    for left, top in ((to_x, to_y), (from_x, from_y)):
+        assert area[0] <= left <= left + w <= area[0] + area[2]
+        assert area[1] <= top <= top + h <= area[1] + area[3]
+    assert (
+        after[to_y : to_y + h, to_x : to_x + w] == before[from_y : from_y + h, from_x : from_x + w]
+    ).all()
+
+
 def test_wrong_frames_and_areas_are_refused() -> None:
     encoder = RectangleEncoder(RGB888, encoding=Encoding.RAW)
     good = np.zeros((4, 5, 3), np.uint8)
@@ -243,13 +311,19 @@ def test_wrong_frames_and_areas_are_refused() -> None:
             encoder.encode(bad, [(0, 0, 1, 1)])
         with pytest.raises(ValueError, match="a frame is"):
             changed(good, bad)
+        with pytest.raises(ValueError, match="a frame is"):
+            moved(good, bad, (0, 0, 1, 1))
     with pytest.raises((ValueError, BufferError)):
         encoder.encode(good[:, ::2], [(0, 0, 1, 1)])
     for area in [(0, 0, 6, 4), (0, 0, 5, 5), (5, 0, 1, 1), (-1, 0, 1, 1), (0, 0, 0, 1)]:
         with pytest.raises(ValueError, match="is not within"):
             encoder.encode(good, [area])
+        with pytest.raises(ValueError, match="is not within"):
+            moved(good, good, area)
     with pytest.raises(ValueError, match="different sizes"):
         changed(good, np.zeros((5, 5, 3), np.uint8))
+    with pytest.raises(ValueError, match="different sizes"):
+        moved(good, np.zeros((5, 5, 3), np.uint8), (0, 0, 1, 1))
     with pytest.raises(ValueError, match="tile"):
         changed(good, good, 0)
     for options in ({"encoding": 1}, {"encoding": 7, "quality": 0}, {"compression": 10}):

@@ -321,6 +321,50 @@ def test_the_first_encoding_that_is_known_is_used(desk: Desk, encoding: Encoding
     assert peer.shows(desk.frame)
 
 
+@pytest.mark.parametrize(
+    "encoding", [Encoding.RAW, Encoding.HEXTILE, Encoding.ZRLE, Encoding.TIGHT]
+)
+def test_who_can_copy_is_told_what_has_moved(desk: Desk, encoding: Encoding) -> None:
+    copies, paints = Peer(desk).open(), Peer(desk).open()
+    copies.encodings(encoding, Encoding.COPY_RECT)
+    paints.encodings(encoding)
+    picture = np.random.default_rng(3).integers(0, 256, (100, 100, 3), dtype=np.uint8)
+    sizes: dict[Peer, list[int]] = {copies: [], paints: []}
+    for y, x in [(20, 20), (23, 20), (23, 14), (10, 14), (10, 44)]:
+        desk.frame = np.ascontiguousarray(picture[y : y + HEIGHT, x : x + WIDTH])
+        desk.frame[:4] = 7  # a line that stands still
+        desk.number += 1
+        for peer, said in sizes.items():
+            peer.request()
+            said.append(len(peer.inbox))
+            assert peer.messages() == 1
+            assert peer.shows(desk.frame)
+    assert copies.viewer.kinds.count(Encoding.COPY_RECT) == 4
+    assert Encoding.COPY_RECT not in paints.viewer.kinds
+    assert 2 * sum(sizes[copies][1:3]) < sum(sizes[paints][1:3])
+    assert desk.screen.counts["copied"] == 4
+    desk.show(4)  # all is new
+    copies.request()
+    assert copies.messages() == 1
+    assert copies.shows(desk.frame)
+    assert desk.screen.counts["copied"] == 4
+
+
+def test_a_move_does_not_begin_a_stream(desk: Desk) -> None:
+    peer = Peer(desk).open()
+    desk.show(1)
+    peer.request()
+    assert peer.messages() == 1
+    peer.encodings(Encoding.ZRLE, Encoding.COPY_RECT)
+    for number in range(3):
+        desk.frame = np.roll(desk.frame, 3, axis=0)
+        desk.number += 1
+        peer.request()
+        assert peer.messages() == 1, number
+        assert peer.shows(desk.frame)
+    assert peer.viewer.kinds.count(Encoding.COPY_RECT) == 2
+
+
 def test_jpeg_is_used_by_who_allows_it(desk: Desk) -> None:
     y, x = np.mgrid[:HEIGHT, :WIDTH]
     for allowed in (False, True):
