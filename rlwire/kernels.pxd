@@ -172,6 +172,9 @@ cdef extern from "rlwire/rfb.h" nogil:
                                      const rlw_rfb_screen *s, const rlw_rfb_rectangle *r) noexcept
     rlw_status rlw_rfb_paint_zrle(rlw_cursor *c, const rlw_rfb_layouts *p, const rlw_rfb_screen *s,
                                   const rlw_rfb_rectangle *r) noexcept
+    rlw_status rlw_rfb_paint_zrle_tiles(rlw_cursor *c, const rlw_rfb_layouts *p,
+                                        const rlw_rfb_screen *s,
+                                        const rlw_rfb_rectangle *r) noexcept
     uint64_t rlw_rfb_zrle_most(const rlw_rfb_layouts *p, uint32_t width, uint32_t height) noexcept
     rlw_status rlw_rfb_paint_tight(rlw_cursor *c, const rlw_rfb_layouts *p, const rlw_rfb_screen *s,
                                    const rlw_rfb_rectangle *r, const rlw_rfb_tight *t) noexcept

@@ -2,10 +2,10 @@
 
 The kernels are in include/rlwire/rfb.h; here are the zlib streams between them, which a connection
 has from its first rectangle to its last, so this is the one codec with a memory. A rectangle is
-inflated by one call. What it may inflate to is known before: from its size, exactly for Tight, at
-most for ZRLE.
+inflated by one call, short ones together by one. What it may inflate to is known before: from its
+size, exactly for Tight, at most for ZRLE.
 
-Painting lets other threads run. Nobody else should paint into the same framebuffer meanwhile, and
+Painting what is large lets other threads run. Nobody else should paint into the same framebuffer meanwhile, and
 `Framebuffer.resize` refuses to.
 
 Source: RFC 6143, section 7.7; Tight, ExtendedDesktopSize and LastRect: rfbproto.rst.
@@ -13,9 +13,9 @@ Source: RFC 6143, section 7.7; Tight, ExtendedDesktopSize and LastRect: rfbproto
 
 from cpython.buffer cimport (PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer,
                              Py_buffer)
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
 cimport cython
@@ -33,11 +33,15 @@ __all__ = ["Rectangle", "RectangleDecoder"]
 
 cdef enum:
     ZRLE_STREAM = 4
+    SMALL = 8192  # pixels: fewer are painted sooner than another thread would be let run
+    SHORT = 1024  # bytes: fewer are inflated with the next rectangle's
+    JOINED = 8192  # bytes of those at most
 
 cdef object NOTHING = memoryview(b"")
 
 
 @cython.freelist(64)
+@cython.no_gc
 cdef class Rectangle:
     """A rectangle that was decoded.
 
@@ -81,6 +85,8 @@ cdef class RectangleDecoder:
         framebuffer: the same.
         inflaters: the names of those in use, for Tight and for ZRLE.
         pixel_format: may be set when the server has been told another.
+        counted: how many whole rectangles the last `size` was of.
+        ended: whether the last of those is a LastRect.
 
     After an error the framebuffer is as far as it got, and the connection is lost: its zlib streams
     cannot go on.
@@ -94,6 +100,7 @@ cdef class RectangleDecoder:
         self.inflaters, self._fresh, self._errors = zip(
             choose(inflater, "zlib-ng"), choose(inflater, "isal"))
         self._streams = [None] * (ZRLE_STREAM + 1)
+        self._inflated = [None] * (ZRLE_STREAM + 1)
         self.pixel_format = pixel_format
 
     @property
@@ -114,11 +121,20 @@ cdef class RectangleDecoder:
         self._format = value
         memset(&self._progress, 0, sizeof(self._progress))
 
-    cpdef Py_ssize_t size(self, object buffer, Py_ssize_t start, Py_ssize_t end) except -1:
+    cpdef Py_ssize_t size(self, object buffer, Py_ssize_t start, Py_ssize_t end,
+                          Py_ssize_t most=1) except -1:
         """Return the bytes of the rectangle that begins at `start`, its head included.
 
         0 while bytes that tell are still missing; asked again for the same rectangle, wherever it
-        lies by then, it goes on where it was. The size may be known before all of it is there.
+        lies by then, it goes on where it was. The size may be known before all of it is there:
+        then `counted` is 0.
+
+        Args:
+            buffer: what came.
+            start: where the rectangle begins.
+            end: where what came ends.
+            most: how many rectangles may follow one another. Where the first is whole, the size is of
+                as many as are, up to one that paints nothing; a LastRect may be the last of them.
 
         Raises:
             DecodeError: it cannot be painted, for what is known of it.
@@ -129,30 +145,86 @@ cdef class RectangleDecoder:
         cdef rlw_status status
         cdef uint64_t size = 0
         cdef const uint8_t *data
+        cdef Py_ssize_t at = start
+        cdef int32_t encoding
+        self.counted = 0
+        self.ended = False
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
         try:
             if start < 0 or end > view.len or start > end:
                 raise ValueError(f"{start} to {end} is not within {view.len} bytes")
-            if end - start < RLW_RFB_HEAD:
-                return 0
             data = <const uint8_t *> view.buf
-            if memcmp(self._head, data + start, RLW_RFB_HEAD) != 0:
-                memset(&self._progress, 0, sizeof(self._progress))
-                memcpy(self._head, data + start, RLW_RFB_HEAD)
-            rlw_cursor_init(&c, data + start, <size_t> (end - start))
-            with nogil:
+            while self.counted < most and end - at >= RLW_RFB_HEAD:
+                encoding = <int32_t> rlw_load_u32be(data + at + 8)
+                if encoding < 0 and encoding != RLW_RFB_LAST_RECT and self.counted:
+                    break
+                if memcmp(self._head, data + at, RLW_RFB_HEAD) != 0:
+                    memset(&self._progress, 0, sizeof(self._progress))
+                    memcpy(self._head, data + at, RLW_RFB_HEAD)
+                rlw_cursor_init(&c, data + at, <size_t> (end - at))
                 status = rlw_rfb_measure(&c, &self._pixels, &self.framebuffer.screen,
                                          &self._progress, &size)
-            if size > self._received:
-                raise LimitExceeded("received", self._received, size, offset=start)
-            if status == RLW_NEED_MORE:
-                return 0
-            # Another one of the same head may follow.
-            memset(&self._progress, 0, sizeof(self._progress))
-            if status != RLW_OK:
-                self._refuse(&c, data)
-            return <Py_ssize_t> size
+                if size > self._received and not self.counted:
+                    raise LimitExceeded("received", self._received, size, offset=at)
+                if status == RLW_NEED_MORE:
+                    break
+                # Another one of the same head may follow.
+                memset(&self._progress, 0, sizeof(self._progress))
+                if self.counted == 0:
+                    if status != RLW_OK:
+                        self._refuse(&c, data)
+                    if size > <uint64_t> (end - at):
+                        return <Py_ssize_t> size
+                elif status != RLW_OK or size > <uint64_t> (end - at):
+                    break  # what is wrong with it is told when it is the first
+                at += <Py_ssize_t> size
+                self.counted += 1
+                self.ended = encoding == RLW_RFB_LAST_RECT
+                if encoding < 0:
+                    break
+            return at - start
         finally:
+            PyBuffer_Release(&view)
+
+    cpdef list paint(self, object buffer, Py_ssize_t offset, Py_ssize_t count):
+        """Paint rectangles that follow one another, all of which are in `buffer`.
+
+        Args:
+            buffer: has them.
+            offset: where the first begins.
+            count: how many; fewer if a LastRect comes.
+
+        Returns:
+            The rectangles, without that.
+
+        Raises:
+            DecodeError: one is not what the protocol says, not whole, or paints nothing.
+            LimitExceeded: one inflates to more than the limit ``expanded``.
+        """
+        cdef Py_buffer view
+        cdef rlw_cursor c
+        cdef rlw_rfb_rectangle r
+        cdef const uint8_t *data
+        cdef const uint8_t *head
+        cdef list done = []
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        self.framebuffer.painted_by += 1
+        try:
+            data = self._begin(&view, offset, &c)
+            for count in range(count, 0, -1):
+                head = c.at
+                if rlw_rfb_read_head(&c, &r) != RLW_OK:
+                    self._refuse(&c, data)
+                if r.encoding == RLW_RFB_LAST_RECT:
+                    break
+                if not rlw_rfb_paints(r.encoding):
+                    raise DecodeError(f"a rectangle of encoding {r.encoding} is no pixels",
+                                      offset=head - data)
+                self._paint(&c, &r, head, data, count - 1)
+                done.append(_made_of(&r))
+            return done
+        finally:
+            self.framebuffer.painted_by -= 1
             PyBuffer_Release(&view)
 
     cpdef Rectangle decode(self, object buffer, Py_ssize_t offset=0):
@@ -165,52 +237,56 @@ cdef class RectangleDecoder:
         cdef Py_buffer view
         cdef rlw_cursor c
         cdef rlw_rfb_rectangle r
-        cdef rlw_status status
         cdef const uint8_t *data
-        cdef const rlw_rfb_layouts *pixels = &self._pixels
-        cdef const rlw_rfb_screen *screen = &self.framebuffer.screen
         cdef Rectangle done
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
         self.framebuffer.painted_by += 1
         try:
-            if offset < 0 or offset > view.len:
-                raise ValueError(f"{offset} is not within {view.len} bytes")
-            memset(&self._progress, 0, sizeof(self._progress))
-            data = <const uint8_t *> view.buf
-            rlw_cursor_init(&c, data + offset, <size_t> (view.len - offset))
-            status = rlw_rfb_read_head(&c, &r)
-            if status == RLW_OK and rlw_rfb_paints(r.encoding):
-                status = rlw_rfb_check_place(&c, data + offset, screen, &r)
-            if status != RLW_OK:
+            data = self._begin(&view, offset, &c)
+            if rlw_rfb_read_head(&c, &r) != RLW_OK:
                 self._refuse(&c, data)
-            done = Rectangle.__new__(Rectangle)
-            done.x, done.y, done.width, done.height = r.x, r.y, r.width, r.height
-            done.encoding = r.encoding
-            if r.encoding == RLW_RFB_TIGHT:
-                self._tight(&c, &r, data)
-            elif r.encoding == RLW_RFB_ZRLE:
-                self._zrle(&c, &r, data)
-            elif not rlw_rfb_paints(r.encoding):
-                if r.encoding == RLW_RFB_LAST_RECT or r.encoding == RLW_RFB_DESKTOP_SIZE:
-                    done.payload = NOTHING
-                else:
-                    done.payload = self._payload(buffer, view.len, offset)
+            done = _made_of(&r)
+            if rlw_rfb_paints(r.encoding):
+                self._paint(&c, &r, data + offset, data, 0)
+            elif r.encoding == RLW_RFB_LAST_RECT or r.encoding == RLW_RFB_DESKTOP_SIZE:
+                done.payload = NOTHING
             else:
-                with nogil:
-                    if r.encoding == RLW_RFB_RAW:
-                        status = rlw_rfb_paint_raw(&c, pixels, screen, &r)
-                    elif r.encoding == RLW_RFB_HEXTILE:
-                        status = rlw_rfb_paint_hextile(&c, pixels, screen, &r)
-                    elif r.encoding == RLW_RFB_COPY_RECT:
-                        status = rlw_rfb_paint_copy(&c, screen, &r)
-                    else:
-                        status = rlw_rfb_paint_rre(&c, pixels, screen, &r)
-                if status != RLW_OK:
-                    self._refuse(&c, data)
+                done.payload = self._payload(buffer, view.len, offset)
             return done
         finally:
             self.framebuffer.painted_by -= 1
             PyBuffer_Release(&view)
+
+    cdef const unsigned char *_begin(self, const Py_buffer *view, Py_ssize_t offset,
+                                     rlw_cursor *c) except NULL:
+        cdef const uint8_t *data = <const uint8_t *> view.buf
+        if offset < 0 or offset > view.len:
+            raise ValueError(f"{offset} is not within {view.len} bytes")
+        memset(&self._progress, 0, sizeof(self._progress))
+        memset(self._ahead, 0, sizeof(self._ahead))
+        rlw_cursor_init(c, data + offset, <size_t> (view.len - offset))
+        return data
+
+    cdef int _paint(self, rlw_cursor *c, const rlw_rfb_rectangle *r, const unsigned char *head,
+                    const unsigned char *start, Py_ssize_t more) except -1:
+        """Paint what stands behind a head; `more` rectangles follow it."""
+        cdef rlw_status status
+        cdef const rlw_rfb_layouts *pixels = &self._pixels
+        cdef const rlw_rfb_screen *screen = &self.framebuffer.screen
+        if rlw_rfb_check_place(c, head, screen, r) != RLW_OK:
+            self._refuse(c, start)
+        if r.encoding == RLW_RFB_TIGHT:
+            return self._tight(c, r, start, more)
+        if r.encoding == RLW_RFB_ZRLE:
+            return self._zrle(c, r, start, more)
+        if r.width * r.height < SMALL:
+            status = _paint_plain(c, pixels, screen, r)
+        else:
+            with nogil:
+                status = _paint_plain(c, pixels, screen, r)
+        if status != RLW_OK:
+            self._refuse(c, start)
+        return 0
 
     def _payload(self, buffer, Py_ssize_t end, Py_ssize_t offset):
         """What stands behind the head of a pseudo-encoding."""
@@ -219,36 +295,114 @@ cdef class RectangleDecoder:
             raise DecodeError("the rectangle is not whole", offset=offset)
         return memoryview(buffer).cast("B")[offset + RLW_RFB_HEAD:offset + size]
 
-    cdef bytes _inflate(self, int stream, const unsigned char *data, size_t size, uint64_t most,
-                        Py_ssize_t offset):
-        """The bytes that one call has; one more than `most` at most, so that more are seen."""
-        cdef object inflate = self._streams[stream]
-        cdef bytes made
-        if most > self._expanded:
-            # Only what is really there counts: `most` is of pixels, and those have a limit too.
-            most = self._expanded
-        if inflate is None:
-            inflate = self._streams[stream] = self._fresh[stream == ZRLE_STREAM]().decompress
-        try:
-            # Not read after the call: zlib copies what it did not come to.
-            made = inflate(
-                PyMemoryView_FromMemory(<char *> data, <Py_ssize_t> size, PyBUF_READ),
-                <object> (most + 1))
-        except self._errors as problem:
-            name = self.inflaters[stream == ZRLE_STREAM]
-            raise DecodeError(f"{name} on stream {stream}: {problem}", offset=offset) from None
-        if <uint64_t> PyBytes_GET_SIZE(made) > self._expanded:
-            raise LimitExceeded("expanded", self._expanded, PyBytes_GET_SIZE(made), offset=offset)
-        return made
+    cdef int _inflate(self, int stream, const rlw_cursor *c, const unsigned char *data, size_t size,
+                      uint64_t most, const unsigned char *start, Py_ssize_t more,
+                      rlw_cursor *inside) except -1:
+        """Set the cursor to what a rectangle's bytes inflate to; its first byte is `_begins`.
 
-    cdef int _tight(self, rlw_cursor *c, const rlw_rfb_rectangle *r,
-                    const unsigned char *start) except -1:
+        A call costs as much as inflating a few hundred bytes, so short ones that follow on the same
+        stream are inflated with it, and kept for their turn. Of what is not used up at the end, a
+        byte at most is made, so that it is seen.
+        """
+        cdef object inflate
+        cdef bytes made
+        cdef size_t total
+        cdef unsigned char joined[JOINED]
+        cdef uint32_t others = 0
+        if not self._ahead[stream].rectangles:
+            inflate = self._streams[stream]
+            if inflate is None:
+                inflate = self._streams[stream] = self._fresh[stream == ZRLE_STREAM]().decompress
+            if size <= SHORT:
+                memcpy(joined, data, size)
+                total = size
+                if more:
+                    others = self._look_ahead(stream, c, more, joined, &total, &most)
+                packed = PyBytes_FromStringAndSize(<char *> joined, <Py_ssize_t> total)
+            else:
+                packed = PyMemoryView_FromMemory(<char *> data, <Py_ssize_t> size, PyBUF_READ)
+            if most > self._expanded:
+                # Only what is really there counts: `most` is of pixels, and those have a limit too.
+                most = self._expanded
+            try:
+                # Not read after the call: zlib copies what it did not come to.
+                made = inflate(packed, <object> (most + 1))
+            except self._errors as problem:
+                name = self.inflaters[stream == ZRLE_STREAM]
+                raise DecodeError(f"{name} on stream {stream}: {problem}",
+                                  offset=data - start) from None
+            if <uint64_t> PyBytes_GET_SIZE(made) > self._expanded:
+                raise LimitExceeded("expanded", self._expanded, PyBytes_GET_SIZE(made),
+                                    offset=data - start)
+            self._inflated[stream] = made
+            self._ahead[stream].at = 0
+            self._ahead[stream].rectangles = others + 1
+        made = self._inflated[stream]
+        rlw_cursor_init(inside, <const uint8_t *> PyBytes_AS_STRING(made),
+                        <size_t> PyBytes_GET_SIZE(made))
+        inside.at += self._ahead[stream].at
+        self._begins = inside.at
+        self._ahead[stream].rectangles -= 1
+        return 0
+
+    cdef uint32_t _look_ahead(self, int stream, const rlw_cursor *c, Py_ssize_t more,
+                              unsigned char *joined, size_t *total, uint64_t *most) noexcept:
+        """Join what short rectangles have on a stream; returns how many of them."""
+        cdef rlw_cursor ahead = c[0]
+        cdef rlw_rfb_rectangle r
+        cdef rlw_rfb_tight t
+        cdef uint32_t count = 0
+        cdef const uint8_t *data = NULL
+        cdef size_t size
+        cdef uint64_t need
+        while more > 0 and rlw_rfb_read_head(&ahead, &r) == RLW_OK:
+            more -= 1
+            if r.encoding == RLW_RFB_TIGHT and stream != ZRLE_STREAM:
+                if rlw_rfb_read_tight(&ahead, &self._pixels, &r, &t) != RLW_OK \
+                        or t.resets >> stream & 1:
+                    break
+                if not t.packed or t.stream != stream:
+                    continue
+                data, size, need = t.data, t.size, t.need
+            elif r.encoding == RLW_RFB_ZRLE and stream == ZRLE_STREAM:
+                if rlw_take(&ahead, 4, &data) != RLW_OK:
+                    break
+                size = rlw_load_u32be(data)
+                if rlw_take(&ahead, size, &data) != RLW_OK:
+                    break
+                need = rlw_rfb_zrle_most(&self._pixels, r.width, r.height)
+            else:
+                break
+            if size > SHORT or total[0] + size > JOINED or most[0] + need > self._expanded:
+                break
+            memcpy(joined + total[0], data, size)
+            total[0] += size
+            most[0] += need
+            count += 1
+        return count
+
+    cdef int _used(self, int stream, const rlw_cursor *inside, rlw_status status,
+                   const unsigned char *data, const unsigned char *start) except -1:
+        """Note how far a rectangle came in what is inflated; the last must come to its end."""
+        cdef rlw_cursor end = inside[0]
+        if status == RLW_OK and not self._ahead[stream].rectangles:
+            if inside.at == inside.end:
+                self._inflated[stream] = None
+                return 0
+            status = rlw_fail(&end, RLW_TRAILING, inside.at, <uint64_t> (inside.end - inside.at), 0)
+        if status != RLW_OK:
+            self._refuse_inflated(&end, data, start)
+        self._ahead[stream].at = <size_t> (
+            inside.at - <const uint8_t *> PyBytes_AS_STRING(self._inflated[stream]))
+        return 0
+
+    cdef int _tight(self, rlw_cursor *c, const rlw_rfb_rectangle *r, const unsigned char *start,
+                    Py_ssize_t more) except -1:
         cdef rlw_rfb_tight t
         cdef rlw_cursor inside
         cdef rlw_status status = rlw_rfb_read_tight(c, &self._pixels, r, &t)
         cdef const rlw_rfb_layouts *pixels = &self._pixels
         cdef const rlw_rfb_screen *screen = &self.framebuffer.screen
-        cdef bytes made
         cdef int i
         if status != RLW_OK:
             self._refuse(c, start)
@@ -259,16 +413,20 @@ cdef class RectangleDecoder:
         if t.kind == RLW_RFB_JPEG:
             return self._jpeg(&t, r, t.data - start)
         if t.packed:
-            made = self._inflate(t.stream, t.data, t.size, t.need, t.data - start)
-            rlw_cursor_init(&inside, <const uint8_t *> PyBytes_AS_STRING(made),
-                            <size_t> PyBytes_GET_SIZE(made))
+            self._inflate(t.stream, c, t.data, t.size, t.need, start, more, &inside)
+            if self._ahead[t.stream].rectangles and rlw_left(&inside) > t.need:
+                inside.end = inside.at + t.need  # the others' follow
         else:
-            made = None
             rlw_cursor_init(&inside, t.data, t.size)
-        with nogil:
+        if r.width * r.height < SMALL:
             status = rlw_rfb_paint_tight(&inside, pixels, screen, r, &t)
-        if status != RLW_OK:
-            self._refuse_inflated(&inside, made, t.data, start)
+        else:
+            with nogil:
+                status = rlw_rfb_paint_tight(&inside, pixels, screen, r, &t)
+        if t.packed:
+            self._used(t.stream, &inside, status, t.data, start)
+        elif status != RLW_OK:
+            self._refuse(&inside, start)
         return 0
 
     cdef int _jpeg(self, const rlw_rfb_tight *t, const rlw_rfb_rectangle *r,
@@ -288,43 +446,58 @@ cdef class RectangleDecoder:
                             rlw_rfb_spot(screen, r.x, r.y + y), &made[y, 0, 0], r.width)
         return 0
 
-    cdef int _zrle(self, rlw_cursor *c, const rlw_rfb_rectangle *r,
-                   const unsigned char *start) except -1:
+    cdef int _zrle(self, rlw_cursor *c, const rlw_rfb_rectangle *r, const unsigned char *start,
+                   Py_ssize_t more) except -1:
         cdef rlw_cursor inside
         cdef const uint8_t *data = NULL
         cdef size_t size = 0
         cdef const rlw_rfb_layouts *pixels = &self._pixels
         cdef const rlw_rfb_screen *screen = &self.framebuffer.screen
         cdef rlw_status status = rlw_take(c, 4, &data)
-        cdef bytes made
         if status == RLW_OK:
             size = rlw_load_u32be(data)
             status = rlw_take(c, size, &data)
         if status != RLW_OK:
             self._refuse(c, start)
-        made = self._inflate(ZRLE_STREAM, data, size,
-                             rlw_rfb_zrle_most(pixels, r.width, r.height), data - start)
-        rlw_cursor_init(&inside, <const uint8_t *> PyBytes_AS_STRING(made),
-                        <size_t> PyBytes_GET_SIZE(made))
-        with nogil:
-            status = rlw_rfb_paint_zrle(&inside, pixels, screen, r)
-        if status != RLW_OK:
-            self._refuse_inflated(&inside, made, data, start)
+        self._inflate(ZRLE_STREAM, c, data, size, rlw_rfb_zrle_most(pixels, r.width, r.height), start,
+                      more, &inside)
+        if r.width * r.height < SMALL:
+            status = rlw_rfb_paint_zrle_tiles(&inside, pixels, screen, r)
+        else:
+            with nogil:
+                status = rlw_rfb_paint_zrle_tiles(&inside, pixels, screen, r)
+        self._used(ZRLE_STREAM, &inside, status, data, start)
         return 0
 
     cdef int _refuse(self, const rlw_cursor *c, const uint8_t *start) except -1:
         return raise_fault(&c.fault, start, "", "received")
 
-    cdef int _refuse_inflated(self, const rlw_cursor *inside, bytes made,
-                              const unsigned char *data, const unsigned char *start) except -1:
+    cdef int _refuse_inflated(self, const rlw_cursor *inside, const unsigned char *data,
+                              const unsigned char *start) except -1:
         """As `_refuse`, of a fault in inflated bytes: the offset is of the compressed ones."""
-        cdef Py_ssize_t at
-        if made is None:
-            return raise_fault(&inside.fault, start, "")
-        at = inside.fault.at - <const uint8_t *> PyBytes_AS_STRING(made)
+        cdef Py_ssize_t at = inside.fault.at - self._begins
         try:
             raise_fault(&inside.fault, inside.fault.at, "")
         except DecodeError as problem:
             raise DecodeError(f"{problem.reason} (byte {at} of what is inflated here)",
                               offset=data - start) from None
         return 0
+
+
+cdef Rectangle _made_of(const rlw_rfb_rectangle *r):
+    cdef Rectangle made = Rectangle.__new__(Rectangle)
+    made.x, made.y, made.width, made.height = r.x, r.y, r.width, r.height
+    made.encoding = r.encoding
+    return made
+
+
+cdef rlw_status _paint_plain(rlw_cursor *c, const rlw_rfb_layouts *pixels,
+                             const rlw_rfb_screen *screen,
+                             const rlw_rfb_rectangle *r) noexcept nogil:
+    if r.encoding == RLW_RFB_RAW:
+        return rlw_rfb_paint_raw(c, pixels, screen, r)
+    if r.encoding == RLW_RFB_HEXTILE:
+        return rlw_rfb_paint_hextile(c, pixels, screen, r)
+    if r.encoding == RLW_RFB_COPY_RECT:
+        return rlw_rfb_paint_copy(c, screen, r)
+    return rlw_rfb_paint_rre(c, pixels, screen, r)

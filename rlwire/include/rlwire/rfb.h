@@ -572,9 +572,10 @@ static inline uint64_t rlw_rfb_zrle_most(const rlw_rfb_layouts *p, uint32_t widt
     return tiles * (1 + 127u * p->cpixel.size) + (uint64_t)width * height * (p->cpixel.size + 1u);
 }
 
-/* The cursor is on the inflated bytes, of which all must be used. */
-static inline rlw_status rlw_rfb_paint_zrle(rlw_cursor *c, const rlw_rfb_layouts *p,
-                                            const rlw_rfb_screen *s, const rlw_rfb_rectangle *r) {
+/* The cursor is on the inflated bytes, and moves behind those of the rectangle. */
+static inline rlw_status rlw_rfb_paint_zrle_tiles(rlw_cursor *c, const rlw_rfb_layouts *p,
+                                                  const rlw_rfb_screen *s,
+                                                  const rlw_rfb_rectangle *r) {
     rlw_rfb_rgba palette[128];
     uint32_t x, y;
     for (y = 0; y < r->height; y += 64)
@@ -585,6 +586,14 @@ static inline rlw_status rlw_rfb_paint_zrle(rlw_cursor *c, const rlw_rfb_layouts
                                                   palette);
             if (status != RLW_OK) return status;
         }
+    return RLW_OK;
+}
+
+/* The same where the rectangle must use all of them. */
+static inline rlw_status rlw_rfb_paint_zrle(rlw_cursor *c, const rlw_rfb_layouts *p,
+                                            const rlw_rfb_screen *s, const rlw_rfb_rectangle *r) {
+    rlw_status status = rlw_rfb_paint_zrle_tiles(c, p, s, r);
+    if (status != RLW_OK) return status;
     if (c->at != c->end) return rlw_fail(c, RLW_TRAILING, c->at, rlw_left(c), 0);
     return RLW_OK;
 }

@@ -1,8 +1,9 @@
 """An RFB viewer: what a server's updates make of a framebuffer, and what is to be said meanwhile.
 
 A `rlwire.transports.interface.TalkingSession`, for one connection and one thread. A frame of the
-stream is a message; of an update, its head and then each rectangle. Rectangles are kept until their
-update is whole, and painted then: the framebuffer never shows half of one. No I/O and no clock.
+stream is a message; of an update, its head with as many rectangles as have come whole with it, and
+then as many as have, or a large one alone. Rectangles are kept until their update is whole, and
+painted then: the framebuffer never shows half of one. No I/O and no clock.
 
 What the session says by itself:
 
@@ -41,7 +42,6 @@ from rlwire.codecs.rfb.messages import (
     EnableContinuousUpdates,
     EndOfContinuousUpdates,
     Fence,
-    FramebufferUpdate,
     FramebufferUpdateRequest,
     ScreenLayout,
     ServerCutText,
@@ -93,10 +93,12 @@ _KEPT = 128  # bytes that a rectangle costs beside its own
 _ENDLESS = 1 << 62  # rectangles: as many as there are until a LastRect
 _KNOWN_FLAGS = FENCE_BLOCK_BEFORE | FENCE_BLOCK_AFTER | FENCE_SYNC_NEXT
 
-_HEAD = 12  # bytes of a rectangle's head; its encoding is at 8
-_UPDATE = 0  # the type of a FramebufferUpdate
+_HEAD = 12  # bytes of a rectangle's head,
+_ENCODING = 8  # where its encoding is in it,
+_PSEUDO = 128  # and that's first byte, or more, where it has no pixels
+_UPDATE = 0  # the type of a FramebufferUpdate,
+_UPDATE_HEAD = 4  # and its bytes before the first rectangle
 
-_LAST_RECT = int(Encoding.LAST_RECT)
 _DESKTOP_SIZE = int(Encoding.DESKTOP_SIZE)
 _EXTENDED_DESKTOP_SIZE = int(Encoding.EXTENDED_DESKTOP_SIZE)
 _CURSOR = int(Encoding.CURSOR)
@@ -244,7 +246,8 @@ class ClientSession:
         self._outgoing: list[Any] = []
         self._decoder: Any = None
         self._left = 0  # rectangles of the update that are still to come,
-        self._rectangles: list[Buffer] = []  # those that wait to be painted,
+        self._run = (0, 0, False)  # bytes, rectangles and whether the last ends it, of `frame_size`
+        self._waiting: list[tuple[Buffer, int, int]] = []  # to be painted: where, and how many,
         self._held = 0  # and what all of it has cost so far
         self._painted: list[Rectangle] = []  # what has been painted of it already,
         self._has_resized = False  # within it
@@ -289,19 +292,28 @@ class ClientSession:
         """
         try:
             if self._left:
-                return self._rectangle_size(buffer, start, end)
-            if self._open:
-                return server_message_size(buffer, start, end, self._limits)
-            return self._opening.frame_size(buffer, start, end)
+                return self._run_size(buffer, start, end, self._left)
+            if not self._open:
+                return self._opening.frame_size(buffer, start, end)
+            if end - start >= _UPDATE_HEAD + _HEAD and buffer[start] == _UPDATE:
+                # What of it is there already need not be asked for again.
+                start += _UPDATE_HEAD
+                self._held = 0
+                size = self._run_size(buffer, start, end, _count(buffer, start - _UPDATE_HEAD))
+                return _UPDATE_HEAD + (size if self._run[1] else 0)
+            return server_message_size(buffer, start, end, self._limits)
         except RlwireError:
             self.closed = True
             raise
 
-    def _rectangle_size(self, buffer: Buffer, start: int, end: int) -> int:
-        size: int = self._decoder.size(buffer, start, end)
-        if self._held + size > self._limits.received:
+    def _run_size(self, buffer: Buffer, start: int, end: int, most: int) -> int:
+        decoder = self._decoder
+        size: int = decoder.size(buffer, start, end, most)
+        self._run = size, decoder.counted, decoder.ended
+        held = self._held + size + max(0, decoder.counted - 1) * _KEPT
+        if held > self._limits.received:
             raise LimitExceeded(
-                "received", self._limits.received, self._held + size, offset=start,
+                "received", self._limits.received, held, offset=start,
                 advice="of one update",
             )  # fmt: skip
         return size
@@ -324,11 +336,11 @@ class ClientSession:
         self.bytes += len(message)
         try:
             if self._left:
-                return self._take_rectangle(message)
+                return self._take_run(message, 0)
             if not self._open:
                 return self._open_further(message)
             if message[0] == _UPDATE:
-                return self._begin_update(decode_server_message(message))
+                return self._begin_update(message)
             return self._take_message(decode_server_message(message, self._limits))
         except RlwireError:
             self.closed = True
@@ -350,24 +362,29 @@ class ClientSession:
         self._request(incremental=False)
         return [Opened(init.width, init.height, init.name)]
 
-    def _begin_update(self, head: Any) -> list[Any]:
-        assert isinstance(head, FramebufferUpdate)
-        self._left = _ENDLESS if head.count == UNTIL_LAST else head.count
+    def _begin_update(self, message: Buffer) -> list[Any]:
+        count = _count(message, 0)
+        self._left = _ENDLESS if count == UNTIL_LAST else count
         self._held, self._due = 0, None
-        return [] if self._left else self._end_update()
+        if not self._left:
+            return self._end_update()
+        return self._take_run(message, _UPDATE_HEAD) if len(message) > _UPDATE_HEAD else []
 
-    def _take_rectangle(self, message: Buffer) -> list[Any]:
-        encoding = int.from_bytes(message[8:_HEAD], "big", signed=True)
-        self._left -= 1
+    def _take_run(self, message: Buffer, offset: int) -> list[Any]:
+        """Take rectangles: some with pixels, or one without."""
+        size = len(message) - offset
+        if self._run[0] != size:  # it was another frame's
+            self._run_size(message, offset, len(message), self._left)
+        _, count, ended = self._run
+        count = count or 1  # its size was known before it was whole
+        self._left = 0 if ended else self._left - count
         events: list[Any] = []
-        if encoding >= 0:
-            self._rectangles.append(message)
-            self._held += len(message) + _KEPT
-        elif encoding == _LAST_RECT:
-            self._left = 0
-        else:
-            self._held += len(message)
-            events = self._take_sign(self._decoder.decode(message))
+        if message[offset + _ENCODING] < _PSEUDO:
+            self._waiting.append((message, offset, count))
+            self._held += size + count * _KEPT
+        elif not ended:
+            self._held += size
+            events = self._take_sign(self._decoder.decode(message, offset))
         return events if self._left else events + self._end_update()
 
     def _end_update(self) -> list[Any]:
@@ -383,15 +400,16 @@ class ClientSession:
 
     def _paint(self) -> None:
         """Paint what waits for it."""
-        rectangles, self._rectangles = self._rectangles, []
-        if not rectangles:
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
             return
-        self.rectangles += len(rectangles)
-        decode = self._decoder.decode
+        paint = self._decoder.paint
         with self._painting:
-            painted = [decode(rectangle) for rectangle in rectangles]
-            self._painted += painted
-            self._changed += painted
+            for message, offset, count in waiting:
+                painted = paint(message, offset, count)
+                self.rectangles += len(painted)
+                self._painted += painted
+                self._changed += painted
             if len(self._changed) > _CHANGES:
                 self._changed = [_around(self._changed)]
 
@@ -568,6 +586,11 @@ class ClientSession:
         if self._left > UNTIL_LAST:
             return "without a last rectangle"
         return "one rectangle is missing" if self._left == 1 else f"{self._left} are missing"
+
+
+def _count(buffer: Buffer, offset: int) -> int:
+    """Return how many rectangles the head of an update announces."""
+    return buffer[offset + 2] << 8 | buffer[offset + 3]
 
 
 def _around(rectangles: list[Rectangle]) -> Rectangle:

@@ -24,6 +24,7 @@ from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits
 from tests.codecs.rfb.reference import Writer, head, pixel, tpixel
 
+INSTALLED = [inflating.choose(first=name)[0] for name in inflating.INFLATERS]
 FORMATS = {
     "bgrx": RGB888,
     "rgbx": RGBX,
@@ -90,6 +91,91 @@ def test_any_rectangles_one_after_the_other(
         at += size
     assert at == len(stream)
     np.testing.assert_array_equal(decoder.framebuffer.pixels, writer.screen)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    form=st.sampled_from([RGBX, RGB565, BGR233]),
+    seed=st.integers(0, 2**32),
+    encodings=st.lists(st.sampled_from(Writer.ALL), min_size=1, max_size=20),
+    most=st.integers(1, 25),
+    cut=st.floats(0, 1),
+    name=st.sampled_from(INSTALLED),
+)
+def test_any_rectangles_together(
+    form: PixelFormat, seed: int, encodings: list[str], most: int, cut: float, name: str | None
+) -> None:
+    """Short ones are inflated together, on several streams that may begin anew meanwhile."""
+    writer, _ = both(form, seed, width=40, height=30)
+    decoder = RectangleDecoder(Framebuffer(40, 30), form, inflater=name)
+    parts = [writer.write(one) for one in encodings]
+    stream = b"".join(parts)
+    at, seen, end = 0, 0, int(cut * len(stream))
+    while at < len(stream):
+        size = decoder.size(stream, at, end, most)
+        if not decoder.counted:
+            end = len(stream)
+            continue
+        assert size == sum(map(len, parts[seen : seen + decoder.counted]))
+        assert decoder.counted <= most
+        done = decoder.paint(stream, at, decoder.counted)
+        places = [struct.unpack(">HHHHi", part[:12]) for part in parts[seen : seen + len(done)]]
+        assert done == places
+        assert len(done) == decoder.counted
+        at, seen = at + size, seen + len(done)
+    assert seen == len(parts)
+    np.testing.assert_array_equal(decoder.framebuffer.pixels, writer.screen)
+
+
+def test_what_ends_a_run() -> None:
+    decoder = RectangleDecoder(Framebuffer(20, 10), RGB888)
+    one = head(0, 0, 1, 1, 0) + b"\3\2\1\0"
+    last, size = head(0, 0, 0, 0, Encoding.LAST_RECT), head(0, 0, 9, 9, Encoding.DESKTOP_SIZE)
+    for stream, counted, ended, whole in [
+        (one + one + one[:-1], 2, False, 32),
+        (one + one + one[:11], 2, False, 32),
+        (one + last + one, 2, True, 28),
+        (one + size + one, 1, False, 16),
+        (size + one, 1, False, 12),
+        (last + one, 1, True, 12),
+        (one + head(0, 0, 1, 1, 99) + one, 1, False, 16),
+        (one + head(20, 0, 1, 1, 0) + one, 1, False, 16),
+        (one[:-1], 0, False, 16),
+        (one[:11], 0, False, 0),
+    ]:
+        assert decoder.size(stream, 0, len(stream), 9) == whole
+        assert (decoder.counted, decoder.ended) == (counted, ended)
+    assert decoder.size(one * 3, 0, 48, 2) == 32
+    assert decoder.paint(one + last + one, 0, 3) == [(0, 0, 1, 1, 0)]
+    with pytest.raises(DecodeError, match="encoding -223 is no pixels") as caught:
+        decoder.paint(one + size, 0, 2)
+    assert caught.value.offset == 16
+    with pytest.raises(DecodeError, match="ends inside a field"):
+        decoder.paint(one + one[:-1], 0, 2)
+    with pytest.raises(ValueError, match="33 is not within 32 bytes"):
+        decoder.paint(one + one, 33, 1)
+
+
+def test_what_short_rectangles_inflate_to_is_theirs() -> None:
+    """Together they have what one of them lacks: told where the first of them stands."""
+    stream = zlib.compressobj()
+
+    def part(size: int) -> bytes:
+        packed = stream.compress(bytes(size)) + stream.flush(zlib.Z_SYNC_FLUSH)
+        return head(1, 2, 8, 4, 7) + b"\0" + bytes([len(packed)]) + packed
+
+    right = part(96) + part(96)
+    assert len(RectangleDecoder(Framebuffer(20, 10), RGB888).paint(right, 0, 2)) == 2
+    stream = zlib.compressobj()
+    with pytest.raises(DecodeError, match="got 97 bytes, expected 96"):
+        RectangleDecoder(Framebuffer(20, 10), RGB888).paint(part(96) + part(9999), 0, 2)
+    stream = zlib.compressobj()
+    with pytest.raises(DecodeError, match="got 95 bytes, expected 96"):
+        RectangleDecoder(Framebuffer(20, 10), RGB888).paint(part(96) + part(95), 0, 2)
+    limits = Limits(expanded=150)  # each within it: they are not made at the same time
+    stream = zlib.compressobj()
+    decoder = RectangleDecoder(Framebuffer(20, 10), RGB888, limits=limits)
+    assert len(decoder.paint(part(96) + part(96), 0, 2)) == 2
 
 
 @pytest.mark.each("name", inflating.INFLATERS)

@@ -525,6 +525,20 @@ def test_bad_input_ends_the_connection(data: bytes, kind: type[Exception], words
     assert talk.core.phase >= Phase.LINGERING
 
 
+def test_what_comes_whole_is_one_message() -> None:
+    talk = opened()
+    before = talk.core.count
+    (painted,) = talk.hear(update(rectangle(), rectangle(2, 1), LAST, count=UNTIL_LAST))
+    assert [tuple(one)[:2] for one in painted.rectangles] == [(0, 0), (2, 1)]
+    assert talk.core.count == before + 1
+    (painted,) = talk.hear(update(rectangle(), sign(Encoding.CURSOR, 0, 0, 0, 0), rectangle(3, 3)))[
+        1:
+    ]
+    assert [tuple(one)[:2] for one in painted.rectangles] == [(0, 0), (3, 3)]
+    assert talk.core.count == before + 4
+    assert talk.session.rectangles == 4
+
+
 def test_an_update_is_bounded_as_a_whole() -> None:
     talk = opened(limits=Limits(received=2000))
     with pytest.raises(LimitExceeded, match=r"received=2000.*of one update"):
