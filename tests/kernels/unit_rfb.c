@@ -174,6 +174,55 @@ static void indices_of_every_length(void) {
     EQUAL(wrong, 0);
 }
 
+/* Whichever way there is, against pixel by pixel; those past the borders are told. */
+static void subrectangles(void) {
+    static rlw_rfb_hextile h;
+    static uint32_t expected[32][32];
+    rlw_rfb_layouts p;
+    unsigned round, wrong = 0, i, x, y;
+    uint32_t chance = 1;
+    rlw_rfb_prepare(&p, &rgbx);
+    h.raw = 1;
+    h.layout = p.pixel;
+    h.front = 0x01020304;
+    for (round = 0; round < 2000; round++) {
+        const unsigned step = round & 1 ? 6 : 2, count = round % 256;
+        const unsigned width = 1 + round * 7 % 16, height = 1 + round * 3 % 16;
+        const int small = round % 3 != 0;
+        uint8_t wire[6 * 256], *at;
+        unsigned outside = 0;
+        for (i = 0; i < step * count; i++) {
+            chance = chance * 1664525 + 1013904223;
+            wire[i] = (uint8_t)(chance >> 24);
+        }
+        memset(h.tile, 0, sizeof h.tile);
+        memset(expected, 0, sizeof expected);
+        for (i = 0; i < count; i++) {
+            uint8_t *place = wire + i * step + step - 2;
+            unsigned left, top, wide, high;
+            uint32_t colour = h.front;
+            if (small) {
+                place[0] = (uint8_t)((place[0] >> 4) % width << 4 | (place[0] & 15u) % height);
+                place[1] = (uint8_t)((place[1] >> 4) % (width - (place[0] >> 4)) << 4 |
+                                     (place[1] & 15u) % (height - (place[0] & 15u)));
+            }
+            left = place[0] >> 4;
+            top = place[0] & 15u;
+            wide = (place[1] >> 4) + 1u;
+            high = (place[1] & 15u) + 1u;
+            if (left + wide > width || top + high > height) outside = 1;
+            if (step == 6) memcpy(&colour, wire + i * step, 4);
+            for (y = top; y < top + high; y++)
+                for (x = left; x < left + wide; x++) expected[y][x] = colour;
+        }
+        at = exact(wire, step * count);
+        if (!rlw_rfb_subrects(&h, &p, at, count, step, width, height) != !outside) wrong++;
+        if (memcmp(h.tile, expected, sizeof expected) != 0) wrong++;
+        release(at);
+    }
+    EQUAL(wrong, 0);
+}
+
 static void fills_of_every_size(void) {
     const rlw_rfb_rgba colour = {{1, 2, 3, 255}};
     uint32_t width, height, x, y;
@@ -303,6 +352,7 @@ void rfb_suite(void) {
     RUN(rows_by_ssse3);
 #endif
     RUN(indices_of_every_length);
+    RUN(subrectangles);
     RUN(fills_of_every_size);
     RUN(compact_lengths);
     RUN(borders);

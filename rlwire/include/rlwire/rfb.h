@@ -334,13 +334,56 @@ static inline rlw_status rlw_rfb_paint_rre(rlw_cursor *c, const rlw_rfb_layouts 
     return RLW_OK;
 }
 
+/* What is painted of a Hextile rectangle so far: colours as they come where they have four bytes, else
+ * as red, green, blue, 255; and room for a tile, and for what a wrong one has beside it. */
+typedef struct rlw_rfb_hextile {
+    rlw_rfb_layout layout; /* of the colours here */
+    int raw;
+    uint32_t back, front, tile[32][32];
+} rlw_rfb_hextile;
+
+static inline uint32_t rlw_rfb_hextile_colour(const rlw_rfb_hextile *h, const rlw_rfb_layouts *p,
+                                              const uint8_t *from) {
+    uint32_t colour;
+    if (h->raw) {
+        memcpy(&colour, from, 4);
+    } else {
+        rlw_rfb_rgba c = rlw_rfb_colour_at(p, &p->pixel, from);
+        memcpy(&colour, c.of, 4);
+    }
+    return colour;
+}
+
+/* Subrectangles of `step` bytes into the tile; returns whether one is not within it. */
+static inline unsigned rlw_rfb_subrects(rlw_rfb_hextile *h, const rlw_rfb_layouts *p,
+                                        const uint8_t *at, unsigned count, unsigned step,
+                                        unsigned width, unsigned height) {
+    unsigned outside = 0;
+#ifdef RLW_RFB_X86
+    if ((h->raw || step == 2) && rlw_rfb_has_vbmi())
+        return rlw_rfb_subrects_vbmi(h->tile, at, count, step, h->front, width, height);
+#endif
+    for (; count; count--, at += step) {
+        const uint8_t *place = at + step - 2;
+        const unsigned left = place[0] >> 4, top = place[0] & 15u;
+        const unsigned wide = (place[1] >> 4) + 1u, high = (place[1] & 15u) + 1u;
+        const uint32_t colour = step > 2 ? rlw_rfb_hextile_colour(h, p, at) : h->front;
+        unsigned x, y;
+        outside |= (left + wide > width) | (top + high > height);
+        for (y = top; y < top + high; y++)
+            for (x = left; x < left + wide; x++) h->tile[y][x] = colour;
+    }
+    return outside;
+}
+
 static inline rlw_status rlw_rfb_hextile_tile(rlw_cursor *c, const rlw_rfb_layouts *p,
                                               const rlw_rfb_screen *s, uint32_t x, uint32_t y,
                                               uint32_t width, uint32_t height,
-                                              rlw_rfb_rgba *back, rlw_rfb_rgba *front) {
+                                              rlw_rfb_hextile *h) {
     const rlw_rfb_layout *l = &p->pixel;
     const uint8_t *tile = c->at, *at;
-    uint8_t mask, count, *first;
+    uint8_t mask, count;
+    unsigned step, i, k;
     rlw_status status = rlw_take_u8(c, &mask);
     if (status != RLW_OK) return status;
     if (mask & 0xE0) return rlw_fail(c, RLW_BAD_SUBENCODING, tile, mask, 0);
@@ -348,53 +391,56 @@ static inline rlw_status rlw_rfb_hextile_tile(rlw_cursor *c, const rlw_rfb_layou
     if (mask & 2) {
         status = rlw_take(c, l->size, &at);
         if (status != RLW_OK) return status;
-        *back = rlw_rfb_colour_at(p, l, at);
+        h->back = rlw_rfb_hextile_colour(h, p, at);
     }
     if (mask & 4) {
         status = rlw_take(c, l->size, &at);
         if (status != RLW_OK) return status;
-        *front = rlw_rfb_colour_at(p, l, at);
+        h->front = rlw_rfb_hextile_colour(h, p, at);
     }
-    rlw_rfb_fill(s, x, y, width, height, *back);
-    if (!(mask & 8)) return RLW_OK;
+    if (!(mask & 8)) {
+        uint8_t back[4];
+        memcpy(back, &h->back, 4);
+        rlw_rfb_fill(s, x, y, width, height, rlw_rfb_colour_at(p, &h->layout, back));
+        return RLW_OK;
+    }
+    step = (mask & 16 ? l->size : 0u) + 2u;
     status = rlw_take_u8(c, &count);
-    if (status == RLW_OK)
-        status = rlw_take(c, count * ((mask & 16 ? l->size : 0u) + 2u), &at);
+    if (status == RLW_OK) status = rlw_take(c, count * step, &at);
     if (status != RLW_OK) return status;
-    first = rlw_rfb_spot(s, x, y);
-    for (; count; count--) {
-        rlw_rfb_rgba colour = *front;
-        uint32_t left, top, wide, high;
-        if (mask & 16) {
-            colour = rlw_rfb_colour_at(p, l, at);
-            at += l->size;
+    for (i = 0; i < height; i++)
+        for (k = 0; k < 16; k++) h->tile[i][k] = h->back;
+    if (rlw_rfb_subrects(h, p, at, count, step, width, height)) {
+        for (;; at += step) { /* which it is */
+            const uint8_t *place = at + step - 2;
+            const unsigned right = (place[0] >> 4) + (place[1] >> 4) + 1u;
+            const unsigned bottom = (place[0] & 15u) + (place[1] & 15u) + 1u;
+            if (right > width) return rlw_fail(c, RLW_BAD_PLACE, place, right, width);
+            if (bottom > height) return rlw_fail(c, RLW_BAD_PLACE, place, bottom, height);
         }
-        left = at[0] >> 4;
-        top = at[0] & 15;
-        wide = (at[1] >> 4) + 1u;
-        high = (at[1] & 15) + 1u;
-        if (left + wide > width) return rlw_fail(c, RLW_BAD_PLACE, at, left + wide, width);
-        if (top + high > height) return rlw_fail(c, RLW_BAD_PLACE, at, top + high, height);
-        at += 2;
-        if (s->channels == 3)
-            rlw_rfb_patch(first + top * s->stride + 3 * left, s->stride, wide, high, colour);
-        else
-            rlw_rfb_fill(s, x + left, y + top, wide, high, colour);
     }
+    for (i = 0; i < height; i++)
+        rlw_rfb_row(p, &h->layout, s->channels, rlw_rfb_spot(s, x, y + i),
+                    (const uint8_t *)h->tile[i], width);
     return RLW_OK;
 }
 
 static inline rlw_status rlw_rfb_paint_hextile(rlw_cursor *c, const rlw_rfb_layouts *p,
                                                const rlw_rfb_screen *s,
                                                const rlw_rfb_rectangle *r) {
-    rlw_rfb_rgba back = {{0, 0, 0, 255}}, front = {{0, 0, 0, 255}};
+    static const rlw_rfb_layout rgba = {4, 1, {0, 1, 2}, 0};
+    static const uint8_t black[4] = {0, 0, 0, 255};
+    rlw_rfb_hextile h;
     uint32_t x, y;
+    h.raw = p->pixel.size == 4 && p->pixel.whole;
+    h.layout = h.raw ? p->pixel : rgba;
+    memcpy(&h.back, black, 4);
+    h.front = h.back;
     for (y = 0; y < r->height; y += 16)
         for (x = 0; x < r->width; x += 16) {
             uint32_t width = r->width - x < 16 ? r->width - x : 16;
             uint32_t height = r->height - y < 16 ? r->height - y : 16;
-            rlw_status status = rlw_rfb_hextile_tile(c, p, s, r->x + x, r->y + y, width, height,
-                                                     &back, &front);
+            rlw_status status = rlw_rfb_hextile_tile(c, p, s, r->x + x, r->y + y, width, height, &h);
             if (status != RLW_OK) return status;
         }
     return RLW_OK;

@@ -60,15 +60,16 @@ RLW_VBMI_INLINE __mmask64 rlw_rfb_first(uint64_t bytes) {
 /* All of them. */
 RLW_VBMI static inline void rlw_rfb_three_vbmi(uint8_t *to, const uint8_t *from, size_t count,
                                                unsigned red, unsigned blue) {
-    uint8_t places[64] = {0};
-    __m512i order;
-    unsigned i;
-    for (i = 0; i < 16; i++) {
-        places[3 * i] = (uint8_t)(4 * i + red);
-        places[3 * i + 1] = (uint8_t)(4 * i + (red + blue) / 2);
-        places[3 * i + 2] = (uint8_t)(4 * i + blue);
-    }
-    order = _mm512_loadu_si512(places);
+    static const uint8_t places[2][64] = {
+        {0,  1,  2,  4,  5,  6,  8,  9,  10, 12, 13, 14, 16, 17, 18, 20, 21, 22, 24, 25, 26, 28,
+         29, 30, 32, 33, 34, 36, 37, 38, 40, 41, 42, 44, 45, 46, 48, 49, 50, 52, 53, 54, 56, 57,
+         58, 60, 61, 62},
+        {2,  1,  0,  6,  5,  4,  10, 9,  8,  14, 13, 12, 18, 17, 16, 22, 21, 20, 26, 25, 24, 30,
+         29, 28, 34, 33, 32, 38, 37, 36, 42, 41, 40, 46, 45, 44, 50, 49, 48, 54, 53, 52, 58, 57,
+         56, 62, 61, 60},
+    };
+    const __m512i order = _mm512_add_epi8(_mm512_loadu_si512(places[red > blue]),
+                                          _mm512_set1_epi8((char)(red < blue ? red : blue)));
     for (; count >= 22; count -= 16, from += 64, to += 48) /* 16 bytes too many: the next pixels' */
         _mm512_storeu_si512(to, _mm512_permutexvar_epi8(order, _mm512_loadu_si512(from)));
     for (; count; from += 64, to += 48) {
@@ -180,6 +181,32 @@ RLW_VBMI static inline uint32_t rlw_rfb_indices_vbmi(uint8_t *to, size_t stride,
     if (colours <= 64) return rlw_rfb_rows_vbmi(&s, to, stride, from, width, height, 8, 1);
     if (colours <= 128) return rlw_rfb_rows_vbmi(&s, to, stride, from, width, height, 8, 2);
     return rlw_rfb_rows_vbmi(&s, to, stride, from, width, height, 8, 4);
+}
+
+/* ---- a tile of Hextile's ---- */
+
+/* Subrectangles into a tile, each `step` bytes with its place in the last two, and its colour before
+ * these where there are more. Returns whether one is not within width and height. */
+RLW_VBMI static inline unsigned rlw_rfb_subrects_vbmi(uint32_t tile[32][32], const uint8_t *at,
+                                                      unsigned count, unsigned step,
+                                                      uint32_t colour, unsigned width,
+                                                      unsigned height) {
+    unsigned outside = 0;
+    for (; count; count--, at += step) {
+        const uint8_t *place = at + step - 2;
+        const unsigned left = place[0] >> 4, top = place[0] & 15u;
+        const unsigned more = place[1] >> 4, high = place[1] & 15u;
+        const __mmask16 mask = (__mmask16)((2u << more) - 1);
+        uint32_t *to = &tile[top][left];
+        __m512i v;
+        unsigned i;
+        if (step > 2) memcpy(&colour, at, 4);
+        outside |= (left + more >= width) | (top + high >= height);
+        v = _mm512_set1_epi32((int)colour);
+        _mm512_mask_storeu_epi32(to, mask, v);
+        for (i = 1; i <= high; i++) _mm512_mask_storeu_epi32(to + 32 * i, mask, v);
+    }
+    return outside;
 }
 #endif
 
