@@ -153,6 +153,9 @@ cdef extern from "rlwire/rfb.h" nogil:
     void rlw_rfb_prepare(rlw_rfb_layouts *p, const rlw_rfb_format *format) noexcept
     void rlw_rfb_row(const rlw_rfb_layouts *p, const rlw_rfb_layout *l, unsigned channels,
                      uint8_t *to, const uint8_t *from_, size_t count) noexcept
+    void rlw_rfb_rows(const rlw_rfb_layouts *p, const rlw_rfb_layout *l, const rlw_rfb_screen *s,
+                      uint32_t x, uint32_t y, const uint8_t *from_, size_t from_stride,
+                      uint32_t width, uint32_t height) noexcept
     uint8_t *rlw_rfb_spot(const rlw_rfb_screen *s, uint32_t x, uint32_t y) noexcept
     rlw_status rlw_rfb_read_head(rlw_cursor *c, rlw_rfb_rectangle *out) noexcept
     bint rlw_rfb_paints(int32_t encoding) noexcept

@@ -74,16 +74,22 @@ static void rows_of_every_length(void) {
     unsigned wrong = 0, channels;
     for (k = 0; k < sizeof shifts / sizeof *shifts; k++)
         for (channels = 3; channels <= 4; channels++)
-            for (count = 0; count < 70; count++) {
+            for (count = 0; count < 140; count++) {
                 rlw_rfb_format f = rgbx;
                 rlw_rfb_layouts p;
-                uint8_t wire[4 * 70], *from, *to;
+                uint8_t wire[4 * 140], *from, *to;
                 memcpy(f.shift, shifts[k], 3);
                 rlw_rfb_prepare(&p, &f);
                 for (i = 0; i < 4 * count; i++) wire[i] = (uint8_t)(i * 37 + 11);
                 from = exact(wire, 4 * count);
                 to = exact(wire, channels * count);
-                rlw_rfb_row(&p, &p.pixel, channels, to, from, count);
+                if (count & 1) {
+                    rlw_rfb_row(&p, &p.pixel, channels, to, from, count);
+                } else {
+                    rlw_rfb_screen s = {to, channels * (count / 2), (uint32_t)count / 2, 2, 0};
+                    s.channels = channels;
+                    rlw_rfb_rows(&p, &p.pixel, &s, 0, 0, from, 2 * count, (uint32_t)count / 2, 2);
+                }
                 for (i = 0; i < count; i++) {
                     int c;
                     for (c = 0; c < 3; c++)

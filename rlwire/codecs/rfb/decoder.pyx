@@ -432,7 +432,6 @@ cdef class RectangleDecoder:
     cdef int _jpeg(self, const rlw_rfb_tight *t, const rlw_rfb_rectangle *r,
                    Py_ssize_t offset) except -1:
         cdef const uint8_t[:, :, ::1] made
-        cdef uint32_t y
         cdef rlw_rfb_layout rgb
         cdef const rlw_rfb_screen *screen = &self.framebuffer.screen
         if not r.width or not r.height:
@@ -441,9 +440,8 @@ cdef class RectangleDecoder:
         rgb.size, rgb.whole, rgb.lift = 3, 1, 0
         rgb.at[0], rgb.at[1], rgb.at[2] = 0, 1, 2
         with nogil:
-            for y in range(r.height):
-                rlw_rfb_row(&self._pixels, &rgb, screen.channels,
-                            rlw_rfb_spot(screen, r.x, r.y + y), &made[y, 0, 0], r.width)
+            rlw_rfb_rows(&self._pixels, &rgb, screen, r.x, r.y, &made[0, 0, 0], 3 * r.width, r.width,
+                         r.height)
         return 0
 
     cdef int _zrle(self, rlw_cursor *c, const rlw_rfb_rectangle *r, const unsigned char *start,

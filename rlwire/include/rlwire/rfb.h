@@ -276,13 +276,10 @@ static inline rlw_status rlw_rfb_paint_rows(rlw_cursor *c, const rlw_rfb_layouts
                                             uint32_t x, uint32_t y, uint32_t width,
                                             uint32_t height) {
     const uint8_t *from;
-    uint8_t *to = rlw_rfb_spot(s, x, y);
     size_t row = (size_t)width * l->size;
     rlw_status status = rlw_take(c, (uint64_t)row * height, &from);
-    if (status != RLW_OK) return status;
-    for (; height; height--, from += row, to += s->stride)
-        rlw_rfb_row(p, l, s->channels, to, from, width);
-    return RLW_OK;
+    if (status == RLW_OK) rlw_rfb_rows(p, l, s, x, y, from, row, width, height);
+    return status;
 }
 
 static inline rlw_status rlw_rfb_paint_raw(rlw_cursor *c, const rlw_rfb_layouts *p,
@@ -419,9 +416,7 @@ static inline rlw_status rlw_rfb_hextile_tile(rlw_cursor *c, const rlw_rfb_layou
             if (bottom > height) return rlw_fail(c, RLW_BAD_PLACE, place, bottom, height);
         }
     }
-    for (i = 0; i < height; i++)
-        rlw_rfb_row(p, &h->layout, s->channels, rlw_rfb_spot(s, x, y + i),
-                    (const uint8_t *)h->tile[i], width);
+    rlw_rfb_rows(p, &h->layout, s, x, y, (const uint8_t *)h->tile, sizeof h->tile[0], width, height);
     return RLW_OK;
 }
 
@@ -734,14 +729,10 @@ static inline rlw_status rlw_rfb_paint_any_tight(rlw_cursor *c, const rlw_rfb_la
         if (t.resets >> i & 1) status = h->inflate(h->context, i, 1, NULL, 0, 0, &out, &made);
     if (status != RLW_OK) return rlw_fail(c, status, t.data, 0, 0);
     if (t.kind == RLW_RFB_JPEG) {
-        uint32_t y;
+        const rlw_rfb_layout rgb = {3, 1, {0, 1, 2}, 0};
         status = h->jpeg(h->context, t.data, t.size, r->width, r->height, &out);
         if (status != RLW_OK) return rlw_fail(c, status, t.data, 0, 0);
-        for (y = 0; y < r->height; y++) {
-            rlw_rfb_layout rgb = {3, 1, {0, 1, 2}, 0};
-            rlw_rfb_row(p, &rgb, s->channels, rlw_rfb_spot(s, r->x, r->y + y),
-                        out + (size_t)y * r->width * 3, r->width);
-        }
+        rlw_rfb_rows(p, &rgb, s, r->x, r->y, out, (size_t)r->width * 3, r->width, r->height);
         return RLW_OK;
     }
     rlw_cursor_init(&inside, t.data, t.size);

@@ -166,12 +166,8 @@ static inline void rlw_rfb_three_portable(uint8_t *to, const uint8_t *from, size
 static inline void rlw_rfb_three(uint8_t *to, const uint8_t *from, size_t count, int swap,
                                 unsigned drop) {
 #ifdef RLW_RFB_X86
-    const unsigned low = drop / 8, high = low + 2;
-    if (rlw_rfb_has_vbmi()) {
-        rlw_rfb_three_vbmi(to, from, count, swap ? high : low, swap ? low : high);
-        return;
-    }
     if (rlw_rfb_has_ssse3()) {
+        const unsigned low = drop / 8, high = low + 2;
         size_t done = rlw_rfb_three_ssse3(to, from, count, swap ? high : low, swap ? low : high);
         to += 3 * done;
         from += 4 * done;
@@ -181,6 +177,12 @@ static inline void rlw_rfb_three(uint8_t *to, const uint8_t *from, size_t count,
     rlw_rfb_three_portable(to, from, count, swap, drop);
 }
 
+/* Whether rlw_rfb_three() is for it. */
+static inline int rlw_rfb_is_three(const rlw_rfb_layout *l) {
+    unsigned r = l->at[0], g = l->at[1], b = l->at[2], low = r < b ? r : b;
+    return l->whole && l->size == 4 && g == low + 1 && r + b == 2 * low + 2;
+}
+
 /* A row of pixels as they lie in `from`. */
 static inline void rlw_rfb_row(const rlw_rfb_layouts *p, const rlw_rfb_layout *l, unsigned channels,
                                uint8_t *to, const uint8_t *from, size_t count) {
@@ -188,11 +190,10 @@ static inline void rlw_rfb_row(const rlw_rfb_layouts *p, const rlw_rfb_layout *l
     if (l->whole) {
         unsigned r = l->at[0], g = l->at[1], b = l->at[2], size = l->size;
         if (channels == 3) {
-            unsigned low = r < b ? r : b;
             if (size == 3 && r == 0 && g == 1 && b == 2) {
                 memcpy(to, from, 3 * count);
-            } else if (size == 4 && g == low + 1 && r + b == 2 * low + 2) {
-                rlw_rfb_three(to, from, count, r > b, 8 * low);
+            } else if (rlw_rfb_is_three(l)) {
+                rlw_rfb_three(to, from, count, r > b, 8 * (r < b ? r : b));
             } else {
                 for (i = 0; i < count; i++, to += 3, from += size) {
                     to[0] = from[r];
@@ -215,6 +216,22 @@ static inline void rlw_rfb_row(const rlw_rfb_layouts *p, const rlw_rfb_layout *l
         memcpy(to, c.of, 3);
         if (channels == 4) to[3] = 255;
     }
+}
+
+/* Rows that begin `from_stride` bytes from each other, to a place on the screen. */
+static inline void rlw_rfb_rows(const rlw_rfb_layouts *p, const rlw_rfb_layout *l,
+                                const rlw_rfb_screen *s, uint32_t x, uint32_t y,
+                                const uint8_t *from, size_t from_stride, uint32_t width,
+                                uint32_t height) {
+    uint8_t *to = rlw_rfb_spot(s, x, y);
+#ifdef RLW_RFB_X86
+    if (s->channels == 3 && rlw_rfb_is_three(l) && rlw_rfb_has_vbmi()) {
+        rlw_rfb_three_vbmi(to, s->stride, from, from_stride, width, height, l->at[0], l->at[2]);
+        return;
+    }
+#endif
+    for (; height; height--, from += from_stride, to += s->stride)
+        rlw_rfb_row(p, l, s->channels, to, from, width);
 }
 
 static inline uint64_t rlw_rfb_bits(rlw_rfb_rgba colour) { /* red is the lowest byte of three */

@@ -57,8 +57,9 @@ RLW_VBMI_INLINE __mmask64 rlw_rfb_first(uint64_t bytes) {
     return bytes >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << bytes) - 1;
 }
 
-/* All of them. */
-RLW_VBMI static inline void rlw_rfb_three_vbmi(uint8_t *to, const uint8_t *from, size_t count,
+/* All of several rows. */
+RLW_VBMI static inline void rlw_rfb_three_vbmi(uint8_t *to, size_t stride, const uint8_t *from,
+                                               size_t from_stride, size_t width, size_t height,
                                                unsigned red, unsigned blue) {
     static const uint8_t places[2][64] = {
         {0,  1,  2,  4,  5,  6,  8,  9,  10, 12, 13, 14, 16, 17, 18, 20, 21, 22, 24, 25, 26, 28,
@@ -70,13 +71,17 @@ RLW_VBMI static inline void rlw_rfb_three_vbmi(uint8_t *to, const uint8_t *from,
     };
     const __m512i order = _mm512_add_epi8(_mm512_loadu_si512(places[red > blue]),
                                           _mm512_set1_epi8((char)(red < blue ? red : blue)));
-    for (; count >= 22; count -= 16, from += 64, to += 48) /* 16 bytes too many: the next pixels' */
-        _mm512_storeu_si512(to, _mm512_permutexvar_epi8(order, _mm512_loadu_si512(from)));
-    for (; count; from += 64, to += 48) {
-        size_t some = count < 16 ? count : 16;
-        __m512i v = _mm512_maskz_loadu_epi8(rlw_rfb_first(4 * some), from);
-        _mm512_mask_storeu_epi8(to, rlw_rfb_first(3 * some), _mm512_permutexvar_epi8(order, v));
-        count -= some;
+    const __mmask64 some = rlw_rfb_first(4 * (width % 16)), rest = rlw_rfb_first(3 * (width % 16));
+    for (; height; height--, from += from_stride, to += stride) {
+        size_t i;
+        for (i = 0; i + 16 <= width; i += 16)
+            _mm512_mask_storeu_epi8(
+                to + 3 * i, rlw_rfb_first(48),
+                _mm512_permutexvar_epi8(order, _mm512_loadu_si512(from + 4 * i)));
+        if (some)
+            _mm512_mask_storeu_epi8(
+                to + 3 * i, rest,
+                _mm512_permutexvar_epi8(order, _mm512_maskz_loadu_epi8(some, from + 4 * i)));
     }
 }
 
@@ -88,27 +93,51 @@ typedef struct rlw_rfb_shuffles { /* what unpacking, looking up and putting toge
 
 RLW_VBMI_INLINE void rlw_rfb_prepare_vbmi(rlw_rfb_shuffles *s, unsigned bits,
                                           const uint32_t *values, unsigned colours) {
+    /* Of each byte of three vectors its pixel, and 64 more where it is green. */
+    static const uint8_t order[192] = {
+        0, 64, 0, 1, 65, 1, 2, 66, 2, 3, 67, 3, 4, 68, 4, 5, 69, 5, 6, 70, 6, 7, 71, 7, 8, 72, 8,
+        9, 73, 9, 10, 74, 10, 11, 75, 11, 12, 76, 12, 13, 77, 13, 14, 78, 14, 15, 79, 15, 16, 80,
+        16, 17, 81, 17, 18, 82, 18, 19, 83, 19, 20, 84, 20, 21, 85, 21, 22, 86, 22, 23, 87, 23, 24,
+        88, 24, 25, 89, 25, 26, 90, 26, 27, 91, 27, 28, 92, 28, 29, 93, 29, 30, 94, 30, 31, 95, 31,
+        32, 96, 32, 33, 97, 33, 34, 98, 34, 35, 99, 35, 36, 100, 36, 37, 101, 37, 38, 102, 38, 39,
+        103, 39, 40, 104, 40, 41, 105, 41, 42, 106, 42, 43, 107, 43, 44, 108, 44, 45, 109, 45, 46,
+        110, 46, 47, 111, 47, 48, 112, 48, 49, 113, 49, 50, 114, 50, 51, 115, 51, 52, 116, 52, 53,
+        117, 53, 54, 118, 54, 55, 119, 55, 56, 120, 56, 57, 121, 57, 58, 122, 58, 59, 123, 59, 60,
+        124, 60, 61, 125, 61, 62, 126, 62, 63, 127, 63,
+    };
     /* Of eight pixels in 8 * bits bits, which are a word's first, where each begins. */
     const uint64_t begins = bits == 1   ? UINT64_C(0x0001020304050607)
                             : bits == 2 ? UINT64_C(0x080A0C0E00020406)
                                         : UINT64_C(0x181C1014080C0004);
-    uint8_t bytes[3][256], places[192];
+    const uint64_t step = UINT64_C(0x0101010101010101) * bits;
+    uint8_t bytes[3][256];
     unsigned i, k;
-    for (i = 0; i < 64; i++) bytes[0][i] = (uint8_t)(i / 8 * bits + i % 8);
-    s->gather = _mm512_loadu_si512(bytes[0]);
+    s->gather = _mm512_add_epi8(
+        _mm512_set1_epi64(0x0706050403020100),
+        _mm512_setr_epi64(0, (long long)step, (long long)(2 * step), (long long)(3 * step),
+                          (long long)(4 * step), (long long)(5 * step), (long long)(6 * step),
+                          (long long)(7 * step)));
     s->shifts = _mm512_set1_epi64((long long)begins);
     s->mask = _mm512_set1_epi8((char)((1u << bits) - 1));
     s->limit = _mm512_set1_epi8((char)(colours - 1));
-    for (i = 0; i < 192; i++) places[i] = (uint8_t)(i / 3 + (i % 3 == 1 ? 64 : 0));
-    for (k = 0; k < 3; k++) s->order[k] = _mm512_loadu_si512(places + 64 * k);
-    for (i = 0; i < 256; i += 16) {
+    for (k = 0; k < 3; k++) s->order[k] = _mm512_loadu_si512(order + 64 * k);
+    if (colours <= 16) {
+        __m512i v = _mm512_maskz_loadu_epi32((__mmask16)rlw_rfb_first(colours), values);
+        for (k = 0; k < 3; k++, v = _mm512_srli_epi32(v, 8))
+            s->table[k][0] = _mm512_zextsi128_si512(_mm512_cvtepi32_epi8(v));
+        return;
+    }
+    for (i = 0; i < (colours + 63) / 64 * 64; i += 16) {
         unsigned some = i >= colours ? 0 : colours - i < 16 ? colours - i : 16;
         __m512i v = _mm512_maskz_loadu_epi32((__mmask16)rlw_rfb_first(some), values + i);
         for (k = 0; k < 3; k++, v = _mm512_srli_epi32(v, 8))
             _mm_storeu_si128((__m128i *)(bytes[k] + i), _mm512_cvtepi32_epi8(v));
     }
     for (k = 0; k < 3; k++)
-        for (i = 0; i < 4; i++) s->table[k][i] = _mm512_loadu_si512(bytes[k] + 64 * i);
+        for (i = 0; i < (colours + 63) / 64; i++)
+            s->table[k][i] = _mm512_loadu_si512(bytes[k] + 64 * i);
+    if (i == 3)
+        for (k = 0; k < 3; k++) s->table[k][3] = _mm512_setzero_si512();
 }
 
 /* One colour of 64 pixels; `tables` of 64 entries are in use. */
