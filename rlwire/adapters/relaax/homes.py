@@ -7,6 +7,7 @@ checkpoints, and knows a call that is sent again.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -19,6 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from rlwire.adapters.relaax.config import Options
 from rlwire.adapters.relaax.metrics import METHODS, LoggingMetrics, Metrics
@@ -46,6 +49,7 @@ logger = logging.getLogger(__name__)
 
 _CLIENTS = 4096  # whose last answers are remembered
 _METRICS = 10_000  # measurements that wait for an answer to go with
+_AGAIN = 60.0  # seconds until a checkpoint that could not be saved is tried again
 _GRACE = 60.0  # seconds for the last op and checkpoint of a process
 
 
@@ -138,6 +142,7 @@ class Host:
         self._algorithm = algorithm.name
         self._checkpoints = checkpoints
         self._restored: int | None = None
+        self._again = 0.0
         self._lock = threading.Lock()
         self._answers: OrderedDict[str, tuple[int, Answer]] = OrderedDict()
         self._metrics = metrics
@@ -239,12 +244,12 @@ class Host:
     def _keep(self, server: ParameterServer, closing: bool = False) -> None:
         """Save a checkpoint if one is due; that a disk is full does not stop the learning."""
         checkpoints = self._checkpoints
-        if checkpoints is None:
-            return
-        step = int(server.n_step())
-        if not (not checkpoints.saved(step) if closing else checkpoints.due(step)):
+        if checkpoints is None or (monotonic() < self._again and not closing):
             return
         try:
+            step = int(server.n_step())
+            if not (not checkpoints.saved(step) if closing else checkpoints.due(step)):
+                return
             score = server.score()
             scored = score is not None
             state = server.create_scored_checkpoint() if scored else server.create_checkpoint()
@@ -252,7 +257,10 @@ class Host:
                 step, state, score=score, algorithm=self._algorithm, version=server.version
             )
         except Exception:
-            logger.exception("no checkpoint of step %d of %s", step, self._algorithm)
+            self._again = monotonic() + _AGAIN
+            logger.exception(
+                "no checkpoint of %s; the next try is in %g s", self._algorithm, _AGAIN
+            )
 
     def _measured(self) -> list[Any]:
         return self._metrics.taken() if isinstance(self._metrics, Waiting) else []
@@ -332,6 +340,10 @@ class Distant(Handle):
     def _call(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if self._closed:
             raise LocalProtocolError(f"{_called(names)}: this parameter server has been closed")
+        if names and getattr(self._seen, "server", None) is None:
+            # Whom it speaks to is known before its first op: that is not to be called twice either.
+            with contextlib.suppress(ParameterServerError):
+                self._call((), (), {})
         seen = getattr(self._seen, "server", None)
         try:
             caller = self._idle.pop()
@@ -350,7 +362,7 @@ class Distant(Handle):
         for method, name, y, x in answer.metrics:
             if method in METHODS:
                 getattr(self.metrics, method)(name, y, x)
-        if seen is None or answer.kind == "lost":
+        if answer.server and (seen is None or answer.kind == "lost"):
             self._seen.server = answer.server
         if answer.kind == "value":
             return answer.value
@@ -358,8 +370,8 @@ class Distant(Handle):
             step = answer.value
             back = "began anew" if step is None else f"came back from its checkpoint of step {step}"
             raise UpdatesLost(
-                f"{_called(names)}: the parameter server died and {back}; this call, and what it "
-                "learned after that, is lost"
+                f"{_called(names)}: the parameter server died and {back}; what came after that is "
+                "lost, and this call with it if it is not in there"
             )
         raise ParameterServerError(*answer.value)
 
@@ -535,10 +547,15 @@ class Waiting(Metrics):
         self._entries: deque[list[Any]] = deque(maxlen=_METRICS)
 
     def scalar(self, name: str, y: Any, x: Any = None) -> None:
-        self._entries.append(["scalar", name, y, x])
+        self._keep("scalar", name, y, x)
 
     def histogram(self, name: str, y: Any, x: Any = None) -> None:
-        self._entries.append(["histogram", name, y, x])
+        self._keep("histogram", name, y, x)
+
+    def _keep(self, method: str, name: str, y: Any, x: Any) -> None:
+        # A tensor, or what else has numbers, could not be sent as it is.
+        y = y if isinstance(y, (int, float, str)) else np.array(y)
+        self._entries.append([method, str(name), y, None if x is None else int(x)])
 
     def taken(self) -> list[list[Any]]:
         entries = self._entries

@@ -6,7 +6,6 @@ import logging
 import multiprocessing
 import os
 import pickle
-import signal
 import socket
 import textwrap
 import threading
@@ -64,6 +63,9 @@ PARAMETER_SERVER = """
             self.steps += 1
             return object()
 
+        def op_kill(self):
+            os.kill(os.getpid(), 9)
+
         def op_sleep(self, seconds):
             time.sleep(seconds)
 
@@ -83,6 +85,7 @@ PARAMETER_SERVER = """
 
         def measure(self, value):
             self.metrics.scalar("loss", value)
+            self.metrics.histogram("gradient", (value, 2.0), np.int64(7))
 
         def n_step(self):
             return self.session.policy.steps
@@ -122,6 +125,9 @@ class Recorder(Metrics):
 
     def scalar(self, name, y, x=None):
         self.calls.append((name, y, x))
+
+    def histogram(self, name, y, x=None):
+        self.calls.append((name, np.asarray(y).tolist(), x))
 
 
 @pytest.fixture(scope="module", params=["server", "process"])
@@ -168,7 +174,8 @@ def test_measurements_arrive_with_their_step(at_home):
     _, handle = at_home
     handle.metrics.calls.clear()
     handle.session.policy.op_measure(0.25)
-    assert handle.metrics.calls == [("loss", 0.25, handle.n_step())]
+    step = handle.n_step()
+    assert handle.metrics.calls == [("loss", 0.25, step), ("gradient", [0.25, 2.0], 7)]
 
 
 def test_threads_call_at_once_and_ops_run_one_at_a_time(at_home):
@@ -304,7 +311,12 @@ def test_one_that_dies_comes_back_from_its_checkpoint(folder, tmp_path, caplog):
     )
     add = handle.session.policy.op_add
     assert [add(np.ones(3)) for _ in range(4)] == [1, 2, 3, 4]
-    os.kill(handle.session.policy.op_pid(), signal.SIGKILL)
+    # An op that its server dies in is not called by the next one, though it is its agent's first.
+    agent = pickle.loads(pickle.dumps(handle))
+    with pytest.raises(UpdatesLost, match="came back from its checkpoint of step 3"):
+        agent.session.policy.op_kill()
+    assert agent.n_step() == 3
+    agent.close()
     with pytest.raises(UpdatesLost, match="came back from its checkpoint of step 3"):
         add(np.ones(3))
     assert add(np.ones(3)) == 4
@@ -336,8 +348,11 @@ def test_a_checkpoint_that_cannot_be_written_stops_nothing(folder, tmp_path, cap
     )
     (tmp_path / "folder").write_text("in the way")
     assert handle.session.policy.op_add(np.ones(3)) == 1
-    assert "no checkpoint of step 1 of adding" in caplog.text
+    assert handle.session.policy.op_add(np.ones(3)) == 2
+    assert caplog.text.count("no checkpoint of adding; the next try is in 60 s") == 1
+    (tmp_path / "folder").unlink()
     handle.close()
+    assert [each.step for each in checkpoints.list()] == [2]
 
 
 @pytest.mark.parametrize("home", ["server", "process"])
