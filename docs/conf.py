@@ -30,8 +30,8 @@ import public  # noqa: E402
 
 import rlwire  # noqa: E402
 
-# What has PyTorch with it is not installed for its documents.
-with mock(["stable_baselines3"]):
+# PyTorch, and what has it with it, is not installed for its documents.
+with mock(["stable_baselines3", "torch"]):
     public.modules()
 
 project = "rlwire"

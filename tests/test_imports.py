@@ -39,6 +39,7 @@ ALLOWED = {
     "adapters": (BASE - {"kernels"})
     | {"adapters", "environments", "protocols", "sessions", "transports", "codecs", "web"}
     | {"checkpoints"},
+    "algorithms": {"errors", "adapters", "algorithms"},
     "testing": (BASE - {"kernels"})
     | {"testing", "adapters", "sessions", "transports", "streams", "codecs"},
     "bench": (BASE - {"kernels"})

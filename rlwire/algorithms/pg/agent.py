@@ -1,0 +1,162 @@
+"""`Agent`: plays one environment, and tells the parameter server what it learned from it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlwire.errors import optional
+
+from .model import ActorCritic, gradients
+from .settings import Settings
+
+with optional("PyTorch", "torch", "torch"):
+    import torch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Agent"]
+
+
+class Agent:
+    """One environment's agent.
+
+    An update without a reward begins an episode; a step before it, whose reward nobody told, is
+    left out. With ``exploit`` an agent takes the likeliest action, with weights that are as new as
+    the episode, and learns nothing.
+
+    Args:
+        parameter_server: that has the weights.
+        metrics: where losses and entropy go.
+    """
+
+    def __init__(self, parameter_server: Any, metrics: Any) -> None:
+        self.session = parameter_server.session
+        self.metrics = metrics
+        self.settings = Settings.of(parameter_server.config)
+        self.network = ActorCritic(self.settings)
+
+    def init(self, exploit: bool = False) -> bool:
+        """Begin with the newest weights."""
+        self.exploit = exploit
+        return self.reset()
+
+    def reset(self) -> bool:
+        """Forget the episode, and the steps since the last gradient."""
+        self.total = 0.0  # of the episode's rewards
+        self.last: tuple[NDArray[np.float32], Any] | None = None  # a state, and what was done
+        self.begin_batch()
+        return True
+
+    def update(self, reward: Any, state: Any, terminal: bool) -> Any:
+        """Take what the last action led to, and return the next one: an int, or a list of floats.
+
+        Args:
+            reward: a number, or several that count as their sum; None: an episode begins.
+            state: of the settings' shape; may be None after an episode's last step.
+            terminal: whether the episode has ended; then nothing is done, and None returned.
+
+        Raises:
+            ValueError: the state has another shape.
+        """
+        seen = self.seen(state) if state is not None or not terminal else None
+        if reward is None:
+            self.end_episode()
+        elif self.last is not None:
+            self.total += float(np.sum(reward))
+            if not self.exploit:
+                self.learn(float(np.sum(reward)), seen, terminal)
+        if terminal or seen is None:
+            self.end_episode()
+            return None
+        action = self.act(seen)
+        self.last = seen, action
+        return self.sent(action)
+
+    def seen(self, state: Any) -> NDArray[np.float32]:
+        """Return a state as the network takes it."""
+        found = np.asarray([] if state is None else state, np.float32)
+        if found.shape != self.settings.shape:
+            raise ValueError(
+                f"a state must have the shape {self.settings.shape} of algorithm/input/shape, "
+                f"not {found.shape}"
+            )
+        return found.ravel() if found.size else np.zeros(1, np.float32)
+
+    def act(self, seen: NDArray[np.float32]) -> NDArray[Any]:
+        """Choose an action, as the network has it."""
+        with torch.inference_mode():
+            policy = self.network.policy(torch.from_numpy(seen)[None])
+            chosen = policy.mode if self.exploit else policy.sample()
+        return chosen[0].numpy()  # type: ignore[no-any-return]
+
+    def sent(self, action: NDArray[Any]) -> int | list[float]:
+        """Return an action as the environment takes it."""
+        if not self.settings.continuous:
+            return int(action)
+        if self.settings.action_low:
+            action = np.maximum(action, self.settings.action_low)
+        if self.settings.action_high:
+            action = np.minimum(action, self.settings.action_high)
+        return action.tolist()  # type: ignore[no-any-return]
+
+    def end_episode(self) -> None:
+        """Report the episode, if there was one."""
+        if self.last is not None:
+            if self.exploit:
+                self.load()
+            else:
+                self.session.op_add_score(self.total)
+                if self.ends:
+                    self.ends[-1] = True
+        self.total, self.last = 0.0, None
+
+    def begin_batch(self) -> None:
+        """Collect steps from here on, all with the weights that are the newest now."""
+        self.load()
+        self.states: list[NDArray[np.float32]] = []
+        self.actions: list[NDArray[Any]] = []
+        self.rewards: list[float] = []
+        self.ends: list[bool] = []
+
+    def load(self) -> None:
+        """Take over the newest weights."""
+        weights, self.n_step = self.session.op_get_weights_signed()
+        self.network.load(weights)
+
+    def learn(self, reward: float, seen: NDArray[np.float32] | None, terminal: bool) -> None:
+        """Keep a step; send a gradient when they are a batch."""
+        assert self.last is not None
+        state, action = self.last
+        self.states.append(state)
+        self.actions.append(action)
+        self.rewards.append(reward)
+        self.ends.append(terminal)
+        if len(self.states) < self.settings.batch_size:
+            return
+        found, losses = gradients(
+            self.network,
+            self.settings,
+            np.stack([*self.states, state if seen is None else seen]),
+            np.stack(self.actions),
+            np.asarray(self.rewards, np.float32),
+            np.asarray(self.ends),
+        )
+        n_step = self.session.op_submit_gradients(
+            gradients=found, step_inc=len(self.states), agent_step=self.n_step
+        )
+        for name, value in losses.items():
+            self.metrics.scalar(name, value)
+        if self.settings.combine_gradients == "average":
+            self.wait(n_step)
+        self.begin_batch()
+
+    def wait(self, n_step: int) -> None:
+        """Wait for weights that are newer than this agent's, but not for ever: others may go."""
+        until = time.monotonic() + self.settings.patience
+        while n_step == self.n_step and time.monotonic() < until:
+            time.sleep(0.001)
+            n_step = self.session.op_n_step()

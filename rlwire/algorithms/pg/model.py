@@ -1,0 +1,148 @@
+"""The network of a policy and its critic, and what it learns from a batch of an agent's steps.
+
+Not here: whose steps these are (`rlwire.algorithms.pg.agent`), and who adds gradients up
+(`rlwire.algorithms.pg.parameter_server`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlwire.errors import optional
+
+from .settings import Settings
+
+with optional("PyTorch", "torch", "torch"):
+    import torch
+    from torch import nn
+    from torch.distributions import Categorical, Distribution, Independent, Normal
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["ActorCritic", "advantages", "gradients"]
+
+
+class ActorCritic(nn.Module):  # type: ignore[misc]
+    """A policy and a critic, each with layers of its own.
+
+    Args:
+        settings: of the layers.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self.actor = nn.Sequential(*_layers(settings, settings.action_size, 0.01))
+        self.critic = nn.Sequential(*_layers(settings, 1, 1.0))
+        if settings.continuous:
+            self.deviation = nn.Parameter(torch.zeros(settings.action_size))  # its logarithm
+        self._continuous = settings.continuous
+
+    def policy(self, states: torch.Tensor) -> Distribution:
+        """Return how likely each action is, for states of shape (n, state_size)."""
+        found = self.actor(states)
+        if self._continuous:
+            return Independent(Normal(found, self.deviation.exp()), 1)
+        return Categorical(logits=found)
+
+    def value(self, states: torch.Tensor) -> torch.Tensor:
+        """Return what the states are worth, (n,) for (n, state_size)."""
+        return self.critic(states).squeeze(-1)
+
+    def weights(self) -> dict[str, NDArray[np.float32]]:
+        """Return a copy of the weights, by name."""
+        return {name: value.detach().numpy().copy() for name, value in self.named_parameters()}
+
+    def load(self, weights: Mapping[str, Any]) -> None:
+        """Take over weights.
+
+        Raises:
+            RuntimeError: they are those of another network.
+        """
+        self.load_state_dict({name: torch.tensor(value) for name, value in weights.items()})
+
+
+def _layers(settings: Settings, outputs: int, gain: float) -> Iterator[nn.Module]:
+    sizes = [settings.state_size, *settings.hidden_sizes]
+    for before, after in itertools.pairwise(sizes):
+        yield _linear(before, after, 2**0.5)
+        yield nn.Tanh() if settings.activation == "tanh" else nn.ReLU()
+    yield _linear(sizes[-1], outputs, gain)
+
+
+def _linear(inputs: int, outputs: int, gain: float) -> nn.Linear:
+    layer = nn.Linear(inputs, outputs)
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def advantages(
+    rewards: NDArray[np.float32],
+    values: NDArray[np.float32],
+    ends: NDArray[np.bool_],
+    discount: float,
+    decay: float,
+) -> NDArray[np.float32]:
+    """Return how much better each of n steps went than the critic had it (GAE).
+
+    Args:
+        rewards: of the steps, (n,).
+        values: of the states before each step, and of the one after the last, (n + 1,).
+        ends: whether the step was the last of its episode, (n,).
+        discount: of a later reward, by step (gamma).
+        decay: of what later steps tell, by step (lambda).
+    """
+    found = np.zeros_like(rewards)
+    later = 0.0
+    for step in reversed(range(len(rewards))):
+        goes_on = not ends[step]
+        surprise = rewards[step] + discount * values[step + 1] * goes_on - values[step]
+        later = surprise + discount * decay * later * goes_on
+        found[step] = later
+    return found
+
+
+def gradients(
+    network: ActorCritic,
+    settings: Settings,
+    states: NDArray[np.float32],
+    actions: NDArray[Any],
+    rewards: NDArray[np.float32],
+    ends: NDArray[np.bool_],
+) -> tuple[dict[str, NDArray[np.float32]], dict[str, float]]:
+    """Return the gradient of a batch of n steps by weight, and its losses by name.
+
+    Args:
+        network: with the weights that the actions were chosen with.
+        settings: of the loss.
+        states: before each step, and after the last, (n + 1, state_size).
+        actions: (n,), or (n, action_size) if they are continuous.
+        rewards: (n,).
+        ends: whether the step was the last of its episode, (n,).
+    """
+    seen = torch.from_numpy(states)
+    values = network.value(seen)
+    known = values.detach().numpy()
+    better = advantages(rewards, known, ends, settings.rewards_gamma, settings.gae_lambda)
+    returns = torch.from_numpy(better + known[:-1])
+    if settings.normalize_advantage:
+        better = (better - better.mean()) / (better.std() + 1e-8)
+    policy = network.policy(seen[:-1])
+    policy_loss = -(policy.log_prob(torch.from_numpy(actions)) * torch.from_numpy(better)).mean()
+    critic_loss = ((returns - values[:-1]) ** 2).mean()
+    entropy = policy.entropy().mean()
+    network.zero_grad()
+    loss = policy_loss + settings.critic_scale * critic_loss - settings.entropy_beta * entropy
+    loss.backward()
+    if settings.gradients_norm_clipping is not None:
+        nn.utils.clip_grad_norm_(network.parameters(), settings.gradients_norm_clipping)
+    losses = {"policy_loss": policy_loss, "critic_loss": critic_loss, "entropy": entropy}
+    return (
+        {name: weight.grad.numpy() for name, weight in network.named_parameters()},
+        {name: value.item() for name, value in losses.items()},
+    )

@@ -1,0 +1,56 @@
+"""The shipped algorithm learns CartPole from four environments that are processes, in minutes."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rlwire
+
+pytestmark = [pytest.mark.training, pytest.mark.timeout(900)]
+
+CONFIG: dict[str, Any] = {"input": {"shape": [4]}, "output": {"action_size": 2}, "seed": 1}
+STEPS = 200_000
+"""At most; some 15,000 are enough, with most seeds."""
+
+
+@contextlib.contextmanager
+def environments(url: str, count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    play = [sys.executable, "-m", "rlwire", "play", "gym:CartPole-v1", url, "--episodes", "100000"]
+    with contextlib.ExitStack() as stack:
+        started = []
+        for seed in range(count):
+            process = stack.enter_context(subprocess.Popen([*play, "--seed", str(seed)]))
+            stack.callback(process.kill)
+            started.append(process)
+        yield started
+
+
+@pytest.mark.parametrize(
+    ("home", "combine"), [("server", "fifo"), ("process", "average")], ids=["async", "sync"]
+)
+def test_it_learns(home: Any, combine: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    config = {**CONFIG, "combine_gradients": combine}
+    options: dict[str, Any] = {"parameter_server": home, "checkpoints": tmp_path}
+    with rlwire.serve("algorithm:pg", "rlx://localhost:0", config=config, **options) as server:
+        learned = server.parameter_server
+        with environments(server.url, 4) as running:
+            while (learned.session.op_score() or 0) < 195:
+                assert learned.n_step() < STEPS
+                assert [process.poll() for process in running] == [None] * 4
+                time.sleep(0.1)
+    # Another server begins with what was learned, and shows it without learning more.
+    with rlwire.serve("algorithm:pg", "rlx://localhost:0", config=config, **options) as server:
+        before = server.parameter_server.n_step()
+        assert before > 0
+        returns = rlwire.play("gym:CartPole-v1", server.url, episodes=20, seed=100, exploit=True)
+        assert sum(returns) / len(returns) >= 195
+        assert server.parameter_server.n_step() == before
