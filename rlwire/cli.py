@@ -1,9 +1,10 @@
 """The command ``rlwire``: reads its arguments and calls what does the work.
 
-``rlwire bench`` lives in `rlwire.bench.command`, ``rlwire checkpoints`` lists
-`rlwire.checkpoints`; ``rlwire serve`` and ``rlwire play`` take a URL,
-and their options are those of its protocol (`rlwire.protocols`). All import
-only what they are asked for, because some of it needs optional dependencies.
+``rlwire bench`` lives in `rlwire.bench.command`; ``rlwire new``, ``generate``, ``config`` and
+``run`` in `rlwire.applications.command`; ``rlwire checkpoints`` lists `rlwire.checkpoints`;
+``rlwire serve`` and ``rlwire play`` take a URL, and their options are those of its protocol
+(`rlwire.protocols`). All import only what they are asked for, because some of it needs optional
+dependencies.
 """
 
 from __future__ import annotations
@@ -66,6 +67,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     kept = commands.add_parser("checkpoints", help="list what algorithms have kept in a folder")
     kept.add_argument("folder", metavar="DIR", help="the folder, or a URL of fsspec's")
     kept.set_defaults(run=_list_checkpoints)
+    for name, text in (
+        ("new", "make an application: an environment, an algorithm, their servers"),
+        ("generate", "give an application another environment, or an algorithm to change"),
+        ("config", "list configurations of algorithms, or apply one"),
+        ("run", "run an application"),
+    ):
+        its = commands.add_parser(name, help=text)
+        if command == name:
+            from rlwire.applications.command import add_arguments
+
+            add_arguments(its, name)
     given, unknown = parser.parse_known_args(arguments)
     if unknown:
         of = getattr(given, "of", given.command)

@@ -120,6 +120,7 @@ def test_options_exist(tmp_path: Path) -> None:
         for command in (
             (),
             ("bench",),
+            *((command,) for command in ("new", "generate", "config", "run")),
             *(("serve", f"{scheme}://") for scheme in PROTOCOLS),
         )
     )

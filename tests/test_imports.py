@@ -46,7 +46,9 @@ ALLOWED = {
     | {"bench", "adapters", "environments", "sessions", "transports", "streams", "codecs"},
     "cli": (BASE - {"kernels"})
     | {"bench", "adapters", "environments", "options", "protocols", "transports", "__init__"}
-    | {"checkpoints"},
+    | {"applications", "checkpoints"},
+    "applications": {"__init__", "adapters", "checkpoints", "errors", "options", "protocol_options"}
+    | {"protocols", "sessions", "transports", "web"},
     "web": set(),
     "__main__": {"cli"},
 }

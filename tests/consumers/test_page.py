@@ -7,7 +7,6 @@ import contextlib
 import io
 import json
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -23,19 +22,13 @@ from PIL import Image
 import rlwire
 from rlwire.adapters.universe.page import novnc_files
 from rlwire.adapters.websocket import connect
+from tests.reference.chromium import BROWSER, FLAGS
 
 gymnasium: Any = pytest.importorskip("gymnasium")
 
 pytestmark = pytest.mark.consumers
 
 NOVNC = "https://registry.npmjs.org/@novnc/novnc/-/novnc-1.7.0.tgz"
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
-# As root and in containers; and nothing that would ask the network for anything.
-FLAGS = [
-    *["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"],
-    *["--disable-background-networking", "--disable-component-update", "--disable-sync"],
-    *["--disable-dev-shm-usage", "--window-size=900,600", "--remote-debugging-port=0"],
-]
 PATIENCE = 60.0
 
 

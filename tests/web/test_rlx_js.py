@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import queue
 import re
 import shutil
@@ -25,15 +24,9 @@ import pytest
 
 import rlwire.web
 from rlwire.adapters.relaax import Metrics, RLXProxy, RLXServer
+from tests.reference.chromium import browser
 
 HERE = Path(__file__).parent
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
-# As root and in containers; and nothing that would ask the network for anything.
-FLAGS = [
-    *["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"],
-    *["--disable-background-networking", "--disable-component-update", "--disable-sync"],
-    "--disable-dev-shm-usage",
-]
 TYPES = {".html": "text/html", ".js": "text/javascript"}
 AGENTS, STEPS = 4, 1000
 
@@ -167,27 +160,6 @@ def site() -> Iterator[Site]:
     site = Site()
     yield site
     site.close()
-
-
-@contextlib.contextmanager
-def browser(address: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    if BROWSER is None:
-        pytest.skip("chromium is not installed")
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [BROWSER, *FLAGS, f"--user-data-dir={folder / 'profile'}", address],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=log,
-            start_new_session=True,
-            cwd=folder,
-        )
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 @pytest.fixture

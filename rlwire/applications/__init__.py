@@ -1,0 +1,39 @@
+"""Applications: an environment, an algorithm and their servers, by one file and one command.
+
+An application is a folder with ``app.yaml``, whose names are RELAAX's, and ``environment/``:
+``rlwire new``, ``generate``, ``config`` and ``run`` make, change and run it. Not here: what is run
+(`rlwire.adapters.relaax`), and the shipped algorithms (`rlwire.algorithms`).
+"""
+
+from __future__ import annotations
+
+from rlwire.applications.configuration import (
+    AlgorithmSection,
+    Application,
+    ApplicationError,
+    EnvironmentSection,
+    MetricsServerSection,
+    ParameterServerSection,
+    ProxySection,
+    RLXServerSection,
+    read_application,
+)
+from rlwire.applications.generating import configurations, configure, generate, new
+from rlwire.applications.running import run
+
+__all__ = [
+    "AlgorithmSection",
+    "Application",
+    "ApplicationError",
+    "EnvironmentSection",
+    "MetricsServerSection",
+    "ParameterServerSection",
+    "ProxySection",
+    "RLXServerSection",
+    "configurations",
+    "configure",
+    "generate",
+    "new",
+    "read_application",
+    "run",
+]

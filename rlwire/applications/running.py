@@ -1,0 +1,168 @@
+"""`run`: starts an application's processes, shows what they say, and ends them together.
+
+The processes are honcho's (the extra `apps`). Not here: what each does
+(`rlwire.applications.__main__`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import socket
+import sys
+import tempfile
+from collections.abc import Collection, Iterator
+
+from rlwire.applications.configuration import Application, ApplicationError, Section
+from rlwire.errors import optional
+from rlwire.transports.address import Address
+from rlwire.transports.sockets import listen
+
+__all__ = ["COMPONENTS", "commands", "run"]
+
+COMPONENTS = ("all", "environment", "servers", "rlx-server", "wsproxy")
+
+# Seconds for a last checkpoint, after which honcho kills; its own are 5.
+_GRACE = 70
+
+
+def run(
+    application: Application,
+    components: Collection[str] = ("all",),
+    *,
+    copies: int = 1,
+    exploit: bool = False,
+    show_ui: bool = False,
+) -> int:
+    """Run an application until its environments end, a process fails, or SIGINT or SIGTERM comes.
+
+    Then everything is ended, and the parameter server saves a checkpoint.
+
+    Args:
+        application: as `read_application` returns it.
+        components: which parts, of `COMPONENTS`.
+        copies: how many environments.
+        exploit: have the first one's agent neither explore nor learn; the others' still do.
+        show_ui: have the first one show what it does.
+
+    Returns:
+        the exit status of what ended first; 0 after a signal.
+
+    Raises:
+        ApplicationError: a section is missing, or an address is in use.
+        MissingExtra: honcho is not installed.
+    """
+    with optional("honcho", "apps"):
+        import honcho.manager
+    with contextlib.ExitStack() as stack:
+        ends = stack.enter_context(tempfile.TemporaryDirectory(prefix="rlwire-"))
+        found = commands(
+            application, components, copies=copies, exploit=exploit, show_ui=show_ui, ends=ends
+        )
+        honcho.manager.KILL_WAIT = _GRACE
+        manager = honcho.manager.Manager()
+        # `python` in a command is the one that has rlwire.
+        path = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", os.defpath)
+        surroundings = {**os.environ, "PATH": path, "PYTHONUNBUFFERED": "1"}
+        for name, command in found.items():
+            # Without `exec`, the signal would end a shell, and its status be that.
+            line = f"exec {shlex.join(command)}"
+            manager.add_process(name, line, env=surroundings, cwd=application.folder)
+        manager.loop()
+    status = int(manager.returncode or 0)
+    return 0 if status in (130, 143) else status
+
+
+def commands(
+    application: Application,
+    components: Collection[str],
+    *,
+    copies: int = 1,
+    exploit: bool = False,
+    show_ui: bool = False,
+    ends: str | None = None,
+) -> dict[str, list[str]]:
+    """Return the command of each process by its name; arguments and errors as of `run`."""
+    python = [sys.executable, "-m"]
+    found: dict[str, list[str]] = {}
+    wanted = set(components)
+    if serving := bool(wanted & {"all", "servers", "rlx-server"}):
+        _check(application, application.rlx_server, "relaax-rlx-server")
+        _check(application, application.algorithm, "algorithm")
+        found["rlx-server"] = [*python, "rlwire.applications", "server", application.path]
+    proxy = application.wsproxy
+    if wanted & {"all", "servers", "wsproxy"} and (proxy is not None or "wsproxy" in wanted):
+        found["wsproxy"] = _proxy(application, python)
+    if wanted & {"all", "environment"}:
+        environment = application.environment
+        if environment is None or environment.run is None:
+            place = application.name if environment is None else environment.place
+            raise ApplicationError(f"{place}: environment/run, the command, is missing")
+        wait: list[str] = []
+        if serving and application.rlx_server is not None:
+            wait = ["--wait", str(application.rlx_server.address)]
+        for number in range(copies):
+            first = number == 0
+            command = (
+                f"{environment.run} --config {shlex.quote(application.path)} "
+                f"--exploit {exploit and first} --show-ui {show_ui and first}"
+            )
+            name = f"environment-{number}"
+            found[name] = [*python, "rlwire.applications", "environment", *wait]
+            if ends is not None:
+                found[name] += ["--ends", ends, "--copies", str(copies)]
+            found[name] += [name, command]
+    for section, address in _listening(application, found):
+        _check_free(section, address)
+    return found
+
+
+def _proxy(application: Application, python: list[str]) -> list[str]:
+    proxy, server = application.wsproxy, application.rlx_server
+    _check(application, proxy, "relaax-wsproxy")
+    _check(application, server, "relaax-rlx-server")
+    assert proxy is not None
+    assert server is not None
+    command = [
+        *python,
+        "rlwire",
+        "serve",
+        _url("rlx", server.address),
+        _url("rlx-ws", proxy.address),
+    ]
+    for name, value in proxy.given:
+        command += [f"--{name.replace('_', '-')}", value]
+    return [*command, "--log-level", proxy.log_level]
+
+
+def _url(scheme: str, address: Address) -> str:
+    return f"{scheme}+unix://{address.path}" if address.path else f"{scheme}://{address}"
+
+
+def _check(application: Application, section: Section | None, name: str) -> None:
+    if section is None:
+        raise ApplicationError(f"{application.name} has no section {name}")
+
+
+def _listening(
+    application: Application, found: Collection[str]
+) -> Iterator[tuple[Section, Address]]:
+    """Yield where processes are going to listen."""
+    if "rlx-server" in found and application.rlx_server is not None:
+        yield application.rlx_server, application.rlx_server.address
+        metrics = application.metrics_server
+        if metrics is not None and metrics.address is not None:
+            yield metrics, metrics.address
+    if "wsproxy" in found and application.wsproxy is not None:
+        yield application.wsproxy, application.wsproxy.address
+
+
+def _check_free(section: Section, address: Address) -> None:
+    try:
+        listener: socket.socket = listen(address)
+    except OSError as error:
+        raise ApplicationError(f"{section.place}: bind: {error}") from None
+    listener.close()
+    if address.path:
+        os.unlink(address.path)

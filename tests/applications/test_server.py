@@ -1,0 +1,115 @@
+"""The RLX server of an application, and the process that it is."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import urllib.request
+
+import pytest
+
+from rlwire.adapters.relaax import AgentProxy, MetricsServer, RemoteMetrics
+from rlwire.applications import ApplicationError, read_application
+from rlwire.applications.__main__ import main
+from rlwire.applications.server import make_metrics, make_server
+from tests.reference.events import read_events
+
+pytest.importorskip("ruamel.yaml")
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+@pytest.fixture
+def app(tmp_path):
+    def app(text):
+        path = tmp_path / "app.yaml"
+        path.write_text(text)
+        return read_application(path)
+
+    return app
+
+
+def test_metrics_go_where_the_file_says(app, tmp_path, caplog):
+    pytest.importorskip("tensorboardX")
+    pytest.importorskip("prometheus_client")
+    caplog.set_level(logging.INFO)
+    sink = make_metrics(
+        app(
+            "relaax-metrics-server: {metrics_dir: logs, log_metrics_to_console: yes, "
+            "prometheus: '127.0.0.1:0', metrics: {a: true, b: false}}"
+        )
+    )
+    try:
+        for name in ("a", "b", "c"):
+            sink.scalar(name, 1.5, 2)
+        # That of another program, as environments on other machines have.
+        with MetricsServer(sink, f"unix:{tmp_path}/m"):
+            remote = RemoteMetrics(f"unix:{tmp_path}/m")
+            remote.scalar("a", 2.5, 3)
+            remote.close()
+            prometheus = f"http://{sink._sinks[0]._sinks[2].address}/metrics"
+            with urllib.request.urlopen(prometheus, timeout=20) as answer:
+                assert b'rlwire_scalar{name="a"} 2.5' in answer.read()
+        sink.scalar("a", 3.5, 4)
+    finally:
+        sink.close()
+    assert read_events(tmp_path / "logs") == {"a": [(2, 1.5), (3, 2.5), (4, 3.5)]}
+    assert re.findall(r"metric '(\w)' at", caplog.text) == ["a", "a", "a"]
+
+
+def test_without_a_section_they_go_nowhere(app):
+    sink = make_metrics(app("environment: {}"))
+    sink.scalar("a", 1)
+    sink.close()
+
+
+def test_where_prometheus_cannot_ask(app):
+    pytest.importorskip("prometheus_client")
+    with pytest.raises(ApplicationError, match=r"app.yaml:2: prometheus: .*over TCP"):
+        make_metrics(app("\nrelaax-metrics-server: {prometheus: 'unix:/nowhere'}"))
+
+
+def test_it_serves_the_algorithm(app, tmp_path):
+    application = app(
+        f"relaax-rlx-server: {{bind: 'unix:{tmp_path}/rlx', max_connections: 1}}\n"
+        "relaax-parameter-server: {checkpoint-dir: kept, checkpoints_to_keep: 2}\n"
+        "algorithm: {name: bandit, output: {action_size: 2}}"
+    )
+    server = make_server(application, make_metrics(application))
+    with server, AgentProxy(f"unix:{tmp_path}/rlx") as agent:
+        agent.init()
+        assert agent.update(None, []) in (0, 1)
+        for _ in range(10):
+            agent.update(1.0, [])
+    assert [path.name for path in (tmp_path / "kept").iterdir()] != []
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("environment: {}", "app.yaml has no section relaax-rlx-server, so nothing to serve"),
+        ("relaax-rlx-server: {}", "app.yaml has no section algorithm, so nothing to serve"),
+        ("relaax-rlx-server: {}\nalgorithm: {name: nothing}", "there is no algorithm nothing"),
+        ("relaax-rlx-server: {}\nalgorithm: {path: ./nothing}", "there is no algorithm ./nothing"),
+        ("relaax-rlx-server: {}\nalgorithm: {path: ./broken}", r"broken/agent.py:3: ImportError"),
+        ("relaax-rlx-server: {}\nalgorithm: {path: ./wrong}", r"wrong/agent.py:1: .*SyntaxError"),
+        (
+            "relaax-rlx-server: {bind: 'unix:/no/such/folder/s'}\nalgorithm: {name: bandit}",
+            "listen",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_line(app, tmp_path, capsys, text, says):
+    for folder, agent in (("broken", "\n\nfrom os import no_such_name"), ("wrong", "def")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "agent.py").write_text(agent)
+    assert main(["server", app(text).path]) == 1
+    said = capsys.readouterr().err
+    assert re.search(says, said), said
+    assert said.startswith("rlwire: ")
+    assert said.count("\n") == 1
