@@ -210,7 +210,8 @@ class ServerInit:
 
     Attributes:
         width, height: of the framebuffer, pixels.
-        pixel_format: in which it has them; None if that is no true colour.
+        pixel_format: in which it has them; None if that is no format of ours,
+            such as colours of a map: a viewer asks for its own.
         name: the desktop's.
     """
 
@@ -236,11 +237,13 @@ def decode_server_init(buffer: Buffer) -> ServerInit:
     """Return a whole ServerInit.
 
     Raises:
-        DecodeError: its pixel format makes no sense.
+        DecodeError: it is cut short.
     """
     width, height = _init.unpack_from(buffer)
-    # Section 7.4: without true colour the rest of the format means nothing.
-    pixel_format = PixelFormat.unpack(buffer, 4) if buffer[7] else None
+    try:
+        pixel_format = PixelFormat.unpack(buffer, 4)
+    except DecodeError:  # colours of a map, or such as libvncserver's 24 bits a pixel
+        pixel_format = None
     return ServerInit(width, height, pixel_format, decode_reason(buffer, 20))
 
 

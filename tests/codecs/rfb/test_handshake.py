@@ -91,9 +91,10 @@ def test_what_the_desktop_is() -> None:
     assert sizes == [0] * 24 + [26, 26, 26]
 
 
-def test_a_desktop_with_a_map_of_colours_has_no_format() -> None:
+@pytest.mark.parametrize(("place", "value"), [(7, 0), (4, 24)], ids=["colour map", "24 bits"])
+def test_a_desktop_of_other_pixels_has_no_format(place: int, value: int) -> None:
     data = bytearray(INIT)
-    data[7] = 0
+    data[place] = value
     init = handshake.decode_server_init(data)
     assert init.pixel_format is None
     with pytest.raises(EncodeError, match="pixel format"):
