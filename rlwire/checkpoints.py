@@ -29,7 +29,7 @@ from rlwire.codecs import msgpack
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RlwireError, optional
 from rlwire.limits import Limits
 
-__all__ = ["Checkpoint", "CheckpointMismatch", "Checkpoints"]
+__all__ = ["Checkpoint", "CheckpointDamaged", "CheckpointMismatch", "Checkpoints"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +40,10 @@ _CODING: Final[Any] = {"arrays": "openpi", "limits": _LIMITS}
 _READING: Final[Any] = {"strict_map_key": False, "limits": _LIMITS}
 _HEAD: Final = 65536  # bytes in which the head of a msgpack file lies
 _TENSOR, _ARRAY = 1, 2  # extensions that stand for what safetensors holds
+
+
+class CheckpointDamaged(RlwireError, ValueError):
+    """A file is not a whole checkpoint."""
 
 
 class CheckpointMismatch(RlwireError, ValueError):
@@ -172,7 +176,7 @@ class Checkpoints:
 
         Raises:
             CheckpointMismatch: it is of another algorithm or version.
-            DecodeError: there are checkpoints, and none of them is whole.
+            CheckpointDamaged: there are checkpoints, and none of them is whole.
             MissingExtra: it holds tensors, and safetensors or PyTorch is not installed.
             OSError: it cannot be read.
         """
@@ -187,14 +191,14 @@ class Checkpoints:
                         "folder, or move it away"
                     )
                 state = _read(name, self._files.read(name))
-            except DecodeError as error:
+            except CheckpointDamaged as error:
                 logger.warning("%s/%s is passed over: %s", self.folder, name, error)
                 continue
             self._step, self._time = found.step, monotonic()
             logger.info("restored %s/%s", self.folder, name)
             return found.step, state
         if names:
-            raise DecodeError(
+            raise CheckpointDamaged(
                 f"none of the {len(names)} checkpoints in {self.folder} is whole: move them away "
                 "to begin anew"
             )
@@ -206,7 +210,7 @@ class Checkpoints:
         for name in self._names():
             try:
                 found.append(self._look(name))
-            except DecodeError as error:
+            except CheckpointDamaged as error:
                 logger.warning("%s/%s: %s", self.folder, name, error)
         return found
 
@@ -228,7 +232,7 @@ class Checkpoints:
                 bytes=size,
             )
         except KeyError as error:
-            raise DecodeError(f"its head has no {error}") from None
+            raise CheckpointDamaged(f"its head has no {error}") from None
 
     def _forget(self, written: str) -> None:
         """Remove what is neither among the latest nor among the best."""
@@ -238,7 +242,7 @@ class Checkpoints:
         kept = {written, *names[: self.keep]}
         scores = []
         for name in names:
-            with contextlib.suppress(DecodeError):
+            with contextlib.suppress(CheckpointDamaged):
                 found = self._look(name)
                 if found.score is not None:
                     scores.append((found.score, found.step, name))
@@ -296,9 +300,9 @@ def _head(name: str, read: Any, size: int) -> dict[str, Any]:
             head, begin = msgpack.Decoder(limits=_LIMITS).decode_first(read(min(size, _HEAD)))
             whole = begin + head["bytes"]
         except (DecodeError, LimitExceeded, KeyError, TypeError) as error:
-            raise DecodeError(f"it is cut off or no checkpoint: {error}") from None
+            raise CheckpointDamaged(f"it is cut off or no checkpoint: {error}") from None
         if size != whole:
-            raise DecodeError(f"it has {size} bytes, and should have {whole}")
+            raise CheckpointDamaged(f"it has {size} bytes, and should have {whole}")
         return {**head, "begin": begin}
     try:
         (length,) = struct.unpack("<Q", read(min(size, 8)))
@@ -309,9 +313,9 @@ def _head(name: str, read: Any, size: int) -> dict[str, Any]:
         whole = 8 + length + max((each["data_offsets"][1] for each in table.values()), default=0)
         head = json.loads(rest["rlwire"])
     except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
-        raise DecodeError(f"it is cut off or no checkpoint: {error}") from None
+        raise CheckpointDamaged(f"it is cut off or no checkpoint: {error}") from None
     if size != whole:
-        raise DecodeError(f"it has {size} bytes, and should have {whole}")
+        raise CheckpointDamaged(f"it has {size} bytes, and should have {whole}")
     return {**head, "state": rest.get("state", "")}
 
 
@@ -319,13 +323,13 @@ def _read(name: str, data: bytes) -> Any:
     """Return the state in a file.
 
     Raises:
-        DecodeError: it is not whole.
+        CheckpointDamaged: it is not whole.
     """
     head = _head(name, lambda end: data[:end], len(data))
     if name.endswith(".msgpack"):
         body = data[head["begin"] :]
         if zlib.crc32(body) != head.get("crc32"):
-            raise DecodeError("its bytes are not those that were written")
+            raise CheckpointDamaged("its bytes are not those that were written")
         return msgpack.decode(body, **_READING)
     with optional("safetensors", "checkpoints"):
         from safetensors import SafetensorError
@@ -335,15 +339,18 @@ def _read(name: str, data: bytes) -> Any:
         tensors = load(data)
         body = base64.b64decode(head["state"], validate=True)
     except (SafetensorError, ValueError) as error:
-        raise DecodeError(f"it cannot be read: {error}") from None
+        raise CheckpointDamaged(f"it cannot be read: {error}") from None
 
     def bring_back(code: int, path: bytes) -> Any:
         tensor = tensors.get(path.decode())
         if tensor is None or code not in (_TENSOR, _ARRAY):
-            raise DecodeError(f"it has no tensor {path!r}")
+            raise CheckpointDamaged(f"it has no tensor {path!r}")
         return tensor if code == _TENSOR else tensor.numpy()
 
-    return msgpack.decode(body, ext_hook=bring_back, **_READING)
+    try:
+        return msgpack.decode(body, ext_hook=bring_back, **_READING)
+    except (DecodeError, LimitExceeded) as error:
+        raise CheckpointDamaged(f"it cannot be read: {error}") from None
 
 
 class _Files(Protocol):

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from rlwire import checkpoints as module
-from rlwire.checkpoints import CheckpointMismatch, Checkpoints
-from rlwire.errors import DecodeError, EncodeError, MissingExtra
+from rlwire.checkpoints import CheckpointDamaged, CheckpointMismatch, Checkpoints
+from rlwire.errors import EncodeError, MissingExtra
 
 STATE = {
     "weights": [np.arange(6, dtype=np.float32).reshape(2, 3), np.float32(0.5)],
@@ -117,7 +117,7 @@ def test_one_that_is_cut_off_is_passed_over_at_every_length(tmp_path, caplog):
 def test_none_that_is_whole_is_no_beginning(tmp_path):
     name = Checkpoints(tmp_path).save(1, {}, algorithm="pg")
     (tmp_path / name).write_bytes(b"")
-    with pytest.raises(DecodeError, match="none of the 1 checkpoints"):
+    with pytest.raises(CheckpointDamaged, match="none of the 1 checkpoints"):
         Checkpoints(tmp_path).restore("pg")
 
 
