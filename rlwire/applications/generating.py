@@ -28,6 +28,13 @@ ENVIRONMENTS = ("bandit", "gym", "ale", "javascript", "c")
 ALGORITHMS = ("bandit", "pg")
 """Shipped, so that they can be copied; an algorithm's name may also be ``rllib:`` and RLlib's."""
 
+# The package that each imports, and the extra that it comes with.
+_NEEDS = {
+    "gym": (("gymnasium", "gym"),),
+    "ale": (("gymnasium", "gym"), ("ale_py", "bench")),
+    "pg": (("torch", "torch"),),
+    "rllib": (("ray", "rllib"), ("torch", "rllib")),
+}
 _DEFAULTS = {**dict.fromkeys(ENVIRONMENTS, "bandit"), "gym": "pg", "ale": "pg"}
 
 
@@ -55,13 +62,15 @@ def new(
     kind = re.search(r"^  type: (\w+)", text, re.M)
     assert kind is not None
     text += (_TEMPLATES / "servers.yaml").read_text("utf-8") + "\n"
-    text += _configuration(algorithm or _DEFAULTS[environment], kind[1])
+    algorithm = algorithm or _DEFAULTS[environment]
+    text += _configuration(algorithm, kind[1])
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
         raise ApplicationError(f"{folder} exists already; say another name") from None
     (folder / "app.yaml").write_text(text, "utf-8")
     _copy(template / "environment", folder / "environment")
+    _tell_needs(environment, algorithm)
     logger.info("made %s; to run it: cd %s && rlwire run all", folder, folder)
     return folder
 
@@ -103,6 +112,7 @@ def generate(
         if section is not None and section.name == algorithm:
             found = None  # it is configured already
         _edit(config, {} if found is None else {"algorithm": found}, path="./algorithm")
+    _tell_needs(environment, algorithm)
 
 
 def configure(
@@ -136,6 +146,7 @@ def configure(
             )
         sections |= _load(_configuration(algorithm, kind))
     _edit(config, sections)
+    _tell_needs(environment, algorithm)
 
 
 def configurations() -> dict[str, str]:
@@ -145,6 +156,16 @@ def configurations() -> dict[str, str]:
         comment = re.match(r"(?:#.*\n)+", path.read_text("utf-8"))
         found[path.stem] = " ".join(comment[0].replace("#", " ").split()) if comment else ""
     return found
+
+
+def _tell_needs(*names: str | None) -> None:
+    """Say what is to be installed for environments and algorithms."""
+    needs = [each for name in names if name for each in _NEEDS.get(name.partition(":")[0], ())]
+    missing = dict.fromkeys(
+        extra for module, extra in needs if not importlib.util.find_spec(module)
+    )
+    if missing:
+        logger.warning("to be installed: pip install 'rlwire[%s]'", ",".join(missing))
 
 
 def _environment(name: str) -> Path:

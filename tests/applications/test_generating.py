@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,22 @@ def test_configurations(tmp_path):
     config.write_text("environment: {run: x}")
     with pytest.raises(ApplicationError, match="environment/type is missing"):
         configure("pg", config=config)
+
+
+def test_what_is_to_be_installed_is_said(tmp_path, monkeypatch, caplog):
+    there = importlib.util.find_spec
+    gone = {"torch", "gymnasium", "ale_py"}
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in gone else there(name)
+    )
+    new(tmp_path / "a")
+    assert "pip install" not in caplog.text
+    config = new(tmp_path / "b", "ale") / "app.yaml"
+    assert "pip install 'rlwire[gym,bench,torch]'" in caplog.text
+    configure("rllib:PPO", config=config)
+    assert "pip install 'rlwire[rllib]'" in caplog.text
+    generate("gym", config=config)
+    assert "pip install 'rlwire[gym]'" in caplog.text
 
 
 def test_the_commands(tmp_path, monkeypatch, capsys):

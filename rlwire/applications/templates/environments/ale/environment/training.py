@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import ale_py
-import gymnasium
 import numpy as np
 
 from rlwire.adapters.relaax import TrainingBase, options
+from rlwire.errors import optional
+
+with optional("gymnasium", "gym"):
+    import gymnasium
+with optional("ale-py", "bench", "ale_py"):
+    import ale_py
 
 logger = logging.getLogger(__name__)
 gymnasium.register_envs(ale_py)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 
-import gymnasium
 import numpy as np
 
 from rlwire.adapters.relaax import TrainingBase, options
+from rlwire.errors import optional
+
+with optional("gymnasium", "gym"):
+    import gymnasium
 
 logger = logging.getLogger(__name__)
 
