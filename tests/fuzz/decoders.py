@@ -20,9 +20,21 @@ import numpy as np
 from conversations import feed_stream
 from PIL import Image
 
-from rlwire.codecs import dm_env_rpc, grpc, http2, json, msgpack, perlert, rewarder, rlx, websocket
+from rlwire.codecs import (
+    dm_env_rpc,
+    grpc,
+    http2,
+    json,
+    msgpack,
+    perlert,
+    rewarder,
+    rfb,
+    rlx,
+    websocket,
+)
 from rlwire.codecs.http2 import headers as http2_headers
 from rlwire.codecs.msgpack import images as msgpack_images
+from rlwire.codecs.rfb import messages as rfb_messages
 from rlwire.codecs.websocket import handshake as websocket_handshake
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
@@ -476,6 +488,57 @@ def feed_http2_headers(data: bytes) -> None:
     attempt(lambda: grpc.decode_status(text))
 
 
+RFB_FORMATS = (rfb.RGBX, rfb.RGB888, rfb.RGB565, rfb.BGR233)
+
+
+def painted(body: bytes, form: rfb.PixelFormat, channels: int, limits: Limits, most: int) -> Any:
+    """The pixels after all whole rectangles, measured and painted up to `most` at a time."""
+    framebuffer = rfb.Framebuffer(40, 30, channels=channels)
+    decoder = rfb.RectangleDecoder(framebuffer, form, limits=limits)
+    at = 0
+    while decoder.size(body, at, len(body), most) and decoder.counted:
+        start, count = at, decoder.counted
+        at += decoder.size(body, at, len(body), most)
+        assert decoder.counted == count
+        if body[start + 8] >= 128:
+            sign = decoder.decode(body, start)
+            assert sign.payload is not None
+            if sign.encoding == rfb.Encoding.DESKTOP_SIZE and sign.width * sign.height < 10_000:
+                framebuffer.resize(sign.width, sign.height)
+        elif most == 1:
+            assert decoder.decode(body, start).payload is None
+        else:
+            assert len(decoder.paint(body, start, count)) == count - decoder.ended
+    assert channels == 3 or (framebuffer.pixels[..., 3] == 255).all()
+    return framebuffer.pixels
+
+
+def feed_rfb(data: bytes) -> None:
+    (what, form, channels), body, limits = take_options(data, 3, 4, 2)
+    if what == 0:
+        shape = RFB_FORMATS[form], 3 + channels
+        good, pixels = attempt(lambda: painted(body, *shape, limits, 1))
+        if good:
+            same(painted(body, *shape, limits, 99), pixels)
+        else:
+            attempt(lambda: painted(body, *shape, limits, 99))
+        return
+    measure, decode = (
+        (rfb_messages.server_message_size, rfb_messages.decode_server_message),
+        (rfb_messages.client_message_size, rfb_messages.decode_client_message),
+    )[what - 1]
+    start = 0
+    while start < len(body):
+        good, size = attempt(lambda at=start: measure(body, at, len(body), limits))
+        if not good or not size or size > len(body) - start:
+            return
+        part = body[start : start + size]
+        good, message = attempt(lambda part=part: decode(part, limits))
+        if good:
+            same(decode(rfb_messages.encode(message)), message)
+        start += size
+
+
 def feed_cipher(data: bytes) -> None:
     """Datagrams sent, changed, repeated and delayed, four bytes each; none is wrongly taken."""
     clock = [NOW]
@@ -532,6 +595,7 @@ DECODERS: dict[str, Feed] = {
     "handshake": feed_handshake,
     "http2": feed_http2,
     "http2_headers": feed_http2_headers,
+    "rfb": feed_rfb,
     "datagram_cipher": feed_cipher,
     "streams": feed_stream,
 }

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import datetime
+import struct
 from typing import Any
 
 import conversations
 import numpy as np
 from PIL import Image
 
-from rlwire.codecs import dm_env_rpc, http2, json, msgpack, perlert, rewarder, rlx, websocket
+from rlwire.codecs import dm_env_rpc, http2, json, msgpack, perlert, rewarder, rfb, rlx, websocket
 from rlwire.codecs.http2 import headers as http2_headers
 from rlwire.codecs.msgpack import images as msgpack_images
+from rlwire.codecs.rfb import messages as rfb_messages
+from rlwire.codecs.rfb.encoder import RectangleEncoder
 from rlwire.codecs.websocket import handshake as websocket_handshake
 
 FRAME = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
@@ -137,6 +140,53 @@ SIGHTS: dict[str, Any] = {
     "ids": np.array([[1, 2**63]], np.uint64),
     "done": np.bool_(True),
 }
+
+RFB_SERVER: list[rfb_messages.ServerMessage] = [
+    rfb_messages.FramebufferUpdate(3),
+    rfb_messages.SetColourMapEntries(1, ((1, 2, 3), (4, 5, 65535))),
+    rfb_messages.Bell(),
+    rfb_messages.ServerCutText("w\xf6rd"),
+    rfb_messages.EndOfContinuousUpdates(),
+    rfb_messages.Fence(rfb_messages.FENCE_REQUEST, b"abc"),
+]
+RFB_CLIENT: list[rfb_messages.ClientMessage] = [
+    rfb_messages.SetPixelFormat(rfb.RGB565),
+    rfb_messages.SetEncodings((7, 16, -223)),
+    rfb_messages.FramebufferUpdateRequest(True, 1, 2, 3, 4),
+    rfb_messages.KeyEvent(97, True),
+    rfb_messages.PointerEvent(5, 6, 1),
+    rfb_messages.ClientCutText("words"),
+    rfb_messages.EnableContinuousUpdates(True, 0, 0, 9, 9),
+    rfb_messages.Fence(1, b""),
+    rfb_messages.SetDesktopSize(8, 9, (rfb_messages.ScreenLayout(1, 0, 0, 8, 9),)),
+]
+
+
+def rfb_head(x: int, y: int, width: int, height: int, encoding: int) -> bytes:
+    return struct.pack(">HHHHi", x, y, width, height, encoding)
+
+
+def rfb_rectangles(form: rfb.PixelFormat) -> list[bytes]:
+    """Some of every encoding, for a screen of 40x30; each begins its streams."""
+    rows, columns = np.mgrid[0:30, 0:40]
+    frame = np.stack([rows // 4 * 20, columns // 9 * 50, rows * 0], -1).astype(np.uint8)
+    frame[3:9, 4:30] = np.random.default_rng(1).integers(0, 256, (6, 26, 3))
+    areas = [(0, 0, 40, 30), (2, 1, 9, 5), (30, 20, 3, 3)]
+    made = []
+    for encoding in (0, 5, 7, 16):
+        encoder = RectangleEncoder(form, encoding=encoding)
+        made.append(encoder.encode(frame, areas, first=True)[1])
+    pixel = form.bits_per_pixel // 8
+    colour = bytes(range(1, pixel + 1))
+    return [
+        *made,
+        rfb_head(3, 4, 20, 10, 1) + b"\0\1\0\2",
+        rfb_head(3, 4, 20, 10, 2) + b"\0\0\0\1" + colour * 2 + struct.pack(">HHHH", 1, 2, 3, 4),
+        rfb_head(1, 1, 9, 2, -239) + bytes(18 * pixel) + b"\xff\x80" * 2,
+        rfb_head(0, 0, 50, 20, -223) + rfb_head(40, 0, 10, 20, 0) + colour * 200,
+        rfb_head(0, 0, 60, 40, -308) + b"\1\0\0\0" + bytes(16) + rfb_head(0, 0, 0, 0, -224),
+    ]
+
 
 TARGET = websocket_handshake.parse_url("ws://user:word@example.org:1500/a?b=c")
 WS_KEY = "AAAAAAAAAAAAAAAAAAAAAA=="
@@ -269,6 +319,17 @@ def seeds(decoder: str) -> list[bytes]:
         blocks = headers.encode(fields) + headers.encode(fields)
         sized = b"\x3f\xe1\x1f" + blocks
         return with_options(range(1), blocks, sized, b"\x10\x01a\x01b", b"10S", b"%41")
+    if decoder == "rfb":
+        forms = (rfb.RGBX, rfb.RGB888, rfb.RGB565, rfb.BGR233)
+        return [
+            *[
+                seed
+                for number, form in enumerate(forms)
+                for seed in with_options(range(3 * number, 24, 12), *rfb_rectangles(form))
+            ],
+            *with_options(range(1, 2), b"".join(map(rfb_messages.encode, RFB_SERVER))),
+            *with_options(range(2, 3), b"".join(map(rfb_messages.encode, RFB_CLIENT))),
+        ]
     if decoder == "datagram_cipher":
         return [
             b"\0\0\0\0\1\20\0\0\2\3\0\5\0\1\0\0\3\0\1\50",

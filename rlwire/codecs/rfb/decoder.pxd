@@ -17,7 +17,7 @@ cdef class Rectangle:
     cdef readonly int width
     cdef readonly int height
     cdef readonly int encoding
-    cdef readonly object payload
+    cdef readonly bytes payload
 
 
 cdef class RectangleDecoder:

@@ -37,9 +37,6 @@ cdef enum:
     SHORT = 1024  # bytes: fewer are inflated with the next rectangle's
     JOINED = 8192  # bytes of those at most
 
-cdef object NOTHING = memoryview(b"")
-
-
 @cython.freelist(64)
 @cython.no_gc
 cdef class Rectangle:
@@ -48,7 +45,7 @@ cdef class Rectangle:
     Attributes:
         x, y, width, height: in pixels; of a pseudo-encoding what it makes of them.
         encoding: a number of `rlwire.codecs.rfb.encodings.Encoding`.
-        payload: of a pseudo-encoding, a view of the bytes behind the head; else None.
+        payload: of a pseudo-encoding, the bytes behind the head; else None.
     """
 
     def __init__(self, x, y, width, height, encoding, payload=None):
@@ -158,7 +155,9 @@ cdef class RectangleDecoder:
                 encoding = <int32_t> rlw_load_u32be(data + at + 8)
                 if encoding < 0 and encoding != RLW_RFB_LAST_RECT and self.counted:
                     break
-                if memcmp(self._head, data + at, RLW_RFB_HEAD) != 0:
+                if self.counted:
+                    memset(&self._progress, 0, sizeof(self._progress))
+                elif memcmp(self._head, data + at, RLW_RFB_HEAD) != 0:
                     memset(&self._progress, 0, sizeof(self._progress))
                     memcpy(self._head, data + at, RLW_RFB_HEAD)
                 rlw_cursor_init(&c, data + at, <size_t> (end - at))
@@ -166,10 +165,11 @@ cdef class RectangleDecoder:
                                          &self._progress, &size)
                 if size > self._received and not self.counted:
                     raise LimitExceeded("received", self._received, size, offset=at)
+                # Only where the first is not known is it asked for again; others may have its head.
+                if status != RLW_NEED_MORE or self.counted:
+                    memset(&self._progress, 0, sizeof(self._progress))
                 if status == RLW_NEED_MORE:
                     break
-                # Another one of the same head may follow.
-                memset(&self._progress, 0, sizeof(self._progress))
                 if self.counted == 0:
                     if status != RLW_OK:
                         self._refuse(&c, data)
@@ -238,6 +238,7 @@ cdef class RectangleDecoder:
         cdef rlw_cursor c
         cdef rlw_rfb_rectangle r
         cdef const uint8_t *data
+        cdef Py_ssize_t size
         cdef Rectangle done
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
         self.framebuffer.painted_by += 1
@@ -248,10 +249,11 @@ cdef class RectangleDecoder:
             done = _made_of(&r)
             if rlw_rfb_paints(r.encoding):
                 self._paint(&c, &r, data + offset, data, 0)
-            elif r.encoding == RLW_RFB_LAST_RECT or r.encoding == RLW_RFB_DESKTOP_SIZE:
-                done.payload = NOTHING
             else:
-                done.payload = self._payload(buffer, view.len, offset)
+                size = self.size(buffer, offset, view.len)
+                if not self.counted:
+                    raise DecodeError("the rectangle is not whole", offset=offset)
+                done.payload = PyBytes_FromStringAndSize(<const char *> c.at, size - RLW_RFB_HEAD)
             return done
         finally:
             self.framebuffer.painted_by -= 1
@@ -288,13 +290,6 @@ cdef class RectangleDecoder:
             self._refuse(c, start)
         return 0
 
-    def _payload(self, buffer, Py_ssize_t end, Py_ssize_t offset):
-        """What stands behind the head of a pseudo-encoding."""
-        size = self.size(buffer, offset, end)
-        if not size or offset + size > end:
-            raise DecodeError("the rectangle is not whole", offset=offset)
-        return memoryview(buffer).cast("B")[offset + RLW_RFB_HEAD:offset + size]
-
     cdef int _inflate(self, int stream, const rlw_cursor *c, const unsigned char *data, size_t size,
                       uint64_t most, const unsigned char *start, Py_ssize_t more,
                       rlw_cursor *inside) except -1:
@@ -328,6 +323,8 @@ cdef class RectangleDecoder:
                 # Not read after the call: zlib copies what it did not come to.
                 made = inflate(packed, <object> (most + 1))
             except self._errors as problem:
+                if "Error -4 " in str(problem):  # zlib's Z_MEM_ERROR: it is not the peer's fault
+                    raise MemoryError from None
                 name = self.inflaters[stream == ZRLE_STREAM]
                 raise DecodeError(f"{name} on stream {stream}: {problem}",
                                   offset=data - start) from None

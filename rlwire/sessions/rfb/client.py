@@ -420,7 +420,7 @@ class ClientSession:
         if sign.encoding == _DESKTOP_SIZE:
             return self._resize(sign.width, sign.height, ())
         if sign.encoding == _CURSOR:
-            return [CursorShape(sign.x, sign.y, sign.width, sign.height, bytes(payload))]
+            return [CursorShape(sign.x, sign.y, sign.width, sign.height, payload)]
         if sign.encoding != _EXTENDED_DESKTOP_SIZE:
             logger.debug("a rectangle of encoding %d was left out", sign.encoding)
             return []

@@ -18,6 +18,7 @@ import os
 import time
 
 import messages  # noqa: F401
+import pixels  # noqa: F401
 import streams  # noqa: F401
 import values  # noqa: F401
 from cases import CASES, Work

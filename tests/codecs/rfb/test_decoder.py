@@ -230,6 +230,8 @@ def test_asked_again_elsewhere_it_goes_on() -> None:
     assert decoder.size(again, 0, len(again)) == len(again)  # the same head, another rectangle
     another = head(0, 0, 16, 16, Encoding.HEXTILE) + b"\x00"
     assert decoder.size(another, 0, len(another)) == len(another)
+    for _ in range(2):  # what is known of the second, which has the same head, is not of the first
+        assert decoder.size(again + data[:3000], 0, len(again) + 3000, 2) == len(again)
 
 
 def test_a_place_in_a_batch() -> None:

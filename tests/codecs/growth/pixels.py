@@ -1,0 +1,96 @@
+"""RFB's rectangles."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+
+from cases import CASES, Work, case, fed
+
+from rlwire.codecs.rfb import RGBX, Encoding, Framebuffer, RectangleDecoder, handshake
+from rlwire.codecs.rfb.handshake import ServerInit
+from rlwire.codecs.rfb.messages import UNTIL_LAST, FramebufferUpdate, encode
+from rlwire.limits import Limits
+from rlwire.sessions.rfb.client import ClientSession
+
+LIMITS = Limits(received=1 << 30, message=1 << 30, expanded=1 << 30)
+
+
+def head(width: int, height: int, encoding: int) -> bytes:
+    return struct.pack(">HHHHi", 0, 0, width, height, encoding)
+
+
+def rectangles(n: int, encoding: int) -> Iterator[bytes]:
+    """Small ones, of Tight on four streams in turn."""
+    streams = [zlib.compressobj() for _ in range(5)]
+    for i in range(n):
+        if encoding == Encoding.RAW:
+            yield head(1, 1, 0) + b"\1\2\3\0"
+            continue
+        stream = streams[i % 4 if encoding == Encoding.TIGHT else 4]
+        data = bytes(48) if encoding == Encoding.TIGHT else b"\1abc"
+        packed = stream.compress(data) + stream.flush(zlib.Z_SYNC_FLUSH)
+        before = bytes([i % 4 << 4, len(packed)])
+        if encoding == Encoding.ZRLE:
+            before = struct.pack(">I", len(packed))
+        yield head(4, 4, encoding) + before + packed
+
+
+def _together() -> None:
+    for encoding in (Encoding.RAW, Encoding.TIGHT, Encoding.ZRLE):
+
+        def together(n: int, encoding: int = encoding) -> Work:
+            data = b"".join(rectangles(n, encoding))
+            framebuffer = Framebuffer(8, 8)
+
+            def work() -> None:
+                decoder = RectangleDecoder(framebuffer, RGBX, limits=LIMITS, inflater="zlib")
+                assert decoder.size(data, 0, len(data), n) == len(data)
+                decoder.paint(data, 0, n)
+
+            return work
+
+        CASES[f"rfb_{encoding.name.lower()}_together"] = (together, 250)
+
+
+_together()
+
+
+def viewer(width: int, height: int) -> ClientSession:
+    """One that is open."""
+    session = ClientSession(limits=LIMITS)
+    greeting = [
+        handshake.encode_version((3, 8)),
+        handshake.encode_security([1], (3, 8)),
+        handshake.encode_result((3, 8)),
+        handshake.encode_server_init(ServerInit(width, height, RGBX, "")),
+    ]
+    for part in greeting:
+        session.receive(part)
+    return session
+
+
+def update(*parts: bytes) -> bytes:
+    return encode(FramebufferUpdate(UNTIL_LAST)) + b"".join(parts) + head(0, 0, -224)
+
+
+@case(250)
+def rfb_small_updates(n: int) -> Work:
+    return fed(viewer(8, 8), update(*rectangles(3, Encoding.RAW)) * n, 4096)
+
+
+@case(250)
+def rfb_many_rectangles(n: int) -> Work:
+    return fed(viewer(8, 8), update(*rectangles(n, Encoding.RAW)), 4096)
+
+
+@case(100)
+def rfb_many_rectangles_byte_by_byte(n: int) -> Work:
+    return fed(viewer(8, 8), update(*rectangles(n, Encoding.RAW)), 1)
+
+
+@case(100)
+def rfb_hextile_byte_by_byte(n: int) -> Work:
+    tiles = b"\x0a\1\2\3\0\1\0\0" * n
+    return fed(viewer(16, 16 * n), update(head(16, 16 * n, Encoding.HEXTILE) + tiles), 1)
