@@ -34,6 +34,12 @@ from rlwire.protocols import URL
 
 __all__ = ["make_metrics", "make_server", "serve"]
 
+# What stands in the section of one of RLlib's and is no setting by RLlib's names.
+_RLLIB = (
+    *("like", "observation_space", "action_space", "runners", "ray_address", "iterations"),
+    "save_every",
+)
+
 
 def make_metrics(application: Application) -> Metrics:
     """Return where an application's metrics go; which ones is read again when its file changes.
@@ -81,8 +87,8 @@ def make_server(application: Application, metrics: Metrics) -> BackgroundServer:
     thing, address = algorithm.thing, section.address
     url = URL("rlx", address.host, address.port, unix=address.path or None)
     options = dict(section.options)
+    learns = application.parameter_server or ParameterServerSection()
     if thing.startswith("algorithm:"):
-        learns = application.parameter_server or ParameterServerSection()
         options |= {
             "config": {"name": algorithm.name, **algorithm.own},
             "parameter_server": learns.home,
@@ -90,7 +96,9 @@ def make_server(application: Application, metrics: Metrics) -> BackgroundServer:
             "checkpoints": _checkpoints(learns),
         }
     else:
-        options |= algorithm.own
+        settings = dict(algorithm.own)
+        options |= {name: settings.pop(name) for name in _RLLIB if name in settings}
+        options |= {"config": settings, "checkpoints": learns.checkpoint_dir}
     return door.server(thing, url, metrics=metrics, **options)
 
 

@@ -73,7 +73,8 @@ def load_algorithm(
     Args:
         where: the name of one that is shipped, such as ``"pg"``; the path of a folder or file of
             Python's, with a slash in it or there; ``"package.module"``; or a module.
-        config: its settings, the section ``algorithm`` of ``app.yaml``.
+        config: its settings, the section ``algorithm`` of ``app.yaml``. A `name` in it is that of
+            what a path has, which is otherwise the file's.
 
     Raises:
         ImportError: there is none, or it fails to import; the text has the file and line.
@@ -85,6 +86,8 @@ def load_algorithm(
     where = os.fspath(where)
     options = config if isinstance(config, Options) else Options(config)
     module, name = _module(where)
+    if _is_path(where):  # a copy is the same algorithm, so its checkpoints are
+        name = str(options.get("name", name))
     found = {attribute: _find(where, module, attribute) for attribute in _FILES}
     agent, parameter_server = found["Agent"], found["ParameterServer"]
     return Algorithm(name, agent, parameter_server, options, (_absolute(where), options))

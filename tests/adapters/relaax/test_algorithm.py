@@ -103,6 +103,8 @@ def test_a_folder_as_the_original_has_them(tmp_path):
     assert again.agent is found.agent
     assert again.config.learning_rate == 0.5
     assert load_algorithm(str(folder) + "/").agent is found.agent
+    named = load_algorithm(folder, {"name": "mine", "path": str(folder)})
+    assert (named.name, pickle.loads(pickle.dumps(named)).name) == ("mine", "mine")
 
 
 def test_a_package_with_both_in_itself(tmp_path, monkeypatch):
