@@ -199,11 +199,9 @@ class ProxySection(Section):
         return _address(self, self.bind)
 
 
-_ORIGINALS = {
-    **dict.fromkeys(("policy_gradient", "policy-gradient", "da3c"), "pg"),
-    **dict.fromkeys(("trpo", "dppo"), "rllib:PPO"),
-    **{"dqn": "rllib:DQN", "ddpg": "rllib:SAC"},
-}
+# RELAAX's algorithms: those whose settings pg understands, and what comes near to the others.
+_LIKE_PG = ("policy_gradient", "policy-gradient", "da3c")
+_NEAREST = {"trpo": "PPO", "dppo": "PPO", "dqn": "DQN", "ddpg": "SAC"}
 
 
 @dataclass(frozen=True)
@@ -224,18 +222,25 @@ class AlgorithmSection(Section):
     def thing(self) -> str:
         """What is served: ``algorithm:...`` or ``rllib:...``.
 
-        RELAAX's own algorithms are not here: the nearest is taken instead, which the log says.
+        RELAAX's own algorithms are not here: for two of them `pg` is taken, which the log says.
+
+        Raises:
+            ApplicationError: none is named, or another of RELAAX's.
         """
         if self.path is not None:
             return f"algorithm:{self.path}"
         if self.name is None:
             raise ApplicationError(f"{self.place}: algorithm needs a name or a path")
         name = self.name
-        if name in _ORIGINALS:
-            logger.warning(
-                "%s: %s is RELAAX's; what learns here is %s", self.place, name, _ORIGINALS[name]
+        if name in _LIKE_PG:
+            logger.warning("%s: %s is RELAAX's; what learns here is pg", self.place, name)
+            name = "pg"
+        if name in _NEAREST:
+            near = f"rllib:{_NEAREST[name]}"
+            raise ApplicationError(
+                f"{self.place}: {name} is RELAAX's; {near} comes near to it, with other settings: "
+                f"rlwire config -a {near}"
             )
-            name = _ORIGINALS[name]
         return name if name.startswith("rllib:") else f"algorithm:{name}"
 
 
