@@ -87,6 +87,7 @@ MODULES = [
     "rlwire.codecs.websocket.frames",
     "rlwire.sessions.rlx.turns",
     "rlwire.streams",
+    "rlwire.transports.shm_calls",
     "rlwire.transports.socket_calls",
     "rlwire.transports.timerfd",
     "rlwire.transports.udp_calls",

@@ -49,7 +49,8 @@ class Protocol:
             calls: ``server(agent_or_policy, url, ...)``, both clients, ``listen(url, num_envs,
             ...)`` and ``play(environment, url, ...)``. What a protocol does not have is left out.
         served: what a server serves, for a user.
-        carriers: of ``"tls"`` and ``"unix"`` those that may stand after the scheme, with a plus.
+        carriers: of ``"tls"``, ``"unix"`` and ``"shm"`` those that may stand after the scheme, with
+            a plus.
         plus: whether the port of this protocol stands after a plus, because that of its pixels,
             which go over a connection of their own, may stand before it.
         options: what can be said as text, on a command line and in a URL's query.
@@ -62,7 +63,7 @@ class Protocol:
     summary: str
     served: str = "an environment"
     path: str = ""
-    carriers: tuple[str, ...] = ("tls", "unix")
+    carriers: tuple[str, ...] = ("tls", "unix", "shm")
     plus: bool = False
     options: tuple[Option, ...] = ()
 
@@ -130,7 +131,7 @@ def _timeouts() -> Any:
 
 @dataclass(frozen=True)
 class URL:
-    """Where a server of some protocol is: ``scheme[+tls][+unix]://host:port/path?option=value``.
+    """Where a server of some protocol is: ``scheme[+tls][+unix|+shm]://host:port/path?option=value``.
 
     Universe's has pixels beside it: ``universe://host:5900+15900`` for both, ``host:+15900`` for
     the rewarder only, ``host:5900`` for the pixels only.
@@ -145,6 +146,7 @@ class URL:
         only_pixels: whether there is nothing but pixels; `address` is then theirs.
         tls: whether the connection is encrypted.
         unix: file name of a unix socket; None for a host and port.
+        shm: whether the two ends only meet at the unix socket, and share memory for what they say.
         path: what `Protocol.path` says; "" if there is none. After a unix socket's own path it
             stands in the query, as ``path``.
         query: options by name; see `Protocol.options`. Of one that is given several times, which
@@ -164,11 +166,17 @@ class URL:
     options: tuple[tuple[str, str], ...] = ()
     pixels: int | str | None = None
     only_pixels: bool = False
+    shm: bool = False
     query: dict[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         record = protocol(self.scheme)
-        for carrier, wanted in (("tls", self.tls), ("unix", self.unix is not None)):
+        if self.shm and self.unix is None:
+            raise ValueError("who shares memory meets at a unix socket, whose path it needs")
+        if self.shm and self.tls:
+            raise ValueError("shared memory has no TLS; what is in it is this user's alone")
+        on_socket = "shm" if self.shm else "unix"
+        for carrier, wanted in (("tls", self.tls), (on_socket, self.unix is not None)):
             if wanted and carrier not in record.carriers:
                 raise ValueError(f"{self.scheme}:// goes over UDP, which +{carrier} is not for")
         if self.path and not record.path:
@@ -183,7 +191,9 @@ class URL:
         _ = self.address, self.pixels_address  # which say now what is wrong with them
 
     def __str__(self) -> str:
-        carriers = ("+tls" if self.tls else "") + ("" if self.unix is None else "+unix")
+        carriers = "+tls" if self.tls else ""
+        if self.unix is not None:
+            carriers += "+shm" if self.shm else "+unix"
         options = list(self.options)
         if self.unix is not None:
             rest = quote(self.unix, safe="/:")
@@ -209,7 +219,7 @@ class URL:
     def address(self) -> Address:
         """What transports take."""
         if self.unix is not None:
-            return Address(path=self.unix)
+            return Address(path=self.unix, shm=self.shm)
         if self.only_pixels and isinstance(self.pixels, int):
             return Address(self.host, self.pixels)
         return Address(self.host, self.port)
@@ -220,7 +230,7 @@ class URL:
         if self.pixels is None:
             return None
         if isinstance(self.pixels, str):
-            return Address(path=self.pixels)
+            return Address(path=self.pixels, shm=self.shm)
         return Address(self.host, self.pixels)
 
     def replace(self, **changes: Any) -> URL:
@@ -252,18 +262,22 @@ def parse_url(url: str | URL) -> URL:
 
 def _parsed(record: Protocol, suffixes: str, rest: str) -> URL:
     carriers = suffixes.split("+")[1:]
-    unknown = set(carriers) - {"tls", "unix"}
-    if unknown or len(set(carriers)) != len(carriers):
-        raise ValueError(f"after {record.scheme} stands at most +tls and +unix, not {suffixes}")
+    unknown = set(carriers) - {"tls", "unix", "shm"}
+    if unknown or len(set(carriers)) != len(carriers) or {"unix", "shm"} <= set(carriers):
+        raise ValueError(
+            f"after {record.scheme} stands at most +tls, and +unix or +shm, not {suffixes}"
+        )
     if "#" in rest:
         raise ValueError("it has a fragment, which no protocol takes; write # as %23")
     rest, _, query = rest.partition("?")
     options = parse_qsl(query, keep_blank_values=True)
     tls = "tls" in carriers
-    if "unix" in carriers:
+    shm = "shm" in carriers
+    if shm or "unix" in carriers:
         if not rest.startswith("/"):
             raise ValueError(
-                f"a unix socket's path is absolute: {record.scheme}+unix:///tmp/socket"
+                f"a unix socket's path is absolute: "
+                f"{record.scheme}+{'shm' if shm else 'unix'}:///tmp/socket"
             )
         own = ("path", "pixels") if record.plus else ("path",)
         said = {name: value for name, value in options if name in own}
@@ -274,6 +288,7 @@ def _parsed(record: Protocol, suffixes: str, rest: str) -> URL:
             path=said.get("path", ""),
             options=tuple(pair for pair in options if pair[0] not in own),
             pixels=said.get("pixels"),
+            shm=shm,
         )
     place, _, path = rest.partition("/")
     if "@" in place:

@@ -17,6 +17,7 @@ import rlwire
 import rlwire.aio
 from rlwire.errors import RemoteProtocolError, RlwireError
 from rlwire.protocols import PROTOCOLS, parse_url
+from rlwire.transports import shm
 from rlwire.transports.sockets import Timeouts
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -103,10 +104,22 @@ def test_a_client_finds_what_is_served_by_its_url(scheme: str) -> None:
         asyncio.run(run())
 
 
-@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this system has no unix sockets")
+ON_A_SOCKET = pytest.mark.parametrize(
+    "carrier",
+    [
+        pytest.param(
+            "unix",
+            marks=pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no such sockets"),
+        ),
+        pytest.param("shm", marks=pytest.mark.skipif(not shm.AVAILABLE, reason="this needs Linux")),
+    ],
+)
+
+
+@ON_A_SOCKET
 @pytest.mark.parametrize("scheme", STREAMS)
-def test_over_a_unix_socket(scheme: str, tmp_path: Path) -> None:
-    url = f"{scheme}+unix://{tmp_path}/s"
+def test_over_a_unix_socket(scheme: str, carrier: str, tmp_path: Path) -> None:
+    url = f"{scheme}+{carrier}://{tmp_path}/s"
     with rlwire.serve(THINGS[scheme], url) as server:
         assert server.url == url
         with rlwire.connect(url) as client:
@@ -119,19 +132,19 @@ def test_over_a_unix_socket(scheme: str, tmp_path: Path) -> None:
         asyncio.run(run())
 
 
-@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this system has no unix sockets")
+@ON_A_SOCKET
 @pytest.mark.parametrize("scheme", ["dm-env-rpc", "universe"])
-def test_an_environment_over_a_unix_socket(scheme: str, tmp_path: Path) -> None:
-    url = f"{scheme}+unix://{tmp_path}/a socket"
+def test_an_environment_over_a_unix_socket(scheme: str, carrier: str, tmp_path: Path) -> None:
+    url = f"{scheme}+{carrier}://{tmp_path}/a socket"
     with rlwire.serve("gym:CartPole-v1", url) as server, rlwire.make(server.url) as env:
         assert env.reset()[0] in env.observation_space
         assert env.step(1)[0] in env.observation_space
 
 
-@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this system has no unix sockets")
+@ON_A_SOCKET
 @pytest.mark.parametrize("scheme", ["rlx", "openpi"])
-def test_a_caller_over_a_unix_socket(scheme: str, tmp_path: Path) -> None:
-    url = f"{scheme}+unix://{tmp_path}/s"
+def test_a_caller_over_a_unix_socket(scheme: str, carrier: str, tmp_path: Path) -> None:
+    url = f"{scheme}+{carrier}://{tmp_path}/s"
     env = rlwire.listen(url, like="CartPole-v1")
     with ThreadPoolExecutor(1) as pool:
         played = pool.submit(rlwire.play, "gym:CartPole-v1", url, episodes=1)

@@ -108,6 +108,7 @@ class BackgroundServer(ABC):
                 self.address.port,
                 tls=self._encrypted,
                 unix=where.path or None,
+                shm=where.shm,
                 path=self._path(),
             )
         )
@@ -487,7 +488,8 @@ class _Processes:
         if options["tls"] is not None:
             options["tls"]()  # a missing file shows here, not in a log of dying workers
         self._listener = listen(where)
-        self.address = local_address(self._listener)
+        self.address = dataclasses.replace(local_address(self._listener), shm=where.shm)
+        options = {**options, "shm": where.shm}  # the socket, which is all they get, has it not
         self._workers = Workers(_work, count, self._listener, [service, options, initializer])
         try:
             self._workers.start()

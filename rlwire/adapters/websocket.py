@@ -23,7 +23,8 @@ def url_of(address: AddressLike, tls: ClientSide = None, resource: str = "") -> 
     """Return the URL of the WebSocket at an address, which may be one already.
 
     Args:
-        address: ``"host:port"``, ``"unix:/path"``, ``(host, port)``, or a URL.
+        address: ``"host:port"``, ``"unix:/path"``, ``"shm:/path"``, ``(host, port)``, or a
+            URL.
         tls: for TLS.
         resource: path and query.
 
@@ -34,7 +35,8 @@ def url_of(address: AddressLike, tls: ClientSide = None, resource: str = "") -> 
         return address
     scheme, where = "ws" if tls is None else "wss", parse(address)
     if where.path:
-        return f"{scheme}+unix://{quote(where.path)}{resource and ':'}{resource}"
+        carrier = "shm" if where.shm else "unix"
+        return f"{scheme}+{carrier}://{quote(where.path)}{resource and ':'}{resource}"
     return f"{scheme}://{where}{resource}"
 
 
@@ -50,7 +52,8 @@ def connect(
     """Connect to a WebSocket server.
 
     Args:
-        url: ``ws://host:port/path`` or ``ws+unix:///socket:/path``, or ``wss`` for TLS.
+        url: ``ws://host:port/path`` or ``ws+unix:///socket:/path`` (or ``ws+shm``), or ``wss``
+            for TLS.
         inner: a new session that says what messages mean; None for str and bytes as they are.
         tls: for ``wss``; by default a context that trusts the system's authorities.
         timeouts: by default `Timeouts()`; `connect` counts for TCP and TLS, and once more for
@@ -88,7 +91,7 @@ async def connect_asyncio(
 def _where(client: Client) -> Address:
     target = client.target
     if target.unix is not None:
-        return Address(path=target.unix)
+        return Address(path=target.unix, shm=target.shm)
     return Address(target.host, target.port)
 
 

@@ -20,17 +20,20 @@ _UNIX_PATH_MAX = 107 if sys.platform.startswith("linux") else 103
 
 @dataclass(frozen=True)
 class Address:
-    """A TCP or UDP address (``host`` and ``port``) or a unix socket (``path``).
+    """A TCP or UDP address (``host`` and ``port``), or a unix socket (``path``), maybe for memory.
 
     Attributes:
         host: name or number, IPv6 without brackets; empty for a unix socket.
         port: 0 to 65535; 0 lets the system choose one to listen on.
         path: file name of a unix socket; empty otherwise.
+        shm: whether the two ends only meet at the unix socket, and what they say goes through
+            memory that they share.
     """
 
     host: str = ""
     port: int = 0
     path: str = ""
+    shm: bool = False
 
     def __post_init__(self) -> None:
         if bool(self.host) == bool(self.path):
@@ -38,6 +41,8 @@ class Address:
                 "an address has either a host or a path; to listen on every interface "
                 "name the host 0.0.0.0 or ::"
             )
+        if self.shm and not self.path:
+            raise ValueError("where memory is shared is the path of a unix socket, not a host")
         if not 0 <= self.port <= 65535:
             raise ValueError(f"port {self.port} is not between 0 and 65535")
         if len(os.fsencode(self.path)) > _UNIX_PATH_MAX:
@@ -48,7 +53,7 @@ class Address:
 
     def __str__(self) -> str:
         if self.path:
-            return f"unix:{self.path}"
+            return f"{'shm' if self.shm else 'unix'}:{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
@@ -97,7 +102,11 @@ AddressLike: TypeAlias = Address | str | tuple[str, int]
 
 
 def parse(address: AddressLike) -> Address:
-    """Return what ``"host:port"``, ``"[::1]:port"``, ``"unix:/path"`` or ``(host, port)`` means.
+    """Return what an address means.
+
+    Args:
+        address: ``"host:port"``, ``"[::1]:port"``, ``"unix:/path"``, ``"shm:/path"`` or
+            ``(host, port)``.
 
     Raises:
         ValueError: it is none of these.
@@ -107,6 +116,8 @@ def parse(address: AddressLike) -> Address:
     if isinstance(address, str):
         if address.startswith("unix:"):
             return Address(path=address[len("unix:") :])
+        if address.startswith("shm:"):
+            return Address(path=address[len("shm:") :], shm=True)
         host, colon, port = address.rpartition(":")
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
@@ -135,6 +146,6 @@ def _pair(address: object) -> tuple[str, int]:
 
 def _not_an_address(address: object, hint: str) -> ValueError:
     return ValueError(
-        f"{address!r} is not an address; expected 'host:port', '[ipv6]:port', 'unix:/path' "
-        f"or (host, port){'; ' + hint if hint else ''}"
+        f"{address!r} is not an address; expected 'host:port', '[ipv6]:port', 'unix:/path', "
+        f"'shm:/path' or (host, port){'; ' + hint if hint else ''}"
     )

@@ -19,8 +19,9 @@ from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
 from rlwire.streams import NOTHING, Phase, StreamCore
 from rlwire.transports.aside import Aside
 from rlwire.transports.plain_calls import PlainCalls
+from rlwire.transports.shm import ShmSocket
 from rlwire.transports.socket_calls import AVAILABLE, SocketCalls
-from rlwire.transports.sockets import WAITED, Timeouts, set_kernel_timeout
+from rlwire.transports.sockets import WAITED, Timeouts, ready, set_kernel_timeout
 from rlwire.transports.tls import TLSSocket
 
 __all__ = ["Driver"]
@@ -45,18 +46,24 @@ class Driver:
         calls: the system calls of small messages.
     """
 
-    __slots__ = ("_core", "_limits", "_sock", "_tick", "_tls", "_write", "calls")
+    __slots__ = ("_core", "_limits", "_shm", "_sock", "_tick", "_tls", "_write", "calls")
 
     def __init__(self, core: StreamCore, sock: socket.socket, timeouts: Timeouts) -> None:
         self._core = core
         self._sock = sock
         self._limits: dict[int, float | None] = {}
         self._tls = TLSSocket(sock, self._limits) if isinstance(sock, ssl.SSLSocket) else None
+        self._shm = sock if isinstance(sock, ShmSocket) else None
         self.calls: SocketCalls | PlainCalls
         if self._tls is not None:
             self.calls = PlainCalls(core, self._tls, whole=False)
         elif AVAILABLE:
-            self.calls = SocketCalls(core, sock.fileno(), spin=timeouts.spin or 0.0)
+            self.calls = SocketCalls(
+                core,
+                sock.fileno(),
+                spin=timeouts.spin or 0.0,
+                rings=None if self._shm is None else self._shm.rings,
+            )
         else:
             self.calls = PlainCalls(core, sock)
         waits = [timeouts.idle, timeouts.read and timeouts.read / 2]
@@ -66,20 +73,22 @@ class Driver:
         self._limit(_WRITING, self._write)
 
     def shake_hands(self, seconds: float | None) -> float | None:
-        """Run TLS's handshake on a server, if there is TLS; return what is left of the time.
+        """Run a server's handshake of TLS or shared memory, if any; return the time that is left.
 
         Raises:
             DeadlineExceeded: it took more than `seconds`; the connection is closed.
             ConnectionClosed: it failed; the connection is closed.
         """
         until = None if seconds is None else monotonic() + seconds
-        if self._tls is not None:
+        below = self._tls or self._shm
+        if below is not None:
             try:
-                self._tls.handshake(seconds)
+                below.handshake(seconds)
             except TimeoutError as error:
                 self.close()
+                what = "TLS handshake" if self._shm is None else "word on shared memory"
                 raise DeadlineExceeded(
-                    f"{self._core.peer}: no TLS handshake within connect={seconds} s"
+                    f"{self._core.peer}: no {what} within connect={seconds} s"
                 ) from error
             except (OSError, ValueError) as error:  # ValueError: closed by another thread meanwhile
                 self.lost(error)
@@ -138,6 +147,11 @@ class Driver:
         """
         room = self._core.room()
         try:
+            if self._shm is not None:
+                try:
+                    return self._shm.recv_into(room, 0, _AT_ONCE)
+                finally:
+                    self._shm.rings.poll_in()  # what comes next makes the socket readable
             if self._tls is not None:
                 self._limit(_READING, _SOON)  # what is there may be of TLS alone
                 return self._tls.recv_into(room)
@@ -151,9 +165,27 @@ class Driver:
 
     def bound(self, seconds: float) -> bool:
         """Have a `fetch` that waits last at most so long; return whether one may wait at all."""
+        if self._shm is not None:
+            self._shm.rings.poll_in()
+            return False
         if self._tls is None:
             self._limit(_READING, seconds)
         return self._tls is None
+
+    def may_write(self, seconds: float, reading: bool) -> tuple[bool, bool]:
+        """Wait until something can be read, or written, so many seconds at most; say which."""
+        found = room = False
+        if self._shm is not None:
+            found, room = reading and self._shm.rings.poll_in(), self._shm.rings.poll_out()
+            if not (found or room):
+                ready(self._sock, seconds, write=False)
+                found, room = reading and self._shm.rings.readable(), self._shm.rings.poll_out()
+            return found, room
+        return ready(self._sock, seconds, read=reading, write=True)
+
+    def readable(self) -> bool:
+        """Return whether a read would give something at once, be it the end or an error."""
+        return self.pending or (self._shm is None and ready(self._sock, 0.0)[0])
 
     def next_or(self, aside: Aside) -> Any:
         """Return the next event; `NOTHING` once there is none, and something else may be done."""
@@ -167,10 +199,12 @@ class Driver:
         self.flush()
         due = core.next_deadline(now, core.partial[0] > 0)
         wait = None if due is None else max(due - now, _SOON)
-        if not (self.pending or aside.wait(self._sock.fileno(), wait)):
+        # Bytes in shared memory make the socket readable only once that was asked for.
+        here = self.pending if self._shm is None else self._shm.rings.poll_in()
+        if not (here or aside.wait(self._sock.fileno(), wait)):
             return NOTHING
-        if self._tls is not None:
-            self._limit(_READING, _SOON)  # what is there may be of TLS alone
+        if self._tls is not None or self._shm is not None:
+            self._limit(_READING, _SOON)  # what is there may be of TLS alone, or no byte at all
         try:
             return self.calls.read()
         except WAITED:
@@ -179,7 +213,9 @@ class Driver:
 
     @property
     def pending(self) -> bool:
-        """Whether TLS has something that the system does not know of."""
+        """Whether TLS, or shared memory, has something that the system does not know of."""
+        if self._shm is not None:
+            return self._shm.rings.readable()
         return self._tls is not None and self._tls.pending
 
     def _step(self) -> Any:
@@ -308,12 +344,20 @@ class Driver:
 
     def shutdown(self, how: int) -> None:
         """Shut one direction down; from any thread."""
-        # Not SSLSocket.shutdown: that takes the TLS object away under the owner's feet.
         with contextlib.suppress(OSError):
-            socket.socket.shutdown(self._sock, how)
+            if self._tls is not None:
+                # Not SSLSocket's own: that takes the TLS object away under the owner's feet.
+                socket.socket.shutdown(self._sock, how)
+            else:
+                self._sock.shutdown(how)
 
     def _limit(self, option: int, seconds: float | None) -> None:
         """Bound each system call: `_READING` or `_WRITING`."""
         self._limits[option] = seconds
-        if self._tls is None:
+        if self._shm is not None:
+            if option == _READING:
+                self._shm.rings.reading = seconds
+            else:
+                self._shm.rings.writing = seconds
+        elif self._tls is None:
             set_kernel_timeout(self._sock, option, seconds)

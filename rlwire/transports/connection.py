@@ -23,7 +23,8 @@ from rlwire.transports.blocking import Driver
 from rlwire.transports.forking import PARENTS, of_this_process
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.ownership import Owned
-from rlwire.transports.sockets import Timeouts, readable
+from rlwire.transports.shm import ShmSocket
+from rlwire.transports.sockets import Timeouts
 
 __all__ = ["Connection"]
 
@@ -102,8 +103,17 @@ class Connection(Owned):
 
     @property
     def pending(self) -> bool:
-        """Whether TLS has something that the system does not know of."""
+        """Whether TLS, or shared memory, has something that the system does not know of."""
         return self._driver.pending
+
+    def may_write(self, seconds: float, *, reading: bool) -> tuple[bool, bool]:
+        """Wait until something can be read, or written, so many seconds at most; say which.
+
+        Args:
+            seconds: to wait.
+            reading: whether to wait for what can be read.
+        """
+        return self._driver.may_write(seconds, reading)
 
     def handshake(self, seconds: float | None) -> None:
         """Take the connection over for this thread, and run the server's side of the handshakes.
@@ -357,9 +367,7 @@ class Connection(Owned):
 
     def _waits(self) -> bool:
         """Whether something of the peer's has come that was not looked at; for another thread."""
-        if self._driver.pending or not self._core.fresh:
-            return True
-        return readable(self._sock)
+        return not self._core.fresh or self._driver.readable()
 
     def _hand_over(self, prepare: Callable[[], object]) -> None:
         assert self._stand_in is not None
@@ -409,8 +417,11 @@ class Connection(Owned):
     def disown(self) -> None:
         """See `Forked.disown`."""
         self._owner = PARENTS
-        # Not SSLSocket's: nothing is said. It closes the number of this process only.
-        self._sock.close()
+        if isinstance(self._sock, ShmSocket):
+            self._sock.disown()
+        else:
+            # Not SSLSocket's: nothing is said. It closes the number of this process only.
+            self._sock.close()
 
     def drain(self) -> None:
         """From any thread: see that it ends, but of what is under way cut nothing short.
@@ -421,7 +432,7 @@ class Connection(Owned):
         session: Any = self.session
         if getattr(session, "busy", False):
             session.parting = True
-        elif not (self._driver.pending or self._core.partial[0] or readable(self._sock)):
+        elif not (self._core.partial[0] or self._driver.readable()):
             self.stop_receiving()
 
     def stop_receiving(self) -> None:

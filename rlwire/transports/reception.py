@@ -6,6 +6,7 @@ what a connection does (`connection`), how many are let in (`admission`).
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import socket
 import ssl
@@ -24,11 +25,12 @@ from rlwire.errors import (
     RemoteProtocolError,
     RlwireError,
 )
-from rlwire.transports.address import Address, AddressLike
+from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, Admission
 from rlwire.transports.forking import of_this_process
 from rlwire.transports.interface import Responder, StreamSession
 from rlwire.transports.seldom_log import SeldomLog
+from rlwire.transports.shm import check_carrier, refused
 from rlwire.transports.sockets import (
     Timeouts,
     accept_delay,
@@ -93,6 +95,8 @@ class Reception(ABC, Generic[_C]):
         make_responder: instead of a handler: called with each connection, for an object that
             answers its events one by one. Commands out of turn are refused without it, and logged.
         backlog: connections that the system keeps until they are accepted.
+        shm: whether what is said goes through shared memory; None: if the address says so, which a
+            socket cannot.
 
     Raises:
         OSError: the address cannot be listened on.
@@ -111,6 +115,7 @@ class Reception(ABC, Generic[_C]):
         max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         make_responder: Callable[[_C], Responder] | None = None,
         backlog: int = 1024,
+        shm: bool | None = None,
     ) -> None:
         if (handler is None) == (make_responder is None):
             raise TypeError("a server needs either handler or make_responder")
@@ -121,8 +126,12 @@ class Reception(ABC, Generic[_C]):
         self._tls = tls() if callable(tls) else tls
         self._admission = Admission(max_connections, max_connections_per_address)
         self._log = SeldomLog(logger)
-        self._listener, self._owns_listener = adopt(listener, backlog)
-        self._address = local_address(self._listener)
+        where = None if isinstance(listener, socket.socket) else parse(listener)
+        self._shm = bool(where and where.shm) if shm is None else shm
+        if where is not None:
+            check_carrier(where, self._tls)
+        self._listener, self._owns_listener = adopt(listener if where is None else where, backlog)
+        self._address = dataclasses.replace(local_address(self._listener), shm=self._shm)
         self._lock = threading.Lock()
         self._refused = 0
         self._ended: Counter[str] = Counter()
@@ -214,7 +223,7 @@ class Reception(ABC, Generic[_C]):
     def _admit(self, sock: socket.socket, sockaddr: Any) -> tuple[str, str] | None:
         """Return an accepted peer's name and host, which is to leave; None if it was refused."""
         self._failures = 0
-        peer, host = peer_name(sock, sockaddr), peer_host(sockaddr)
+        peer, host = peer_name(sock, sockaddr, self._shm), peer_host(sockaddr)
         try:
             self._admission.enter(host)
         except LimitExceeded as error:
@@ -223,7 +232,7 @@ class Reception(ABC, Generic[_C]):
                 self._vain += 1
             self._log.warning("%s: refused, %s", peer, error)
             with sock:
-                if self._tls is None:
+                if self._tls is None and not self._shm:
                     sock.setblocking(False)
                     try:
                         sock.send(b"".join(self._make_session().refuse(error)))
@@ -247,8 +256,10 @@ class Reception(ABC, Generic[_C]):
             log.debug("%s: closed after its handler ended", peer)
         else:
             # A clean end between two messages is how a client leaves; and one that never said a
-            # word, such as a port scan, may do so as it likes. Whoever failed at TLS said one.
-            said = not connection.silent or isinstance(error.__cause__, ssl.SSLError)
+            # word, such as a port scan, may do so as it likes. Whoever failed at TLS said one, as
+            # did whom nobody shares memory with.
+            cause = error.__cause__
+            said = not connection.silent or isinstance(cause, ssl.SSLError) or refused(cause)
             lost = why == "lost" and said
             log.log(logging.WARNING if lost else logging.DEBUG, "%s", error)
         self._count(why, vain=why == "fault" or connection.silent)

@@ -20,6 +20,7 @@ from rlwire.transports.aside import Watch
 from rlwire.transports.connection import Connection
 from rlwire.transports.interface import Responder
 from rlwire.transports.reception import DRAINING, Reception
+from rlwire.transports.shm import ShmSocket
 from rlwire.transports.sockets import prepare
 
 __all__ = ["ThreadServer"]
@@ -165,6 +166,8 @@ class ThreadServer(Reception[Connection]):
             prepare(sock)
             if self._tls is not None:
                 sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+            elif self._shm:
+                sock = ShmSocket(sock, server_side=True)
             connection = Connection(sock, self._make_session(), peer, self._timeouts)
             self._begin(connection, host, None)
         except BaseException as error:

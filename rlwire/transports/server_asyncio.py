@@ -189,6 +189,10 @@ class LoopServer(Reception[AsyncConnection]):
         connection = AsyncConnection(self._make_session(), peer, self._timeouts, accepted=True)
         connection.log = self._log
         await open_stream(
-            connection, sock, tls=self._tls, handshake_timeout=self._timeouts.handshake
+            connection,
+            sock,
+            tls=self._tls,
+            shm=self._shm,
+            handshake_timeout=self._timeouts.handshake,
         )
         return connection

@@ -1,9 +1,13 @@
+from cpython.buffer cimport Py_buffer
+
 from rlwire.streams cimport StreamCore
+from rlwire.transports.shm_calls cimport Rings
 
 
 cdef class SocketCalls:
     cdef StreamCore _core
     cdef int _file
+    cdef Rings _rings
     cdef bint _blocking
     cdef double _spin
     cdef bint _came
@@ -12,6 +16,8 @@ cdef class SocketCalls:
     cdef public object lasted
     cdef tuple _left
 
+    cdef int _raise(self, Py_ssize_t error) except -1
+    cdef Py_ssize_t _send_rings(self, Py_buffer *parts, int count) except? -1
     cpdef object read(self)
     cpdef bint write(self) except -1
     cpdef object receive(self)

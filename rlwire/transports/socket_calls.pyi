@@ -4,6 +4,7 @@ from typing import Any, Final
 from typing_extensions import disjoint_base
 
 from rlwire.streams import StreamCore
+from rlwire.transports.shm_calls import Rings
 
 __all__ = ["AVAILABLE", "SocketCalls"]
 
@@ -14,7 +15,13 @@ class SocketCalls:
     doing: str
     lasted: float | None
     def __init__(
-        self, core: StreamCore, file: int, *, blocking: bool = True, spin: float = 0.0
+        self,
+        core: StreamCore,
+        file: int,
+        *,
+        blocking: bool = True,
+        spin: float = 0.0,
+        rings: Rings | None = None,
     ) -> None: ...
     def read(self) -> Any: ...
     def write(self) -> bool: ...

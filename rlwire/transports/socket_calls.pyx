@@ -1,5 +1,7 @@
 """The system calls of plain POSIX sockets, straight from the stream core to the kernel.
 
+Beside a socket there may be two rings in shared memory, which then have the bytes instead.
+
 After a process switch the interpreter runs cold, and each call less shows: here a whole step, read,
 decoded, answered and written, is one call. `rlwire.transports.plain_calls` does the same with
 Python's sockets, for TLS and for systems without these calls. Not here: times, ends and errors;
@@ -13,6 +15,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EAGAIN, EINTR
 
 from rlwire.streams cimport OPEN, PARTING, StreamCore
+from rlwire.transports.shm_calls cimport Rings
 
 from rlwire.streams import INBOX, NOTHING
 
@@ -143,6 +146,7 @@ cdef class SocketCalls:
         blocking: whether calls may wait, as long as the socket's kernel timeouts. Then what comes
             to nothing in that time raises BlockingIOError; otherwise it just comes to nothing.
         spin: seconds to ask for bytes before the thread sleeps.
+        rings: where the bytes go instead; their times are in the place of the socket's.
 
     Attributes:
         doing: ``"reading"`` or ``"writing"`` while the system is called, and after it failed;
@@ -150,9 +154,18 @@ cdef class SocketCalls:
         lasted: seconds that a read lasted which raised BlockingIOError; None: the socket's time.
     """
 
-    def __init__(self, StreamCore core, int file, *, bint blocking=True, double spin=0.0):
+    def __init__(
+        self,
+        StreamCore core,
+        int file,
+        *,
+        bint blocking=True,
+        double spin=0.0,
+        Rings rings=None,
+    ):
         self._core = core
         self._file = file
+        self._rings = rings
         self._blocking = blocking
         self._spin = spin
         self.doing = ""
@@ -160,6 +173,10 @@ cdef class SocketCalls:
         self._left = _NONE_LEFT
         if not blocking:
             core.lean()
+
+    cdef int _raise(self, Py_ssize_t error) except -1:
+        """Raise what a negative errno means."""
+        return rlw_raise(<int> -error) if self._rings is None else self._rings.fail(error)
 
     cpdef object read(self):
         """Read once; return what `StreamCore.take` returns.
@@ -193,8 +210,11 @@ cdef class SocketCalls:
         while True:
             # A signal that came since the event was put in line would not wake it: Ctrl-C is lost.
             PyErr_CheckSignals()
-            with nogil:
-                got = rlw_recv(self._file, data, size, whole, self._spin)
+            if self._rings is not None:
+                got = self._rings.recv(data, size, whole, self._spin, self._blocking)
+            else:
+                with nogil:
+                    got = rlw_recv(self._file, data, size, whole, self._spin)
             if got >= 0:
                 break
             if got != -EINTR:
@@ -202,7 +222,7 @@ cdef class SocketCalls:
                     self.doing = ""
                     return _NOTHING
                 self.lasted = None
-                rlw_raise(<int> -got)
+                self._raise(got)
             elif self._blocking:
                 # Waiting anew, it would wait for ever if signals come often enough.
                 PyErr_CheckSignals()
@@ -247,25 +267,33 @@ cdef class SocketCalls:
         if core._offset == 0 and core._index == 0 and len(out) == 1 and type(out[0]) is bytes:
             only = out[0]
             data, size = PyBytes_AS_STRING(only), PyBytes_GET_SIZE(only)
-            # A small one takes less time than to give the interpreter's lock up and get it again.
-            sent = rlw_send(self._file, data, size, True) if size <= RLW_AT_ONCE else -EINTR
-            while sent == -EINTR or (sent == -EAGAIN and self._blocking):
-                with nogil:
-                    sent = rlw_send(self._file, data, size, not self._blocking)
-                if sent != -EINTR:
-                    break
-                PyErr_CheckSignals()
+            if self._rings is not None:
+                parts[0].buf, parts[0].len = <void *> data, size
+                sent = self._send_rings(parts, 1)
+            else:
+                # A small one takes less time than to give the interpreter's lock up and get it
+                # again.
+                sent = rlw_send(self._file, data, size, True) if size <= RLW_AT_ONCE else -EINTR
+                while sent == -EINTR or (sent == -EAGAIN and self._blocking):
+                    with nogil:
+                        sent = rlw_send(self._file, data, size, not self._blocking)
+                    if sent != -EINTR:
+                        break
+                    PyErr_CheckSignals()
         else:
             try:
                 while count < RLW_PARTS and core._index + count < len(out):
                     PyObject_GetBuffer(out[core._index + count], &parts[count], PyBUF_SIMPLE)
                     count += 1
-                while True:
-                    with nogil:
-                        sent = rlw_send_parts(self._file, parts, count, core._offset)
-                    if sent != -EINTR:
-                        break
-                    PyErr_CheckSignals()
+                if self._rings is not None:
+                    sent = self._send_rings(parts, count)
+                else:
+                    while True:
+                        with nogil:
+                            sent = rlw_send_parts(self._file, parts, count, core._offset)
+                        if sent != -EINTR:
+                            break
+                        PyErr_CheckSignals()
             finally:
                 for i in range(count):
                     PyBuffer_Release(&parts[i])
@@ -273,11 +301,19 @@ cdef class SocketCalls:
             if sent == -EAGAIN and not self._blocking:
                 self.doing = ""
                 return False
-            rlw_raise(<int> -sent)
+            self._raise(sent)
         if not core.wrote(sent):
             PyErr_CheckSignals()  # one may have cut the message short
         self.doing = ""
         return core._out is None
+
+    cdef Py_ssize_t _send_rings(self, Py_buffer *parts, int count) except? -1:
+        cdef Py_ssize_t sent
+        while True:
+            sent = self._rings.send(parts, count, self._core._offset, self._blocking)
+            if sent != -EINTR:
+                return sent
+            PyErr_CheckSignals()
 
     cpdef object receive(self):
         """Return the next event, or `NOTHING` where the driver has to go on.

@@ -18,10 +18,12 @@ import struct
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 from rlwire.errors import DeadlineExceeded
 from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.shm import check_available
 
 __all__ = [
     "WAITED",
@@ -37,7 +39,7 @@ __all__ = [
     "peer_host",
     "peer_name",
     "prepare",
-    "readable",
+    "ready",
     "set_kernel_timeout",
     "unlink",
     "warn_if_exposed",
@@ -200,6 +202,9 @@ def listen(address: AddressLike, *, backlog: int = 1024) -> socket.socket:
         sock = socket.socket(family, socket.SOCK_STREAM)
         if where.path:
             _remove_stale(where)
+            if where.shm:
+                check_available()
+                os.fchmod(sock.fileno(), 0o600)  # before its file is there, which has it too
         elif sys.platform == "win32":
             # There SO_REUSEADDR would let another program take over the port.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
@@ -254,11 +259,11 @@ def peer_host(sockaddr: Any) -> str:
     return str(sockaddr[0]) if isinstance(sockaddr, tuple) else ""
 
 
-def peer_name(sock: socket.socket, sockaddr: Any) -> str:
+def peer_name(sock: socket.socket, sockaddr: Any, shm: bool = False) -> str:
     """Return a peer's name for logs: an accepted unix socket has none but the file's."""
     if isinstance(sockaddr, tuple):
         return str(parse(sockaddr))
-    return f"unix:{sockaddr or sock.getsockname()}#{sock.fileno()}"
+    return f"{'shm' if shm else 'unix'}:{sockaddr or sock.getsockname()}#{sock.fileno()}"
 
 
 def adopt(listener: AddressLike | socket.socket, backlog: int) -> tuple[socket.socket, bool]:
@@ -280,16 +285,27 @@ _OUT_OF_RESOURCES = {
 _CLOSED_LISTENER = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK}
 
 
-def readable(sock: socket.socket) -> bool:
-    """Return whether a read would give something at once, be it the end or an error."""
+def ready(
+    sock: socket.socket, seconds: float, *, read: bool = True, write: bool = False
+) -> tuple[bool, bool]:
+    """Wait until a socket can be read or written, be it to find the end or an error; say which.
+
+    Args:
+        sock: the socket.
+        seconds: to wait at most.
+        read: whether to wait until it can be read.
+        write: whether to wait until it can be written.
+    """
     try:
         if not hasattr(select, "poll"):
-            return bool(select.select([sock], [], [], 0)[0])
+            found, room, _ = select.select([sock] * read, [sock] * write, [], seconds)
+            return bool(found), bool(room)
         poll = select.poll()  # select takes no descriptor above 1023
-        poll.register(sock, select.POLLIN)
-        return bool(poll.poll(0))
+        poll.register(sock, select.POLLIN * read | select.POLLOUT * write)
+        mask = sum(bits for _, bits in poll.poll(ceil(1e3 * seconds)))
+        return mask & ~select.POLLOUT != 0, mask & select.POLLOUT != 0
     except (OSError, ValueError):  # it is closed
-        return True
+        return True, write
 
 
 def accept_delay(error: OSError, failures: int) -> float | None:

@@ -15,6 +15,8 @@ import ssl
 from typing import cast
 
 from rlwire.transports.interface import Buffer
+from rlwire.transports.shm import ShmSocket
+from rlwire.transports.shm_asyncio import ShmStream
 from rlwire.transports.socket_asyncio import SocketStream, Stream, StreamOwner
 from rlwire.transports.tls_asyncio import TLSPipe, TLSStream
 from rlwire.transports.turn import try_turns
@@ -146,12 +148,31 @@ class TransportStream(Stream, asyncio.Protocol):
         self._owner.on_writable()
 
 
+async def _share(
+    loop: asyncio.AbstractEventLoop,
+    sock: socket.socket,
+    owner: StreamOwner,
+    server_side: bool,
+    seconds: float | None,
+) -> None:
+    shared = ShmSocket(sock, server_side=server_side)
+    try:
+        await asyncio.wait_for(shared.handshake_on(loop), seconds)
+        ShmStream(loop, shared, owner)
+    except BaseException as error:
+        shared.close()
+        if isinstance(error, asyncio.TimeoutError):
+            raise TimeoutError(f"no word on shared memory within connect={seconds} s") from None
+        raise
+
+
 async def open_stream(
     owner: StreamOwner,
     sock: socket.socket,
     *,
     tls: ssl.SSLContext | None = None,
     server_hostname: str | None = None,
+    shm: bool = False,
     handshake_timeout: float | None = None,
 ) -> None:
     """Make the stream of a connected, non-blocking socket, and give it to its owner.
@@ -161,14 +182,18 @@ async def open_stream(
         sock: belongs to the stream from now on, unless an error is raised.
         tls: what to encrypt with; None for no encryption.
         server_hostname: the name to find in the server's certificate; None on a server.
-        handshake_timeout: seconds for TLS's handshake, None for no limit.
+        shm: whether the socket is only where the two meet who share memory.
+        handshake_timeout: seconds for a handshake of TLS or shared memory, None for no limit.
 
     Raises:
-        OSError: TLS failed; `ssl.SSLError` is one.
+        OSError: TLS failed, of which `ssl.SSLError` is one, or memory cannot be shared.
     """
     loop = asyncio.get_running_loop()
     await try_turns()
     with contextlib.suppress(NotImplementedError):
+        if shm:
+            await _share(loop, sock, owner, server_hostname is None, handshake_timeout)
+            return
         if tls is None:
             SocketStream(loop, sock, owner)
             return

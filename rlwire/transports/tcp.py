@@ -1,4 +1,4 @@
-"""Blocking TCP, TLS and unix sockets: `connect` for a client.
+"""Blocking TCP, TLS, unix sockets and shared memory: `connect` for a client.
 
 What a connection does is in `rlwire.transports.connection`, the event loop's counterpart in
 `rlwire.transports.tcp_asyncio`, servers in `rlwire.transports.server`.
@@ -15,6 +15,7 @@ from rlwire.transports import connecting
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.connection import Connection
 from rlwire.transports.interface import StreamSession
+from rlwire.transports.shm import ShmSocket, check_carrier
 from rlwire.transports.sockets import Backoff, Timeouts, listen
 from rlwire.transports.tls import ClientSide, context_of
 from rlwire.transports.waits import drive
@@ -34,7 +35,8 @@ def connect(
     """Connect to a server.
 
     Args:
-        address: ``"host:port"``, ``"[ipv6]:port"``, ``"unix:/path"`` or ``(host, port)``.
+        address: ``"host:port"``, ``"[ipv6]:port"``, ``"unix:/path"``, ``"shm:/path"`` or
+            ``(host, port)``.
         session: a new session of the client's side.
         tls: an SSL context, or what makes one, such as `rlwire.transports.tls.ClientTLS`; None for
             no encryption.
@@ -53,7 +55,7 @@ def connect(
     where = parse(address)
     timeouts = timeouts or Timeouts()
     hostname = server_hostname or getattr(tls, "server_hostname", None) or where.host
-    dialer = _Dialer((session, str(where), timeouts), context_of(tls), hostname or None)
+    dialer = _Dialer(where, (session, str(where), timeouts), context_of(tls), hostname or None)
     connection: Connection = drive(connecting.connect(where, dialer, timeouts, backoff))
     return connection
 
@@ -63,7 +65,11 @@ class _Dialer:
 
     sleep = staticmethod(sleep)
 
-    def __init__(self, made_with: Any, tls: ssl.SSLContext | None, hostname: str | None) -> None:
+    def __init__(
+        self, where: Address, made_with: Any, tls: ssl.SSLContext | None, hostname: str | None
+    ) -> None:
+        check_carrier(where, tls)
+        self._shm = where.shm
         self._made_with = made_with
         self._tls = tls
         self._hostname = hostname
@@ -78,7 +84,14 @@ class _Dialer:
         sock.connect(sockaddr)
 
     def finish(self, sock: socket.socket, until: float) -> Connection:
-        if self._tls is None:
+        if self._shm:
+            sock = ShmSocket(sock)
+            try:
+                sock.handshake(connecting.time_left(until))
+            except BaseException:
+                sock.close()
+                raise
+        elif self._tls is None:
             sock.settimeout(None)
         else:
             sock.settimeout(connecting.time_left(until))

@@ -1,4 +1,4 @@
-"""TCP, TLS and unix sockets over asyncio or uvloop: `connect` for a client.
+"""TCP, TLS, unix sockets and shared memory over asyncio or uvloop: `connect` for a client.
 
 What a connection does is in `rlwire.transports.connection_asyncio`, the blocking counterpart in
 `rlwire.transports.tcp`, servers in `rlwire.transports.server_asyncio`.
@@ -17,6 +17,7 @@ from rlwire.transports import connecting
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.connection_asyncio import AsyncConnection, Responder
 from rlwire.transports.interface import StreamSession
+from rlwire.transports.shm import check_carrier
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.stream_asyncio import open_stream
 from rlwire.transports.sweeper import Sweeper
@@ -45,7 +46,7 @@ async def connect(
     where = parse(address)
     timeouts = timeouts or Timeouts()
     hostname = server_hostname or getattr(tls, "server_hostname", None) or where.host
-    dialer = _Dialer((session, str(where), timeouts), context_of(tls), hostname)
+    dialer = _Dialer(where, (session, str(where), timeouts), context_of(tls), hostname)
     connection: AsyncConnection = await drive_async(
         connecting.connect(where, dialer, timeouts, backoff)
     )
@@ -59,11 +60,16 @@ class _Dialer:
 
     sleep = staticmethod(asyncio.sleep)
 
-    def __init__(self, made_with: Any, tls: ssl.SSLContext | None, hostname: str) -> None:
+    def __init__(
+        self, where: Address, made_with: Any, tls: ssl.SSLContext | None, hostname: str
+    ) -> None:
+        check_carrier(where, tls)
         self._loop = loop = asyncio.get_running_loop()
         self.sweeper = Sweeper.of(loop)
         self._made_with = made_with
-        self._open = functools.partial(open_stream, tls=tls, server_hostname=hostname)
+        self._open = functools.partial(
+            open_stream, tls=tls, server_hostname=hostname, shm=where.shm
+        )
 
     def resolve(self, where: Address, until: float) -> Awaitable[Any]:
         return _within(until, self._loop.run_in_executor, None, where.resolve)

@@ -16,6 +16,7 @@ from rlwire.transports.address import Address, parse
         ("[fe80::1%lo]:65535", Address("fe80::1%lo", 65535)),
         ("unix:/tmp/agent.sock", Address(path="/tmp/agent.sock")),
         ("unix:relative", Address(path="relative")),
+        ("shm:/tmp/agent.sock", Address(path="/tmp/agent.sock", shm=True)),
     ],
 )
 def test_parse_and_str_are_inverse(text: str, address: Address) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from rlwire.errors import ConnectionClosed, LocalProtocolError
 from rlwire.sessions import websocket
-from rlwire.transports import tcp, tcp_asyncio
+from rlwire.transports import shm, tcp, tcp_asyncio
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.workers import Workers
@@ -83,9 +83,9 @@ class Way:
         return await tcp_asyncio.connect(self.server.address, self.make_session(), **self.options)
 
 
-@pytest.fixture(params=["plain", "TLS", "WebSocket"])
-def way(request: Any, blobs: Any, echo: Any, contexts: Any) -> Iterator[Way]:
-    theirs, ours = blobs, blobs
+@pytest.fixture(params=["plain", "TLS", "WebSocket", "shm"])
+def way(request: Any, blobs: Any, echo: Any, contexts: Any, tmp_path: Path) -> Iterator[Way]:
+    theirs, ours, where = blobs, blobs, "127.0.0.1:0"
     options: list[dict[str, Any]] = [{}, {}]
     if request.param == "TLS":
         options = [{"tls": contexts[0]}, {"tls": contexts[1]}]
@@ -97,7 +97,11 @@ def way(request: Any, blobs: Any, echo: Any, contexts: Any) -> Iterator[Way]:
         def theirs() -> Any:
             return websocket.Server(websocket.Messages())
 
-    with ThreadServer("127.0.0.1:0", theirs, echo, **options[0]) as server:
+    if request.param == "shm":
+        if not shm.AVAILABLE:
+            pytest.skip("this needs Linux")
+        where = f"shm:{tmp_path}/s"
+    with ThreadServer(where, theirs, echo, **options[0]) as server:
         yield Way(server, ours, options[1])
 
 

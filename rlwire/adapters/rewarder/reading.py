@@ -79,6 +79,8 @@ class Reader:
         self._agents_look = _look_at(self._agents.fileno(), connection.fileno())
         self._own_look = _look_at(self._keepers.fileno(), connection.fileno())
         self._doze = _look_at(self._keepers.fileno())
+        if connection.pending:  # of what has no bell for it
+            self._hear(self._fetch(False))
         self._thread = threading.Thread(target=self._keep, name="rlwire reader", daemon=True)
         self._thread.start()
 
@@ -165,11 +167,11 @@ class Reader:
             if self.waiting:
                 self._lock.release()
                 try:
-                    _, room = _what_of(self._connection.fileno(), False)
+                    _, room = self._connection.may_write(_LOOK, reading=False)
                 finally:
                     self._lock.acquire()
             else:
-                found, room = _what_of(self._connection.fileno(), True)
+                found, room = self._connection.may_write(_LOOK, reading=True)
                 if found:
                     self._hear(self._fetch(False))
 
@@ -263,14 +265,3 @@ def _look_at(alarm: int, file: int | None = None) -> Callable[[float], bool]:
         return bool(found) and found[0][0] == file
 
     return look
-
-
-def _what_of(file: int, reading: bool) -> tuple[bool, bool]:
-    """Wait until a socket can be written, or read, for a moment at most; say which."""
-    if not hasattr(select, "poll"):
-        found, room, _ = select.select([file] if reading else [], [file], [], _LOOK)
-        return bool(found), bool(room)
-    poll = select.poll()
-    poll.register(file, select.POLLOUT | (select.POLLIN if reading else 0))
-    is_ready = sum(mask for _, mask in poll.poll(1000 * _LOOK))
-    return is_ready & ~select.POLLOUT != 0, is_ready & select.POLLOUT != 0

@@ -172,6 +172,7 @@ class Target:
         resource: path and query.
         authorization: Basic credentials, if the URL has a user name.
         unix: the path of a unix socket, whose host is called localhost; None over TCP.
+        shm: whether memory is shared there.
     """
 
     secure: bool
@@ -180,6 +181,7 @@ class Target:
     resource: str
     authorization: str | None = None
     unix: str | None = None
+    shm: bool = False
 
     @property
     def authority(self) -> str:
@@ -191,8 +193,8 @@ class Target:
 def parse_url(url: str) -> Target:
     """Return what a URL such as ``"wss://example.org:15900/a?b=c"`` means.
 
-    Of a unix socket it is ``"ws+unix:///path/of/socket:/a?b=c"``, or ``wss+unix``; what is after
-    the socket's path may be left out.
+    Of a unix socket it is ``"ws+unix:///path/of/socket:/a?b=c"``, ``wss+unix`` or, where memory is
+    shared there, ``ws+shm``; what is after the socket's path may be left out.
 
     Raises:
         ValueError: it is no WebSocket URL, or has a fragment (section 3).
@@ -201,11 +203,11 @@ def parse_url(url: str) -> Target:
     if not url.isascii() or not url.isprintable() or " " in url:
         raise ValueError(f"{url!r}: a URL has printable ASCII only; percent-encode the rest")
     parts = urlsplit(url)
-    if parts.scheme not in ("ws", "wss", "ws+unix", "wss+unix"):
+    if parts.scheme not in ("ws", "wss", "ws+unix", "wss+unix", "ws+shm"):
         raise ValueError(f"{url!r} does not begin with ws:// or wss://")
     if "#" in url:
         raise ValueError(f"{url!r}: a WebSocket URL has no fragment")
-    if parts.scheme.endswith("+unix"):
+    if parts.scheme.endswith(("+unix", "+shm")):
         return _of_unix(url, parts)
     if not parts.hostname:
         raise ValueError(f"{url!r} names no host")
@@ -230,7 +232,8 @@ def _of_unix(url: str, parts: SplitResult) -> Target:
     if not _RESOURCE.fullmatch(resource):
         raise ValueError(f"{url!r}: not a path")
     secure = parts.scheme.startswith("wss")
-    return Target(secure, "localhost", 443 if secure else 80, resource, unix=unquote(path))
+    shm = parts.scheme.endswith("+shm")
+    return Target(secure, "localhost", 443 if secure else 80, resource, unix=unquote(path), shm=shm)
 
 
 def new_key() -> str:

@@ -1,0 +1,303 @@
+"""One end of two rings in shared memory, one each way: how bytes get in and out of them.
+
+Who waits sleeps or polls as `rlwire/include/rlwire/shm.h` does it. What a large message is received
+into, and when, is the stream core's business, and the calls of a whole step are
+`rlwire.transports.socket_calls`'; meeting the other side is in `rlwire.transports.shm`.
+"""
+
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from libc.errno cimport EACCES, EAGAIN, EBADF, EPERM
+from libc.stdint cimport int64_t, uint32_t
+
+import errno
+import os
+
+__all__ = ["AVAILABLE", "RING", "WORDS", "Rings", "ask"]
+
+cdef extern from *:
+    """
+    #include <errno.h>
+    #include <rlwire/shm_ring.h>
+    #ifdef __linux__
+    #include <rlwire/shm.h>
+    #define RLW_HAS_SHM 1
+    #else
+    #define RLW_HAS_SHM 0
+    #define RLW_SHM_RING 0
+    struct iovec { void *iov_base; size_t iov_len; };
+    typedef struct rlw_shm_words { uint32_t words[8]; } rlw_shm_words;
+    typedef struct rlw_shm { rlw_ring in, out; } rlw_shm;
+    #define rlw_shm_ask(file, ring) ((void)(file), (void)(ring), -ENOSYS)
+    #define rlw_shm_meet(shm, file) ((void)(file), -ENOSYS)
+    #define rlw_shm_answer(shm, file, asked, most) ((void)(file), (void)(most), -ENOSYS)
+    #define rlw_shm_recv(shm, data, size, all, spin, seconds) ((void)(all), (void)(spin), -ENOSYS)
+    #define rlw_shm_sendv(shm, parts, count, seconds) ((void)(seconds), -ENOSYS)
+    #define rlw_shm_readable(shm) 1
+    #define rlw_shm_writable(shm) 1
+    #define rlw_shm_poll_in(shm) 1
+    #define rlw_shm_poll_out(shm) 1
+    #define rlw_shm_end(shm) ((void)0)
+    #define rlw_shm_stop(shm) ((void)0)
+    #define rlw_shm_forget(shm) ((void)0)
+    #define rlw_shm_close(shm) ((void)0)
+    #endif
+    #define RLW_SHM_PARTS 32
+    #define RLW_SHM_SMALL 16384 /* bytes that are copied without giving the lock up */
+
+    static int64_t rlw_shm_send_parts(rlw_shm *shm, Py_buffer *parts, int count,
+                                      Py_ssize_t offset, double seconds) {
+        struct iovec vector[RLW_SHM_PARTS];
+        int i;
+        for (i = 0; i < count; i++) {
+            vector[i].iov_base = parts[i].buf;
+            vector[i].iov_len = (size_t)parts[i].len;
+        }
+        vector[0].iov_base = (char *)vector[0].iov_base + offset;
+        vector[0].iov_len -= (size_t)offset;
+        return rlw_shm_sendv(shm, vector, count, seconds);
+    }
+    """
+    int RLW_HAS_SHM
+    int RLW_SHM_RING
+    enum:
+        RLW_SHM_SMALL
+    ctypedef struct rlw_shm_words:
+        pass
+    int rlw_shm_ask(int file, uint32_t ring) noexcept nogil
+    int rlw_shm_meet(rlw_shm *shm, int file) noexcept nogil
+    int rlw_shm_answer(
+        rlw_shm *shm, int file, const rlw_shm_words *asked, uint32_t most
+    ) noexcept nogil
+    int64_t rlw_shm_recv(
+        rlw_shm *shm, void *data, size_t size, int all, double spin, double seconds
+    ) noexcept nogil
+    int64_t rlw_shm_send_parts(
+        rlw_shm *shm, Py_buffer *parts, int count, Py_ssize_t offset, double seconds
+    ) noexcept nogil
+    int rlw_shm_readable(rlw_shm *shm) noexcept nogil
+    int rlw_shm_writable(rlw_shm *shm) noexcept nogil
+    int rlw_shm_poll_in(rlw_shm *shm) noexcept nogil
+    int rlw_shm_poll_out(rlw_shm *shm) noexcept nogil
+    void rlw_shm_end(rlw_shm *shm) noexcept nogil
+    void rlw_shm_stop(rlw_shm *shm) noexcept nogil
+    void rlw_shm_forget(rlw_shm *shm) noexcept nogil
+    void rlw_shm_close(rlw_shm *shm) noexcept nogil
+
+AVAILABLE = bool(RLW_HAS_SHM)
+"""Whether this system has what it takes: memory that can be sealed, and futexes."""
+
+WORDS = sizeof(rlw_shm_words)
+"""Bytes that a client says first, and a server answers."""
+
+RING = RLW_SHM_RING
+"""Bytes of a ring, unless the client asks for less."""
+
+cdef dict _REASONS = {
+    errno.EPROTO: "what the peer wrote into the shared memory, or said before it was shared, makes no "
+    "sense",
+    EPERM: "the memory that the peer gave is not sealed, so it could be cut short while it is used",
+    EACCES: "the peer is a process of another user",
+}
+
+
+def ask(int file, uint32_t ring=0) -> None:
+    """Ask the server at a unix socket for two rings, of so many bytes each; 0: of `RING`.
+
+    Raises:
+        OSError: it is another user's (EACCES), or the socket has failed.
+    """
+    cdef int error = rlw_shm_ask(file, ring)
+    if error:
+        _fail(error)
+
+
+cdef int _fail(Py_ssize_t error) except -1:
+    """Raise what a negative errno means."""
+    raise OSError(-error, _REASONS.get(-error) or os.strerror(-error))
+
+
+cdef class Rings:
+    """One end of two rings; empty until it has met the other.
+
+    One thread uses it, and any may `stop` it.
+
+    Attributes:
+        reading: seconds that a blocking read may wait; None for ever.
+        writing: the same of a write.
+    """
+
+    def __cinit__(self):
+        self._shm = <rlw_shm *> PyMem_Calloc(1, sizeof(rlw_shm))
+        if self._shm == NULL:
+            raise MemoryError
+        self._mapped = self._over = False
+        self._users = 0
+        self._reading = self._writing = -1
+
+    def __dealloc__(self):
+        if self._mapped:
+            rlw_shm_close(self._shm)
+        PyMem_Free(self._shm)
+
+    @property
+    def reading(self):
+        """Seconds that a blocking read may wait; None for ever."""
+        return None if self._reading < 0 else self._reading
+
+    @reading.setter
+    def reading(self, seconds):
+        self._reading = -1 if seconds is None else seconds
+
+    @property
+    def writing(self):
+        """Seconds that a blocking write may wait; None for ever."""
+        return None if self._writing < 0 else self._writing
+
+    @writing.setter
+    def writing(self, seconds):
+        self._writing = -1 if seconds is None else seconds
+
+    # Meeting.
+
+    def meet(self, int file) -> None:
+        """Take the client's end, of what the server answers at a unix socket.
+
+        Raises:
+            BlockingIOError: it has not answered yet.
+            OSError: it refuses, or what it gives cannot be trusted.
+        """
+        self._take(rlw_shm_meet(self._shm, file))
+
+    def answer(self, int file, bytes asked, uint32_t most=0) -> None:
+        """Take the server's end, and tell the client, at a unix socket, what it needs for its own.
+
+        Args:
+            file: the socket; it must stay open as long as this end.
+            asked: what the client said, of `WORDS` bytes.
+            most: bytes of a ring, at most, a power of two; 0: `RING`.
+
+        Raises:
+            OSError: it asked for what makes no sense, is another user's, or there is no memory.
+        """
+        if len(asked) != sizeof(rlw_shm_words):
+            _fail(-errno.EPROTO)
+        self._take(
+            rlw_shm_answer(
+                self._shm, file, <const rlw_shm_words *> <const char *> asked, most or RLW_SHM_RING
+            )
+        )
+
+    def _take(self, int error) -> None:
+        if error:
+            _fail(error)
+        self._mapped = True
+
+    # Moving bytes; negative is an errno.
+
+    cdef Py_ssize_t recv(self, char *data, Py_ssize_t size, bint whole, double spin, bint wait):
+        cdef Py_ssize_t got = 0
+        cdef Py_ssize_t rest
+        if not self._mapped or self._over:
+            return -EBADF
+        if size <= RLW_SHM_SMALL:
+            got = rlw_shm_recv(self._shm, data, size, False, 0, 0)
+            if got == -EAGAIN:
+                got = 0
+                if not wait:
+                    return -EAGAIN
+            elif got <= 0 or got == size or not whole:
+                return got
+        self._users += 1
+        with nogil:
+            rest = rlw_shm_recv(
+                self._shm, data + got, size - got, whole, spin, self._reading if wait else 0
+            )
+        self._users -= 1
+        return rest if got == 0 else got + max(rest, 0)
+
+    cdef Py_ssize_t send(self, Py_buffer *parts, int count, Py_ssize_t offset, bint wait):
+        cdef Py_ssize_t sent
+        if not self._mapped or self._over:
+            return -EBADF
+        if count == 1 and parts[0].len - offset <= RLW_SHM_SMALL:
+            sent = rlw_shm_send_parts(self._shm, parts, count, offset, 0)
+            if sent != -EAGAIN or not wait:
+                return sent
+        self._users += 1
+        with nogil:
+            sent = rlw_shm_send_parts(
+                self._shm, parts, count, offset, self._writing if wait else 0
+            )
+        self._users -= 1
+        return sent
+
+    cdef int fail(self, Py_ssize_t error) except -1:
+        return _fail(error)
+
+    def recv_into(self, object buffer, *, bint whole=False, bint wait=True) -> int:
+        """Receive, as a socket does; 0 when nothing more comes.
+
+        Args:
+            buffer: of at least one byte.
+            whole: whether all of it is to be filled, unless that takes too long.
+            wait: whether to wait for something, for `reading` seconds.
+
+        Raises:
+            BlockingIOError: nothing came in time.
+            OSError: the other side is gone, or has spoilt the memory.
+        """
+        cdef Py_buffer view
+        cdef Py_ssize_t got
+        PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
+        try:
+            got = self.recv(<char *> view.buf, view.len, whole, 0.0, wait)
+        finally:
+            PyBuffer_Release(&view)
+        if got < 0:
+            _fail(got)
+        return got
+
+    # Waiting with others: on the socket.
+
+    def readable(self) -> bool:
+        """Whether a read would give something at once, be it the end or an error."""
+        return self._over or not self._mapped or bool(rlw_shm_readable(self._shm))
+
+    def poll_in(self) -> bool:
+        """Have the socket be readable once this is; what made it readable so far is taken.
+
+        Returns:
+            Whether this can be read already, so that the socket need not be waited for.
+        """
+        return self._over or not self._mapped or bool(rlw_shm_poll_in(self._shm))
+
+    def poll_out(self) -> bool:
+        """Have the socket be readable once this can be written; whether it can already."""
+        return self._over or not self._mapped or bool(rlw_shm_poll_out(self._shm))
+
+    # Ends.
+
+    def end(self) -> None:
+        """Tell the other that nothing more comes."""
+        if self._mapped and not self._over:
+            rlw_shm_end(self._shm)
+
+    def stop(self) -> None:
+        """Receive nothing more; a thread that waits to receive wakes up. From any thread."""
+        if self._mapped and not self._over:
+            rlw_shm_stop(self._shm)
+
+    def close(self) -> None:
+        """End both ways and give the memory back, as soon as nobody is at work with it."""
+        if self._mapped and not self._over:
+            self._over = True
+            if self._users == 0:
+                self._mapped = False
+                rlw_shm_close(self._shm)
+
+    def forget(self) -> None:
+        """Give the memory back without a word: in a child process, which has it from a fork."""
+        if self._mapped:
+            self._mapped = False
+            rlw_shm_forget(self._shm)

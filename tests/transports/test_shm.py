@@ -1,0 +1,542 @@
+"""Connections over shared memory, with both ends ours, and with one that does everything wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import functools
+import importlib.util
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError
+from rlwire.transports import shm, shm_calls, tcp, tcp_asyncio
+from rlwire.transports.server import ThreadServer
+from rlwire.transports.server_asyncio import LoopServer
+from rlwire.transports.sockets import Timeouts
+
+pytestmark = pytest.mark.skipif(not shm.AVAILABLE, reason="shared memory needs Linux")
+
+HERE = Path(__file__).resolve().parent
+NONSENSE = "makes no sense"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+shm_peer = load("shm_peer")
+until = shm_peer.until
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return f"shm:{tmp_path}/s"
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rings of 4 KiB, whatever is sent."""
+    monkeypatch.setattr(shm, "ask", functools.partial(shm_calls.ask, ring=4096))
+
+
+@pytest.fixture
+def served(serve: Any, path: str) -> Callable[..., ThreadServer]:
+    return functools.partial(serve, address=path)
+
+
+@pytest.fixture
+def peers() -> Iterator[list[Any]]:
+    """What is closed after the test."""
+    made: list[Any] = []
+    yield made
+    for each in made:
+        each.close()
+
+
+CONNECT: dict[str, Callable[..., Any]] = {
+    "blocking": tcp.connect,
+    "asyncio": lambda *words, **options: asyncio.run(tcp_asyncio.connect(*words, **options)),
+}
+SIZES = (0, 1, 64, 4000, 4096, 100_000, 3 << 20, 7)
+
+
+@pytest.mark.parametrize("rings", ["large", "small"])
+def test_threads(served: Any, blobs: Any, rings: str, request: Any) -> None:
+    if rings == "small":
+        request.getfixturevalue("small")
+    server = served()
+    assert str(server.address).startswith("shm:/")
+    with tcp.connect(server.address, blobs()) as connection:
+        for size in SIZES:
+            data = random.Random(size).randbytes(size)
+            assert bytes(connection.exchange(data)) == data
+    until(lambda: server.statistics().ended.get("left") == 1)
+
+
+@pytest.mark.parametrize("rings", ["large", "small"])
+def test_event_loops(run: Any, path: str, blobs: Any, kind: Any, rings: str, request: Any) -> None:
+    if rings == "small":
+        request.getfixturevalue("small")
+
+    async def main() -> None:
+        async with LoopServer(path, blobs, **kind) as server:
+            connections = [await tcp_asyncio.connect(path, blobs()) for _ in range(20)]
+
+            async def talk(connection: Any) -> None:
+                for size in SIZES:
+                    data = random.Random(size).randbytes(size)
+                    assert bytes(await connection.exchange(data)) == data
+
+            await asyncio.gather(*map(talk, connections[:3]))
+            for connection in connections:
+                assert bytes(await connection.exchange(b"each")) == b"each"
+            for connection in connections:
+                connection.close()
+                await connection.wait_closed()
+            while server.connections:
+                await asyncio.sleep(0)
+            assert server.statistics().ended == {"left": 20}
+
+    run(main())
+
+
+def test_a_loop_and_a_thread(served: Any, blobs: Any) -> None:
+    server = served()
+
+    async def main() -> None:
+        connection = await tcp_asyncio.connect(server.address, blobs())
+        for size in SIZES:
+            assert len(await connection.exchange(bytes(size))) == size
+        connection.close()
+        await connection.wait_closed()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_byte_by_byte(path: str, blobs: Any, peers: Any, async_echo: Any, pieces: int) -> None:
+    def talk() -> None:
+        peer = shm_peer.Peer.connect(path[4:])
+        peers.append(peer)
+        for body in (b"a", b"", b"around" * 5):
+            frame = blobs.frame(body)
+            peer.write(frame, pieces)
+            assert peer.read(len(frame)) == frame
+
+    async def main() -> None:
+        async with LoopServer(path, blobs, async_echo):
+            await asyncio.to_thread(talk)
+
+    asyncio.run(main())
+
+
+def test_around(served: Any, blobs: Any, peers: Any, path: str) -> None:
+    served()
+    peer = shm_peer.Peer.connect(path[4:])
+    peers.append(peer)
+    frame = blobs.frame(random.Random(1).randbytes(3000))
+    for _ in range(5):
+        peer.write(frame)
+        assert peer.read(len(frame)) == frame
+    assert peer.gave > 3 * 4096
+
+
+def test_a_program_that_polls(served: Any, blobs: Any, peers: Any, path: str) -> None:
+    served()
+    peer = shm_peer.Peer.connect(path[4:])
+    peers.append(peer)
+    until(lambda: peer.word(peer.outward, shm_peer.READER + 4) == 1)  # it sleeps
+    until(lambda: peer.word(peer.outward, shm_peer.READER + 4) == 2)  # it polls
+    frame = blobs.frame(b"awake")
+    peer.write(frame)
+    assert peer.read(len(frame)) == frame
+
+
+def test_backpressure(served: Any, blobs: Any, small: None) -> None:
+    reading, done = threading.Event(), threading.Event()
+
+    def slow(connection: Any) -> None:
+        reading.wait(20)
+        assert len(connection.receive()) == 1 << 20
+        done.set()
+
+    server = served(slow)
+    with tcp.connect(server.address, blobs(), timeouts=Timeouts(write=0.05)) as connection:
+        with pytest.raises(DeadlineExceeded, match="write"):
+            connection.send(bytes(1 << 20))
+        with pytest.raises(ConnectionClosed):
+            connection.send(b"more")
+    with tcp.connect(server.address, blobs()) as connection:
+        reading.set()
+        connection.send(bytes(1 << 20))
+        assert done.wait(20)
+
+
+def test_waits_are_bounded(served: Any, blobs: Any) -> None:
+    server = served(lambda connection: connection.receive())
+    for seconds in (0.05, 0.15):  # asleep, and polling
+        with (
+            tcp.connect(server.address, blobs(), timeouts=Timeouts(idle=seconds)) as connection,
+            pytest.raises(DeadlineExceeded, match="idle"),
+        ):
+            connection.receive()
+
+
+def test_a_server_that_stops_wakes_who_waits(path: str, blobs: Any, echo: Any) -> None:
+    server = ThreadServer(path, blobs, echo).start()
+    with tcp.connect(path, blobs()) as early, tcp.connect(path, blobs()) as late:
+        assert early.exchange(b"1") == b"1"
+        until(lambda: server.connections == 2)
+        begin = time.monotonic()
+        server.stop(grace=10)
+        assert time.monotonic() - begin < 4
+        for connection in (early, late):
+            with pytest.raises(ConnectionClosed):
+                connection.exchange(b"2")
+    assert not os.path.exists(path[4:])
+
+
+@pytest.mark.parametrize("where", ["between", "inside"])
+@pytest.mark.parametrize("kind_of_server", ["threads", "loop"])
+def test_a_peer_is_killed(
+    path: str, blobs: Any, echo: Any, async_echo: Any, kind_of_server: str, where: str
+) -> None:
+    whole = blobs.frame(b"message")
+    half = whole if where == "between" else whole[:15]
+
+    def die(server: Any) -> None:
+        program = subprocess.Popen(
+            [sys.executable, str(HERE / "shm_peer.py"), path[4:], half.hex()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"sent\n"
+        until(lambda: server.connections == 2)
+        program.send_signal(signal.SIGKILL)
+        program.communicate()
+
+    def check(server: Any) -> None:
+        until(lambda: server.connections == 1)
+        assert server.statistics().ended == {"lost": 1}
+
+    if kind_of_server == "threads":
+        with ThreadServer(path, blobs, echo) as server, tcp.connect(path, blobs()) as other:
+            assert other.exchange(b"before") == b"before"
+            die(server)
+            check(server)
+            assert other.exchange(b"after") == b"after"
+        return
+
+    async def main() -> None:
+        async with LoopServer(path, blobs, async_echo) as server:
+            other = await tcp_asyncio.connect(path, blobs())
+            assert await other.exchange(b"before") == b"before"
+            await asyncio.to_thread(die, server)
+            await asyncio.to_thread(check, server)
+            assert await other.exchange(b"after") == b"after"
+            other.close()
+            await other.wait_closed()
+
+    asyncio.run(main())
+
+
+def test_the_server_dies(tmp_path: Path, blobs: Any, peers: Any) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{tmp_path}/s")
+        listener.listen()
+        accepted: list[Any] = []
+        thread = threading.Thread(target=lambda: accepted.append(shm_peer.Peer.accept(listener)))
+        thread.start()
+        connection = tcp.connect(f"shm:{tmp_path}/s", blobs())
+        thread.join()
+    peer = accepted[0]
+    peers.append(peer)
+    peer.write(blobs.frame(b"the last words of the dead"))
+    peer.sock.close()
+    assert connection.receive() == b"the last words of the dead"
+    with pytest.raises(ConnectionClosed, match="reset by peer"):
+        connection.receive()
+    assert connection.broken
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("ring", "word", "value"),
+    [
+        ("outward", shm_peer.WRITER, 4097),  # more than there is room for
+        ("outward", shm_peer.WRITER, (1 << 31) - 1),  # backwards
+        ("outward", shm_peer.WRITER, 0xFFFFFFFF),
+        ("inward", shm_peer.READER, 1),  # what was not written is read
+        ("inward", shm_peer.READER, 0xFFFFFFF0),
+    ],
+)
+@pytest.mark.parametrize("kind_of_server", ["threads", "loop"])
+def test_spoilt_words(
+    path: str, blobs: Any, echo: Any, async_echo: Any, peers: Any, caplog: Any, ring: str,
+    word: int, value: int, kind_of_server: str,
+) -> None:  # fmt: skip
+    async def talk(server: Any) -> None:
+        other = await tcp_asyncio.connect(path, blobs())
+        assert await other.exchange(b"before") == b"before"
+        peer = await asyncio.to_thread(shm_peer.Peer.connect, path[4:])
+        peers.append(peer)
+        peer.put(getattr(peer, ring), word, value)
+        if ring == "inward":
+            await asyncio.to_thread(peer.write, blobs.frame(b"to be answered"))
+        peer.ring()
+        while server.connections > 1:
+            await asyncio.sleep(0.001)
+        assert NONSENSE in caplog.text
+        assert await other.exchange(b"after") == b"after"
+        other.close()
+        await other.wait_closed()
+
+    async def main() -> None:
+        async with LoopServer(path, blobs, async_echo) as server:
+            await talk(server)
+
+    caplog.set_level("DEBUG", "rlwire")
+    if kind_of_server == "loop":
+        asyncio.run(main())
+    else:
+        with ThreadServer(path, blobs, echo) as server:
+            asyncio.run(talk(server))
+
+
+def test_random_words_and_bytes_disturb_nobody(served: Any, blobs: Any, path: str) -> None:
+    server = served(timeouts=Timeouts(spin=0.001, read=1.0))
+    chance = random.Random(7)
+    with tcp.connect(path, blobs()) as other:
+        for number in range(150):
+            peer = shm_peer.Peer.connect(path[4:])
+            with contextlib.suppress(OSError):
+                for _ in range(4):
+                    ring = chance.choice([peer.inward, peer.outward])
+                    word = chance.choice([0, 4, 128, 132])
+                    peer.put(ring, word, chance.choice([0, 1, 2, 20, 4096, chance.getrandbits(32)]))
+                    ring[4096:4116] = chance.randbytes(20)
+                    peer.ring()
+            peer.close()
+            assert other.exchange(b"%d" % number) == b"%d" % number
+        until(lambda: server.connections == 1)
+
+
+@pytest.mark.parametrize(
+    ("seals", "missing", "files", "number"),
+    [
+        (0, 0, 2, errno.EPERM),
+        (0x0002, 0, 2, errno.EPERM),  # it may still be unsealed
+        (0x0001 | 0x0004, 0, 2, errno.EPERM),  # it could shrink
+        (shm_peer.SEALS, 1, 2, errno.EPROTO),
+        (shm_peer.SEALS, 4096, 2, errno.EPROTO),
+        (shm_peer.SEALS, 0, 1, errno.EPROTO),
+        (shm_peer.SEALS, 0, 0, errno.EPROTO),
+        (None, 0, 2, errno.EPERM),  # files, which anybody may cut short
+    ],
+)
+@pytest.mark.parametrize("client", ["blocking", "asyncio"])
+def test_memory_that_cannot_be_trusted(
+    tmp_path: Path, blobs: Any, client: str, seals: int | None, missing: int, files: int,
+    number: int,
+) -> None:  # fmt: skip
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{tmp_path}/s")
+        listener.listen()
+
+        def answer() -> None:
+            sock, _ = listener.accept()
+            with sock:
+                sock.recv(32)
+                if seals is None:
+                    with open(tmp_path / "file", "wb+") as file:
+                        file.truncate(8192)
+                        shm_peer.reply(sock, 4096, 4096, [file.fileno(), file.fileno()])
+                    return
+                made = [shm_peer.memory(4096, seals=seals, missing=missing) for _ in range(files)]
+                shm_peer.reply(sock, 4096, 4096, made)
+                for each in made:
+                    os.close(each)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        before = len(os.listdir("/proc/self/fd"))
+        with pytest.raises(OSError, match="cannot connect to shm:") as caught:
+            CONNECT[client](f"shm:{tmp_path}/s", blobs())
+        assert caught.value.errno == number
+        thread.join()
+        until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+
+@pytest.mark.parametrize("words", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", bytes(32)])
+@pytest.mark.parametrize("kind_of_server", ["threads", "loop"])
+def test_who_does_not_share(
+    path: str,
+    blobs: Any,
+    echo: Any,
+    async_echo: Any,
+    words: bytes,
+    kind_of_server: str,
+    caplog: Any,
+) -> None:
+    def talk(server: Any) -> None:
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(20)
+            sock.connect(path[4:])
+            if words:
+                sock.sendall(words)
+                answer, files, _, _ = socket.recv_fds(sock, 32, 2)
+                assert shm_peer.WORDS.unpack(answer)[4] == errno.EPROTO
+                assert not files
+                with contextlib.suppress(ConnectionResetError):  # it did not read all
+                    assert sock.recv(1) == b""
+        until(lambda: server.connections == 0 and sum(server.statistics().ended.values()) == 1)
+        assert server.statistics().ended.get("lost") == 1 or not words
+        assert (NONSENSE in caplog.text) == bool(words)
+        with tcp.connect(path, blobs()) as connection:
+            assert connection.exchange(b"still there") == b"still there"
+
+    async def main() -> None:
+        async with LoopServer(path, blobs, async_echo) as server:
+            await asyncio.to_thread(talk, server)
+
+    caplog.set_level("INFO", "rlwire")
+    if kind_of_server == "loop":
+        asyncio.run(main())
+    else:
+        with ThreadServer(path, blobs, echo) as server:
+            talk(server)
+
+
+def test_a_silent_one_is_not_waited_for(served: Any, blobs: Any, path: str) -> None:
+    server = served(timeouts=Timeouts(connect=0.05))
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(path[4:])
+        until(lambda: server.statistics().ended == {"late": 1})
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path[4:] + "2")
+        listener.listen()
+        for connect in CONNECT.values():
+            with pytest.raises(DeadlineExceeded, match="cannot connect to shm:"):
+                connect(f"{path}2", blobs(), timeouts=Timeouts(connect=0.05))
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be others"
+)
+def test_another_user(served: Any, blobs: Any, path: str, tmp_path: Path, caplog: Any) -> None:
+    server = served()
+    assert os.stat(path[4:]).st_mode & 0o777 == 0o600
+    os.chmod(path[4:], 0o666)  # which nobody should do
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_uid == os.geteuid() and str(folder).startswith("/tmp/"):
+            os.chmod(folder, 0o755)
+    script = (
+        "import os, socket, struct, sys\n"
+        "os.setuid(65534)\n"
+        "sock = socket.socket(socket.AF_UNIX)\n"
+        "sock.connect(sys.argv[1])\n"
+        "sock.sendall(struct.pack('=5I12x', 0x4D53574C, 1, 4096, 4096, 0))\n"
+        "data, files, _, _ = socket.recv_fds(sock, 32, 2)\n"
+        "print(struct.unpack('=5I12x', data)[4], len(files))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, path[4:]], capture_output=True, text=True, timeout=20
+    )
+    assert done.stdout.split() == [str(errno.EACCES), "0"], done.stderr
+    until(lambda: server.statistics().ended.get("lost") == 1)
+    assert "another user" in caplog.text
+    with tcp.connect(path, blobs()) as connection:
+        assert connection.exchange(b"ours") == b"ours"
+
+
+def test_nothing_is_left_behind(path: str, blobs: Any, echo: Any) -> None:
+    def left() -> tuple[int, int, list[str]]:
+        with open("/proc/self/maps") as maps:
+            return (
+                len(os.listdir("/proc/self/fd")),
+                maps.read().count("rlwire ring"),
+                os.listdir("/dev/shm"),
+            )
+
+    before = left()
+    assert before[1] == 0
+    with ThreadServer(path, blobs, echo):
+        with tcp.connect(path, blobs()) as connection:
+            connection.exchange(bytes(1 << 20))
+            assert left()[1] == 4
+
+        async def main() -> None:
+            connection = await tcp_asyncio.connect(path, blobs())
+            await connection.exchange(bytes(1 << 20))
+            connection.close()
+            await connection.wait_closed()
+
+        asyncio.run(main())
+    until(lambda: left()[:2] == before[:2])
+    assert left()[2] == before[2]
+    assert not os.path.exists(path[4:])
+
+
+def test_a_child_process_lets_go(served: Any, blobs: Any) -> None:
+    server = served()
+    with tcp.connect(server.address, blobs()) as connection:
+        assert connection.exchange(b"1") == b"1"
+        child = os.fork()
+        if not child:
+            code = 1
+            with contextlib.suppress(BaseException):
+                try:
+                    connection.exchange(b"child")
+                except LocalProtocolError:
+                    with open("/proc/self/maps") as maps:
+                        code = "rlwire ring" in maps.read()
+            os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert connection.exchange(b"2") == b"2"
+
+
+def test_too_many(path: str, blobs: Any, echo: Any) -> None:
+    with ThreadServer(path, blobs, echo, max_connections=1) as server:
+        with tcp.connect(path, blobs()) as first:
+            with pytest.raises(OSError, match="cannot connect"):
+                tcp.connect(path, blobs())
+            assert first.exchange(b"1") == b"1"
+        assert server.statistics().refused == 1
+
+
+def test_no_tls(path: str, blobs: Any, echo: Any, contexts: Any) -> None:
+    with pytest.raises(ValueError, match="shared memory has no TLS"):
+        ThreadServer(path, blobs, echo, tls=contexts[0])
+    with pytest.raises(ValueError, match="shared memory has no TLS"):
+        tcp.connect(path, blobs(), tls=contexts[1])
+
+
+def test_another_system(path: str, blobs: Any, echo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shm, "AVAILABLE", False)
+    with pytest.raises(OSError, match="need Linux"):
+        ThreadServer(path, blobs, echo)
+
+
+def test_the_words_are_as_the_page_says() -> None:
+    assert shm_calls.WORDS == shm_peer.WORDS.size == struct.calcsize("=8I")

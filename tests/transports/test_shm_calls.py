@@ -1,0 +1,105 @@
+"""Rings by themselves: two ends of one in this process."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from rlwire.transports.shm_calls import AVAILABLE, RING, WORDS, Rings, ask
+
+pytestmark = pytest.mark.skipif(not AVAILABLE, reason="shared memory needs Linux")
+
+Ends = tuple[Rings, Rings]
+SIZES = ((1, 0, 4096), (5000, 0, 8192), (1 << 30, 0, RING), (RING, 4096, 4096))
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    one, other = socket.socketpair()
+    with one, other:
+        ask(one.fileno(), 4096)
+        server, client = Rings(), Rings()
+        server.answer(other.fileno(), other.recv(WORDS))
+        client.meet(one.fileno())
+        yield client, server
+        client.close()
+        server.close()
+
+
+def test_sizes_are_bounded() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        for asked, most, given in SIZES:
+            ask(one.fileno(), asked)
+            rings = Rings()
+            rings.answer(other.fileno(), other.recv(WORDS), most)
+            words, files, _, _ = socket.recv_fds(one, WORDS, 2)
+            assert struct.unpack("=8I", words)[2:5] == (given, given, 0)
+            assert len(files) == 2
+            for file in files:
+                os.close(file)
+            rings.close()
+
+
+def test_what_is_asked_has_one_size() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        with pytest.raises(OSError, match="makes no sense") as caught:
+            Rings().answer(other.fileno(), b"short")
+        assert caught.value.errno == errno.EPROTO
+        one.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            Rings().meet(one.fileno())
+        other.close()
+        with pytest.raises(ConnectionResetError):
+            Rings().meet(one.fileno())
+
+
+def test_nothing_before_they_meet() -> None:
+    rings = Rings()
+    assert rings.readable()
+    assert rings.poll_in()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        rings.recv_into(bytearray(1))
+    rings.end()
+    rings.stop()
+    rings.forget()
+    rings.close()
+    rings.close()
+
+
+def test_times_and_ends(ends: Ends) -> None:
+    client, server = ends
+    assert client.reading is client.writing is None
+    client.reading, client.writing = 0.02, 3.5
+    assert (client.reading, client.writing) == (0.02, 3.5)
+    with pytest.raises(BlockingIOError):
+        client.recv_into(bytearray(1))
+    with pytest.raises(BlockingIOError):
+        client.recv_into(bytearray(1), wait=False)
+    assert not client.readable()
+    server.end()
+    assert client.readable()
+    assert client.recv_into(bytearray(1)) == 0
+    server.close()
+    assert client.poll_out()
+
+
+def test_stop_wakes_who_waits(ends: Ends) -> None:
+    client, _ = ends
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.recv_into, bytearray(1))
+        client.stop()
+        assert waiting.result(20) == 0
+
+
+def test_the_other_closes_its_socket(ends: Ends) -> None:
+    client, server = ends
+    server.close()
+    assert client.recv_into(bytearray(5)) == 0
