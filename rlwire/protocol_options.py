@@ -59,6 +59,40 @@ def _rate(default: int) -> Option:
     return Option("rate", f"steps a second (default: {default})", texts.positive_float, "HZ")
 
 
+_RLLIB: Final = (
+    Option(
+        "like",
+        "of rllib:NAME, takes the spaces from the environment of this name",
+        texts.text,
+        "CartPole-v1|MODULE:NAME",
+    ),
+    Option(
+        "observation_space",
+        'of rllib:NAME, in JSON, such as {"discrete": 2}, or by name',
+        texts.text,
+        "JSON|MODULE:NAME",
+    ),
+    Option("action_space", "the same of actions", texts.text, "JSON|MODULE:NAME"),
+    Option(
+        "runners",
+        "of rllib:NAME: how many, each on its own port from the URL's on (default: 1)",
+        texts.natural,
+        "N",
+    ),
+    Option(
+        "ray_address",
+        "of rllib:NAME: the cluster to join (default: Ray is begun here)",
+        texts.text,
+        "auto|HOST:PORT",
+    ),
+    Option(
+        "iterations",
+        "of rllib:NAME: after which the server stops (default: never)",
+        texts.positive,
+        "N",
+    ),
+)
+
 RLX: Final = (
     Option(
         "workers",
@@ -77,14 +111,14 @@ RLX: Final = (
     ),
     Option(
         "config",
-        "the settings of algorithm:NAME, in a file of YAML (its section: algorithm)",
+        "the settings of algorithm:NAME or rllib:NAME, in a file of YAML (its section: algorithm)",
         texts.text,
         "FILE[:SECTION]",
     ),
     Option(
         "checkpoints",
-        "where algorithm:NAME keeps what it has learned, one checkpoint a minute, and begins with "
-        "the latest (default: nowhere)",
+        "where algorithm:NAME or rllib:NAME keeps what it has learned, and begins with the latest "
+        "(default: nowhere)",
         texts.text,
         "DIR",
     ),
@@ -97,6 +131,7 @@ RLX: Final = (
         many=True,
     ),
     Option("exploit", "ask the agent not to explore or learn", None, sides=("player",)),
+    *_RLLIB,
     *_PLAYED,
     *_STREAM,
 )
@@ -304,6 +339,7 @@ OPENPI: Final = (
         sides=("server", "client"),
     ),
     Option("tracebacks", "tell clients where an error arose", None),
+    *_RLLIB,
     *_PLAYED,
     *texts.ORIGINS,
     *texts.AUTH,

@@ -20,15 +20,26 @@ SERVED: Final[dict[str, str]] = {
 }
 """Prefixes, and modules whose ``server(name, url, **options)`` returns a server, not started."""
 
+_OWN: Final = (
+    *("like", "observation_space", "action_space", "runners", "ray_address", "iterations"),
+    *("save_every", "checkpoints", "config"),
+)
+
 
 def served(thing: Any, url: URL, options: Mapping[str, Any]) -> BackgroundServer | None:
     """Return the server of a thing with a prefix, not started; None if it has none.
 
     Raises:
+        TypeError: it has none, and an option that only such things have.
         Exception: whatever making it raises.
     """
     prefix, colon, name = thing.partition(":") if isinstance(thing, str) else ("", "", "")
     if not colon or prefix not in SERVED:
+        if misplaced := [name for name in _OWN if name in options]:
+            raise TypeError(
+                f"{misplaced[0]} is an option of {', '.join(f'{each}:NAME' for each in SERVED)}, "
+                f"not of {thing!r}"
+            )
         return None
     found: BackgroundServer = importlib.import_module(SERVED[prefix]).server(name, url, **options)
     return found

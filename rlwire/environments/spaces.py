@@ -21,6 +21,7 @@ Not here: what is in a space (`rlwire.environments.trees`), and what a protocol 
 
 from __future__ import annotations
 
+import json
 import math
 import string
 from collections.abc import Mapping
@@ -29,11 +30,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlwire.environments.loading import load
 from rlwire.environments.trees import Leaf, tree_of
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, optional, quoted
 from rlwire.limits import DEFAULT, Limits
 
-__all__ = ["describe", "gymnasium_space", "space_of"]
+__all__ = ["describe", "gymnasium_space", "named_space", "space_of"]
 
 _DTYPES = {
     name: np.dtype(name)
@@ -184,6 +186,21 @@ def space_of(value: Any, limits: Limits = DEFAULT) -> Any:
         MissingExtra: Gymnasium is not installed.
     """
     return _Reader(limits).read(value, "$", 1)
+
+
+def named_space(text: str) -> Any:
+    """Return the space that a text names: ``"module:name"``, or as `describe` writes it, in JSON.
+
+    Raises:
+        ValueError: it is neither; DecodeError if it is JSON of no space.
+        ImportError, AttributeError: there is no such name.
+    """
+    if not text.lstrip().startswith("{"):
+        return load(text, "a space as 'module:name' or JSON such as '{\"discrete\": 2}'")
+    try:
+        return space_of(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{text!r} is no JSON: {error}") from None
 
 
 class _Reader:

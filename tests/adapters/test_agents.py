@@ -50,3 +50,8 @@ def test_a_prefix_has_a_server_of_its_own(made: list[Any], scheme: str) -> None:
 def test_other_things_have_none(made: list[Any], thing: Any) -> None:
     assert served(thing, parse_url("rlx://localhost"), {}) is None
     assert not made
+
+
+def test_options_of_whole_algorithms_are_no_agent_s() -> None:
+    with pytest.raises(TypeError, match="like is an option of algorithm:NAME, rllib:NAME, not of"):
+        rlwire.serve("tests.none:Agent", "rlx://localhost:0", like="CartPole-v1")

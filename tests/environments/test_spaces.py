@@ -14,7 +14,7 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlwire.environments.spaces import describe, gymnasium_space, space_of
+from rlwire.environments.spaces import describe, gymnasium_space, named_space, space_of
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, MissingExtra
 from rlwire.limits import Limits
 
@@ -188,3 +188,13 @@ def test_without_gymnasium(monkeypatch: pytest.MonkeyPatch) -> None:
         describe(object())
     with pytest.raises(MissingExtra):
         space_of({"discrete": 2})
+
+
+def test_spaces_by_name() -> None:
+    assert named_space('{"discrete": 3}') == spaces.Discrete(3)
+    assert named_space("json:JSONDecoder") is json.JSONDecoder
+    for text, why in (("CartPole-v1", "as 'module:name' or JSON"), ("{discrete: 3}", "is no JSON")):
+        with pytest.raises(ValueError, match=why):
+            named_space(text)
+    with pytest.raises(DecodeError, match="a space has one of"):
+        named_space('{"discreet": 3}')

@@ -8,7 +8,7 @@ stands in the entry `observation`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,7 @@ def listen(
     *,
     observation_space: Any = None,
     action_space: Any = None,
+    kind: Callable[[int, Any, Any], Callers] = Callers,
     horizon: int | None = None,
     metadata: Mapping[str, Any] | None = None,
     auth: str | None = None,
@@ -62,6 +63,7 @@ def listen(
         num_envs: how many places there are for callers.
         observation_space: by default what the first caller's first observation tells.
         action_space: of one action; the protocol has no words for it.
+        kind: what becomes of callers; by default each has a place.
         horizon: how many actions the trainer gives at once; its action space has a dimension more
             then. By default one, which the caller gets as a chunk of one.
         metadata: what callers are told first.
@@ -92,7 +94,7 @@ def listen(
         limits=limits,
     )
     caller = partial(OpenpiCaller, dict(metadata or {}), horizon is None)
-    callers = Callers(num_envs, observation_space, action_space)
+    callers = kind(num_envs, observation_space, action_space)
     return callers.open(
         Listener("openpi", address, callers, session, caller, guarded=auth is not None, **options)
     )

@@ -21,7 +21,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from rlwire.adapters.relaax.config import Options, read
+from rlwire.adapters.relaax.config import Options, section
 from rlwire.adapters.relaax.homes import check_home, open_parameter_server
 from rlwire.adapters.relaax.metrics import Metrics
 from rlwire.adapters.relaax.parameter_server import Handle
@@ -331,15 +331,5 @@ def server(
     Raises:
         TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
     """
-    settings = _settings(config) if isinstance(config, str) else config
+    settings = section(config) if isinstance(config, str) else config
     return AlgorithmServer(load_algorithm(name, settings), url.address, **options)
-
-
-def _settings(written: str) -> Options:
-    path, colon, section = written.rpartition(":")
-    if not colon or os.path.exists(written):
-        path, section = written, "algorithm"
-    found = Options(read(path)).get(section.replace(".", "/"))
-    if not isinstance(found, Options):
-        raise ValueError(f"{path} has no section {section!r} with an algorithm's settings")
-    return found

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,7 @@ def listen(
     *,
     observation_space: Any = None,
     action_space: Any = None,
+    kind: Callable[[int, Any, Any], Callers] = Callers,
     metrics: Metrics | None = None,
     limits: Limits = DEFAULT,
     dialect: Any = "relaax",
@@ -62,6 +64,7 @@ def listen(
         num_envs: how many places there are for callers.
         observation_space: of the states; by default what the first caller's first state tells.
         action_space: of the actions; by default what the first caller names, if it does.
+        kind: what becomes of callers; by default each has a place.
         metrics: where callers' metrics go, as of `RLXServer`.
         limits: maxima for messages.
         dialect: as of `RLXServer`.
@@ -75,7 +78,7 @@ def listen(
     """
     sink = LoggingMetrics() if metrics is None else metrics
     session = partial(rlx.Server, limits=limits, dialect=dialect, dtype=dtype, images=images)
-    callers = Callers(num_envs, observation_space, action_space)
+    callers = kind(num_envs, observation_space, action_space)
     return callers.open(
         Listener("rlx", address, callers, session, partial(RLXCaller, sink), **options)
     )

@@ -28,7 +28,7 @@ from typing import Any
 
 from rlwire.errors import optional, quoted
 
-__all__ = ["EnvironmentOptions", "Options", "options", "read", "setting_name", "truth"]
+__all__ = ["EnvironmentOptions", "Options", "options", "read", "section", "setting_name", "truth"]
 
 logger = logging.getLogger(__name__)
 
@@ -186,6 +186,25 @@ def read(path: str) -> Mapping[Any, Any]:
         raise ValueError(
             f"{path} must hold sections, such as 'environment:', not {type(found).__name__}"
         )
+    return found
+
+
+def section(written: str, default: str = "algorithm") -> Options:
+    """Return a section of a YAML file, as ``"FILE"`` or ``"FILE:SECTION"`` names it.
+
+    Args:
+        written: the file, and maybe the section.
+        default: the section, if it is not said.
+
+    Raises:
+        OSError, ValueError, MissingExtra: as `read`; or there is no such section.
+    """
+    path, colon, name = written.rpartition(":")
+    if not colon or os.path.exists(written):
+        path, name = written, default
+    found = Options(read(path)).get(name.replace(".", "/"))
+    if not isinstance(found, Options):
+        raise ValueError(f"{path} has no section {name!r} with an algorithm's settings")
     return found
 
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from rlwire.errors import optional
+from rlwire.protocols import parse_url
 
 with optional("ray", "rllib"):
     import ray
+    import ray.util
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core import COMPONENT_RL_MODULE, DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
 from ray.rllib.env import INPUT_ENV_SPACES
@@ -30,6 +32,7 @@ __all__ = ["Runner", "runners", "spaces_of"]
 logger = logging.getLogger(__name__)
 
 _MOST_BEGUN = 100_000  # episodes of which pieces have come, but not the last
+_ANY = ("", "0.0.0.0", "::")  # hosts that stand for all of a machine's
 _DIRECTORY = "rlwire.runners"  # the actor that knows where runners listen
 
 
@@ -91,10 +94,7 @@ class Runner(EnvRunner, Checkpointable):  # type: ignore[misc]
         self._number = 0
         self._begun: dict[str, _Total] = {}
         self._done: list[_Total] = []
-        spec_of = (
-            self.config.get_multi_rl_module_spec if self.several else self.config.get_rl_module_spec
-        )
-        self.module = spec_of(spaces=self.get_spaces(), inference_only=True).build()
+        self.make_module()
 
     @property
     def listens(self) -> bool:
@@ -108,10 +108,20 @@ class Runner(EnvRunner, Checkpointable):  # type: ignore[misc]
         port = int(told.get("port", self.port))
         return told.get("host", "localhost"), port and port + max(self.worker_index - 1, 0)
 
+    @property
+    def url(self) -> str:
+        """Where callers of other machines find it; "" if it does not listen."""
+        if self.server is None:
+            return ""
+        where = parse_url(self.server.url)
+        if where.host in _ANY:
+            where = where.replace(host=ray.util.get_node_ip_address())
+        return str(where)
+
     def started(self) -> None:
         """Tell the cluster where it listens."""
         if ray.is_initialized():
-            _directory().register.remote(self.worker_index, self.server.url)
+            ray.get(_directory().register.remote(self.worker_index, self.url))
 
     def assert_healthy(self) -> None:
         """Raise AssertionError if it does not listen."""
@@ -121,6 +131,13 @@ class Runner(EnvRunner, Checkpointable):  # type: ignore[misc]
         """Return the spaces that the config names; as `spaces_of`."""
         return spaces_of(self.config)
 
+    def make_module(self) -> None:
+        """Make RLlib's module, as the config has it."""
+        spec_of = (
+            self.config.get_multi_rl_module_spec if self.several else self.config.get_rl_module_spec
+        )
+        self.module = spec_of(spaces=self.get_spaces(), inference_only=True).build()
+
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return what makes another one like it."""
         return (), {"config": self.config}
@@ -129,15 +146,28 @@ class Runner(EnvRunner, Checkpointable):  # type: ignore[misc]
         """Return the module."""
         return [(COMPONENT_RL_MODULE, self.module)]
 
-    def get_state(self, components: Any = None, **options: Any) -> dict[str, Any]:
-        """Return the weights and their number."""
-        return {
-            COMPONENT_RL_MODULE: self.module.get_state(),
-            names.WEIGHTS_SEQ_NO: self._number,
+    def get_state(
+        self, components: Any = None, *, not_components: Any = None, **options: Any
+    ) -> dict[str, Any]:
+        """Return the steps so far, the weights and their number, and what else it is made of."""
+        state: dict[str, Any] = {
+            names.NUM_ENV_STEPS_SAMPLED_LIFETIME: self.num_env_steps_sampled_lifetime
         }
+        wanted, unwanted = _listed(components), _listed(not_components)
+        for name, part in self.get_checkpointable_components():
+            if (components is None or name in wanted) and name not in unwanted:
+                state[name] = part.get_state()
+                if name == COMPONENT_RL_MODULE:
+                    state[names.WEIGHTS_SEQ_NO] = self._number
+        return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take new weights."""
+        """Take new weights, and what else there is."""
+        for name, part in self.get_checkpointable_components():
+            if name != COMPONENT_RL_MODULE and name in state:
+                part.set_state(state[name])
+        if names.NUM_ENV_STEPS_SAMPLED_LIFETIME in state:
+            self.num_env_steps_sampled_lifetime = state[names.NUM_ENV_STEPS_SAMPLED_LIFETIME]
         if COMPONENT_RL_MODULE in state:
             number = state.get(names.WEIGHTS_SEQ_NO, 0)
             # Without a number, weights are to be taken in any case.
@@ -156,7 +186,10 @@ class Runner(EnvRunner, Checkpointable):  # type: ignore[misc]
             self.server.stop()
 
     def sampled(self, episodes: list[Any]) -> list[Any]:
-        """Return episodes, and parts of some, that were sampled; take note of what is in them."""
+        """Return episodes, and parts of some, that were sampled; take note of what is in them.
+
+        One that has ended without a further step counts, and is not returned.
+        """
         steps = done = 0
         by_agent: dict[str, int] = defaultdict(int)
         by_module: dict[str, int] = defaultdict(int)
@@ -184,7 +217,7 @@ class Runner(EnvRunner, Checkpointable):  # type: ignore[misc]
         while len(self._begun) > _MOST_BEGUN:  # whose simulators are gone
             del self._begun[next(iter(self._begun))]
         self._count(steps, done, by_agent, by_module)
-        return episodes
+        return [episode for episode in episodes if len(episode)]
 
     def get_metrics(self) -> Any:
         """Return RLlib's metrics of the episodes that ended since the last call."""
@@ -216,7 +249,8 @@ class Runner(EnvRunner, Checkpointable):  # type: ignore[misc]
         self, steps: int, done: int, by_agent: Mapping[str, int], by_module: Mapping[str, int]
     ) -> None:
         self.num_env_steps_sampled_lifetime += steps
-        self._log_env_steps(self._metrics_num_env_steps_sampled, steps)
+        if steps:
+            self._log_env_steps(self._metrics_num_env_steps_sampled, steps)
         log = self.metrics.log_value
         log(names.NUM_ENV_STEPS_SAMPLED, steps, reduce="sum")
         log(names.NUM_EPISODES, done, reduce="sum")
@@ -245,6 +279,10 @@ class _Total:
     seconds: float = 0.0
     agents: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     modules: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+
+def _listed(components: Any) -> Collection[str]:
+    return [components] if isinstance(components, str) else components or ()
 
 
 class _Directory:
