@@ -103,7 +103,8 @@ class SharedParameters:
         """Make one step."""
         for name, weight in self.network.named_parameters():
             weight.grad = torch.tensor(gradients[name])
-        if self.settings.max_global_step is not None:
+        if self.settings.use_linear_schedule:
+            assert self.settings.max_global_step is not None
             left = max(0.0, 1 - self.n_step / self.settings.max_global_step)
             for group in self.optimizer.param_groups:
                 group["lr"] = self.settings.initial_learning_rate * left

@@ -23,8 +23,8 @@ _OFF = {
     "use_convolutions": False,
     "use_lstm": False,
     "use_icm": False,
-    "use_filter": False,
     "history": 1,
+    "scale": 1.0,
 }
 
 
@@ -45,8 +45,8 @@ class Settings:
         activation: of these layers, ``"tanh"`` or ``"relu"``.
         batch_size: steps of an agent that make one gradient.
         initial_learning_rate: of Adam.
-        max_global_step: steps of all agents after which the learning rate is 0, to which it goes
-            in a straight line; None: it stays as it is.
+        use_linear_schedule: whether the learning rate goes to 0 in a straight line.
+        max_global_step: steps of all agents after which it is there.
         rewards_gamma: the discount of a reward by one step.
         gae_lambda: of generalized advantage estimation.
         normalize_advantage: whether a batch's advantages get mean 0 and deviation 1.
@@ -70,6 +70,7 @@ class Settings:
     activation: str = "tanh"
     batch_size: int = 128
     initial_learning_rate: float = 2e-3
+    use_linear_schedule: bool = False
     max_global_step: float | None = None
     rewards_gamma: float = 0.99
     gae_lambda: float = 0.95
@@ -98,6 +99,9 @@ class Settings:
             if getattr(self, name) and len(getattr(self, name)) != self.action_size:
                 raise ValueError(f"{name} must have a number for each of {self.action_size}")
 
+        if self.use_linear_schedule and not self.max_global_step:
+            raise ValueError("use_linear_schedule needs max_global_step, where it ends")
+
     @property
     def state_size(self) -> int:
         """How many numbers the network takes: for no state one, which is 0."""
@@ -121,7 +125,7 @@ class Settings:
             elif name in _OFF:
                 if value not in (_OFF[name], []):
                     raise ValueError(
-                        f"algorithm/{path}: pg has no {name}; with {_OFF[name]!r} it goes without"
+                        f"algorithm/{path}: pg can do with {_OFF[name]!r} only, not {value!r:.60}"
                     )
             elif path not in _WHOSE:
                 near = difflib.get_close_matches(name, known, 1)

@@ -65,7 +65,7 @@ def test_a_step_is_the_mean_of_gradients_of_the_newest_weights() -> None:
 
 
 def test_the_learning_rate_goes_to_0() -> None:
-    handle = open_parameter_server(algorithm(max_global_step=20))
+    handle = open_parameter_server(algorithm(use_linear_schedule=True, max_global_step=20))
     first = weights(handle)["actor.4.bias"][0]
     submit(handle, 1.0, 0)
     second = weights(handle)["actor.4.bias"][0]

@@ -57,8 +57,12 @@ def test_numbers_are_taken_as_files_write_them() -> None:
         ({"normalize_advantage": "yes"}, r"algorithm/normalize_advantage must be bool, not 'yes'"),
         ({"activation": "elu"}, r"activation must be one of \('tanh', 'relu'\), not 'elu'"),
         ({"combine_gradients": "dc"}, r"combine_gradients must be one of .*, not 'dc'"),
-        ({"use_lstm": True}, r"algorithm/use_lstm: pg has no use_lstm; with False"),
-        ({"input": {"shape": [4], "history": 4}}, r"algorithm/input/history: pg has no history"),
+        ({"use_lstm": True}, r"algorithm/use_lstm: pg can do with False only, not True"),
+        ({"use_linear_schedule": True}, r"use_linear_schedule needs max_global_step"),
+        (
+            {"input": {"shape": [4], "history": 4}},
+            r"algorithm/input/history: pg can do with 1 only, not 4",
+        ),
         (
             {"output": {"action_size": 2, "action_high": [1]}},
             r"action_high must have a number for each of 2",
