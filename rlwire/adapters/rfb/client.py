@@ -41,14 +41,8 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import Limits
-from rlwire.sessions.rfb.client import (
-    LOSSLESS,
-    ClientSession,
-    CursorShape,
-    Painted,
-    Resized,
-    ResizeRefused,
-)
+from rlwire.sessions.rfb.client import LOSSLESS, ClientSession
+from rlwire.sessions.rfb.events import CursorShape, Painted, Resized, ResizeRefused
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.connecting import hang_up

@@ -28,7 +28,7 @@ from rlwire.codecs.rfb.messages import (
     encode,
 )
 from rlwire.errors import ConnectionClosed
-from rlwire.sessions.rfb.client import Painted
+from rlwire.sessions.rfb.events import Painted
 from rlwire.transports.address import AddressLike
 
 __all__ = ["Screen", "Screens"]

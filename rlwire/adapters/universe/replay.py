@@ -29,7 +29,8 @@ from rlwire.codecs.rfb.messages import (
 from rlwire.codecs.rfb.pixels import RGBX, PixelFormat
 from rlwire.errors import DecodeError, RemoteProtocolError, optional
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.rfb.client import ClientSession, Painted, Resized
+from rlwire.sessions.rfb.client import ClientSession
+from rlwire.sessions.rfb.events import Painted, Resized
 
 __all__ = ["Moment", "Recording", "Replay"]
 

@@ -33,6 +33,7 @@ __all__ = ["Rectangle", "RectangleDecoder"]
 
 cdef enum:
     ZRLE_STREAM = 4
+    LARGE = 65536  # pixels
     SMALL = 8192  # pixels: fewer are painted sooner than another thread would be let run
     SHORT = 1024  # bytes: fewer are inflated with the next rectangle's
     JOINED = 8192  # bytes of those at most
@@ -76,7 +77,7 @@ cdef class RectangleDecoder:
         pixel_format: what the server was told, or told first.
         limits: `received` is for the bytes of a rectangle, `expanded` for what it inflates to.
         inflater: one of `rlwire.codecs.rfb.inflating.INFLATERS`; if None what is installed, for
-            Tight zlib-ng before isal, for ZRLE isal before zlib-ng.
+            Tight zlib-ng before isal, for ZRLE of more than 65,536 pixels isal before zlib-ng.
 
     Attributes:
         framebuffer: the same.
@@ -95,7 +96,8 @@ cdef class RectangleDecoder:
         self._received = min(limits.received, limits.message)
         self._expanded = limits.expanded
         self.inflaters, self._fresh, self._errors = zip(
-            choose(inflater, "zlib-ng"), choose(inflater, "isal"))
+            choose(inflater, "zlib-ng"),
+            choose(inflater, "isal" if framebuffer.width * framebuffer.height > LARGE else "zlib-ng"))
         self._streams = [None] * (ZRLE_STREAM + 1)
         self._inflated = [None] * (ZRLE_STREAM + 1)
         self.pixel_format = pixel_format

@@ -1,9 +1,9 @@
 """Which inflater RFB's streams use, the fastest that is installed, and how JPEG is read.
 
 The packages ``zlib-ng`` and ``isal`` inflate what Tight has of a large screen in half of zlib's
-time, zlib-ng small pieces too; what ZRLE has, isal in half of zlib's and two thirds of zlib-ng's
-(``python benchmarks/bench_rfb_decode.py --inflaters``). All have the interface of the standard
-library's `zlib.decompressobj`.
+time; what ZRLE has, isal in half of zlib's and two thirds of zlib-ng's; small pieces zlib-ng in
+half of isal's (``python benchmarks/bench_rfb_decode.py --inflaters``). All have the interface of the
+standard library's `zlib.decompressobj`.
 """
 
 from __future__ import annotations

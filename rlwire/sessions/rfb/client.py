@@ -14,7 +14,8 @@ What the session says by itself:
 - A request for everything after the framebuffer's size has changed, and only then: a server answers
   such a request with an ExtendedDesktopSize, so answering each of those by one would never end.
 
-Not here: the handshake (`rlwire.sessions.rfb.opening`), pixels (`rlwire.codecs.rfb.decoder`).
+Not here: the handshake (`rlwire.sessions.rfb.opening`), what is told
+(`rlwire.sessions.rfb.events`), pixels (`rlwire.codecs.rfb.decoder`).
 
 Source: RFC 6143, and "The RFB Protocol" (rfbproto.rst) for what it does not have.
 """
@@ -24,7 +25,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from rlwire.codecs.rfb import messages
@@ -61,18 +61,10 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.rfb.events import CursorShape, Opened, Painted, Resized, ResizeRefused
 from rlwire.sessions.rfb.opening import Opening
 
-__all__ = [
-    "LOSSLESS",
-    "ClientSession",
-    "CursorShape",
-    "Event",
-    "Opened",
-    "Painted",
-    "ResizeRefused",
-    "Resized",
-]
+__all__ = ["LOSSLESS", "ClientSession"]
 
 logger = logging.getLogger(__name__)
 
@@ -106,77 +98,6 @@ _CURSOR = int(Encoding.CURSOR)
 # ExtendedDesktopSize: who asked for it, and what became of it.
 _BY_US = 1
 _STATUS = {1: "it is not allowed", 2: "it has no memory for it", 3: "the screens do not fit"}
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """The handshake is over."""
-
-    width: int
-    height: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Painted:
-    """An update is whole and in the framebuffer.
-
-    Attributes:
-        rectangles: what it changed, in the order of painting; they may overlap, or be none.
-    """
-
-    rectangles: list[Rectangle]
-
-
-@dataclass(frozen=True, slots=True)
-class Resized:
-    """The framebuffer has another size; what fits of the old pixels is still there.
-
-    Attributes:
-        width, height: pixels.
-        screens: which the server shows in it; empty if it does not say.
-    """
-
-    width: int
-    height: int
-    screens: tuple[ScreenLayout, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ResizeRefused:
-    """The server does not do what a SetDesktopSize asked for.
-
-    Attributes:
-        status: its number for the reason.
-        reason: in words.
-    """
-
-    status: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class CursorShape:
-    """How the pointer looks; only where the encoding Cursor is asked for.
-
-    Attributes:
-        x, y: of the point in it that points.
-        width, height: pixels.
-        data: its pixels in the connection's format, then a bit for each that is seen (RFC 6143,
-            section 7.8.1).
-    """
-
-    x: int
-    y: int
-    width: int
-    height: int
-    data: bytes
-
-
-Event: TypeAlias = (
-    Opened | Painted | Resized | ResizeRefused | CursorShape | ServerCutText | Bell | Fence
-)
-"""What `ClientSession.receive` returns. A Fence is the answer to one that was sent."""
 
 
 class ClientSession:
@@ -327,7 +248,7 @@ class ClientSession:
         return None
 
     def receive(self, message: Buffer) -> list[Any]:
-        """Take a message, or a rectangle, and return what it means: `Event`.
+        """Take a message, or some rectangles, and return what they mean: an `events.Event` each.
 
         Raises:
             DecodeError, LimitExceeded: it makes no sense.
@@ -420,7 +341,8 @@ class ClientSession:
         if sign.encoding == _DESKTOP_SIZE:
             return self._resize(sign.width, sign.height, ())
         if sign.encoding == _CURSOR:
-            return [CursorShape(sign.x, sign.y, sign.width, sign.height, payload)]
+            size = sign.width, sign.height
+            return [CursorShape.read(sign.x, sign.y, *size, payload, self._pixel_format)]
         if sign.encoding != _EXTENDED_DESKTOP_SIZE:
             logger.debug("a rectangle of encoding %d was left out", sign.encoding)
             return []
