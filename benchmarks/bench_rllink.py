@@ -1,11 +1,15 @@
 """How long is a batch of 500 steps of CartPole on its way, from a simulator to a trainer and back?
+And how many steps a second does a runner of RLlib's take, from 64 simulators?
 
 Server and client are a process each. The trainer reads the episodes and answers with small weights.
 Ray's functions send what Ray's client sends, an array a step, and read it as Ray's runner does;
 `to_numpy()` makes one array a column of it first. `RLlinkClient` and `RLlinkServer` have an array a
 column from the beginning. Exchanges of all kinds take turns.
 
-`python benchmarks/bench_rllink.py` prints the table: medians, and how many times shorter ours is.
+Of the second, both runners are RLlib's own objects, which sample and take new weights in a loop:
+ours has 64 clients, in four processes; Ray's takes one at a time, which sends as Ray's client does.
+
+`python benchmarks/bench_rllink.py` prints the tables: medians, and how many times shorter ours is.
 Ray is no part of the benchmarks' packages; without it there are ours alone.
 """
 
@@ -13,8 +17,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import io
 import logging
+import multiprocessing
 import socket
+import threading
 import time
 from collections.abc import Callable
 from statistics import median
@@ -26,10 +33,14 @@ from pairs import TINY, print_head, print_table
 
 from rlwire.adapters.rllink import Episode, RLlinkClient, RLlinkServer, SetConfig, SetState
 from rlwire.bench.processes import ServerProcess
+from rlwire.transports.sockets import Backoff
 
 ROUNDS = 3 if TINY else 300
 STEPS = 10 if TINY else 500
+CLIENTS, PROCESSES = (2, 1) if TINY else (64, 4)
+TURNS, SECONDS = (1, 0.1) if TINY else (5, 2.0)
 WEIGHTS = {"rl_module": {"w": np.zeros((8, 8), np.float32)}}
+BACKOFF = Backoff(attempts=1000, first=0.1, longest=0.2, deadline=200)
 RAY = importlib.util.find_spec("ray") is not None
 
 
@@ -115,8 +126,7 @@ def measure() -> dict[str, float]:
         exchanges: dict[str, Callable[[], Any]] = {"rlwire": lambda: client.send(batch)}
         if RAY:
             port = stack.enter_context(ServerProcess("ray", serve_ray)).address
-            sock = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock = stack.enter_context(connected(port))
             exchanges["Ray's functions, its client's episodes"] = sends_ray(sock, states(False))
             exchanges["Ray's functions, after to_numpy()"] = sends_ray(sock, states(True))
         times: dict[str, list[float]] = {name: [] for name in exchanges}
@@ -126,6 +136,132 @@ def measure() -> dict[str, float]:
                 exchange()
                 times[name].append(1e6 * (time.perf_counter() - begun))
     return {name: median(taken) for name, taken in times.items()}
+
+
+def runner_of(port: int) -> Any:
+    """Return what makes a runner listen on a port, Ray's or ours."""
+    import gymnasium
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+
+    config = (
+        PPOConfig()
+        .environment(
+            observation_space=gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float32),
+            action_space=gymnasium.spaces.Discrete(2),
+            env_config={"port": port, "steps": STEPS},
+        )
+        .env_runners(num_env_runners=0)
+        .rl_module(model_config=DefaultModelConfig(vf_share_layers=True, fcnet_hiddens=[64, 64]))
+    )
+    return lambda cls: cls(config=config, worker_index=0)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def train(runner: Any, steps: Any) -> None:
+    """Sample and give weights, for ever; count the steps."""
+    number, weights = 0, runner.get_state()["rl_module"]
+    while True:
+        steps.value += sum(map(len, runner.sample()))
+        number += 1
+        runner.set_state({"rl_module": weights, "weights_seq_no": number})
+
+
+def run_ours(report: Callable[[Any], None], steps: Any) -> None:
+    """Run in the process of our runner."""
+    logging.disable()
+    port = free_port()
+    report(f"127.0.0.1:{port}")  # Ray takes its time to begin; clients try until it listens
+    from rlwire.adapters.rllib.rllink import RLlinkEnvRunner
+
+    train(runner_of(port)(RLlinkEnvRunner), steps)
+
+
+def run_ray(report: Callable[[Any], None], steps: Any) -> None:
+    """Run in the process of Ray's."""
+    logging.disable()
+    port = free_port()
+    report(port)
+    from ray.rllib.env.external.env_runner_server_for_external_inference import (
+        EnvRunnerServerForExternalInference,
+    )
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        train(runner_of(port)(EnvRunnerServerForExternalInference), steps)
+
+
+def simulate(report: Callable[[Any], None], address: str, clients: int) -> None:
+    """Run in a process of clients, each of which sends again as soon as it is answered."""
+    batch = [columns()]
+
+    def send(client: RLlinkClient) -> None:
+        while True:
+            client.send(batch, wait=True)
+
+    for _ in range(clients):
+        client = RLlinkClient(address, backoff=BACKOFF)
+        client.connect()
+        threading.Thread(target=send, args=(client,), daemon=True).start()
+    report(None)
+    threading.Event().wait()  # it is killed
+
+
+def rate(steps: Any) -> float:
+    """Return steps a second, of a while from now on."""
+    before, begun = steps.value, time.perf_counter()
+    time.sleep(SECONDS)
+    return float(steps.value - before) / (time.perf_counter() - begun)
+
+
+def throughput() -> dict[str, float]:
+    """Steps a second, of our runner with all clients and of Ray's with one, in turns."""
+    ours, theirs = f"rlwire's runner, {CLIENTS} clients", "Ray's runner, one client"
+    rates: dict[str, list[float]] = {ours: [], theirs: []}
+    count = multiprocessing.get_context("spawn").Value
+    with contextlib.ExitStack() as stack:
+        steps = {name: count("q", 0) for name in rates}
+        address = stack.enter_context(ServerProcess("rlwire", run_ours, steps[ours])).address
+        port = stack.enter_context(ServerProcess("ray", run_ray, steps[theirs])).address
+        sock = connected(port)
+        stack.callback(sock.close)
+        exchange = sends_ray(sock, states(False))
+        exchange()
+        with RLlinkClient(address, backoff=BACKOFF):
+            pass  # both listen
+        for _ in range(TURNS):
+            with contextlib.ExitStack() as simulators:
+                for _ in range(PROCESSES):
+                    clients = CLIENTS // PROCESSES
+                    simulators.enter_context(ServerProcess("s", simulate, address, clients))
+                rates[ours].append(rate(steps[ours]))
+            done = threading.Event()
+            sender = threading.Thread(target=until, args=(done, exchange))
+            sender.start()
+            rates[theirs].append(rate(steps[theirs]))
+            done.set()
+            sender.join()
+    return {name: median(found) for name, found in rates.items()}
+
+
+def until(done: threading.Event, call: Callable[[], Any]) -> None:
+    while not done.is_set():
+        call()
+
+
+def connected(port: int) -> socket.socket:
+    """Connect to Ray's runner, which listens when its thread has begun."""
+    while True:
+        try:
+            sock = socket.create_connection(("127.0.0.1", port))
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+            continue
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
 
 
 def test_rllink() -> None:
@@ -149,7 +285,15 @@ def main() -> None:
         (name, f"{taken:,.0f}", f"{taken / times['rlwire']:.1f}x") for name, taken in times.items()
     ]
     print_table(("who", "median us", "of rlwire's"), rows)
-    if not RAY:
+    if RAY:
+        print()
+        rates = throughput()
+        best = max(rates.values())
+        print_table(
+            ("who", "steps a second", "of rlwire's"),
+            [(name, f"{found:,.0f}", f"1/{best / found:.1f}") for name, found in rates.items()],
+        )
+    else:
         print("Ray is not installed, so it is not compared: pip install 'ray[rllib]'")
 
 

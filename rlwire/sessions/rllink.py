@@ -153,6 +153,7 @@ class Client(_Session):
         offered = () if compression is None else (compression,)
         self._ping = Ping(True, offered, token) if extensions else Ping()
         self._asked: type | None = None
+        self._own = False  # whether the server is rlwire's, and wants no empty infos
 
     @property
     def pending(self) -> bool:
@@ -184,9 +185,11 @@ class Client(_Session):
             if isinstance(episode, MultiAgentEpisode):
                 if json:
                     raise EncodeError("RLlink in JSON has no episodes of several agents")
-                episodes.append(episode.to_state())
+                episodes.append(episode.to_state(empty_infos=not self._own))
             elif isinstance(episode, Episode):
-                episodes.append(episode.to_document() if json else episode.to_state())
+                episodes.append(
+                    episode.to_document() if json else episode.to_state(empty_infos=not self._own)
+                )
             else:
                 episodes.append(episode)
         return dataclasses.replace(event, episodes=episodes)
@@ -211,7 +214,7 @@ class Client(_Session):
             raise RemoteProtocolError(f"the server sent {kind.__name__}; {wanted}")
         self._asked = None
         if type(message) is Pong:
-            self.compression = message.compression
+            self.compression, self._own = message.compression, message.own
         return [message]
 
     def refuse(self, error: RlwireError) -> list[Any]:

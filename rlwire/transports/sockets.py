@@ -308,6 +308,15 @@ def ready(
         return True, write
 
 
+def hung_up(file: int) -> bool:
+    """Return whether the peer has ended its side; nothing is taken from what it sent before."""
+    if not hasattr(select, "poll"):
+        return False
+    poll = select.poll()
+    poll.register(file, getattr(select, "POLLRDHUP", 0))  # POLLHUP and POLLERR come by themselves
+    return bool(poll.poll(0))
+
+
 def accept_delay(error: OSError, failures: int) -> float | None:
     """Return how long to wait after accept() failed; None when the listener itself is gone.
 

@@ -147,7 +147,7 @@ def test_a_runner_that_is_killed_comes_back() -> None:
     try:
         assert {1, 2} <= set(runners())
         for number in (0, 1):
-            start_simulators(port + number, 2)
+            start_simulators(port + number, 4)
         for _ in range(2):
             before = algorithm.train()["env_runners"]["num_env_steps_sampled_lifetime"]
         group = algorithm.env_runner_group

@@ -5,8 +5,8 @@ It has no algorithm: a trainer takes what has come with `sample` and gives new w
 (`rlwire.sessions.rllink`), connections (`rlwire.adapters.serving`).
 
 Ray's own server takes one client, looks every 10 ms whether it may go on, and does not hear its
-client meanwhile. Here nobody polls: who waits for weights is answered when they come, and who waits
-for episodes is woken up by them.
+client meanwhile. Here who waits for weights is answered when they come, and who waits for episodes
+is woken up by them. A connection's thread that waits sees within a second that its client has gone.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import dataclasses
 import logging
 import threading
 from collections.abc import Collection
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from rlwire.adapters.rllink.client import PORT
 from rlwire.adapters.serving import Service, StreamOptions, StreamServer
@@ -32,15 +31,19 @@ from rlwire.codecs.rllink import (
     SetConfig,
     SetState,
 )
+from rlwire.errors import ConnectionClosed
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.rllink import Server
 from rlwire.transports.address import AddressLike
 from rlwire.transports.interface import NOTHING
+from rlwire.transports.sockets import hung_up
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = ["RLlinkServer", "RLlinkStatistics"]
+
+_LOOKS: Final = 1.0  # seconds after which a thread that waits looks whether its client has gone
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +99,7 @@ class RLlinkServer(StreamServer):
         backlog: steps that may wait for `sample`; a client that sends more is not answered, and
             not heard, until some are taken. None for no maximum.
         compressions: that clients may ask for; by default those that are installed.
+        workers: ``"threads"``, one a client, or ``"asyncio"`` for thousands of clients.
         options: `rlwire.adapters.serving.StreamOptions`.
 
     Raises:
@@ -116,18 +120,22 @@ class RLlinkServer(StreamServer):
         several: bool = False,
         backlog: int | None = 1_000_000,
         compressions: Collection[str] | None = None,
+        workers: Literal["threads", "asyncio"] = "threads",
         **options: Unpack[StreamOptions],
     ) -> None:
         if auth == "":
             raise ValueError("an empty token would let in everyone who sends none")
+        if workers not in ("threads", "asyncio"):
+            raise ValueError(f"workers must be 'threads' or 'asyncio', not {workers!r}")
         if backlog is not None and backlog < 1:
             raise ValueError(f"backlog must be at least one step, not {backlog}")
         self._exchange = _Exchange(
             {"several": several, "token": auth, "compressions": compressions, "limits": limits},
             SetConfig() if config is None else config,
             backlog,
+            workers == "asyncio",
         )
-        super().__init__(address, self._exchange, workers="asyncio", **options)
+        super().__init__(address, self._exchange, workers=workers, **options)
         self._guarded = self._guarded or auth is not None
 
     def sample(self, timeout: float | None = None) -> list[Any]:
@@ -154,6 +162,11 @@ class RLlinkServer(StreamServer):
         """Return what it has done so far; from any thread."""
         return self._exchange.statistics()
 
+    def stop(self, grace: float = 5.0) -> None:
+        """Stop listening; who waits for weights or episodes waits no longer."""
+        self._exchange.end()
+        super().stop(grace)
+
     def _details(self) -> str:
         return "any number of simulators"
 
@@ -163,21 +176,65 @@ class RLlinkServer(StreamServer):
         logger.info("%d steps in %d pieces of episodes", done.steps, done.episodes)
 
 
+class _Later:
+    """What a connection waits for; its own thread does, or a task that awaits `future`."""
+
+    def __init__(self, on_loop: bool) -> None:
+        self.gone = False  # nobody waits any more
+        self._value: Any = None
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self._loop = asyncio.get_running_loop() if on_loop else None
+        self.future = None if self._loop is None else self._loop.create_future()
+
+    def settle(self, value: Any) -> None:
+        """Give what is waited for; once, from any thread."""
+        self._value = value
+        if self._loop is None or self.future is None:
+            self._lock.release()
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(_set, self.future, value)
+
+    def wait(self, file: int) -> Any:
+        """Return it; raise ConnectionClosed if the peer hangs up."""
+        while not self._lock.acquire(timeout=_LOOKS):
+            if hung_up(file):
+                self.gone = True
+                raise ConnectionClosed("the client has gone")
+        return self._value
+
+
+def _set(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():  # else its client has gone
+        future.set_result(value)
+
+
 class _Waiting:
     """A client that is owed weights."""
 
-    def __init__(self, taken: bool) -> None:
-        self.reply: Future[SetState] = Future()
+    def __init__(self, taken: bool, reply: _Later) -> None:
+        self.reply = reply
         self.taken = taken  # whether `sample` has its episodes
+
+    @property
+    def gone(self) -> bool:
+        future = self.reply.future
+        return self.reply.gone or (future is not None and future.cancelled())
 
 
 class _Exchange(Service):
     """Where clients' episodes and the trainer's weights meet; from any thread."""
 
     def __init__(
-        self, session_options: dict[str, Any], config: SetConfig, backlog: int | None
+        self,
+        session_options: dict[str, Any],
+        config: SetConfig,
+        backlog: int | None,
+        on_loop: bool,
     ) -> None:
         self.config = config
+        self._on_loop = on_loop
         self._session_options = session_options
         self._backlog = backlog
         self._changed = threading.Condition()
@@ -185,7 +242,7 @@ class _Exchange(Service):
         self._state: SetState | None = None
         self._queue: list[tuple[list[Any], _Waiting | None]] = []
         self._waiting: list[_Waiting] = []
-        self._held: list[Future[None]] = []  # of clients that wait for room
+        self._held: list[_Later] = []  # of clients that wait for room
         self._clients = self._episodes = self._steps = self._queued = 0
         Server(**session_options)  # what makes no sense raises here
 
@@ -204,6 +261,10 @@ class _Exchange(Service):
         with self._changed:
             self._running = False
             self._changed.notify_all()
+            waiting, self._waiting = self._waiting, []
+            held, self._held = self._held, []
+        for later in [*(one.reply for one in waiting), *held]:
+            later.settle(NOTHING)
 
     def left(self) -> None:
         with self._changed:
@@ -212,7 +273,7 @@ class _Exchange(Service):
     def statistics(self) -> RLlinkStatistics:
         with self._changed:
             number = 0 if self._state is None else self._state.weights_seq_no
-            waiting = [one for one in self._waiting if not one.reply.cancelled()]
+            waiting = [one for one in self._waiting if not one.gone]
             return RLlinkStatistics(
                 self._clients, len(waiting), self._episodes, self._steps, self._queued, number
             )
@@ -231,7 +292,7 @@ class _Exchange(Service):
             if waiting is not None:
                 waiting.taken = True
         for room in held:
-            _settle(room, None)
+            room.settle(NOTHING)
         return [episode for episodes, _ in queue for episode in episodes]
 
     def set_state(self, state: SetState) -> None:
@@ -240,14 +301,14 @@ class _Exchange(Service):
             answered = [one for one in self._waiting if one.taken]
             self._waiting = [one for one in self._waiting if not one.taken]
         for one in answered:
-            _settle(one.reply, state)
+            one.reply.settle(state)
 
-    def state(self) -> SetState | Future[SetState]:
+    def state(self) -> SetState | _Later:
         """Return the newest weights, or where the first ones will be."""
         with self._changed:
             return self._state if self._state is not None else self._wait(True).reply
 
-    def take(self, message: Episodes) -> Future[SetState] | Future[None] | None:
+    def take(self, message: Episodes) -> _Later | None:
         """Take episodes; return what their client waits for, if for anything."""
         with self._changed:
             waiting = self._wait(False) if isinstance(message, EpisodesAndGetState) else None
@@ -259,22 +320,20 @@ class _Exchange(Service):
             self._changed.notify_all()
             if waiting is not None:
                 return waiting.reply
-            if self._backlog is None or self._queued <= self._backlog:
+            if self._backlog is None or self._queued <= self._backlog or not self._running:
                 return None
-            room: Future[None] = Future()
+            room = _Later(self._on_loop)
             self._held.append(room)
             return room
 
     def _wait(self, taken: bool) -> _Waiting:
-        waiting = _Waiting(taken)
-        self._waiting = [one for one in self._waiting if not one.reply.cancelled()]
-        self._waiting.append(waiting)
+        waiting = _Waiting(taken, _Later(self._on_loop))
+        self._waiting = [one for one in self._waiting if not one.gone]
+        if self._running:
+            self._waiting.append(waiting)
+        else:
+            waiting.reply.settle(NOTHING)
         return waiting
-
-
-def _settle(future: Future[Any], value: Any) -> None:
-    if future.set_running_or_notify_cancel():  # else its client has gone
-        future.set_result(value)
 
 
 class _Conversation:
@@ -298,11 +357,9 @@ class _Conversation:
         else:
             assert isinstance(message, Episodes)
             answer = exchange.take(message)
-        if not isinstance(answer, Future):
+        if not isinstance(answer, _Later):
             return NOTHING if answer is None else answer
-        if isinstance(message, (EpisodesAndGetState, GetState)):
-            return asyncio.wrap_future(answer)
-        return asyncio.get_running_loop().create_task(_room(answer))
+        return answer.future or answer.wait(self._connection.fileno())
 
     def failure(self, message: Message, error: Exception) -> Any:
         """Hang up: there are no words for weights that cannot be sent."""
@@ -314,9 +371,3 @@ class _Conversation:
         self._exchange.left()
         with contextlib.suppress(Exception):
             logger.info("%s: the client is gone", self._connection.peer)
-
-
-async def _room(room: Future[None]) -> Any:
-    """Have the client wait until there is room; it gets no answer."""
-    await asyncio.wrap_future(room)
-    return NOTHING

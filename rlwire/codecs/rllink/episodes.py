@@ -98,15 +98,22 @@ class Episode:
         if self.infos is not None:
             _same(self.infos, steps + 1, "infos", steps)
 
-    def to_state(self) -> dict[str, Any]:
+    def to_state(self, *, empty_infos: bool = True) -> dict[str, Any]:
         """Return the map that Ray's `SingleAgentEpisode.from_state` reads.
+
+        Args:
+            empty_infos: whether there is a dict a step also where `infos` is None, as Ray wants it.
 
         Raises:
             EncodeError: columns disagree in length.
         """
         self._check_sent()
         look = self.lookback
-        infos = [{}] * (len(self.rewards) + 1) if self.infos is None else self.infos
+        infos: Any = self.infos
+        if infos is None and empty_infos:
+            infos = [{}] * (len(self.rewards) + 1)
+        if infos is not None:
+            infos = {"data": infos, "lookback": look, "finalized": False, "space": None}
         return {
             "id_": self.id,
             "agent_id": self.agent_id,
@@ -115,7 +122,7 @@ class Episode:
             "observations": _buffer(self.observations, look),
             "actions": _buffer(self.actions, look),
             "rewards": _buffer(self.rewards, look),
-            "infos": {"data": infos, "lookback": look, "finalized": False, "space": None},
+            "infos": infos,
             "extra_model_outputs": {
                 name: _buffer(column, look) for name, column in self.outputs.items()
             }
@@ -284,11 +291,14 @@ class MultiAgentEpisode:
             if seen[0] < 0 or seen[-1] > self.steps or (np.diff(seen) < 1).any():
                 raise ValueError(f"agent {agent!r}: no rising numbers from 0 to {self.steps}")
 
-    def to_state(self) -> dict[str, Any]:
+    def to_state(self, *, empty_infos: bool = True) -> dict[str, Any]:
         """Return the map that is the state of Ray's `MultiAgentEpisode`, without its functions.
 
         Ray's own `from_state` wants a function in ``agent_to_module_mapping_fn``, and buffers in
         ``env_t_to_agent_t``, of which there are the states here: neither can be sent.
+
+        Args:
+            empty_infos: as of `Episode.to_state`.
 
         Raises:
             EncodeError: something does not fit.
@@ -322,7 +332,8 @@ class MultiAgentEpisode:
             "is_terminated": self.terminated,
             "is_truncated": self.truncated,
             "agent_episodes": [
-                [agent, episode.to_state()] for agent, episode in self.agents.items()
+                [agent, episode.to_state(empty_infos=empty_infos)]
+                for agent, episode in self.agents.items()
             ],
             "_start_time": 0.0,
             "_last_step_time": self.duration,

@@ -38,9 +38,9 @@ def episode(steps: int = 5, started: int = 0) -> Episode:
     )
 
 
-@pytest.fixture
-def server() -> Iterator[RLlinkServer]:
-    with RLlinkServer("127.0.0.1:0", config=SetConfig(10, True)) as server:
+@pytest.fixture(params=["threads", "asyncio"])
+def server(request: pytest.FixtureRequest) -> Iterator[RLlinkServer]:
+    with RLlinkServer("127.0.0.1:0", config=SetConfig(10, True), workers=request.param) as server:
         server.set_state(SetState(1, WEIGHTS))
         yield server
 
@@ -377,8 +377,27 @@ def test_a_client_that_leaves_while_it_waits(server: RLlinkServer) -> None:
         assert client.get_state().weights_seq_no == 2
 
 
-def test_a_backlog_holds_clients_back() -> None:
-    with RLlinkServer("127.0.0.1:0", backlog=10) as server, Apart(server) as client:
+@pytest.mark.parametrize("workers", ["threads", "asyncio"])
+def test_stop_ends_who_waits(workers: Any) -> None:
+    server = RLlinkServer("127.0.0.1:0", workers=workers, backlog=1).start()
+    with Apart(server) as waiting, Apart(server) as held:
+        state = waiting.do("get_state")
+        until(lambda: server.statistics().waiting == 1)
+        held.do("send", [episode()], wait=False).result(30)
+        until(lambda: server.statistics().queued == 5)
+        begun = time.monotonic()
+        server.stop(60)  # long before its grace time ends
+        with pytest.raises((ConnectionClosed, OSError)):
+            state.result(30)
+        assert time.monotonic() - begun < 20
+
+
+@pytest.mark.parametrize("workers", ["threads", "asyncio"])
+def test_a_backlog_holds_clients_back(workers: Any) -> None:
+    with (
+        RLlinkServer("127.0.0.1:0", backlog=10, workers=workers) as server,
+        Apart(server) as client,
+    ):
         server.set_state(SetState(1, WEIGHTS))
         client.do("send", [episode(11)], wait=False)
         asking = client.do("get_state")
