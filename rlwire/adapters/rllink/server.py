@@ -90,6 +90,7 @@ class RLlinkServer(StreamServer):
     Args:
         address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
             0 the system chooses one.
+        workers: ``"threads"``, one a client, or ``"asyncio"`` for thousands of clients.
         auth: a token that clients of rlwire's must bring; Ray's client has none, and is not let in
             then. None lets all in.
         limits: maxima for messages.
@@ -99,7 +100,6 @@ class RLlinkServer(StreamServer):
         backlog: steps that may wait for `sample`; a client that sends more is not answered, and
             not heard, until some are taken. None for no maximum.
         compressions: that clients may ask for; by default those that are installed.
-        workers: ``"threads"``, one a client, or ``"asyncio"`` for thousands of clients.
         options: `rlwire.adapters.serving.StreamOptions`.
 
     Raises:
@@ -114,13 +114,13 @@ class RLlinkServer(StreamServer):
         self,
         address: AddressLike = f"localhost:{PORT}",
         *,
+        workers: Literal["threads", "asyncio"] = "threads",
         auth: str | None = None,
         limits: Limits = DEFAULT,
         config: SetConfig | None = None,
         several: bool = False,
         backlog: int | None = 1_000_000,
         compressions: Collection[str] | None = None,
-        workers: Literal["threads", "asyncio"] = "threads",
         **options: Unpack[StreamOptions],
     ) -> None:
         if auth == "":
