@@ -1,0 +1,223 @@
+"""RELAAX's own program at either end: it is called by agents that learn here, and learns itself.
+
+RELAAX 1.1.0 runs on Python 3.6 with TensorFlow 1.15 (``pip install tensorflow==1.15.5
+'protobuf<3.20' 'ruamel.yaml<0.17' grpcio-tools pillow scipy psutil honcho==0.7.1 h5py click future
+boto3``, and RELAAX itself), and no package registry has it: ``RELAAX_PYTHON=/path/to/its/python
+pytest -m training tests/training/test_relaax.py`` runs these by hand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import rlwire
+
+PYTHON = os.environ.get("RELAAX_PYTHON", "")
+
+pytestmark = [
+    pytest.mark.training,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not PYTHON, reason="RELAAX_PYTHON names no Python that has RELAAX"),
+]
+
+# The sign that is shown is the action to take; an episode has twenty of them.
+ENVIRONMENT = """
+import random
+from relaax.environment.config import options
+from relaax.environment.training import TrainingBase
+
+
+class Training(TrainingBase):
+    def episode(self, number):
+        total = 0
+        shown = random.choice([-1.0, 1.0])
+        action = self.agent.update(reward=None, state=[shown, 1.0])
+        for step in range(1, 21):
+            reward = 1.0 if action == (shown > 0) else 0.0
+            total += reward
+            shown = random.choice([-1.0, 1.0])
+            action = self.agent.update(reward=reward, state=[shown, 1.0], terminal=step == 20)
+        return total
+
+
+if __name__ == "__main__":
+    Training().run()
+"""
+APPLICATION = """
+version: 1.1.0
+environment:
+  run: {python} environment/training.py
+  max_episodes: {episodes}
+relaax-rlx-server:
+  bind: localhost:{rlx}
+  log-level: INFO
+relaax-parameter-server:
+  bind: localhost:{parameters}
+  checkpoint-dir: logs/checkpoints
+  log-level: INFO
+relaax-metrics-server:
+  bind: localhost:{metrics}
+  enable_unknown_metrics: true
+  log_level: INFO
+algorithm:
+  name: policy_gradient
+  input: {{shape: [2], use_convolutions: false}}
+  output: {{continuous: false, action_size: 2}}
+  hidden_sizes: [12]
+  batch_size: 50
+  initial_learning_rate: 1e-2
+  rewards_gamma: 0.99
+"""
+
+
+class Signs(gymnasium.Env):
+    """The same, for RELAAX's server."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float64)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def _seen(self) -> Any:
+        self.shown = self.np_random.choice([-1.0, 1.0])
+        return np.array([self.shown, 1.0])
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.count = 0
+        return self._seen(), {}
+
+    def step(self, action: Any) -> Any:
+        reward = float(action == (self.shown > 0))
+        self.count += 1
+        return self._seen(), reward, self.count == 20, False, {}
+
+
+def free_ports() -> dict[str, int]:
+    with contextlib.ExitStack() as stack:
+        found = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        names = ("rlx", "parameters", "metrics")
+        return {n: int(s.getsockname()[1]) for n, s in zip(names, found, strict=True)}
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Callable[..., Path]:
+    def make(**values: Any) -> Path:
+        (tmp_path / "environment").mkdir()
+        (tmp_path / "environment" / "training.py").write_text(ENVIRONMENT, "utf-8")
+        text = APPLICATION.format(**{"python": PYTHON, "episodes": 10**6, **free_ports(), **values})
+        (tmp_path / "app.yaml").write_text(text, "utf-8")
+        return tmp_path
+
+    return make
+
+
+@contextlib.contextmanager
+def started(folder: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+    path = os.pathsep.join([str(Path(PYTHON).parent), os.environ["PATH"]])
+    environ = {**os.environ, "PATH": path, "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1"}
+    with open(folder / "log.txt", "ab") as log:
+        process = subprocess.Popen(
+            command, cwd=folder, env=environ, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def environment(folder: Path, url: str) -> Any:
+    address = url.partition("://")[2]
+    arguments = ["--config", "app.yaml", "--exploit", "False", "--show-ui", "False"]
+    program = [PYTHON, "environment/training.py", *arguments, "--rlx-server-address", address]
+    return started(folder, *program)
+
+
+def test_its_environment_teaches_pg(application: Callable[..., Path]) -> None:
+    pytest.importorskip("torch")
+    folder = application()
+    config = {"input": {"shape": [2]}, "output": {"action_size": 2}, "batch_size": 50}
+    url = "rlx://localhost:0"
+    with (
+        rlwire.serve("algorithm:pg", url, config=config) as server,
+        environment(folder, server.url) as running,
+    ):
+        while (server.parameter_server.session.op_score() or 0) < 18:
+            assert server.parameter_server.n_step() < 200_000
+            assert running.poll() is None, (folder / "log.txt").read_text("utf-8")
+            time.sleep(0.1)
+
+
+def test_its_environments_are_played_by_a_trainer(application: Callable[..., Path]) -> None:
+    folder = application()
+    spaces = {
+        "observation_space": Signs.observation_space,
+        "action_space": Signs.action_space,
+    }
+    with (
+        rlwire.listen("rlx://localhost:0", 2, **spaces) as envs,
+        environment(folder, envs.callers.url),
+        environment(folder, envs.callers.url),
+    ):
+        observations, _ = envs.reset()
+        totals, ended = np.zeros(2), 0
+        while ended < 50:
+            actions = (observations[:, 0] > 0).astype(np.int64)
+            observations, rewards, terminated, truncated, _ = envs.step(actions)
+            totals += rewards
+            assert not truncated.any()
+            for place in np.flatnonzero(terminated):
+                assert totals[place] == 20
+                totals[place] = 0
+                ended += 1
+
+
+def test_its_application_runs(application: Callable[..., Path]) -> None:
+    pytest.importorskip("torch")
+    folder = application(episodes=300)
+    with started(folder, sys.executable, "-m", "rlwire", "run", "all", "-n", "2") as process:
+        assert process.wait(300) == 0, (folder / "log.txt").read_text("utf-8")
+    log = (folder / "log.txt").read_text("utf-8")
+    assert "policy_gradient is RELAAX's; what learns here is pg" in log
+    assert list((folder / "logs" / "checkpoints").iterdir())
+
+
+def test_it_learns_from_ours(application: Callable[..., Path]) -> None:
+    ports = free_ports()
+    folder = application(**ports)
+    returns: list[float] = []
+    with started(folder, "relaax", "run", "servers"):
+        for _ in range(100):
+            with contextlib.suppress(OSError):
+                socket.create_connection(("localhost", ports["rlx"])).close()
+                break
+            time.sleep(0.3)
+        url = f"rlx://localhost:{ports['rlx']}"
+
+        def play() -> None:
+            returns.extend(rlwire.play(Signs, url, episodes=400, seed=1))
+
+        player = threading.Thread(target=play)
+        player.start()
+        player.join(300)
+    assert len(returns) == 400, (folder / "log.txt").read_text("utf-8")[-3000:]
+    assert np.mean(returns[:20]) < 15
+    assert np.mean(returns[-20:]) > 17
