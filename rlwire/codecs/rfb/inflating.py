@@ -2,8 +2,8 @@
 
 The packages ``zlib-ng`` and ``isal`` inflate what Tight has of a large screen in half of zlib's
 time; what ZRLE has, isal in half of zlib's and two thirds of zlib-ng's; small pieces zlib-ng in
-half of isal's (``python benchmarks/bench_rfb_decode.py --inflaters``). All have the interface of the
-standard library's `zlib.decompressobj`.
+half of isal's (``python benchmarks/bench_rfb_decode.py --inflaters``). All have the interface of
+the standard library's `zlib.decompressobj`.
 """
 
 from __future__ import annotations
