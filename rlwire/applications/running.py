@@ -90,7 +90,8 @@ def commands(
     if serving := bool(wanted & {"all", "servers", "rlx-server"}):
         _check(application, application.rlx_server, "relaax-rlx-server")
         _check(application, application.algorithm, "algorithm")
-        found["rlx-server"] = [*python, "rlwire.applications", "server", application.path]
+        program = "apart" if _has_ray(application) else "server"
+        found["rlx-server"] = [*python, "rlwire.applications", program, application.path]
     proxy = application.wsproxy
     if wanted & {"all", "servers", "wsproxy"} and (proxy is not None or "wsproxy" in wanted):
         found["wsproxy"] = _proxy(application, python)
@@ -116,6 +117,12 @@ def commands(
     for section, address in _listening(application, found):
         _check_free(section, address)
     return found
+
+
+def _has_ray(application: Application) -> bool:
+    learns, algorithm = application.parameter_server, application.algorithm
+    assert algorithm is not None
+    return algorithm.thing.startswith("rllib:") or (learns is not None and learns.home == "ray")
 
 
 def _proxy(application: Application, python: list[str]) -> list[str]:

@@ -13,6 +13,7 @@ import sys
 import pytest
 
 from rlwire import cli
+from rlwire.adapters.relaax import AgentProxy
 from rlwire.applications import ApplicationError, new, read_application
 from rlwire.applications.running import commands
 from rlwire.checkpoints import Checkpoints
@@ -138,6 +139,50 @@ def test_components(app, tmp_path):
     assert found["environment-1"][-1].endswith("--exploit False --show-ui False")
     assert "--wait" not in found["environment-0"]
     assert "--wait" in commands(read_application(app), ["all"])["environment-0"]
+
+
+def test_what_has_ray_is_apart(app):
+    def program():
+        return commands(read_application(app), ["servers"])["rlx-server"][3]
+
+    assert program() == "server"
+    text = app.read_text()
+    app.write_text(text.replace("home: server", "home: ray"))
+    assert program() == "apart"
+    app.write_text(text.replace("name: bandit", "name: rllib:PPO"))
+    assert program() == "apart"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="it is about process groups")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_one_apart_ends_with_a_checkpoint_if_its_group_is_ended(tmp_path, number):
+    (tmp_path / "app.yaml").write_text(
+        f"relaax-rlx-server: {{bind: 'unix:{tmp_path}/rlx'}}\n"
+        "relaax-parameter-server: {checkpoint-dir: kept}\n"
+        "algorithm: {name: bandit, output: {action_size: 2}}"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rlwire.applications", "apart", str(tmp_path / "app.yaml")],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        for line in process.stderr:
+            if "serving rlx" in line:
+                break
+        with AgentProxy(f"unix:{tmp_path}/rlx") as agent:
+            agent.init()
+            agent.update(None, [])
+            for _ in range(10):
+                agent.update(1.0, [])
+    finally:
+        os.killpg(process.pid, number)
+    with process.stderr as stream:
+        said = stream.read()  # until the server has ended, too
+    assert process.wait(60) == (0 if number == signal.SIGTERM else -number), said
+    assert "stopping: SIGTERM" in said
+    assert Checkpoints(tmp_path / "kept").list()[0].step == 10
 
 
 @pytest.mark.parametrize(
