@@ -47,7 +47,7 @@ def _apart(arguments: Sequence[str]) -> int:
 
 
 def _end_with_parent() -> None:
-    sys.stdin.buffer.read()  # until there is nobody at its other end
+    os.read(sys.stdin.fileno(), 1)  # until there is nobody at its other end
     os.kill(os.getpid(), signal.SIGTERM)
 
 
