@@ -9,6 +9,7 @@ import threading
 import numpy as np
 import pytest
 
+import rlwire
 from rlwire.adapters.relaax import (
     AgentProxy,
     AgentProxyException,
@@ -130,3 +131,28 @@ def test_environments_report_there_too_but_find_no_agent(kept, address):
         with pytest.raises(AgentProxyException, match="takes metrics and has no agents"):
             proxy.init()
     assert kept.calls == [("a", 2.0, 7)]
+
+
+class Agent:
+    def __init__(self, parameter_server):
+        pass
+
+    def init(self, exploit=False):
+        return True
+
+    def update(self, reward, state, terminal):
+        return 1
+
+
+def test_by_url(kept):
+    """What `rlwire serve --metrics rlx://...` gives."""
+    with MetricsServer(kept, "127.0.0.1:0") as there:
+        where = [("rlx", f"//{there.address}")]
+        with (
+            rlwire.serve(Agent, "rlx://127.0.0.1:0", metrics=where) as server,
+            rlwire.connect(server.url) as proxy,
+        ):
+            proxy.metrics.histogram("a", [1, 2], 3)
+        kept.wait_for(1)
+    ((name, values, step),) = kept.calls
+    assert (name, list(values), step) == ("a", [1.0, 2.0], 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -10,6 +11,7 @@ import urllib.request
 import numpy as np
 import pytest
 
+import rlwire
 from rlwire.adapters.relaax import PrometheusMetrics
 from rlwire.errors import LimitExceeded, MissingExtra
 
@@ -72,6 +74,14 @@ def test_what_other_processes_measure_comes_here(sink):
     )
     pickle.loads(pickle.dumps(sink)).close()
     assert asked(sink)["rlwire_scalars_total", "elsewhere", None] == 1
+
+
+def test_by_url():
+    """What `rlwire serve --metrics prometheus:...` gives."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = [("prometheus", f"127.0.0.1:{taken.getsockname()[1]}")]
+        with pytest.raises(OSError, match="in use"):
+            rlwire.serve("types:SimpleNamespace", "rlx://127.0.0.1:0", metrics=where)
 
 
 def test_names_are_limited():
