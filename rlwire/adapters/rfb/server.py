@@ -24,8 +24,9 @@ from rlwire.adapters.serving import Service, StreamOptions, StreamServer
 from rlwire.codecs.rfb.messages import ServerCutText, encode
 from rlwire.limits import Limits, checked
 from rlwire.protocols import URL
+from rlwire.sessions.rfb.admitting import check_passwords
 from rlwire.sessions.rfb.screen import Screen, Shown
-from rlwire.sessions.rfb.server import Input, ServerSession, check_passwords
+from rlwire.sessions.rfb.server import Input, ServerSession
 from rlwire.transports.address import AddressLike
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.interface import NOTHING
@@ -332,7 +333,7 @@ class _LoopServer(LoopServer):
     async def _adopt(self, sock: socket.socket, peer: str) -> AsyncConnection:
         connection = await super()._adopt(sock, peer)
         session: ServerSession = connection.session  # type: ignore[assignment]
-        session.caller = peer.rpartition(":")[0]  # whatever its port is
+        session.admitting.caller = peer.rpartition(":")[0]  # whatever its port is
         return connection
 
     async def stop(self, grace: float = 5.0) -> None:

@@ -7,7 +7,8 @@ no request (ContinuousUpdates), a fence behind each says when the viewer had it:
 while what is on its way takes `QUEUED` longer than the way itself.
 
 No I/O and no clock: one is handed in. Not here: threads, passwords at speed
-(`rlwire.adapters.rfb.server`), what viewers share (`rlwire.sessions.rfb.screen`).
+(`rlwire.adapters.rfb.server`), the handshake (`rlwire.sessions.rfb.admitting`), what viewers share
+(`rlwire.sessions.rfb.screen`).
 
 Source: RFC 6143; the community's "The RFB Protocol" (rfbproto.rst) for Fence, ContinuousUpdates and
 ExtendedDesktopSize.
@@ -15,31 +16,19 @@ ExtendedDesktopSize.
 
 from __future__ import annotations
 
-import hmac
 import itertools
-import os
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
-from enum import IntEnum
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from rlwire.codecs.rfb.auth import check_password, respond
 from rlwire.codecs.rfb.encoder import ENCODINGS
 from rlwire.codecs.rfb.encodings import Encoding
 from rlwire.codecs.rfb.handshake import (
-    CHALLENGE_SIZE,
-    VERSION_SIZE,
-    Security,
     ServerInit,
-    Version,
-    decode_version,
-    encode_result,
-    encode_security,
     encode_server_init,
-    encode_version,
 )
 from rlwire.codecs.rfb.messages import (
     FENCE_BLOCK_AFTER,
@@ -67,9 +56,10 @@ from rlwire.codecs.rfb.messages import (
 )
 from rlwire.codecs.rfb.pixels import RGB888
 from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError, for_peer
+from rlwire.sessions.rfb.admitting import Admitting, Guesses
 from rlwire.sessions.rfb.screen import Area, Frame, Screen, Settings, Shown
 
-__all__ = ["QUEUED", "Guesses", "Input", "ServerSession", "check_passwords"]
+__all__ = ["QUEUED", "Input", "ServerSession"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Input: TypeAlias = KeyEvent | PointerEvent | ClientCutText
@@ -80,7 +70,6 @@ QUEUED: Final = 0.05
 
 _FENCES: Final = 64  # updates on their way, at most
 _KNOWN_FLAGS: Final = FENCE_BLOCK_BEFORE | FENCE_BLOCK_AFTER | FENCE_SYNC_NEXT
-_VERSION: Final = (3, 8)
 _REASON: Final = 500  # characters of an error's text that a viewer is told
 _numbers = itertools.count(-1, -1)  # of frames that are one viewer's own
 _PROHIBITED: Final = 1  # status of an ExtendedDesktopSize
@@ -110,25 +99,6 @@ _POINTER: Final = (
 )
 
 
-class Guesses(Protocol):
-    """Keeps those back who try one password after another."""
-
-    def why_not(self, caller: str) -> str:
-        """Return why a caller may not try one now; nothing if it may."""
-
-    def tried(self, caller: str, right: bool) -> None:
-        """Take note that a caller tried one."""
-
-
-class _State(IntEnum):
-    VERSION = 0
-    SECURITY = 1
-    RESPONSE = 2
-    INIT = 3
-    OPEN = 4
-    OVER = 5
-
-
 class ServerSession:
     """One viewer's connection.
 
@@ -140,8 +110,8 @@ class ServerSession:
         guesses: who may try a password.
 
     Attributes:
-        caller: where the viewer is, for `guesses`.
-        view_only: whether the viewer's keys and pointer count for nothing.
+        admitting: the handshake, whose `caller` says where the viewer is.
+        opened: whether that is done.
         closed: whether nothing more is said or taken.
         updates: how many it was told.
     """
@@ -160,16 +130,11 @@ class ServerSession:
     ) -> None:
         self._screen = screen
         self._clock = clock
-        self._password, self._view_password = password, view_password
-        self._guesses = guesses
-        self.caller = ""
-        self.view_only = False
+        self.admitting = Admitting(screen.counts, password, view_password, guesses)
+        self.opened = False
         self.closed = False
         self.updates = 0
-        self._state = _State.VERSION
-        self._version: Version = _VERSION
-        self._challenge = b""
-        self._said: list[Buffer] = [encode_version(_VERSION)]
+        self._said: list[Buffer] = []
         self._bell = False
         self._text: str | None = None  # to be told
         # What the viewer asked for.
@@ -192,18 +157,15 @@ class ServerSession:
     # -- the transport's -------------------------------------------------------------------------
 
     @property
-    def opened(self) -> bool:
-        """Whether the handshake is done."""
-        return self._state >= _State.OPEN
+    def view_only(self) -> bool:
+        """Whether the viewer's keys and pointer count for nothing."""
+        return self.admitting.view_only
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
         """Return the size of the message that begins at `start`, 0 if more bytes must tell."""
-        state = self._state
-        if state == _State.OPEN:
-            return client_message_size(buffer, start, end, self._screen.limits)
-        if state == _State.VERSION:
-            return VERSION_SIZE
-        return CHALLENGE_SIZE if state == _State.RESPONSE else 1
+        if not self.opened or self.closed:
+            return self.admitting.frame_size()
+        return client_message_size(buffer, start, end, self._screen.limits)
 
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
         """Return 0: no message has an array."""
@@ -211,7 +173,7 @@ class ServerSession:
 
     def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
         """Take the one message that fills ``buffer[:size]``, or return None."""
-        if self._state != _State.OPEN:
+        if not self.opened or self.closed:
             return None
         if client_message_size(buffer, 0, size, self._screen.limits) != size:
             return None
@@ -227,14 +189,15 @@ class ServerSession:
         try:
             return self._take(message)
         except RlwireError:
-            self._state = _State.OVER
             self.closed = True
             raise
 
     def outgoing(self) -> list[Buffer]:
         """Return what there is to say, and forget it: answers, then what changed."""
         said, self._said = self._said, []
-        if self._state == _State.OPEN:
+        if not self.opened:
+            said, self.admitting.outgoing = self.admitting.outgoing, []
+        elif not self.closed:
             if self._bell:
                 self._bell = False
                 said.append(encode(Bell()))
@@ -250,25 +213,17 @@ class ServerSession:
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
         """Return what tells the viewer about `error`; after the handshake RFB has no words."""
-        state, self._state = self._state, _State.OVER
-        self.closed = True
-        reason = for_peer(error, "the server")[:_REASON]
-        if state == _State.VERSION:  # its version is not known, but there is hardly another
-            said, self._said = self._said, []
-            return [*said, encode_security(reason, _VERSION)]
-        if state in (_State.SECURITY, _State.RESPONSE):
-            return [encode_result(self._version, reason)]
-        return []
+        over, self.closed = self.opened or self.closed, True
+        return [] if over else self.admitting.refuse(for_peer(error, "the server")[:_REASON])
 
     def farewell(self, ending: bool = False) -> list[Buffer]:
         """Return nothing: a server just hangs up."""
-        self._state = _State.OVER
         self.closed = True
         return []
 
     def lost(self) -> str:
         """Take note that the stream has ended."""
-        return "" if self.opened else "in the handshake"
+        return "" if self.opened or self.closed else "in the handshake"
 
     def tick(self, now: float) -> None:
         """Let time pass."""
@@ -294,80 +249,27 @@ class ServerSession:
     # -- what the viewer says --------------------------------------------------------------------
 
     def _take(self, message: Buffer) -> list[Input | None]:
-        state = self._state
-        if state == _State.OPEN:
-            told = decode_client_message(message, self._screen.limits)
-            if isinstance(told, (KeyEvent, PointerEvent, ClientCutText)):
-                if self.view_only:
-                    self._screen.counts["ignored"] += 1
-                    return []
-                return [told]
-            _TAKES[type(told)](self, told)
-        elif state == _State.VERSION:
-            self._on_version(decode_version(message))
-        elif state == _State.SECURITY:
-            self._on_security(message[0])
-        elif state == _State.RESPONSE:
-            self._on_response(bytes(message))
-        elif state == _State.INIT:
-            # Whether it wants to be alone is not asked here: a screen has several viewers.
-            self._open()
+        if self.closed:
+            return []
+        if not self.opened:
+            if self.admitting.take(message):
+                self._open()
+            return []
+        told = decode_client_message(message, self._screen.limits)
+        if isinstance(told, (KeyEvent, PointerEvent, ClientCutText)):
+            if self.view_only:
+                self._screen.counts["ignored"] += 1
+                return []
+            return [told]
+        _TAKES[type(told)](self, told)
         return []
-
-    def _on_version(self, version: Version) -> None:
-        if version < (3, 3):
-            raise RemoteProtocolError(f"RFB {version[0]}.{version[1]} is older than 3.3")
-        # RFC 6143, 7.1.1: whatever else is said is 3.3.
-        self._version = min(version, _VERSION) if version >= (3, 7) else (3, 3)
-        kind = Security.NONE if self._password is None else Security.VNC
-        if self._guesses and kind is Security.VNC and (why := self._guesses.why_not(self.caller)):
-            self._screen.counts["refused"] += 1
-            self._said.append(encode_security(why, self._version))
-            raise RemoteProtocolError(why)
-        self._said.append(encode_security([kind], self._version))
-        if self._version >= (3, 7):
-            self._state = _State.SECURITY
-        else:
-            self._on_security(kind)
-
-    def _on_security(self, chosen: int) -> None:
-        if chosen != (Security.NONE if self._password is None else Security.VNC):
-            self._fail(f"security type {chosen} was not offered")
-        if chosen == Security.VNC:
-            self._challenge = os.urandom(CHALLENGE_SIZE)
-            self._said.append(self._challenge)
-            self._state = _State.RESPONSE
-            return
-        if self._version >= (3, 8):
-            self._said.append(encode_result(self._version))
-        self._state = _State.INIT
-
-    def _on_response(self, response: bytes) -> None:
-        right = self._knows(response, self._password)
-        if self._knows(response, self._view_password) and not right:
-            self.view_only = right = True
-        if self._guesses is not None:
-            self._guesses.tried(self.caller, right)
-        if not right:
-            self._screen.counts["refused"] += 1
-            self._fail("the password is wrong")
-        self._said.append(encode_result(self._version))
-        self._state = _State.INIT
-
-    def _knows(self, response: bytes, password: str | None) -> bool:
-        return password is not None and hmac.compare_digest(
-            respond(self._challenge, password), response
-        )
-
-    def _fail(self, reason: str) -> None:
-        self._said.append(encode_result(self._version, reason))
-        raise RemoteProtocolError(reason)
 
     def _open(self) -> None:
         height, width, _ = self._screen.newest().frame.shape
         self._size = (width, height)
-        self._said.append(encode_server_init(ServerInit(width, height, RGB888, self._screen.name)))
-        self._state = _State.OPEN
+        init = ServerInit(width, height, RGB888, self._screen.name)
+        self._said += [*self.admitting.outgoing, encode_server_init(init)]
+        self.opened = True
 
     def _on_pixel_format(self, message: SetPixelFormat) -> None:
         self._settings = self._settings._replace(pixel_format=message.pixel_format)
@@ -575,24 +477,6 @@ _TAKES: Final[dict[type, Callable[[ServerSession, Any], None]]] = {
     Fence: ServerSession._on_fence,
     SetDesktopSize: ServerSession._on_desktop_size,
 }
-
-
-def check_passwords(password: str | None, view_password: str | None) -> None:
-    """See that passwords can be asked for.
-
-    Raises:
-        ValueError: there is one for looking on only, or both are the same.
-        EncodeError: one has characters that are not of Latin-1.
-        MissingExtra: the package cryptography is not installed.
-    """
-    for one in (password, view_password):
-        if one is not None:
-            respond(bytes(CHALLENGE_SIZE), one)
-    if view_password is not None:
-        if password is None:
-            raise ValueError("a password for looking on is of no use where others need none")
-        if check_password(password) == check_password(view_password):
-            raise ValueError("both passwords are the same in their first eight characters")
 
 
 def _level(numbers: Sequence[int], lowest: int, highest: int) -> int | None:

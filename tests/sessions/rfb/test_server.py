@@ -21,8 +21,9 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import Limits
+from rlwire.sessions.rfb.admitting import check_passwords
 from rlwire.sessions.rfb.screen import Screen, Shown
-from rlwire.sessions.rfb.server import QUEUED, ServerSession, check_passwords
+from rlwire.sessions.rfb.server import QUEUED, ServerSession
 from rlwire.streams import StreamCore
 from tests.reference.rfb import CURSOR, DESKTOP_SIZE, EXTENDED_DESKTOP_SIZE, Pixels, Viewer
 
@@ -232,7 +233,7 @@ def test_who_guesses_is_not_asked(desk: Desk) -> None:
     guesses = Guesses()
     for expected in ("the password is wrong", "later"):
         peer = Peer(desk, password="secret", guesses=guesses)
-        peer.session.caller = "mallory"
+        peer.session.admitting.caller = "mallory"
         peer.read(12)
         with pytest.raises(RemoteProtocolError, match=expected):
             peer.say(b"RFB 003.008\n\2" + bytes(16))

@@ -1,0 +1,187 @@
+"""Whom a server of RFB lets in: versions, security types and passwords.
+
+`Admitting` is the part of `rlwire.sessions.rfb.server.ServerSession` that is over when a viewer has
+said its last word of the handshake. The viewer's side is `rlwire.sessions.rfb.opening`.
+
+Source: RFC 6143, section 7.1 to 7.3.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections import Counter
+from enum import IntEnum
+from typing import Final, Protocol, TypeAlias
+
+from rlwire.codecs.rfb.auth import check_password, respond
+from rlwire.codecs.rfb.handshake import (
+    CHALLENGE_SIZE,
+    VERSION_SIZE,
+    Security,
+    Version,
+    decode_version,
+    encode_result,
+    encode_security,
+    encode_version,
+)
+from rlwire.errors import RemoteProtocolError
+
+__all__ = ["Admitting", "Guesses", "check_passwords"]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+_VERSION: Final = (3, 8)
+
+
+class Guesses(Protocol):
+    """Keeps those back who try one password after another."""
+
+    def why_not(self, caller: str) -> str:
+        """Return why a caller may not try one now; nothing if it may."""
+
+    def tried(self, caller: str, right: bool) -> None:
+        """Take note that a caller tried one."""
+
+
+class _Stage(IntEnum):
+    """What the viewer says next."""
+
+    VERSION = 0
+    SECURITY = 1
+    RESPONSE = 2
+    INIT = 3
+    OVER = 4
+
+
+class Admitting:
+    """A server's handshake with one viewer.
+
+    Args:
+        counts: ``refused`` counts those who had no right password.
+        password: what a viewer must know; None lets all in.
+        view_password: what a viewer must know that only looks on.
+        guesses: who may try a password.
+
+    Attributes:
+        caller: where the viewer is, for `guesses`.
+        view_only: whether it gave the password of those who only look on.
+        outgoing: what is to be said now; whoever says it empties it.
+    """
+
+    def __init__(
+        self,
+        counts: Counter[str],
+        password: str | None,
+        view_password: str | None,
+        guesses: Guesses | None,
+    ) -> None:
+        self._counts = counts
+        self._password, self._view_password = password, view_password
+        self._guesses = guesses
+        self.caller = ""
+        self.view_only = False
+        self._stage = _Stage.VERSION
+        self._version: Version = _VERSION
+        self._challenge = b""
+        self.outgoing: list[Buffer] = [encode_version(_VERSION)]
+
+    def frame_size(self) -> int:
+        """Return the size of what comes next."""
+        if self._stage == _Stage.VERSION:
+            return VERSION_SIZE
+        return CHALLENGE_SIZE if self._stage == _Stage.RESPONSE else 1
+
+    def take(self, message: Buffer) -> bool:
+        """Take one message; return whether it was the last, and the viewer is in.
+
+        Raises:
+            DecodeError: it is no message.
+            RemoteProtocolError: it is not RFB that is spoken, or the password is wrong.
+        """
+        if self._stage == _Stage.VERSION:
+            self._on_version(decode_version(message))
+        elif self._stage == _Stage.SECURITY:
+            self._on_security(message[0])
+        elif self._stage == _Stage.RESPONSE:
+            self._on_response(bytes(message))
+        else:
+            # Whether it wants to be alone is not asked here: a screen has several viewers.
+            self._stage = _Stage.OVER
+        return self._stage == _Stage.OVER
+
+    def refuse(self, reason: str) -> list[Buffer]:
+        """Return what tells the viewer why it does not get in."""
+        if self._stage == _Stage.VERSION:  # it is not known, but there is hardly another
+            said, self.outgoing = self.outgoing, []
+            return [*said, encode_security(reason, _VERSION)]
+        if self._stage in (_Stage.SECURITY, _Stage.RESPONSE):
+            return [encode_result(self._version, reason)]
+        return []
+
+    def _on_version(self, version: Version) -> None:
+        if version < (3, 3):
+            raise RemoteProtocolError(f"RFB {version[0]}.{version[1]} is older than 3.3")
+        # RFC 6143, 7.1.1: whatever else is said is 3.3.
+        self._version = min(version, _VERSION) if version >= (3, 7) else (3, 3)
+        kind = Security.NONE if self._password is None else Security.VNC
+        if self._guesses and kind is Security.VNC and (why := self._guesses.why_not(self.caller)):
+            self._counts["refused"] += 1
+            self.outgoing.append(encode_security(why, self._version))
+            raise RemoteProtocolError(why)
+        self.outgoing.append(encode_security([kind], self._version))
+        if self._version >= (3, 7):
+            self._stage = _Stage.SECURITY
+        else:
+            self._on_security(kind)
+
+    def _on_security(self, chosen: int) -> None:
+        if chosen != (Security.NONE if self._password is None else Security.VNC):
+            self._fail(f"security type {chosen} was not offered")
+        if chosen == Security.VNC:
+            self._challenge = os.urandom(CHALLENGE_SIZE)
+            self.outgoing.append(self._challenge)
+            self._stage = _Stage.RESPONSE
+            return
+        if self._version >= (3, 8):
+            self.outgoing.append(encode_result(self._version))
+        self._stage = _Stage.INIT
+
+    def _on_response(self, response: bytes) -> None:
+        right = self._knows(response, self._password)
+        if self._knows(response, self._view_password) and not right:
+            self.view_only = right = True
+        if self._guesses is not None:
+            self._guesses.tried(self.caller, right)
+        if not right:
+            self._counts["refused"] += 1
+            self._fail("the password is wrong")
+        self.outgoing.append(encode_result(self._version))
+        self._stage = _Stage.INIT
+
+    def _knows(self, response: bytes, password: str | None) -> bool:
+        return password is not None and hmac.compare_digest(
+            respond(self._challenge, password), response
+        )
+
+    def _fail(self, reason: str) -> None:
+        self.outgoing.append(encode_result(self._version, reason))
+        raise RemoteProtocolError(reason)
+
+
+def check_passwords(password: str | None, view_password: str | None) -> None:
+    """See that passwords can be asked for.
+
+    Raises:
+        ValueError: there is one for looking on only, or both are the same.
+        EncodeError: one has characters that are not of Latin-1.
+        MissingExtra: the package cryptography is not installed.
+    """
+    for one in (password, view_password):
+        if one is not None:
+            respond(bytes(CHALLENGE_SIZE), one)
+    if view_password is not None:
+        if password is None:
+            raise ValueError("a password for looking on is of no use where others need none")
+        if check_password(password) == check_password(view_password):
+            raise ValueError("both passwords are the same in their first eight characters")
