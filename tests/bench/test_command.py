@@ -54,7 +54,7 @@ def test_a_real_run(tmp_path: Path) -> None:
         for payload in ("cartpole", "pong", "pong-stack")
     ] + [("perlert", "cartpole")] + [
         (protocol, payload)
-        for protocol in ("rewarder", "openpi")
+        for protocol in ("rewarder", "openpi", "rllink")
         for payload in ("cartpole", "pong", "pong-stack")
     ]
     assert [(each["protocol"], each["payload"]) for each in read["left_out"]] == [
@@ -73,7 +73,7 @@ def test_a_real_run(tmp_path: Path) -> None:
         # As text, numbers take more than their bytes.
         around = max(row["request_bytes"], row["reply_bytes"]) - arrays[row["payload"]]
         assert around > 60
-        assert around < 150 or row["protocol"] == "rewarder"
+        assert around < 150 or row["protocol"] in ("rewarder", "rllink")
         assert 0 < row["encode"]["p50"] <= row["encode"]["p99"]
         assert 0 < row["decode"]["p50"] <= row["decode"]["p99"]
         assert 0 < row["echo"]["p50"] <= row["echo"]["p99"]
@@ -280,7 +280,7 @@ def test_a_selection_of_nothing_is_refused(
     assert out == ""
     assert err.startswith("rlwire: there is nothing to measure: perlert cannot carry pong: ")
     assert err.endswith(
-        "--protocol may be dm_env_rpc, openpi, perlert, rewarder, rlx, "
+        "--protocol may be dm_env_rpc, openpi, perlert, rewarder, rllink, rlx, "
         "--payload cartpole, pong, pong-stack\n"
     )
 

@@ -17,6 +17,7 @@ PROVIDERS: dict[str, str] = {
     "perlert": "rlwire.bench.providers.perlert:PerlertRow",
     "rewarder": "rlwire.bench.providers.rewarder:RewarderRow",
     "openpi": "rlwire.bench.providers.openpi:OpenpiRow",
+    "rllink": "rlwire.bench.providers.rllink:RLlinkRow",
 }
 """Name to ``module:class``; imported when it is asked for."""
 
