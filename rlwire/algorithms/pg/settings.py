@@ -90,17 +90,21 @@ class Settings:
         ):
             if getattr(self, name) not in allowed:
                 raise ValueError(
-                    f"{name} must be one of {allowed}, not {getattr(self, name)!r:.60}"
+                    f"algorithm/{name} must be one of {allowed}, not {getattr(self, name)!r:.60}"
                 )
         for name in ("action_size", "batch_size", "num_gradients", "initial_learning_rate"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name)!r}")
+                raise ValueError(
+                    f"algorithm/{_path(name)} must be above 0, not {getattr(self, name)!r}"
+                )
         for name in ("action_low", "action_high"):
             if getattr(self, name) and len(getattr(self, name)) != self.action_size:
-                raise ValueError(f"{name} must have a number for each of {self.action_size}")
+                raise ValueError(
+                    f"algorithm/{_path(name)} must have a number for each of {self.action_size}"
+                )
 
         if self.use_linear_schedule and not self.max_global_step:
-            raise ValueError("use_linear_schedule needs max_global_step, where it ends")
+            raise ValueError("algorithm/use_linear_schedule needs max_global_step, where it ends")
 
     @property
     def state_size(self) -> int:

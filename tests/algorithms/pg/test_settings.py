@@ -52,10 +52,13 @@ def test_numbers_are_taken_as_files_write_them() -> None:
         ({"input": {"shape": 4}}, r"algorithm/input/shape must be tuple\[int, \.\.\.\], not 4"),
         ({"batch_size": 1.5}, r"algorithm/batch_size must be int, not 1\.5"),
         ({"batch_size": "many"}, r"algorithm/batch_size must be int, not 'many'"),
-        ({"batch_size": 0}, r"batch_size must be above 0, not 0"),
+        ({"batch_size": 0}, r"algorithm/batch_size must be above 0, not 0"),
         ({"rewards_gamma": True}, r"algorithm/rewards_gamma must be float, not True"),
         ({"normalize_advantage": "yes"}, r"algorithm/normalize_advantage must be bool, not 'yes'"),
-        ({"activation": "elu"}, r"activation must be one of \('tanh', 'relu'\), not 'elu'"),
+        (
+            {"activation": "elu"},
+            r"algorithm/activation must be one of \('tanh', 'relu'\), not 'elu'",
+        ),
         ({"combine_gradients": "dc"}, r"combine_gradients must be one of .*, not 'dc'"),
         ({"use_lstm": True}, r"algorithm/use_lstm: pg can do with False only, not True"),
         ({"use_linear_schedule": True}, r"use_linear_schedule needs max_global_step"),
@@ -65,7 +68,7 @@ def test_numbers_are_taken_as_files_write_them() -> None:
         ),
         (
             {"output": {"action_size": 2, "action_high": [1]}},
-            r"action_high must have a number for each of 2",
+            r"algorithm/output/action_high must have a number for each of 2",
         ),
     ],
 )
