@@ -1,9 +1,9 @@
 """What does an agent's call of an op cost, with 1 MB of weights each way?
 
-The parameter server is in a process of its own. RELAAX's bridge is re-stated here as it was: gRPC,
+The parameter server is in a process of its own, over shared memory. RELAAX's bridge is re-stated here as it was: gRPC,
 a message for each value and each piece of 1 MiB of an array, in both directions, each pickled (the
 original's were protobuf's), one call at a time. Ray's rival is a plain actor's method that takes
-and returns the same arrays. Calls of all kinds take turns; agent and server share the machine.
+and returns the same arrays. Blocks of 15 calls take turns.
 
 `python benchmarks/bench_parameter_server.py` prints the table: medians. Ray is no part of the
 benchmarks' packages; without it its row is left out.
@@ -31,7 +31,7 @@ from pairs import TINY, Line, print_head, print_lines
 from rlwire.adapters.relaax import Metrics, load_algorithm, open_parameter_server
 from rlwire.bench.processes import ServerProcess
 
-ROUNDS = 3 if TINY else 300
+ROUNDS, BLOCK = (1, 2) if TINY else (20, 15)
 SIDE = 8 if TINY else 256
 PIECE = 1024 * 1024
 RAY = importlib.util.find_spec("ray") is not None
@@ -201,13 +201,14 @@ def measure(*calls: Callable[[Any], Any]) -> list[float]:
     """Microseconds of a call, of each kind."""
     weights = layers()
     times: list[list[float]] = [[] for _ in calls]
-    for round_ in range(ROUNDS + 2):
+    for _ in range(ROUNDS):
         for call, taken in zip(calls, times, strict=True):
-            begin = time.perf_counter()
             found = call(weights)
-            if round_ > 1:
+            assert all(map(np.array_equal, found, weights))
+            for _ in range(BLOCK):
+                begin = time.perf_counter()
+                call(weights)
                 taken.append(1e6 * (time.perf_counter() - begin))
-                assert all(map(np.array_equal, found, weights))
     return [median(taken) for taken in times]
 
 

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 _NAME: Final = re.compile(r"checkpoint-(\d{12,})\.(msgpack|safetensors)")
 _TEMPORARY: Final = ".writing"
 _LIMITS: Final = Limits(message=2**59, received=2**59, items=2**24, expanded=2**40, string=2**30)
-_CODING: Final[Any] = {"arrays": "openpi", "limits": _LIMITS}
+_CODING: Final[Any] = {"limits": _LIMITS}
 _READING: Final[Any] = {"strict_map_key": False, "limits": _LIMITS}
 _HEAD: Final = 65536  # bytes in which the head of a msgpack file lies
 _TENSOR, _ARRAY = 1, 2  # extensions that stand for what safetensors holds

@@ -1,16 +1,22 @@
 """Calls of functions by name with numbers, for a parameter server: a client asks, a server answers.
 
 One `Call`, one `Answer`, one at a time. A call has its client's name and a number, so that a server
-knows one that is sent again over a new connection. Frames are rlwire's own: 16 bytes, which say how
-many follow and where the first large array in them lies, and a list in msgpack with arrays.
+knows one that is sent again over a new connection.
+
+Frames are rlwire's own: 16 bytes, which say how many follow and where the large arrays begin in the
+frame (0: there are none), a list in msgpack with arrays, and the large ones, each on a border of 64
+bytes, so that all of them can be used where they lie. In the list an extension is in their place.
 
 Not here: what is called (`rlwire.adapters.relaax.parameter_server`).
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
 
 from rlwire.codecs import msgpack
 from rlwire.errors import DecodeError, LimitExceeded, LocalProtocolError, RlwireError
@@ -24,6 +30,10 @@ LIMITS: Final = Limits(received=1_000_000_000)
 """Weights may be large, and both ends are one program's."""
 
 _HEAD: Final = struct.Struct("<QQ")
+_BORDER: Final = 64
+_LARGE: Final = 4096  # bytes
+_ASIDE: Final = 64  # the extension
+_NOTHING: Final = memoryview(b"")
 
 
 class Call(NamedTuple):
@@ -77,11 +87,15 @@ class _Session:
     types: tuple[Any, ...]
 
     def __init__(self, limits: Limits = LIMITS) -> None:
+        self._limits = limits
         self._maximum = min(limits.received, limits.message)
-        self._encode = msgpack.Encoder(arrays="openpi", limits=limits).encode_parts
-        options: dict[str, Any] = {"strict_map_key": False, "limits": limits}
-        self._views = msgpack.Decoder(copy=None, **options)
-        self._copies = msgpack.Decoder(copy=True, **options)
+        self._encode = msgpack.Encoder(array_hook=self._put_aside, limits=limits).encode_parts
+        options: dict[str, Any] = {"ext_hook": self._bring_back, "strict_map_key": False}
+        self._views = msgpack.Decoder(copy=None, **options, limits=limits)
+        self._copies = msgpack.Decoder(copy=True, **options, limits=limits)
+        self._aside: list[Buffer] = []  # large arrays, and what is between them
+        self._end = 0  # of them
+        self._region = _NOTHING  # where those of a frame lie
         self.closed = False
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
@@ -119,13 +133,18 @@ class _Session:
         """
         if self.closed:
             raise LocalProtocolError("the conversation is over")
-        parts = self._encode(list(event))
-        size = offset = 0
-        for part in parts:
-            if not offset and isinstance(part, memoryview):
-                offset = _HEAD.size + size
-            size += len(part)
-        return [_HEAD.pack(size, offset), *parts]
+        self._aside, self._end = [], 0
+        parts: list[Buffer] = [*self._encode(list(event))]
+        size, aside = sum(map(len, parts)), self._aside
+        if not aside:
+            return [_HEAD.pack(size, 0), *parts]
+        self._aside = []
+        gap = -(_HEAD.size + size) % _BORDER
+        offset = _HEAD.size + size + gap
+        size += gap + self._end
+        if size > self._limits.message:
+            raise LimitExceeded("message", self._limits.message, size)
+        return [_HEAD.pack(size, offset), *parts, bytes(gap), *aside]
 
     def receive(self, frame: Buffer) -> list[Any]:
         """Return the message in a frame; its arrays may be views of it.
@@ -133,18 +152,51 @@ class _Session:
         Raises:
             DecodeError, LimitExceeded: it cannot be read.
         """
-        # Of bytes, which are small messages, nobody could write to views.
-        return self._take(frame, self._copies if isinstance(frame, bytes) else self._views)
+        if isinstance(frame, bytes):  # of which views could not be written to
+            return self._take(bytearray(frame), self._copies)
+        return self._take(frame, self._views)
 
     def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
         """Return the message in the one frame that fills ``buffer[:size]``, None if none does."""
         if self.frame_size(buffer, 0, size) != size:
             return None
-        return self._take(memoryview(buffer)[:size], self._copies)
+        return self._take(bytearray(memoryview(buffer)[:size]), self._copies)
+
+    def _put_aside(self, array: np.ndarray[Any, Any]) -> msgpack.ExtType | None:
+        """Return what stands for a large array, which goes behind; None for any other."""
+        kind = array.dtype
+        if array.nbytes < _LARGE or kind.kind not in "biuf" or not array.flags.c_contiguous:
+            return None
+        if not kind.isnative or kind.itemsize > 8:
+            return None
+        gap = -self._end % _BORDER
+        start = self._end + gap
+        self._aside += [bytes(gap), memoryview(array.data).cast("B")]
+        self._end = start + array.nbytes
+        return msgpack.ExtType(_ASIDE, msgpack.encode([kind.str, start, *array.shape]))
+
+    def _bring_back(self, code: int, data: bytes) -> Any:
+        """Return the array that an extension stands for; others are themselves."""
+        if code != _ASIDE:
+            return msgpack.ExtType(code, data)
+        try:
+            name, start, *shape = msgpack.decode(data)
+            dtype = np.dtype(name)
+            if dtype.kind not in "biuf" or min(shape, default=0) < 0:
+                raise ValueError(f"no array of {dtype} with the shape {shape}")
+            array = np.frombuffer(self._region, dtype, math.prod(shape), start).reshape(shape)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise DecodeError(f"an array that is not there: {error}") from None
+        return array if array.flags.aligned else array.copy()
 
     def _take(self, frame: Buffer, decoder: msgpack.Decoder) -> list[Any]:
         try:
-            found = decoder.decode(memoryview(frame)[_HEAD.size :])
+            whole = memoryview(frame)
+            _, offset = _HEAD.unpack_from(whole)
+            end = offset or len(whole)
+            self._region = whole[end:]
+            # What fills up to the border is no part of the list.
+            found, _ = decoder.decode_first(whole[_HEAD.size : end])
             if type(found) is not list or len(found) != len(self.types):
                 raise DecodeError(f"expected a list of {len(self.types)}", offset=_HEAD.size)
             for index, (value, kind) in enumerate(zip(found, self.types, strict=True)):
@@ -155,6 +207,8 @@ class _Session:
         except RlwireError:
             self.closed = True
             raise
+        finally:
+            self._region = _NOTHING
         return [self.kind(*found)]
 
 

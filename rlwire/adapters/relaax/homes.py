@@ -1,6 +1,6 @@
 """Where a parameter server lives: `open_parameter_server` gives agents a `Handle` of it.
 
-In the server's own process, or in a process of its own over a unix socket; on Ray is in
+In the server's own process, or in a process of its own over shared memory; on Ray is in
 `rlwire.adapters.relaax.homes_ray`. All have a `Host`, which runs one op at a time, saves
 checkpoints, and knows a call that is sent again.
 """
@@ -37,6 +37,7 @@ from rlwire.checkpoints import Checkpoints
 from rlwire.errors import DeadlineExceeded, EncodeError, LocalProtocolError, describe
 from rlwire.sessions.calls import Answer, Call, Client, Server
 from rlwire.transports.connection import Connection
+from rlwire.transports.shm import AVAILABLE
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tcp import connect
 
@@ -505,7 +506,7 @@ class _Answering:
 
 
 class _Serving(StreamServer):
-    """Serves calls on a unix socket in a directory of its own, which no other user can enter."""
+    """Serves calls over shared memory, or a unix socket, in a directory that no other may enter."""
 
     scheme = "unix"
     handlers = "an op"
@@ -517,7 +518,8 @@ class _Serving(StreamServer):
         initializer: Callable[[], None] | None = None,
     ) -> None:
         self._folder = tempfile.mkdtemp(prefix="rlwire-")
-        address = f"unix:{os.path.join(self._folder, 'calls')}"
+        carrier = "shm" if AVAILABLE else "unix"
+        address = f"{carrier}:{os.path.join(self._folder, 'calls')}"
         super().__init__(
             address, service, workers=workers, initializer=initializer, idle_timeout=None
         )
