@@ -19,7 +19,7 @@ from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
 from rlwire.streams import NOTHING, Phase, StreamCore
 from rlwire.transports.aside import Aside
 from rlwire.transports.plain_calls import PlainCalls
-from rlwire.transports.shm import ShmSocket
+from rlwire.transports.shm import ShmSocket, default_spin
 from rlwire.transports.socket_calls import AVAILABLE, SocketCalls
 from rlwire.transports.sockets import WAITED, Timeouts, ready, set_kernel_timeout
 from rlwire.transports.tls import TLSSocket
@@ -58,12 +58,10 @@ class Driver:
         if self._tls is not None:
             self.calls = PlainCalls(core, self._tls, whole=False)
         elif AVAILABLE:
-            self.calls = SocketCalls(
-                core,
-                sock.fileno(),
-                spin=timeouts.spin or 0.0,
-                rings=None if self._shm is None else self._shm.rings,
-            )
+            rings, spin = None, timeouts.spin or 0.0
+            if self._shm is not None:
+                rings, spin = self._shm.rings, timeouts.spin or default_spin()
+            self.calls = SocketCalls(core, sock.fileno(), spin=spin, rings=rings)
         else:
             self.calls = PlainCalls(core, sock)
         waits = [timeouts.idle, timeouts.read and timeouts.read / 2]

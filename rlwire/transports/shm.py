@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import select
 import socket
 from time import monotonic
@@ -18,7 +19,11 @@ from time import monotonic
 from rlwire.transports.address import Address
 from rlwire.transports.shm_calls import AVAILABLE, WORDS, Rings, ask
 
-__all__ = ["AVAILABLE", "ShmSocket", "check_available", "check_carrier", "refused"]
+__all__ = ["AVAILABLE", "SPIN", "ShmSocket", "check_available", "check_carrier", "default_spin"]
+__all__ += ["refused"]
+
+SPIN = 50e-6
+"""Seconds that a blocking connection asks before it sleeps, unless `Timeouts.spin` says else."""
 
 _NOT_TRUSTED = {errno.EACCES, errno.EPERM, errno.EPROTO}
 
@@ -33,6 +38,11 @@ def check_available() -> None:
         raise OSError(
             errno.ENOTSUP, "connections over shared memory need Linux; use a unix socket (+unix)"
         )
+
+
+def default_spin() -> float:
+    """Return `SPIN`; 0.0 where this thread has one core only, which the other end may need."""
+    return SPIN if AVAILABLE and len(os.sched_getaffinity(0)) > 1 else 0.0
 
 
 def check_carrier(where: Address, tls: object) -> None:

@@ -1,0 +1,310 @@
+"""What does a connection over shared memory cost, against a raw TCP echo and unix sockets?
+
+Each server is a process that echoes; the raw echo is Python's sockets and bytes whose number both
+ends know, all else a `Connection` and a session of frames. Client and server share one core, and
+then two. Connections are as they are by default: over shared memory who waits spins for 50
+microseconds where there are two cores. Beside that, all spin, and nobody does ("asleep"). What it
+costs in CPU is the client's and the server's time over a round trip. Then RLX's update and
+dm_env_rpc's step over TCP, a unix socket and shared memory, on two cores.
+
+`pytest benchmarks/bench_shm.py` times each; `python benchmarks/bench_shm.py` prints the ratios.
+RLWIRE_BENCH_SECONDS says how long the carriers of one table take turns.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from time import process_time_ns
+from typing import Any
+
+import numpy as np
+import pytest
+from pairs import TINY, Line, print_head, print_lines, print_table, run_benchmark
+from rounds import take_turns
+
+from rlwire.adapters.dm_env_rpc import Client, DmEnvRpcServer
+from rlwire.adapters.relaax import AgentProxy, RLXServer
+from rlwire.bench.processes import ServerProcess, allowed_cores, pin
+from rlwire.bench.provider import serve
+from rlwire.codecs.dm_env_rpc import (
+    ActionObservationSpecs,
+    EnvironmentStateType,
+    StepResult,
+    make_spec,
+)
+from rlwire.transports import shm, tcp
+from rlwire.transports.server import ThreadServer
+from rlwire.transports.sockets import Timeouts
+
+SECONDS = 0.05 if TINY else float(os.environ.get("RLWIRE_BENCH_SECONDS", "6"))
+SIZES = {"64 B": 64, "1 KB": 1024} if TINY else {"64 B": 64, "1 MB": 1 << 20}
+SPIN = 200e-6
+ASLEEP = 1e-9  # seconds of spinning
+TARGETS = {"one core": 1.0, "two cores": 4.0, "two cores, all spinning": 4.0}
+OVER = ("TCP", "unix", "shm")
+SIDE, TALL, WIDE = (8, 10, 12) if TINY else (84, 210, 160)
+
+pytestmark = pytest.mark.skipif(not shm.AVAILABLE, reason="shared memory needs Linux")
+
+
+class Frames:
+    """A session of frames: four bytes of length, and that many."""
+
+    closed = False
+
+    def frame_size(self, buffer: Any, start: int, end: int) -> int:
+        return 4 + int.from_bytes(buffer[start : start + 4], "big") if end - start >= 4 else 0
+
+    def data_offset(self, buffer: Any, start: int, end: int) -> int:
+        return 4
+
+    def receive(self, message: Any) -> list[Any]:
+        return [message[4:]]
+
+    def receive_whole(self, buffer: Any, size: int) -> list[Any] | None:
+        whole = size >= 4 and self.frame_size(buffer, 0, size) == size
+        return [bytes(buffer[4:size])] if whole else None
+
+    def send(self, event: Any) -> list[Any]:
+        head = len(event).to_bytes(4, "big")
+        return [head + event] if len(event) < 4096 else [head, event]
+
+    def refuse(self, error: Any) -> list[Any]:
+        return []
+
+    def next_deadline(self) -> None:
+        return None
+
+
+class Echo:
+    """Sends back what comes, and the CPU time of its process for nothing."""
+
+    def __init__(self, connection: Any) -> None:
+        pass
+
+    def answer(self, event: Any) -> Any:
+        return event if len(event) else process_time_ns().to_bytes(8, "big")
+
+    def failure(self, event: Any, error: Exception) -> Any:
+        return b""
+
+    def close(self) -> None:
+        pass
+
+
+class CountingAgent:
+    """Answers at once."""
+
+    def __init__(self, parameter_server: Any) -> None:
+        pass
+
+    def init(self, exploit: bool = False) -> bool:
+        return True
+
+    def reset(self) -> bool:
+        return True
+
+    def update(self, reward: Any, state: Any, terminal: bool) -> int:
+        return 1
+
+
+class World:
+    """Shows one frame."""
+
+    def __init__(self) -> None:
+        self.specs = ActionObservationSpecs(
+            {1: make_spec("action", (), np.int32, 0, 3)},
+            {1: make_spec("observation", (TALL, WIDE, 3), np.uint8)},
+        )
+        frame = np.random.default_rng(7).integers(0, 256, (TALL, WIDE, 3), np.uint8)
+        self._shown = StepResult(EnvironmentStateType.RUNNING, {"observation": frame})
+
+    def join(self, settings: Any) -> World:
+        return self
+
+    def reset(self, settings: Any) -> None:
+        pass
+
+    def begin(self) -> StepResult:
+        return self._shown
+
+    def step(self, actions: Any) -> StepResult:
+        return self._shown
+
+    def close(self) -> None:
+        pass
+
+
+def raw_echo(report: Callable[[Any], None], size: int) -> None:
+    """The rival: as many bytes back as came, over TCP."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        report(listener.getsockname())
+        sock, _ = listener.accept()
+        with sock:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            room = bytearray(size)
+            view = memoryview(room)
+            while True:
+                have = 0
+                while have < size:
+                    got = sock.recv_into(view[have:])
+                    if not got:
+                        return
+                    have += got
+                sock.sendall(room)
+
+
+def make_echo(address: str, spin: float | None) -> Any:
+    return ThreadServer(address, Frames, make_responder=Echo, timeouts=Timeouts(spin=spin))
+
+
+def make_rlx(address: str, spin: float | None) -> Any:
+    return RLXServer(CountingAgent, address, timeouts=Timeouts(spin=spin))
+
+
+def make_worlds(address: str, spin: float | None) -> Any:
+    return DmEnvRpcServer(lambda settings: World(), address, timeouts=Timeouts(spin=spin))
+
+
+def started(
+    stack: ExitStack, over: str, make: Any, spin: float | None, cores: list[int] | None
+) -> str:
+    """The address of a server in a process of its own."""
+    folder = stack.enter_context(tempfile.TemporaryDirectory())
+    address = "127.0.0.1:0" if over == "TCP" else f"{over}:{folder}/s"
+    there = ServerProcess(over, serve, make, address, spin, cores=cores)
+    found: str = stack.enter_context(there).address
+    return found
+
+
+def ask_raw(stack: ExitStack, size: int, cores: list[int] | None) -> Callable[[], Any]:
+    there = stack.enter_context(ServerProcess("raw TCP", raw_echo, size, cores=cores))
+    sock = stack.enter_context(socket.create_connection(there.address))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    data, room = os.urandom(size), memoryview(bytearray(size))
+
+    def exchange() -> None:
+        sock.sendall(data)
+        have = 0
+        while have < size:
+            have += sock.recv_into(room[have:])
+
+    return exchange
+
+
+def ask(
+    stack: ExitStack, over: str, size: int, spin: float | None, cores: list[int] | None
+) -> tuple[Callable[[], Any], Callable[[], float]]:
+    """An exchange, and the CPU time of the server so far in ns."""
+    address = started(stack, over, make_echo, spin, cores)
+    connection = tcp.connect(address, Frames(), timeouts=Timeouts(spin=spin))
+    stack.enter_context(connection)
+    data = os.urandom(size)
+    return (
+        lambda: connection.exchange(data),
+        lambda: int.from_bytes(connection.exchange(b""), "big"),
+    )
+
+
+def ask_rlx(stack: ExitStack, over: str, spin: float | None, cores: Any) -> Callable[[], Any]:
+    client = AgentProxy(started(stack, over, make_rlx, spin, cores), timeouts=Timeouts(spin=spin))
+    client.connect(retry=1)
+    stack.callback(client.disconnect)
+    client.init()
+    state = np.random.default_rng(7).random((SIDE, SIDE, 4), np.float32)
+    return lambda: client.update(1.0, state, False)
+
+
+def ask_world(stack: ExitStack, over: str, spin: float | None, cores: Any) -> Callable[[], Any]:
+    address = started(stack, over, make_worlds, spin, cores)
+    client = stack.enter_context(Client(address, timeouts=Timeouts(spin=spin)))
+    client.connect()
+    client.join_world()
+    action = {"action": np.int32(1)}
+    return lambda: client.step(action, ("observation",))
+
+
+@pytest.mark.benchmark(group="shared memory")
+@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("size", SIZES)
+def test_echo(benchmark: Any, over: str, size: str) -> None:
+    """A round trip, not pinned."""
+    with ExitStack() as stack:
+        run_benchmark(benchmark, ask(stack, over, SIZES[size], None, None)[0])
+
+
+@pytest.mark.benchmark(group="shared memory under protocols")
+@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("asks", [ask_rlx, ask_world])
+def test_protocol(benchmark: Any, asks: Any, over: str) -> None:
+    """A step, not pinned."""
+    with ExitStack() as stack:
+        run_benchmark(benchmark, asks(stack, over, None, None))
+
+
+def echoes(lines: list[Line], costs: list[tuple[str, ...]]) -> None:
+    cores = allowed_cores()
+    for setting, target in TARGETS.items():
+        spin = SPIN if "spinning" in setting else None
+        # On two cores either may use both: the system has them apart, and they know of both.
+        theirs = cores[:1] if setting == "one core" else cores
+        pin(theirs)
+        for name, size in SIZES.items():
+            with ExitStack() as stack:
+                asking = {"raw TCP": ask_raw(stack, size, theirs)}
+                cpu = {}
+                for over in OVER:
+                    asking[over], cpu[over] = ask(stack, over, size, spin, theirs)
+                sleeps = "shm, asleep"
+                asking[sleeps], cpu[sleeps] = ask(stack, "shm", size, ASLEEP, theirs)
+                block = 20 if TINY or size > 4096 else 200
+                times = take_turns(asking, SECONDS, block)
+                what = f"{name}, {setting}"
+                lines.append(
+                    Line(f"{what}", times["shm"], "raw TCP", times["raw TCP"], target, faster=True)
+                )
+                lines.append(Line(what, times["shm"], "unix", times["unix"], 1.0, faster=True))
+                lines.append(Line(what, times["shm"], "TCP", times["TCP"], None, faster=True))
+                lines.append(Line(f"{what}, asleep", times[sleeps], "unix", times["unix"]))
+                for over in ("unix", "shm", sleeps):
+                    mine, there = process_time_ns(), cpu[over]()
+                    for _ in range(block):
+                        asking[over]()
+                    spent = (process_time_ns() - mine) + (cpu[over]() - there)
+                    costs.append((what, over, f"{spent / block / 1e3:,.1f}"))
+    pin(cores)
+
+
+def protocols(lines: list[Line]) -> None:
+    works = {
+        f"RLX update, {SIDE}x{SIDE}x4 float32": ask_rlx,
+        f"dm_env_rpc step, {TALL}x{WIDE}x3": ask_world,
+    }
+    for name, asks in works.items():
+        for setting, spin in (("", None), (", spinning", SPIN)):
+            with ExitStack() as stack:
+                asking = {over: asks(stack, over, spin, None) for over in OVER}
+                times = take_turns(asking, SECONDS, 20 if TINY else 100)
+            for over, target in (("TCP", 2.0), ("unix", 1.0)):
+                lines.append(
+                    Line(name + setting, times["shm"], over, times[over], target, faster=True)
+                )
+
+
+def main() -> None:
+    print_head("What does a connection over shared memory cost?")
+    lines: list[Line] = []
+    costs: list[tuple[str, ...]] = []
+    echoes(lines, costs)
+    protocols(lines)
+    print_lines(lines)
+    print()
+    print_table(("round trip", "over", "CPU us of both"), costs)
+
+
+if __name__ == "__main__":
+    main()
