@@ -11,7 +11,9 @@ import socket
 import threading
 from collections.abc import Iterator
 
-__all__ = ["Stopping", "stop_signals"]
+__all__ = ["Stopping", "keep_signals", "stop_signals"]
+
+_NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopping:
@@ -42,7 +44,7 @@ class Stopping:
             number = self._reader.recv(1)[0]
             if number == 0:
                 return ""
-            if number in (signal.SIGINT, signal.SIGTERM):
+            if number in _NUMBERS:
                 return signal.Signals(number).name
 
     def close(self) -> None:
@@ -64,10 +66,9 @@ def stop_signals() -> Iterator[Stopping]:
         finally:
             stopping.close()
         return
-    numbers = (signal.SIGINT, signal.SIGTERM)
     # Python's C code writes a signal's number to the socket, whatever the main thread waits for;
     # it does so only for signals that have a handler in Python.
-    before = {number: signal.signal(number, lambda number, frame: None) for number in numbers}
+    before = {number: signal.signal(number, lambda number, frame: None) for number in _NUMBERS}
     descriptor = signal.set_wakeup_fd(stopping.fileno(), warn_on_full_buffer=False)
     try:
         yield stopping
@@ -76,3 +77,19 @@ def stop_signals() -> Iterator[Stopping]:
         for number, handler in before.items():
             signal.signal(number, handler)
         stopping.close()
+
+
+@contextlib.contextmanager
+def keep_signals() -> Iterator[None]:
+    """Have SIGINT and SIGTERM handled as before when the ``with`` block is left.
+
+    For what puts handlers of its own there, as `ray.init` does: its ends the program at once.
+    """
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.getsignal(number) for number in _NUMBERS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from rlwire.adapters.stopping import stop_signals
+from rlwire.adapters.stopping import keep_signals, stop_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -40,6 +40,14 @@ def test_other_signals_do_not(monkeypatch):
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert seen == [signal.SIGUSR1]
+
+
+def test_handlers_that_others_put_there_go():
+    with stop_signals() as stopping:
+        with keep_signals():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.raise_signal(signal.SIGTERM)
+        assert stopping.wait() == "SIGTERM"
 
 
 def test_another_thread_ends_the_wait():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rlwire.adapters.relaax.config import Options
 from rlwire.adapters.relaax.homes import Caller, Distant, Host, Waiting
 from rlwire.adapters.relaax.metrics import Metrics
+from rlwire.adapters.stopping import keep_signals
 from rlwire.checkpoints import Checkpoints
 from rlwire.errors import ConnectionClosed, EncodeError, optional
 from rlwire.sessions.calls import Answer, Call
@@ -99,7 +100,8 @@ class OnRay(Distant):
             ray = _ray()
             address, name = self._where
             if not ray.is_initialized():
-                ray.init(address=address, namespace=_NAMESPACE)
+                with keep_signals():
+                    ray.init(address=address, namespace=_NAMESPACE)
             self._actor = ray.get_actor(name, namespace=_NAMESPACE)
         return self._actor
 
@@ -149,7 +151,8 @@ def open_actor(
     ray = _ray()
     began = not ray.is_initialized()
     if began:
-        ray.init(namespace=_NAMESPACE)
+        with keep_signals():
+            ray.init(namespace=_NAMESPACE)
     maker = uuid.uuid4().hex
     name = f"parameter-server-{name or maker}"
     options = {"name": name, "namespace": _NAMESPACE, "max_restarts": -1, "num_cpus": 0}

@@ -22,6 +22,7 @@ from rlwire.adapters.doors import check_server_tls
 from rlwire.adapters.relaax.config import Options, section
 from rlwire.adapters.relaax.metrics import Metrics
 from rlwire.adapters.serving import BackgroundServer, Running, StreamOptions
+from rlwire.adapters.stopping import keep_signals
 from rlwire.environments.loading import load
 from rlwire.environments.remote import given_spaces
 from rlwire.environments.spaces import named_space
@@ -242,7 +243,8 @@ class RLlibServer(BackgroundServer):
             if self._ray_address is None:  # each runner asks for a CPU, and so does a learner
                 most = self.config.num_env_runners + self.config.num_learners + 1
                 several = {"num_cpus": max(os.cpu_count() or 1, most), "include_dashboard": False}
-            ray.init(address=self._ray_address or "local", log_to_driver=False, **several)
+            with keep_signals():
+                ray.init(address=self._ray_address or "local", log_to_driver=False, **several)
             self._owns_ray = True
         try:
             return _Training(self)
