@@ -1,9 +1,9 @@
 """What does an agent's call of an op cost, with 1 MB of weights each way?
 
-The parameter server is in a process of its own, over shared memory. RELAAX's bridge is re-stated here as it was: gRPC,
-a message for each value and each piece of 1 MiB of an array, in both directions, each pickled (the
-original's were protobuf's), one call at a time. Ray's rival is a plain actor's method that takes
-and returns the same arrays. Blocks of 15 calls take turns.
+The parameter server is in a process of its own, over shared memory. RELAAX's bridge is re-stated
+here as it was: gRPC, a message for each value and each piece of 1 MiB of an array, in both
+directions, each pickled (the original's were protobuf's), one call at a time. Ray's rival is a
+plain actor's method that takes and returns the same arrays. Blocks of 15 calls take turns.
 
 `python benchmarks/bench_parameter_server.py` prints the table: medians. Ray is no part of the
 benchmarks' packages; without it its row is left out.
