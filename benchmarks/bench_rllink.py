@@ -200,14 +200,17 @@ def simulate(report: Callable[[Any], None], address: str, clients: int) -> None:
     """Run in a process of clients, each of which sends again as soon as it is answered."""
     batch = [columns()]
 
-    def send(client: RLlinkClient) -> None:
-        while True:
-            client.send(batch, wait=True)
+    connected = threading.Barrier(clients + 1)
+
+    def send() -> None:
+        with RLlinkClient(address, backoff=BACKOFF) as client:
+            connected.wait()
+            while True:
+                client.send(batch, wait=True)
 
     for _ in range(clients):
-        client = RLlinkClient(address, backoff=BACKOFF)
-        client.connect()
-        threading.Thread(target=send, args=(client,), daemon=True).start()
+        threading.Thread(target=send, daemon=True).start()
+    connected.wait()
     report(None)
     threading.Event().wait()  # it is killed
 

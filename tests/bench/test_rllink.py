@@ -14,7 +14,6 @@ from rlwire.bench.providers.rllink import RLlinkRow
 from rlwire.bench.runner import measure
 
 LIARS = """
-import os
 from rlwire.bench.providers.rllink import KeepingLearner, SetState
 
 class Flips(KeepingLearner):
@@ -34,12 +33,6 @@ class Ends(KeepingLearner):
         episodes[-1].terminated = True
         return super().learn(episodes)
 
-class Forgets(KeepingLearner):
-    def learn(self, episodes):
-        answer = super().learn(episodes)
-        answer.state.pop("terminal", None)
-        return answer
-
 class Miscounts(KeepingLearner):
     def learn(self, episodes):
         super().learn(episodes)
@@ -48,13 +41,9 @@ class Miscounts(KeepingLearner):
 class Fails(KeepingLearner):
     def learn(self, episodes):
         raise ValueError("no gradient")
-
-class Dies(KeepingLearner):
-    def learn(self, episodes):
-        os._exit(7)
 """
 
-WRONG = ["Flips", "Rewards", "Ends", "Forgets", "Miscounts", "Fails", "Dies"]
+WRONG = ["Flips", "Rewards", "Ends", "Miscounts", "Fails"]
 
 
 def payload(dtype: str = "float32", shape: tuple[int, ...] = (4,)) -> Payload:
@@ -67,8 +56,7 @@ def row(learner: str | None = None, given: Payload | None = None) -> RLlinkRow:
     return RLlinkRow(given or payload(), Cores(), learner)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "uint8"])
-@pytest.mark.parametrize("shape", [(4,), (84, 84, 4)])
+@pytest.mark.parametrize(("dtype", "shape"), [("float32", (4,)), ("uint8", (84, 84, 4))])
 def test_all_of_it_comes_back(dtype: str, shape: tuple[int, ...]) -> None:
     with row(given=payload(dtype, shape)) as entered:
         assert len({len(request) for request in entered.requests}) == 1
@@ -92,7 +80,7 @@ def test_liars_are_found_out(learner: str, tmp_path: Path, monkeypatch: pytest.M
                 entered.exchange(index)
                 entered.check(index)
 
-        with pytest.raises(BenchError if learner in ("Fails", "Dies") else Mismatch):
+        with pytest.raises(BenchError if learner == "Fails" else Mismatch):
             play()
 
 

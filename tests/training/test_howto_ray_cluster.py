@@ -1,0 +1,36 @@
+"""docs/howto/ray_cluster.md: its program run as it stands there, on a cluster of one machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "ray_cluster.md").read_text("utf-8")
+(PROGRAM,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+
+
+def test_games_find_runners_by_name(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
+    assert "ray.init()" in PROGRAM
+    start = 'ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)'
+    script = tmp_path / "train.py"
+    script.write_text(PROGRAM.replace("ray.init()", start), "utf-8")
+    done = subprocess.run(
+        [sys.executable, script],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr
+    steps = [int(found) for found in re.findall(r"^steps: (\d+) of 2 runners$", done.stdout, re.M)]
+    assert len(steps) == 3
+    assert steps == sorted(set(steps))
+    assert steps[-1] >= 6000
