@@ -1,18 +1,209 @@
-"""`Together`: what several threads ask, asked by one of them for all.
+"""Acting for many connections at once: `Batched`, one policy behind them; `Together`, threads' way.
 
-Not here: event loops, policies (`rlwire.adapters.relaax.batching`).
+Not here: RLlib's modules (`rlwire.adapters.rllib.calling`); servers.
 """
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import threading
-from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
-__all__ = ["Together"]
+import numpy as np
+
+from rlwire.adapters.relaax.hosting import Later
+from rlwire.environments.fitting import fitting
+from rlwire.environments.loading import load
+
+__all__ = ["Batched", "Together"]
 
 _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")
+
+
+class Batched:
+    """A policy that is called once for all connections whose observations wait.
+
+    ::
+
+        RLXServer(Batched(policy), "localhost:7001", workers="asyncio")
+        PolicyServer(Batched(policy), "localhost:8000", threads=64)
+
+    On an event loop these are all that come, until a turn of it brings no more. In threads, whoever finds
+    nobody at it calls the policy, and the others gather meanwhile. Nobody waits for time to pass.
+
+    It is an agent of RLX, which acts and learns nothing, and a policy of openpi.
+
+    Args:
+        policy: called with observations of shape (n, ...), one a row, and returns as many actions,
+            an array or a sequence. Of observations that are dictionaries it is given one of arrays,
+            and may return one. With a parameter ``exploit`` it is given n booleans as well: which
+            environments want no exploration. One call at a time. Or ``"module:policy"``.
+        observation_space: what does not fit it is refused its sender. Without, those of another
+            shape or dtype are a batch of their own, so that they harm nobody else's.
+
+    Raises:
+        TypeError: the policy cannot be called.
+    """
+
+    def __init__(self, policy: Any, observation_space: Any = None) -> None:
+        self._made = policy, observation_space
+        found = load(policy, "'module:policy'") if isinstance(policy, str) else policy
+        found = found() if inspect.isclass(found) else found
+        if not callable(found):
+            raise TypeError(f"a policy is called with observations, {found!r} cannot be")
+        self._policy = found
+        self._explores = "exploit" in inspect.signature(found).parameters
+        fit = None if observation_space is None else fitting(observation_space, "the observation")
+        self._fit = fit or _arrays
+        self._threads = Together(self._act)
+        self._loops: dict[asyncio.AbstractEventLoop, list[tuple[_Agent, Later]]] = {}
+
+    def __reduce__(self) -> Any:
+        return Batched, self._made  # for worker processes
+
+    def __call__(self, parameter_server: Any = None) -> _Agent:
+        """Return an agent, for one connection."""
+        return _Agent(self)
+
+    def infer(self, observation: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the policy does, as openpi has it: a dictionary, with ``actions``.
+
+        Raises:
+            EncodeError: the observation is none of the space.
+            Exception: what the policy raises.
+        """
+        agent = _Agent(self)
+        agent.observation = self._fit(dict(observation))
+        action = self._threads.ask(agent)
+        if isinstance(action, _Failed):
+            raise action.error
+        return action if isinstance(action, dict) else {"actions": np.asarray(action)}
+
+    def act(self, agent: _Agent) -> Any:
+        """Return an agent's action or, on an event loop, what will give it."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return _plain(self._threads.ask(agent))
+        waiting = self._loops.get(loop)
+        if waiting is None:
+            waiting = self._loops[loop] = []
+            loop.call_soon(self._flush, loop, 0)
+        later = Later(loop)
+        waiting.append((agent, later))
+        return later
+
+    def _flush(self, loop: asyncio.AbstractEventLoop, before: int) -> None:
+        """Answer all that have come, once a turn of the loop has brought no more."""
+        if len(self._loops[loop]) > before:
+            loop.call_soon(self._flush, loop, len(self._loops[loop]))
+            return
+        waiting = self._loops.pop(loop)
+        try:
+            actions = self._act([agent for agent, _ in waiting])
+        except BaseException as error:
+            for _, later in waiting:
+                later.fail(error)
+            return
+        for (_, later), action in zip(waiting, actions, strict=True):
+            if isinstance(action, _Failed):
+                later.fail(action.error)
+            else:
+                later.give(_plain(action))
+
+    def _act(self, agents: list[_Agent]) -> list[Any]:
+        """Return an action for each, or what went wrong with its batch."""
+        batches: dict[Any, list[int]] = {}
+        for place, agent in enumerate(agents):
+            batches.setdefault(_kind(agent.observation), []).append(place)
+        actions: list[Any] = [None] * len(agents)
+        for places in batches.values():
+            try:
+                found = self._called([agents[place] for place in places])
+            except Exception as error:
+                found = [_Failed(error)] * len(places)
+            for place, action in zip(places, found, strict=True):
+                actions[place] = action
+        return actions
+
+    def _called(self, agents: list[_Agent]) -> Sequence[Any]:
+        first = agents[0].observation
+        observations: Any
+        if isinstance(first, dict):
+            observations = {
+                name: np.stack([agent.observation[name] for agent in agents]) for name in first
+            }
+        else:
+            observations = np.stack([agent.observation for agent in agents])
+        if self._explores:
+            exploit = np.array([agent.exploit for agent in agents])
+            actions = self._policy(observations, exploit=exploit)
+        else:
+            actions = self._policy(observations)
+        if isinstance(actions, Mapping):
+            rows: Sequence[Any] = [
+                {name: column[place] for name, column in actions.items()}
+                for place in range(len(agents))
+            ]
+        else:
+            rows = actions.tolist() if hasattr(actions, "tolist") else actions
+        if len(rows) != len(agents):
+            raise ValueError(f"the policy returned {len(rows)} actions for {len(agents)}")
+        return rows
+
+
+class _Failed:
+    """Stands for an action: why there is none."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+class _Agent:
+    """One connection's: keeps what the policy is to see."""
+
+    def __init__(self, batched: Batched) -> None:
+        self._batched = batched
+        self.exploit = False
+        self.observation: Any = None
+
+    def init(self, exploit: bool = False) -> bool:
+        self.exploit = bool(exploit)
+        return True
+
+    def reset(self) -> bool:
+        return True
+
+    def update(self, reward: Any = None, state: Any = None, terminal: bool = False) -> Any:
+        if state is not None:
+            self.observation = self._batched._fit(state)
+        elif self.observation is None:
+            raise ValueError("an update without a state, and there was none before")
+        return self._batched.act(self)
+
+
+def _arrays(value: Any) -> Any:
+    """Return an observation as it came, as arrays."""
+    if isinstance(value, dict):
+        return {name: np.asarray(part) for name, part in value.items()}
+    return np.asarray(value)
+
+
+def _kind(observation: Any) -> Any:
+    """Return what those of one batch have in common."""
+    if isinstance(observation, dict):
+        return tuple((name, _kind(part)) for name, part in observation.items())
+    return observation.shape, observation.dtype
+
+
+def _plain(action: Any) -> Any:
+    """Return an action as RLX can send it, or raise why there is none."""
+    if isinstance(action, _Failed):
+        raise action.error
+    return action.tolist() if isinstance(action, (np.ndarray, np.generic)) else action
 
 
 class Together(Generic[_Asked, _Answer]):

@@ -7,6 +7,7 @@ here touches a socket or knows whether threads, an event loop or processes carry
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 import logging
@@ -21,7 +22,7 @@ from rlwire.environments.loading import load
 from rlwire.errors import describe, quoted
 from rlwire.transports.seldom_log import SeldomLog
 
-__all__ = ["AgentFactory", "AgentHost", "RewardAverage", "resolve_agent"]
+__all__ = ["AgentFactory", "AgentHost", "Later", "RewardAverage", "resolve_agent"]
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,30 @@ def resolve_agent(agent: Any) -> Callable[..., Any]:
         _check_agent(found, found.__name__)
     _arguments(found, None, None)
     return found  # type: ignore[no-any-return]
+
+
+class Later:
+    """An action that an agent on an event loop returns now and gives later, on the same loop."""
+
+    __slots__ = ("_future", "_host", "_message")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._future: asyncio.Future[dict[str, Any]] = loop.create_future()
+
+    def give(self, action: Any) -> None:
+        """Send the action, if the peer is still there."""
+        if not self._future.done():
+            self._future.set_result({"response": "action", "data": action})
+
+    def fail(self, error: BaseException) -> None:
+        """Send why there is none, as if `update` had raised it."""
+        if not self._future.done():
+            self._future.set_result(self._host.failure(self._message, error))
+
+    def reply(self, host: AgentHost, message: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
+        """Return what the reply will be; for the host."""
+        self._host, self._message = host, message
+        return self._future
 
 
 class AgentFactory:
@@ -147,8 +172,10 @@ class AgentHost:
             "update_metrics": self._update_metrics,
         }
 
-    def answer(self, message: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, message: dict[str, Any]) -> dict[str, Any] | asyncio.Future[dict[str, Any]]:
         """Carry out one command, as `rlwire.sessions.rlx.Server` hands it over; return the reply.
+
+        A future of the loop, if the agent gives its action later (`Later`).
 
         Whatever the agent raises, `SystemExit` and `KeyboardInterrupt` included, becomes an error
         reply: an agent must not be able to end the server or another's connection.
@@ -166,6 +193,8 @@ class AgentHost:
                 if terminal is not False and terminal is not True:
                     terminal = self._of_text("terminal", terminal)
                 action = self._agent.update(reward=reward, state=get("state"), terminal=terminal)
+                if type(action) is Later:
+                    return action.reply(self, message)
                 return {"response": "action", "data": action}
             return self._handlers[command](message)
         except BaseException as error:
