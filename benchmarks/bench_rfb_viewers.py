@@ -6,7 +6,8 @@ missed when no update of its own went to a viewer: what it had came with the nex
 encodings says how often what they were told was written: for all of them at once, where they are
 told the same.
 
-`python benchmarks/bench_rfb_viewers.py` prints the table; of `taskset` it needs two cores.
+`python benchmarks/bench_rfb_viewers.py [viewers]` prints the table, for 4 viewers or as many; it needs
+two cores. What a further viewer costs is in the column of the CPU.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def serve(size: str) -> None:
         sys.stdin.readline()
 
 
-def measure(size: str, encoding: Encoding) -> tuple[str, ...]:
+def measure(size: str, encoding: Encoding, viewers: int = VIEWERS) -> tuple[str, ...]:
     """Return a row: what was shown, seen and missed."""
     process = subprocess.Popen(
         [sys.executable, __file__, "--serve", size],
@@ -85,7 +86,7 @@ def measure(size: str, encoding: Encoding) -> tuple[str, ...]:
     pin(1)
     address = f"127.0.0.1:{int(process.stdout.readline())}"
     with Screens(encodings=[encoding]) as screens:
-        all_of_them = [screens.add(address) for _ in range(VIEWERS)]
+        all_of_them = [screens.add(address) for _ in range(viewers)]
         for screen in all_of_them:
             assert screen.wait(30.0)
         before = [screen.updates for screen in all_of_them]
@@ -117,9 +118,10 @@ def main() -> None:
     if "--serve" in sys.argv:
         serve(sys.argv[-1])
         return
-    print_head(f"Do {VIEWERS} viewers get {RATE} frames a second from a server with one core?")
+    viewers = int(sys.argv[1]) if sys.argv[1:] else VIEWERS
+    print_head(f"Do {viewers} viewers get {RATE} frames a second from a server with one core?")
     rows = [
-        measure(size, encoding)
+        measure(size, encoding, viewers)
         for size in SIZES
         for encoding in (Encoding.TIGHT, Encoding.ZRLE, Encoding.HEXTILE, Encoding.RAW)
     ]
