@@ -58,6 +58,7 @@ void perlert_suite(void);
 void rfb_suite(void);
 void rfb_encode_suite(void);
 void rllink_suite(void);
+void shm_ring_suite(void);
 void rlx_read_suite(void);
 void rlx_write_suite(void);
 void websocket_suite(void);

@@ -75,6 +75,7 @@ int main(void) {
     rfb_suite();
     rfb_encode_suite();
     rllink_suite();
+    shm_ring_suite();
     rlx_read_suite();
     rlx_write_suite();
     websocket_suite();

@@ -1,0 +1,83 @@
+"""Programs in C that share memory with Python, compiled with the sanitizers."""
+
+from __future__ import annotations
+
+import os
+import random
+import shlex
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rlwire
+from rlwire.errors import ConnectionClosed
+from rlwire.transports import shm, tcp
+from rlwire.transports.server import ThreadServer
+
+pytestmark = [
+    pytest.mark.consumers,
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(not shm.AVAILABLE, reason="shared memory needs Linux"),
+]
+
+FLAGS = [
+    "-std=c11",
+    "-Wall",
+    "-Wextra",
+    "-Wconversion",
+    "-Wsign-conversion",
+    "-pedantic",
+    "-Werror",
+]
+FLAGS += ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    if shutil.which(compiler[0]) is None:
+        pytest.skip(f"no compiler: {compiler[0]} is not on PATH")
+    made = tmp_path_factory.mktemp("shm") / "shm_echo"
+    source = Path(__file__).with_name("shm_echo.c")
+    done = subprocess.run(
+        [*compiler, *FLAGS, f"-I{rlwire.get_include()}", str(source), "-o", str(made)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+def test_a_client(program: Path, blobs: Any, tmp_path: Path) -> None:
+    def echo(connection: Any) -> None:
+        while True:
+            connection.send(bytes(connection.receive()))
+
+    with ThreadServer(f"shm:{tmp_path}/s", blobs, echo):
+        done = subprocess.run(
+            [program, "client", f"{tmp_path}/s"], capture_output=True, text=True, timeout=60
+        )
+    assert (done.returncode, done.stdout) == (0, "8 frames came back\n"), done.stderr
+
+
+@pytest.mark.parametrize("end", ["leaves", "is killed"])
+def test_a_server(program: Path, blobs: Any, tmp_path: Path, end: str) -> None:
+    with subprocess.Popen(
+        [program, "server", f"{tmp_path}/s"], stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "listening\n"
+        with tcp.connect(f"shm:{tmp_path}/s", blobs()) as connection:
+            for size in (0, 1, 4076, 100_000, 3 << 20, 7):
+                data = random.Random(size).randbytes(size)
+                assert bytes(connection.exchange(data)) == data
+            if end == "is killed":
+                server.send_signal(signal.SIGKILL)
+                with pytest.raises(ConnectionClosed, match="reset by peer"):
+                    connection.receive()
+        if end == "leaves":
+            assert server.stdout.read() == "it left\n"

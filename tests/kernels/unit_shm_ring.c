@@ -1,0 +1,124 @@
+/* shm_ring.h: what goes in comes out, around the end too, and positions that cannot be are refused;
+ * the ring's memory ends where its heap block ends. */
+#include "harness.h"
+
+#include <rlwire/shm_ring.h>
+
+#define SIZE 4096u
+
+typedef struct ends {
+    uint8_t *memory;
+    rlw_ring writer, reader;
+} ends;
+
+static ends both(void) {
+    static uint8_t zeros[RLW_RING_DATA + SIZE];
+    ends e;
+    e.memory = exact(zeros, sizeof zeros);
+    rlw_ring_open(&e.writer, e.memory, SIZE);
+    rlw_ring_open(&e.reader, e.memory, SIZE);
+    return e;
+}
+
+static uint32_t state = 1;
+
+static uint32_t chance(uint32_t below) { /* of the numbers below that one */
+    state = state * 1664525u + 1013904223u;
+    return (state >> 8) % below;
+}
+
+static void sizes(void) {
+    CHECK(rlw_ring_can_be(4096) && rlw_ring_can_be(RLW_RING_MOST));
+    CHECK(!rlw_ring_can_be(0) && !rlw_ring_can_be(2048) && !rlw_ring_can_be(5000));
+    CHECK(!rlw_ring_can_be(UINT64_C(0x80000000)) && !rlw_ring_can_be(UINT64_MAX));
+    CHECK(offsetof(rlw_ring_words, reader) == 128 && offsetof(rlw_ring_side, waits) == 4);
+}
+
+static void full_and_empty(void) {
+    ends e = both();
+    uint8_t data[SIZE + 10], got[SIZE + 10];
+    memset(data, 7, sizeof data);
+    EQUAL(rlw_ring_read(&e.reader, got, sizeof got), 0);
+    EQUAL(rlw_ring_write(&e.writer, data, sizeof data), SIZE);
+    EQUAL(rlw_ring_room(&e.writer), 0);
+    EQUAL(rlw_ring_write(&e.writer, data, 1), 0);
+    EQUAL(rlw_ring_ready(&e.reader), SIZE);
+    EQUAL(rlw_ring_read(&e.reader, got, sizeof got), SIZE);
+    CHECK(memcmp(got, data, SIZE) == 0);
+    EQUAL(rlw_ring_room(&e.writer), SIZE);
+    release(e.memory);
+}
+
+static void around(void) {
+    ends e = both();
+    uint8_t data[6000], got[6000], next = 0, due = 0;
+    uint64_t total = 0;
+    int i;
+    /* Near the end of the positions, too, which are modulo 2**31. */
+    e.writer.mine = e.writer.theirs = e.reader.mine = e.reader.theirs = 0x7FFFF000u;
+    e.writer.words->writer.at = e.writer.words->reader.at = 0x7FFFF000u;
+    for (i = 0; i < 2000; i++) {
+        int64_t sent, have, k;
+        uint8_t before = next;
+        uint32_t want = chance(sizeof data);
+        for (k = 0; k < (int64_t)want; k++) data[k] = next++;
+        sent = rlw_ring_write(&e.writer, data, want);
+        CHECK(sent >= 0 && sent <= (int64_t)want);
+        next = (uint8_t)(before + sent);
+        have = rlw_ring_read(&e.reader, got, chance(sizeof got));
+        CHECK(have >= 0);
+        for (k = 0; k < have; k++)
+            if (got[k] != due++) break;
+        EQUAL(k, have);
+        total += (uint64_t)have;
+    }
+    CHECK(total > 100 * SIZE);
+    release(e.memory);
+}
+
+static void who_is_gone(void) {
+    ends e = both();
+    uint8_t got[8];
+    EQUAL(rlw_ring_write(&e.writer, "words", 5), 5);
+    rlw_ring_leave(&e.writer, &e.writer.words->writer);
+    EQUAL(rlw_ring_read(&e.reader, got, 8), 5);
+    CHECK(e.reader.gone && memcmp(got, "words", 5) == 0);
+    EQUAL(rlw_ring_read(&e.reader, got, 8), 0);
+    rlw_ring_leave(&e.reader, &e.reader.words->reader);
+    CHECK(rlw_ring_room(&e.writer) == SIZE && e.writer.gone);
+    release(e.memory);
+}
+
+/* Whatever stands in the shared words, nothing outside of the ring is touched, and no more bytes
+ * come or go than there can be. */
+static void nonsense(void) {
+    uint8_t data[SIZE], got[SIZE];
+    unsigned long refused = 0, taken = 0;
+    int i, k;
+    memset(data, 1, sizeof data);
+    for (i = 0; i < 3000; i++) {
+        ends e = both();
+        for (k = 0; k < 6; k++) {
+            uint32_t word = chance(4) ? chance(0x7FFFFFFF) << chance(2) : chance(3 * SIZE);
+            int64_t done;
+            if (chance(2)) e.writer.words->reader.at = word;
+            if (chance(2)) e.writer.words->writer.at = word;
+            e.writer.words->writer.waits = e.writer.words->reader.waits = chance(5);
+            done = chance(2) ? rlw_ring_write(&e.writer, data, chance(SIZE))
+                             : rlw_ring_read(&e.reader, got, chance(SIZE));
+            CHECK(done >= -1 && done <= (int64_t)SIZE);
+            if (done < 0) refused++;
+            else taken++;
+        }
+        release(e.memory);
+    }
+    CHECK(refused > 1000 && taken > 1000);
+}
+
+void shm_ring_suite(void) {
+    RUN(sizes);
+    RUN(full_and_empty);
+    RUN(around);
+    RUN(who_is_gone);
+    RUN(nonsense);
+}
