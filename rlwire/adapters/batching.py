@@ -31,8 +31,9 @@ class Batched:
         RLXServer(Batched(policy), "localhost:7001", workers="asyncio")
         PolicyServer(Batched(policy), "localhost:8000", threads=64)
 
-    On an event loop these are all that come, until a turn of it brings no more. In threads, whoever finds
-    nobody at it calls the policy, and the others gather meanwhile. Nobody waits for time to pass.
+    On an event loop these are all that come, until a turn of it brings no more. In threads, whoever
+    finds nobody at it calls the policy, and the others gather meanwhile. Nobody waits for time to
+    pass.
 
     It is an agent of RLX, which acts and learns nothing, and a policy of openpi.
 
