@@ -42,7 +42,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
 ]
 
-BACKOFF = Backoff(attempts=1000, first=0.1, longest=0.5, deadline=120)
+BACKOFF = Backoff(
+    attempts=1000, first=0.1, longest=0.5, deadline=600
+)  # Ray may take minutes to begin again
 
 
 @pytest.fixture(scope="module", autouse=True)

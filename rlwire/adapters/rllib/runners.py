@@ -70,12 +70,12 @@ class Runner(EnvRunner, Checkpointable):  # type: ignore[misc]
     The first of an algorithm's runners listens on the port of `env_config`, the next one on the
     next. The one in the algorithm's own process listens only where it is the only one.
 
+    With policies in the config (`multi_agent`), there are several agents, and the spaces are those
+    of the config's policies, or `gymnasium.spaces.Dict` by agent.
+
     Args:
         config: the algorithm's.
         options: RLlib's own, such as `worker_index`.
-
-    With policies in the config (`multi_agent`), there are several agents, and the spaces are those
-    of the config's policies, or `gymnasium.spaces.Dict` by agent.
 
     Attributes:
         server: what listens; None where nothing does.
