@@ -6,8 +6,8 @@ missed when no update of its own went to a viewer: what it had came with the nex
 encodings says how often what they were told was written: for all of them at once, where they are
 told the same.
 
-`python benchmarks/bench_rfb_viewers.py [viewers]` prints the table, for 4 viewers or as many; it needs
-two cores. What a further viewer costs is in the column of the CPU.
+`python benchmarks/bench_rfb_viewers.py [viewers]` prints the table, for 4 viewers or as many; it
+needs two cores. What a further viewer costs is in the column of the server's core.
 """
 
 from __future__ import annotations
