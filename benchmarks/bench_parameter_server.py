@@ -173,10 +173,8 @@ def plain_actor(stack: contextlib.ExitStack) -> Callable[[Any], Any]:
     import ray
 
     class Plain:
-        weights: Any = None
-
         def op_swap(self, weights: Any) -> Any:
-            before, self.weights = self.weights, weights
+            before, self.weights = getattr(self, "weights", weights), weights
             return before
 
     actor = ray.remote(Plain).options(num_cpus=0).remote()
