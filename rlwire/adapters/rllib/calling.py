@@ -309,7 +309,7 @@ class CallersEnvRunner(Runner):
         return None if self.server is None else self.server.statistics()
 
     def end(self) -> None:
-        """Have `sample` return what there is, and raise from then on."""
+        """Have `sample` return what there is, and nothing from then on."""
         self._ended = True
 
     def stop(self) -> None:
@@ -341,12 +341,14 @@ class CallersEnvRunner(Runner):
             options: are passed over.
 
         Raises:
-            ConnectionClosed: the runner was stopped.
+            ConnectionClosed: it has no callers of its own, and all runners were stopped.
         """
         if self.server is None:
+            if self._ended:  # RLlib has no other left: its iteration is to end
+                raise ConnectionClosed("nobody plays any more: the runners were stopped")
             return []
-        if self._ended:
-            raise ConnectionClosed("nobody plays any more: the runner was stopped")
+        if self._ended:  # an error would have Ray start it again
+            return []
         explore = self.config.explore if explore is None else explore
         whole = num_episodes is not None or (
             num_timesteps is None and self.config.batch_mode == "complete_episodes"

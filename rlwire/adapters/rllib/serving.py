@@ -329,7 +329,10 @@ class _Training:
         with contextlib.suppress(Exception):  # it may be gone
             group.foreach_env_runner(_end, local_env_runner=True, timeout_seconds=grace)
         if self._thread is not threading.current_thread():
-            self._thread.join(grace + _LONGEST)
+            self._thread.join(grace)
+            if self._thread.is_alive():  # it waits for steps, and nobody calls any more
+                group.stop()
+            self._thread.join(_LONGEST)
             if self._thread.is_alive():
                 logger.warning("RLlib did not end its iteration; nothing is saved of it")
         self.algorithm.stop()

@@ -13,7 +13,6 @@ import pytest
 
 import rlwire
 from rlwire.adapters.relaax import AgentProxy, AgentProxyException
-from rlwire.errors import ConnectionClosed
 
 ray: Any = pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
 gymnasium: Any = pytest.importorskip("gymnasium")
@@ -267,8 +266,7 @@ def test_a_runner_that_is_stopped_lets_callers_go(runner: Any) -> None:
     client = Client(one.url, [10**6])
     sampled(one, lambda found: sum(map(len, found)) > 10, num_timesteps=5)
     one.end()
-    with pytest.raises(ConnectionClosed, match="stopped"):
-        one.sample()
+    assert one.sample() == []
     one.stop()
     client.thread.join(20)
     assert client.failed is not None
