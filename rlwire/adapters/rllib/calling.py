@@ -241,6 +241,7 @@ class CallersEnvRunner(Runner):
         self._shared: dict[str, Any] = {}
         self._took = 0.0
         self._ended = False
+        self._insists = False  # that there are samples
         self._rest = 0, 0  # steps for which RLlib asks again, and with which weights
         self._reported = _Reported()
         self._callbacks = [kind() for kind in force_list(self.config.callbacks_class)]
@@ -368,6 +369,9 @@ class CallersEnvRunner(Runner):
             if self._recorded:
                 self._act(explore, random_actions)
             players = self.server.gather(until, self._took)
+            if self._insists and not (players or steps or self._ended):
+                until = time.monotonic() + patience
+                continue
             if not players or self._ended:
                 break
             with self._lock:
@@ -380,6 +384,17 @@ class CallersEnvRunner(Runner):
             self.metrics.log_value("num_callers", self.server.statistics().callers, window=1)
             self._call("on_sample_end", samples=samples)
         return samples
+
+    def sample_get_state_and_metrics(self) -> Any:
+        """Return samples, state and metrics, for algorithms that learn of them as they come.
+
+        They take no empty samples, so it waits for whoever calls.
+        """
+        self._insists = True
+        try:
+            return super().sample_get_state_and_metrics()
+        finally:
+            self._insists = False
 
     def _record(self, players: list[Player], done: list[Any], explore: bool) -> int:
         """Note what players say; return how many steps they have made."""

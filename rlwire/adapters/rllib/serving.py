@@ -32,6 +32,7 @@ from rlwire.transports.address import Address
 
 with optional("ray", "rllib"):
     import ray
+    import ray.actor
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.tune.registry import get_trainable_cls
 
@@ -392,3 +393,6 @@ def _url_of(runner: Any) -> str:
 
 def _end(runner: Any) -> None:
     runner.end()
+    if runner.worker_index:  # an actor that raised would be waited for, and started again
+        runner.stop()
+        ray.actor.exit_actor()
