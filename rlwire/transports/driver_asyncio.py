@@ -141,6 +141,14 @@ class LoopDriver:
             self._not_received(error)
         except OSError as error:
             self._lose(error)
+        except Exception as error:  # a defect of the session's: nobody is to wait for ever
+            told = self._turn.waiting
+            if told:
+                self._turn.set_exception(error)
+            self.abort()
+            if not told:
+                raise  # the loop's handler has words for it
+            return
         if self.core.sending or self.core.ended:
             self._follow()
 

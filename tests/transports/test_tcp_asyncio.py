@@ -486,6 +486,37 @@ def test_failing_code_is_logged_and_closes(run: Run, blobs: Any, log: Any) -> No
         assert "one of those days" in log.text
 
 
+def test_a_session_with_a_defect_lets_nobody_wait(run: Run, blobs: Any, kind: Any) -> None:
+    class Broken(blobs):  # type: ignore[misc]
+        def frame_size(self, buffer: Any, start: int, end: int) -> int:
+            if b"defect" in bytes(buffer[start:end]):
+                raise ZeroDivisionError("a defect")
+            return int(super().frame_size(buffer, start, end))
+
+    async def main() -> None:
+        seen: list[Any] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: seen.append(context.get("exception")))
+        async with LoopServer("127.0.0.1:0", blobs, **kind) as server:
+            client = await tcp_asyncio.connect(server.address, Broken())
+            with pytest.raises(ZeroDivisionError):
+                await client.exchange(b"defect")
+            assert client.closed
+            await client.wait_closed()
+        async with LoopServer("127.0.0.1:0", Broken, **kind) as server:
+            other = await tcp_asyncio.connect(server.address, blobs())
+            bad = await tcp_asyncio.connect(server.address, blobs())
+            with pytest.raises(ConnectionClosed):
+                await bad.exchange(b"defect")
+            assert await other.exchange(b"well") == b"well"
+            for each in (other, bad):
+                each.close()
+        # A handler's own failure is logged; a responder has nobody but the loop to tell.
+        assert [type(error) for error in seen] == [ZeroDivisionError] * ("make_responder" in kind)
+
+    run(main())
+
+
 def test_an_answer_that_cannot_be_sent_is_replaced(run: Run, blobs: Any) -> None:
     made: list[Echo] = []
 
