@@ -86,6 +86,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "ratios are the scheduler's as much as the protocols' (default here: %(default)s)",
     )
     parser.add_argument(
+        "--over",
+        choices=("tcp", "unix", "shm"),
+        default="tcp",
+        help="have clients and servers speak over TCP, a unix socket or shared memory; the raw "
+        "exchange, and what else is used, goes over TCP (default: %(default)s)",
+    )
+    parser.add_argument(
         "--json",
         type=Path,
         metavar="FILE",
@@ -117,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
     for path in (args.json, args.plot):
         if path is not None and not path.absolute().parent.is_dir():
             raise BenchError(f"{path} cannot be written: there is no directory {path.parent}")
-    before, cores = allowed_cores(), _cores(args.pin)
+    before, cores = allowed_cores(), replace(_cores(args.pin), over=args.over)
     packages = versions("rlwire", "numpy", "hpack", "gymnasium", "ale-py")
     outcome = report.Run(packages, machine(), args.pin, math.nan, results, left_out)
     try:
@@ -161,9 +168,14 @@ def _measure(
             tick(f"playing {name}", 0.0)
             payloads.append(played(name))
         rows: list[Row] = []
+        elsewhere = args.over != "tcp"
         for kind, payload in itertools.product(kinds, payloads):
             try:
+                if elsewhere and kind.protocol in PROVIDERS and kind.datagrams:
+                    raise Unfit("it goes over UDP")
                 rows.append(kind(payload, cores))
+                if elsewhere and kind.protocol in PROVIDERS:
+                    rows[-1].protocol += f"+{args.over}"
             except Unfit as error:
                 left_out.append(LeftOut(kind.protocol, payload, str(error)))
         if not rows:

@@ -7,6 +7,9 @@ Not here: measuring (`rlwire.bench.runner`).
 
 from __future__ import annotations
 
+import functools
+import itertools
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -53,10 +56,32 @@ class Absent(BenchError):
 
 @dataclass(frozen=True)
 class Cores:
-    """Where the two processes of a round trip run; None leaves it to the system."""
+    """Where the two processes of a round trip run, and over what they speak.
+
+    Attributes:
+        client: its cores; None leaves it to the system.
+        server: the same.
+        over: ``"tcp"``, ``"unix"`` or ``"shm"``.
+    """
 
     client: list[int] | None = None
     server: list[int] | None = None
+    over: str = "tcp"
+
+    def place(self) -> str:
+        """Return where a server is to listen, a new place for each."""
+        if self.over == "tcp":
+            return "127.0.0.1:0"
+        return f"{self.over}:{_folder().name}/{next(_numbers)}"
+
+
+_numbers = itertools.count()
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Return where unix sockets are until this process ends."""
+    return tempfile.TemporaryDirectory(prefix="rlwire-bench-")
 
 
 @dataclass(frozen=True)

@@ -107,9 +107,9 @@ def _specs(steps: Sequence[Step]) -> ActionObservationSpecs:
     )
 
 
-def _server(world: str, steps: list[Step]) -> DmEnvRpcServer:
+def _server(place: str, world: str, steps: list[Step]) -> DmEnvRpcServer:
     kind = resolve_name(world)
-    return DmEnvRpcServer(lambda settings: kind(steps), "127.0.0.1:0")
+    return DmEnvRpcServer(lambda settings: kind(steps), place)
 
 
 class DmEnvRpcRow(Row):
@@ -145,7 +145,7 @@ class DmEnvRpcRow(Row):
         self.reply_bytes = len(_on_the_wire(self.received[0]))
         world = peer or f"{__name__}:{RecordedWorld.__name__}"
         self._server = ServerProcess(
-            "dm_env_rpc", serve, _server, world, self._steps, cores=cores.server
+            "dm_env_rpc", serve, _server, cores.place(), world, self._steps, cores=cores.server
         )
 
     def _connect(self) -> None:

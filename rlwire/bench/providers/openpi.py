@@ -53,8 +53,8 @@ class KeepingPolicy:
         return {"actions": float(self._count)}  # as many bytes each time
 
 
-def _server(policy: str) -> PolicyServer:
-    return PolicyServer(resolve_name(policy)(), "127.0.0.1:0", workers="threads", timing=False)
+def _server(place: str, policy: str) -> PolicyServer:
+    return PolicyServer(resolve_name(policy)(), place, workers="threads", timing=False)
 
 
 class OpenpiRow(Row):
@@ -80,7 +80,9 @@ class OpenpiRow(Row):
         self.decode_other = lambda: self.decode(reply)
         self.reply_bytes = len(Framer(False).frame(BINARY, reply))
         policy = peer or f"{__name__}:{KeepingPolicy.__name__}"
-        self._server = ServerProcess("openpi", serve, _server, policy, cores=cores.server)
+        self._server = ServerProcess(
+            "openpi", serve, _server, cores.place(), policy, cores=cores.server
+        )
 
     def _connect(self) -> None:
         timeouts = Timeouts(read=ANSWER_SECONDS, idle=ANSWER_SECONDS)

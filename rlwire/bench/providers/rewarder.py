@@ -56,10 +56,10 @@ class RecordedRewards:
         return self._steps[number].state
 
 
-def _server(world: str, steps: list[Step]) -> Any:
+def _server(place: str, world: str, steps: list[Step]) -> Any:
     shown = resolve_name(world)(steps)
     shown.server = RewarderServer(
-        "bench", "127.0.0.1:0", on_action=shown.act, ping_interval=None, backlog=1 << 26
+        "bench", place, on_action=shown.act, ping_interval=None, backlog=1 << 26
     )
     return shown.server
 
@@ -95,7 +95,9 @@ class RewarderRow(Row):
         longest = max(self.received, key=len)
         self.reply_bytes = len(Framer(False).frame(TEXT, longest))
         world = peer or f"{__name__}:{RecordedRewards.__name__}"
-        self._server = ServerProcess("rewarder", serve, _server, world, steps, cores=cores.server)
+        self._server = ServerProcess(
+            "rewarder", serve, _server, cores.place(), world, steps, cores=cores.server
+        )
 
     @staticmethod
     def _write(message: rewarder.Message) -> bytes:

@@ -60,8 +60,8 @@ class KeepingLearner:
         return SetState(self._count, {})
 
 
-def _server(learner: str) -> LearnerServer:
-    return LearnerServer(resolve_name(learner)(), "127.0.0.1:0")
+def _server(place: str, learner: str) -> LearnerServer:
+    return LearnerServer(resolve_name(learner)(), place)
 
 
 class RLlinkRow(Row):
@@ -88,7 +88,9 @@ class RLlinkRow(Row):
         self.decode_other = lambda: codec.decode(reply)
         self.reply_bytes = len(reply)
         learner = peer or f"{__name__}:{KeepingLearner.__name__}"
-        self._server = ServerProcess("rllink", serve, _server, learner, cores=cores.server)
+        self._server = ServerProcess(
+            "rllink", serve, _server, cores.place(), learner, cores=cores.server
+        )
 
     def _connect(self) -> None:
         timeouts = Timeouts(read=ANSWER_SECONDS, idle=ANSWER_SECONDS)

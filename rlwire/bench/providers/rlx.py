@@ -68,8 +68,8 @@ class KeepingAgent(CountingAgent):
         return super().update(reward, state, terminal)
 
 
-def _server(agent: str, spin: float | None) -> RLXServer:
-    return RLXServer(agent, "127.0.0.1:0", timeouts=Timeouts(spin=spin))
+def _server(place: str, agent: str, spin: float | None) -> RLXServer:
+    return RLXServer(agent, place, timeouts=Timeouts(spin=spin))
 
 
 class RLXRow(Row):
@@ -114,7 +114,9 @@ class RLXRow(Row):
         self.decode_other = lambda: self.decode(reply)
         self.reply_bytes = len(reply)
         agent = peer or f"{__name__}:{KeepingAgent.__name__}"
-        self._server = ServerProcess("rlx", serve, _server, agent, spin, cores=cores.server)
+        self._server = ServerProcess(
+            "rlx", serve, _server, cores.place(), agent, spin, cores=cores.server
+        )
 
     def _connect(self) -> None:
         self._client = AgentProxy(self._server.address, timeouts=self._timeouts)
