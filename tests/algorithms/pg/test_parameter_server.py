@@ -12,7 +12,7 @@ from rlwire.adapters.relaax.algorithm import Algorithm, load_algorithm
 from rlwire.adapters.relaax.homes import open_parameter_server
 from rlwire.adapters.relaax.parameter_server import Handle, ParameterServerError
 
-pytestmark = pytest.mark.training
+pytestmark = [pytest.mark.training, pytest.mark.timeout(600)]  # each process imports PyTorch
 
 torch: Any = pytest.importorskip("torch")
 
