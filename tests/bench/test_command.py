@@ -19,6 +19,7 @@ from rlwire.bench.processes import BenchError, allowed_cores
 from rlwire.bench.runner import BLOCK, TURN
 from rlwire.errors import MissingExtra
 
+RFB = ("rfb-raw", "rfb-hextile", "rfb-zrle", "rfb-tight")
 RLWIRE = [sys.executable, "-m", "rlwire", "bench"]
 
 
@@ -56,10 +57,11 @@ def test_a_real_run(tmp_path: Path) -> None:
         (protocol, payload)
         for protocol in ("rewarder", "openpi", "rllink")
         for payload in ("cartpole", "pong", "pong-stack")
-    ]
+    ] + [(protocol, "pong") for protocol in RFB]
     assert [(each["protocol"], each["payload"]) for each in read["left_out"]] == [
         ("perlert", "pong"),
         ("perlert", "pong-stack"),
+        *((protocol, payload) for protocol in RFB for payload in ("cartpole", "pong-stack")),
     ]
     assert "perlert cannot carry Pong-v5 210x160x3 uint8: 100,800 numbers" in done.stdout
     cores = allowed_cores()
@@ -72,10 +74,13 @@ def test_a_real_run(tmp_path: Path) -> None:
         # UIDs, shapes and lengths, gRPC's prefix and a frame's head for each 16 KiB.
         # As text, numbers take more than their bytes.
         around = max(row["request_bytes"], row["reply_bytes"]) - arrays[row["payload"]]
-        assert around > 60
-        assert around < 150 or row["protocol"] in ("rewarder", "rllink")
-        assert 0 < row["encode"]["p50"] <= row["encode"]["p99"]
-        assert 0 < row["decode"]["p50"] <= row["decode"]["p99"]
+        if row["protocol"] in RFB:
+            assert (around, row["encode"], row["decode"]) == (0, None, None)
+        else:
+            assert around > 60
+            assert around < 150 or row["protocol"] in ("rewarder", "rllink")
+            assert 0 < row["encode"]["p50"] <= row["encode"]["p99"]
+            assert 0 < row["decode"]["p50"] <= row["decode"]["p99"]
         assert 0 < row["echo"]["p50"] <= row["echo"]["p99"]
         overhead = row["overhead"]
         assert 0 < overhead["p25"] <= overhead["p50"] <= overhead["p75"]
@@ -252,7 +257,7 @@ def test_a_rival_that_is_not_installed_is_left_out_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("gymnasium", reason="gymnasium comes with the extra 'bench'")
-    for name in ("zmq", "stable_baselines3", "dm_env_rpc.v1"):
+    for name in ("zmq", "stable_baselines3", "rlmesh", "dm_env_rpc.v1"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setattr(command, "record", _record_small)
     words = ("--protocol", "rlx", "--rivals", "--payload", "cartpole", "--seconds", "0.01")
@@ -261,6 +266,7 @@ def test_a_rival_that_is_not_installed_is_left_out_with_the_reason(
     assert [line.partition(" is left out: ")[0] for line in err.splitlines()] == [
         "rlwire: zeromq",
         "rlwire: SubprocVec",
+        "rlwire: rlmesh",
         "rlwire: dm_env_rpc.v1",
     ]
     assert all(": pip install " in line for line in err.splitlines())
@@ -280,7 +286,8 @@ def test_a_selection_of_nothing_is_refused(
     assert out == ""
     assert err.startswith("rlwire: there is nothing to measure: perlert cannot carry pong: ")
     assert err.endswith(
-        "--protocol may be dm_env_rpc, openpi, perlert, rewarder, rllink, rlx, "
+        "--protocol may be dm_env_rpc, openpi, perlert, rewarder, "
+        "rfb-hextile, rfb-raw, rfb-tight, rfb-zrle, rllink, rlx, "
         "--payload cartpole, pong, pong-stack\n"
     )
 

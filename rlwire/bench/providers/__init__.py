@@ -18,6 +18,10 @@ PROVIDERS: dict[str, str] = {
     "rewarder": "rlwire.bench.providers.rewarder:RewarderRow",
     "openpi": "rlwire.bench.providers.openpi:OpenpiRow",
     "rllink": "rlwire.bench.providers.rllink:RLlinkRow",
+    "rfb-raw": "rlwire.bench.providers.rfb:RawRow",
+    "rfb-hextile": "rlwire.bench.providers.rfb:HextileRow",
+    "rfb-zrle": "rlwire.bench.providers.rfb:ZrleRow",
+    "rfb-tight": "rlwire.bench.providers.rfb:TightRow",
 }
 """Name to ``module:class``; imported when it is asked for."""
 
