@@ -255,17 +255,24 @@ class Checkpoints:
 def _written(state: Mapping[str, Any], head: dict[str, Any]) -> tuple[str, bytes]:
     """Return a checkpoint's kind and bytes."""
     torch = sys.modules.get("torch")
-    tensors: dict[str, Any] = {}
-    bare = _without_tensors(state, "", tensors, torch) if torch is not None else state
-    if not tensors:
+    if torch is None or not _holds_tensors(state, torch):
         body = msgpack.encode(state, **_CODING)
         head = {**head, "bytes": len(body), "crc32": zlib.crc32(body)}
         return "msgpack", msgpack.encode(head) + body
     with optional("safetensors", "checkpoints"):
         from safetensors.torch import save
-    body = msgpack.encode(bare, **_CODING)
+    tensors: dict[str, Any] = {}
+    body = msgpack.encode(_without_tensors(state, "", tensors, torch), **_CODING)
     rest = {"rlwire": json.dumps(head), "state": base64.b64encode(body).decode()}
     return "safetensors", save(tensors, rest)
+
+
+def _holds_tensors(value: Any, torch: Any) -> bool:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return any(_holds_tensors(each, torch) for each in value)
+    return isinstance(value, torch.Tensor)
 
 
 def _without_tensors(value: Any, path: str, tensors: dict[str, Any], torch: Any) -> Any:

@@ -100,7 +100,7 @@ class RemoteMetrics(Metrics):
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._sending = False
-        self._closing = False
+        self._closing = self._over = False  # no more is awaited, nor sent
         self._log = SeldomLog(logger)
 
     def __getstate__(self) -> Any:
@@ -142,7 +142,9 @@ class RemoteMetrics(Metrics):
                     self._deadline,
                 )
         with self._changed:
+            self._over = True
             self._pending.clear()
+            self._changed.notify_all()
 
     def _add(self, method: str, name: str, y: Any, x: Any) -> None:
         entry = {"method": method, "name": name, "y": y, "x": step_of(name, x)}
@@ -151,7 +153,7 @@ class RemoteMetrics(Metrics):
                 self._log.warning("%s: a measurement is dropped: too many wait", self.address)
             self._pending.append(entry)
             if self._thread is None:
-                self._closing = False
+                self._closing = self._over = False
                 self._thread = threading.Thread(
                     target=self._run, name="rlwire metrics", daemon=True
                 )
@@ -195,8 +197,9 @@ class RemoteMetrics(Metrics):
             return entries
 
     def _give_back(self, entries: list[dict[str, Any]], pause: float) -> None:
-        """Have these sent later, if there is still room, and wait; no longer at the end."""
+        """Have these sent later, if there is still room, and wait; not when all is over."""
         with self._changed:
-            room = (self._pending.maxlen or 0) - len(self._pending)
-            self._pending.extendleft(reversed(entries[len(entries) - room :] if room else []))
-            self._changed.wait_for(lambda: self._closing, pause)
+            if not self._over:
+                room = (self._pending.maxlen or 0) - len(self._pending)
+                self._pending.extendleft(reversed(entries[len(entries) - room :] if room else []))
+                self._changed.wait_for(lambda: self._over, pause)

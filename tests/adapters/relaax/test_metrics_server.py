@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import pickle
+import re
 import threading
+from time import monotonic, sleep
 
 import numpy as np
 import pytest
@@ -93,12 +95,17 @@ def test_a_server_that_comes_late_and_one_that_comes_back(kept, address, caplog)
 
 
 def test_nobody_waits_for_a_server_that_is_away(address, caplog):
-    sink = RemoteMetrics(address, max_pending=3, deadline=0.05)
+    sink = RemoteMetrics(address, max_pending=3, deadline=0.5)
     for number in range(10):
         sink.scalar("a", number)
     sink.close()
     assert "too many wait" in caplog.text
-    assert "were not taken within 0.05 s" in caplog.text
+    assert "were not taken within 0.5 s" in caplog.text
+    assert 2 <= len(re.findall("1 attempt", caplog.text)) <= 10  # with pauses in between
+    until = monotonic() + 10
+    while any(thread.name == "rlwire metrics" for thread in threading.enumerate()):
+        assert monotonic() < until  # it does not go on
+        sleep(0.01)
 
 
 def test_what_is_no_measurement_is_said_where_it_is_made(address):
