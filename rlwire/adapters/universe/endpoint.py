@@ -95,6 +95,7 @@ class UniverseEndpoint:
         self._over, self._goes_on = True, False
         self._owed = 0.0
         self._seen: NDArray[np.uint8] | None = None
+        self._given: NDArray[np.uint8] | None = None  # of what is seen, as it is
         with contextlib.ExitStack() as undo:
             hub = undo.enter_context(shared_hub())
             self._env = env = UniverseEnv(
@@ -177,7 +178,7 @@ class UniverseEndpoint:
         self._error = error = told.get("error", self._error)
         if self._shown(observations[0]):
             self._over = False
-            return self._seen, self._told(told, observations[0])
+            return self._picture(), self._told(told, observations[0])
         if error and not self._env.tries[0]:
             raise ConnectionClosed(error)
         if time.monotonic() >= self._until:
@@ -197,12 +198,12 @@ class UniverseEndpoint:
         if "error" in told:
             told["lost"] = told["error"]
             self._over = True
-            return self._seen, reward, False, True, told
+            return self._picture(), reward, False, True, told
         if not dones[0]:
-            return self._seen, reward, False, False, told
+            return self._picture(), reward, False, False, told
         self._over = self._goes_on = True
         cut = bool(told.pop("rlwire.truncated", False)) or "env_status.artificial.done" in told
-        return self._seen, reward, not cut, cut, told
+        return self._picture(), reward, not cut, cut, told
 
     def _shown(self, observation: Any) -> bool:
         """Take note of what is seen; return whether there is something."""
@@ -210,6 +211,16 @@ class UniverseEndpoint:
             return False
         self._seen = observation["vision"]
         return True
+
+    def _picture(self) -> NDArray[np.uint8] | None:
+        """Return what is seen, in memory of its own even if nothing has changed."""
+        picture = self._seen
+        if picture is None or picture is not self._given or self._into is not None:
+            self._given = picture
+            return picture
+        again: NDArray[np.uint8] = picture.copy()
+        again.flags.writeable = False
+        return again
 
     def _told(self, info: dict[str, Any], observation: Any) -> dict[str, Any]:
         info.pop("rewarder.observation", None)

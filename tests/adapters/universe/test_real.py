@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -322,6 +323,20 @@ def test_what_rlwire_serves() -> None:
         assert total % 3 == 0
         assert total > 0
         env.reset()
+
+
+def test_pictures_that_are_the_same_do_not_share_memory() -> None:
+    class Still(Counting):
+        def _seen(self) -> Any:
+            return np.full((16, 16, 3), 7, np.uint8)
+
+    with (
+        rlwire.serve(Still, "universe://127.0.0.1:0+0", rate=200) as server,
+        rlwire.make(server.url, rate=200) as env,
+    ):
+        seen = [env.reset()[0], *(env.step(0)[0] for _ in range(4))]
+    assert all((each == 7).all() for each in seen)
+    assert not any(np.shares_memory(*two) for two in itertools.combinations(seen, 2))
 
 
 def test_gymnasium_s_checker_has_nothing_to_say(recwarn: pytest.WarningsRecorder) -> None:
