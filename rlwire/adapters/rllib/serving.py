@@ -296,10 +296,13 @@ class _Training:
         self._server = server
         self._ending = threading.Event()
         self.algorithm = server.config.build_algo()
+        self._actors: list[Any] = []
         try:
+            group = self.algorithm.env_runner_group
+            self._actors = group.foreach_env_runner(_actor_of, local_env_runner=False)
             self.urls: list[str] = [
                 url
-                for url in self.algorithm.env_runner_group.foreach_env_runner(
+                for url in group.foreach_env_runner(
                     _url_of, local_env_runner=not server.config.num_env_runners
                 )
                 if url
@@ -331,12 +334,19 @@ class _Training:
             group.foreach_env_runner(_end, local_env_runner=True, timeout_seconds=grace)
         if self._thread is not threading.current_thread():
             self._thread.join(grace)
-            if self._thread.is_alive():  # it waits for steps, and nobody calls any more
-                group.stop()
+            if self._thread.is_alive():  # its runners wait for steps, and nobody calls any more
+                self._end_runners()
             self._thread.join(_LONGEST)
             if self._thread.is_alive():
                 logger.warning("RLlib did not end its iteration; nothing is saved of it")
+        self._end_runners()
         self.algorithm.stop()
+
+    def _end_runners(self) -> None:
+        """End runners even if they wait in a call, behind which Ray would queue any other."""
+        actors, self._actors = self._actors, []
+        for actor in actors:
+            ray.kill(actor)
 
     def _train(self) -> None:
         server = self._server
@@ -385,6 +395,10 @@ def saved(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     return sorted(each for each in folder.iterdir() if re.fullmatch(r"rllib-\d+", each.name))
+
+
+def _actor_of(runner: Any) -> Any:
+    return ray.get_runtime_context().current_actor
 
 
 def _url_of(runner: Any) -> str:
