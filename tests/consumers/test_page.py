@@ -29,6 +29,7 @@ gymnasium: Any = pytest.importorskip("gymnasium")
 pytestmark = pytest.mark.consumers
 
 NOVNC = "https://registry.npmjs.org/@novnc/novnc/-/novnc-1.7.0.tgz"
+DEBUGGED = ["--window-size=900,600", "--remote-debugging-port=0"]
 PATIENCE = 60.0
 
 
@@ -83,7 +84,7 @@ class Browser:
         profile = folder / "profile"
         with (folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
-                [BROWSER, *FLAGS, f"--user-data-dir={profile}", address],
+                [BROWSER, *FLAGS, *DEBUGGED, f"--user-data-dir={profile}", address],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,

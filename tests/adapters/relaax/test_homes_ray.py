@@ -178,10 +178,7 @@ def test_one_for_agents_of_several_programs(algorithm, tmp_path):
     """One program makes it; worker processes and another program on the cluster find it."""
     import ray
 
-    metrics = Recorder()
-    server = AlgorithmServer(
-        algorithm, "localhost:0", parameter_server="ray:shared", workers=1, metrics=metrics
-    )
+    server = AlgorithmServer(algorithm, "localhost:0", parameter_server="ray:shared", workers=1)
     with server:
         assert server.parameter_server.session.op_add(1.0) == 1
         with rlwire.connect(server.url) as agent:
