@@ -7,8 +7,10 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -28,7 +30,7 @@ gymnasium: Any = pytest.importorskip("gymnasium")
 
 pytestmark = pytest.mark.consumers
 
-NOVNC = "https://registry.npmjs.org/@novnc/novnc/-/novnc-1.7.0.tgz"
+NOVNC = "1.7.0"
 DEBUGGED = ["--window-size=900,600", "--remote-debugging-port=0"]
 PATIENCE = 60.0
 
@@ -36,17 +38,20 @@ PATIENCE = 60.0
 @pytest.fixture(scope="module")
 def novnc() -> Path:
     """Return npm's archive, kept in build/ from one run to the next."""
-    path = Path(__file__).parents[2] / "build" / NOVNC.rpartition("/")[2]
+    path = Path(__file__).parents[2] / "build" / f"novnc-novnc-{NOVNC}.tgz"
     if not path.exists():
+        npm = shutil.which("npm")
+        if npm is None:
+            pytest.skip("npm, from which noVNC comes, is not installed")
         path.parent.mkdir(exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}")
-        try:
-            with urllib.request.urlopen(NOVNC, timeout=60) as response:
-                part.write_bytes(response.read())
-        except OSError as error:
-            pytest.skip(f"noVNC cannot be had from npm's registry: {error}")
-        novnc_files(part)
-        part.replace(path)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            command = [npm, "pack", "--silent", f"@novnc/novnc@{NOVNC}"]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+            if done.returncode:
+                pytest.skip(f"noVNC cannot be had from npm: {done.stderr[-500:]}")
+            made = Path(folder, path.name)
+            novnc_files(made)
+            made.replace(path)
     return path
 
 
