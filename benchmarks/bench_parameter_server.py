@@ -188,6 +188,7 @@ def ray_running() -> Iterator[None]:
 
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     options = {"num_cpus": 1, "object_store_memory": 200_000_000, "include_dashboard": False}
+    options["_node_ip_address"] = "127.0.0.1"
     ray.init(address="local", logging_level=logging.ERROR, **options)
     try:
         yield

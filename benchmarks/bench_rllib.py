@@ -72,7 +72,7 @@ def measure() -> tuple[float, float]:
     settings = {"train_batch_size_per_learner": STEPS, "num_epochs": 4}
     ray.init(
         address="local", num_cpus=2 * RUNNERS + 2, include_dashboard=False, log_to_driver=False,
-        object_store_memory=200_000_000,
+        object_store_memory=200_000_000, _node_ip_address="127.0.0.1",
     )  # fmt: skip
     with contextlib.ExitStack() as stack:
         stack.callback(ray.shutdown)

@@ -18,7 +18,10 @@ PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "ray_cluster.md").read_te
 def test_games_find_runners_by_name(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
     assert "ray.init()" in PROGRAM
-    start = 'ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)'
+    start = (
+        'ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, '
+        '_node_ip_address="127.0.0.1")'
+    )
     script = tmp_path / "train.py"
     script.write_text(PROGRAM.replace("ray.init()", start), "utf-8")
     done = subprocess.run(

@@ -7,10 +7,11 @@ extra `rllib`.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -49,7 +50,10 @@ BACKOFF = Backoff(
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
-    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
+    ray.init(
+        address="local", num_cpus=4, include_dashboard=False, log_to_driver=False,
+        _node_ip_address="127.0.0.1",
+    )  # fmt: skip
     yield
     ray.shutdown()
 
@@ -89,11 +93,12 @@ def start_simulators(port: int, count: int, steps: int | None = None) -> None:
         threading.Thread(target=simulate, args=(port, number, steps), daemon=True).start()
 
 
-def dummy_client(port: int) -> None:
-    """Run in a process of its own: Ray's client ends with it."""
-    from ray.rllib.examples.envs.classes.utils.dummy_external_client import _dummy_external_client
+DUMMY = """
+import sys
+from ray.rllib.examples.envs.classes.utils.dummy_external_client import _dummy_external_client
 
-    _dummy_external_client(port)
+_dummy_external_client(int(sys.argv[1]))
+"""
 
 
 def test_our_client_trains_with_ray_s_runner() -> None:
@@ -112,10 +117,8 @@ def test_our_client_trains_with_ray_s_runner() -> None:
 def test_ray_s_client_trains_with_our_runner() -> None:
     port = free_port()
     algorithm = config(RLlinkEnvRunner, port).build_algo()
-    simulator = multiprocessing.get_context("spawn").Process(
-        target=dummy_client, args=(port,), daemon=True
-    )
-    simulator.start()
+    # In a process of its own: Ray's client ends with it.
+    simulator = subprocess.Popen([sys.executable, "-c", DUMMY, str(port)])
     try:
         for _ in range(2):
             results = algorithm.train()["env_runners"]
@@ -123,7 +126,7 @@ def test_ray_s_client_trains_with_our_runner() -> None:
         assert results["episode_return_mean"] > 5
     finally:
         simulator.kill()
-        simulator.join()
+        simulator.wait()
         algorithm.stop()
 
 

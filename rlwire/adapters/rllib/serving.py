@@ -244,6 +244,7 @@ class RLlibServer(BackgroundServer):
             if self._ray_address is None:  # each runner asks for a CPU, and so does a learner
                 most = self.config.num_env_runners + self.config.num_learners + 1
                 several = {"num_cpus": max(os.cpu_count() or 1, most), "include_dashboard": False}
+                several["_node_ip_address"] = "127.0.0.1"  # whose ports nobody else reaches
             with keep_signals():
                 ray.init(address=self._ray_address or "local", log_to_driver=False, **several)
             self._owns_ray = True

@@ -108,7 +108,7 @@ def algorithm(tmp_path_factory):
     path = tmp_path_factory.mktemp("algorithms") / "adding.py"
     path.write_text(textwrap.dedent(ALGORITHM))
     options = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
-    ray.init(address="local", **options)
+    ray.init(address="local", _node_ip_address="127.0.0.1", **options)
     yield load_algorithm(path)
     ray.shutdown()
 

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(600), pytest.mark.filterwarni
 def cluster() -> Iterator[None]:
     ray.init(
         address="local", num_cpus=4, include_dashboard=False, log_to_driver=False,
-        object_store_memory=200_000_000,
+        object_store_memory=200_000_000, _node_ip_address="127.0.0.1",
     )  # fmt: skip
     yield
     ray.shutdown()
