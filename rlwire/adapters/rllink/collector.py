@@ -23,7 +23,36 @@ from rlwire.codecs.rllink import Episode, MultiAgentEpisode
 __all__ = ["EpisodeCollector", "MultiAgentCollector"]
 
 
-class EpisodeCollector:
+class _Collector:
+    """What is counted of a batch, and of the piece of an episode that is under way."""
+
+    def __init__(self, steps: int, infos: bool) -> None:
+        if steps < 1:
+            raise ValueError(f"a batch has at least one step, not {steps}")
+        self._steps = steps
+        self._keeps_infos = infos
+        self._taken = 0  # steps in the batch
+        self._id = ""
+        self._started = 0
+        self._count = 0  # steps of the piece
+        self._begun = 0.0
+        self._open = False
+
+    def __len__(self) -> int:
+        return self._taken + self._count
+
+    @property
+    def full(self) -> bool:
+        """Whether there are as many steps as a batch has."""
+        return len(self) >= self._steps
+
+    @property
+    def needs_reset(self) -> bool:
+        """Whether `reset` comes next: the episode is over for all, or none has begun."""
+        return not self._open
+
+
+class EpisodeCollector(_Collector):
     """Collects the steps of one environment.
 
     ::
@@ -49,33 +78,11 @@ class EpisodeCollector:
     """
 
     def __init__(self, steps: int, *, infos: bool = False) -> None:
-        if steps < 1:
-            raise ValueError(f"a batch has at least one step, not {steps}")
-        self._steps = steps
-        self._keeps_infos = infos
+        super().__init__(steps, infos)
         self._batch: list[Episode] = []
-        self._taken = 0  # steps in `_batch`
-        self._id = ""
-        self._started = 0
-        self._count = 0  # steps of the piece under way
         self._observations: Any = None
         self._columns: dict[str, Any] | None = None
         self._infos: list[dict[str, Any]] = []
-        self._begun = 0.0
-        self._open = False
-
-    def __len__(self) -> int:
-        return self._taken + self._count
-
-    @property
-    def full(self) -> bool:
-        """Whether there are as many steps as a batch has."""
-        return len(self) >= self._steps
-
-    @property
-    def needs_reset(self) -> bool:
-        """Whether `reset` comes next: the episode has ended, or none has begun."""
-        return not self._open
 
     def reset(self, observation: Any, info: Mapping[str, Any] | None = None) -> None:
         """Begin an episode; one that is under way ends as truncated.
@@ -172,7 +179,7 @@ class EpisodeCollector:
         self._taken += count
 
 
-class MultiAgentCollector:
+class MultiAgentCollector(_Collector):
     """Collects the steps of one environment of several agents, all of whom act at each step.
 
     ::
@@ -198,32 +205,11 @@ class MultiAgentCollector:
     """
 
     def __init__(self, steps: int, *, infos: bool = False) -> None:
-        if steps < 1:
-            raise ValueError(f"a batch has at least one step, not {steps}")
-        self._steps = steps
-        self._keeps_infos = infos
+        super().__init__(steps, infos)
         self._agents: dict[str, EpisodeCollector] = {}
         self._playing: dict[str, int] = {}  # at which step of the piece they first observed
         self._batch: list[MultiAgentEpisode] = []
-        self._taken = 0  # steps in `_batch`
-        self._id = ""
-        self._started = self._count = 0
         self._seen: dict[str, int] = {}  # as `_playing`, of those too that have ended
-        self._begun = 0.0
-        self._open = False
-
-    def __len__(self) -> int:
-        return self._taken + self._count
-
-    @property
-    def full(self) -> bool:
-        """Whether there are as many steps as a batch has."""
-        return len(self) >= self._steps
-
-    @property
-    def needs_reset(self) -> bool:
-        """Whether `reset` comes next: nobody plays any more, or not yet."""
-        return not self._open
 
     def reset(
         self,
