@@ -159,6 +159,21 @@ if buffers.DEBUG:
 
 
 @pytest.fixture(scope="session")
+def cluster() -> Iterator[str]:
+    """One small Ray for all tests that need it; a program finds it by RAY_ADDRESS=<what it is>.
+
+    It takes seconds to begin and to end, and whoever else begins one listens beyond the loopback.
+    """
+    ray = pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
+    context = ray.init(
+        address="local", num_cpus=4, include_dashboard=False, log_to_driver=False,
+        object_store_memory=200_000_000, _node_ip_address="127.0.0.1",
+    )  # fmt: skip
+    yield context.address_info["gcs_address"]
+    ray.shutdown()
+
+
+@pytest.fixture(scope="session")
 def oracle() -> ModuleType:
     """`tests/reference/rlx.py`: encode() and decode() in slow Python."""
     path = Path(__file__).parent / "reference" / "rlx.py"

@@ -22,6 +22,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "game_engine.md").read_te
 PROGRAM = "\n".join(re.findall(r"```c\n(.*?)```", PAGE, re.S))
 (COMPILE,) = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
 (TRAINER,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+RAY_OF_ITS_OWN = 'ray.init(address="local", include_dashboard=False, _node_ip_address="127.0.0.1")'
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the program uses POSIX's sockets")
 
@@ -130,16 +131,19 @@ def test_the_program_tells_what_is_wrong(program: Path) -> None:
 
 @pytest.mark.ray
 @pytest.mark.timeout(600)
-def test_rllib_trains_the_program(program: Path) -> None:
-    pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
+def test_rllib_trains_the_program(program: Path, cluster: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
-    assert '"port": 5555' in TRAINER
+    text = TRAINER
+    for own, tests in (('"port": 5555', f'"port": {port}'), (RAY_OF_ITS_OWN, "ray.init()")):
+        assert own in text
+        text = text.replace(own, tests)
     players: list[Any] = []
     with subprocess.Popen(
-        [sys.executable, "-c", TRAINER.replace('"port": 5555', f'"port": {port}')],
+        [sys.executable, "-c", text],
         stdout=subprocess.PIPE,
         text=True,
+        env={**os.environ, "RAY_ADDRESS": cluster},
     ) as trainer:
         try:
             while len(players) < 2:  # until it listens

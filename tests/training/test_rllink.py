@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,7 @@ from rlwire.adapters.rllib.runners import runners  # noqa: E402
 
 pytestmark = [
     pytest.mark.ray,
+    pytest.mark.usefixtures("cluster"),
     pytest.mark.timeout(900),
     # Ray's own, and its workers' sockets.
     pytest.mark.filterwarnings("ignore"),
@@ -46,16 +46,6 @@ pytestmark = [
 BACKOFF = Backoff(
     attempts=1000, first=0.1, longest=0.5, deadline=600
 )  # Ray may take minutes to begin again
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
-    ray.init(
-        address="local", num_cpus=4, include_dashboard=False, log_to_driver=False,
-        _node_ip_address="127.0.0.1",
-    )  # fmt: skip
-    yield
-    ray.shutdown()
 
 
 def config(runner: Any, port: int, count: int = 0, steps: int = 1000) -> Any:
