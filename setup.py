@@ -11,8 +11,8 @@ Switches (environment variables):
 """
 
 import os
+import re
 import sys
-from glob import glob
 from pathlib import Path
 
 import numpy
@@ -125,7 +125,8 @@ WITH_NUMBERS = {
     "rlwire.codecs.rewarder.decoder",
     "rlwire.codecs.rewarder.encoder",
 }
-NUMBERS = "rlwire/include/rlwire/numbers.cpp"
+HEADERS = "rlwire/include"
+NUMBERS = f"{HEADERS}/rlwire/numbers.cpp"
 
 link_args = []
 if sys.platform == "win32":
@@ -153,6 +154,20 @@ ONCE_TOO_OFTEN = "int result = PyList_Append(list, x);\n    Py_DECREF(x);"
 ONCE = "int result = PyList_Append(list, x);\n    if (result == 0) Py_DECREF(x);"
 
 
+def headers_of(path, seen=None):
+    """Return those of our headers that a file of C includes, and what they include."""
+    seen = set() if seen is None else seen
+    folder = os.path.dirname(path)
+    for name in re.findall(
+        r'^\s*#\s*include\s+["<]([^">]+)[">]', Path(path).read_text("utf-8"), re.MULTILINE
+    ):
+        for header in (os.path.join(folder, name), os.path.join(HEADERS, name)):
+            if header.startswith(HEADERS) and header not in seen and os.path.exists(header):
+                seen.add(header)
+                headers_of(header, seen)
+    return seen
+
+
 class BuildCython(build_ext):
     """Turns .pyx into C under build/, only when something is compiled: never for an sdist."""
 
@@ -164,6 +179,8 @@ class BuildCython(build_ext):
                 extension.sources = [f"{C_FOLDER}/{extension.name.replace('.', '/')}.c"]
         else:
             self.make_c()
+        for extension in self.extensions:
+            extension.depends = sorted(headers_of(extension.sources[0]))
         # One C++ file for all, with flags of its own; what it goes into is linked as C++.
         numbers = self.compiler.compile(
             [NUMBERS],
@@ -173,6 +190,7 @@ class BuildCython(build_ext):
         for extension in self.extensions:
             if extension.name in WITH_NUMBERS:
                 extension.extra_objects = numbers
+                extension.depends.append(NUMBERS)
                 extension.language = "c++"
         super().build_extensions()
 
@@ -199,8 +217,7 @@ setup(
         Extension(
             name,
             [name.replace(".", "/") + (".py" if name in PYTHON_MODULES else ".pyx")],
-            include_dirs=["rlwire/include", numpy.get_include()],
-            depends=[*glob("rlwire/include/rlwire/*.h"), NUMBERS],
+            include_dirs=[HEADERS, numpy.get_include()],
             define_macros=macros,
             extra_compile_args=[*c_standard, *compile_args],
             extra_link_args=link_args,

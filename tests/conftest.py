@@ -132,6 +132,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for name in left_out[1].split(" or ") if left_out else ():
         why = about[name].replace(";", ",")
         terminalreporter.write_line(f"left out: tests marked {name!r} ({why}); run by -m {name}")
+    if old := built_before(Path(buffers.__file__).parent):
+        names = ", ".join(old)
+        terminalreporter.write_line(
+            f"{names}: built before the source changed, run `python setup.py build_ext --inplace`"
+        )
+
+
+def built_before(folder: Path) -> list[str]:
+    """Name the compiled modules in a checkout that are older than their sources."""
+    old = []
+    for module in sorted({*folder.rglob("*.so"), *folder.rglob("*.pyd")}):
+        stem = module.name.split(".")[0]
+        sources = [module.with_name(f"{stem}{end}") for end in (".pyx", ".pxd", ".py")]
+        built = module.stat().st_mtime
+        if any(source.exists() and source.stat().st_mtime > built for source in sources):
+            old.append(str(module.relative_to(folder).with_name(stem)))
+    return old
 
 
 if buffers.DEBUG:

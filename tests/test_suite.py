@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import built_before
+
 ROOT = Path(__file__).parent.parent
 SETTINGS = (ROOT / "pyproject.toml").read_text("utf-8")
 CASES = """
@@ -112,3 +114,10 @@ def test_what_is_left_out_runs_when_asked_for(suite: Callable[..., tuple[int, st
     status, said = suite("-p", "no:xdist", "-m", "long")
     assert re.search(r"^=+ 1 passed, 6 deselected in", said, re.M)
     assert (status, "left out" in said) == (0, False)
+
+
+def test_modules_that_are_older_than_their_sources_are_named(tmp_path: Path) -> None:
+    for at, name in enumerate(("new.pyx", "new.cp311.so", "old.cp311.so", "old.pxd", "alone.so")):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (at, at))
+    assert built_before(tmp_path) == ["old"]
