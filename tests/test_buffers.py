@@ -42,7 +42,7 @@ def test_sizes_that_cannot_be() -> None:
     with pytest.raises(OverflowError):
         Block(2**63)
     with pytest.raises(TypeError):
-        Block("many")  # type: ignore[arg-type]
+        Block("many")
 
 
 def test_views_keep_a_block_alive() -> None:

@@ -22,6 +22,7 @@ from rlwire.cli import main
 from rlwire.errors import PeerError
 from rlwire.protocols import PROTOCOLS, parse_url
 from rlwire.sessions.websocket import Refused
+from tests.agents import Agent
 
 AGENT = """
 import os
@@ -697,18 +698,6 @@ class TestPlay:
         return seen
 
     def test_an_agent_that_is_served_plays(self, caplog):
-        class Agent:
-            def __init__(self, parameter_server):
-                pass
-
-            def init(self, exploit=False):
-                return True
-
-            def update(self, reward, state, terminal):
-                return 1
-
-            reset = init
-
         caplog.set_level("INFO")
         with rlwire.serve(Agent, "rlx://localhost:0") as server:
             arguments = ["gym:CartPole-v1", f"{server.url}?seed=3", "--episodes", "2", "--exploit"]

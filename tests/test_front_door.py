@@ -19,25 +19,15 @@ from rlwire.errors import RemoteProtocolError, RlwireError
 from rlwire.protocols import PROTOCOLS, parse_url
 from rlwire.transports import shm
 from rlwire.transports.sockets import Timeouts
+from tests import agents
 
 gymnasium = pytest.importorskip("gymnasium")
 pytest.importorskip("hpack")
 
 
-class Agent:
-    """One of RELAAX's."""
-
-    def __init__(self, parameter_server: Any) -> None:
-        pass
-
-    def init(self, exploit: bool = False) -> bool:
-        return True
-
+class Agent(agents.Agent):
     def update(self, reward: Any, state: Any, terminal: bool) -> Any:
         return state
-
-    def reset(self) -> bool:
-        return True
 
 
 def policy(observation: dict[str, Any]) -> dict[str, Any]:

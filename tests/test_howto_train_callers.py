@@ -46,7 +46,7 @@ def running(command: list[str], **options: object) -> Iterator[subprocess.Popen[
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-        **options,  # type: ignore[call-overload]
+        **options,
     )
     try:
         yield process

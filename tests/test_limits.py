@@ -52,6 +52,6 @@ def test_what_the_kernels_can_bear(name: str, most: int) -> None:
 
 def test_limits_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        DEFAULT.depth = 5  # type: ignore[misc]
+        DEFAULT.depth = 5
     assert dataclasses.replace(DEFAULT, depth=5).depth == 5
     assert len({Limits(), Limits(), Limits(depth=5)}) == 2

@@ -87,7 +87,7 @@ sizes = st.one_of(
     fetches=st.lists(st.booleans(), min_size=1, max_size=20),
 )
 def test_any_frames_in_any_pieces(sizes: list[int], cuts: list[int], fetches: list[bool]) -> None:
-    reader = FrameReader(Plain())  # type: ignore[arg-type]
+    reader = FrameReader(Plain())
     sent = [(4 + size).to_bytes(4, "big") + body(size) for size in sizes]
     data, got, turn = b"".join(sent), [], 0
     while True:
@@ -530,7 +530,7 @@ def test_output_goes_in_any_pieces_and_is_not_copied(blobs: Any, piece: int) -> 
 
 
 def test_what_waits_grows_in_a_list_of_the_core_s_own(blobs: Any) -> None:
-    class Same(blobs):  # type: ignore[misc, valid-type]
+    class Same(blobs):
         """Gives the same list each time."""
 
         given: ClassVar[list[Any]] = [b"abc"]

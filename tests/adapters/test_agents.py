@@ -32,7 +32,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return Server()
 
     module = ModuleType("a_module_of_servers")
-    module.server = server  # type: ignore[attr-defined]
+    module.server = server
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(agents.SERVED, "learned", module.__name__)
     return made

@@ -32,6 +32,7 @@ from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError, Remot
 from rlwire.sessions.websocket import Refused
 from rlwire.testing.rlx import RawClient
 from rlwire.transports.sockets import Backoff, Timeouts
+from tests import agents
 
 BOX = spaces.Box(-9, 9, (2,), np.float32)
 SPACES = {"observation_space": BOX, "action_space": spaces.Discrete(3)}
@@ -362,19 +363,10 @@ def test_openpis_policies_play():
     assert list(map(int, game.actions)) == [1, 2, 1] * 2
 
 
-class Agent:
-    def __init__(self, parameter_server):
-        pass
-
-    def init(self, exploit=False):
-        return True
-
+class Agent(agents.Agent):
     def update(self, reward, state, terminal):
         UPDATES.append((reward, list(state), terminal))
         return ANSWERS.get("action", 1)
-
-    def reset(self):
-        return True
 
 
 UPDATES: list[Any] = []

@@ -86,7 +86,7 @@ def joined(channel: grpc.Channel) -> original.Connection:
     return connection
 
 
-class Watched(grpc.StreamStreamClientInterceptor):  # type: ignore[misc]
+class Watched(grpc.StreamStreamClientInterceptor):
     """Keeps the call, to ask for how it ended."""
 
     call: Any = None

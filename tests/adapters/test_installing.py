@@ -19,9 +19,9 @@ def run(program: str, where: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("name", ["numpy", "", None, "dm-env-rpc"])
 def test_an_unknown_library_is_refused(name: object) -> None:
     with pytest.raises(ValueError, match=r"there is one for dm_env_rpc"):
-        rlwire.install(name)  # type: ignore[arg-type]
+        rlwire.install(name)
     with pytest.raises(ValueError, match=r"there is one for dm_env_rpc"):
-        rlwire.uninstall(name)  # type: ignore[arg-type]
+        rlwire.uninstall(name)
 
 
 IMPORTED = {name: "ray.rllib" if name == "rllib" else name for name in LIBRARIES}

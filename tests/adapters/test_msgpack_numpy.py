@@ -172,7 +172,7 @@ def test_packb_takes_the_same_options(options: dict[str, Any]) -> None:
         assert ours.packb(aware, **options) == theirs.packb(aware, **options)
 
 
-class Special(dict):  # type: ignore[type-arg]
+class Special(dict):
     pass
 
 
@@ -233,7 +233,7 @@ class ThirdParty:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ThirdParty) and self.foo == other.foo
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
 
 def test_hooks_of_the_users_own_are_chained() -> None:

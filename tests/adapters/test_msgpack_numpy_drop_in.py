@@ -172,11 +172,11 @@ def test_classes_stay_what_they_are(installed: None) -> None:
 
 
 def test_subclasses_of_a_users_own(installed: None) -> None:
-    class Mine(Packer):  # type: ignore[misc]
+    class Mine(Packer):
         def pack(self, obj: Any) -> Any:
             return b"mine" + super().pack(obj)
 
-    class Yours(Unpacker):  # type: ignore[misc]
+    class Yours(Unpacker):
         pass
 
     packed = Mine().pack(VALUE)
@@ -367,7 +367,7 @@ def test_a_version_without_a_part(name: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_version_with_another_packer(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Other(msgpack.Packer):  # type: ignore[misc]
+    class Other(msgpack.Packer):
         def __init__(self, default: Any = None, encoding: str = "utf-8") -> None:
             super().__init__(default=default)
 

@@ -34,7 +34,7 @@ async def run_server() -> None:
                 await peer.send(message)
 
     # Its own compression stays on, as by default: it must be declined.
-    async with serve(echo, "127.0.0.1", 0, subprotocols=["two", "one"]) as server:  # type: ignore[list-item]
+    async with serve(echo, "127.0.0.1", 0, subprotocols=["two", "one"]) as server:
         print(next(iter(server.sockets)).getsockname()[1], flush=True)
         await server.serve_forever()
 
@@ -45,7 +45,7 @@ async def run_client(port: int) -> None:
     async with connect(
         f"ws://127.0.0.1:{port}/",
         subprotocols=["one"],
-        proxy=None,  # type: ignore[list-item]
+        proxy=None,
     ) as peer:
         seen["protocol"] = peer.subprotocol
         seen["extensions"] = len(peer.protocol.extensions)

@@ -276,7 +276,7 @@ class Told(sessions.Server):
 
     __slots__ = ()
 
-    data_offset = staticmethod(rlx.data_offset)  # type: ignore[assignment]
+    data_offset = staticmethod(rlx.data_offset)
 
 
 class Times(NamedTuple):

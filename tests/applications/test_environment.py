@@ -7,20 +7,7 @@ import pytest
 from rlwire.adapters.relaax import RLXServer
 from rlwire.applications import environment
 from rlwire.transports.sockets import Backoff
-
-
-class Agent:
-    def __init__(self, parameter_server):
-        pass
-
-    def init(self, exploit=False):
-        return True
-
-    def update(self, reward, state, terminal):
-        return 1
-
-    def reset(self):
-        return True
+from tests.agents import Agent
 
 
 def test_its_status_is_the_commands(tmp_path):

@@ -54,7 +54,7 @@ def read_only(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return a
 
 
-class Mine(np.ndarray):  # type: ignore[type-arg]
+class Mine(np.ndarray):
     pass
 
 
@@ -79,7 +79,7 @@ LAYOUTS: dict[str, Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]] = {
 def test_dtypes_orders_and_layouts(
     name: str, order: str, oracle: ModuleType, same: Callable[[Any, Any], bool]
 ) -> None:
-    dtype = np.dtype(name).newbyteorder(order)  # type: ignore[call-overload]
+    dtype = np.dtype(name).newbyteorder(order)
     values = (BASE % 2 if dtype.kind == "b" else BASE).astype(dtype)
     assert values.dtype.str == dtype.str
     for layout, arrange in LAYOUTS.items():
@@ -100,7 +100,7 @@ def test_dtypes_orders_and_layouts(
 
 @pytest.mark.each(("name", "order"), ORDERED)
 def test_the_dtype_is_named_as_numpy_names_it(name: str, order: str) -> None:
-    dtype = np.dtype(name).newbyteorder(order)  # type: ignore[call-overload]
+    dtype = np.dtype(name).newbyteorder(order)
     expected = str(dtype).encode()
     data = rlx.encode({"": np.zeros(0, dtype)})
     assert data[9:13] == len(expected).to_bytes(4, "little")

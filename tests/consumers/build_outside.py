@@ -15,7 +15,7 @@ INCLUDE = Path(rlwire.get_include())
 setup(
     name="outside",
     py_modules=[],
-    ext_modules=cythonize(  # type: ignore[no-untyped-call]
+    ext_modules=cythonize(
         [
             Extension(
                 "outside",

@@ -55,7 +55,7 @@ def novnc() -> Path:
     return path
 
 
-class Lamp(gymnasium.Env):  # type: ignore[misc]
+class Lamp(gymnasium.Env):
     """A picture that gets redder with each step to the right, and pays for it."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from rlwire.environments.driver import drive, is_environment, maker
 from rlwire.errors import EncodeError
 
 
-class Walk(gymnasium.Env):  # type: ignore[misc]
+class Walk(gymnasium.Env):
     observation_space = spaces.Discrete(10)
     action_space = spaces.Discrete(3)
 
@@ -37,7 +37,7 @@ class Walk(gymnasium.Env):  # type: ignore[misc]
         self.closed = True
 
 
-class Fall(dm_env.Environment):  # type: ignore[misc]
+class Fall(dm_env.Environment):
     closed = False
 
     def observation_spec(self) -> Any:

@@ -73,7 +73,7 @@ def test_gymnasiums_checks() -> None:
     env.spec = None  # it would make another of it, by a URL
     check_env(env)
     env.close()
-    assert env.endpoint.closed  # type: ignore[attr-defined]
+    assert env.endpoint.closed
 
 
 @pytest.mark.parametrize("like", ["CartPole-v1", "gym:CartPole-v1", gymnasium.make("CartPole-v1")])

@@ -107,7 +107,7 @@ def hear(core: StreamCore, data: bytes, chunk: int, *, talk: bool = True) -> lis
         count = min(len(space), len(data), chunk)
         space[:count] = data[:count]
         data = data[count:]
-        note(lambda count=count: core.take(count))  # type: ignore[misc]
+        note(lambda count=count: core.take(count))
         while note(core.next):
             pass
         if talk:

@@ -45,7 +45,7 @@ def test_a_wrong_decoder_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         raise IndexError
 
     def other(buffer: bytes | str, **options: object) -> object:
-        value = decode(buffer, **options)  # type: ignore[arg-type]
+        value = decode(buffer, **options)
         return value if isinstance(buffer, bytes) else [value]
 
     for wrong, expected in ((raises, IndexError), (other, AssertionError)):

@@ -519,7 +519,7 @@ def test_what_cannot_be_written_is_not_sent() -> None:
         Step({"jump": 1}),
         Step({"move": np.zeros(3, np.int32)}),
         Step({}, ("count", "smell")),
-        Step({}, "count"),  # type: ignore[arg-type]
+        Step({}, "count"),
         StepRequest({1: object()}),
         CreateWorldRequest({"seed": np.float16(1)}),
     ):
@@ -528,7 +528,7 @@ def test_what_cannot_be_written_is_not_sent() -> None:
     assert client.pending == 0
     client.send(EVENTS["leave_world"])
     with pytest.raises(LocalProtocolError, match="no request; requests are CreateWorldRequest"):
-        client.send("hello")  # type: ignore[arg-type]
+        client.send("hello")
 
 
 def test_requested_observations_as_a_list_and_as_many_tuples() -> None:
@@ -537,7 +537,7 @@ def test_requested_observations_as_a_list_and_as_many_tuples() -> None:
     for length in range(4):
         for chosen in itertools.product(("count", "pixels"), repeat=length):
             for form in (list, tuple):
-                message = joined(client.send(Step({}, form(chosen))))  # type: ignore[arg-type]
+                message = joined(client.send(Step({}, form(chosen))))
                 (event,) = server.receive(message)
                 assert event.requested_observations == tuple(dict.fromkeys(chosen))
                 (result,) = client.receive(joined(server.send(REPLIES["running"])))

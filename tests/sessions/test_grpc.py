@@ -229,7 +229,7 @@ def test_arguments_are_looked_at_when_they_are_given() -> None:
         {"ping_interval": -1},
     ):
         with pytest.raises(ValueError, match=next(iter(options))):
-            Server(**options)  # type: ignore[arg-type]
+            Server(**options)
     with pytest.raises(LocalProtocolError, match="nothing yet"):
         Client(Messages(), METHOD).send(b"x")
 

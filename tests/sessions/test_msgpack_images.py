@@ -210,7 +210,7 @@ def test_a_refused_frame_changes_nothing() -> None:
     with pytest.raises(EncodeError, match="not of object"):
         writer.write([None], "a")
     with pytest.raises(TypeError, match="must be a str"):
-        writer.write(second, 1)  # type: ignore[arg-type]
+        writer.write(second, 1)
     wire = writer.write(second, "a")
     np.testing.assert_array_equal(reader(*wire), second)
     wire = writer.write(third, "a")
@@ -301,7 +301,7 @@ def test_a_reader_takes_single_images_and_other_codes_too() -> None:
     reader = FrameReader(otherwise=lambda code, data: (code, data), limits=Limits(expanded=14_400))
     frame = next(film(1))
     for kind in ("raw", "png", "lz4", "zstd"):
-        found = reader(*codec.encode(frame, kind))  # type: ignore[arg-type]
+        found = reader(*codec.encode(frame, kind))
         np.testing.assert_array_equal(found, frame)
         assert found.flags.owndata
     assert reader.held == 0
@@ -321,12 +321,12 @@ def test_arguments() -> None:
         {"kind": "lz4", "level": 13},
     ):
         with pytest.raises(ValueError, match=r"must|levels"):
-            FrameWriter(**wrong)  # type: ignore[arg-type]
+            FrameWriter(**wrong)
     for wrong in ({"kept": 0}, {"streams": 0}, {"memory": 0}):
         with pytest.raises(ValueError, match="must be"):
-            FrameReader(**wrong)  # type: ignore[arg-type]
+            FrameReader(**wrong)
     with pytest.raises(TypeError, match="limits must be"):
-        FrameReader(limits=1)  # type: ignore[arg-type]
+        FrameReader(limits=1)
 
 
 @given(

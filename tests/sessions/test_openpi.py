@@ -152,7 +152,7 @@ def test_what_is_no_observation(message: Any, error: type[Exception]) -> None:
     with pytest.raises(error) as caught:
         server.receive(message)
     assert server.pending == 0
-    text = server.refuse(caught.value)  # type: ignore[arg-type]
+    text = server.refuse(caught.value)
     assert text.startswith(error.__name__)
     assert server.closed
 

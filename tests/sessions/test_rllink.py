@@ -109,9 +109,9 @@ def test_the_bytes_are_ray_s_where_nothing_else_is_wanted() -> None:
     assert server.closed
     for wrong in ({"token": "t"}, {"compression": "zstd"}):
         with pytest.raises(ValueError, match="extensions"):
-            Client(extensions=False, **wrong)  # type: ignore[arg-type]
+            Client(extensions=False, **wrong)
     with pytest.raises(ValueError, match="compression must be"):
-        Client(compression="gzip")  # type: ignore[arg-type]
+        Client(compression="gzip")
 
 
 def test_tokens() -> None:

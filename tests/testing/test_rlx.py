@@ -10,20 +10,7 @@ import pytest
 from rlwire.adapters.relaax import RLXServer
 from rlwire.codecs import rlx
 from rlwire.testing.rlx import RawClient, RLXServerConformance
-
-
-class Agent:
-    def __init__(self, parameter_server):
-        pass
-
-    def init(self, exploit=False):
-        return True
-
-    def update(self, reward, state, terminal):
-        return 1
-
-    def reset(self):
-        return True
+from tests.agents import Agent
 
 
 class TestThreads(RLXServerConformance):

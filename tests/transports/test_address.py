@@ -27,7 +27,7 @@ def test_parse_and_str_are_inverse(text: str, address: Address) -> None:
 
 def test_pairs_as_the_socket_module_has_them() -> None:
     assert parse(("localhost", 1)) == Address("localhost", 1)
-    assert parse(("::1", 1, 0, 0)) == Address("::1", 1)  # type: ignore[arg-type]
+    assert parse(("::1", 1, 0, 0)) == Address("::1", 1)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_pairs_as_the_socket_module_has_them() -> None:
 )  # fmt: skip
 def test_not_an_address(text: object) -> None:
     with pytest.raises(ValueError, match=r"address|port"):
-        parse(text)  # type: ignore[arg-type]
+        parse(text)
 
 
 def test_ipv6_without_brackets_is_explained() -> None:

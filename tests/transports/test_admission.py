@@ -19,6 +19,7 @@ from rlwire.transports.admission import (
 )
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
+from tests.agents import Agent
 
 
 def test_in_all_and_from_one_address() -> None:
@@ -120,14 +121,3 @@ def test_servers_of_streams_take_the_same_options(server: Any) -> None:
     assert made._options.items() >= maxima.items()
     with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
         server(served, "127.0.0.1:0", colour="red")
-
-
-class Agent:
-    def __init__(self, *_: Any) -> None:
-        pass
-
-    def init(self, exploit: bool = False) -> bool:
-        return True
-
-    def update(self, reward: Any, state: Any, terminal: bool) -> int:
-        return 0

@@ -50,7 +50,7 @@ class Attempts:
 
     def __call__(self, until: float) -> Waits[str]:
         self.untils.append(until - self.clock.now)
-        yield self.clock.sleep(1.0)  # type: ignore[func-returns-value]
+        yield self.clock.sleep(1.0)
         if self.errors:
             raise self.errors.pop(0)
         return "made"

@@ -148,7 +148,7 @@ def test_unix_sockets_have_the_maximum_of_all_only(
         pytest.skip("no unix sockets here")
     where = f"unix:{tmp_path / 's'}"
     options = {"max_connections": 3, "max_connections_per_address": 1}
-    with ThreadServer(where, blobs, echo, **options) as server:  # type: ignore[arg-type]
+    with ThreadServer(where, blobs, echo, **options) as server:
         for _ in range(3):
             sock = raw(server.address)
             sock.sendall(blobs.frame(b"x"))

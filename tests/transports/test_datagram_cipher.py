@@ -109,10 +109,10 @@ def test_a_key_is_32_bytes(key: Any) -> None:
 
 def test_arguments_make_sense() -> None:
     with pytest.raises(ValueError, match="role"):
-        DatagramCipher(KEY, "Client")  # type: ignore[arg-type]
+        DatagramCipher(KEY, "Client")
     for wrong in ({"clock_skew": 0}, {"window": 0}, {"senders": 0}):
         with pytest.raises(ValueError, match="positive"):
-            DatagramCipher(KEY, "client", **wrong)  # type: ignore[arg-type]
+            DatagramCipher(KEY, "client", **wrong)
 
 
 def test_repr_does_not_tell_the_key() -> None:

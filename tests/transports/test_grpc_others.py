@@ -132,7 +132,7 @@ def test_a_server_of_grpc_aio_serves_us() -> None:
 def test_our_goaway_lets_grpcio_end_its_calls_and_begin_others(room: Any) -> None:
     drain: list[Callable[[], None]] = []
 
-    class Draining(calls.Responder):  # type: ignore[misc]
+    class Draining(calls.Responder):
         def answer(self, event: Any) -> Any:
             if bytes(event[:20]) == b"drain":
                 drain[0]()

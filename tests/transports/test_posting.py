@@ -25,7 +25,7 @@ BIG = 2**18
 @pytest.fixture(params=["asyncio", "uvloop", "no readers"])
 def run(request: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
     if request.param == "uvloop":
-        return pytest.importorskip("uvloop").run  # type: ignore[no-any-return]
+        return pytest.importorskip("uvloop").run
     if request.param == "no readers":
 
         def fail(*_: Any) -> Any:

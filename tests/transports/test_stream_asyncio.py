@@ -19,7 +19,7 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 @pytest.fixture(params=["asyncio", "uvloop"])
 def run(request: Any) -> Run:
     if request.param == "uvloop":
-        return pytest.importorskip("uvloop").run  # type: ignore[no-any-return]
+        return pytest.importorskip("uvloop").run
     return asyncio.run
 
 

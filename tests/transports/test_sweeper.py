@@ -18,7 +18,7 @@ from rlwire.transports.sweeper import Sweeper
 @pytest.fixture(params=["asyncio", "uvloop"])
 def run(request: Any) -> Callable[[Any], Any]:
     if request.param == "uvloop":
-        return pytest.importorskip("uvloop").run  # type: ignore[no-any-return]
+        return pytest.importorskip("uvloop").run
     return asyncio.run
 
 
@@ -105,7 +105,7 @@ def test_a_loop_without_readers(kind: str) -> None:
     class Proactor(asyncio.SelectorEventLoop):
         def add_reader(self, file: Any, call: Any, *args: Any) -> Any:
             if not isinstance(file, int):  # its own
-                return super().add_reader(file, call, *args)  # type: ignore[func-returns-value]
+                return super().add_reader(file, call, *args)
             raise NotImplementedError
 
     async def main() -> None:

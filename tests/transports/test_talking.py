@@ -451,7 +451,7 @@ def test_a_server_that_is_none(data: bytes, kind: type[Exception]) -> None:
         with pytest.raises(kind):
             tcp.connect(address, client())
         with pytest.raises(kind):
-            asyncio.run(tcp_asyncio.connect(address, client()))  # type: ignore[arg-type]
+            asyncio.run(tcp_asyncio.connect(address, client()))
         thread.join(10)
 
 

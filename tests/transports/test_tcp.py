@@ -248,7 +248,7 @@ class Listener:
 
 def test_accept_errors_are_survived(blobs: Any, echo: Any, dial: Any, log: Any) -> None:
     server = ThreadServer("127.0.0.1:0", blobs, echo)
-    server._listener = Listener(server._listener, [errno.EMFILE, errno.ECONNABORTED, errno.EMFILE])  # type: ignore[assignment]
+    server._listener = Listener(server._listener, [errno.EMFILE, errno.ECONNABORTED, errno.EMFILE])
     with server:
         connection = dial(server)
         connection.send(b"x")

@@ -487,7 +487,7 @@ def test_failing_code_is_logged_and_closes(run: Run, blobs: Any, log: Any) -> No
 
 
 def test_a_session_with_a_defect_lets_nobody_wait(run: Run, blobs: Any, kind: Any) -> None:
-    class Broken(blobs):  # type: ignore[misc]
+    class Broken(blobs):
         def frame_size(self, buffer: Any, start: int, end: int) -> int:
             if b"defect" in bytes(buffer[start:end]):
                 raise ZeroDivisionError("a defect")
@@ -924,7 +924,7 @@ def test_accept_errors_are_survived(run: Run, blobs: Any, kind: Any, log: Any) -
 
         server = LoopServer("127.0.0.1:0", blobs, **kind)
         accept: Callable[[Any], Awaitable[None]] = server._accept
-        server._accept = lambda _: accept(Failing())  # type: ignore
+        server._accept = lambda _: accept(Failing())
         async with server, await tcp_asyncio.connect(server.address, blobs()) as connection:
             await connection.send(b"x")
             assert await connection.receive() == b"x"

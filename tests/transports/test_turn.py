@@ -13,7 +13,7 @@ from rlwire.transports.turn import PlainTurn, Turn, best_turn, try_turns
 @pytest.fixture(params=["asyncio", "uvloop"])
 def run(request: Any) -> Callable[[Any], Any]:
     if request.param == "uvloop":
-        return pytest.importorskip("uvloop").run  # type: ignore[no-any-return]
+        return pytest.importorskip("uvloop").run
     return asyncio.run
 
 

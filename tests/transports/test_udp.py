@@ -71,12 +71,12 @@ class Plain(threading.Thread):
 
 @pytest.fixture(params=HOSTS)
 def host(request: Any) -> Iterator[str]:
-    return request.param  # type: ignore[no-any-return]
+    return request.param
 
 
 def collect(connection: udp.DatagramConnection) -> list[Any]:
     """All events until the session is over."""
-    connection.session.begin(connection.now())  # type: ignore[attr-defined]
+    connection.session.begin(connection.now())
     events = []
     try:
         while True:
@@ -187,7 +187,7 @@ def test_flush_sends_and_a_poll_takes_what_is_there() -> None:
 
 
 def test_a_wait_takes_the_first_and_a_poll_takes_all() -> None:
-    class Hears(sessions.Answers):  # type: ignore[misc]
+    class Hears(sessions.Answers):
         def datagrams(self) -> list[Any]:
             return []
 
@@ -219,9 +219,9 @@ def test_a_flood_of_what_is_no_event_does_not_keep_a_wait() -> None:
 
         connection.sock._recvfrom = receive
         for timeout in (0.02, 0):
-            before = connection.session.foreign  # type: ignore[attr-defined]
+            before = connection.session.foreign
             assert connection.wait(timeout) == []
-            assert connection.session.foreign > before  # type: ignore[attr-defined]
+            assert connection.session.foreign > before
 
 
 def test_other_senders_are_the_sessions_affair() -> None:
@@ -381,7 +381,7 @@ def test_a_session_that_cannot_be_made_leaves_no_socket() -> None:
 
 
 def test_a_session_that_is_always_late_does_not_keep_the_core_busy() -> None:
-    class Late(sessions.Asks):  # type: ignore[misc]
+    class Late(sessions.Asks):
         calls = 0
 
         def next_deadline(self) -> float:

@@ -41,7 +41,7 @@ class Unwatching(asyncio.SelectorEventLoop):
     def add_reader(self, *_: Any) -> None:
         raise NotImplementedError
 
-    remove_reader = add_reader  # type: ignore[assignment]
+    remove_reader = add_reader
 
 
 @pytest.fixture(params=["asyncio", "uvloop", "unwatching"])
@@ -146,7 +146,7 @@ def test_a_client_over_the_same(run: Run) -> None:
             async with await udp_asyncio.connect(
                 server.address, asks(b"a", b"b", b"later 0.01", resend=5)
             ) as client:
-                client.session.begin(client.now())  # type: ignore[attr-defined]
+                client.session.begin(client.now())
                 events = [event async for event in client]
                 assert events == [b"1 a", b"2 b", b"3 later 0.01"]
                 assert client.closed
@@ -161,7 +161,7 @@ def test_a_blocking_client(run: Run) -> None:
     def client(address: Any) -> list[Any]:
         events: list[Any] = []
         with udp.connect(address, asks(*[b"%d" % n for n in range(50)])) as connection:
-            connection.session.begin(connection.now())  # type: ignore[attr-defined]
+            connection.session.begin(connection.now())
             while not connection.closed:
                 events += connection.wait(10)
         return events
@@ -198,7 +198,7 @@ def test_deadlines(run: Run) -> None:
 
 
 def test_a_session_that_is_always_late_does_not_keep_the_loop_busy(run: Run) -> None:
-    class Late(sessions.Answers):  # type: ignore[misc]
+    class Late(sessions.Answers):
         calls = 0
 
         def next_deadline(self) -> float:
@@ -282,7 +282,7 @@ class TestFailures:
         run(main())
 
     def test_of_next_deadline_and_closed(self, run: Run) -> None:
-        class Odd(sessions.Answers):  # type: ignore[misc]
+        class Odd(sessions.Answers):
             def next_deadline(self) -> Any:
                 raise ZeroDivisionError
 
@@ -332,7 +332,7 @@ class TestFailures:
     def test_a_socket_that_was_taken_away(self, caplog: pytest.LogCaptureFixture) -> None:
         async def main() -> None:
             async with serving() as (endpoint, _, plain):
-                endpoint.sock._recvfrom = lambda size: os.read(-1, size)  # type: ignore[assignment,return-value]
+                endpoint.sock._recvfrom = lambda size: os.read(-1, size)
                 plain.send(b"1 x")
                 await eventually(lambda: endpoint.closed)
                 assert "cannot receive any more" in caplog.text
@@ -347,7 +347,7 @@ def test_a_server_that_comes_up_late(run: Run, caplog: pytest.LogCaptureFixture)
         async with serving() as (server, _, _):
             address = server.address
         async with await udp_asyncio.connect(address, asks(b"a", resend=0.02)) as client:
-            client.session.begin(client.now())  # type: ignore[attr-defined]
+            client.session.begin(client.now())
             used = time.process_time()
             assert await client.wait(0.3) == []
             assert time.process_time() - used < 0.2
@@ -452,7 +452,7 @@ def test_other_threads_are_turned_away(run: Run) -> None:
 def test_a_flood_leaves_turns_to_others(loop_kind: str) -> None:
     """While more datagrams wait than can be handled, timers and other sockets are served."""
 
-    class Slow(sessions.Answers):  # type: ignore[misc]
+    class Slow(sessions.Answers):
         def receive(self, datagram: Any, peer: Any, now: float) -> list[Any]:
             turns.append("datagram")
             return []
@@ -521,7 +521,7 @@ def test_with_a_cipher(run: Run) -> None:
             ) as client,
         ):
             plain.send(b"1 plain", bytes(41), bytes(60))
-            client.session.begin(client.now())  # type: ignore[attr-defined]
+            client.session.begin(client.now())
             assert [event async for event in client] == [b"1 a", b"2 b"]
             assert list(session.peers.values()) == [[b"1 a", b"2 b"]]
             assert server.statistics()["cipher_short"] == 1
@@ -533,7 +533,7 @@ def test_with_a_cipher(run: Run) -> None:
 def test_misuse(run: Run) -> None:
     async def main() -> None:
         with pytest.raises(ValueError, match="batch"):
-            DatagramEndpoint(sessions.Answers(), None, batch=0)  # type: ignore[arg-type]
+            DatagramEndpoint(sessions.Answers(), None, batch=0)
         async with serving() as (endpoint, _, _):
             with pytest.raises(RuntimeError, match="starts once"):
                 await endpoint.start()

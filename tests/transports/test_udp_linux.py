@@ -52,7 +52,7 @@ def fake() -> Asked:
 
 
 def test_each_peer_is_answered_from_what_it_asked(fake: Asked) -> None:
-    asked = AskedAddress(fake)  # type: ignore[arg-type]
+    asked = AskedAddress(fake)
     for address, peer in ((b"AAAA", 1), (b"BBBB", 2), (b"AAAA", 3), (b"AAAA", 2)):
         fake.incoming.append((address, peer))
         assert asked.recvfrom(10) == (b"x", peer)
@@ -64,7 +64,7 @@ def test_each_peer_is_answered_from_what_it_asked(fake: Asked) -> None:
 def test_what_is_remembered_is_bounded(fake: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(udp_linux, "_MOST_PEERS", 50)
     monkeypatch.setattr(udp_linux, "_MOST_ADDRESSES", 5)
-    asked = AskedAddress(fake)  # type: ignore[arg-type]
+    asked = AskedAddress(fake)
     for number in range(1000):
         fake.incoming.append((number.to_bytes(4, "big"), number))
         asked.recvfrom(10)
@@ -76,7 +76,7 @@ def test_what_is_remembered_is_bounded(fake: Asked, monkeypatch: pytest.MonkeyPa
 
 
 def test_an_address_that_the_host_has_lost(fake: Asked) -> None:
-    asked = AskedAddress(fake)  # type: ignore[arg-type]
+    asked = AskedAddress(fake)
     fake.incoming.append((b"AAAA", 1))
     asked.recvfrom(10)
     fake.failure = OSError(errno.EAGAIN, "later")

@@ -40,11 +40,11 @@ class Echo:
 
 
 class AsyncEcho(Echo):
-    async def exchange(self, event: Any) -> Any:  # type: ignore[override]
+    async def exchange(self, event: Any) -> Any:
         await asyncio.sleep(0)
         return super().exchange(event)
 
-    async def close(self) -> None:  # type: ignore[override]
+    async def close(self) -> None:
         await asyncio.sleep(0)
         super().close()
 
@@ -202,15 +202,15 @@ class Interrupted:
 def test_an_interrupt_between_two_steps_is_raised_where_the_generator_waits() -> None:
     echo = Echo()
     with pytest.raises(KeyboardInterrupt, match="2"):
-        drive(Interrupted(talk(echo, 1, 2, 3), 2))  # type: ignore[arg-type]
+        drive(Interrupted(talk(echo, 1, 2, 3), 2))
     assert echo.log == [1, "closed"]  # by a generator that waits in its finally
     tasks = AsyncEcho()
     with pytest.raises(KeyboardInterrupt, match="2"):
-        run_async(Interrupted(talk(tasks, 1, 2, 3), 2))  # type: ignore[arg-type]
+        run_async(Interrupted(talk(tasks, 1, 2, 3), 2))
     assert tasks.log == [1, "closed"]
     echo.log.clear()
     with pytest.raises(KeyboardInterrupt, match="1"):
-        drive(Interrupted(talk(echo, 1), 1))  # type: ignore[arg-type]
+        drive(Interrupted(talk(echo, 1), 1))
     assert echo.log == []
 
 
@@ -226,7 +226,7 @@ def test_an_interrupt_may_be_the_generator_s_affair() -> None:
                 caught.append(str(error))
         return " ".join(caught)
 
-    assert drive(Interrupted(patient(), 2, 3)) == "2 3"  # type: ignore[arg-type]
+    assert drive(Interrupted(patient(), 2, 3)) == "2 3"
     assert echo.log == [1, 2]
 
 
@@ -403,10 +403,10 @@ def test_a_class_of_neither_kind_says_so() -> None:
 
 
 def test_sleeping_is_of_the_class_kind() -> None:
-    assert Plain(Echo())._sleep(0) is None  # type: ignore[func-returns-value]
+    assert Plain(Echo())._sleep(0) is None
 
     async def main() -> None:
-        pause: Coroutine[Any, Any, None] = Tasks(AsyncEcho())._sleep(0)  # type: ignore[assignment]
-        assert await pause is None  # type: ignore[func-returns-value]
+        pause: Coroutine[Any, Any, None] = Tasks(AsyncEcho())._sleep(0)
+        assert await pause is None
 
     asyncio.run(main())

@@ -57,7 +57,7 @@ def deaf(listener, stop, path):
 def targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     (tmp_path / "rlwire_test_targets.py").write_text(TARGETS)
     monkeypatch.syspath_prepend(tmp_path)
-    import rlwire_test_targets  # type: ignore[import-not-found]
+    import rlwire_test_targets
 
     yield rlwire_test_targets
     del sys.modules["rlwire_test_targets"]

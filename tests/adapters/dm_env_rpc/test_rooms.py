@@ -794,7 +794,7 @@ def test_an_agent_that_refuses_and_one_that_returns_nonsense() -> None:
     assert refused == Status(Code.OUT_OF_RANGE, "step: the king would be in check")
     room = table.worlds._rooms["w"]
     (member,) = room.members
-    member._agent.step = lambda actions: {"ticks": 1}  # type: ignore[method-assign,return-value]
+    member._agent.step = lambda actions: {"ticks": 1}
     nonsense = step(host)
     assert nonsense.code == Code.INTERNAL
     assert "Agent must return a StepResult, not a dict" in nonsense.message
@@ -807,7 +807,7 @@ def test_an_agent_that_wants_to_know_what_is_requested() -> None:
 
     def join(settings: dict[str, Any]) -> Agent:
         agent = make(settings)
-        agent.request = asked.append  # type: ignore[attr-defined]
+        agent.request = asked.append
         return agent
 
     table.arena.join = join

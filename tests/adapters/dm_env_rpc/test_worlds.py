@@ -468,7 +468,7 @@ def test_an_extension_is_not_called_while_an_agent_steps(worlds: Worlds) -> None
             return super().begin()
 
     maze = Maze({})
-    maze.join = lambda settings: Slow([], settings)  # type: ignore[method-assign]
+    maze.join = lambda settings: Slow([], settings)
     worlds.add(maze)
     hosts = [Host(worlds, extensions={ECHO: echo}) for _ in range(2)]
     for host in hosts:
@@ -487,7 +487,7 @@ def test_an_extension_is_not_called_while_an_agent_steps(worlds: Worlds) -> None
 
 def test_requests_that_worlds_do_not_know(host: Host) -> None:
     for event in (StepRequest(), "hello"):
-        assert code_of(host.answer(event)) is Code.UNIMPLEMENTED  # type: ignore[arg-type]
+        assert code_of(host.answer(event)) is Code.UNIMPLEMENTED
 
 
 def test_log_lines_name_the_peer(

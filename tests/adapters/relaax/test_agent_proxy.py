@@ -30,24 +30,15 @@ from rlwire.errors import (
 )
 from rlwire.limits import Limits
 from rlwire.transports.sockets import Backoff, Timeouts
+from tests import agents
 
 READY = {"response": "ready"}
 QUICK = Backoff(deadline=None, first=0.05, longest=0.1)
 
 
-class Agent:
-    def __init__(self, parameter_server):
-        pass
-
-    def init(self, exploit=False):
-        self.exploit = exploit
-        return True
-
+class Agent(agents.Agent):
     def update(self, reward, state, terminal):
         return [reward, state, terminal, self.exploit]
-
-    def reset(self):
-        return True
 
 
 @pytest.fixture

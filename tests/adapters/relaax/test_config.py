@@ -12,6 +12,7 @@ import pytest
 from rlwire.adapters.relaax import RLXServer, TrainingBase
 from rlwire.adapters.relaax.config import EnvironmentOptions, Options, options
 from rlwire.errors import MissingExtra
+from tests import agents
 
 # In the manner of RELAAX's own files: hyphens, dashes in front, numbers of YAML 1.2.
 APP = """
@@ -251,14 +252,7 @@ class TestWhatIsSaid:
         assert "expected True or False, not 'maybe'" in capsys.readouterr().err
 
 
-class Agent:
-    def __init__(self, parameter_server):
-        pass
-
-    def init(self, exploit=False):
-        self.exploit = exploit
-        return True
-
+class Agent(agents.Agent):
     def update(self, reward, state, terminal):
         return [self.exploit, state]
 

@@ -19,6 +19,7 @@ from rlwire.adapters.relaax import (
     MetricsServer,
     RemoteMetrics,
 )
+from tests.agents import Agent
 
 
 class Kept(Metrics):
@@ -138,17 +139,6 @@ def test_environments_report_there_too_but_find_no_agent(kept, address):
         with pytest.raises(AgentProxyException, match="takes metrics and has no agents"):
             proxy.init()
     assert kept.calls == [("a", 2.0, 7)]
-
-
-class Agent:
-    def __init__(self, parameter_server):
-        pass
-
-    def init(self, exploit=False):
-        return True
-
-    def update(self, reward, state, terminal):
-        return 1
 
 
 def test_by_url(kept):

@@ -10,6 +10,7 @@ import pytest
 from rlwire.adapters.relaax import AgentProxyException, Metrics, RLXServer, TrainingBase
 from rlwire.errors import PeerError
 from rlwire.transports.sockets import Backoff
+from tests import agents
 
 QUICK = Backoff(deadline=None, first=0.01, longest=0.02)
 
@@ -22,19 +23,13 @@ class Recorder(Metrics):
         self.scalars.append((name, y, x))
 
 
-class Agent:
-    def __init__(self, parameter_server):
-        pass
-
+class Agent(agents.Agent):
     def init(self, exploit=False):
         INITS.append(exploit)
         return True
 
     def update(self, reward, state, terminal):
         return state
-
-    def reset(self):
-        return True
 
 
 INITS = []

@@ -212,7 +212,7 @@ def test_wrong_actions_and_resets_are_refused() -> None:
         assert step.observation.shape == (3,)
 
 
-class Strange(gymnasium.Env):  # type: ignore[misc]
+class Strange(gymnasium.Env):
     """Says what JSON cannot carry, counts in NumPy's numbers, and is cut short."""
 
     observation_space = gymnasium.spaces.Discrete(10)
@@ -254,7 +254,7 @@ def test_what_an_environment_may_say() -> None:
         assert client.step(10).observation == 0
 
 
-class Nested(gymnasium.Env):  # type: ignore[misc]
+class Nested(gymnasium.Env):
     """Sees its last action, whatever it was."""
 
     observation_space = action_space = gymnasium.spaces.Dict(
@@ -303,7 +303,7 @@ def test_nested_spaces() -> None:
                     client.step(10)
 
 
-class Count(dm_env.Environment):  # type: ignore[misc]
+class Count(dm_env.Environment):
     """Counts to 3, by dm_env's rules."""
 
     def observation_spec(self) -> Any:

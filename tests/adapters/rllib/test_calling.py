@@ -155,7 +155,7 @@ def register() -> None:
     gymnasium.register("rlwire/Counts-v0", Counts)
 
 
-class Counts(gymnasium.Env):  # type: ignore[misc]
+class Counts(gymnasium.Env):
     observation_space, action_space = SEEN, CHOICES
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:

@@ -119,7 +119,7 @@ def test_clients_go_on_when_a_runner_is_killed() -> None:
     )  # fmt: skip
     with server, environments(server.urls * 2) as processes:
         assert wait(lambda: server.statistics().iterations >= 2)
-        group = server._running.algorithm.env_runner_group  # type: ignore[union-attr]
+        group = server._running.algorithm.env_runner_group
         [pid] = group.foreach_env_runner(lambda runner: os.getpid(), local_env_runner=False)
         os.kill(pid, signal.SIGKILL)
         before = server.statistics().steps

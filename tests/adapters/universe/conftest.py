@@ -187,7 +187,7 @@ def vector(screens: Screens) -> Iterator[Callable[..., Driver]]:
                 for each in servers
             ]
             if len(remotes) == 1 and isinstance(remotes[0], str):
-                remotes = remotes[0]  # type: ignore[assignment]
+                remotes = remotes[0]
             hub = Hub(screens)
             stack.callback(hub.close)
             return Driver(stack.enter_context(UniverseEnv(remotes, hub=hub, **options)))

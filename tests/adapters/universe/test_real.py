@@ -286,7 +286,7 @@ def test_single_environments_share_a_thread(game: Callable[..., Game]) -> None:
     assert "rlwire screens" not in names
 
 
-class Counting(gymnasium.Env):  # type: ignore[misc]
+class Counting(gymnasium.Env):
     """Shows how many steps it has made, and is over after some."""
 
     observation_space = spaces.Box(0, 255, (16, 16, 3), np.uint8)

@@ -173,7 +173,7 @@ def test_each_agent_has_a_folder_for_both_of_its_connections(
                 assert read(sock, 1) == b"X"
         wait_until(lambda: proxy.statistics()["rewards"].open == 0)
         folder = tmp_path / "recordings" / str(number)
-        wait_until(lambda folder=folder: ended(folder / "client.fbs"))  # type: ignore[misc]
+        wait_until(lambda folder=folder: ended(folder / "client.fbs"))
         names = sorted(path.name for path in folder.iterdir())
         assert names == ["client.fbs", "rewards.demo", "server.fbs"]
 

@@ -14,7 +14,7 @@ def places(given: Any) -> list[tuple[str | None, str | None]]:
     return [
         tuple(None if where is None else str(where) for where in (each.pixels, each.rewarder))
         for each in remotes_of(given)
-    ]  # type: ignore[misc]
+    ]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from rlwire.transports.tls import ClientTLS, ServerTLS
 gymnasium: Any = pytest.importorskip("gymnasium")
 
 
-class Corridor(gymnasium.Env):  # type: ignore[misc]
+class Corridor(gymnasium.Env):
     """A picture whose red says where one is; actions go left, stay, or go right."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
@@ -161,7 +161,7 @@ def test_only_pixels() -> None:
         assert url.only_pixels
         assert url.pixels
         before = server.display.frames
-        with socket.create_connection(("127.0.0.1", url.pixels)) as sock:  # type: ignore[arg-type]
+        with socket.create_connection(("127.0.0.1", url.pixels)) as sock:
             sock.settimeout(20)
             assert sock.recv(12) == b"RFB 003.008\n"
             sock.sendall(b"RFB 003.003\n")
@@ -194,7 +194,7 @@ def test_an_environment_that_fails_ends_all_of_it() -> None:
         ports = [port for port in (url.port, url.pixels) if isinstance(port, int)]
         for port in ports:
             socket.create_connection(("127.0.0.1", port)).close()
-        environment.picture = lambda: 1 / 0  # type: ignore[method-assign]
+        environment.picture = lambda: 1 / 0
         assert server.wait(20)
         for port in ports:
             with pytest.raises(OSError, match="refused"):

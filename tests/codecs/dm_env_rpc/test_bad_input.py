@@ -698,7 +698,7 @@ def test_keys_that_are_numbers_are_counted() -> None:
     few = Limits(keys=3)
     one = np.float32(1)
     data = d.encode_request(d.StepRequest(dict.fromkeys(range(3), one), [1, 2, 3, 4]))
-    assert len(d.decode_request(data, limits=few).actions) == 3  # type: ignore[union-attr]
+    assert len(d.decode_request(data, limits=few).actions) == 3
     names = d.encode_request(d.CreateWorldRequest({name: one for name in "abcdef"}))
     d.decode_request(names, limits=few)
     # In each of its pieces, and again for one that comes twice.

@@ -81,7 +81,7 @@ def test_two_values_with_one_name(nested: dict[str, Any]) -> None:
 
 def test_a_key_that_is_no_text() -> None:
     with pytest.raises(EncodeError, match="a key must be str, not int"):
-        flatten({1: 2})  # type: ignore[dict-item]
+        flatten({1: 2})
 
 
 def test_a_value_where_values_shall_be() -> None:

@@ -81,7 +81,7 @@ REFUSED: list[tuple[str, d.TensorSpec, str]] = [
     ("booleans", d.TensorSpec("foo", (), d.DataType.BOOL), "foo.*non-numeric.*BOOL"),
     ("messages", d.TensorSpec("foo", (), d.DataType.PROTO), "foo.*non-numeric.*PROTO"),
     ("no type", d.TensorSpec("foo"), "foo.*non-numeric.*INVALID"),
-    ("unknown type", d.TensorSpec("foo", (), 99), "foo.*non-numeric.*99"),  # type: ignore[arg-type]
+    ("unknown type", d.TensorSpec("foo", (), 99), "foo.*non-numeric.*99"),
     ("order", d.TensorSpec("foo", (), INT32, np.int32(1), np.int32(-1)), "foo.*min 1.*max -1"),
     (
         "order of one",

@@ -58,11 +58,11 @@ def test_looking_up_what_is_not_there(reference: Any, method: str, key: Any) -> 
 
 def test_it_does_not_change() -> None:
     with pytest.raises(TypeError):
-        MANAGER.specs_by_uid[1] = SPECS[54]  # type: ignore[index]
+        MANAGER.specs_by_uid[1] = SPECS[54]
     with pytest.raises(AttributeError):
-        MANAGER.specs_by_uid = {}  # type: ignore[misc]
+        MANAGER.specs_by_uid = {}
     with pytest.raises(TypeError, match="does not change"):
-        MANAGER.__init__({})  # type: ignore[misc]
+        MANAGER.__init__({})
     mine = dict(SPECS)
     manager = d.SpecManager(mine)
     mine.clear()
@@ -108,7 +108,7 @@ NO_MANAGER: list[tuple[str, Any, str]] = [
     ),
     ("a negative UID", {-1: SPECS[54]}, "-1 is no UID"),
     ("a UID of 65 bits", {2**64: SPECS[54]}, "is no UID"),
-    ("a name that is no text", {1: d.TensorSpec(5)}, "a name must be str"),  # type: ignore[arg-type]
+    ("a name that is no text", {1: d.TensorSpec(5)}, "a name must be str"),
 ]
 
 
@@ -122,11 +122,11 @@ def test_no_manager(specs: Any, words: str) -> None:
 
 def test_wrong_types() -> None:
     with pytest.raises(TypeError, match="a spec must be a TensorSpec, not str"):
-        d.SpecManager({1: "x"})  # type: ignore[dict-item]
+        d.SpecManager({1: "x"})
     with pytest.raises(TypeError, match="limits must be"):
-        d.SpecManager({}, limits=3)  # type: ignore[arg-type]
+        d.SpecManager({}, limits=3)
     with pytest.raises(TypeError):
-        d.SpecManager(5)  # type: ignore[arg-type]
+        d.SpecManager(5)
 
 
 def test_no_specs() -> None:
@@ -237,7 +237,7 @@ def test_one_element_for_all() -> None:
 
 def test_a_spec_without_a_type() -> None:
     for dtype in (0, 12, -1):
-        manager = d.SpecManager({1: d.TensorSpec("x", (), dtype)})  # type: ignore[arg-type]
+        manager = d.SpecManager({1: d.TensorSpec("x", (), dtype)})
         with pytest.raises(EncodeError, match="no data type that a tensor can have"):
             manager.pack({"x": 1})
         with pytest.raises(DecodeError, match="its spec says"):

@@ -231,13 +231,13 @@ def test_what_was_not_requested_need_not_fit() -> None:
 def test_wrong_types() -> None:
     for call in (d.encode_step_request, d.decode_step_request):
         with pytest.raises(TypeError):
-            call(None, b"")  # type: ignore[arg-type]
+            call(None, b"")
     with pytest.raises(TypeError):
-        d.encode_step_response(OBSERVER, "RUNNING", {})  # type: ignore[arg-type]
+        d.encode_step_response(OBSERVER, "RUNNING", {})
     with pytest.raises(EncodeError, match="does not fit 32 bits"):
         d.encode_step_response(OBSERVER, 2**31, {})
     with pytest.raises(TypeError):
-        d.decode_step_request(ACTOR, "text")  # type: ignore[arg-type]
+        d.decode_step_request(ACTOR, "text")
 
 
 def test_a_dictionary_that_changes_meanwhile() -> None:

@@ -427,7 +427,7 @@ def test_limits_of_encoding() -> None:
     with pytest.raises(LimitExceeded, match="2 is over the limit dims=1"):
         tensors.encode_tensor(ProtoArray((ONE,), (1, 1)), limits=Limits(dims=1))
     with pytest.raises(TypeError, match="limits must be"):
-        tensors.encode_tensor(value, limits=5)  # type: ignore[arg-type]
+        tensors.encode_tensor(value, limits=5)
 
 
 # --- into buffers, and by reference ----------------------------------------------------------
@@ -698,7 +698,7 @@ def test_payloads_of_messages_and_views() -> None:
     assert not view.flags.owndata
     assert view.tolist() == [1, 2]
     with pytest.raises(TypeError, match="dtype must be given"):
-        tensors.decode_payload(b"", None)  # type: ignore[arg-type]
+        tensors.decode_payload(b"", None)
     with pytest.raises(EncodeError, match="no data type"):
         tensors.decode_payload(b"", np.float16)
     with pytest.raises(LimitExceeded, match="message"):
@@ -720,4 +720,4 @@ def test_data_types_and_dtypes() -> None:
         with pytest.raises(EncodeError, match="no data type"):
             tensors.numpy_dtype(number)
     with pytest.raises(TypeError):
-        tensors.numpy_dtype(np.float32)  # type: ignore[arg-type]
+        tensors.numpy_dtype(np.float32)

@@ -58,7 +58,7 @@ def netstring_long_byte_by_byte(n: int) -> Work:
 @case(500)
 def netstrings_before_they_are_taken(n: int) -> Work:
     """As TLS may deliver: bytes come while whole frames wait."""
-    reader = FrameReader(Netstrings())  # type: ignore[arg-type]
+    reader = FrameReader(Netstrings())
     data = netstring(b"x" * 10)
 
     def feed() -> None:

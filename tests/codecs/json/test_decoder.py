@@ -77,7 +77,7 @@ def test_any_buffer(make: Any) -> None:
 
 def test_what_is_no_buffer() -> None:
     with pytest.raises(TypeError):
-        decode(5)  # type: ignore[arg-type]
+        decode(5)
     with pytest.raises(DecodeError, match="surrogate") as caught:
         decode('["é","\ud800"]')
     assert caught.value.offset == 7
@@ -161,7 +161,7 @@ def test_names_that_stand_twice() -> None:
 
 def test_wrong_limits() -> None:
     with pytest.raises(TypeError, match="Limits"):
-        decode("1", limits=5)  # type: ignore[arg-type]
+        decode("1", limits=5)
 
 
 def test_keys_come_from_the_cache() -> None:
@@ -444,7 +444,7 @@ def test_every_list_of_numbers(text: str, expected: Any) -> None:
 def test_ragged_lists(text: str, kept: Any) -> None:
     for arrays in ("all", {"": None}, {"": "f4"}):
         with pytest.raises(DecodeError, match="make no array"):
-            decode(text, arrays=arrays)  # type: ignore[arg-type]
+            decode(text, arrays=arrays)
     assert shown(decode(text, arrays="all", ragged="lists")) == kept
     assert decode(text, arrays={"": None}, ragged="lists") == json.loads(text)
     with pytest.raises(DecodeError, match="a value"):  # no numbers at all

@@ -135,7 +135,7 @@ def test_nan_on_request() -> None:
     assert encode(value, nan="null") == b"[null,null,null,[null,1.0,null]]"
     assert encode(value, nan="words") == b"[NaN,Infinity,-Infinity,[NaN,1.0,-Infinity]]"
     with pytest.raises(ValueError, match="nan must be"):
-        encode(value, nan="zero")  # type: ignore[arg-type]
+        encode(value, nan="zero")
 
 
 def test_big_integers_on_request() -> None:
@@ -154,7 +154,7 @@ def test_limits() -> None:
     with pytest.raises(LimitExceeded, match="message=10"):
         encode(np.zeros(100), limits=Limits(message=10))
     with pytest.raises(TypeError, match="Limits"):
-        encode(1, limits=5)  # type: ignore[arg-type]
+        encode(1, limits=5)
 
 
 def test_what_changes_meanwhile() -> None:
@@ -198,7 +198,7 @@ def test_default_is_asked() -> None:
     with pytest.raises(ZeroDivisionError):
         encode([object()], default=lambda value: 1 / 0)
     with pytest.raises(TypeError, match="callable"):
-        Encoder(default=5)  # type: ignore[arg-type]
+        Encoder(default=5)
 
 
 def test_encode_into() -> None:

@@ -278,7 +278,7 @@ def test_objects_are_refused() -> None:
     array = np.array([{"a": 1}, None], dtype=object)
     for arrays in ("msgpack_numpy", "openpi"):
         with pytest.raises(EncodeError, match=r"pickle, which can run any code.*\$\.x"):
-            msgpack.encode({"x": array}, arrays=arrays)  # type: ignore[arg-type]
+            msgpack.encode({"x": array}, arrays=arrays)
 
 
 class Trap:
@@ -365,7 +365,7 @@ def test_arrays_of_bytes_alone() -> None:
     mixed = {b"data": b"", "complex": True}
     assert decoder.decode(plain.packb([wrong, mixed])) == [wrong, mixed]
     with pytest.raises(ValueError, match="arrays must be"):
-        Decoder(arrays="all")  # type: ignore[arg-type]
+        Decoder(arrays="all")
 
 
 def test_arrays_false_leaves_the_maps() -> None:

@@ -189,7 +189,7 @@ def test_a_contiguous_buffer_is_needed() -> None:
     with pytest.raises(BufferError):
         msgpack.decode(memoryview(NESTED)[::2])
     with pytest.raises(TypeError):
-        msgpack.decode("text")  # type: ignore[arg-type]
+        msgpack.decode("text")
 
 
 def test_not_finite_floats_and_their_bits() -> None:

@@ -305,11 +305,11 @@ def test_options_are_checked_and_kept() -> None:
     assert (encoder.strict_types, encoder.datetime) == (True, True)
     assert encoder.unicode_errors == "ignore"
     with pytest.raises(ValueError, match="arrays must be"):
-        Encoder(arrays="pickle")  # type: ignore[arg-type]
+        Encoder(arrays="pickle")
     with pytest.raises(TypeError, match="default must be callable"):
-        Encoder(default=1)  # type: ignore[arg-type]
+        Encoder(default=1)
     with pytest.raises(TypeError, match="limits must be"):
-        Encoder(limits=7)  # type: ignore[arg-type]
+        Encoder(limits=7)
 
 
 def test_threads_share_an_encoder() -> None:

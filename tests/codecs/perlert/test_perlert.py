@@ -149,16 +149,16 @@ def test_names_are_text_and_numbers_are_natural() -> None:
             call()
         assert caught.value.path == field
     for wrong in (
-        lambda: LobbyRequest(b"city", 7),  # type: ignore[arg-type]
-        lambda: LobbyRequest("city", "7"),  # type: ignore[arg-type]
-        lambda: LobbyRequest("city", 7.0),  # type: ignore[arg-type]
-        lambda: Register("city", 7, None, "t"),  # type: ignore[arg-type]
-        lambda: Action("city", 7, 5),  # type: ignore[arg-type]
-        lambda: Action("city", 7, None),  # type: ignore[arg-type]
-        lambda: LobbyInformation("city", 7, ["agent0"]),  # type: ignore[list-item]
-        lambda: RolloutStep("city", 7, 0, 0, "", b"1", False),  # type: ignore[arg-type]
-        lambda: RolloutStep("city", 7, 0, 0, "", None, False),  # type: ignore[arg-type]
-        lambda: RolloutStep("city", 7, 0, 0, {"x": 1}, 0, False),  # type: ignore[arg-type]
+        lambda: LobbyRequest(b"city", 7),
+        lambda: LobbyRequest("city", "7"),
+        lambda: LobbyRequest("city", 7.0),
+        lambda: Register("city", 7, None, "t"),
+        lambda: Action("city", 7, 5),
+        lambda: Action("city", 7, None),
+        lambda: LobbyInformation("city", 7, ["agent0"]),
+        lambda: RolloutStep("city", 7, 0, 0, "", b"1", False),
+        lambda: RolloutStep("city", 7, 0, 0, "", None, False),
+        lambda: RolloutStep("city", 7, 0, 0, {"x": 1}, 0, False),
     ):
         with pytest.raises(TypeError):
             wrong()
@@ -500,9 +500,9 @@ def test_slots_are_counted() -> None:
 def test_limits_are_limits() -> None:
     for limits in (1200, {"datagram": 1200}):
         with pytest.raises(TypeError, match="limits must be"):
-            decode_client_message(b"city:7;lobby", limits=limits)  # type: ignore[arg-type]
+            decode_client_message(b"city:7;lobby", limits=limits)
         with pytest.raises(TypeError, match="limits must be"):
-            encode(STEP, limits=limits)  # type: ignore[arg-type]
+            encode(STEP, limits=limits)
     assert encode(STEP, limits=None) == encode(STEP, limits=DEFAULT) == encode(STEP)
 
 
@@ -524,7 +524,7 @@ def test_encode_into() -> None:
 def test_what_is_no_message() -> None:
     for wrong in (None, "city:7;lobby", SLOT, object()):
         with pytest.raises(TypeError, match="not a message of PERLERT"):
-            encode(wrong)  # type: ignore[arg-type]
+            encode(wrong)
     with pytest.raises(TypeError):
         encode(LobbyRequest.__new__(LobbyRequest))  # nobody has filled it in
 

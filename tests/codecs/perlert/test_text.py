@@ -291,7 +291,7 @@ def test_what_is_no_text() -> None:
         text_to_array("\ud800")
     for wrong in (None, 5, ["1"]):
         with pytest.raises(TypeError):
-            text_to_array(wrong)  # type: ignore[arg-type]
+            text_to_array(wrong)
     for dtype in (complex, object, "S3", "M8[s]", np.longdouble, "i4,i4"):
         with pytest.raises(TypeError, match="dtype must be"):
             text_to_array("1", dtype)
@@ -419,10 +419,10 @@ def test_mappings_without_text(mapping: Any) -> None:
 
 def test_what_is_no_mapping() -> None:
     with pytest.raises(TypeError, match="a key of mapping must be str"):
-        mapping_to_text({5: 1})  # type: ignore[dict-item]
+        mapping_to_text({5: 1})
     for wrong in (None, 5, [("a", 1)]):
         with pytest.raises((TypeError, AttributeError)):
-            mapping_to_text(wrong)  # type: ignore[arg-type]
+            mapping_to_text(wrong)
 
 
 @pytest.mark.parametrize(
@@ -467,4 +467,4 @@ def test_decimals_are_a_small_number() -> None:
                 call(np.array([0.5]), decimals=wrong)
         for other in ("2", 1.5):
             with pytest.raises(TypeError):
-                call(np.array([0.5]), decimals=other)  # type: ignore[arg-type]
+                call(np.array([0.5]), decimals=other)

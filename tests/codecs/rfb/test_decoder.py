@@ -255,7 +255,7 @@ def test_a_format_set_later() -> None:
         decoder.decode(writer.write(encoding))
     np.testing.assert_array_equal(decoder.framebuffer.pixels, writer.screen)
     with pytest.raises(TypeError, match="not a PixelFormat"):
-        decoder.pixel_format = 8  # type: ignore[assignment]
+        decoder.pixel_format = 8
 
 
 def test_pseudo_encodings_paint_nothing() -> None:

@@ -236,7 +236,7 @@ def scrolled(by: tuple[int, int], size: tuple[int, int], colours: int) -> tuple[
     return tuple(
         np.ascontiguousarray(picture[50 - y : 50 - y + height, 50 - x : 50 - x + width])
         for x, y in ((0, 0), by)
-    )  # type: ignore[return-value]
+    )
 
 
 @pytest.mark.parametrize("colours", [2, 5000])
@@ -328,7 +328,7 @@ def test_wrong_frames_and_areas_are_refused() -> None:
         changed(good, good, 0)
     for options in ({"encoding": 1}, {"encoding": 7, "quality": 0}, {"compression": 10}):
         with pytest.raises(ValueError, match=r"encoding|quality|compression"):
-            RectangleEncoder(RGB888, **{"encoding": 0, **options})  # type: ignore[arg-type]
+            RectangleEncoder(RGB888, **{"encoding": 0, **options})
 
 
 def test_what_a_deflater_raises_comes_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ def test_a_snapshot_is_a_copy() -> None:
 )
 def test_an_array_that_does_not_serve(out: object) -> None:
     with pytest.raises(ValueError, match=r"shape \(3, 4, 3\)"):
-        Framebuffer(4, 3, out=out)  # type: ignore[arg-type]
+        Framebuffer(4, 3, out=out)
 
 
 def test_sizes() -> None:

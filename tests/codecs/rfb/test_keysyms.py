@@ -69,4 +69,4 @@ def test_a_numbers_name(number: int, name: str) -> None:
 
 def test_the_table_is_not_to_be_changed() -> None:
     with pytest.raises(TypeError):
-        KEYSYMS["Left"] = 1  # type: ignore[index]
+        KEYSYMS["Left"] = 1

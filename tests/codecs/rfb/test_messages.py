@@ -173,7 +173,7 @@ def test_what_does_not_fit_is_not_written(message: Any) -> None:
 
 def test_what_is_no_message_is_not_written() -> None:
     with pytest.raises(TypeError, match="tuple is no message"):
-        encode((1, 2))  # type: ignore[arg-type]
+        encode((1, 2))
 
 
 def test_lines_end_in_a_line_feed_alone() -> None:

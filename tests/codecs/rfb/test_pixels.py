@@ -34,7 +34,7 @@ def test_a_format_and_its_bytes(pixel_format: PixelFormat, text: str) -> None:
 )
 def test_what_makes_no_sense(numbers: tuple[int, ...]) -> None:
     with pytest.raises(EncodeError):
-        PixelFormat(*numbers)  # type: ignore[arg-type]
+        PixelFormat(*numbers)
 
 
 @pytest.mark.each(

@@ -244,9 +244,9 @@ def test_what_json_has_no_place_for() -> None:
     with pytest.raises(EncodeError):
         Codec().encode(SetConfig(config=b"pickle"), "json")
     with pytest.raises(TypeError):
-        Codec().encode(Ping(), "yaml")  # type: ignore[arg-type]
+        Codec().encode(Ping(), "yaml")
     with pytest.raises(TypeError):
-        Codec().encode("PING")  # type: ignore[arg-type]
+        Codec().encode("PING")
     with pytest.raises(ValueError, match="compression"):
         Codec().encode(Ping(), compression="gzip")
 

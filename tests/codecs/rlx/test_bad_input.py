@@ -265,13 +265,13 @@ def test_a_bad_message(data: bytes, words: str, offset: int, path: str, framed: 
         for images in ("array", "float32", "pil"):
             for feed in (bytes, bytearray, memoryview):
                 with pytest.raises((DecodeError, LimitExceeded)) as problem:
-                    rlx.decode(feed(data), copy=copy, images=images, framed=framed)  # type: ignore[arg-type]
+                    rlx.decode(feed(data), copy=copy, images=images, framed=framed)
                 caught.append(problem.value)
     assert len({str(problem) for problem in caught}) == 1
     (first, *_) = caught
     assert isinstance(first, LimitExceeded if "=" in words else DecodeError)
     assert words in str(first)
-    assert (first.offset, first.path) == (offset, path)  # type: ignore[attr-defined]
+    assert (first.offset, first.path) == (offset, path)
     assert f"byte {offset}" in str(first)
 
 
@@ -554,7 +554,7 @@ LIES = [
 @pytest.mark.parametrize("data", LIES)
 def test_a_lie_costs_no_memory(data: bytes) -> None:
     for images in ("array", "float32", "pil"):
-        decoder = rlx.Decoder(images=images, framed=data[:1] == b"9")  # type: ignore[arg-type]
+        decoder = rlx.Decoder(images=images, framed=data[:1] == b"9")
         with peak() as result, pytest.raises((DecodeError, LimitExceeded)):
             decoder.decode(data)
         assert result[0] < 100_000

@@ -185,7 +185,7 @@ def test_the_caller_may_release_his_memoryview() -> None:
 
 
 def test_a_foreign_buffer_stays_while_a_view_lives() -> None:
-    class Owner(np.ndarray):  # type: ignore[type-arg]
+    class Owner(np.ndarray):
         pass
 
     owner = np.frombuffer(rlx.encode({"a": floats(1000)}), "u1").copy().view(Owner)
@@ -432,7 +432,7 @@ def test_decode_whole(same: Callable[[Any, Any], bool]) -> None:
     message = {"command": "update", "state": floats(5), "terminal": False}
     frame = rlx.encode(message, framed=True)
     for options in ({}, {"framed": True, "copy": None}, {"copy": False}):
-        decoder = rlx.Decoder(**options)  # type: ignore[arg-type]
+        decoder = rlx.Decoder(**options)
         inbox = bytearray(4096)
         inbox[: len(frame)] = frame
         for feed in (inbox, memoryview(inbox), bytes(inbox), in_block(bytes(inbox))[0]):
@@ -458,7 +458,7 @@ def test_decode_whole_raises_what_decode_raises() -> None:
         with pytest.raises(ValueError, match="bytes in a buffer of 14"):
             rlx.Decoder().decode_whole(frame, size)
     with pytest.raises(TypeError):
-        rlx.Decoder().decode_whole("text", 4)  # type: ignore[arg-type]
+        rlx.Decoder().decode_whole("text", 4)
 
 
 def test_decode_whole_leaves_what_is_over_the_limit_to_frame_size() -> None:
@@ -497,7 +497,7 @@ def test_options_are_checked_and_kept() -> None:
         with pytest.raises(ValueError, match=r"copy|images|dialect|dtype"):
             rlx.decode(rlx.encode({}), **options)
     with pytest.raises(TypeError, match="Limits"):
-        rlx.Decoder(limits=5)  # type: ignore[arg-type]
+        rlx.Decoder(limits=5)
 
 
 @pytest.mark.parametrize(

@@ -174,9 +174,9 @@ def test_what_is_written_in_each_kind() -> None:
     with pytest.raises(EncodeError, match="UTF-8 cannot carry"):
         Framer(False).message("\ud800")
     with pytest.raises(TypeError):
-        Framer(False).message(5)  # type: ignore[arg-type]
+        Framer(False).message(5)
     with pytest.raises(ValueError, match="kind must be"):
-        Framer(False, "json")  # type: ignore[arg-type]
+        Framer(False, "json")
 
 
 def test_a_second_look_is_left_to_take() -> None:
@@ -335,7 +335,7 @@ def test_close_frames() -> None:
     assert decode_close(encode_close(1000, "\ud800")) == (1000, "\\ud800")
     for code in (0, 999, 1004, 1005, 1006, 1015, 2999, 5000, 65536, -1, 2**40, "1000", None):
         with pytest.raises(EncodeError):
-            encode_close(code)  # type: ignore[arg-type]
+            encode_close(code)
     for payload in (b"\x03", b"\x03\xed", b"\x03\xee", b"\xff\xff", b"\x00\x00"):
         with pytest.raises(DecodeError):
             decode_close(payload)

@@ -426,8 +426,8 @@ def budget(**options: float) -> StrangersBudget:
         "hosts": "hosts",
     }
     values = {"rate": 10, "burst": 100, "all_rate": 1000, "all_burst": 10_000, "hosts": 8}
-    values.update(options)  # type: ignore[arg-type]
-    return StrangersBudget(ServerSettings(**{names[key]: n for key, n in values.items()}))  # type: ignore[arg-type]
+    values.update(options)
+    return StrangersBudget(ServerSettings(**{names[key]: n for key, n in values.items()}))
 
 
 def test_a_bucket_is_full_at_first_and_fills_with_time() -> None:

@@ -1148,7 +1148,7 @@ def test_settings_must_make_sense() -> None:
     with pytest.raises(ValueError, match="gather"):
         ServerSettings(gather=float("nan"))
     with pytest.raises(TypeError, match="idle"):
-        ServerSettings(idle="long")  # type: ignore[arg-type]
+        ServerSettings(idle="long")
     ServerSettings(gather=0, start_resend=0, done_resend=0, frames_per_second=float("inf"))
 
 

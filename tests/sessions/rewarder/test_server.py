@@ -96,7 +96,7 @@ class Peer:
         return self.session.receive(encode(message.with_headers(**headers)))
 
     def is_told(self, message: Message) -> Any:
-        (data,) = self.session.send(message)  # type: ignore[arg-type]
+        (data,) = self.session.send(message)
         return decode(data)
 
 

@@ -289,7 +289,7 @@ def test_the_newest_episode_is_the_one_behind() -> None:
     assert episodes.newest is place(episodes, 1)
     rewards(episodes, 2, 1)
     assert episodes.newest is not None
-    assert (episodes.newest.episode_id, episodes.current.episode_id) == ("2", "1")  # type: ignore[union-attr]
+    assert (episodes.newest.episode_id, episodes.current.episode_id) == ("2", "1")
     take(episodes)
     assert episodes.newest is episodes.current
     episodes.expect(key(2))

@@ -363,7 +363,7 @@ def test_lists_of_encodings() -> None:
     # Listing Cursor takes the pointer out of the pixels: only who asks for it has that.
     talk = Talk()
     talk.hear(greeting())
-    assert Encoding.CURSOR not in list(whole(talk.heard()[14:]))[1].encodings  # type: ignore[union-attr]
+    assert Encoding.CURSOR not in list(whole(talk.heard()[14:]))[1].encodings
 
 
 @pytest.mark.each(
