@@ -331,7 +331,8 @@ cdef class StreamCore(FrameReader):
         peer: the other end's name.
         fresh: whether the next byte goes to the start of `inbox` and begins a message.
         ended: why nothing more can be received; empty before.
-        broken: whether it ended otherwise than by `close`, or inside a message.
+        broken: whether it ended otherwise than by `close`, or inside a message. A reset between two
+            messages is a `close` to a session that `pushes`.
         over: whether a talking session has come to its end: close it when no event is left.
         half_close: whether, while it lingers, the peer is to see the end of our stream.
         waiting: bytes that are still to be sent.
@@ -709,12 +710,19 @@ cdef class StreamCore(FrameReader):
         """Take note that the stream is gone, None: without a reason; return the error to raise."""
         if self._phase != CLOSED:
             if not self.ended:
-                self.broken = True
+                self.broken = not (self._leaves_so(error) and self.partial[0] == 0)
                 self.ended = "closed by the peer" if error is None else f"lost: {error}"
             if self._talker is not None:
                 self._talker.lost()
         self._abandon()
         return self.end()
+
+    def _leaves_so(self, object error):
+        """Return whether that is how a peer leaves which is told things unasked.
+
+        Who closes a socket while something is on its way there, or not yet read, resets it.
+        """
+        return isinstance(error, ConnectionError) and getattr(self.session, "pushes", False)
 
     def stop(self) -> None:
         """From any thread: receive no more, as this whole side ends. Answers can still be sent."""

@@ -610,6 +610,14 @@ def test_what_is_lost_is_broken_unless_it_was_closed(blobs: Any) -> None:
     core.close()
     assert "closed on this side" in str(core.lost(OSError("bad descriptor")))
     assert not core.broken
+    for begun in (b"", b"\0"):  # between messages, and inside one
+        session = blobs()
+        session.pushes = True
+        core = core_of(session)
+        if begun:
+            give(core, begun)
+        core.lost(ConnectionResetError("reset"))
+        assert core.broken is bool(begun)
     core = core_of(blobs())
     core.put(b"x")
     core.abort("gone")

@@ -151,6 +151,9 @@ class TalkingSession(StreamSession, Protocol):
     said next, and the property `busy`, whether there is something under way that they are for.
     When it has ended, the session is `leaving`.
 
+    A session that tells the peer things unasked, in a protocol that has no farewell, has the
+    attribute `pushes`, true: a reset between two messages is then how a peer leaves.
+
     Attributes:
         hangs_up: whether this side closes the stream first, once both sides have said farewell.
     """

@@ -117,6 +117,7 @@ class ServerSession:
     """
 
     hangs_up = True
+    pushes = True
     leaving = False
 
     def __init__(

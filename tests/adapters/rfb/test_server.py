@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import select
 import socket
 import struct
 import threading
@@ -300,6 +301,19 @@ def test_a_client_that_never_reads_is_closed(caplog: pytest.LogCaptureFixture) -
             stop.set()
             asking.join()
     assert "did not take a message within write=0.5 s" in caplog.text
+
+
+def test_who_leaves_in_the_middle_of_an_update_just_left(caplog: pytest.LogCaptureFixture) -> None:
+    display = Display(WIDTH, HEIGHT)
+    caplog.set_level(logging.WARNING)
+    with serving(display) as server:
+        with Client(server) as client:
+            wait_for(lambda: server.viewers == 1)
+            client.request(0)
+            assert select.select([client.sock], [], [], 30)[0]
+        # The socket was closed with bytes unread: a reset, not an end.
+        wait_for(lambda: server.viewers == 0)
+    assert caplog.text == ""
 
 
 FLOODS = {
