@@ -23,7 +23,7 @@ with optional("gymnasium", "gym"):
 __all__ = ["DmEnvironment", "specs_of"]
 
 
-class DmEnvironment(dm_env.Environment):  # type: ignore[misc]
+class DmEnvironment(dm_env.Environment):
     """An environment of any protocol whose trainer calls, or a caller of `rlwire.listen`.
 
     ::

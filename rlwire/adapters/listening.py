@@ -47,7 +47,7 @@ class Listener(StreamServer):
         guarded: bool = False,
         **options: Unpack[StreamOptions],
     ) -> None:
-        self.scheme = scheme  # type: ignore[misc]
+        self.scheme = scheme
         super().__init__(address, _Calls(callers, session, caller), workers="threads", **options)
         self._guarded = self._guarded or guarded
 

@@ -18,7 +18,7 @@ with optional("pettingzoo", "pettingzoo"):
 __all__ = ["ParallelEnvironment"]
 
 
-class ParallelEnvironment(ParallelEnv):  # type: ignore[misc]
+class ParallelEnvironment(ParallelEnv):
     """Agents that act together, as a `pettingzoo.ParallelEnv`.
 
     ::

@@ -77,7 +77,7 @@ class Relay(StreamServer):
     def __init__(
         self, scheme: str, address: AddressLike, route: Route, **options: Unpack[StreamOptions]
     ) -> None:
-        self.scheme = scheme  # type: ignore[misc]
+        self.scheme = scheme
         options["timeouts"] = options.get("timeouts") or TIMEOUTS
         super().__init__(address, _Passage(route), **options)
 

@@ -72,7 +72,7 @@ class BackgroundServer(ABC):
     machine can reach it.
     """
 
-    scheme: ClassVar[str]
+    scheme: str
     """Of its URL; see `rlwire.protocols`."""
     guards: ClassVar[str] = "TLS"
     """What can be given to the server so that not everybody may speak to it, for a log."""

@@ -21,7 +21,7 @@ with optional("stable-baselines3", "sb3", "stable_baselines3"):
 __all__ = ["VecEnv"]
 
 
-class VecEnv(vec_env.VecEnv):  # type: ignore[misc]
+class VecEnv(vec_env.VecEnv):
     """A vector of environments as Stable-Baselines3 wants it.
 
     ::

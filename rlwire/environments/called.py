@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from threading import get_ident
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from rlwire.environments.endpoint import Endpoint
 from rlwire.environments.fitting import Fit, fitting, inferred
 from rlwire.environments.trees import tree_of
 from rlwire.errors import (
@@ -170,7 +171,7 @@ class Caller(ABC):
         self.over.set()
 
 
-class Place:
+class Place(Endpoint):
     """One of the trainer's environments: an `Endpoint`, and who is there.
 
     Episodes are begun by callers, so a seed and options are not told to anybody, and a reset in
@@ -179,14 +180,9 @@ class Place:
     reset waits for the next caller.
     """
 
-    metadata: dict[str, Any]
-    render_mode: str | None = None
-    nondeterministic: ClassVar[bool] = True
-
     def __init__(self, callers: Callers, number: int) -> None:
         self.observation_space = callers.observation_space
         self.action_space = callers.action_space
-        self.metadata = {}
         self.number = number
         self.steps = self.episodes = self.lost = 0
         self.callers = callers

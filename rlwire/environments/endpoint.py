@@ -7,6 +7,7 @@ faces (`rlwire.environments.remote`), many at once (`rlwire.environments.batch`)
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 __all__ = ["Endpoint", "Outcome"]
@@ -17,7 +18,7 @@ truncated, info)``, as `gymnasium.Env` gives them."""
 
 
 class Endpoint(Protocol):
-    """One environment that is somewhere else.
+    """One environment that is somewhere else, and a base for those that are.
 
     Each `begin_reset` and `begin_step` is followed by a `finish`. An endpoint that is lost in a
     step ends the episode: it gives the last observation, truncated, and ``info["lost"]`` says what
@@ -39,9 +40,9 @@ class Endpoint(Protocol):
 
     observation_space: Any
     action_space: Any
-    metadata: dict[str, Any]
-    render_mode: str | None
-    nondeterministic: ClassVar[bool]
+    metadata: Mapping[str, Any] = MappingProxyType({"render_modes": []})
+    render_mode: str | None = None
+    nondeterministic: ClassVar[bool] = True
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
         """Ask for a new episode."""

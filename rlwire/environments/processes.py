@@ -264,7 +264,7 @@ class WorkerPart:
             if answer == _DONE:
                 self._busy = False
                 return None
-            value = _read(here) if answer else None
+            value: Any = _read(here) if answer else None
         except OSError:
             answer = b""
         self._busy = False
@@ -275,7 +275,7 @@ class WorkerPart:
             )
         if answer == _MORE:
             return value
-        kind, text, trace = value  # type: ignore[misc]
+        kind, text, trace = value
         logger.error("environments %s failed in their process:\n%s", self._which, trace)
         raise PeerError(f"one of the environments {self._which}, in its process: {kind}: {text}")
 

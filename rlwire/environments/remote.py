@@ -28,7 +28,7 @@ if ID not in registry:
     register(ID, entry_point="rlwire:make")
 
 
-class RemoteEnvironment(gymnasium.Env):  # type: ignore[misc]
+class RemoteEnvironment(gymnasium.Env):
     """An environment that is somewhere else, for its trainer.
 
     What a lost connection does is said in `Endpoint`. It belongs to one thread.
@@ -45,7 +45,7 @@ class RemoteEnvironment(gymnasium.Env):  # type: ignore[misc]
         self.endpoint = endpoint
         self.observation_space = endpoint.observation_space
         self.action_space = endpoint.action_space
-        self.metadata = endpoint.metadata
+        self.metadata = dict(endpoint.metadata)
         self.render_mode = endpoint.render_mode
         self.spec = EnvSpec(
             ID,

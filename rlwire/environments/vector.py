@@ -30,7 +30,7 @@ with optional("gymnasium", "gym"):
 __all__ = ["VectorEnvironment", "local", "maker", "remote"]
 
 
-class VectorEnvironment(gymnasium.vector.VectorEnv):  # type: ignore[misc]
+class VectorEnvironment(gymnasium.vector.VectorEnv):
     """A `gymnasium.vector.VectorEnv` over parts.
 
     Args:

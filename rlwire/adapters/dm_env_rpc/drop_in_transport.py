@@ -142,7 +142,7 @@ def _status_of(error: BaseException) -> calls.Status:
     return calls.Status("UNAVAILABLE", str(error))
 
 
-class _Error(grpc.RpcError):  # type: ignore[misc]
+class _Error(grpc.RpcError):
     """Why a stream is over, with what programs ask of such an error of grpcio's."""
 
     def __init__(self, status: calls.Status) -> None:
@@ -273,7 +273,7 @@ class _Stream(_Call):
         return connection.exchange(waiting.pop()) if waiting else connection.receive()
 
 
-class _Process(grpc.StreamStreamMultiCallable):  # type: ignore[misc]
+class _Process(grpc.StreamStreamMultiCallable):
     """The method of dm_env_rpc; who calls it gets grpcio's call, the package gets `begin`."""
 
     def __init__(self, channel: _Channel, arguments: tuple[Any, ...], options: Any) -> None:
@@ -290,7 +290,7 @@ class _Process(grpc.StreamStreamMultiCallable):  # type: ignore[misc]
         return _Stream(self._channel, metadata, self._serializers)
 
 
-class _Channel(_Standing, grpc.Channel):  # type: ignore[misc]
+class _Channel(_Standing, grpc.Channel):
     """A channel that the package's connections need not know from grpcio's."""
 
     def __init__(self, target: _Target, make_original: Callable[[], Any]) -> None:
@@ -389,7 +389,7 @@ class _AsyncStream(_Call):
         return await connection.receive()
 
 
-class _AsyncChannel(_Standing, grpc.aio.Channel):  # type: ignore[misc]
+class _AsyncChannel(_Standing, grpc.aio.Channel):
     """As `_Channel`, of grpc.aio."""
 
     def begin(self, metadata: Any) -> _AsyncStream:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import string
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from rlwire.codecs.dm_env_rpc import (
     numpy_dtype,
     unflatten,
 )
-from rlwire.environments.endpoint import Outcome
+from rlwire.environments.endpoint import Endpoint, Outcome
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -60,7 +60,7 @@ _LOST = (ConnectionClosed, DeadlineExceeded, OSError)
 _TEXT = 2**16  # characters that a Text space allows, of which a spec says nothing
 
 
-class DmEnvRpcEndpoint:
+class DmEnvRpcEndpoint(Endpoint):
     """A joined agent's environment.
 
     The reward is the observation ``reward``, 0 where there is none, and ``discount`` is not among
@@ -95,9 +95,7 @@ class DmEnvRpcEndpoint:
         discount_space: of ``info["discount"]``; the same.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium's interface
-    render_mode: str | None = None
-    nondeterministic: ClassVar[bool] = False
+    nondeterministic = False
 
     def __init__(
         self,

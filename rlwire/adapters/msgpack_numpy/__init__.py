@@ -24,7 +24,7 @@ A program that imports msgpack-numpy in many places leaves them as they are and 
 from __future__ import annotations
 
 from rlwire.adapters.msgpack_numpy import functions
-from rlwire.adapters.msgpack_numpy.functions import *  # noqa: F403
+from rlwire.adapters.msgpack_numpy.functions import *
 from rlwire.adapters.msgpack_numpy.packing import decode, encode
 
 __all__ = ["decode", "encode"]

@@ -243,7 +243,7 @@ class _Rather:
 
 
 def _fast_packer(original: Any, init: Callable[..., None]) -> Callable[..., None]:
-    class Packer(original):  # type: ignore[misc]
+    class Packer(original):
         def pack(self, obj: Any) -> Any:
             try:
                 return self._rlwire_encode(obj)
@@ -267,7 +267,7 @@ def _fast_packer(original: Any, init: Callable[..., None]) -> Callable[..., None
 
 
 def _fast_unpacker(original: Any, init: Callable[..., None]) -> Callable[..., None]:
-    class Unpacker(msgpack_streams.Unpacker, original):  # type: ignore[misc]
+    class Unpacker(msgpack_streams.Unpacker, original):
         pass
 
     _name_after(Unpacker, original)

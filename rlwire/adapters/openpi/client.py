@@ -191,7 +191,7 @@ class PolicyClient(Blocking, ClientBase):
             raise
         if type(action) is Failure:
             raise PeerError(action.text)
-        return action  # type: ignore[no-any-return]
+        return cast("dict[str, Any]", action)
 
 
 class AsyncPolicyClient(Asyncio, ClientBase):

@@ -126,7 +126,7 @@ def _parts(own: dict[str, Any]) -> dict[str, Any]:
                 raise
         raise refused
 
-    class Packer(packer_class):  # type: ignore[misc]
+    class Packer(packer_class):
         def __init__(self, **kwargs: Any) -> None:
             super().__init__(default=pack_array, **kwargs)
             self._rlwire_encode = encoder("openpi", kwargs).encode
@@ -137,7 +137,7 @@ def _parts(own: dict[str, Any]) -> dict[str, Any]:
             except RlwireError:
                 return super().pack(obj)
 
-    class Unpacker(msgpack_streams.Unpacker, unpacker_class):  # type: ignore[misc]
+    class Unpacker(msgpack_streams.Unpacker, unpacker_class):
         pass
 
     def make_packer(*args: Any, **kwargs: Any) -> Any:

@@ -27,12 +27,12 @@ def resolve_policy(policy: Any) -> Infer:
     """
     if inspect.isclass(policy):
         raise TypeError(f"a policy is wanted, not its class; write {policy.__name__}(...)")
-    infer = getattr(policy, "infer", policy)
+    infer: Callable[[Any], Any] = getattr(policy, "infer", policy)
     if not callable(infer):
         raise TypeError(
             f"a policy has a method infer, or is a function; {type(policy).__name__} is neither"
         )
-    return infer  # type: ignore[no-any-return]
+    return infer
 
 
 class _Job(NamedTuple):

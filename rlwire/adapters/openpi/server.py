@@ -142,7 +142,7 @@ class PolicyServer(StreamServer):
         EncodeError: the metadata cannot be sent.
     """
 
-    scheme: ClassVar[str] = "openpi"
+    scheme = "openpi"
     guards: ClassVar[str] = "TLS or an API key"
     handlers: ClassVar[str] = "a policy"
 

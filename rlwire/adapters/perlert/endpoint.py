@@ -9,12 +9,12 @@ import contextlib
 import math
 from collections.abc import Mapping
 from time import monotonic
-from typing import Any, ClassVar
+from typing import Any
 
 from rlwire.adapters.perlert.client import Client
 from rlwire.adapters.perlert.spaces import SpaceText, read_spaces
 from rlwire.codecs import perlert
-from rlwire.environments.endpoint import Outcome
+from rlwire.environments.endpoint import Endpoint, Outcome
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -36,7 +36,7 @@ _PLAYING = (State.STARTING, State.ROLLOUT)
 _ASKED = 3  # times that a server may take to tell the spaces: datagrams get lost
 
 
-class PerlertEndpoint:
+class PerlertEndpoint(Endpoint):
     """One slot of an instance, played in real time.
 
     The world does not wait. A step says what to do from now on and gives the newest observation
@@ -89,10 +89,6 @@ class PerlertEndpoint:
         OSError: the server's name is not known.
         DeadlineExceeded: there is no answer, where the server is to tell the spaces.
     """
-
-    nondeterministic: ClassVar[bool] = True
-    render_mode: str | None = None
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium's interface
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ def resolve_agent(agent: Any) -> Callable[..., Any]:
         TypeError: it cannot be called as an agent is, or is a class without init or update.
         ValueError, ImportError, AttributeError: as `load`.
     """
-    found = load(agent) if isinstance(agent, str) else agent
+    found: Callable[..., Any] = load(agent) if isinstance(agent, str) else agent
     if not callable(found):
         raise TypeError(
             f"agent must be a class, a callable or 'module:name', not {type(found).__name__}"
@@ -50,7 +50,7 @@ def resolve_agent(agent: Any) -> Callable[..., Any]:
     if inspect.isclass(found):
         _check_agent(found, found.__name__)
     _arguments(found, None, None)
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 class Later:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from rlwire.adapters.relaax.config import Options
 from rlwire.adapters.relaax.metrics import Metrics, StepMetrics
@@ -226,7 +226,7 @@ def op(session: Any, names: Sequence[str]) -> Callable[..., Any]:
             )
     if not callable(found):
         raise AttributeError(f"session.{path} cannot be called")
-    return found  # type: ignore[no-any-return]
+    return cast("Callable[..., Any]", found)
 
 
 class _Several(SimpleNamespace):

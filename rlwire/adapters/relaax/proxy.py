@@ -123,7 +123,7 @@ class RLXProxy(StreamServer):
         ValueError: an argument makes no sense.
     """
 
-    scheme: ClassVar[str] = "rlx-ws"
+    scheme = "rlx-ws"
     guards: ClassVar[str] = "TLS or a check"
     handlers: ClassVar[str] = "a page's conversation"
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from time import monotonic
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from rlwire.adapters.rewarder.client import RewarderClient
 from rlwire.adapters.rewarder.environments import ACTION, SPACES, from_json
 from rlwire.codecs.casting import cast
-from rlwire.environments.endpoint import Outcome
+from rlwire.environments.endpoint import Endpoint, Outcome
 from rlwire.environments.spaces import space_of
 from rlwire.environments.trees import Tree, tree_of
 from rlwire.errors import (
@@ -38,7 +38,7 @@ _CANNOT = "which the rewarder's JSON cannot carry"
 _LOST = (ConnectionClosed, OSError)
 
 
-class RewarderEndpoint:
+class RewarderEndpoint(Endpoint):
     """The environment behind a rewarder, which an `EnvironmentRewarder` or its like serves.
 
     The environment does not wait, unless its server is in lockstep: a step says what to do from now
@@ -60,10 +60,6 @@ class RewarderEndpoint:
         EncodeError: JSON cannot carry a space.
         What `RewarderClient.connect` raises.
     """
-
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium's interface
-    render_mode: str | None = None
-    nondeterministic: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -64,7 +64,7 @@ def spaces_of(config: AlgorithmConfig) -> dict[str, Any]:
     return found
 
 
-class Runner(EnvRunner, Checkpointable):  # type: ignore[misc]
+class Runner(EnvRunner, Checkpointable):
     """A runner of RLlib's new API stack that has no environments of its own: it has a server.
 
     The first of an algorithm's runners listens on the port of `env_config`, the next one on the

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from rlwire.adapters.doors import check_server_tls
 from rlwire.adapters.relaax.config import Options, section
@@ -155,7 +155,7 @@ class RLlibServer(BackgroundServer):
         OSError: `config` names a file that cannot be read.
     """
 
-    scheme: ClassVar[str] = "rlx"
+    scheme = "rlx"
 
     def __init__(
         self,
@@ -214,7 +214,7 @@ class RLlibServer(BackgroundServer):
         own.fault_tolerance(restart_failed_env_runners=True)
         own.validate()
         super().__init__(url.address)
-        self.scheme = url.scheme  # type: ignore[misc]
+        self.scheme = url.scheme
         self.name = name
         self.config = own
         self._guarded = options.get("tls") is not None or options.get("auth") is not None

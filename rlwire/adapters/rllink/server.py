@@ -106,7 +106,7 @@ class RLlinkServer(StreamServer):
         ValueError: an argument makes no sense.
     """
 
-    scheme: ClassVar[str] = "rllink"
+    scheme = "rllink"
     guards: ClassVar[str] = "TLS or a token"
     handlers: ClassVar[str] = "a client"
 

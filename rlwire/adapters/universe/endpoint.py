@@ -10,7 +10,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from rlwire.adapters.universe.news import News
 from rlwire.adapters.universe.remotes import Remote
 from rlwire.adapters.universe.spaces import Choices, Events
 from rlwire.adapters.universe.sums import Outcome as Stepped
-from rlwire.environments.endpoint import Outcome
+from rlwire.environments.endpoint import Endpoint, Outcome
 from rlwire.environments.trees import tree_of
 from rlwire.errors import (
     ConnectionClosed,
@@ -42,7 +42,7 @@ __all__ = ["UniverseEndpoint"]
 logger = logging.getLogger(__name__)
 
 
-class UniverseEndpoint:
+class UniverseEndpoint(Endpoint):
     """A remote's pixels and rewards, at a rate.
 
     An observation is the newest whole picture: it has changed since the last, or not. A step sends
@@ -71,10 +71,6 @@ class UniverseEndpoint:
         EncodeError: its pixels are not of the observation space.
         RlwireError: it refuses us.
     """
-
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium's interface
-    render_mode: str | None = None
-    nondeterministic: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ __all__ = ["Choices", "Events", "observations"]
 _BUTTONS = 256  # states of eight buttons
 
 
-class Events(Space):  # type: ignore[misc]
+class Events(Space):
     """Lists of key and pointer events.
 
     A sample is one event. Keys stay down until they are let go; an event of the pointer says which
@@ -93,7 +93,7 @@ class Events(Space):  # type: ignore[misc]
         return hash((self.keys, self.buttons, self.size))
 
 
-class Choices(spaces.Discrete):  # type: ignore[misc]
+class Choices(spaces.Discrete):
     """The numbers of some actions, each a list of events.
 
     Args:
@@ -120,7 +120,7 @@ class Choices(spaces.Discrete):  # type: ignore[misc]
         return hash(len(self.actions))
 
 
-class _Words(spaces.Text):  # type: ignore[misc]
+class _Words(spaces.Text):
     """Texts in any language; samples are of letters and digits."""
 
     def contains(self, x: Any) -> bool:

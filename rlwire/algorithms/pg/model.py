@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["ActorCritic", "advantages", "gradients"]
 
 
-class ActorCritic(nn.Module):  # type: ignore[misc]
+class ActorCritic(nn.Module):
     """A policy and a critic, each with layers of its own.
 
     Args:

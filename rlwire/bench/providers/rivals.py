@@ -287,7 +287,7 @@ def _environment(peer: str, steps: list[Step]) -> Any:
     least = np.iinfo(first.dtype).min if first.dtype.kind in "iu" else 0 if whole else -np.inf
     most = np.iinfo(first.dtype).max if first.dtype.kind in "iu" else 1 if whole else np.inf
 
-    class Recorded(gymnasium.Env):  # type: ignore[misc]
+    class Recorded(gymnasium.Env):
         observation_space = gymnasium.spaces.Box(least, most, first.shape, first.dtype)
         action_space = gymnasium.spaces.Discrete(len(steps) + 1, start=_TELL)
 
@@ -436,7 +436,7 @@ def _serve_original(report: Callable[[str], None], peer: str, steps: list[Step])
     import grpc
     from dm_env_rpc.v1 import dm_env_rpc_pb2, dm_env_rpc_pb2_grpc, spec_manager
 
-    class Servicer(dm_env_rpc_pb2_grpc.EnvironmentServicer):  # type: ignore[misc]
+    class Servicer(dm_env_rpc_pb2_grpc.EnvironmentServicer):
         def Process(self, requests: Any, context: Any) -> Any:
             specs = _original_specs(steps[0])
             actions = spec_manager.SpecManager(specs.actions)

@@ -4,7 +4,6 @@ Source: ``dm_env_rpc.proto`` (version 1) and its reference; docs/protocols/dm_en
 we differ. The work is done in compiled modules: `tensors` for arrays, `encoder` and `decoder` for
 messages, `steps` for steps by name. Not here: who may send what when.
 """
-# ruff: noqa: F403
 # What each module offers, its __all__ says.
 
 from rlwire.codecs.dm_env_rpc import (

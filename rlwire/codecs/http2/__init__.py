@@ -3,7 +3,6 @@
 The work is done in compiled modules: `sending` for what goes, `receiving` for what comes
 and for `Endpoint`, which is both. Not here: header fields (`headers`).
 """
-# ruff: noqa: F403
 # What each module offers, its __all__ says.
 
 from rlwire.codecs.http2 import receiving, sending

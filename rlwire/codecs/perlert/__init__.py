@@ -6,7 +6,6 @@ where it leaves a choice. The work is done in compiled modules: `values` has the
 turns text into values. Not here: who may send what when.
 """
 
-# ruff: noqa: F403
 # What each module offers, its __all__ says.
 
 from rlwire.codecs.perlert import decoder, encoder, text, values

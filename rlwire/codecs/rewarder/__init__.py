@@ -9,7 +9,7 @@ here: who may send what when.
 from rlwire.codecs.rewarder import values as rewarder_values
 from rlwire.codecs.rewarder.decoder import decode
 from rlwire.codecs.rewarder.encoder import encode, encode_into
-from rlwire.codecs.rewarder.values import *  # noqa: F403
+from rlwire.codecs.rewarder.values import *
 
 __all__ = ["decode", "encode", "encode_into"]
 __all__ += rewarder_values.__all__

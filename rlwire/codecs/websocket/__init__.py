@@ -6,7 +6,7 @@ Source: RFC 6455.
 """
 
 from rlwire.codecs.websocket import frames
-from rlwire.codecs.websocket.frames import *  # noqa: F403
+from rlwire.codecs.websocket.frames import *
 
 __all__: list[str] = []
 __all__ += frames.__all__
