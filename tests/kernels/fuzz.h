@@ -92,7 +92,7 @@ static inline uint64_t add_up(const uint8_t *data, size_t size) {
     return sum;
 }
 
-static void check_cursor(const rlw_cursor *c, const uint8_t *start, size_t size,
+static inline void check_cursor(const rlw_cursor *c, const uint8_t *start, size_t size,
                          rlw_status status) {
     MUST(c->at >= start && c->at <= start + size && c->end == start + size);
     MUST(c->fault.status == status);

@@ -29,6 +29,9 @@ MESSAGES = int(os.environ.get("MESSAGES", "20_000"))  # run_sanitized by itself 
 pytestmark = [pytest.mark.kernels, pytest.mark.timeout(300)]
 
 
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="shm.h is for Linux")
+
+
 def find_compiler(variable: str, names: Sequence[str]) -> list[str]:
     if command := shlex.split(os.environ.get(variable, "")):
         return command
@@ -159,6 +162,7 @@ def test_no_warning_at_any_optimization(cc: list[str], tmp_path: Path, level: st
         ("fuzz_msgpack", "corpus_msgpack.py", [], "arrays"),
         ("fuzz_rfb", "corpus_rfb.py", [], "inflated"),
         ("fuzz_rllink", "corpus_rllink.py", [], "tensors"),
+        pytest.param("fuzz_shm", "corpus_shm.py", [], "moved", marks=on_linux),
     ],
 )
 def test_mutated_messages(
@@ -182,6 +186,7 @@ def test_mutated_messages(
     assert [name for name, count in first.items() if not count] == []
 
 
+@on_linux
 def test_run_sanitized(sanitizers: dict[str, str], tmp_path: Path) -> None:
     result = subprocess.run(
         [HERE / "run_sanitized"], cwd=tmp_path, env=sanitizers, capture_output=True, text=True
@@ -197,7 +202,8 @@ def test_run_sanitized(sanitizers: dict[str, str], tmp_path: Path) -> None:
     assert re.search(rf"^fuzz_msgpack: {MESSAGES} messages", result.stdout, re.MULTILINE)
     assert re.search(rf"^fuzz_rfb: {MESSAGES} messages", result.stdout, re.MULTILINE)
     assert re.search(rf"^fuzz_rllink: {MESSAGES} messages", result.stdout, re.MULTILINE)
-    assert re.search(r"^12 passed, 0 failed, \d+ s$", result.stdout, re.MULTILINE)
+    assert re.search(rf"^fuzz_shm: {MESSAGES} messages", result.stdout, re.MULTILINE)
+    assert re.search(r"^13 passed, 0 failed, \d+ s$", result.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
