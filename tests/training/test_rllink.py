@@ -32,8 +32,8 @@ from ray.rllib.env.external.env_runner_server_for_external_inference import (  #
     EnvRunnerServerForExternalInference,
 )
 
+from rlwire.adapters.rllib.directory import runners  # noqa: E402
 from rlwire.adapters.rllib.rllink import ModulePolicy, RLlinkEnvRunner  # noqa: E402
-from rlwire.adapters.rllib.runners import runners  # noqa: E402
 
 pytestmark = [
     pytest.mark.ray,
@@ -132,8 +132,10 @@ def test_two_simulators_train_with_our_runner() -> None:
             if best >= 150:
                 break
         assert best >= 150
+        assert runners()[0] == f"rllink://localhost:{port}"
     finally:
         algorithm.stop()
+    assert 0 not in runners()
 
 
 def test_a_runner_that_is_killed_comes_back() -> None:

@@ -48,7 +48,7 @@ class RLlinkEnvRunner(Runner):
     read), how many steps RLlib wants of a message, and whether they must wait for new weights.
 
     The `env_config` may have: ``host`` (by default ``"localhost"``), ``port`` (5555; 0 for any,
-    found by `rlwire.adapters.rllib.runners.runners`), ``steps`` of a message (by default RLlib's
+    found by `rlwire.adapters.rllib.directory.runners`), ``steps`` of a message (by default RLlib's
     rollout fragment), ``on_policy`` (by default true), and ``server``, more options of
     `RLlinkServer`.
 

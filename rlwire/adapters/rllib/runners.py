@@ -1,19 +1,20 @@
-"""`Runner`: what RLlib's runners over rlwire share, and `runners`, where they listen.
+"""`Runner`: what RLlib's runners over rlwire share.
 
 What is distributed is Ray's: it places runners, starts them again, and learns. Here is one runner's
 state, its weights and what it tells of episodes. Not here: how it comes by them
-(`rlwire.adapters.rllib.rllink`). Source: `ray.rllib.env.env_runner.EnvRunner` and RLlib's own
-runners of Ray 2.60.
+(`rlwire.adapters.rllib.rllink`), who knows where it listens (`directory`). Source:
+`ray.rllib.env.env_runner.EnvRunner` and RLlib's own runners of Ray 2.60.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlwire.adapters.rllib.directory import register
 from rlwire.errors import optional
 from rlwire.protocols import parse_url
 
@@ -27,13 +28,12 @@ from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils import metrics as names
 from ray.rllib.utils.checkpoints import Checkpointable
 
-__all__ = ["Runner", "runners", "spaces_of"]
+__all__ = ["Runner", "spaces_of"]
 
 logger = logging.getLogger(__name__)
 
 _MOST_BEGUN = 100_000  # episodes of which pieces have come, but not the last
 _ANY = ("", "0.0.0.0", "::")  # hosts that stand for all of a machine's
-_DIRECTORY = "rlwire.runners"  # the actor that knows where runners listen
 
 
 def spaces_of(config: AlgorithmConfig) -> dict[str, Any]:
@@ -92,6 +92,7 @@ class Runner(EnvRunner, Checkpointable):
         self.server: Any = None
         self.several: bool = self.config.is_multi_agent
         self._number = 0
+        self._forget: Callable[[], None] = lambda: None
         self._begun: dict[str, _Total] = {}
         self._done: list[_Total] = []
         self.make_module()
@@ -120,8 +121,7 @@ class Runner(EnvRunner, Checkpointable):
 
     def started(self) -> None:
         """Tell the cluster where it listens."""
-        if ray.is_initialized():
-            ray.get(_directory().register.remote(self.worker_index, self.url))
+        self._forget = register(self.worker_index, self.url)
 
     def assert_healthy(self) -> None:
         """Raise AssertionError if it does not listen."""
@@ -183,6 +183,7 @@ class Runner(EnvRunner, Checkpointable):
     def stop(self) -> None:
         """Stop listening."""
         if self.server is not None:
+            self._forget()
             self.server.stop()
 
     def sampled(self, episodes: list[Any]) -> list[Any]:
@@ -283,33 +284,3 @@ class _Total:
 
 def _listed(components: Any) -> Collection[str]:
     return [components] if isinstance(components, str) else components or ()
-
-
-class _Directory:
-    """Knows where the runners of this cluster listen; an actor of Ray's."""
-
-    def __init__(self) -> None:
-        self._urls: dict[int, str] = {}
-
-    def register(self, index: int, url: str) -> None:
-        self._urls[index] = url
-
-    def urls(self) -> dict[int, str]:
-        return self._urls
-
-
-def _directory() -> Any:
-    actor = ray.remote(_Directory)
-    return actor.options(
-        name=_DIRECTORY,
-        namespace="rlwire",
-        get_if_exists=True,
-        num_cpus=0,
-        lifetime="detached",
-    ).remote()
-
-
-def runners() -> dict[int, str]:
-    """Return the URL of each runner of this cluster, by its number; Ray must be initialized."""
-    found: dict[int, str] = ray.get(_directory().urls.remote())
-    return found
