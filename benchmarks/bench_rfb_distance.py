@@ -16,9 +16,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,12 +106,12 @@ def program(*words: str) -> Iterator[str]:
 
 def until_told() -> None:
     """Raise a KeyboardInterrupt in the main thread when the standard input ends."""
-    import _thread
-    import threading
+    main = threading.main_thread().ident
+    assert main is not None
 
     def wait() -> None:
         sys.stdin.read()
-        _thread.interrupt_main()
+        signal.pthread_kill(main, signal.SIGINT)  # a signal wakes a loop that waits for its sockets
 
     threading.Thread(target=wait, daemon=True).start()
 
