@@ -29,7 +29,8 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.sessions import websocket
-from rlwire.sessions.rewarder.server import Push, Runtime, ServerSession, Who
+from rlwire.sessions.rewarder.rules import Push
+from rlwire.sessions.rewarder.server import Runtime, ServerSession, Who
 from rlwire.transports.interface import NOTHING
 from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.server_asyncio import LoopServer

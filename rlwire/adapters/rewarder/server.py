@@ -29,7 +29,8 @@ from rlwire.codecs.rewarder import (
     ReplyError,
 )
 from rlwire.limits import Limits
-from rlwire.sessions.rewarder.server import Push, Runtime, ServerSettings
+from rlwire.sessions.rewarder.rules import Push
+from rlwire.sessions.rewarder.server import Runtime, ServerSettings
 from rlwire.sessions.websocket import health
 from rlwire.transports.address import AddressLike
 from rlwire.transports.sockets import Timeouts

@@ -42,16 +42,17 @@ from rlwire.codecs.rewarder import (
 from rlwire.codecs.websocket.handshake import basic_header
 from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.rewarder.requests import NEVER, Requests
 from rlwire.sessions.rewarder.rules import (
     CLIENT_HEARS,
     CLIENT_SAYS,
+    NEVER,
     TRANSITIONS,
     Buffer,
     ClientSettings,
     Clock,
     EpisodeKey,
     Phase,
+    Requests,
     Side,
     called,
     episode_key,

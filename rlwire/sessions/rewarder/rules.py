@@ -1,7 +1,7 @@
 """What both sides of a rewarder connection know by heart: who says what, ids, settings.
 
 The tables are read by `rlwire.sessions.rewarder.server` and `rlwire.sessions.rewarder.client`, and
-`Side` is what their sessions have in common.
+`Side` is what their sessions have in common; `Push` is a message to many of them.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from rlwire.codecs.rewarder import (
     decode,
     encode,
 )
-from rlwire.errors import LocalProtocolError, RemoteProtocolError, quoted
-from rlwire.limits import Limits
+from rlwire.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError, quoted
+from rlwire.limits import DEFAULT, Limits
 
 __all__ = [
     "CLIENT_HEARS",
     "CLIENT_SAYS",
     "FROM_CLIENT",
     "FROM_SERVER",
+    "NEVER",
     "SERVER_HEARS",
     "SERVER_SAYS",
     "TRANSITIONS",
@@ -46,6 +47,9 @@ __all__ = [
     "Clock",
     "EpisodeKey",
     "Phase",
+    "Push",
+    "Request",
+    "Requests",
     "ServerSettings",
     "Side",
     "Who",
@@ -175,7 +179,7 @@ EpisodeKey: TypeAlias = tuple[int, ...]
 _EPISODE = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,15}){0,7}")
 _MOST = 10**15 - 1
 _DECIMAL = re.compile(r"[0-9]{1,18}")
-_ID = 64  # characters of an id that is no number
+_NAME = 64  # characters of an id that is no number
 
 
 def episode_key(episode_id: str | None, method: str) -> EpisodeKey:
@@ -228,8 +232,8 @@ def plain_id(value: Any, name: str) -> int | str | None:
         raise RemoteProtocolError(f"{name} must be from 0 to 2**63 - 1")
     if value is None:
         return None
-    if len(value) > _ID:
-        raise RemoteProtocolError(f"{name} has {len(value)} characters, more than {_ID}")
+    if len(value) > _NAME:
+        raise RemoteProtocolError(f"{name} has {len(value)} characters, more than {_NAME}")
     return int(value) if _DECIMAL.fullmatch(value) else str(value)
 
 
@@ -237,6 +241,10 @@ def plain_id(value: Any, name: str) -> int | str | None:
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Clock: TypeAlias = Callable[[], float]
+
+_ID: Final = b'"message_id":'
+_LONGEST: Final = 19  # digits of an id
+_JOINED: Final = 1024  # bytes that are rather copied than sent as a buffer of their own
 
 
 def called(event: Any) -> str:
@@ -327,6 +335,179 @@ class Side:
         if self._over:
             why = "" if self.closing is None else f": {self.closing}"
             raise LocalProtocolError(f"the rewarder's connection is closed{why}")
+
+
+class Push:
+    """What a server pushes to many connections, written once.
+
+    Each connection counts its messages, so the bytes have a gap for the message id.
+
+    Args:
+        message: with its episode id.
+        sent_at: seconds since 1970.
+        limits: maxima for what is written.
+
+    Attributes:
+        episode_id: that it is of.
+        size: its bytes, with a message id of one digit.
+
+    Raises:
+        EncodeError, LimitExceeded: it cannot be written.
+    """
+
+    __slots__ = ("_head", "_tail", "episode_id", "size")
+
+    def __init__(self, message: Message, sent_at: float, limits: Limits = DEFAULT) -> None:
+        self.episode_id = message.episode_id
+        data = encode(message, sent_at=sent_at, message_id=0, limits=limits)
+        self.size = size = len(data)
+        if size - 1 + _LONGEST > limits.message:
+            raise LimitExceeded("message", limits.message, size - 1 + _LONGEST)
+        # The first one is the header's: before it are the method, in which a quotation mark would
+        # have a backslash before it, and `sent_at`, a number.
+        gap = data.index(_ID) + len(_ID)
+        self._head = data[:gap]
+        self._tail = data[gap + 1 :]
+
+    def numbered(self, number: int) -> list[Buffer]:
+        """Return the message with this id, long ones in two buffers: the second is shared."""
+        tail = self._tail
+        if len(tail) <= _JOINED:
+            return [b"%b%d%b" % (self._head, number, tail)]
+        return [b"%b%d" % (self._head, number), tail]
+
+
+# --- a client's requests, and which reply is to which
+
+NEVER: Final = math.inf
+_REMEMBERED: Final = 256  # requests answered or given up
+
+
+@dataclass(slots=True)
+class Request:
+    """One that waits for its reply.
+
+    Attributes:
+        number: its message id.
+        what: ``"reset"`` or ``"ping"``.
+        sent: when.
+        due: when it is given up.
+    """
+
+    number: int
+    what: str
+    sent: float
+    due: float
+
+
+class Requests:
+    """Those that wait, and the last ones that do not any more.
+
+    Attributes:
+        due: when the next one is given up, `NEVER` if none waits.
+        late: replies to requests that were given up.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, Request] = {}
+        self._gone: dict[int, bool] = {}  # given up: True; answered: False
+        self.due = NEVER
+        self.late = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, number: int, what: str, now: float, timeout: float) -> None:
+        """Wait for a reply."""
+        self._waiting[number] = Request(number, what, now, now + timeout)
+        self.due = min(self.due, now + timeout)
+
+    def give_up(self, now: float) -> list[Request]:
+        """Return those whose time is over, and wait for them no more."""
+        if now < self.due:
+            return []
+        over = [request for request in self._waiting.values() if now >= request.due]
+        for request in over:
+            self._forget(request, given_up=True)
+        return over
+
+    def forgo(self, number: int) -> bool:
+        """Wait for this one no more; returns whether it waited."""
+        request = self._waiting.get(number)
+        if request is not None:
+            self._forget(request, given_up=True)
+        return request is not None
+
+    def clear(self) -> None:
+        """Wait for none."""
+        self._waiting.clear()
+        self.due = NEVER
+
+    def answered(self, reply: Message, what: str) -> Request | None:
+        """Return the request that a reply is to; None, and it is counted, if that was given up.
+
+        Raises:
+            RemoteProtocolError: it is to nothing, to something else, or the second one.
+        """
+        parent, request = self._find(reply)
+        if request is None:
+            self._late(reply, parent)
+        elif request.what != what:
+            raise RemoteProtocolError(f"{reply.method} to message {parent}, a {request.what}")
+        return request
+
+    def failed(self, reply: Message, last: int) -> tuple[int | None, str] | None:
+        """Return the id of what an error is about, and what that was.
+
+        Args:
+            reply: the error.
+            last: the last message id that was sent.
+
+        Returns:
+            ``"message"`` for what is no request, without an id if it does not say; None, and it is
+            counted, for a request that was given up.
+
+        Raises:
+            RemoteProtocolError: it is to nothing, or a second reply.
+        """
+        parent, request = self._find(reply)
+        if request is not None:
+            return request.number, request.what
+        if parent is None:
+            return None, "message"
+        if isinstance(parent, int) and parent not in self._gone and parent <= last:
+            return parent, "message"
+        self._late(reply, parent)
+        return None
+
+    def _find(self, reply: Message) -> tuple[int | str | None, Request | None]:
+        parent = plain_id(reply.parent_message_id, "parent_message_id")
+        request = self._waiting.get(parent) if isinstance(parent, int) else None
+        if request is not None:
+            self._forget(request, given_up=False)
+        return parent, request
+
+    def _late(self, reply: Message, parent: int | str | None) -> None:
+        if parent is None:
+            raise RemoteProtocolError(f"{reply.method} without a parent_message_id")
+        given_up = self._gone.get(parent) if isinstance(parent, int) else None
+        if given_up is None:
+            raise RemoteProtocolError(
+                f"{reply.method} to {parent!r}, no message that it can answer"
+            )
+        if not given_up:
+            raise RemoteProtocolError(f"{reply.method} is a second reply to message {parent}")
+        assert isinstance(parent, int)
+        self._gone[parent] = False
+        self.late += 1
+
+    def _forget(self, request: Request, *, given_up: bool) -> None:
+        del self._waiting[request.number]
+        self._gone[request.number] = given_up
+        if len(self._gone) > _REMEMBERED:
+            del self._gone[next(iter(self._gone))]
+        if request.due <= self.due:
+            self.due = min((one.due for one in self._waiting.values()), default=NEVER)
 
 
 # --- settings

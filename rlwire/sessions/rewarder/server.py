@@ -45,11 +45,9 @@ from rlwire.codecs.rewarder import (
     ReplyError,
     ServerMessage,
     UnknownMessage,
-    encode,
 )
 from rlwire.codecs.websocket.handshake import basic_credentials, same_secret
 from rlwire.errors import (
-    LimitExceeded,
     LocalProtocolError,
     RemoteProtocolError,
     RlwireError,
@@ -62,6 +60,7 @@ from rlwire.sessions.rewarder.rules import (
     Buffer,
     Clock,
     EpisodeKey,
+    Push,
     ServerSettings,
     Side,
     Who,
@@ -71,14 +70,10 @@ from rlwire.sessions.rewarder.rules import (
     plain_id,
 )
 
-__all__ = ["Push", "Runtime", "ServerSession", "ServerSettings", "Who"]
+__all__ = ["Runtime", "ServerSession", "ServerSettings", "Who"]
 
 Number: TypeAlias = int | float
 Request: TypeAlias = AgentAction | EnvReset
-
-_ID: Final = b'"message_id":'
-_LONGEST: Final = 19  # digits of an id
-_JOINED: Final = 1024  # bytes that are rather copied than sent as a buffer of their own
 
 _TEXT: Final = 1000  # characters of an error's text that a client is told
 _FASTEST: Final = 1000  # frames per second that a client may ask for
@@ -87,46 +82,6 @@ _TAKEN: Final = "The rewarder already has an active client; openai-observer: tru
 _RULES: Final = {
     who: {kind: rule for (whose, kind), rule in SERVER_HEARS.items() if whose is who} for who in Who
 }
-
-
-class Push:
-    """What a server pushes to many connections, written once.
-
-    Each connection counts its messages, so the bytes have a gap for the message id.
-
-    Args:
-        message: with its episode id.
-        sent_at: seconds since 1970.
-        limits: maxima for what is written.
-
-    Attributes:
-        episode_id: that it is of.
-        size: its bytes, with a message id of one digit.
-
-    Raises:
-        EncodeError, LimitExceeded: it cannot be written.
-    """
-
-    __slots__ = ("_head", "_tail", "episode_id", "size")
-
-    def __init__(self, message: Message, sent_at: float, limits: Limits = DEFAULT) -> None:
-        self.episode_id = message.episode_id
-        data = encode(message, sent_at=sent_at, message_id=0, limits=limits)
-        self.size = size = len(data)
-        if size - 1 + _LONGEST > limits.message:
-            raise LimitExceeded("message", limits.message, size - 1 + _LONGEST)
-        # The first one is the header's: before it are the method, in which a quotation mark would
-        # have a backslash before it, and `sent_at`, a number.
-        gap = data.index(_ID) + len(_ID)
-        self._head = data[:gap]
-        self._tail = data[gap + 1 :]
-
-    def numbered(self, number: int) -> list[Buffer]:
-        """Return the message with this id, long ones in two buffers: the second is shared."""
-        tail = self._tail
-        if len(tail) <= _JOINED:
-            return [b"%b%d%b" % (self._head, number, tail)]
-        return [b"%b%d" % (self._head, number), tail]
 
 
 class Runtime:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 import math
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from rlwire.errors import RemoteProtocolError, quoted
@@ -103,6 +103,7 @@ def size_of(value: Any) -> int:
     return 1
 
 
+@dataclass(slots=True, eq=False)
 class Episode:
     """One episode's pushes since the last step.
 
@@ -117,47 +118,25 @@ class Episode:
         sent_at: the server's time of the newest push, None if there is none since the last step.
     """
 
-    __slots__ = (
-        "_info_size",
-        "_infos",
-        "_settings",
-        "_sizes",
-        "_text_size",
-        "_texts",
-        "count",
-        "cut",
-        "done",
-        "dropped",
-        "env_state",
-        "episode_id",
-        "key",
-        "news",
-        "observation",
-        "observations",
-        "reward",
-        "sent_at",
-        "state_changed",
-    )
-
-    def __init__(self, key: EpisodeKey, episode_id: str, settings: ClientSettings) -> None:
-        self.key = key
-        self.episode_id = episode_id
-        self._settings = settings
-        self.observation: Any = None
-        self.sent_at: float | None = None
-        self.news = False
-        self.env_state: str | None = None
-        self.state_changed = False
-        self.reward = 0.0
-        self.count = 0
-        self.done = self.cut = False
-        self.observations = 0
-        self.dropped = 0
-        self._texts: deque[str] = deque()
-        self._text_size = 0
-        self._infos: dict[str, Any] = {}
-        self._sizes: dict[str, int] = {}
-        self._info_size = 0
+    key: EpisodeKey
+    episode_id: str
+    _settings: ClientSettings
+    observation: Any = None
+    sent_at: float | None = None
+    news: bool = False
+    env_state: str | None = None
+    state_changed: bool = False
+    reward: float = 0.0
+    count: int = 0
+    done: bool = False
+    cut: bool = False
+    observations: int = 0
+    dropped: int = 0
+    _texts: deque[str] = field(default_factory=deque)
+    _text_size: int = 0
+    _infos: dict[str, Any] = field(default_factory=dict)
+    _sizes: dict[str, int] = field(default_factory=dict)
+    _info_size: int = 0
 
     def add_reward(self, reward: float, done: bool, info: dict[str, Any]) -> None:
         """Take one reward.

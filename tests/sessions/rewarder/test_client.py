@@ -1004,8 +1004,7 @@ class Episodes(RuleBasedStateMachine):
         if session.phase in (Phase.IDLE, Phase.RESETTING):
             assert session.episode_id is None
         waiting = [number for number, _ in self.asked]
-        assert len(session._requests) == len(waiting)
-        assert all(number in session._requests for number in waiting)
+        assert sorted(session._requests._waiting) == sorted(waiting)
 
 
 Episodes.TestCase.settings = settings(

@@ -21,7 +21,7 @@ from rlwire.codecs.rewarder import (
 )
 from rlwire.errors import EncodeError, LimitExceeded
 from rlwire.limits import Limits
-from rlwire.sessions.rewarder.server import Push
+from rlwire.sessions.rewarder.rules import Push
 
 SENT_AT = 1479493678.1937323
 IDS = (0, 7, 10, 99_999, 2**63 - 1)
