@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -143,6 +144,48 @@ def test_keys_and_the_pointer_arrive() -> None:
         assert xev.await_line("button 3")
         client.pointer(120, 60, 0)
         assert xev.await_line("button 3")
+
+
+def listen(client: RfbClient, there: Callable[[], bool]) -> None:
+    """Have the client take in what comes until something is there."""
+    until = time.monotonic() + SOON
+    while not there():
+        assert time.monotonic() < until, "it never came"
+        client.poll()
+        time.sleep(0.005)
+
+
+@pytest.mark.skipif(shutil.which("xclip") is None, reason="xclip is missing")
+def test_clipboards_in_any_language(tmp_path: Path) -> None:
+    kept = tmp_path / "text"
+    with xvnc.Desktop(*SIZE) as desktop, RfbClient(f"unix:{desktop.path}") as client:
+        xclip = ["xclip", "-display", f":{desktop.display}", "-selection", "clipboard"]
+        listen(client, lambda: client.session.resizable)  # it has said then what it understands
+        for text in ("日本\nà vous", "\U0001f600" * 20_000):
+            kept.write_text(text)
+            with subprocess.Popen(
+                [*xclip, "-quiet", "-i", str(kept)], stderr=subprocess.DEVNULL
+            ) as x:
+                try:
+                    listen(client, lambda: client.text == text)  # noqa: B023 - it is asked here
+                finally:
+                    x.terminate()
+            mine = text[::-1]
+            client.cut_text(mine)
+
+            # Xvnc fetches it when a program wants it, so the client listens meanwhile.
+            def seen(mine: str = mine) -> bool:
+                with (
+                    kept.open("wb") as file,
+                    subprocess.Popen(
+                        ["timeout", "5", *xclip, "-o", "-target", "UTF8_STRING"],
+                        stdout=file, stderr=subprocess.DEVNULL,
+                    ) as reader,
+                ):  # fmt: skip
+                    listen(client, lambda: reader.poll() is not None)
+                return kept.read_text() == mine
+
+            listen(client, seen)
 
 
 def test_another_size() -> None:

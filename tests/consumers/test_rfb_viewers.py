@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from rlwire.adapters.rfb.server import Display, RfbServer
-from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
+from rlwire.codecs.rfb.messages import ClientCutText, KeyEvent, PointerEvent
 
 NEEDED = ("Xvfb", "xtigervncviewer", "xdotool", "import", "vncpasswd")
 MISSING = [name for name in NEEDED if shutil.which(name) is None]
@@ -175,6 +175,35 @@ def test_tigervnc_plays_unless_it_looks_on(desktop: Desktop, tmp_path: Path) -> 
                     assert events == []
                     assert server.statistics().get("ignored", 0) >= before
             events.clear()
+
+
+@needs_viewer
+@pytest.mark.skipif(shutil.which("xclip") is None, reason="xclip is missing")
+def test_tigervnc_shares_its_clipboard(desktop: Desktop, tmp_path: Path) -> None:
+    events: list[Any] = []
+    display = Display(WIDTH, HEIGHT, on_input=lambda viewer, event: events.append(event))
+    display.show(game(0))
+    xclip = ["xclip", "-selection", "clipboard"]
+    kept = tmp_path / "text"
+    with RfbServer(display, "127.0.0.1:0") as server, desktop.viewer(server, "-NoJPEG=1"):
+        wait_for(desktop.find(game(0)), "the frame")
+        window = desktop.do("search", "--onlyvisible", "--name", "TigerVNC").split()[0]
+        desktop.do("mousemove", "100", "100", "windowfocus", window)
+
+        def pasted() -> bool:
+            reading = ["timeout", "5", *xclip, "-o", "-target", "UTF8_STRING"]
+            done = subprocess.run(reading, env=desktop.environ, check=False, capture_output=True)
+            return done.stdout.decode() == "日本\nà vous"
+
+        display.cut_text("日本\nà vous")
+        wait_for(pasted, "the server's text")
+        kept.write_text("Ωmega\n" * 5_000)
+        command = [*xclip, "-quiet", "-i", str(kept)]
+        with subprocess.Popen(command, env=desktop.environ, stderr=subprocess.DEVNULL) as holder:
+            try:
+                wait_for(lambda: ClientCutText("Ωmega\n" * 5_000) in events, "the viewer's text")
+            finally:
+                holder.terminate()
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,14 @@ from rlwire.codecs import dm_env_rpc, http2, json, msgpack, perlert, rewarder, r
 from rlwire.codecs.http2 import headers as http2_headers
 from rlwire.codecs.msgpack import images as msgpack_images
 from rlwire.codecs.rfb import messages as rfb_messages
+from rlwire.codecs.rfb.clipboard import (
+    CAPS,
+    PROVIDE,
+    REQUEST,
+    TEXT,
+    ClientClipboard,
+    ServerClipboard,
+)
 from rlwire.codecs.rfb.encoder import RectangleEncoder
 from rlwire.codecs.websocket import handshake as websocket_handshake
 
@@ -146,6 +154,8 @@ RFB_SERVER: list[rfb_messages.ServerMessage] = [
     rfb_messages.SetColourMapEntries(1, ((1, 2, 3), (4, 5, 65535))),
     rfb_messages.Bell(),
     rfb_messages.ServerCutText("w\xf6rd"),
+    ServerClipboard(CAPS | TEXT, (1000,)),
+    ServerClipboard(PROVIDE | TEXT, text="w\xf6rds"),
     rfb_messages.EndOfContinuousUpdates(),
     rfb_messages.Fence(rfb_messages.FENCE_REQUEST, b"abc"),
 ]
@@ -156,6 +166,8 @@ RFB_CLIENT: list[rfb_messages.ClientMessage] = [
     rfb_messages.KeyEvent(97, True),
     rfb_messages.PointerEvent(5, 6, 1),
     rfb_messages.ClientCutText("words"),
+    ClientClipboard(REQUEST | TEXT),
+    ClientClipboard(PROVIDE | TEXT, text="words\n"),
     rfb_messages.EnableContinuousUpdates(True, 0, 0, 9, 9),
     rfb_messages.Fence(1, b""),
     rfb_messages.SetDesktopSize(8, 9, (rfb_messages.ScreenLayout(1, 0, 0, 8, 9),)),

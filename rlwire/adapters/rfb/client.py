@@ -366,7 +366,7 @@ class ClientBase(Counting):
 
     @driven
     def cut_text(self, text: str) -> Waits[None]:
-        """Tell the server what our clipboard has; characters of Latin-1.
+        """Tell the server what our clipboard has; only Latin-1 if it has no extended clipboard.
 
         Raises:
             What `send` raises.

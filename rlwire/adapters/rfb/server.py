@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlwire.adapters.serving import Service, StreamOptions, StreamServer
-from rlwire.codecs.rfb.messages import ServerCutText, encode
+from rlwire.codecs.rfb.clipboard import plain_text
 from rlwire.limits import Limits, checked
 from rlwire.protocols import URL
 from rlwire.sessions.rfb.admitting import check_passwords
@@ -177,12 +177,14 @@ class Display:
             one.wake()
 
     def cut_text(self, text: str) -> None:
-        """Tell all viewers what is in the clipboard, characters of Latin-1.
+        """Tell all viewers what is in the clipboard.
+
+        Those without the extended clipboard have ? for what is not of Latin-1.
 
         Raises:
-            EncodeError: it has others.
+            EncodeError: it has half a surrogate pair.
         """
-        encode(ServerCutText(text))
+        plain_text(text)
         self._tell(lambda session: session.cut_text(text))
 
     def bell(self) -> None:

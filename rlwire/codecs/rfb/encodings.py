@@ -46,6 +46,7 @@ class Encoding(IntEnum):
     EXTENDED_DESKTOP_SIZE = -308
     FENCE = -312
     CONTINUOUS_UPDATES = -313
+    EXTENDED_CLIPBOARD = 0xC0A1E5CE - (1 << 32)
 
 
 def quality_level(level: int) -> Encoding:

@@ -6,7 +6,7 @@ rectangles that follow are not here, nor are the handshake (`rlwire.codecs.rfb.h
 may say what when.
 
 Source: RFC 6143, sections 7.5 and 7.6; for what it does not have (ContinuousUpdates, Fence,
-ExtendedDesktopSize), the community's "The RFB Protocol" (rfbproto.rst).
+ExtendedDesktopSize, the extended clipboard), the community's "The RFB Protocol" (rfbproto.rst).
 """
 
 from __future__ import annotations
@@ -15,6 +15,13 @@ import struct
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
+from rlwire.codecs.rfb.clipboard import (
+    ClientClipboard,
+    Clipboard,
+    ServerClipboard,
+    decode_clipboard,
+    encode_clipboard,
+)
 from rlwire.codecs.rfb.pixels import PixelFormat
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import DEFAULT, Limits
@@ -70,7 +77,7 @@ _UPDATE, _COLOUR_MAP, _BELL, _SERVER_CUT_TEXT = 0, 1, 2, 3
 _request = struct.Struct(">BBHHHH")
 _key = struct.Struct(">BBxxI")
 _pointer = struct.Struct(">BBHH")
-_text = struct.Struct(">BxxxI")
+_text = struct.Struct(">Bxxxi")  # the length is negative where an extended clipboard follows
 _count = struct.Struct(">BxH")
 _fence = struct.Struct(">BxxxIB")
 _desktop = struct.Struct(">BxHHBx")
@@ -210,12 +217,19 @@ ClientMessage: TypeAlias = (
     | KeyEvent
     | PointerEvent
     | ClientCutText
+    | ClientClipboard
     | EnableContinuousUpdates
     | Fence
     | SetDesktopSize
 )
 ServerMessage: TypeAlias = (
-    FramebufferUpdate | SetColourMapEntries | Bell | ServerCutText | EndOfContinuousUpdates | Fence
+    FramebufferUpdate
+    | SetColourMapEntries
+    | Bell
+    | ServerCutText
+    | ServerClipboard
+    | EndOfContinuousUpdates
+    | Fence
 )
 
 
@@ -278,8 +292,10 @@ def _text_size(buffer: Buffer, start: int, have: int, limits: Limits) -> int:
     if have < 8:
         return 0
     length = cast(int, _text.unpack_from(buffer, start)[1])
-    # Where the clipboard's extension is not agreed on, its negative lengths are just long ones.
-    if length > limits.string:
+    most = limits.string
+    if length < 0:
+        length, most = -length, most + (most >> 8) + 64  # with what deflate may add
+    if length > most:
         raise LimitExceeded("string", limits.string, length, offset=start + 4)
     return 8 + length
 
@@ -323,6 +339,8 @@ def decode_client_message(message: Buffer, limits: Limits = DEFAULT) -> ClientMe
     if kind == _SET_ENCODINGS:
         return SetEncodings(struct.unpack_from(f">{(len(message) - 4) // 4}i", message, 4))
     if kind == _CUT_TEXT:
+        if _is_extended(message):
+            return decode_clipboard(ClientClipboard, message[8:], limits)
         return ClientCutText(str(message[8:], "latin-1"))
     if kind == _FENCE:
         return _decode_fence(message)
@@ -346,6 +364,8 @@ def decode_server_message(message: Buffer, limits: Limits = DEFAULT) -> ServerMe
     if kind == _CONTINUOUS:
         return EndOfContinuousUpdates()
     if kind == _SERVER_CUT_TEXT:
+        if _is_extended(message):
+            return decode_clipboard(ServerClipboard, message[8:], limits)
         return ServerCutText(str(message[8:], "latin-1"))
     if kind == _FENCE:
         return _decode_fence(message)
@@ -359,6 +379,10 @@ def _check_whole(message: Buffer, size: int) -> None:
             f"a message of {size or 'an unknown number of'} bytes was expected, not {len(message)}",
             offset=min(size, len(message)),
         )
+
+
+def _is_extended(message: Buffer) -> bool:
+    return cast(int, _text.unpack_from(message)[1]) < 0
 
 
 def _decode_fence(message: Buffer) -> Fence:
@@ -413,6 +437,11 @@ def _encode_text(kind: int, text: str) -> bytes:
     return _text.pack(kind, len(data)) + data
 
 
+def _encode_clipboard(kind: int, clipboard: Clipboard) -> bytes:
+    data = encode_clipboard(clipboard)
+    return _text.pack(kind, -len(data)) + data
+
+
 def _encode_fence(fence: Fence) -> bytes:
     if len(fence.payload) > _FENCE_MAX:
         raise EncodeError(f"a fence has {_FENCE_MAX} bytes at most, not {len(fence.payload)}")
@@ -462,11 +491,13 @@ _ENCODERS: dict[type, Any] = {
     SetPixelFormat: lambda m: b"\0\0\0\0" + m.pixel_format.pack(),
     SetEncodings: _encode_encodings,
     ClientCutText: lambda m: _encode_text(_CUT_TEXT, m.text),
+    ClientClipboard: lambda m: _encode_clipboard(_CUT_TEXT, m),
     Fence: _encode_fence,
     SetDesktopSize: _encode_desktop,
     FramebufferUpdate: lambda m: _count.pack(_UPDATE, m.count),
     SetColourMapEntries: _encode_colours,
     Bell: lambda _: bytes((_BELL,)),
     ServerCutText: lambda m: _encode_text(_SERVER_CUT_TEXT, m.text),
+    ServerClipboard: lambda m: _encode_clipboard(_SERVER_CUT_TEXT, m),
     EndOfContinuousUpdates: lambda _: bytes((_CONTINUOUS,)),
 }

@@ -28,6 +28,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
 from rlwire.codecs.rfb import messages
+from rlwire.codecs.rfb.clipboard import ClientClipboard, ServerClipboard
 from rlwire.codecs.rfb.decoder import Rectangle, RectangleDecoder
 from rlwire.codecs.rfb.encodings import Encoding
 from rlwire.codecs.rfb.framebuffer import Framebuffer
@@ -38,6 +39,7 @@ from rlwire.codecs.rfb.messages import (
     FENCE_SYNC_NEXT,
     UNTIL_LAST,
     Bell,
+    ClientCutText,
     ClientMessage,
     EnableContinuousUpdates,
     EndOfContinuousUpdates,
@@ -61,6 +63,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.rfb.clipboard import SharedClipboard
 from rlwire.sessions.rfb.events import CursorShape, Opened, Painted, Resized, ResizeRefused
 from rlwire.sessions.rfb.opening import Opening
 
@@ -107,8 +110,9 @@ class ClientSession:
         password: for VNC authentication; None for none.
         shared: whether other viewers may stay.
         encodings: what is asked for, the best first. What the session needs for itself is added:
-            DesktopSize, ExtendedDesktopSize, LastRect, Fence, ContinuousUpdates. With Cursor the
-            pointer is no longer in the pixels, but tells itself by `CursorShape`.
+            DesktopSize, ExtendedDesktopSize, LastRect, Fence, ContinuousUpdates, the extended
+            clipboard. With Cursor the pointer is no longer in the pixels, but tells itself by
+            `CursorShape`.
         quality: 0 to 9 allows JPEG in Tight; None for exact pixels.
         compression: 0 to 9, how hard the server is to try; None for its own choice.
         pixel_format: in which pixels are to come.
@@ -165,6 +169,7 @@ class ClientSession:
         self._due: float | None = None  # when the update has to be whole
         self._open = False
         self._outgoing: list[Any] = []
+        self._clipboard = SharedClipboard(ClientClipboard, ClientCutText, self._limits.string)
         self._decoder: Any = None
         self._left = 0  # rectangles of the update that are still to come,
         self._run = (0, 0, False)  # bytes, rectangles and whether the last ends it, of `frame_size`
@@ -382,6 +387,9 @@ class ClientSession:
             return self._take_fence(message)
         if isinstance(message, ServerCutText | Bell):
             return [message]
+        if isinstance(message, ServerClipboard):
+            text = self._clipboard.take(message)
+            return [] if text is None else [ServerCutText(text)]
         if isinstance(message, EndOfContinuousUpdates):
             self._take_end_of_continuous()
         # Colours of a map mean nothing where pixels are true colour, which we asked for.
@@ -429,9 +437,10 @@ class ClientSession:
 
     def outgoing(self) -> Sequence[Buffer]:
         """Return what the session has to say by itself now."""
-        if not self._outgoing:
+        said = self._outgoing + self._clipboard.outgoing()
+        if not said:
             return []
-        said, self._outgoing = self._outgoing, []
+        self._outgoing = []
         return [b"".join([one if isinstance(one, bytes) else encode(one) for one in said])]
 
     def send(self, event: ClientMessage | Sequence[ClientMessage]) -> Sequence[Buffer]:
@@ -443,9 +452,15 @@ class ClientSession:
             EncodeError: a field does not fit into its place.
         """
         several = event if isinstance(event, Sequence) else (event,)
+        said = []
         for one in several:
             self.check_allowed(one)
-        return [b"".join([encode(one) for one in several])]
+            if isinstance(one, ClientCutText):
+                self._clipboard.tell(one.text)
+                said += self._clipboard.outgoing()
+            else:
+                said.append(encode(one))
+        return [b"".join(said)]
 
     def check_allowed(self, message: ClientMessage) -> None:
         """See whether a message may be sent now.
@@ -455,9 +470,12 @@ class ClientSession:
         """
         if not self._open:
             raise LocalProtocolError("the handshake is not over")
-        if isinstance(message, SetPixelFormat | SetEncodings | EnableContinuousUpdates):
+        if isinstance(
+            message, SetPixelFormat | SetEncodings | EnableContinuousUpdates | ClientClipboard
+        ):
             raise LocalProtocolError(
-                f"{type(message).__name__} is the session's own: it is an option of the client"
+                f"{type(message).__name__} is the session's own: an option of the client, "
+                "or what follows from its cut texts"
             )
         if isinstance(message, Fence) and not self.fences:
             raise LocalProtocolError("the server has not said that it knows Fence")
@@ -544,6 +562,7 @@ def _all_encodings(
         int(Encoding.EXTENDED_DESKTOP_SIZE),
         int(Encoding.LAST_RECT),
         int(Encoding.FENCE),
+        int(Encoding.EXTENDED_CLIPBOARD),
     ]
     if continuous:
         numbers.append(int(Encoding.CONTINUOUS_UPDATES))

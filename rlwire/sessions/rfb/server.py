@@ -24,6 +24,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from rlwire.codecs.rfb.clipboard import NOTIFY, PROVIDE, ClientClipboard, ServerClipboard
 from rlwire.codecs.rfb.encoder import ENCODINGS
 from rlwire.codecs.rfb.encodings import Encoding
 from rlwire.codecs.rfb.handshake import (
@@ -57,6 +58,7 @@ from rlwire.codecs.rfb.messages import (
 from rlwire.codecs.rfb.pixels import RGB888
 from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError, for_peer
 from rlwire.sessions.rfb.admitting import Admitting, Guesses
+from rlwire.sessions.rfb.clipboard import SharedClipboard
 from rlwire.sessions.rfb.screen import Area, Frame, Screen, Settings, Shown
 
 __all__ = ["QUEUED", "Input", "ServerSession"]
@@ -137,7 +139,7 @@ class ServerSession:
         self.updates = 0
         self._said: list[Buffer] = []
         self._bell = False
-        self._text: str | None = None  # to be told
+        self._clipboard = SharedClipboard(ServerClipboard, ServerCutText, screen.limits.string)
         # What the viewer asked for.
         self._settings = Settings(RGB888, Encoding.RAW, None, 1)
         self._known: frozenset[int] = frozenset()
@@ -202,9 +204,7 @@ class ServerSession:
             if self._bell:
                 self._bell = False
                 said.append(encode(Bell()))
-            if self._text is not None:
-                said.append(encode(ServerCutText(self._text)))
-                self._text = None
+            said += self._clipboard.outgoing()
             self._update(said)
         return said
 
@@ -241,11 +241,14 @@ class ServerSession:
     def cut_text(self, text: str) -> None:
         """Tell the server's clipboard then; of several the newest.
 
+        A viewer without the extended clipboard has ? for what is not of Latin-1.
+
         Raises:
-            EncodeError: it has characters that are not of Latin-1.
+            EncodeError: it has half a surrogate pair, and the viewer that extension.
         """
-        encode(ServerCutText(text))
-        self._text = text
+        if not self._clipboard.extended:
+            text = text.encode("latin-1", "replace").decode("latin-1")
+        self._clipboard.tell(text)
 
     # -- what the viewer says --------------------------------------------------------------------
 
@@ -262,6 +265,8 @@ class ServerSession:
                 self._screen.counts["ignored"] += 1
                 return []
             return [told]
+        if isinstance(told, ClientClipboard):
+            return self._on_clipboard(told)
         _TAKES[type(told)](self, told)
         return []
 
@@ -290,6 +295,8 @@ class ServerSession:
         fences = Encoding.FENCE in self._known
         if fences and Encoding.FENCE not in before:
             self._put_fence(self._said)  # by this the viewer knows that it may send some
+        if Encoding.EXTENDED_CLIPBOARD in self._known:
+            self._clipboard.introduce()
         continuous = fences and Encoding.CONTINUOUS_UPDATES in self._known
         if continuous and Encoding.CONTINUOUS_UPDATES not in before:
             self._said.append(encode(EndOfContinuousUpdates()))
@@ -329,6 +336,15 @@ class ServerSession:
             if answered == number:
                 took = self._clock() - since
                 self._way = took if self._way is None else min(self._way, took)
+
+    def _on_clipboard(self, message: ClientClipboard) -> list[Input | None]:
+        if Encoding.EXTENDED_CLIPBOARD not in self._known:
+            raise RemoteProtocolError("the extended clipboard was not agreed on")
+        if self.view_only and message.flags & (NOTIFY | PROVIDE):
+            self._screen.counts["ignored"] += 1
+            return []
+        text = self._clipboard.take(message)
+        return [] if text is None else [ClientCutText(text)]
 
     def _on_desktop_size(self, message: SetDesktopSize) -> None:
         if Encoding.EXTENDED_DESKTOP_SIZE in self._known:

@@ -131,7 +131,8 @@ def test_keys_and_the_pointer_arrive() -> None:
         client.key("left", True)
         client.key("é", False)
         client.pointer(3, 4, 1)
-        client.cut_text("text")
+        client.update(SOON)  # then it is known what the server understands
+        client.cut_text("text, 日本")
         client.send([KeyEvent(97, True), PointerEvent(1, 2)])
         with came:
             assert came.wait_for(lambda: len(heard) == 6, SOON)
@@ -139,7 +140,7 @@ def test_keys_and_the_pointer_arrive() -> None:
         KeyEvent(keysym("Left"), True),
         KeyEvent(0xE9, False),
         PointerEvent(3, 4, 1),
-        ClientCutText("text"),
+        ClientCutText("text, 日本"),
         KeyEvent(97, True),
         PointerEvent(1, 2),
     ]
@@ -157,6 +158,10 @@ def test_another_size_text_and_bells() -> None:
         while not client.statistics()["bells"]:
             client.poll()
         assert client.text == "from there"
+        display.cut_text("日本\n" * 1000)
+        while client.text == "from there":
+            client.poll()
+        assert client.text == "日本\n" * 1000
 
 
 def test_a_task_watches_and_plays() -> None:
@@ -324,7 +329,7 @@ def test_text_of_a_server(scripted: Start) -> None:
     ("say", "kind"),
     [
         (b"\xff", DecodeError),
-        (b"\3\0\0\0\xff\xff\xff\xff", LimitExceeded),
+        (b"\3\0\0\0\x7f\xff\xff\xff", LimitExceeded),
         (b"\0\0\0\1\0\0\0\0\xff\xff\xff\xff\0\0\0\0", DecodeError),
         (b"\0\0\0\1" + bytes(4) + b"\xff\xff\xff\xff\xff\xff\xff\x21", LimitExceeded),
     ],

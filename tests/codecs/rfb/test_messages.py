@@ -113,9 +113,10 @@ def test_every_type_of_message_is_known_or_refused() -> None:
 @pytest.mark.each("size_of", [client_message_size, server_message_size])
 def test_an_endless_text_is_refused_by_its_length(size_of: Size) -> None:
     kind = 6 if size_of is client_message_size else 3
-    head = bytes((kind, 0, 0, 0)) + b"\xff\xff\xff\xff"
-    with pytest.raises(LimitExceeded, match=r"over the limit string=.* - at byte 5"):
-        size_of(b"x" + head, 1, 9)
+    for length in (b"\x7f\xff\xff\xff", b"\x80\0\0\0"):  # the second is an extended clipboard's
+        head = bytes((kind, 0, 0, 0)) + length
+        with pytest.raises(LimitExceeded, match=r"over the limit string=.* - at byte 5"):
+            size_of(b"x" + head, 1, 9)
     head = bytes((kind, 0, 0, 0)) + (11).to_bytes(4, "big")
     assert size_of(head, 0, 8, Limits(string=11)) == 19
     with pytest.raises(LimitExceeded):

@@ -9,8 +9,23 @@ import numpy as np
 import pytest
 
 from rlwire.codecs.rfb.auth import respond
+from rlwire.codecs.rfb.clipboard import (
+    ACTIONS,
+    CAPS,
+    NOTIFY,
+    PROVIDE,
+    TEXT,
+    ClientClipboard,
+    ServerClipboard,
+)
 from rlwire.codecs.rfb.encodings import Encoding
-from rlwire.codecs.rfb.messages import ClientCutText, KeyEvent, PointerEvent
+from rlwire.codecs.rfb.messages import (
+    ClientCutText,
+    KeyEvent,
+    PointerEvent,
+    decode_server_message,
+    encode,
+)
 from rlwire.errors import (
     ConnectionClosed,
     DecodeError,
@@ -643,17 +658,38 @@ def test_keys_pointer_and_cut_text(desk: Desk) -> None:
     assert desk.screen.counts["ignored"] == 3
 
 
+def test_an_extended_clipboard_of_who_may_only_look_on(desk: Desk) -> None:
+    peer = Peer(desk, password="secret", view_password="look")
+    peer.read(12)
+    peer.say(b"RFB 003.008\n\2")
+    peer.say(respond(peer.inbox[2:], "look") + b"\1")
+    peer.inbox = b""
+    peer.encodings(Encoding.EXTENDED_CLIPBOARD)
+    assert decode_server_message(peer.read(16)) == ServerClipboard(ACTIONS | TEXT, (16 << 20,))
+    peer.session.cut_text("日本")
+    peer.tell()
+    assert decode_server_message(peer.inbox).text == "日本"  # type: ignore[union-attr]
+    peer.inbox = b""
+    for said in (NOTIFY | TEXT, PROVIDE | TEXT):
+        peer.say(encode(ClientClipboard(said, text="x" if said & PROVIDE else None)))
+    assert peer.inbox == b""
+    assert peer.events == []
+    assert desk.screen.counts["ignored"] == 2
+
+
 def test_bell_and_clipboard(desk: Desk) -> None:
     peer = Peer(desk).open()
     for _ in range(3):
         peer.session.bell()
         peer.session.cut_text("one")
     peer.session.cut_text("two\r\nlines")
-    with pytest.raises(EncodeError, match="Latin-1"):
-        peer.session.cut_text("日本")
     peer.tell()
     peer.messages()
     assert peer.other == [2, b"two\nlines"]
+    peer.session.cut_text("日à")
+    peer.tell()
+    peer.messages()
+    assert peer.other[2:] == [b"?\xe0"]
     with pytest.raises(LocalProtocolError):
         peer.session.send(KeyEvent(1, True))
 
@@ -664,7 +700,8 @@ def test_bell_and_clipboard(desk: Desk) -> None:
         (b"\1", DecodeError, "no type of a client's message"),
         (b"\xff", DecodeError, "no type of a client's message"),
         (struct.pack(">BxxxI", 6, 2000), LimitExceeded, "string"),
-        (struct.pack(">BxxxI", 6, 2**32 - 1), LimitExceeded, "string"),
+        (struct.pack(">BxxxI", 6, 2**31), LimitExceeded, "string"),
+        (struct.pack(">BxxxiI", 6, -4, CAPS), RemoteProtocolError, "was not agreed on"),
         (struct.pack(">BxxxIB", 248, 0, 65), DecodeError, "64 bytes at most"),
         (bytes(4) + struct.pack(">4B3H3Bxxx", 7, 7, 0, 1, 1, 1, 1, 0, 1, 2), DecodeError, "8, 16"),
     ],
