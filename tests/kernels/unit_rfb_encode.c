@@ -118,7 +118,7 @@ static void every_length_and_distance(void) {
     size_t length, far, i;
     rlw_rfb_codes_init(&codes);
     for (length = 3; length <= 258; length++)
-        for (far = 1; far + length < 1800; far = far * 3 / 2 + 1) {
+        for (far = 1; far + length < RLW_RFB_SHORT; far = far * 3 / 2 + 1) {
             rlw_writer w;
             size_t size = far + length;
             for (i = 0; i < far; i++) plain[i] = (uint8_t)(i ^ i >> 8 ^ length);
@@ -221,8 +221,8 @@ static void rectangles_of_frames(void) {
     rlw_rfb_encoder *e = (rlw_rfb_encoder *)calloc(1, sizeof *e);
     unsigned round, deflated = 0;
     for (round = 0; e && round < 800; round++) {
-        size_t width = 1 + chance(round % 3 ? 70 : 300), height = 1 + chance(round % 3 ? 70 : 200);
-        unsigned kinds = 1 + chance(round % 3 ? 300 : 3), run = 1 + chance(round % 2 ? 30 : 3), f = round % 4;
+        size_t width = 1 + chance(round % 3 ? 300 : 70), height = 1 + chance(round % 3 ? 200 : 70);
+        unsigned kinds = 1 + chance(round % 5 ? 300 : 3), run = 1 + chance(round % 2 ? 30 : 3), f = round % 4;
         size_t size = 3 * width * height, i, count = 0;
         uint8_t *rows = (uint8_t *)malloc(size), *frame, colour[3] = {0, 0, 0};
         rlw_rfb_rect r;

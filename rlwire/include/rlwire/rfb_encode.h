@@ -207,7 +207,7 @@ static inline int rlw_rfb_same24(const uint8_t *one, const uint8_t *other) {
 }
 
 /* Writes which colour each pixel has, a byte each, and the colours in the order in which they come.
- * Returns 0 as soon as there are more than `most`, which is 256 or less. */
+ * `out` has room for 8 bytes more. Returns 0 as soon as there are more than `most`, which is 256 or less. */
 static inline int rlw_rfb_index(rlw_rfb_palette *p, const uint8_t *rgb, size_t stride, size_t width,
                                 size_t height, unsigned most, uint8_t *out) {
     size_t x, y;
@@ -232,8 +232,10 @@ static inline int rlw_rfb_index(rlw_rfb_palette *p, const uint8_t *rgb, size_t s
             /* As long as each byte is that of three bytes before, the colour stays. */
             for (x++, at += 3; x + 8 <= width && rlw_rfb_same24(at - 3, at);) x += 8, at += 24;
             for (; x < width && rlw_rfb_colour(at) == colour; x++) at += 3;
-            memset(out, place, x - run);
-            out += x - run;
+            run = x - run;
+            rlw_store_u64le(out, (uint64_t)place * 0x0101010101010101u);
+            if (run > 8) memset(out + 8, place, run - 8);
+            out += run;
         }
     }
     return 1;
@@ -260,7 +262,7 @@ static inline uint8_t *rlw_rfb_pack(uint8_t *to, const uint8_t *indices, size_t 
 /* A library takes longer to get ready for a piece of deflate than such a piece takes here: it has one
  * block with the fixed codes (RFC 1951, 3.2.6), and matches with what stood at the last place where
  * the same three bytes were. */
-#define RLW_RFB_SHORT 2048
+#define RLW_RFB_SHORT 8192
 
 typedef struct rlw_rfb_codes {
     uint16_t literal[256]; /* as they are written, the lowest bit first; 8 bits, from 144 on 9 */
@@ -300,11 +302,20 @@ static inline void rlw_rfb_codes_init(rlw_rfb_codes *c) {
     for (i = 0; i < 32; i++) c->distance[i] = (uint8_t)rlw_rfb_reversed(i, 5);
 }
 
+/* How many bytes are alike at two places, of `most` at most; there are `most` at both. */
+static inline size_t rlw_rfb_alike(const uint8_t *one, const uint8_t *other, size_t most) {
+    size_t length = 0;
+    while (length + 8 <= most && rlw_load_u64le(one + length) == rlw_load_u64le(other + length))
+        length += 8;
+    while (length < most && one[length] == other[length]) length++;
+    return length;
+}
+
 /* Writes up to RLW_RFB_SHORT bytes as raw deflate, as rlw_rfb_deflate does. */
 static inline rlw_status rlw_rfb_deflate_short(const rlw_rfb_codes *c, const uint8_t *data,
                                                size_t size, rlw_writer *out) {
-    uint16_t heads[512]; /* one behind the last place of three bytes */
-    uint64_t bits = 2;   /* not the last block; fixed codes */
+    uint16_t heads[1024]; /* one behind the last place of three bytes */
+    uint64_t bits = 2;    /* not the last block; fixed codes */
     unsigned filled = 3;
     size_t i = 0;
     uint8_t *to;
@@ -315,13 +326,12 @@ static inline rlw_status rlw_rfb_deflate_short(const rlw_rfb_codes *c, const uin
         size_t length = 0, from = 0;
         if (size - i >= 4) {
             uint32_t three = rlw_load_u32le(data + i) & 0xFFFFFF;
-            uint16_t *head = heads + (three * 0x9E3779B1u >> 23);
-            size_t most = size - i < 258 ? size - i : 258;
+            uint16_t *head = heads + (three * 0x9E3779B1u >> 22);
             from = *head;
             *head = (uint16_t)(i + 1);
             if (from-- && (rlw_load_u32le(data + from) & 0xFFFFFF) == three)
-                for (length = 3; length < most && data[from + length] == data[i + length];)
-                    length++;
+                length = 3 + rlw_rfb_alike(data + from + 3, data + i + 3,
+                                           (size - i < 258 ? size - i : 258) - 3);
         }
         if (length) {
             uint32_t distance = (uint32_t)(i - from - 1);
@@ -342,11 +352,10 @@ static inline rlw_status rlw_rfb_deflate_short(const rlw_rfb_codes *c, const uin
             filled += data[i] < 144 ? 8 : 9;
             i++;
         }
-        while (filled >= 8) { /* 7 bits may stay, and no step adds more than 13 + 15 */
-            *to++ = (uint8_t)bits;
-            bits >>= 8;
-            filled -= 8;
-        }
+        rlw_store_u64le(to, bits); /* 7 bits may stay, and no step adds more than 13 + 18 */
+        to += filled / 8;
+        bits >>= filled / 8 * 8;
+        filled %= 8;
     }
     /* The block's end, seven bits of 0, and an empty stored block: three of 0, up to the byte's end,
      * and its length. */
@@ -380,7 +389,7 @@ typedef struct rlw_rfb_encoder {
     rlw_writer plain;        /* what is about to be deflated */
     rlw_rfb_codes codes;
     rlw_rfb_palette palette;
-    uint8_t indices[RLW_RFB_TIGHT_AREA];
+    uint8_t indices[RLW_RFB_TIGHT_AREA + 8];
     int zlib_head; /* whether ZRLE's next rectangle begins the zlib stream */
 } rlw_rfb_encoder;
 
