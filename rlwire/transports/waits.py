@@ -149,9 +149,15 @@ class Client:
 class Counting(Client):
     """A client of connections, which counts what went over them."""
 
+    _connection: Any = None
     _connections = 0
     _before = (0, 0)
     _moved: Moved | None = None
+
+    def _enter(self) -> Waits[None]:
+        """Connect, unless that was done."""
+        if self._connection is None:
+            yield cast(Any, self).connect()
 
     def _count(self, connection: Any) -> Any:
         """Return a connection that was just made, and count it and what goes over it."""

@@ -119,7 +119,6 @@ class ClientBase(waits.Counting):
             self._connect_options["server_hostname"] = getattr(tls, "server_hostname", None)
         self._way = Way()
         self._session: dm_env_rpc.Client | None = None
-        self._connection: Any = None
         self._pending: deque[PendingBase] = deque()
         # Requests are sent one at a time, and so are answers received, in the same order.
         self._sending, self._receiving = self._make_lock(), self._make_lock()
@@ -352,10 +351,6 @@ class ClientBase(waits.Counting):
     _dial: Any
     _pending_kind: type[PendingBase]
     _sleep: Any
-
-    def _enter(self) -> Waits[None]:
-        if self._connection is None:
-            yield self.connect()
 
     def _open(self, backoff: Backoff) -> Waits[None]:
         session = dm_env_rpc.Client(limits=self._limits, copy=self._copy)

@@ -67,7 +67,6 @@ class ClientBase(waits.Counting):
             "headers": [] if auth is None else [("Authorization", f"Api-Key {auth}")],
         }
         self._reconnect = reconnect
-        self._connection: Any = None
         self._session: Any = None
         self._closed = False
         self.metadata: dict[str, Any] = {}
@@ -102,10 +101,6 @@ class ClientBase(waits.Counting):
             raise
         self.metadata, self._connection, self._session = metadata, connection, session
         self._closed = False
-
-    def _enter(self) -> Waits[None]:
-        if self._connection is None:
-            yield self.connect()
 
     @driven
     def infer(self, observation: dict[str, Any]) -> Waits[dict[str, Any]]:

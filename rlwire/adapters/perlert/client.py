@@ -116,7 +116,6 @@ class ClientBase(waits.Counting):
         }
         self.messages: deque[str] = deque(maxlen=_MESSAGES)
         self.told = ""
-        self._connection: Any = None
         self._open_session: ClientSession | None = None
         self._frames: deque[Frame] = deque()
         self._informed = False
@@ -146,10 +145,6 @@ class ClientBase(waits.Counting):
         return State.CLOSED if self._open_session is None else self._open_session.state
 
     # ---- open and close ----
-
-    def _enter(self) -> Waits[None]:
-        if self._connection is None:
-            yield self.connect()
 
     @driven
     def connect(self) -> Waits[Any]:

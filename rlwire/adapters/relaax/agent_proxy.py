@@ -110,10 +110,6 @@ class ProxyBase(waits.Counting):
         self._converse: Callable[[Any], Any]
         self._converse = self._no_connection if connection is None else connection.exchange
 
-    def _enter(self) -> Waits[None]:
-        if self._connection is None:
-            yield self.connect()
-
     def _leave(self) -> Waits[None]:
         yield self.disconnect()
 

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from rlwire.adapters import websocket
+from rlwire.adapters.hearing import Hearing
 from rlwire.adapters.rewarder.reading import Reader
 from rlwire.codecs.rewarder import (
     AgentAction,
@@ -43,7 +44,7 @@ from rlwire.sessions.rewarder.steps import ClockEstimate, LatencySummary
 from rlwire.transports.forking import not_ours, of_this_process
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide
-from rlwire.transports.waits import Blocking, Counting, Waits, driven
+from rlwire.transports.waits import Blocking, Waits, driven
 
 __all__ = ["ClientBase", "RewarderClient"]
 
@@ -52,7 +53,7 @@ _Self = TypeVar("_Self", bound="ClientBase")
 _UNKNOWN = 256  # messages of unknown methods that are kept
 
 
-class ClientBase(Counting):
+class ClientBase(Hearing):
     """What both clients do, once.
 
     Args:
@@ -110,14 +111,14 @@ class ClientBase(Counting):
             "limits": limits,
         }
         self._session = self._make_session()
-        self._connection: Any = None
         self._transmit: Callable[[Any], None]  # what sends a message over it
         self._greeted = False
         self._replies: dict[int, float | Exception | None] = {}
         self._refused: list[Exception] = []
         self._unknown: list[UnknownMessage] = []
-        self._ended: Exception | None = None
-        self._heard = 0  # times that those that wait were to look again
+
+    def _peer(self) -> str:
+        return self.url
 
     def _make_session(self) -> ClientSession:
         return ClientSession(
@@ -133,10 +134,6 @@ class ClientBase(Counting):
         return f"<{type(self).__name__} of {self.url}>"
 
     # -- the connection --------------------------------------------------------------------------
-
-    def _enter(self) -> Waits[None]:
-        if self._connection is None:
-            yield self.connect()
 
     @driven
     def connect(self: _Self) -> Waits[_Self]:
@@ -157,21 +154,11 @@ class ClientBase(Counting):
         seconds = self._timeouts.connect
         try:
             self._listen(self._connection)
-            yield from self._until(
-                lambda: self._greeted, seconds, lambda: f"no word within connect={seconds} s"
-            )
+            yield from self._until(lambda: self._greeted, seconds, "first word")
         except BaseException:
             yield self.close()
             raise
         return self
-
-    @driven
-    def close(self) -> Waits[None]:
-        """Close the connection; whoever waits gets `ConnectionClosed`."""
-        self._end(ConnectionClosed(f"the connection to {self.url} was closed on this side"))
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            yield self._hang_up(connection)
 
     # What the two kinds have of their own.
 
@@ -183,22 +170,11 @@ class ClientBase(Counting):
         """Have those that wait look again."""
         raise NotImplementedError
 
-    def _wait(self, seconds: float | None, heard: int) -> Any:
-        """Wait until they are to look again, since `heard` times, or for so long.
-
-        Or return what to await for that.
-        """
-        raise NotImplementedError
-
     def _await_reply(self) -> None:
         """Have a reply taken in when it comes."""
 
     def _look(self) -> None:
         """Take in what is there already, where that takes somebody to look; with the lock."""
-
-    def _hang_up(self, connection: Any) -> Any:
-        """Close the connection, or return what to await for that."""
-        raise NotImplementedError
 
     # What comes.
 
@@ -221,7 +197,7 @@ class ClientBase(Counting):
             else:
                 self._resolve(event.request, error)
         elif kind is TimedOut:
-            late = DeadlineExceeded(f"{self.url}: no reply to a {event.what} in {event.seconds} s")
+            late = DeadlineExceeded(f"{self.url}: no reply to a {event.what} within {event.seconds:g} s")
             self._resolve(event.request, late)
         elif kind is ConnectionClose:
             self._end(PeerError(event.message))
@@ -235,38 +211,9 @@ class ClientBase(Counting):
             self._wake()
 
     def _end(self, error: Exception) -> None:
-        """Take note of why nothing more comes; the first reason counts."""
         closing = self._session.closing
-        if self._ended is None:
-            self._ended = error if closing is None else PeerError(closing)
+        super()._end(error if closing is None else PeerError(closing))
         self._wake()
-
-    def _until(
-        self, there: Callable[[], Any], timeout: float | None, what: Callable[[], str]
-    ) -> Waits[None]:
-        """Wait until something is there.
-
-        Raises:
-            DeadlineExceeded: it did not come in time.
-            Exception: what ended the connection.
-        """
-        until = None if timeout is None else time.monotonic() + timeout
-        while True:
-            heard = self._heard
-            if there():
-                return
-            self._check()
-            left = None if until is None else until - time.monotonic()
-            if left is not None and left <= 0:
-                raise DeadlineExceeded(f"{self.url}: {what()}")
-            yield self._wait(left, heard)
-
-    def _check(self) -> None:
-        """Raise what ended the connection."""
-        if self._ended is not None:
-            raise self._ended
-        if self._connection is None:
-            raise ConnectionClosed(f"{self} is not connected: call connect(), or use `with`")
 
     def _check_step(self) -> None:
         """Raise what a step has to tell, if nothing has come."""
@@ -329,9 +276,7 @@ class ClientBase(Counting):
             replies[number] = None
         try:
             yield from self._until(
-                lambda: replies[number] is not None,
-                timeout,
-                lambda: f"no reply to a {what} in {timeout:g} s",
+                lambda: replies[number] is not None, timeout, f"reply to a {what}"
             )
             outcome = replies[number]
         finally:
@@ -416,11 +361,6 @@ class ClientBase(Counting):
         return taken
 
     # -- what is known ---------------------------------------------------------------------------
-
-    @property
-    def ended(self) -> bool:
-        """Whether the connection is over, or there was none."""
-        return self._ended is not None or self._connection is None
 
     @property
     def env_id(self) -> str | None:
@@ -566,12 +506,9 @@ class RewarderClient(Blocking, ClientBase):
         with self._looking:
             self._looking.wait_for(lambda: self._heard != heard, seconds)
 
-    def _hang_up(self, connection: Any) -> None:
+    def _hang_up(self, connection: Any) -> Waits[None]:
         reader, self._reader = self._reader, None
-        if reader is None:
-            connection.close()
-        else:
-            reader.close()
+        yield (connection if reader is None else reader).close()
 
 
 class _ParentsLock:

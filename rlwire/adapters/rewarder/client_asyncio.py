@@ -7,13 +7,13 @@ import time
 from typing import Any
 
 from rlwire.adapters import websocket
+from rlwire.adapters.hearing import Ear
 from rlwire.adapters.rewarder.client import ClientBase
-from rlwire.errors import ConnectionClosed, LocalProtocolError
+from rlwire.errors import LocalProtocolError
 from rlwire.sessions.rewarder.client import Step
-from rlwire.transports.interface import NOTHING
 from rlwire.transports.tcp_asyncio import AsyncConnection
 from rlwire.transports.turn import Turn, best_turn
-from rlwire.transports.waits import Asyncio
+from rlwire.transports.waits import Asyncio, Waits
 
 __all__ = ["AsyncRewarderClient"]
 
@@ -91,7 +91,14 @@ class AsyncRewarderClient(Asyncio, ClientBase):
         self._loop = loop = asyncio.get_running_loop()
         self._turn = best_turn(loop)
         self._transmit = connection.post
-        connection.serve(_Ear(self, connection), self._end)
+        connection.serve(Ear(self._hear, self._gone), self._end)
+
+    def _hear(self, event: Any) -> None:
+        """Take one event, and run the task that waits for it, within this call."""
+        self._take(event)
+        turn = self._turn
+        if turn is not None and turn.waiting and self._session.news:
+            turn.resume(None)
 
     def _wake(self) -> None:
         turn = self._turn
@@ -109,36 +116,8 @@ class AsyncRewarderClient(Asyncio, ClientBase):
         finally:
             self._waiters.discard(waiter)
 
-    async def _hang_up(self, connection: AsyncConnection) -> None:
+    def _hang_up(self, connection: AsyncConnection) -> Waits[None]:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        connection.close()
-        await connection.wait_closed()
-
-
-class _Ear:
-    """Takes what comes, for `AsyncConnection.serve`: nothing is answered."""
-
-    __slots__ = ("_client", "_connection")
-
-    def __init__(self, client: AsyncRewarderClient, connection: AsyncConnection) -> None:
-        self._client = client
-        self._connection = connection
-
-    def answer(self, event: Any) -> Any:
-        """Take one event, and run the task that waits for it, within this call."""
-        client = self._client
-        client._take(event)
-        turn = client._turn
-        if turn is not None and turn.waiting and client._session.news:
-            turn.resume(None)
-        return NOTHING
-
-    def failure(self, event: Any, error: Exception) -> Any:
-        """Nothing was to be sent."""
-        raise error
-
-    def close(self) -> None:
-        """Take note that the connection is gone."""
-        self._client._end(ConnectionClosed(f"the connection to {self._client.url} is gone"))
+        yield from super()._hang_up(connection)

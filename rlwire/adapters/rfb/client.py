@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rlwire.adapters.hearing import Ear, Hearing
 from rlwire.codecs.rfb.decoder import Rectangle
 from rlwire.codecs.rfb.framebuffer import Framebuffer
 from rlwire.codecs.rfb.keysyms import keysym
@@ -35,7 +36,6 @@ from rlwire.codecs.rfb.messages import (
 from rlwire.codecs.rfb.pixels import RGBX, PixelFormat
 from rlwire.errors import (
     ConnectionClosed,
-    DeadlineExceeded,
     LocalProtocolError,
     PeerError,
     RlwireError,
@@ -45,12 +45,10 @@ from rlwire.sessions.rfb.client import LOSSLESS, ClientSession
 from rlwire.sessions.rfb.events import CursorShape, Painted, Resized, ResizeRefused
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.address import AddressLike, parse
-from rlwire.transports.connecting import hang_up
 from rlwire.transports.connection import Connection
-from rlwire.transports.interface import NOTHING
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide
-from rlwire.transports.waits import Asyncio, Blocking, Counting, Waits, driven
+from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 
 __all__ = ["AsyncRfbClient", "ClientBase", "RfbClient"]
 
@@ -60,7 +58,7 @@ _LOOKS = 1024  # reads, at most, for who does not wait: a flood is not to hold i
 _MOMENT = 0.25  # seconds, at most, that a read lasts before the clock is looked at
 
 
-class ClientBase(Counting):
+class ClientBase(Hearing):
     """What both clients do, once.
 
     Args:
@@ -124,9 +122,7 @@ class ClientBase(Counting):
             "timeouts": self._timeouts, "tls": tls, "backoff": backoff
         }  # fmt: skip
         self._session = self._make_session()
-        self._connection: Any = None
         self._transmit: Callable[[Any], Any]  # what sends messages over it
-        self._ended: Exception | None = None
         self._seen = 0  # updates that the user has had
         self._text: str | None = None
         self._bells = 0
@@ -135,6 +131,9 @@ class ClientBase(Counting):
         self._fences = 0
         self._fence: bytes | None = None  # the payload of the answer that came last
 
+    def _peer(self) -> Any:
+        return self.address
+
     def _make_session(self) -> ClientSession:
         return ClientSession(**self._said)
 
@@ -142,10 +141,6 @@ class ClientBase(Counting):
         return f"<{type(self).__name__} of {self.address}>"
 
     # -- the connection --------------------------------------------------------------------------
-
-    def _enter(self) -> Waits[None]:
-        if self._connection is None:
-            yield self.connect()
 
     @driven
     def connect(self: _Self) -> Waits[_Self]:
@@ -167,22 +162,10 @@ class ClientBase(Counting):
         self._listen(self._connection)
         return self
 
-    @driven
-    def close(self) -> Waits[None]:
-        """Close the connection; the framebuffer stays as it is."""
-        self._end(ConnectionClosed(f"the connection to {self.address} was closed on this side"))
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            yield from hang_up(connection)
-
     # What the two kinds have of their own.
 
     def _listen(self, connection: Any) -> None:
         """Have what comes taken by `_take`, and an end by `_end`."""
-        raise NotImplementedError
-
-    def _wait(self, seconds: float | None) -> Any:
-        """Wait until something has come, or for so long; or return what to await for that."""
         raise NotImplementedError
 
     def _look(self) -> Any:
@@ -206,33 +189,6 @@ class ClientBase(Counting):
             self._cursor = event
         elif kind is Resized or kind is ResizeRefused:
             self._resized = event
-
-    def _end(self, error: Exception) -> None:
-        """Take note of why nothing more comes; the first reason counts."""
-        if self._ended is None:
-            self._ended = error
-
-    def _check(self) -> None:
-        """Raise what ended the connection."""
-        if self._ended is not None:
-            raise self._ended.with_traceback(None)
-        if self._connection is None:
-            raise ConnectionClosed(f"{self} is not connected: call connect(), or use `with`")
-
-    def _until(self, there: Callable[[], bool], timeout: float | None, what: str) -> Waits[None]:
-        """Wait until something is there.
-
-        Raises:
-            DeadlineExceeded: it did not come in time.
-            Exception: what ended the connection.
-        """
-        until = None if timeout is None else time.monotonic() + timeout
-        while not there():
-            self._check()
-            left = None if until is None else until - time.monotonic()
-            if left is not None and left <= 0:
-                raise DeadlineExceeded(f"{self.address}: no {what} within {timeout:g} s")
-            yield self._wait(left)
 
     # -- pixels ----------------------------------------------------------------------------------
 
@@ -268,11 +224,6 @@ class ClientBase(Counting):
     def session(self) -> ClientSession:
         """What is known of the connection: `version`, `continuous`, `fences`, `resizable`."""
         return self._session
-
-    @property
-    def ended(self) -> bool:
-        """Whether the connection is over, or there was none."""
-        return self._ended is not None or self._connection is None
 
     @driven
     def update(self, timeout: float | None = None) -> Waits[list[Rectangle]]:
@@ -455,7 +406,7 @@ class RfbClient(Blocking, ClientBase):
         self._transmit = connection.send
         self._fetch, self._may_wait = connection.share(_MOMENT)
 
-    def _wait(self, seconds: float | None) -> None:
+    def _wait(self, seconds: float | None, heard: int) -> None:
         """Read once, waiting for so long at most."""
         connection = self._connection
         if self._may_wait and (seconds is None or seconds >= _MOMENT):
@@ -506,7 +457,11 @@ class AsyncRfbClient(Asyncio, ClientBase):
 
     def _listen(self, connection: Any) -> None:
         self._transmit = connection.post
-        connection.serve(_Ear(self), self._end)
+        connection.serve(Ear(self._hear, self._gone), self._end)
+
+    def _hear(self, event: Any) -> None:
+        self._take(event)
+        self._wake()
 
     def _end(self, error: Exception) -> None:
         super()._end(error)
@@ -517,7 +472,7 @@ class AsyncRfbClient(Asyncio, ClientBase):
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    async def _wait(self, seconds: float | None) -> None:
+    async def _wait(self, seconds: float | None, heard: int) -> None:
         if self._waiter is not None:
             raise LocalProtocolError(f"another task is waiting for {self.address}; one may")
         waiter = self._waiter = asyncio.get_running_loop().create_future()
@@ -528,27 +483,3 @@ class AsyncRfbClient(Asyncio, ClientBase):
 
     async def _look(self) -> None:
         await asyncio.sleep(0)  # one turn of the loop, which reads
-
-
-class _Ear:
-    """Takes what comes, for `AsyncConnection.serve`: nothing is answered."""
-
-    __slots__ = ("_client",)
-
-    def __init__(self, client: AsyncRfbClient) -> None:
-        self._client = client
-
-    def answer(self, event: Any) -> Any:
-        """Take one event."""
-        client = self._client
-        client._take(event)
-        client._wake()
-        return NOTHING
-
-    def failure(self, event: Any, error: Exception) -> Any:
-        """Nothing was to be sent."""
-        raise error
-
-    def close(self) -> None:
-        """Take note that the connection is gone."""
-        self._client._end(ConnectionClosed(f"the connection to {self._client.address} is gone"))

@@ -85,16 +85,11 @@ class ClientBase(waits.Counting):
         }
         Client(**self._session_options)  # what makes no sense raises here
         self._options: dict[str, Any] = {"timeouts": timeouts, "tls": tls, "backoff": backoff}
-        self._connection: Any = None
         self.config: SetConfig | None = None
         self.weights: SetState | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.address}>"
-
-    def _enter(self) -> Waits[None]:
-        if self._connection is None:
-            yield self.connect()
 
     @property
     def closed(self) -> bool:

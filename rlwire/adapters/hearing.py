@@ -1,0 +1,108 @@
+"""What clients share that are told things without asking: waiting for some, and why no more come.
+
+Not here: which things, and who reads them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rlwire.errors import ConnectionClosed, DeadlineExceeded
+from rlwire.transports.connecting import hang_up
+from rlwire.transports.interface import NOTHING
+from rlwire.transports.waits import Counting, Waits, driven
+
+__all__ = ["Ear", "Hearing"]
+
+
+class Hearing(Counting):
+    """The base of a client's base: one connection at a time, over which things come unasked."""
+
+    _ended: Exception | None = None
+    _heard = 0  # times that those that wait were to look again
+
+    def _peer(self) -> Any:
+        """Return what the client is connected to, for errors."""
+        raise NotImplementedError
+
+    def _wait(self, seconds: float | None, heard: int) -> Any:
+        """Wait until something has come since `_heard` was this, or for so long.
+
+        Or return what to await for that.
+        """
+        raise NotImplementedError
+
+    def _hang_up(self, connection: Any) -> Waits[None]:
+        """Close the connection, and wait until it is gone."""
+        yield from hang_up(connection)
+
+    @driven
+    def close(self) -> Waits[None]:
+        """Close the connection; whoever waits gets `ConnectionClosed`. What came before stays."""
+        self._end(ConnectionClosed(f"the connection to {self._peer()} was closed on this side"))
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            yield from self._hang_up(connection)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the connection is over, or there was none."""
+        return self._ended is not None or self._connection is None
+
+    def _end(self, error: Exception) -> None:
+        """Take note of why nothing more comes; the first reason counts."""
+        if self._ended is None:
+            self._ended = error
+
+    def _gone(self) -> None:
+        self._end(ConnectionClosed(f"the connection to {self._peer()} is gone"))
+
+    def _check(self) -> None:
+        """Raise what ended the connection."""
+        if self._ended is not None:
+            raise self._ended.with_traceback(None)
+        if self._connection is None:
+            raise ConnectionClosed(f"{self} is not connected: call connect(), or use `with`")
+
+    def _until(self, there: Callable[[], Any], timeout: float | None, what: str) -> Waits[None]:
+        """Wait until something is there.
+
+        Raises:
+            DeadlineExceeded: it did not come in time.
+            Exception: what ended the connection.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            heard = self._heard
+            if there():
+                return
+            self._check()
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                raise DeadlineExceeded(f"{self._peer()}: no {what} within {timeout:g} s")
+            yield self._wait(left, heard)
+
+
+class Ear:
+    """A responder that answers nothing: it hands on what comes, and says when nothing more will."""
+
+    __slots__ = ("_gone", "_hear")
+
+    def __init__(self, hear: Callable[[Any], object], gone: Callable[[], object]) -> None:
+        self._hear = hear
+        self._gone = gone
+
+    def answer(self, event: Any) -> Any:
+        """Hand one event on."""
+        self._hear(event)
+        return NOTHING
+
+    def failure(self, event: Any, error: Exception) -> Any:
+        """Nothing was to be sent."""
+        raise error
+
+    def close(self) -> None:
+        """Say that the connection is gone."""
+        self._gone()
