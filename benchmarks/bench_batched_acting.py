@@ -1,10 +1,12 @@
 """What does one call of a policy for all connections save against one call for each?
 
-64 environments behind one RLX server, which runs in a process of its own, on an event loop and in
-threads; the policy is PyTorch's, two layers of 64 on the CPU. An agent that learns draws its
-action and wants its logarithm; one that exploits takes the likeliest, so a call costs it less.
+64 environments behind RLX servers in one process, on an event loop and in threads, of which one
+is busy at a time; the policy is PyTorch's, two layers of 64 on the CPU. An agent that learns draws
+its action and wants its logarithm; one that exploits takes the likeliest, so a call costs it less.
 `python benchmarks/bench_batched_acting.py` prints the table: microseconds of a step of one
-of them, the servers' rounds in turn. Needs PyTorch (the extra ``torch``).
+of them, the servers' rounds in turn. Its last rows are the floor: the policy's call for all, with
+no server, and answers of a bare loop around epoll that looks at nothing. Needs PyTorch (the extra
+``torch``).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from bench_rlx_server import Clients, connected
+from bench_rlx_server import Clients, connected, serve_epoll
 from pairs import TINY, Line, print_head, print_lines
 
 from rlwire.adapters.batching import Batched
@@ -31,7 +33,8 @@ if __name__ == "__main__" and importlib.util.find_spec("torch") is None:
 torch = pytest.importorskip("torch")
 
 ENVIRONMENTS = 4 if TINY else 64
-ROUNDS = 3 if TINY else 400
+ROUNDS = 3
+SECONDS = 0.0 if TINY else 8.0  # after that many rounds at least
 Workers = Literal["threads", "asyncio"]
 
 
@@ -80,62 +83,78 @@ class Single:
         return int(self.policy(np.asarray(state)[None])[0])
 
 
-def serve(report: Callable[[Any], None], draws: bool, workers: Workers, batched: bool) -> None:
-    """Run in the server's process."""
-    policy = Policy(draws)
-    agent: Any = Batched(policy) if batched else Single
-    server = RLXServer(agent, "127.0.0.1:0", workers=workers, parameter_server=policy)
-    server.start()
-    report(str(server.address))
+WAYS: list[tuple[Workers, bool]] = [
+    (workers, batched) for workers in ("asyncio", "threads") for batched in (True, False)
+]
+
+
+def serve(report: Callable[[Any], None]) -> None:
+    """Run in the servers' process: one for each way and policy."""
+    addresses = {}
+    for draws in (True, False):
+        for workers, batched in WAYS:
+            policy = Policy(draws)
+            agent: Any = Batched(policy) if batched else Single
+            server = RLXServer(agent, "127.0.0.1:0", workers=workers, parameter_server=policy)
+            addresses[draws, workers, batched] = str(server.start().address)
+    report(addresses)
     server.serve_forever()
 
 
-def measure(draws: bool) -> dict[tuple[Workers, bool], float]:
-    """Microseconds of one environment's step with each server."""
-    ways: list[tuple[Workers, bool]] = [
-        (workers, batched) for workers in ("asyncio", "threads") for batched in (True, False)
-    ]
+def measure(draws: bool, servers: ServerProcess, bare: ServerProcess) -> dict[Any, float]:
+    """Microseconds of one environment's step with each server, and of the floor."""
+    policy, seen = Policy(draws), np.zeros((ENVIRONMENTS, 4))
     with contextlib.ExitStack() as stack:
-        crowds: dict[Any, Clients] = {}
-        for way in ways:
-            server = stack.enter_context(ServerProcess("rlx", serve, draws, *way))
-            crowds[way] = stack.enter_context(connected(server.address, ENVIRONMENTS))
-        times: dict[Any, list[float]] = {way: [] for way in ways}
-        for number in range(ROUNDS):
-            for way in ways:
+        crowds: dict[Any, Clients] = {
+            way: stack.enter_context(connected(servers.address[(draws, *way)], ENVIRONMENTS))
+            for way in WAYS
+        }
+        crowds["epoll"] = stack.enter_context(connected(bare.address, ENVIRONMENTS))
+        calls: dict[Any, Callable[[], Any]] = {way: each.step for way, each in crowds.items()}
+        calls["policy"] = lambda: policy(seen)
+        times: dict[Any, list[float]] = {way: [] for way in calls}
+        until = time.perf_counter() + SECONDS
+        while len(times["policy"]) < ROUNDS or time.perf_counter() < until:
+            for way, call in calls.items():
                 begun = time.perf_counter()
-                crowds[way].step()
-                if number >= ROUNDS // 10:
-                    times[way].append(time.perf_counter() - begun)
+                call()
+                times[way].append(time.perf_counter() - begun)
     return {way: 1e6 * median(found) / ENVIRONMENTS for way, found in times.items()}
 
 
-@pytest.mark.parametrize("draws", [True, False])
-def test_acting(draws: bool) -> None:
+def lines() -> list[Line]:
+    """Compare."""
+    found = []
+    with ServerProcess("rlx", serve) as servers, ServerProcess("epoll", serve_epoll) as bare:
+        for draws in (True, False):
+            took = measure(draws, servers, bare)
+            what = "drawn" if draws else "likeliest"
+            for workers, rival in (
+                ("asyncio", "asyncio"),
+                ("asyncio", "threads"),
+                ("threads",) * 2,
+            ):
+                target = 4.0 if draws and workers == rival == "asyncio" else None
+                ours, theirs = took[workers, True], took[rival, False]
+                name = f"{what}, batched over connections, {workers}"
+                other = f"a call for each, {rival}"
+                found.append(Line(name, ours, other, theirs, target, faster=True))
+            floor = took["policy"] + took["epoll"]
+            name = f"{what}, the policy ({took['policy']:.2f}) and bare epoll"
+            theirs = took["asyncio", False]
+            found.append(Line(name, floor, "a call for each, asyncio", theirs, faster=True))
+    return found
+
+
+def test_acting() -> None:
     """All ways answer."""
-    assert all(measure(draws).values())
+    assert all(line.ours > 0 < line.theirs for line in lines())
 
 
 def main() -> None:
     """Print the table."""
     print_head(f"A step of one of {ENVIRONMENTS} environments behind one policy", "torch")
-    lines = []
-    for draws in (True, False):
-        found = measure(draws)
-        what = "drawn" if draws else "likeliest"
-        for workers, rival in (("asyncio", "asyncio"), ("asyncio", "threads"), ("threads",) * 2):
-            target = 4.0 if draws and workers == rival == "asyncio" else None
-            lines.append(
-                Line(
-                    f"{what}, batched over connections, {workers}",
-                    found[workers, True],
-                    f"a call for each, {rival}",
-                    found[rival, False],
-                    target,
-                    faster=True,
-                )
-            )
-    print_lines(lines)
+    print_lines(lines())
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import subprocess
 import sys
@@ -27,12 +28,13 @@ def play(url: str) -> None:
         rlwire.play("gym:CartPole-v1", url, episodes=10**6)
 
 
-def test_the_program(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_the_program(tmp_path: Path, cluster: str, own: bool) -> None:
     program = tmp_path / "training.py"
     program.write_text(PROGRAM)
     with subprocess.Popen(
         [sys.executable, program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        cwd=tmp_path,
+        cwd=tmp_path, env=os.environ if own else {**os.environ, "RAY_ADDRESS": cluster},
     ) as process:  # fmt: skip
         assert process.stdout is not None
         url = process.stdout.readline().strip()

@@ -139,8 +139,9 @@ class RLlibServer(BackgroundServer):
         config: more settings by RLlib's names, such as ``{"lr": 0.001}``, or ``"FILE"`` or
             ``"FILE:SECTION"`` of YAML that has them; the section is ``algorithm`` by default.
         runners: how many, each an actor of Ray's; 0 for one in this process.
-        ray_address: of a cluster to join; ``"auto"`` finds this machine's. By default Ray is begun
-            here, if it is not already, and ended with the server.
+        ray_address: of a cluster to join; ``"auto"`` finds this machine's. By default it is the
+            variable ``RAY_ADDRESS``; without it Ray is begun here, if it is not already, and ended
+            with the server.
         iterations: of RLlib's, after which the server stops; None for never.
         checkpoints: a folder. The newest checkpoint in it is restored at the start, and one is
             saved at the end and every `save_every` iterations.
@@ -219,7 +220,7 @@ class RLlibServer(BackgroundServer):
         self.config = own
         self._guarded = options.get("tls") is not None or options.get("auth") is not None
         self._encrypted = url.tls
-        self._ray_address = ray_address
+        self._ray_address = ray_address or os.environ.get("RAY_ADDRESS")
         self._iterations = iterations
         self._saved = None if checkpoints is None else Path(checkpoints).absolute()
         self._save_every = save_every

@@ -103,14 +103,10 @@ class Recorder(Metrics):
 
 
 @pytest.fixture(scope="module")
-def algorithm(tmp_path_factory):
-    ray = pytest.importorskip("ray")
+def algorithm(tmp_path_factory, cluster):
     path = tmp_path_factory.mktemp("algorithms") / "adding.py"
     path.write_text(textwrap.dedent(ALGORITHM))
-    options = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
-    ray.init(address="local", _node_ip_address="127.0.0.1", **options)
-    yield load_algorithm(path)
-    ray.shutdown()
+    return load_algorithm(path)
 
 
 def test_as_at_any_home(algorithm, tmp_path):
@@ -174,10 +170,8 @@ if __name__ == "__main__":
 """
 
 
-def test_one_for_agents_of_several_programs(algorithm, tmp_path):
+def test_one_for_agents_of_several_programs(algorithm, cluster, tmp_path):
     """One program makes it; worker processes and another program on the cluster find it."""
-    import ray
-
     server = AlgorithmServer(algorithm, "localhost:0", parameter_server="ray:shared", workers=1)
     with server:
         assert server.parameter_server.session.op_add(1.0) == 1
@@ -185,10 +179,9 @@ def test_one_for_agents_of_several_programs(algorithm, tmp_path):
             agent.init()
             assert agent.update(None, [1.0]) == 2
         (tmp_path / "elsewhere.py").write_text(ELSEWHERE)
-        address = ray.get_runtime_context().gcs_address
         done = subprocess.run(
             [sys.executable, str(tmp_path / "elsewhere.py"), algorithm._source[0]],
-            env={**os.environ, "RAY_ADDRESS": address},
+            env={**os.environ, "RAY_ADDRESS": cluster},
             capture_output=True,
             text=True,
             timeout=120,

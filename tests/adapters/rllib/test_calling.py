@@ -18,6 +18,7 @@ ray: Any = pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
 gymnasium: Any = pytest.importorskip("gymnasium")
 
 from ray.rllib.algorithms.dqn import DQNConfig  # noqa: E402
+from ray.rllib.algorithms.impala import IMPALAConfig  # noqa: E402
 from ray.rllib.algorithms.ppo import PPOConfig  # noqa: E402
 from ray.rllib.algorithms.sac import SACConfig  # noqa: E402
 from ray.rllib.core.columns import Columns  # noqa: E402
@@ -251,6 +252,19 @@ def test_what_is_none_of_the_space_is_told_its_caller_alone(runner: Any) -> None
         bad.update(None, np.zeros(4, np.float32), False)
     sampled(one, ended(5), num_timesteps=5)
     assert good.failed is None
+
+
+@pytest.mark.usefixtures("cluster")
+def test_algorithms_that_take_no_empty_samples_wait_for_callers(runner: Any) -> None:
+    one = runner(IMPALAConfig())
+    assert one.sample(num_timesteps=1) == []  # nobody calls yet
+    timer = threading.Timer(1.0, Client, [one.url, [10**6]])
+    timer.start()
+    samples, _, metrics = one.sample_get_state_and_metrics()
+    timer.join()
+    steps = sum(map(len, ray.get(samples)))
+    assert steps > 0
+    assert metrics["num_env_steps_sampled"].peek() == steps
 
 
 def test_metrics_of_callers_are_in_rllib_s_results(runner: Any) -> None:

@@ -25,17 +25,12 @@ from ray.rllib.algorithms.ppo import PPOConfig  # noqa: E402
 
 from rlwire.adapters.rllib.serving import RLlibServer, algorithm_config, saved  # noqa: E402
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
-    ray.init(
-        address="local", num_cpus=4, include_dashboard=False, log_to_driver=False,
-        object_store_memory=200_000_000, _node_ip_address="127.0.0.1",
-    )  # fmt: skip
-    yield
-    ray.shutdown()
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("cluster"),
+]
 
 
 # What RELAAX's environments are: an AgentProxy, episodes, and another server when one is gone.
@@ -74,7 +69,7 @@ def environments(urls: list[str], name: str = "CartPole-v1") -> Iterator[list[An
             process.wait()
 
 
-def wait(condition: Callable[[], bool], seconds: float = 300.0) -> bool:
+def wait(condition: Callable[[], bool], seconds: float = 200.0) -> bool:
     until = time.monotonic() + seconds
     while not condition() and time.monotonic() < until:
         time.sleep(0.1)
@@ -94,16 +89,19 @@ def test_ppo_trains_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     where = "rlx://localhost:0"
     server = RLlibServer(
         "PPO", where, like="CartPole-v1", iterations=60, checkpoints=tmp_path, metrics=kept,
-        config={"train_batch_size_per_learner": 2000, "num_epochs": 10, "lr": 0.0005,
+        config={"train_batch_size_per_learner": 1000, "num_epochs": 6, "lr": 0.001,
                 "vf_loss_coeff": 0.01},
     )  # fmt: skip
     with server, environments(server.urls * 2):
-        assert wait(lambda: (server.statistics().episode_return_mean or 0.0) >= 150)
+        assert wait(lambda: (server.statistics().episode_return_mean or 0.0) >= 60)  # chance: 22
         assert server.statistics().iterations < 60
-    assert max(y for _, y in kept.scalars["episode_return_mean"]) >= 150
+    assert max(y for _, y in kept.scalars["episode_return_mean"]) >= 60
     [checkpoint] = saved(tmp_path)
     done = server.statistics().iterations
-    again = RLlibServer("PPO", where, like="CartPole-v1", runners=0, checkpoints=tmp_path)
+    again = RLlibServer(
+        "PPO", where, like="CartPole-v1", runners=0, checkpoints=tmp_path,
+        config={"train_batch_size_per_learner": 200, "num_epochs": 1},
+    )  # fmt: skip
     with again, environments(again.urls):
         assert wait(lambda: again.statistics().iterations > 0)
         assert again.statistics().iterations > done
@@ -115,15 +113,15 @@ def test_clients_go_on_when_a_runner_is_killed() -> None:
         port = listener.getsockname()[1]
     server = RLlibServer(
         "PPO", f"rlx://localhost:{port}", like="CartPole-v1",
-        config={"train_batch_size_per_learner": 400},
+        config={"train_batch_size_per_learner": 200, "num_epochs": 1},
     )  # fmt: skip
     with server, environments(server.urls * 2) as processes:
-        assert wait(lambda: server.statistics().iterations >= 2)
+        assert wait(lambda: server.statistics().iterations >= 1)
         group = server._running.algorithm.env_runner_group
         [pid] = group.foreach_env_runner(lambda runner: os.getpid(), local_env_runner=False)
         os.kill(pid, signal.SIGKILL)
         before = server.statistics().steps
-        assert wait(lambda: server.statistics().steps > before + 1000)
+        assert wait(lambda: server.statistics().steps > before + 400)
         assert all(process.poll() is None for process in processes)
 
 
@@ -135,15 +133,21 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("algorithm", list(SMALL))
+LONG = ("IMPALA", "APPO")  # several processes of their own; test_calling.py has what they call
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in SMALL],
+)
 def test_algorithms(algorithm: str) -> None:
     environment = "Pendulum-v1" if algorithm == "SAC" else "CartPole-v1"
-    several = 1 if algorithm in ("IMPALA", "APPO") else 0
+    several = 1 if algorithm in LONG else 0
     server = RLlibServer(
         algorithm, "rlx://localhost:0", like=environment, runners=several, config=SMALL[algorithm]
     )
     with server, environments(server.urls * 2, environment):
-        assert wait(lambda: server.statistics().steps > 500)
+        assert wait(lambda: server.statistics().steps > 300)
         assert server.wait(0) is False  # it has not failed
 
 
