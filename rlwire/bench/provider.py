@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -210,6 +211,15 @@ class Row:
         """The process number of the server."""
         return self._server.pid
 
+    def _serve(
+        self, cores: Cores, make: Callable[..., Any], peer: type | str, *arguments: Any
+    ) -> None:
+        """Have a process serve what `make` returns for a place, a class, and the arguments."""
+        name = peer if isinstance(peer, str) else f"{peer.__module__}:{peer.__name__}"
+        self._server = ServerProcess(
+            self.protocol, serve, _made, make, cores.place(), name, *arguments, cores=cores.server
+        )
+
     def _connect(self) -> None:
         """Make a client of the server, and get it as far as the first round trip."""
         raise NotImplementedError
@@ -240,6 +250,10 @@ def serve(report: Callable[[str], None], make: Callable[..., Any], *arguments: A
     server.start()
     report(str(server.address))
     threading.Event().wait()
+
+
+def _made(make: Callable[..., Any], place: str, peer: str, *arguments: Any) -> Any:
+    return make(place, resolve_name(peer), *arguments)
 
 
 def array_difference(sent: NDArray[Any], state: Any) -> str:

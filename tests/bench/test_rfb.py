@@ -52,6 +52,13 @@ def test_liars_are_found_out(liar: str, tmp_path: Path, monkeypatch: pytest.Monk
             row.check(1)
 
 
+def test_it_goes_over_what_the_command_says() -> None:
+    with rfb.RawRow(pictures(), Cores(over="unix")) as row:
+        assert str(row._client.address).startswith("unix:")
+        row.exchange(1)
+        row.check(1)
+
+
 def test_a_server_that_dies_says_so() -> None:
     with rfb.RawRow(pictures(), Cores()) as row:
         row._server.stop()

@@ -10,20 +10,17 @@ tree).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 
 from rlwire.adapters.dm_env_rpc import Client, DmEnvRpcServer
 from rlwire.bench.payloads import Payload, Step
-from rlwire.bench.processes import ServerProcess
 from rlwire.bench.provider import (
     ANSWER_SECONDS,
     Cores,
     Row,
     array_difference,
-    serve,
     value_difference,
 )
 from rlwire.codecs.dm_env_rpc import (
@@ -107,9 +104,8 @@ def _specs(steps: Sequence[Step]) -> ActionObservationSpecs:
     )
 
 
-def _server(place: str, world: str, steps: list[Step]) -> DmEnvRpcServer:
-    kind = resolve_name(world)
-    return DmEnvRpcServer(lambda settings: kind(steps), place)
+def _server(place: str, world: type[RecordedWorld], steps: list[Step]) -> DmEnvRpcServer:
+    return DmEnvRpcServer(lambda settings: world(steps), place)
 
 
 class DmEnvRpcRow(Row):
@@ -143,10 +139,7 @@ class DmEnvRpcRow(Row):
         self.decode = lambda response: decode_step_response(observations, response, copy=None)
         self.received = [self.encode(message) for message in self.messages]
         self.reply_bytes = len(_on_the_wire(self.received[0]))
-        world = peer or f"{__name__}:{RecordedWorld.__name__}"
-        self._server = ServerProcess(
-            "dm_env_rpc", serve, _server, cores.place(), world, self._steps, cores=cores.server
-        )
+        self._serve(cores, _server, peer or RecordedWorld, self._steps)
 
     def _connect(self) -> None:
         self._client = Client(

@@ -7,20 +7,17 @@ protocol is measured and not the two changes of thread that a policy with a thre
 
 from __future__ import annotations
 
-from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 
 from rlwire.adapters.openpi import PolicyClient, PolicyServer
 from rlwire.bench.payloads import Payload
-from rlwire.bench.processes import ServerProcess
 from rlwire.bench.provider import (
     ANSWER_SECONDS,
     Cores,
     Row,
     array_difference,
-    serve,
     value_difference,
 )
 from rlwire.buffers import Block
@@ -53,8 +50,8 @@ class KeepingPolicy:
         return {"actions": float(self._count)}  # as many bytes each time
 
 
-def _server(place: str, policy: str) -> PolicyServer:
-    return PolicyServer(resolve_name(policy)(), place, workers="threads", timing=False)
+def _server(place: str, policy: type) -> PolicyServer:
+    return PolicyServer(policy(), place, workers="threads", timing=False)
 
 
 class OpenpiRow(Row):
@@ -79,10 +76,7 @@ class OpenpiRow(Row):
         self.encode_other = lambda: self.encode(other)
         self.decode_other = lambda: self.decode(reply)
         self.reply_bytes = len(Framer(False).frame(BINARY, reply))
-        policy = peer or f"{__name__}:{KeepingPolicy.__name__}"
-        self._server = ServerProcess(
-            "openpi", serve, _server, cores.place(), policy, cores=cores.server
-        )
+        self._serve(cores, _server, peer or KeepingPolicy)
 
     def _connect(self) -> None:
         timeouts = Timeouts(read=ANSWER_SECONDS, idle=ANSWER_SECONDS)

@@ -11,15 +11,13 @@ bytes; the raw exchange has the largest.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 
 from rlwire.adapters.rewarder import ClientSettings, RewarderClient, RewarderServer
 from rlwire.bench.payloads import Payload, Step
-from rlwire.bench.processes import ServerProcess
-from rlwire.bench.provider import ANSWER_SECONDS, Cores, Row, Unfit, array_difference, serve
+from rlwire.bench.provider import ANSWER_SECONDS, Cores, Row, Unfit, array_difference
 from rlwire.codecs import rewarder
 from rlwire.codecs.websocket import TEXT, Framer
 from rlwire.errors import DeadlineExceeded, LimitExceeded
@@ -56,8 +54,8 @@ class RecordedRewards:
         return self._steps[number].state
 
 
-def _server(place: str, world: str, steps: list[Step]) -> Any:
-    shown = resolve_name(world)(steps)
+def _server(place: str, world: type[RecordedRewards], steps: list[Step]) -> Any:
+    shown = world(steps)
     shown.server = RewarderServer(
         "bench", place, on_action=shown.act, ping_interval=None, backlog=1 << 26
     )
@@ -94,10 +92,7 @@ class RewarderRow(Row):
             raise Unfit(str(error)) from None
         longest = max(self.received, key=len)
         self.reply_bytes = len(Framer(False).frame(TEXT, longest))
-        world = peer or f"{__name__}:{RecordedRewards.__name__}"
-        self._server = ServerProcess(
-            "rewarder", serve, _server, cores.place(), world, steps, cores=cores.server
-        )
+        self._serve(cores, _server, peer or RecordedRewards, steps)
 
     @staticmethod
     def _write(message: rewarder.Message) -> bytes:

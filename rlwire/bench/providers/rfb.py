@@ -12,7 +12,6 @@ tree).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pkgutil import resolve_name
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,8 +19,7 @@ import numpy as np
 from rlwire.adapters.rfb.client import RfbClient
 from rlwire.adapters.rfb.server import Display, RfbServer
 from rlwire.bench.payloads import Payload, Step
-from rlwire.bench.processes import ServerProcess
-from rlwire.bench.provider import ANSWER_SECONDS, Cores, Row, Unfit, array_difference, serve
+from rlwire.bench.provider import ANSWER_SECONDS, Cores, Row, Unfit, array_difference
 from rlwire.codecs.rfb.encodings import Encoding
 from rlwire.codecs.rfb.messages import KeyEvent, encode
 from rlwire.transports.sockets import Timeouts
@@ -48,8 +46,8 @@ class RecordedDisplay:
         return self._frames[number]
 
 
-def _server(shown: str, steps: list[Step]) -> RfbServer:
-    return RfbServer(resolve_name(shown)(steps).display, "127.0.0.1:0")
+def _server(place: str, shown: type[RecordedDisplay], steps: list[Step]) -> RfbServer:
+    return RfbServer(shown(steps).display, place)
 
 
 class _RfbRow(Row):
@@ -74,8 +72,7 @@ class _RfbRow(Row):
         self.messages = [step.state for step in kept]
         self.requests = [encode(KeyEvent(_FIRST + number, True)) for number in range(len(kept))]
         self.reply_bytes = first.nbytes
-        shown = peer or f"{__name__}:{RecordedDisplay.__name__}"
-        self._server = ServerProcess(self.protocol, serve, _server, shown, kept, cores=cores.server)
+        self._serve(cores, _server, peer or RecordedDisplay, kept)
 
     def _connect(self) -> None:
         self._client = RfbClient(

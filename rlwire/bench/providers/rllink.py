@@ -7,7 +7,6 @@ that learns nothing, in the thread where others would learn.
 
 from __future__ import annotations
 
-from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -15,14 +14,12 @@ import numpy as np
 from rlwire.adapters.rllink import Episode, RLlinkClient, SetState
 from rlwire.adapters.rllink.learning import LearnerServer
 from rlwire.bench.payloads import Payload
-from rlwire.bench.processes import ServerProcess
 from rlwire.bench.provider import (
     ANSWER_SECONDS,
     Cores,
     Row,
     Unfit,
     array_difference,
-    serve,
     value_difference,
 )
 from rlwire.codecs.rllink import Codec, EpisodesAndGetState
@@ -60,8 +57,8 @@ class KeepingLearner:
         return SetState(self._count, {})
 
 
-def _server(place: str, learner: str) -> LearnerServer:
-    return LearnerServer(resolve_name(learner)(), place)
+def _server(place: str, learner: type) -> LearnerServer:
+    return LearnerServer(learner(), place)
 
 
 class RLlinkRow(Row):
@@ -87,10 +84,7 @@ class RLlinkRow(Row):
         self.encode_other = lambda: codec.encode(other)
         self.decode_other = lambda: codec.decode(reply)
         self.reply_bytes = len(reply)
-        learner = peer or f"{__name__}:{KeepingLearner.__name__}"
-        self._server = ServerProcess(
-            "rllink", serve, _server, cores.place(), learner, cores=cores.server
-        )
+        self._serve(cores, _server, peer or KeepingLearner)
 
     def _connect(self) -> None:
         timeouts = Timeouts(read=ANSWER_SECONDS, idle=ANSWER_SECONDS)

@@ -12,13 +12,11 @@ import numpy as np
 
 from rlwire.adapters.relaax import AgentProxy, RLXServer
 from rlwire.bench.payloads import Payload, Step
-from rlwire.bench.processes import ServerProcess
 from rlwire.bench.provider import (
     ANSWER_SECONDS,
     Cores,
     Row,
     array_difference,
-    serve,
     value_difference,
 )
 from rlwire.codecs.rlx import Decoder, Encoder
@@ -68,7 +66,7 @@ class KeepingAgent(CountingAgent):
         return super().update(reward, state, terminal)
 
 
-def _server(place: str, agent: str, spin: float | None) -> RLXServer:
+def _server(place: str, agent: type[CountingAgent], spin: float | None) -> RLXServer:
     return RLXServer(agent, place, timeouts=Timeouts(spin=spin))
 
 
@@ -113,10 +111,7 @@ class RLXRow(Row):
         self.encode_other = lambda: self.encode(other)
         self.decode_other = lambda: self.decode(reply)
         self.reply_bytes = len(reply)
-        agent = peer or f"{__name__}:{KeepingAgent.__name__}"
-        self._server = ServerProcess(
-            "rlx", serve, _server, cores.place(), agent, spin, cores=cores.server
-        )
+        self._serve(cores, _server, peer or KeepingAgent, spin)
 
     def _connect(self) -> None:
         self._client = AgentProxy(self._server.address, timeouts=self._timeouts)
