@@ -90,7 +90,6 @@ MODULES = [
     "rlwire.transports.shm_calls",
     "rlwire.transports.socket_calls",
     "rlwire.transports.timerfd",
-    "rlwire.transports.udp_calls",
 ]
 
 # Python modules that are compiled as they stand, because every step passes through them. What is

@@ -130,11 +130,8 @@ class DatagramConnection(DatagramDriver, Owned):
             if self._closed:
                 self._check()
             now = monotonic()
-            if pause == 0:
-                for datagram, peer in sock.receive_batch():
-                    events += session.receive(datagram, peer, now)
-            elif (one := sock.receive()) is not None:
-                events = session.receive(one[0], one[1], now)
+            for datagram, peer in sock.receive_batch() if pause == 0 else sock.receive_batch(1):
+                events += session.receive(datagram, peer, now)
             if events or pause == 0:  # and nothing else is due
                 if datagrams := session.datagrams():
                     sock.send_batch(datagrams)

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from threading import get_ident
 from time import monotonic
 from typing import Any
@@ -211,8 +211,7 @@ class DatagramEndpoint(DatagramDriver):
         try:
             if self._alone:
                 self._alone -= 1
-                one = self.sock.receive()
-                datagrams: Sequence[tuple[bytes, Peer]] = () if one is None else (one,)
+                datagrams = self.sock.receive_batch(1)
             else:
                 datagrams = self.sock.receive_batch(self._batch)
                 if len(datagrams) <= 1:
@@ -223,7 +222,7 @@ class DatagramEndpoint(DatagramDriver):
         else:
             self._receive(datagrams)
 
-    def _receive(self, datagrams: Sequence[tuple[bytes, Peer]]) -> None:
+    def _receive(self, datagrams: list[tuple[bytes, Peer]]) -> None:
         receive = self.session.receive
         now = monotonic()
         events: list[Any] = []

@@ -27,7 +27,7 @@ from time import monotonic
 from typing import Any, Literal, TypeAlias
 
 from rlwire.errors import LimitExceeded
-from rlwire.transports import udp_calls, udp_linux
+from rlwire.transports import udp_linux
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.datagram_cipher import DatagramCipher
 from rlwire.transports.interface import Buffer, DatagramSession, Peer
@@ -153,7 +153,7 @@ class DatagramSocket:
         self.refusals = 0
         sock.setblocking(False)
         self._sock = sock
-        calls: Any = udp_calls.DatagramCalls(sock) if udp_calls.AVAILABLE else sock
+        calls: Any = sock
         if (
             role == "server"
             and _LINUX
@@ -184,8 +184,6 @@ class DatagramSocket:
     def close(self) -> None:
         """Free the socket."""
         self._sock.close()
-        # Its number is the system's to give to another socket.
-        self._recvfrom, self._sendto = self._sock.recvfrom, self._sock.sendto
 
     def statistics(self) -> dict[str, int]:
         """Return the counters, and what the cipher dropped by reason (``cipher_replay``).
@@ -214,18 +212,18 @@ class DatagramSocket:
         """Return what is there, without waiting: datagrams and whom they come from.
 
         Args:
-            most: how many to ask the system for. More may be there.
+            most: how many to ask the system for, which raises an exception within itself where
+                there are fewer. More may be there.
 
         Raises:
             OSError: the socket is closed.
         """
         recvfrom, limit = self._recvfrom, self._wire_limit
-        size = limit + 1  # one byte more than allowed tells what was cut off
         found: list[tuple[bytes, Peer]] = []
         try:
             for _ in range(most):
                 try:
-                    one = recvfrom(size)
+                    one = recvfrom(limit + 1)  # a byte more tells what was cut off
                 except BlockingIOError:
                     break
                 except OSError as error:
@@ -241,29 +239,6 @@ class DatagramSocket:
             return found
         opened = self.cipher.open
         return [(text, peer) for data, peer in found if (text := opened(data)) is not None]
-
-    def receive(self) -> tuple[bytes, Peer] | None:
-        """Return a datagram that is known to be there, and its peer; None if it is dropped.
-
-        Raises:
-            OSError: the socket is closed.
-        """
-        try:
-            one = self._recvfrom(self._wire_limit + 1)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            self._receive_failed(error)
-            return None
-        data, peer = one
-        if len(data) > self._wire_limit:
-            self._too_long(peer)
-            return None
-        self.counters.received += 1
-        if self.cipher is None:
-            return one
-        text = self.cipher.open(data)
-        return None if text is None else (text, peer)
 
     def receive_one(self, data: Buffer, peer: Peer) -> bytes | None:
         """Take a datagram that another has received (an event loop); None if it is dropped."""
