@@ -3,9 +3,9 @@
 Beside a socket there may be two rings in shared memory, which then have the bytes instead.
 
 After a process switch the interpreter runs cold, and each call less shows: here a whole step, read,
-decoded, answered and written, is one call. `rlwire.transports.plain_calls` does the same with
-Python's sockets, for TLS and for systems without these calls. Not here: times, ends and errors;
-what raises one of these calls has `doing` say which.
+decoded, answered and written, is one call. `PlainCalls` does the same with Python's sockets, for TLS
+and for systems without these calls. Not here: times, ends and errors; what raises one of these calls
+has `doing` say which.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
@@ -19,7 +19,7 @@ from rlwire.transports.shm_calls cimport Rings
 
 from rlwire.streams import INBOX, NOTHING
 
-__all__ = ["AVAILABLE", "SocketCalls"]
+__all__ = ["AVAILABLE", "PlainCalls", "SocketCalls"]
 
 cdef extern from *:
     """
@@ -424,3 +424,76 @@ cdef class SocketCalls:
         """
         left, self._left = self._left, _NONE_LEFT
         return left
+
+
+cdef class PlainCalls(SocketCalls):
+    """The same with the calls of a Python socket, or of what has them.
+
+    Args:
+        core: as for `SocketCalls`.
+        io: has `recv_into`, and `sendmsg` or `send`; whatever comes to nothing raises, and what is
+            not `blocking` BlockingIOError.
+        blocking: as for `SocketCalls`.
+    """
+
+    cdef public object _recv_into
+    cdef public object _send
+    cdef public object _sendmsg
+
+    def __init__(self, StreamCore core, io, *, bint blocking=True):
+        self._core = core
+        self._blocking = blocking
+        self._recv_into = io.recv_into
+        self._sendmsg = getattr(io, "sendmsg", None)  # Windows has none
+        self._send = getattr(io, "send", None)
+        self.doing = ""
+        self._left = _NONE_LEFT
+
+    cpdef object read(self):
+        """See `SocketCalls.read`."""
+        cdef StreamCore core = self._core
+        cdef Py_ssize_t size = 0
+        cdef Py_ssize_t got
+        room = core.room()
+        size = len(room)
+        self._came = self._filled = False
+        self.doing = "reading"
+        self.lasted = None
+        try:
+            PyErr_CheckSignals()  # as above
+            got = self._recv_into(room)
+        except BlockingIOError:
+            if self._blocking:
+                raise
+            self.doing = ""
+            return _NOTHING
+        self.doing = ""
+        if self._blocking:  # who dribbles is not read from on and on: the driver has the clock
+            return core.take(got)
+        self._came = got > 0
+        self._filled = got == size
+        if not got:
+            core.eof()
+            return _NOTHING
+        return core.take(got)
+
+    cpdef bint write(self) except -1:
+        """See `SocketCalls.write`; without blocking it writes until the system takes no more."""
+        cdef StreamCore core = self._core
+        cdef Py_ssize_t sent
+        while core._out is not None:
+            parts = core.output()
+            self.doing = "writing"
+            try:
+                sent = self._send(parts[0]) if self._sendmsg is None else self._sendmsg(parts)
+            except BlockingIOError:
+                if self._blocking:
+                    raise
+                self.doing = ""
+                return False
+            if not core.wrote(sent):
+                PyErr_CheckSignals()
+            self.doing = ""
+            if self._blocking:
+                break
+        return core._out is None
