@@ -14,7 +14,6 @@ quiet run it as `chrt -r 5 python ...` (root).
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import logging
 import os
@@ -40,7 +39,7 @@ from rlwire.bench.processes import ServerProcess
 from rlwire.codecs import http2
 from rlwire.codecs.dm_env_rpc import AnyMessage
 from rlwire.codecs.http2.headers import Headers
-from rlwire.transports.tls import server_context
+from rlwire.transports.tls import ServerTLS
 
 STORM = 60 if TINY else 5800  # connections
 SECONDS = 0.1 if TINY else 4.0
@@ -183,7 +182,7 @@ def half_handshakes(rounds: int) -> list[float]:
     hello = client_hello()
     with tempfile.NamedTemporaryFile(suffix=".pem") as file:
         trustme.CA().issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(file.name)
-        options = {**FREE, "tls": functools.partial(server_context, file.name)}
+        options = {**FREE, "tls": ServerTLS(file.name)}
         with ServerProcess("rlx", serve, "rlx", options) as server:
             host, _, port = server.address.rpartition(":")
             found = [memory(server.pid)]

@@ -168,7 +168,7 @@ def test_serve_tensorboard_and_tls(folder):
         what=("my_agents:Agent", "rlx+tls://localhost:0"),
     ) as serving:  # fmt: skip
         port = serving.address.rpartition(":")[2]
-        context = tls.client_context(
+        context = tls.ClientTLS(
             str(folder / "ca.pem"), str(folder / "client.pem"), str(folder / "client.key")
         )
         with AgentProxy(f"localhost:{port}", tls=context) as agent:

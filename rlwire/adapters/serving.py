@@ -327,8 +327,8 @@ class ServerOptions(TypedDict, total=False):
     """What each server of streams takes by name.
 
     Attributes:
-        tls: an SSL context, as `rlwire.transports.tls.server_context` makes it, or a callable that
-            returns one, which worker processes need; None, by default, for no encryption.
+        tls: an SSL context, or a callable that returns one, which worker processes need, such as
+            `rlwire.transports.tls.ServerTLS`; None, by default, for no encryption.
         timeouts: the times of connections.
         max_connections: further ones are refused, with a line in the log; counted in each process.
         max_connections_per_address: the same for those from one address, of IPv6 from one network
@@ -421,7 +421,7 @@ class StreamServer(BackgroundServer):
         if isinstance(workers, int) and isinstance(tls, ssl.SSLContext):
             raise TypeError(
                 "an SSL context cannot be sent to worker processes; give a callable that makes "
-                "one, such as functools.partial(server_context, 'cert.pem', 'key.pem')"
+                "one, such as rlwire.transports.tls.ServerTLS('cert.pem', 'key.pem')"
             )
         super().__init__(parse(address))
         timeouts = timeouts or Timeouts()

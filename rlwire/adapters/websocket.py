@@ -14,7 +14,7 @@ from rlwire.sessions.websocket import Client, Messages
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.sockets import Backoff, Timeouts
-from rlwire.transports.tls import ClientSide, client_context
+from rlwire.transports.tls import ClientSide, ClientTLS
 
 __all__ = ["connect", "connect_asyncio", "url_of"]
 
@@ -100,4 +100,4 @@ def _context(client: Client, tls: ClientSide) -> ClientSide:
         if tls is not None:
             raise ValueError("a ws:// URL is not for TLS; write wss://")
         return None
-    return client_context() if tls is None else tls
+    return ClientTLS()() if tls is None else tls

@@ -9,42 +9,16 @@ import asyncio
 import logging
 from asyncio import Future
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rlwire.errors import ConnectionClosed, RlwireError
 from rlwire.streams import NOTHING, StreamCore
 from rlwire.transports.interface import Responder
-from rlwire.transports.seldom_log import Log
 
-__all__ = ["Answered", "Answers"]
+if TYPE_CHECKING:
+    from rlwire.transports.driver_asyncio import LoopDriver
 
-
-class Answered(Protocol):
-    """What is asked of the connection.
-
-    Attributes:
-        blocked: whether something cannot be sent for now; `Answers.go_on` is called afterwards.
-    """
-
-    peer: str
-    log: Log
-    fault: BaseException | None
-    blocked: bool
-
-    def refuse(self, error: RlwireError) -> None:
-        """Tell the peer what went wrong."""
-
-    def close(self) -> None:
-        """Close the connection."""
-
-    def close_soon(self) -> None:
-        """Close it, but let a refused peer take in first what it was told."""
-
-    def listen(self, wanted: bool = True) -> None:
-        """Listen to the peer if nothing is against it, or no longer."""
-
-    def write_aside(self) -> None:
-        """Write, and do not listen to the peer until all has gone."""
+__all__ = ["Answers"]
 
 
 class Answers:
@@ -54,20 +28,9 @@ class Answers:
         answer: the responder's.
     """
 
-    __slots__ = (
-        "_asked",
-        "_connection",
-        "_core",
-        "_making",
-        "_next",
-        "_on_fault",
-        "_responder",
-        "answer",
-    )
-
     def __init__(
         self,
-        connection: Answered,
+        connection: LoopDriver,
         core: StreamCore,
         responder: Responder,
         on_fault: Callable[[RlwireError], object] | None,

@@ -18,9 +18,8 @@ from typing import Any, NoReturn
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
 from rlwire.streams import NOTHING, Phase, StreamCore
 from rlwire.transports.aside import Aside
-from rlwire.transports.plain_calls import PlainCalls
 from rlwire.transports.shm import ShmSocket, default_spin
-from rlwire.transports.socket_calls import AVAILABLE, SocketCalls
+from rlwire.transports.socket_calls import AVAILABLE, PlainCalls, SocketCalls
 from rlwire.transports.sockets import WAITED, Timeouts, ready, set_kernel_timeout
 from rlwire.transports.tls import TLSSocket
 
@@ -54,9 +53,9 @@ class Driver:
         self._limits: dict[int, float | None] = {}
         self._tls = TLSSocket(sock, self._limits) if isinstance(sock, ssl.SSLSocket) else None
         self._shm = sock if isinstance(sock, ShmSocket) else None
-        self.calls: SocketCalls | PlainCalls
+        self.calls: SocketCalls
         if self._tls is not None:
-            self.calls = PlainCalls(core, self._tls, whole=False)
+            self.calls = PlainCalls(core, self._tls)
         elif AVAILABLE:
             rings, spin = None, timeouts.spin or 0.0
             if self._shm is not None:

@@ -27,8 +27,6 @@ class AsyncConnection(LoopDriver):
     One task at a time may receive, and one send.
     """
 
-    __slots__ = ()
-
     async def __aenter__(self) -> AsyncConnection:
         return self
 

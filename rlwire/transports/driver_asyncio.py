@@ -42,29 +42,6 @@ class LoopDriver:
         blocked: whether the system takes no more for now.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_answers",
-        "_calls",
-        "_gone",
-        "_held_up",
-        "_loop",
-        "_on_end",
-        "_own",
-        "_patience",
-        "_posted",
-        "_receiving",
-        "_sender",
-        "_stream",
-        "_turn",
-        "blocked",
-        "core",
-        "fault",
-        "log",
-        "peer",
-        "session",
-    )
-
     def __init__(
         self,
         session: StreamSession,
@@ -110,7 +87,7 @@ class LoopDriver:
     def on_stream(self, stream: Stream) -> None:
         """Take the stream, which has just begun."""
         self._stream = stream
-        self._calls = stream.calls or stream
+        self._calls = stream.calls
         self._turn = best_turn(self._loop)
         stream.listen(True)
 

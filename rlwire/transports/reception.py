@@ -87,7 +87,7 @@ class Reception(ABC, Generic[_C]):
         handler: called with each connection; when it returns, the connection is closed. What it
             raises is logged and ends that connection only. An error of the peer's (DecodeError,
             LimitExceeded, RemoteProtocolError) that it lets out is told to the peer first.
-        tls: from `rlwire.transports.tls.server_context`, or what makes that; None for no
+        tls: a context, or what makes one, such as `rlwire.transports.tls.ServerTLS`; None for no
             encryption.
         timeouts: by default `Timeouts()`.
         max_connections: further ones are refused, with a line in the log.

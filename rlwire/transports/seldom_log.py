@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlwire.errors import shown
 
@@ -19,7 +19,13 @@ __all__ = ["Log", "SeldomLog"]
 _ARGUMENT = 1000  # characters
 
 
-class SeldomLog:
+if TYPE_CHECKING:
+    _Adapter = logging.LoggerAdapter[logging.Logger]
+else:
+    _Adapter = logging.LoggerAdapter  # takes no type before Python 3.11
+
+
+class SeldomLog(_Adapter):
     """Writes at most so many lines of one format in so many seconds, and counts the others.
 
     The first line after them says how many were left out, and so does `flush`. From any thread.
@@ -38,7 +44,7 @@ class SeldomLog:
         lines: int = 20,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._log = log
+        super().__init__(log, {})
         self._interval = interval
         self._lines = lines
         self._clock = clock
@@ -46,20 +52,20 @@ class SeldomLog:
         # By format: when its interval began, lines in it, and lines left out.
         self._formats: dict[str, list[float]] = {}
 
-    def log(self, level: int, text: str, *arguments: Any, exc_info: Any = None) -> None:
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         """Log a line, or count it.
 
         Args:
-            level: as for `logging.log`.
-            text: the format, a constant.
-            arguments: for the format.
-            exc_info: as for `logging.log`.
+            level: as for `logging.log`; so are the rest.
+            msg: the format, a constant.
+            args: for the format.
+            kwargs: such as ``exc_info``.
         """
-        if not self._log.isEnabledFor(level):
+        if not self.logger.isEnabledFor(level):
             return
         now = self._clock()
         with self._lock:
-            of = self._formats.setdefault(text, [now, 0, 0])
+            of = self._formats.setdefault(str(msg), [now, 0, 0])
             begun, count, left_out = of
             if now - begun >= self._interval:
                 of[:] = [now, 1, 0]
@@ -71,9 +77,9 @@ class SeldomLog:
         more = f" (and {left_out:.0f} times in the last {now - begun:.0f} s)" if left_out else ""
         said = [
             shown(str(one), _ARGUMENT) if isinstance(one, (str, BaseException)) else one
-            for one in arguments
+            for one in args
         ]
-        self._log.log(level, text + "%s", *said, more, exc_info=exc_info, stacklevel=3)
+        self.logger.log(level, f"{msg}%s", *said, more, stacklevel=2, **kwargs)
 
     def flush(self) -> None:
         """Say how many lines were left out since the last ones."""
@@ -81,27 +87,7 @@ class SeldomLog:
             left_out = sum(of[2] for of in self._formats.values())
             self._formats.clear()
         if left_out:
-            self._log.warning("%d lines about peers were left out", left_out)
-
-    def debug(self, text: str, *arguments: Any, exc_info: Any = None) -> None:
-        """As `log`, with this level, as a logger does it; so are the others."""
-        self.log(logging.DEBUG, text, *arguments, exc_info=exc_info)
-
-    def info(self, text: str, *arguments: Any, exc_info: Any = None) -> None:
-        """See `debug`."""
-        self.log(logging.INFO, text, *arguments, exc_info=exc_info)
-
-    def warning(self, text: str, *arguments: Any, exc_info: Any = None) -> None:
-        """See `debug`."""
-        self.log(logging.WARNING, text, *arguments, exc_info=exc_info)
-
-    def error(self, text: str, *arguments: Any, exc_info: Any = None) -> None:
-        """See `debug`."""
-        self.log(logging.ERROR, text, *arguments, exc_info=exc_info)
-
-    def exception(self, text: str, *arguments: Any, exc_info: Any = True) -> None:
-        """See `debug`; with the traceback of the exception at hand."""
-        self.log(logging.ERROR, text, *arguments, exc_info=exc_info)
+            self.logger.warning("%d lines about peers were left out", left_out)
 
 
 Log = logging.Logger | SeldomLog

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from rlwire.transports.interface import Buffer
+from rlwire.streams import StreamCore
 from rlwire.transports.shm import ShmSocket
 from rlwire.transports.socket_asyncio import SocketStream, StreamOwner
 from rlwire.transports.socket_calls import SocketCalls
@@ -28,13 +28,8 @@ class ShmStream(SocketStream):
         self._watched = self._ringing = False
         super().__init__(loop, sock, owner)
 
-    def _quicken(self) -> None:
-        """Read and write by compiled calls."""
-        self.calls = SocketCalls(self._core, self._file, blocking=False, rings=self._rings)
-
-    def recv_into(self, buffer: Buffer) -> int:
-        """See `Stream.recv_into`."""
-        return self._rings.recv_into(buffer, wait=False)
+    def _make_calls(self, core: StreamCore) -> SocketCalls:
+        return SocketCalls(core, self._file, blocking=False, rings=self._rings)
 
     def listen(self, wanted: bool) -> None:
         """See `Stream.listen`."""

@@ -12,12 +12,11 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
-from rlwire.streams import NOTHING, StreamCore
-from rlwire.transports.interface import Buffer
+from rlwire.streams import StreamCore
 from rlwire.transports.readers import Readers
-from rlwire.transports.socket_calls import AVAILABLE, SocketCalls
+from rlwire.transports.socket_calls import AVAILABLE, PlainCalls, SocketCalls
 
 __all__ = ["SocketStream", "Stream", "StreamOwner"]
 
@@ -35,10 +34,10 @@ class StreamOwner(Protocol):
         """Take the stream, which has just begun, and does not listen yet."""
 
     def on_readable(self) -> None:
-        """Call `read`: there are bytes, or the end, or nothing after all."""
+        """Have `Stream.calls` read: there are bytes, or the end, or nothing after all."""
 
     def on_writable(self) -> None:
-        """Call `write`, which may get further now."""
+        """Have `Stream.calls` write, which may get further now."""
 
     def on_lost(self, error: Exception | None) -> None:
         """Take note that the stream is gone; None if it was closed on this side or by the peer."""
@@ -50,89 +49,15 @@ class Stream:
     Attributes:
         half_closes: whether the peer may still be written to when it sends no more.
         listening: whether `on_readable` is called.
-        calls: what reads and writes in its place, with the methods from `read` to `write`, or None.
+        calls: what reads and writes.
     """
 
     half_closes = True
     listening = False
-    calls: SocketCalls | None = None
+    calls: SocketCalls
 
     def __init__(self, owner: StreamOwner) -> None:
         self._owner = owner
-        self._core = owner.core
-        self._left: Any = NOTHING
-
-    def read(self) -> Any:
-        """Receive once; return the next event, `NOTHING` if there is none so far, or no more.
-
-        Raises:
-            OSError: the connection is gone.
-            What `StreamCore.take` raises.
-        """
-        try:
-            have = self.recv_into(self._core.room())
-        except (BlockingIOError, InterruptedError):
-            return NOTHING
-        if have:
-            return self._core.take(have)
-        self._core.eof()
-        return NOTHING
-
-    def receive(self) -> Any:
-        """Return the next event, or `NOTHING`: in a `steady` core bytes are missing, else `read`.
-
-        Raises:
-            What `read` raises.
-        """
-        return self.read() if self._core.steady else NOTHING
-
-    def respond(self, answer: Callable[[Any], Any], later: type) -> bool:
-        """`receive`, and maybe answer; return whether nothing is left to be done.
-
-        Args:
-            answer: called with an event, returns what is sent back.
-            later: the type of answers that are left to the owner.
-
-        Raises:
-            What `read` and `write` raise.
-        """
-        self._left = self.receive()
-        return False
-
-    def unanswered(self) -> tuple[Any, Any, Exception | None]:
-        """Return, once, what `respond` has left: an event, its answer, and an error.
-
-        `NOTHING` stands for an event, or for an answer, that there is not.
-        """
-        left, self._left = self._left, NOTHING
-        return left, NOTHING, None
-
-    def write(self) -> bool:
-        """Send what the system takes of what the core has; return whether nothing is left.
-
-        Raises:
-            OSError: the connection is gone.
-        """
-        core = self._core
-        try:
-            while core.sending:
-                core.wrote(self.send(core.output()))
-        except (BlockingIOError, InterruptedError):
-            return False
-        return True
-
-    def recv_into(self, buffer: Buffer) -> int:
-        """Receive; 0 when nothing more comes, and OSError as a socket's."""
-        raise NotImplementedError
-
-    def send(self, buffers: list[Buffer]) -> int:
-        """Send from some buffers, at most IOV_MAX, and return how many bytes the system has taken.
-
-        Raises:
-            BlockingIOError: none; ask again, with the same bytes, when it is writable.
-            OSError: the connection is gone.
-        """
-        raise NotImplementedError
 
     def listen(self, wanted: bool) -> None:
         """Have `on_readable` called when there is something, or no longer."""
@@ -179,28 +104,16 @@ class SocketStream(Stream):
         # nobody sees, whenever it has no reader or writer of it yet. The number is ours until
         # `_stop`; then it may be another's.
         self._file = sock.fileno()
-        # Windows has no sendmsg.
-        self._sendmsg: Callable[[list[Any]], int] | None = getattr(sock, "sendmsg", None)
         self.listening = self._has_writer = self._closing = self._gone = False
         loop.remove_reader(self._file)  # is there such a thing?
         self._readers = Readers.of(loop)
-        self._quicken()
+        self.calls = self._make_calls(owner.core)
         owner.on_stream(self)
 
-    def _quicken(self) -> None:
-        """Read and write by compiled calls, where there are such."""
+    def _make_calls(self, core: StreamCore) -> SocketCalls:
         if AVAILABLE:
-            self.calls = SocketCalls(self._core, self._file, blocking=False)
-
-    def recv_into(self, buffer: Buffer) -> int:
-        """See `Stream.recv_into`."""
-        return self._sock.recv_into(buffer)
-
-    def send(self, buffers: list[Buffer]) -> int:
-        """See `Stream.send`."""
-        if len(buffers) == 1 or self._sendmsg is None:
-            return self._sock.send(buffers[0])
-        return self._sendmsg(buffers)
+            return SocketCalls(core, self._file, blocking=False)
+        return PlainCalls(core, self._sock, blocking=False)
 
     def listen(self, wanted: bool) -> None:
         """See `Stream.listen`."""
@@ -254,6 +167,6 @@ class SocketStream(Stream):
 
     def _end(self) -> None:
         owner = self._owner
-        # Stream and owner point at each other; only so are they freed as soon as nobody needs them.
-        del self._owner
+        # These point at the stream; only so are they freed as soon as nobody needs them.
+        del self._owner, self.calls
         owner.on_lost(None)

@@ -6,7 +6,7 @@ from typing_extensions import disjoint_base
 from rlwire.streams import StreamCore
 from rlwire.transports.shm_calls import Rings
 
-__all__ = ["AVAILABLE", "SocketCalls"]
+__all__ = ["AVAILABLE", "PlainCalls", "SocketCalls"]
 
 AVAILABLE: Final[bool]
 
@@ -35,3 +35,7 @@ class SocketCalls:
     ) -> None: ...
     def respond(self, answer: Callable[[Any], Any], later: type[Any]) -> bool: ...
     def unanswered(self) -> tuple[Any, Any, Exception | None]: ...
+
+@disjoint_base
+class PlainCalls(SocketCalls):
+    def __init__(self, core: StreamCore, io: Any, *, blocking: bool = True) -> None: ...

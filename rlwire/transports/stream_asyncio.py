@@ -18,6 +18,7 @@ from rlwire.transports.interface import Buffer
 from rlwire.transports.shm import ShmSocket
 from rlwire.transports.shm_asyncio import ShmStream
 from rlwire.transports.socket_asyncio import SocketStream, Stream, StreamOwner
+from rlwire.transports.socket_calls import PlainCalls
 from rlwire.transports.tls_asyncio import TLSPipe, TLSStream
 from rlwire.transports.turn import try_turns
 
@@ -32,14 +33,15 @@ class TransportStream(Stream, asyncio.Protocol):
         self._sock = sock  # the transport's
         self._transport: asyncio.Transport
         self._came = bytearray()
-        self._given = 0  # bytes that the transport was given, and `send` has not told of
+        self._given = 0  # bytes that the transport was given, and `sendmsg` has not told of
         self._full = self._over = self._gone = self._told = False
         self._lost: Exception | None = None
         self.listening = True
         self.half_closes = half_closes
+        self.calls = PlainCalls(owner.core, self, blocking=False)
 
     def recv_into(self, buffer: Buffer) -> int:
-        """See `Stream.recv_into`."""
+        """Give of what came, as a socket's."""
         if not self._came and not self._over:
             raise BlockingIOError
         if not self._came and self._gone:
@@ -49,8 +51,8 @@ class TransportStream(Stream, asyncio.Protocol):
         del self._came[: len(data)]
         return len(data)
 
-    def send(self, buffers: list[Buffer]) -> int:
-        """See `Stream.send`."""
+    def sendmsg(self, buffers: list[Buffer]) -> int:
+        """Give the transport what it holds then, as a socket's."""
         if self._gone:
             raise ConnectionResetError(errno.ECONNRESET, "the transport is gone")
         if not self._given:
@@ -137,7 +139,7 @@ class TransportStream(Stream, asyncio.Protocol):
         if not self._told:
             self._told = True
             owner = self._owner
-            del self._owner  # as in `SocketStream`
+            del self._owner, self.calls  # as in `SocketStream`
             owner.on_lost(self._lost)
 
     def pause_writing(self) -> None:  # noqa: D102

@@ -17,8 +17,7 @@ from typing import TypeAlias
 from rlwire.transports.interface import Buffer
 from rlwire.transports.sockets import WAITED
 
-__all__ = ["ClientSide", "ClientTLS", "ServerTLS", "TLSSocket", "client_context"]
-__all__ += ["context_of", "server_context"]
+__all__ = ["ClientSide", "ClientTLS", "ServerTLS", "TLSSocket", "context_of"]
 
 _Path: TypeAlias = "str | os.PathLike[str]"
 
@@ -43,13 +42,24 @@ class ClientTLS:
     server_hostname: str | None = None
 
     def __call__(self) -> ssl.SSLContext:
-        """Read the files, and return a context.
+        """Read the files, and return a context: TLS 1.2 or newer, and the name is checked.
 
         Raises:
             OSError: a file cannot be read.
             ssl.SSLError: a file is not what it should be.
+            ValueError: there is a key and no certificate.
         """
-        return client_context(self.ca, self.cert, self.key)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.ca is None:
+            context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        else:
+            _load_authorities(context, self.ca)
+        if self.cert is not None:
+            _load_own(context, self.cert, self.key)
+        elif self.key is not None:
+            raise ValueError("a key without cert is of no use")
+        return context
 
 
 @dataclass(frozen=True)
@@ -67,8 +77,14 @@ class ServerTLS:
     client_ca: _Path | None = None
 
     def __call__(self) -> ssl.SSLContext:
-        """Read the files, and return a context; errors as of `ClientTLS`."""
-        return server_context(self.cert, self.key, self.client_ca)
+        """Read the files, and return a context; as `ClientTLS`."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        _load_own(context, self.cert, self.key)
+        if self.client_ca is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            _load_authorities(context, self.client_ca)
+        return context
 
 
 def context_of(tls: ClientSide) -> ssl.SSLContext | None:
@@ -79,59 +95,6 @@ def context_of(tls: ClientSide) -> ssl.SSLContext | None:
         ssl.SSLError: a file is not what it should be.
     """
     return tls() if callable(tls) else tls
-
-
-def client_context(
-    ca: _Path | None = None, cert: _Path | None = None, key: _Path | None = None
-) -> ssl.SSLContext:
-    """Return a context that checks the server's certificate and name; TLS 1.2 or newer.
-
-    Args:
-        ca: certificates of the authorities to trust; None for the system's.
-        cert: our own certificate, for a server that asks for one (mutual TLS).
-        key: its key; None if it is in the same file.
-
-    Raises:
-        OSError: a file cannot be read.
-        ssl.SSLError: a file is not what it should be.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if ca is None:
-        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
-    else:
-        _load_authorities(context, ca)
-    if cert is not None:
-        _load_own(context, cert, key)
-    elif key is not None:
-        raise ValueError("a key without cert is of no use")
-    return context
-
-
-def server_context(
-    cert: _Path, key: _Path | None = None, client_ca: _Path | None = None
-) -> ssl.SSLContext:
-    """Return a context for a server; TLS 1.2 or newer.
-
-    A context cannot be sent to another process: give worker processes a
-    ``functools.partial(server_context, ...)``.
-
-    Args:
-        cert: the server's certificate, with the chain above it.
-        key: its key; None if it is in the same file.
-        client_ca: if given, clients must show a certificate of these authorities (mutual TLS).
-
-    Raises:
-        OSError: a file cannot be read.
-        ssl.SSLError: a file is not what it should be.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    _load_own(context, cert, key)
-    if client_ca is not None:
-        context.verify_mode = ssl.CERT_REQUIRED
-        _load_authorities(context, client_ca)
-    return context
 
 
 def _load_authorities(context: ssl.SSLContext, path: _Path) -> None:
@@ -186,7 +149,7 @@ class TLSSocket:
         self._limit(seconds)
         self._sock.do_handshake()
 
-    def recv_into(self, space: bytearray | memoryview, count: int = 0, flags: int = 0) -> int:
+    def recv_into(self, space: bytearray | memoryview) -> int:
         """Receive at least one byte; 0 at the end of the stream."""
         self._limit(self._limits[socket.SO_RCVTIMEO])
         try:

@@ -12,8 +12,10 @@ import socket
 import ssl
 from typing import Any
 
+from rlwire.streams import StreamCore
 from rlwire.transports.interface import Buffer
 from rlwire.transports.socket_asyncio import SocketStream, StreamOwner
+from rlwire.transports.socket_calls import PlainCalls, SocketCalls
 
 __all__ = ["TLSPipe", "TLSStream"]
 
@@ -74,7 +76,7 @@ class TLSStream(SocketStream):
     ) -> None:
         self._tls, self._incoming, self._outgoing = pipe.tls, pipe.incoming, pipe.outgoing
         self._ciphered = b""  # what is to be sent
-        self._encrypted = 0  # bytes that were encrypted, and `send` has not told of
+        self._encrypted = 0  # bytes that were encrypted, and `sendmsg` has not told of
         self._ringing = self._over = self._draining = False
         self._patience: asyncio.TimerHandle | None = None
         super().__init__(loop, sock, owner)
@@ -84,8 +86,8 @@ class TLSStream(SocketStream):
         super().listen(wanted)
         self._ring_again()
 
-    def send(self, buffers: list[Buffer]) -> int:
-        """See `Stream.send`: bytes count as taken once all that they became has been."""
+    def sendmsg(self, buffers: list[Buffer]) -> int:
+        """Send, as a socket's: bytes count as taken once all that they became has been."""
         while self._send_ciphered():
             sent, self._encrypted = self._encrypted, 0
             if sent:
@@ -120,11 +122,11 @@ class TLSStream(SocketStream):
                 self._send_ciphered()
         self._stop()
 
-    def _quicken(self) -> None:
-        """Leave it: the bytes go through TLS."""
+    def _make_calls(self, core: StreamCore) -> SocketCalls:
+        return PlainCalls(core, self, blocking=False)
 
     def recv_into(self, buffer: Buffer) -> int:
-        """See `Stream.recv_into`."""
+        """Receive and decrypt, as a socket's."""
         tls, space, have = self._tls, memoryview(buffer), 0
         got: Any  # the number of bytes, whatever type checkers are told
         while have < len(space):

@@ -33,16 +33,6 @@ class Turn:
     be one more call.
     """
 
-    __slots__ = (
-        "_asyncio_future_blocking",
-        "_callback",
-        "_context",
-        "_error",
-        "_loop",
-        "_result",
-        "waiting",
-    )
-
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._asyncio_future_blocking = False
         self._loop = loop
@@ -133,8 +123,6 @@ class Turn:
 
 class PlainTurn(Turn):
     """The same with a new future each time: the loop resumes the task, in its next round."""
-
-    __slots__ = ("_future",)
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)

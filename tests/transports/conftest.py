@@ -17,7 +17,7 @@ import pytest
 
 from rlwire.transports import stream_asyncio, tcp
 from rlwire.transports.server import ThreadServer
-from rlwire.transports.tls import client_context, server_context
+from rlwire.transports.tls import ClientTLS, ServerTLS
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 @pytest.fixture
 def contexts(files: Files) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """Return a server's context, and one of a client that trusts it."""
-    return server_context(files.server), client_context(files.ca)
+    return ServerTLS(files.server)(), ClientTLS(files.ca)()
 
 
 @pytest.fixture

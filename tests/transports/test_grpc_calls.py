@@ -23,7 +23,7 @@ from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
-from rlwire.transports.tls import client_context, server_context
+from rlwire.transports.tls import ClientTLS, ServerTLS
 
 METHOD = "/rlwire.test.Echo/Talk"
 BIG = [
@@ -250,10 +250,10 @@ def test_a_server_that_stops_says_so(workers: str, room: Room) -> None:
 def test_a_world_that_blocks_alone_on_its_connection(how: str, room: Room, files: Any) -> None:
     """Another call on it begins, and ends, meanwhile; then all goes on."""
     tls = how == "tls"
-    options = {"tls": server_context(files.server)} if tls else {}
+    options = {"tls": ServerTLS(files.server)()} if tls else {}
     with served("threads", room, **options) as address:
         where = f"localhost:{address.rpartition(':')[2]}"
-        context = client_context(files.ca) if tls else None
+        context = ClientTLS(files.ca)() if tls else None
         for number in (1, 2):
             session = Client(Messages(), METHOD, secure=tls)
             with tcp.connect(where, session, tls=context) as connection:
@@ -326,7 +326,7 @@ def test_grpcio_is_served(workers: str, room: Room) -> None:
 
 
 def test_tls_and_alpn_with_grpcio(workers: str, room: Room, files: Any) -> None:
-    server_side, client_side = server_context(files.server), client_context(files.ca)
+    server_side, client_side = ServerTLS(files.server)(), ClientTLS(files.ca)()
     for context in (server_side, client_side):
         context.set_alpn_protocols(["h2"])
     trusted = grpc.ssl_channel_credentials(files.ca.read_bytes())

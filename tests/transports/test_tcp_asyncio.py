@@ -182,7 +182,7 @@ def test_large_parts_go_to_the_system_as_they_are(
             if not isinstance(stream, SocketStream):
                 pytest.skip("asyncio's transports do as they like")
             spy = Spy(stream._sock)
-            stream._sendmsg = spy.sendmsg
+            stream.calls._sendmsg = spy.sendmsg  # type: ignore[attr-defined]
             large = memoryview(bytearray(20_000_000))
             receiving = asyncio.create_task(connection.receive())
             await connection.send([b"head", large, b"tail"])

@@ -17,14 +17,14 @@ from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Backoff, Timeouts
-from rlwire.transports.tls import ClientTLS, ServerTLS, client_context, server_context
+from rlwire.transports.tls import ClientTLS, ServerTLS
 
 BODIES = [b"small", os.urandom(5_000), os.urandom(2_000_000), b"", b"small again"]
 
 
 def test_there_and_back(files: Any, serve: Any, blobs: Any) -> None:
-    server = serve(tls=server_context(files.server))
-    context = client_context(files.ca)
+    server = serve(tls=ServerTLS(files.server)())
+    context = ClientTLS(files.ca)()
     with tcp.connect(server.address, blobs(), tls=context) as connection:
         for body in BODIES:
             connection.send([body[:3], memoryview(body)[3:]])
@@ -34,13 +34,13 @@ def test_there_and_back(files: Any, serve: Any, blobs: Any) -> None:
 
 def without_certificate(server: ThreadServer, session: Any, files: Any) -> None:
     # With TLS 1.3 a client learns in its first read that its certificate was missed.
-    with tcp.connect(server.address, session, tls=client_context(files.ca)) as connection:
+    with tcp.connect(server.address, session, tls=ClientTLS(files.ca)()) as connection:
         connection.receive()
 
 
 def test_mutual(files: Any, serve: Any, blobs: Any, log: Any, eventually: Any) -> None:
-    server = serve(tls=server_context(files.server, client_ca=files.ca))
-    context = client_context(files.ca, files.client)
+    server = serve(tls=ServerTLS(files.server, client_ca=files.ca)())
+    context = ClientTLS(files.ca, files.client)()
     with tcp.connect(server.address, blobs(), tls=context) as connection:
         connection.send(b"it is me")
         assert connection.receive() == b"it is me"
@@ -50,18 +50,18 @@ def test_mutual(files: Any, serve: Any, blobs: Any, log: Any, eventually: Any) -
 
 
 def test_an_unknown_authority_is_refused_at_once(files: Any, serve: Any, blobs: Any) -> None:
-    server = serve(tls=server_context(files.server))
+    server = serve(tls=ServerTLS(files.server)())
     begun = time.monotonic()
     with pytest.raises(ssl.SSLCertVerificationError, match=r"1 attempt .*certificate verify"):
         tcp.connect(
-            server.address, blobs(), tls=client_context(), backoff=Backoff(attempts=5, first=30)
+            server.address, blobs(), tls=ClientTLS()(), backoff=Backoff(attempts=5, first=30)
         )
     assert time.monotonic() - begun < 15
 
 
 def test_another_hosts_certificate_is_refused(files: Any, serve: Any, blobs: Any) -> None:
-    server = serve(tls=server_context(files.server))
-    context = client_context(files.ca)
+    server = serve(tls=ServerTLS(files.server)())
+    context = ClientTLS(files.ca)()
     with pytest.raises(ssl.SSLCertVerificationError, match="example"):
         tcp.connect(server.address, blobs(), tls=context, server_hostname="agents.example")
     with tcp.connect(
@@ -72,20 +72,20 @@ def test_another_hosts_certificate_is_refused(files: Any, serve: Any, blobs: Any
 
 
 def test_a_unix_socket_needs_the_name(files: Any, blobs: Any, echo: Any, tmp_path: Path) -> None:
-    context = server_context(files.server)
+    context = ServerTLS(files.server)()
     with ThreadServer(f"unix:{tmp_path / 's'}", blobs, echo, tls=context) as server:
         with pytest.raises(ValueError, match="server_hostname"):
-            tcp.connect(server.address, blobs(), tls=client_context(files.ca))
+            tcp.connect(server.address, blobs(), tls=ClientTLS(files.ca)())
         with tcp.connect(
-            server.address, blobs(), tls=client_context(files.ca), server_hostname="localhost"
+            server.address, blobs(), tls=ClientTLS(files.ca)(), server_hostname="localhost"
         ) as connection:
             connection.send(b"x")
             assert connection.receive() == b"x"
 
 
 def test_old_versions_are_refused(files: Any, serve: Any, blobs: Any) -> None:
-    server = serve(tls=server_context(files.server))
-    old = client_context(files.ca)
+    server = serve(tls=ServerTLS(files.server)())
+    old = ClientTLS(files.ca)()
     old.set_ciphers("DEFAULT@SECLEVEL=0")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -98,10 +98,10 @@ def test_old_versions_are_refused(files: Any, serve: Any, blobs: Any) -> None:
 def test_a_client_that_speaks_no_tls_disturbs_nobody(
     files: Any, serve: Any, blobs: Any, raw: Any, log: Any, eventually: Any
 ) -> None:
-    server = serve(tls=server_context(files.server), timeouts=Timeouts(connect=0.3))
+    server = serve(tls=ServerTLS(files.server)(), timeouts=Timeouts(connect=0.3))
     plain, silent = raw(server.address), raw(server.address)
     plain.sendall(blobs.frame(b"hello"))
-    with tcp.connect(server.address, blobs(), tls=client_context(files.ca)) as connection:
+    with tcp.connect(server.address, blobs(), tls=ClientTLS(files.ca)()) as connection:
         connection.send(b"x")
         assert connection.receive() == b"x"
         eventually(lambda: server.connections == 1)
@@ -110,9 +110,9 @@ def test_a_client_that_speaks_no_tls_disturbs_nobody(
 
 
 def test_times_hold(files: Any, serve: Any, blobs: Any) -> None:
-    server = serve(tls=server_context(files.server))
+    server = serve(tls=ServerTLS(files.server)())
     times = Timeouts(read=0.3, write=0.3, idle=0.1)
-    context = client_context(files.ca)
+    context = ClientTLS(files.ca)()
     with tcp.connect(server.address, blobs(), tls=context, timeouts=times) as connection:
         with pytest.raises(DeadlineExceeded, match="idle"):
             connection.receive()
@@ -126,10 +126,10 @@ def test_a_peer_that_does_not_read_is_closed(files: Any, blobs: Any) -> None:
     def handler(connection: tcp.Connection) -> None:
         release.wait(10)
 
-    context = server_context(files.server)
+    context = ServerTLS(files.server)()
     with ThreadServer("127.0.0.1:0", blobs, handler, tls=context) as server:
         connection = tcp.connect(
-            server.address, blobs(), tls=client_context(files.ca), timeouts=Timeouts(write=0.3)
+            server.address, blobs(), tls=ClientTLS(files.ca)(), timeouts=Timeouts(write=0.3)
         )
         with pytest.raises(DeadlineExceeded, match="did not take"):
             connection.send(bytes(50_000_000))
@@ -138,8 +138,8 @@ def test_a_peer_that_does_not_read_is_closed(files: Any, blobs: Any) -> None:
 
 
 def test_stop_wakes_a_tls_handler(files: Any, serve: Any, blobs: Any) -> None:
-    server = serve(tls=server_context(files.server))
-    with tcp.connect(server.address, blobs(), tls=client_context(files.ca)) as connection:
+    server = serve(tls=ServerTLS(files.server)())
+    with tcp.connect(server.address, blobs(), tls=ClientTLS(files.ca)()) as connection:
         connection.send(b"x")
         assert connection.receive() == b"x"
         begun = time.monotonic()
@@ -150,8 +150,8 @@ def test_stop_wakes_a_tls_handler(files: Any, serve: Any, blobs: Any) -> None:
 
 
 def test_a_malformed_frame_is_answered(files: Any, serve: Any, blobs: Any) -> None:
-    server = serve(tls=server_context(files.server))
-    with tcp.connect(server.address, blobs(), tls=client_context(files.ca)) as connection:
+    server = serve(tls=ServerTLS(files.server)())
+    with tcp.connect(server.address, blobs(), tls=ClientTLS(files.ca)()) as connection:
         connection._sock.sendall(b"\xff" * 50)
         assert connection.receive() == b"refused: no frame begins with ff - at byte 0"
         with pytest.raises(ConnectionClosed):
@@ -159,7 +159,7 @@ def test_a_malformed_frame_is_answered(files: Any, serve: Any, blobs: Any) -> No
 
 
 async def without_certificate_asyncio(server: LoopServer, session: Any, files: Any) -> None:
-    connection = await tcp_asyncio.connect(server.address, session, tls=client_context(files.ca))
+    connection = await tcp_asyncio.connect(server.address, session, tls=ClientTLS(files.ca)())
     async with connection:
         await connection.receive()
 
@@ -170,18 +170,18 @@ def test_asyncio(files: Any, blobs: Any) -> None:
             await connection.send(bytes(await connection.receive()))
 
     async def main() -> None:
-        context = server_context(files.server, client_ca=files.ca)
+        context = ServerTLS(files.server, client_ca=files.ca)()
         server = await LoopServer("127.0.0.1:0", blobs, handler, tls=context).start()
         async with server:
             connection = await tcp_asyncio.connect(
-                server.address, blobs(), tls=client_context(files.ca, files.client)
+                server.address, blobs(), tls=ClientTLS(files.ca, files.client)()
             )
             async with connection:
                 for body in BODIES:
                     await connection.send([body[:3], memoryview(body)[3:]])
                     assert await connection.receive() == body
                 with pytest.raises(OSError, match="verify"):
-                    await tcp_asyncio.connect(server.address, blobs(), tls=client_context())
+                    await tcp_asyncio.connect(server.address, blobs(), tls=ClientTLS()())
                 with pytest.raises((RlwireError, OSError)):
                     await without_certificate_asyncio(server, blobs(), files)
 
@@ -190,29 +190,29 @@ def test_asyncio(files: Any, blobs: Any) -> None:
 
 @pytest.mark.parametrize("side", ["client", "server"])
 def test_files_that_are_missing_or_wrong_are_named(files: Any, tmp_path: Path, side: str) -> None:
-    make: Any = client_context if side == "client" else server_context
+    kind: Any = ClientTLS if side == "client" else ServerTLS
     empty = tmp_path / "empty.pem"
     empty.touch()
     with pytest.raises(FileNotFoundError, match=r"missing\.pem"):
-        make(tmp_path / "missing.pem")
+        kind(tmp_path / "missing.pem")()
     with pytest.raises(ssl.SSLError, match=r"empty\.pem"):
-        make(empty)
+        kind(empty)()
     with pytest.raises(FileNotFoundError, match=r"missing\.pem"):
-        make(cert=files.server, key=tmp_path / "missing.pem")
+        kind(cert=files.server, key=tmp_path / "missing.pem")()
     with pytest.raises(ssl.SSLError, match=r"ca\.pem"):
-        make(cert=files.ca)
+        kind(cert=files.ca)()
 
 
 def test_a_key_alone_is_a_mistake(files: Any) -> None:
     with pytest.raises(ValueError, match="without cert"):
-        client_context(files.ca, key=files.client)
+        ClientTLS(files.ca, key=files.client)()
 
 
 def test_over_the_limit_a_tls_peer_is_just_closed(
     files: Any, serve: Any, blobs: Any, raw: Any, log: Any
 ) -> None:
-    server = serve(tls=server_context(files.server), max_connections=1)
-    with tcp.connect(server.address, blobs(), tls=client_context(files.ca)) as connection:
+    server = serve(tls=ServerTLS(files.server)(), max_connections=1)
+    with tcp.connect(server.address, blobs(), tls=ClientTLS(files.ca)()) as connection:
         connection.send(b"x")
         assert connection.receive() == b"x"
         second: socket.socket = raw(server.address)

@@ -553,15 +553,15 @@ class TestRunning:
         files = {name: str(tmp_path / f"{name}.pem") for name in ("ca", "localhost", "client")}
         server = serve(
             address="localhost:0",
-            tls=tls.server_context(files["localhost"], client_ca=files["ca"]),
+            tls=tls.ServerTLS(files["localhost"], client_ca=files["ca"])(),
         )
         where = f"localhost:{server.address.port}"
         state = np.arange(50_000, dtype=np.float64)
-        with AgentProxy(where, tls=tls.client_context(files["ca"], files["client"])) as agent:
+        with AgentProxy(where, tls=tls.ClientTLS(files["ca"], files["client"])()) as agent:
             agent.init()
             assert np.array_equal(agent.update(state=state)[2], state)
         # TLS 1.3 tells a client without a certificate only after its side of the handshake.
-        stranger = AgentProxy(where, tls=tls.client_context(files["ca"]))
+        stranger = AgentProxy(where, tls=tls.ClientTLS(files["ca"])())
         plain = AgentProxy(where, timeouts=Timeouts(idle=2.0))
         for refused in (stranger, plain):
             with pytest.raises(AgentProxyException), refused:
