@@ -40,7 +40,7 @@ from rlwire.transports import shm, tcp
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.sockets import Timeouts
 
-SECONDS = 0.05 if TINY else float(os.environ.get("RLWIRE_BENCH_SECONDS", "6"))
+SECONDS = 0.05 if TINY else float(os.environ.get("RLWIRE_BENCH_SECONDS", "4"))
 SIZES = {"64 B": 64} if TINY else {"64 B": 64, "1 MB": 1 << 20}
 SPIN = 200e-6
 ASLEEP = 1e-9  # seconds of spinning
