@@ -1,6 +1,6 @@
 """`EpisodeCollector`: steps of an environment become episodes, cut as RLlib cuts them.
 
-`MultiAgentCollector` is the same for several agents that act at once.
+`MultiAgentCollector` is the same for several agents.
 
 A batch has exactly so many steps; an episode that is under way at its end is sent as a piece, and
 goes on in the next batch under the same id, with its last observation as the first one. Steps are
@@ -180,7 +180,7 @@ class EpisodeCollector(_Collector):
 
 
 class MultiAgentCollector(_Collector):
-    """Collects the steps of one environment of several agents, all of whom act at each step.
+    """Collects the steps of one environment of several agents, who act at once or in turns.
 
     ::
 
@@ -194,7 +194,10 @@ class MultiAgentCollector(_Collector):
         weights = client.send(collector.take())
 
     An agent may come later and end earlier than others; who has ended does not come back in the
-    same episode. Of an agent, values are as `EpisodeCollector` takes them.
+    same episode. An agent's own step is from one of its observations to the next: it need not
+    observe at each of the environment's, and its rewards meanwhile are added up. If a batch is full
+    before it observes again, its next piece begins with its last observation, at step 0, and has
+    the action. Of an agent, values are as `EpisodeCollector` takes them.
 
     Args:
         steps: of the environment, in a batch.
@@ -207,9 +210,16 @@ class MultiAgentCollector(_Collector):
     def __init__(self, steps: int, *, infos: bool = False) -> None:
         super().__init__(steps, infos)
         self._agents: dict[str, EpisodeCollector] = {}
-        self._playing: dict[str, int] = {}  # at which step of the piece they first observed
         self._batch: list[MultiAgentEpisode] = []
-        self._seen: dict[str, int] = {}  # as `_playing`, of those too that have ended
+        self._playing: list[str] = []
+        self._seen: dict[str, list[int]] = {}  # the piece's steps at which somebody observed
+        self._acted: dict[str, tuple[Any, Any]] = {}  # actions and outputs, until what came of them
+        self._owed: dict[str, float] = {}  # rewards, until then
+
+    @property
+    def full(self) -> bool:
+        """Whether there are as many steps as a batch has, and somebody's own among them."""
+        return super().full and (self._taken > 0 or any(map(len, self._agents.values())))
 
     def reset(
         self,
@@ -224,7 +234,7 @@ class MultiAgentCollector(_Collector):
         if self._open:
             self._end(False, True)
         self._id, self._started, self._open = uuid.uuid4().hex, 0, True
-        self._playing = {}
+        self._playing, self._acted, self._owed = [], {}, {}
         self._begin()
         for agent, observation in observations.items():
             self._enter(agent, observation, (infos or {}).get(agent))
@@ -239,59 +249,75 @@ class MultiAgentCollector(_Collector):
         infos: Mapping[str, Mapping[str, Any]] | None = None,
         outputs: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """Take a step of all who play; who observes and did not play comes in.
+        """Take a step of those who act; who observes and did not play comes in.
 
         Raises:
             RuntimeError: there is no episode, or the batch is full.
-            ValueError: somebody who plays did not act or observe, or something does not fit.
+            ValueError: somebody acts again without having observed, observes again without having
+                acted, or ends without a last observation; or something does not fit.
         """
         if not self._open or self.full:
             why = "the batch is full: take() it" if self._open else "reset() comes first"
             raise RuntimeError(f"no step can be taken, {why}")
-        for given, what in ((actions, "action"), (observations, "observation")):
-            if missing := [agent for agent in self._playing if agent not in given]:
-                raise ValueError(f"no {what} of {', '.join(map(repr, missing))}")
-        self._count += 1
         cut, told, said = truncated or {}, infos or {}, outputs or {}
+        acted = self._acted.keys() | actions.keys()
+        for agent in actions:
+            if agent in self._acted or agent not in self._playing:
+                raise ValueError(f"{agent!r} acts, and has not observed")
+        for agent in self._playing:
+            if agent in observations and agent not in acted:
+                raise ValueError(f"no action of {agent!r}, and another observation")
+            if (terminated.get(agent) or cut.get(agent)) and agent in acted - observations.keys():
+                raise ValueError(f"no last observation of {agent!r}")
+        self._count += 1
+        for agent, action in actions.items():
+            self._acted[agent] = action, said.get(agent)
+        for agent in self._playing:  # none is for what was before the first observation
+            self._owed[agent] = self._owed.get(agent, 0.0) + float(rewards.get(agent, 0.0))
         for agent in list(self._playing):
             over = bool(terminated.get(agent)), bool(cut.get(agent))
-            self._agents[agent].step(
-                actions[agent],
-                observations[agent],
-                rewards.get(agent, 0.0),
-                *over,
-                told.get(agent),
-                said.get(agent),
-            )
+            if agent in observations:
+                action, output = self._acted.pop(agent)
+                self._agents[agent].step(
+                    action,
+                    observations[agent],
+                    self._owed.pop(agent, 0.0),
+                    *over,
+                    told.get(agent),
+                    output,
+                )
+                self._seen[agent].append(self._count)
+            elif any(over):  # before it acted once more
+                self._agents[agent]._end(*over)
             if any(over):
-                del self._playing[agent]
+                self._playing.remove(agent)
         for agent, observation in observations.items():
-            if agent not in self._seen:
+            if agent not in self._seen and not (terminated.get(agent) or cut.get(agent)):
                 self._enter(agent, observation, told.get(agent))
         if not self._playing:
-            over_for_good = any(terminated.get(agent) for agent in actions)
+            over_for_good = any(terminated.values())
             self._end(over_for_good, not over_for_good)
 
     def take(self) -> list[MultiAgentEpisode]:
         """Return all that was collected, and go on with the episode that is under way."""
         if self._open and self._count:
-            started, playing = self._started + self._count, dict.fromkeys(self._playing, 0)
+            started = self._started + self._count
             self._end(False, False)
             self._started, self._open = started, True
-            self._playing = playing
             self._begin()
         batch, self._batch, self._taken = self._batch, [], 0
         return batch
 
     def _begin(self) -> None:
-        self._seen = dict(self._playing)
+        self._seen = {agent: [0] for agent in self._playing}
         self._count, self._begun = 0, time.perf_counter()
 
     def _enter(self, agent: str, observation: Any, info: Mapping[str, Any] | None) -> None:
         if agent not in self._agents:
             self._agents[agent] = EpisodeCollector(self._steps, infos=self._keeps_infos)
         self._agents[agent].reset(observation, info)
-        self._playing[agent] = self._seen[agent] = self._count
+        self._playing.append(agent)
+        self._seen[agent] = [self._count]
 
     def _end(self, terminated: bool, truncated: bool) -> None:
         """Put the piece that is under way into the batch."""
@@ -300,13 +326,15 @@ class MultiAgentCollector(_Collector):
         if not count:
             return
         agents, seen = {}, {}
-        for agent, first in self._seen.items():
+        for agent, steps in self._seen.items():
             for episode in self._agents[agent].take():
                 if agent in self._playing:
                     episode.terminated, episode.truncated = terminated, truncated
                 episode.agent_id, episode.multi_agent_episode_id = agent, self._id
                 agents[agent] = episode
-                seen[agent] = np.arange(first, first + len(episode) + 1)
+                seen[agent] = np.array(steps)
+        if not agents:
+            return  # it was cut off before anybody observed again
         duration = time.perf_counter() - self._begun
         self._batch.append(
             MultiAgentEpisode(

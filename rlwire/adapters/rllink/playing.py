@@ -36,8 +36,8 @@ def play(
 ) -> list[float]:
     """Play an environment with a trainer's weights, and send it the steps; return each reward.
 
-    Of a parallel environment of PettingZoo all agents act at once: the policy is called with their
-    observations, and returns actions, by agent.
+    Of an environment of PettingZoo the policy is called with the observations of those who act, and
+    returns actions, by agent: of a parallel one all at once, else the one whose turn it is.
 
     A batch has exactly as many steps as the trainer asks for; what is left at the end is sent too.
     When the trainer is lost and comes back, the batch that it had not answered is sampled anew.
@@ -60,7 +60,7 @@ def play(
     """
     act = resolve_policy(load(policy, "'module:policy'") if isinstance(policy, str) else policy)
     totals: list[float] = []
-    driven = drive(environment)
+    driven = drive(environment, turns=True)
     with closing(driven), RLlinkClient(address, **options) as client:
         game = (_Together if driven.agents else _Alone)(driven, seed, act)
         weights = _begin(game, client, steps)
@@ -125,7 +125,7 @@ class _Alone:
 
 
 class _Together(_Alone):
-    """One of several agents, who act at once; the total is that of all of them."""
+    """One of several agents, who act at once or in turns; the total is that of all of them."""
 
     def __init__(self, driven: Driven, seed: int | None, act: Policy) -> None:
         self._driven, self._seed, self._act = driven, seed, act
@@ -133,7 +133,7 @@ class _Together(_Alone):
             agent: fitting(space, f"the action of {agent}")
             for agent, space in driven.action_space.items()
         }
-        self._playing: dict[Any, Any] = {}  # their observations
+        self._playing: dict[Any, Any] = {}  # observations of those who act next
         self._total = 0.0
 
     @property

@@ -181,6 +181,77 @@ def test_several_agents_come_and_end() -> None:
     assert second.agents["c"].multi_agent_episode_id == second.id
 
 
+def in_turns(batch: int) -> list[Any]:
+    """Return the pieces of 17 steps of three agents in turns, of whom all have a reward at each.
+
+    "c" comes in late, and "a" ends early, as the last thing that "b" did.
+    """
+    collector, pieces = MultiAgentCollector(batch), []
+    collector.reset({"a": np.float32(0)})
+    order = "ab" + "abc" * 4 + "cbc"
+    for step, agent in enumerate(order, 1):
+        after = order[step : step + 1] or "bc"
+        over = {"a": step == 14, **dict.fromkeys("bc", step == len(order))}
+        observed = after if step != 14 else after + "a"
+        collector.step(
+            {agent: step}, {each: np.float32(step) for each in observed},
+            {each: step / 8 for each in order[:step] if not (each == "a" and step > 14)}, over,
+            outputs={agent: {"action_logp": -step}},
+        )  # fmt: skip
+        if collector.full or step == len(order):
+            pieces += collector.take()
+    assert collector.needs_reset
+    return pieces
+
+
+def test_agents_in_turns() -> None:
+    [whole] = in_turns(100)
+    whole.check()
+    assert len(whole) == 17
+    assert {agent: list(steps) for agent, steps in whole.seen.items()} == {
+        "a": [0, 2, 5, 8, 11, 14], "b": [1, 3, 6, 9, 12, 15, 17], "c": [4, 7, 10, 13, 14, 16, 17]
+    }  # fmt: skip
+    assert all(one.terminated for one in whole.agents.values())
+    assert whole.agents["a"].actions.tolist() == [1, 3, 6, 9, 12]
+    for batch in range(1, 18):
+        pieces = in_turns(batch)
+        if batch > 1:  # with the first step nobody's own has ended
+            assert [len(piece) for piece in pieces[:-1]] == [batch] * (len(pieces) - 1)
+        assert sum(map(len, pieces)) == 17
+        for agent, one in whole.agents.items():
+            parts = [piece.agents[agent] for piece in pieces if agent in piece.agents]
+            for piece in pieces:
+                piece.check()
+            for name in ("actions", "rewards"):
+                columns = [getattr(part, name) for part in parts]
+                np.testing.assert_array_equal(np.concatenate(columns), getattr(one, name))
+            seen = [parts[0].observations[:1], *(part.observations[1:] for part in parts)]
+            np.testing.assert_array_equal(np.concatenate(seen), one.observations)
+            outputs = [part.outputs["action_logp"] for part in parts]
+            np.testing.assert_array_equal(-np.concatenate(outputs), one.actions)
+            assert [part.started for part in parts] == [
+                sum(map(len, parts[:number])) for number in range(len(parts))
+            ]
+            assert [part.terminated for part in parts] == [False] * (len(parts) - 1) + [True]
+
+
+def test_who_ends_before_it_acts_again_and_who_ends_before_it_comes() -> None:
+    collector = MultiAgentCollector(10)
+    collector.reset({"a": 0.0, "b": 0.0})
+    collector.step({"a": 1}, {"a": 1.0}, {}, {})
+    collector.step({"b": 1}, {"b": 1.0, "c": 0.0}, {}, {"a": True, "c": True}, {"b": True})
+    assert collector.needs_reset
+    [piece] = collector.take()
+    piece.check()
+    assert list(piece.agents) == ["a", "b"]
+    assert piece.agents["a"].terminated
+    assert piece.agents["b"].truncated
+    collector.reset({"a": 0.0})
+    collector.step({"a": 1}, {}, {}, {})
+    collector.reset({"a": 0.0})  # nobody's own step had ended
+    assert collector.take() == []
+
+
 def test_steps_of_several_agents_that_make_no_sense() -> None:
     with pytest.raises(ValueError, match="at least one step"):
         MultiAgentCollector(0)
@@ -188,10 +259,13 @@ def test_steps_of_several_agents_that_make_no_sense() -> None:
     with pytest.raises(RuntimeError, match="reset"):
         collector.step({}, {}, {}, {})
     collector.reset(one("ab", 0.0))
-    with pytest.raises(ValueError, match="no action of 'b'"):
+    with pytest.raises(ValueError, match="no action of 'b', and another observation"):
         collector.step(one("a", 1), one("ab", 0.0), {}, {})
-    with pytest.raises(ValueError, match="no observation of 'a'"):
-        collector.step(one("ab", 1), one("b", 0.0), {}, {})
+    with pytest.raises(ValueError, match="no last observation of 'a'"):
+        collector.step(one("ab", 1), one("b", 0.0), {}, {"a": True})
+    with pytest.raises(ValueError, match="'c' acts, and has not observed"):
+        collector.step(one("abc", 1), one("ab", 0.0), {}, {})
+    assert len(collector) == 0
     collector.step(one("ab", 1), one("ab", 0.0), {}, {})
     with pytest.raises(RuntimeError, match="full"):
         collector.step(one("ab", 1), one("ab", 0.0), {}, {})

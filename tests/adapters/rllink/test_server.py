@@ -245,6 +245,39 @@ def test_play_of_several_agents(on_policy: bool) -> None:
     assert sum(totals) == pytest.approx(reward)
 
 
+def test_play_of_agents_in_turns() -> None:
+    """Each agent's steps are those that it takes where all act at once."""
+    mpe = pytest.importorskip("mpe2.simple_spread_v3")
+    played = []
+    for make, count in ((mpe.env, 60), (mpe.parallel_env, 30)):
+        learner = Counting()
+
+        def policy(observations: Any, weights: SetState) -> Any:
+            outputs = {agent: {"action_logp": np.float32(-0.5)} for agent in observations}
+            # By what each sees, so that it matters whose action is whose.
+            return {agent: int(9 * abs(x[2])) % 5 for agent, x in observations.items()}, outputs
+
+        with rlwire.serve(learner, "rllink://127.0.0.1:0", steps=9, several=True) as server:
+            environment = make(N=2, max_cycles=10)
+            totals = rlwire.play(environment, server.url, episodes=3, policy=policy, seed=1)
+            until(lambda learner=learner, count=count: learner.steps == count)  # type: ignore[misc]
+        pieces = [piece for batch in learner.batches for piece in batch]
+        assert sum(piece.truncated for piece in pieces) == 3
+        columns = {}
+        for agent in environment.possible_agents:
+            parts = [piece.agents[agent] for piece in pieces if agent in piece.agents]
+            assert sum(part.truncated for part in parts) == 3
+            for name in ("actions", "rewards"):
+                columns[agent, name] = np.concatenate([getattr(part, name) for part in parts])
+            columns[agent, "seen"] = np.concatenate([part.observations[1:] for part in parts])
+        played.append((totals, columns))
+    (totals, columns), (others, at_once) = played
+    assert totals == pytest.approx(others)
+    assert len(set(columns["agent_0", "actions"])) > 1
+    for name, column in columns.items():
+        np.testing.assert_allclose(column, at_once[name], rtol=1e-5, err_msg=str(name))
+
+
 def test_episodes_of_another_kind_are_refused() -> None:
     for several, words in (
         (True, "an episode of one, the trainer wants several"),
