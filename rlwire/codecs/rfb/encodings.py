@@ -61,5 +61,5 @@ def compress_level(level: int) -> Encoding:
 
 def _checked(level: int) -> int:
     if not 0 <= level <= 9:
-        raise ValueError(f"a level is from 0 to 9, not {level}")
+        raise ValueError(f"a level must be 0 to 9, not {level!r}")
     return level

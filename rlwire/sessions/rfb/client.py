@@ -30,7 +30,7 @@ from typing import Any, TypeAlias
 from rlwire.codecs.rfb import messages
 from rlwire.codecs.rfb.clipboard import ClientClipboard, ServerClipboard
 from rlwire.codecs.rfb.decoder import Rectangle, RectangleDecoder
-from rlwire.codecs.rfb.encodings import Encoding
+from rlwire.codecs.rfb.encodings import Encoding, compress_level, quality_level
 from rlwire.codecs.rfb.framebuffer import Framebuffer
 from rlwire.codecs.rfb.messages import (
     FENCE_BLOCK_AFTER,
@@ -548,15 +548,10 @@ def _all_encodings(
     numbers = [int(number) for number in wanted]
     if not any(number >= 0 for number in numbers):
         raise ValueError("encodings has none for pixels")
-    for name, level, first in (
-        ("quality", quality, Encoding.QUALITY_0),
-        ("compression", compression, Encoding.COMPRESS_0),
-    ):
-        if level is None:
-            continue
-        if not 0 <= level <= 9:
-            raise ValueError(f"{name} must be 0 to 9, not {level!r}")
-        numbers.append(int(first) + level)
+    if quality is not None:
+        numbers.append(int(quality_level(quality)))
+    if compression is not None:
+        numbers.append(int(compress_level(compression)))
     numbers += [
         int(Encoding.DESKTOP_SIZE),
         int(Encoding.EXTENDED_DESKTOP_SIZE),
