@@ -197,8 +197,8 @@ class ClientBase(Hearing):
             else:
                 self._resolve(event.request, error)
         elif kind is TimedOut:
-            late = DeadlineExceeded(f"{self.url}: no reply to a {event.what} within {event.seconds:g} s")
-            self._resolve(event.request, late)
+            what = f"no reply to a {event.what} within {event.seconds:g} s"
+            self._resolve(event.request, DeadlineExceeded(f"{self.url}: {what}"))
         elif kind is ConnectionClose:
             self._end(PeerError(event.message))
         elif kind is UnknownMessage:
