@@ -17,8 +17,9 @@ import os
 import re
 import struct
 import sys
+import threading
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic, time
 from typing import Any, Final, Protocol
@@ -29,7 +30,7 @@ from rlwire.codecs import msgpack
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RlwireError, optional
 from rlwire.limits import Limits
 
-__all__ = ["Checkpoint", "CheckpointDamaged", "CheckpointMismatch", "Checkpoints"]
+__all__ = ["Aside", "Checkpoint", "CheckpointDamaged", "CheckpointMismatch", "Checkpoints"]
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +74,16 @@ class Checkpoint:
     bytes: int
 
 
+@dataclass(frozen=True)
+class _Taken:
+    """A checkpoint that is not written yet: a copy of the state, as its file's bytes."""
+
+    name: str
+    step: int
+    data: bytes
+    before: tuple[int | None, float]  # the step of the one before it, and when
+
+
 class Checkpoints:
     """A folder of checkpoints, of which the latest and the best are kept; one program writes to it.
 
@@ -110,22 +121,22 @@ class Checkpoints:
         self.every_seconds = every_seconds
         self.keep_best = keep_best
         self._files: _Files = _Remote(self.folder) if "://" in self.folder else _Local(self.folder)
-        self._step: int | None = None
-        self._time = monotonic()
+        self._last: tuple[int | None, float] = (None, monotonic())
 
     def due(self, step: int) -> bool:
         """Return whether a checkpoint should be saved at a step; never twice at the same."""
-        if self._step is None:
-            self._step = step
-        if step == self._step:
+        last, when = self._last
+        if last is None:
+            self._last = step, when
+        if last is None or step == last:
             return False
-        if self.every_steps is not None and abs(step - self._step) >= self.every_steps:
+        if self.every_steps is not None and abs(step - last) >= self.every_steps:
             return True
-        return self.every_seconds is not None and monotonic() - self._time >= self.every_seconds
+        return self.every_seconds is not None and monotonic() - when >= self.every_seconds
 
     def saved(self, step: int) -> bool:
         """Return whether the last one that was saved or restored is of this step."""
-        return step == self._step
+        return step == self._last[0]
 
     def save(
         self,
@@ -153,6 +164,19 @@ class Checkpoints:
             MissingExtra: there are tensors, and safetensors is not installed.
             OSError: it cannot be written; older ones are as they were.
         """
+        taken = self._taken(step, state, score=score, algorithm=algorithm, version=version)
+        return self._write(taken)
+
+    def _taken(
+        self,
+        step: int,
+        state: Mapping[str, Any],
+        *,
+        score: float | None = None,
+        algorithm: str,
+        version: int = 1,
+    ) -> _Taken:
+        """Return a copy of a state, which counts as saved from now on."""
         head = {
             "rlwire": "checkpoint",
             "algorithm": algorithm,
@@ -162,10 +186,19 @@ class Checkpoints:
             "time": time(),
         }
         kind, data = _written(state, head)
-        name = f"checkpoint-{int(step):012d}.{kind}"
-        self._files.write(name, data)
-        self._step, self._time = step, monotonic()
-        logger.info("saved %s/%s, %d bytes", self.folder, name, len(data))
+        taken = _Taken(f"checkpoint-{int(step):012d}.{kind}", step, data, self._last)
+        self._last = step, monotonic()
+        return taken
+
+    def _write(self, taken: _Taken) -> str:
+        name = taken.name
+        try:
+            self._files.write(name, taken.data)
+        except BaseException:
+            if self.saved(taken.step):
+                self._last = taken.before
+            raise
+        logger.info("saved %s/%s, %d bytes", self.folder, name, len(taken.data))
         self._forget(name)
         return name
 
@@ -194,7 +227,7 @@ class Checkpoints:
             except CheckpointDamaged as error:
                 logger.warning("%s/%s is passed over: %s", self.folder, name, error)
                 continue
-            self._step, self._time = found.step, monotonic()
+            self._last = found.step, monotonic()
             logger.info("restored %s/%s", self.folder, name)
             return found.step, state
         if names:
@@ -250,6 +283,50 @@ class Checkpoints:
         for name in names:
             if name not in kept:
                 self._files.remove(name)
+
+
+class Aside:
+    """Writes checkpoints in a thread of its own; of those that wait for a slow disk the latest.
+
+    Args:
+        checkpoints: to which.
+        failed: called in that thread with why one could not be written.
+    """
+
+    def __init__(self, checkpoints: Checkpoints, failed: Callable[[Exception], object]) -> None:
+        self._checkpoints = checkpoints
+        self._failed = failed
+        self._changed = threading.Condition()
+        self._waits: _Taken | None = None
+        self._writes = False
+
+    def save(self, step: int, state: Mapping[str, Any], **of: Any) -> None:
+        """Copy a state, and have it written; arguments and errors as of `Checkpoints.save`."""
+        taken = self._checkpoints._taken(step, state, **of)
+        with self._changed:
+            self._waits = taken
+            if not self._writes:
+                self._writes = True
+                name = "rlwire checkpoint"
+                threading.Thread(target=self._write, name=name, daemon=True).start()
+
+    def wait(self) -> None:
+        """Return when nothing is left to write."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._writes)
+
+    def _write(self) -> None:
+        while True:
+            with self._changed:
+                taken, self._waits = self._waits, None
+                if taken is None:
+                    self._writes = False
+                    self._changed.notify_all()
+                    return
+            try:
+                self._checkpoints._write(taken)
+            except Exception as error:
+                self._failed(error)
 
 
 def _written(state: Mapping[str, Any], head: dict[str, Any]) -> tuple[str, bytes]:

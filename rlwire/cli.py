@@ -241,9 +241,9 @@ def _begin(given: argparse.Namespace, side: Side) -> tuple[URL, dict[str, Any]]:
     from rlwire.protocols import parse_url, resolve
 
     _set_up_log(given.log_level)
-    # As `python -m` does: agents are usually a file in the directory that one works in.
+    # Agents are usually a file in the directory that one works in.
     if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.insert(0, os.getcwd())
+        sys.path.append(os.getcwd())  # a `copy.py` there does not stand for Python's own
     try:
         url = parse_url(given.url)
         url = url.replace(options=(*url.options, *given.said))

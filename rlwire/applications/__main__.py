@@ -12,8 +12,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from typing import Final
 
 from rlwire.errors import RlwireError, describe
+
+PYTHON: Final = (
+    sys.executable,
+    "-c",
+    "import sys; sys.path[:] = filter(None, sys.path); import runpy; "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)",
+)
+"""As ``python -m`` but for the current folder, an application's: its `copy.py` is not Python's."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -40,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _apart(arguments: Sequence[str]) -> int:
-    command = [sys.executable, "-m", "rlwire.applications", "server-apart", *arguments]
+    command = [*PYTHON, "rlwire.applications", "server-apart", *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
         signal.signal(signal.SIGTERM, lambda *_: process.terminate())
         return process.wait()

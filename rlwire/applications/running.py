@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Collection, Iterator
 
+from rlwire.applications.__main__ import PYTHON
 from rlwire.applications.configuration import Application, ApplicationError, Section
 from rlwire.errors import optional
 from rlwire.transports.address import Address
@@ -84,17 +85,16 @@ def commands(
     ends: str | None = None,
 ) -> dict[str, list[str]]:
     """Return the command of each process by its name; arguments and errors as of `run`."""
-    python = [sys.executable, "-m"]
     found: dict[str, list[str]] = {}
     wanted = set(components)
     if serving := bool(wanted & {"all", "servers", "rlx-server"}):
         _check(application, application.rlx_server, "relaax-rlx-server")
         _check(application, application.algorithm, "algorithm")
-        program = "apart" if _has_ray(application) else "server"
-        found["rlx-server"] = [*python, "rlwire.applications", program, application.path]
+        kind = "apart" if _has_ray(application) else "server"
+        found["rlx-server"] = [*PYTHON, "rlwire.applications", kind, application.path]
     proxy = application.wsproxy
     if wanted & {"all", "servers", "wsproxy"} and (proxy is not None or "wsproxy" in wanted):
-        found["wsproxy"] = _proxy(application, python)
+        found["wsproxy"] = _proxy(application)
     if wanted & {"all", "environment"}:
         environment = application.environment
         if environment is None or environment.run is None:
@@ -110,7 +110,7 @@ def commands(
                 f"--exploit {exploit and first} --show-ui {show_ui and first}"
             )
             name = f"environment-{number}"
-            found[name] = [*python, "rlwire.applications", "environment", *wait]
+            found[name] = [*PYTHON, "rlwire.applications", "environment", *wait]
             if ends is not None:
                 found[name] += ["--ends", ends, "--copies", str(copies)]
             found[name] += [name, command]
@@ -125,14 +125,14 @@ def _has_ray(application: Application) -> bool:
     return algorithm.thing.startswith("rllib:") or (learns is not None and learns.home == "ray")
 
 
-def _proxy(application: Application, python: list[str]) -> list[str]:
+def _proxy(application: Application) -> list[str]:
     proxy, server = application.wsproxy, application.rlx_server
     _check(application, proxy, "relaax-wsproxy")
     _check(application, server, "relaax-rlx-server")
     assert proxy is not None
     assert server is not None
     command = [
-        *python,
+        *PYTHON,
         "rlwire",
         "serve",
         _url("rlx", server.address),

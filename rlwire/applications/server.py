@@ -126,7 +126,7 @@ def serve(path: str) -> None:
     level = "INFO" if section is None else section.log_level
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
     os.chdir(application.folder)
-    sys.path.insert(0, application.folder)  # for an algorithm that is a module there
+    sys.path.append(application.folder)  # for an algorithm that is a module there
     with contextlib.ExitStack() as stack:
         metrics = make_metrics(application)
         stack.callback(metrics.close)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -25,10 +26,10 @@ pytest.importorskip("honcho")
 
 
 @contextlib.contextmanager
-def running(folder, *arguments):
+def running(folder, *arguments, program=(sys.executable, "-m", "rlwire")):
     """`rlwire run` in a process group of its own, as a shell has it."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "rlwire", "run", *arguments],
+        [*program, "run", *arguments],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -130,7 +131,7 @@ def test_components(app, tmp_path):
     ]
     assert names(app, "wsproxy") == ["wsproxy"]
     proxy = commands(read_application(app), ["wsproxy"])["wsproxy"]
-    assert proxy[3:] == [
+    assert proxy[4:] == [
         *["serve", f"rlx+unix://{tmp_path}/rlx", f"rlx-ws+unix://{tmp_path}/ws"],
         *["--origin", "http://localhost:8000", "--log-level", "INFO"],
     ]
@@ -143,7 +144,7 @@ def test_components(app, tmp_path):
 
 def test_what_has_ray_is_apart(app):
     def program():
-        return commands(read_application(app), ["servers"])["rlx-server"][3]
+        return commands(read_application(app), ["servers"])["rlx-server"][4]
 
     assert program() == "server"
     text = app.read_text()
@@ -151,6 +152,23 @@ def test_what_has_ray_is_apart(app):
     assert program() == "apart"
     app.write_text(text.replace("name: bandit", "name: rllib:PPO"))
     assert program() == "apart"
+
+
+def test_modules_of_python_s_names_stand_for_nothing(tmp_path):
+    folder = new(tmp_path / "demo")
+    for name in ("copy", "queue", "random", "numpy"):
+        (folder / f"{name}.py").write_text("raise SystemExit('the folder came first')")
+    config = folder / "app.yaml"
+    text = config.read_text().replace("localhost:7001", f"unix:{tmp_path}/rlx")
+    config.write_text(text.replace("max_episodes: 30", "max_episodes: 2"))
+    program = shutil.which("rlwire", path=os.path.dirname(sys.executable))
+    if program is None:  # Python itself looks into the folder first, for `python -m`
+        pytest.skip("the command is not installed beside this Python")
+    with running(folder, "all", program=[program]) as process:
+        said, _ = process.communicate(timeout=100)
+    assert process.returncode == 0, said
+    assert "the folder came first" not in said
+    assert "episode 1:" in said
 
 
 @pytest.mark.skipif(os.name != "posix", reason="it is about process groups")

@@ -33,7 +33,7 @@ from rlwire.adapters.relaax.parameter_server import (
     op,
 )
 from rlwire.adapters.serving import Service, StreamServer
-from rlwire.checkpoints import Checkpoints
+from rlwire.checkpoints import Aside, Checkpoints
 from rlwire.errors import DeadlineExceeded, EncodeError, LocalProtocolError, describe
 from rlwire.sessions.calls import Answer, Call, Client, Server
 from rlwire.transports.connection import Connection
@@ -142,10 +142,11 @@ class Host:
         self._name = uuid.uuid4().hex
         self._algorithm = algorithm.name
         self._checkpoints = checkpoints
+        self._aside = None if checkpoints is None else Aside(checkpoints, self._not_kept)
         self._restored: int | None = None
         self._again = 0.0
-        self._lock = threading.Lock()
-        self._answers: OrderedDict[str, tuple[int, Answer]] = OrderedDict()
+        self._turn = threading.Condition(threading.Lock())  # an op's
+        self._answers: OrderedDict[str, tuple[int, Answer | None]] = OrderedDict()
         self._metrics = metrics
         self._server: ParameterServer | None = None
         self._failure: BaseException | None = None
@@ -156,6 +157,7 @@ class Host:
 
     def _made(self, algorithm: Algorithm) -> ParameterServer:
         server: ParameterServer = algorithm.parameter_server(algorithm.config, self._metrics)
+        server.wait_at_home = self._wait_for
         if self._checkpoints is not None:
             found = self._checkpoints.restore(self._algorithm, server.version)
             if found is not None:
@@ -171,7 +173,7 @@ class Host:
 
     def run(self, names: Sequence[str], args: Any, kwargs: Any, deadline: float) -> Any:
         """Return what an op returns; for agents in this process. Errors as of `Handle`."""
-        if not self._lock.acquire(timeout=deadline):
+        if not self._turn.acquire(timeout=deadline):
             raise DeadlineExceeded(
                 f"{_called(names)}: other ops took longer than deadline={deadline} s; it was not "
                 "called"
@@ -181,21 +183,29 @@ class Host:
         except Exception as error:
             raise _failed(_called(names), error) from error
         finally:
-            self._lock.release()
+            self._turn.release()
 
     def answer(self, call: Call) -> Answer:
         """Return the answer to a call from elsewhere, the last one if it came again."""
-        with self._lock:
+        with self._turn:
             if call.server is not None and call.server != self._name:
                 return Answer(self._name, call.number, "lost", self._restored, self._measured())
             number, answer = self._answers.get(call.client, (0, None))
-            if answer is None or number < call.number:
-                answer = self._answer(call)
-                self._answers[call.client] = call.number, answer
+            if number < call.number:
+                self._answers[call.client] = call.number, None  # it may wait while others run
                 self._answers.move_to_end(call.client)
                 if len(self._answers) > _CLIENTS:
                     self._answers.popitem(last=False)
-            elif number > call.number:  # its client waits no longer, and has asked for more
+                answer = self._answer(call)
+                if self._answers.get(call.client, (0, None))[0] == call.number:
+                    self._answers[call.client] = call.number, answer
+                self._turn.notify_all()
+                return answer
+            while number == call.number and answer is None:
+                self._turn.wait()
+                number, answer = self._answers.get(call.client, (0, None))
+            if answer is None or number != call.number:
+                # Its client waits no longer, and has asked for more.
                 error = LocalProtocolError("a call of before came late, and was not made")
                 answer = self._failed(call, error)
             return answer
@@ -207,13 +217,18 @@ class Host:
 
     def close(self) -> None:
         """Save a last checkpoint and close the parameter server; errors are logged."""
-        with self._lock:
+        with self._turn:
             server, self._server = self._server, None
             self._failure = self._failure or LocalProtocolError("it has been closed")
+            self._turn.notify_all()
             if server is None:
                 return
             try:
+                if self._aside is not None:
+                    self._aside.wait()
                 self._keep(server, closing=True)
+                if self._aside is not None:
+                    self._aside.wait()
                 server.close()
             except Exception:
                 logger.exception("closing the parameter server of %s failed", self._algorithm)
@@ -239,13 +254,18 @@ class Host:
         if not names:
             return server.n_step()
         value = op(server.session, names)(*args, **kwargs)
+        self._turn.notify_all()
         self._keep(server)
         return value
 
+    def _wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
+        self._turn.wait_for(lambda: self._server is None or condition(), seconds)
+        return condition()
+
     def _keep(self, server: ParameterServer, closing: bool = False) -> None:
         """Save a checkpoint if one is due; that a disk is full does not stop the learning."""
-        checkpoints = self._checkpoints
-        if checkpoints is None or (monotonic() < self._again and not closing):
+        checkpoints, aside = self._checkpoints, self._aside
+        if checkpoints is None or aside is None or (monotonic() < self._again and not closing):
             return
         try:
             step = int(server.n_step())
@@ -254,14 +274,18 @@ class Host:
             score = server.score()
             scored = score is not None
             state = server.create_scored_checkpoint() if scored else server.create_checkpoint()
-            checkpoints.save(
-                step, state, score=score, algorithm=self._algorithm, version=server.version
-            )
-        except Exception:
-            self._again = monotonic() + _AGAIN
-            logger.exception(
-                "no checkpoint of %s; the next try is in %g s", self._algorithm, _AGAIN
-            )
+            aside.save(step, state, score=score, algorithm=self._algorithm, version=server.version)
+        except Exception as error:
+            self._not_kept(error)
+
+    def _not_kept(self, error: Exception) -> None:
+        self._again = monotonic() + _AGAIN
+        logger.error(
+            "no checkpoint of %s; the next try is in %g s",
+            self._algorithm,
+            _AGAIN,
+            exc_info=error,
+        )
 
     def _measured(self) -> list[Any]:
         return self._metrics.taken() if isinstance(self._metrics, Waiting) else []

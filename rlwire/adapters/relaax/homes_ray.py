@@ -26,6 +26,7 @@ __all__ = ["OnRay", "open_actor"]
 
 _NAMESPACE = "rlwire"
 _GRACE = 60.0  # seconds for the last op and checkpoint
+_THREADS = 64  # of the actor
 
 
 class _Actor:
@@ -156,6 +157,7 @@ def open_actor(
     maker = uuid.uuid4().hex
     name = f"parameter-server-{name or maker}"
     options = {"name": name, "namespace": _NAMESPACE, "max_restarts": -1, "num_cpus": 0}
+    options["max_concurrency"] = _THREADS  # for ops that wait for others
     kind = ray.remote(_Actor).options(get_if_exists=True, **options)
     actor = kind.remote(algorithm, checkpoints, maker)
     owner = ray.get(actor.maker.remote(), timeout=deadline) == maker

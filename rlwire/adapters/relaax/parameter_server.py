@@ -99,7 +99,8 @@ class Session:
 class ParameterServer:
     """Base of an algorithm's parameter server; it has to define `init_session`.
 
-    One op runs at a time, so a model needs no locks, and an op must not wait for another agent.
+    One op runs at a time, so a model needs no locks. One that waits for other agents does so with
+    `wait_for`, and nobody else is kept waiting. Checkpoints are written beside ops, from a copy.
     What ops return is no longer theirs to write to, unless it is a copy: in the server's process
     agents hold the same arrays.
 
@@ -116,6 +117,10 @@ class ParameterServer:
 
     session: Session
     version = 1
+    wait_at_home: Callable[[Callable[[], bool], float], bool] = staticmethod(
+        lambda condition, seconds: condition()
+    )
+    """Of its home: how `wait_for` waits. Without one nobody else calls."""
 
     def __init__(self, config: Options, metrics: Metrics) -> None:
         self.config = config
@@ -134,6 +139,18 @@ class ParameterServer:
     def n_step(self) -> int:
         """Return how many steps were learned from: by default what the model's `op_n_step` says."""
         return int(self.session.op_n_step())
+
+    def wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Have other ops run until a condition holds; for an op, which has its turn again then.
+
+        Args:
+            condition: called again after each op.
+            seconds: at most; fewer than the agents' deadline. Also over when the server is closed.
+
+        Returns:
+            whether it holds.
+        """
+        return self.wait_at_home(condition, seconds)
 
     def score(self) -> float | None:
         """Return how good the model is; None, by default, if that is not known."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -145,18 +144,9 @@ class Agent:
             np.asarray(self.rewards, np.float32),
             np.asarray(self.ends),
         )
-        n_step = self.session.op_submit_gradients(
+        self.session.op_submit_gradients(
             gradients=found, step_inc=len(self.states), agent_step=self.n_step
         )
         for name, value in losses.items():
             self.metrics.scalar(name, value)
-        if self.settings.combine_gradients == "average":
-            self.wait(n_step)
         self.begin_batch()
-
-    def wait(self, n_step: int) -> None:
-        """Wait for weights that are newer than this agent's, but not for ever: others may go."""
-        until = time.monotonic() + self.settings.patience
-        while n_step == self.n_step and time.monotonic() < until:
-            time.sleep(0.001)
-            n_step = self.session.op_n_step()

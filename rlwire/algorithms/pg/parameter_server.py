@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +28,8 @@ class ParameterServer(parameter_server.ParameterServer):
 
     def init_session(self) -> None:
         """Make the network and its optimizer."""
-        self.session = parameter_server.Session(SharedParameters(Settings.of(self.config)))
+        shared = SharedParameters(Settings.of(self.config), self.wait_for)
+        self.session = parameter_server.Session(shared)
 
     def score(self) -> float | None:
         """Return how good the policy is; None until an episode has ended."""
@@ -41,10 +42,14 @@ class SharedParameters:
 
     Args:
         settings: of the network and the steps.
+        wait_for: the parameter server's.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self, settings: Settings, wait_for: Callable[[Callable[[], bool], float], bool]
+    ) -> None:
         self.settings = settings
+        self.wait_for = wait_for
         with torch.random.fork_rng(devices=[]):
             if settings.seed is not None:
                 torch.manual_seed(settings.seed)
@@ -79,6 +84,8 @@ class SharedParameters:
     ) -> int:
         """Take a gradient, and make a step if it is time for one; return `n_step`.
 
+        Synchronous, the answer comes with that step, or after `patience`: others may have gone.
+
         Args:
             gradients: by weight.
             step_inc: steps of the agent that it is made of.
@@ -90,6 +97,7 @@ class SharedParameters:
             self.collected.append(gradients)
             self.steps += step_inc
             if len(self.collected) < self.settings.num_gradients:
+                self.wait_for(lambda: self.n_step != agent_step, self.settings.patience)
                 return self.n_step
             gradients = {
                 name: np.mean([each[name] for each in self.collected], axis=0) for name in gradients

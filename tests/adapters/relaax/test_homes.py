@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import multiprocessing
 import os
@@ -9,6 +10,7 @@ import pickle
 import socket
 import textwrap
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -38,7 +40,7 @@ PARAMETER_SERVER = """
     class Model:
         def __init__(self, size):
             self.weights = np.zeros(size)
-            self.steps = 0
+            self.steps = self.met = 0
 
         def op_get(self):
             return self.weights.copy(), self.steps
@@ -50,6 +52,13 @@ PARAMETER_SERVER = """
 
         def op_echo(self, *args, **kwargs):
             return [args, kwargs]
+
+        def op_meet(self, count, seconds):
+            self.met += 1
+            return self.wait_for(lambda: self.met >= count, seconds)
+
+        def op_met(self):
+            return self.met
 
         def op_pid(self):
             return os.getpid()
@@ -83,6 +92,7 @@ PARAMETER_SERVER = """
                 raise RuntimeError("no model today")
             self.session = Session(policy=Model(self.config.get("size", 3)), value=Model(1))
             self.session.policy.op_measure = self.measure
+            self.session.policy.wait_for = self.wait_for
 
         def measure(self, value):
             self.metrics.scalar("loss", value)
@@ -316,6 +326,7 @@ def test_one_that_dies_comes_back_from_its_checkpoint(folder, tmp_path, caplog):
     )
     add = handle.session.policy.op_add
     assert [add(np.ones(3)) for _ in range(4)] == [1, 2, 3, 4]
+    wait(Checkpoints(tmp_path).list)
     # An op that its server dies in is not called by the next one, though it is its agent's first.
     agent = pickle.loads(pickle.dumps(handle))
     with pytest.raises(UpdatesLost, match="came back from its checkpoint of step 3"):
@@ -336,6 +347,98 @@ def test_one_that_dies_comes_back_from_its_checkpoint(folder, tmp_path, caplog):
     assert [each.score for each in Checkpoints(tmp_path).list()] == [None, None]
 
 
+def wait(condition):
+    until = time.monotonic() + 60.0
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_a_slow_disk_is_in_no_op_s_way_and_the_latest_is_written(folder, tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path, every_steps=1)
+    handle = open_parameter_server(
+        load_algorithm(folder), checkpoints=checkpoints, metrics=Recorder()
+    )
+    begun, goes_on = threading.Event(), threading.Event()
+    write = checkpoints._files.write
+
+    def slow(name, data):
+        begun.set()
+        assert goes_on.wait(60)
+        write(name, data)
+
+    monkeypatch.setattr(checkpoints._files, "write", slow)
+    add = handle.session.policy.op_add
+    assert add(np.ones(3)) == 1
+    assert begun.wait(60)
+    assert [add(np.ones(3)) for _ in range(4)] == [2, 3, 4, 5]  # nobody waits for the disk
+    assert checkpoints.list() == []
+    goes_on.set()
+    handle.close()  # waits for it
+    assert [each.step for each in checkpoints.list()] == [5, 1]
+    step, state = checkpoints.restore("adding")
+    assert state["policy"]["weights"].tolist() == [step] * 3
+    (tmp_path / "checkpoint-000000000005.msgpack").unlink()
+    # What was written late is of the moment at which it was due.
+    step, state = checkpoints.restore("adding")
+    assert (step, state["policy"]["weights"].tolist()) == (1, [1.0] * 3)
+
+
+@pytest.mark.parametrize("home", ["server", "process"])
+def test_an_op_that_waits_for_other_agents(folder, home):
+    handle = open_parameter_server(load_algorithm(folder), home=home, metrics=Recorder())
+    met = []
+    threads = [
+        threading.Thread(target=lambda: met.append(handle.session.policy.op_meet(3, 60.0)))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    wait(lambda: handle.session.policy.op_met() == 2)  # an op beside those that wait
+    assert met == []
+    assert handle.session.policy.op_meet(3, 60.0) is True
+    for thread in threads:
+        thread.join(60)
+    assert met == [True, True]
+    assert handle.session.policy.op_meet(9, 0.01) is False
+    handle.close()
+
+
+def test_an_op_that_waits_ends_with_the_server(folder):
+    at = host(folder)
+    found = []
+    waits = threading.Thread(
+        target=lambda: found.append(at.run(["policy", "op_meet"], [9, 60.0], {}, 60.0))
+    )
+    waits.start()
+    wait(lambda: at.run(["policy", "op_met"], [], {}, 60.0) == 1)
+    at.close()
+    waits.join(50)
+    assert found == [False]
+
+
+def test_a_call_that_waits_and_comes_again_is_made_once(folder):
+    at = host(folder)
+    call = Call(None, "one", 1, ["policy", "op_meet"], [2, 60.0], {})
+    answers = []
+    threads = [threading.Thread(target=lambda: answers.append(at.answer(call))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    asks = itertools.count(1)
+
+    def met():
+        answer = at.answer(Call(None, "two", next(asks), ["policy", "op_met"], [], {}))
+        return answer.value == 1
+
+    wait(met)
+    assert answers == []
+    assert at.answer(Call(None, "three", 1, ["policy", "op_meet"], [2, 60.0], {})).value is True
+    for thread in threads:
+        thread.join(60)
+    assert [answer.value for answer in answers] == [True, True]
+    assert at.run(["policy", "op_met"], [], {}, 1.0) == 2
+
+
 def test_a_score_goes_with_the_checkpoint(folder, tmp_path):
     algorithm = load_algorithm(folder, {"score": 2.5})
     handle = open_parameter_server(algorithm, checkpoints=tmp_path, metrics=Recorder())
@@ -353,6 +456,7 @@ def test_a_checkpoint_that_cannot_be_written_stops_nothing(folder, tmp_path, cap
     )
     (tmp_path / "folder").write_text("in the way")
     assert handle.session.policy.op_add(np.ones(3)) == 1
+    wait(lambda: "no checkpoint" in caplog.text)
     assert handle.session.policy.op_add(np.ones(3)) == 2
     assert caplog.text.count("no checkpoint of adding; the next try is in 60 s") == 1
     (tmp_path / "folder").unlink()

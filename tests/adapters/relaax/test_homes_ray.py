@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,10 @@ def test_as_at_any_home(algorithm, tmp_path):
     there = pickle.loads(pickle.dumps(handle))
     assert there.session.op_add(np.float32(0)) == 4
     there.close()
+    until = time.monotonic() + 60.0
+    while [each.step for each in checkpoints.list()] != [4, 2]:  # it is written aside
+        assert time.monotonic() < until
+        time.sleep(0.01)
     # Ray starts it again, and it begins with its checkpoint.
     session.op_add(np.float32(0))
     os.kill(session.op_pid(), signal.SIGKILL)

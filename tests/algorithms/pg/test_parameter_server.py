@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +53,8 @@ def test_each_gradient_is_a_step() -> None:
 
 
 def test_a_step_is_the_mean_of_gradients_of_the_newest_weights() -> None:
-    handle = open_parameter_server(algorithm(combine_gradients="average", num_gradients=3))
+    several = {"combine_gradients": "average", "num_gradients": 3}
+    handle = open_parameter_server(algorithm(patience=0.01, **several))
     alone = open_parameter_server(algorithm())
     assert [submit(handle, value, 0) for value in (1.0, 2.0)] == [0, 0]
     assert submit(handle, -1.5, 0, steps=5) == 25
@@ -62,6 +65,23 @@ def test_a_step_is_the_mean_of_gradients_of_the_newest_weights() -> None:
     assert [submit(handle, 1.0, 25) for _ in range(3)] == [25, 25, 55]
     handle.close()
     alone.close()
+
+
+def test_agents_of_one_step_go_on_together() -> None:
+    several = {"combine_gradients": "average", "num_gradients": 3}
+    handle = open_parameter_server(algorithm(patience=50.0, **several), deadline=60.0)
+    made: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: made.append(submit(handle, 1.0, 0))) for _ in range(3)
+    ]
+    begun = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(40)
+    assert made == [30, 30, 30]
+    assert time.monotonic() - begun < 40
+    handle.close()
 
 
 def test_the_learning_rate_goes_to_0() -> None:
