@@ -311,16 +311,19 @@ static void mutate(const sample *from) {
     }
 }
 
+static int open_files(void) {
+    int file, count = 0;
+    for (file = 0; file < 32; file++) count += fcntl(file, F_GETFD) >= 0;
+    return count;
+}
+
 static rlw_status feed(const uint8_t *bytes, size_t size) {
-    int before = dup(2), after;
+    int before = open_files();
     size_t words = size > HEAD ? sizeof(rlw_shm_words) : size ? size - 1 : 0;
     rlw_status status;
-    close(before);
     status = meet(bytes + (size ? 1 : 0), words, size ? bytes[0] : 0);
     if (status == RLW_OK && size > HEAD) status = run(bytes + HEAD, size - HEAD);
-    after = dup(2);
-    close(after);
-    MUST(before == after); /* else a descriptor was left open */
+    MUST(open_files() == before);
     return status;
 }
 
