@@ -24,7 +24,8 @@ __all__ = ["AsyncConnection", "Responder"]
 class AsyncConnection(LoopDriver):
     """One end of a connection, for the tasks of one event loop; made by `connect` and a server.
 
-    One task at a time may receive, and one send.
+    One task at a time may receive, and one send. What is not explained here is as in
+    `rlwire.transports.connection.Connection`, errors among it.
     """
 
     async def __aenter__(self) -> AsyncConnection:
@@ -60,14 +61,7 @@ class AsyncConnection(LoopDriver):
     # What users call.
 
     async def open(self, seconds: float | None) -> None:
-        """Let a session that speaks by itself open the conversation; nothing to do for others.
-
-        Raises:
-            DeadlineExceeded: it took more than `seconds`; the peer can still be told.
-            ConnectionClosed: the peer went away.
-            DecodeError, LimitExceeded, RemoteProtocolError, PeerError: one side refused the other;
-                the connection is closed.
-        """
+        """Open the conversation, as `Connection.open`."""
         core = self.core
         core.begin(seconds)
         if core.opened:
@@ -85,13 +79,7 @@ class AsyncConnection(LoopDriver):
         self._follow()
 
     async def send(self, event: Any) -> None:
-        """Send one event; returns when the system has taken all of it.
-
-        Raises:
-            LocalProtocolError, EncodeError, LimitExceeded: nothing was sent.
-            DeadlineExceeded: the peer does not read; the connection is closed.
-            ConnectionClosed: the connection is gone.
-        """
+        """Send one event, as `Connection.send`."""
         if self._sender is not None:
             raise LocalProtocolError(f"another task is sending to {self.peer}; one may at a time")
         core, before = self.core, self.core.waiting
@@ -140,16 +128,7 @@ class AsyncConnection(LoopDriver):
                 raise core.end()
 
     async def receive(self) -> Any:
-        """Return the next event, waiting for it.
-
-        Raises:
-            DecodeError, LimitExceeded: the peer's bytes are wrong, nothing more can be received.
-            RemoteProtocolError: the peer's message is not allowed now; unless that closed the
-                session, the connection can be used further.
-            DeadlineExceeded: no message began within the idle time (the connection stays open),
-                or one began and did not end in time (the connection is closed).
-            ConnectionClosed: the peer closed the connection, or it broke.
-        """
+        """Return the next event, as `Connection.receive`."""
         try:
             return await self._receive()
         except asyncio.CancelledError:
@@ -206,7 +185,7 @@ class AsyncConnection(LoopDriver):
         await asyncio.shield(self._gone)
 
     def drain(self) -> None:
-        """See that it ends, as `rlwire.transports.connection.Connection.drain`; on the loop."""
+        """See that it ends, as `Connection.drain`; on the loop."""
         session: Any = self.session
         if hasattr(session, "drain"):
             session.drain()
@@ -238,7 +217,7 @@ class AsyncConnection(LoopDriver):
         self.listen()
 
     def later(self) -> Callable[[Callable[[], Any]], None]:
-        """Say that a reply comes by itself; see `rlwire.transports.connection.Connection.later`."""
+        """Say that a reply comes by itself; see `Connection.later`."""
         return self._give
 
     def _give(self, make: Callable[[], Any]) -> None:

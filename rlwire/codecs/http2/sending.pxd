@@ -51,6 +51,7 @@ cdef class Sender:
     cdef object _meaning
     cdef object _write
 
+    cpdef uint64_t check(self, object parts) except? 0
     cdef list _message(self, Stream stream, object parts)
     cdef int _queue(self, Stream stream) except -1
     cdef int64_t _resize(self, uint32_t window) except -1

@@ -290,18 +290,13 @@ cdef class Sender:
         cdef Py_buffer view
         cdef bytes data
         cdef uint8_t *to
-        cdef uint64_t total = 0, done = 0, size
+        cdef uint64_t total, done = 0, size
         cdef Py_ssize_t count
         if stream is None or not stream.sending or stream._then is not None:
             raise LocalProtocolError("nothing more may be sent on this stream")
         if type(parts) is not list and type(parts) is not tuple:
             parts = (parts,)
-        for part in parts:
-            # len() of a buffer is its size in bytes, save for views of other formats.
-            count = part.nbytes if type(part) is memoryview else len(part)
-            total += <uint64_t> count
-        if total > self.max_sent:
-            raise LimitExceeded("max_sent", self.max_sent, total)
+        total = self.check(parts)
         size = total + RLW_GRPC_PREFIX
         if (not stream.waiting and size <= self.peer_frame
                 and <int64_t> size <= stream.send_window and <int64_t> size <= self.send_window):
@@ -357,6 +352,22 @@ cdef class Sender:
             return out
         self._queue(stream)
         return []
+
+    cpdef uint64_t check(self, object parts) except? 0:
+        """Return how many bytes a message's buffers have, which is not more than may be sent.
+
+        Raises:
+            LimitExceeded: it is longer than `max_sent`.
+        """
+        cdef uint64_t total = 0
+        cdef Py_ssize_t count
+        for part in parts:
+            # len() of a buffer is its size in bytes, save for views of other formats.
+            count = part.nbytes if type(part) is memoryview else len(part)
+            total += <uint64_t> count
+        if total > self.max_sent:
+            raise LimitExceeded("max_sent", self.max_sent, total)
+        return total
 
     def after(self, Stream stream, then):
         """Return what `then()` does, once all messages of a stream have gone: now, or nothing.

@@ -216,16 +216,6 @@ class Server(Calls):
         if not call.gone:
             self._say(call, parts)
 
-    def check(self, parts: Sequence[Buffer]) -> None:
-        """Refuse a message that is longer than may be sent.
-
-        Raises:
-            LimitExceeded: it is.
-        """
-        size = sum(part.nbytes if isinstance(part, memoryview) else len(part) for part in parts)
-        if size > self.max_sent:
-            raise LimitExceeded("max_sent", self.max_sent, size)
-
     def _say(self, call: ServedCall, words: Any) -> None:
         """Say a message, a `Last`, or both, with the headers that must come before."""
         last = words if isinstance(words, Last) else None

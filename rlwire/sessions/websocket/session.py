@@ -123,33 +123,6 @@ class Messages:
 class Session(Endpoint):
     """What both sides share; `Client` and `Server` add their handshakes."""
 
-    __slots__ = (
-        "__weakref__",
-        "_code",
-        "_data",
-        "_due",
-        "_fragments",
-        "_header",
-        "_heard_at",
-        "_inner_outgoing",
-        "_inner_tick",
-        "_known",
-        "_leave",
-        "_message_timeout",
-        "_opcode",
-        "_outgoing",
-        "_over",
-        "_ping_interval",
-        "_ping_timeout",
-        "_pinged_at",
-        "_pong",
-        "_room",
-        "_state",
-        "_utf8",
-        "inner",
-        "protocol",
-    )
-
     _begins = b""
     hangs_up = False
     """Whether this side ends the stream after both close frames (section 7.1.1: the server)."""
