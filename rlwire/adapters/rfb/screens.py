@@ -25,7 +25,6 @@ from rlwire.codecs.rfb.messages import (
     FENCE_REQUEST,
     ClientMessage,
     Fence,
-    encode,
 )
 from rlwire.errors import ConnectionClosed
 from rlwire.sessions.rfb.events import Painted
@@ -295,8 +294,7 @@ class Screen:
         several = list(messages) if isinstance(messages, Sequence) else [messages]
         self._framebuffer()
         for message in several:
-            self._client.session.check_allowed(message)
-            encode(message)
+            self._client.session.check(message)
         with self._changed:
             first = not self._out
             self._out += several

@@ -28,7 +28,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
 from rlwire.codecs.rfb import messages
-from rlwire.codecs.rfb.clipboard import ClientClipboard, ServerClipboard
+from rlwire.codecs.rfb.clipboard import ClientClipboard, ServerClipboard, plain_text
 from rlwire.codecs.rfb.decoder import Rectangle, RectangleDecoder
 from rlwire.codecs.rfb.encodings import Encoding, compress_level, quality_level
 from rlwire.codecs.rfb.framebuffer import Framebuffer
@@ -481,6 +481,14 @@ class ClientSession:
             raise LocalProtocolError("the server has not said that it knows Fence")
         if isinstance(message, SetDesktopSize) and not self.resizable:
             raise LocalProtocolError("the server has not said that it knows SetDesktopSize")
+
+    def check(self, message: ClientMessage) -> None:
+        """See whether a message may be sent now, and can be; errors as of `send`."""
+        self.check_allowed(message)
+        if isinstance(message, ClientCutText) and self._clipboard.extended:
+            plain_text(message.text)
+        else:
+            encode(message)
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
         """Return nothing: a viewer has no words for it, and closes."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import queue
 import struct
 import threading
 import zlib
@@ -12,6 +13,7 @@ import pytest
 from rlwire.adapters.rfb import Display, RfbServer, Screen, Screens
 from rlwire.codecs.rfb.encodings import Encoding
 from rlwire.codecs.rfb.messages import (
+    ClientCutText,
     Fence,
     KeyEvent,
     PointerEvent,
@@ -217,6 +219,22 @@ def test_input_arrives_in_order() -> None:
     assert heard == said
 
 
+def test_clipboards_of_both_sides() -> None:
+    texts: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    display = Display(64, 48, on_input=lambda viewer, event: texts.put(event))
+    with RfbServer(display, "127.0.0.1:0") as server, Screens() as screens:
+        screen = screens.add(str(server.address))
+        assert screen.wait(SOON)  # it has said by then what it understands
+        with pytest.raises(EncodeError, match="UTF-8"):
+            screen.send(ClientCutText("\ud800"))
+        screen.send(ClientCutText("日本"))
+        assert texts.get(timeout=SOON) == ClientCutText("日本")
+        display.cut_text("à vous, 日本")
+        display.show(frame(1))  # comes after it
+        assert screen.wait(SOON, updates=2)
+        assert screen.text == "à vous, 日本"
+
+
 def test_only_whole_updates_are_read(scripted: Start) -> None:
     go_on = threading.Event()
 
@@ -306,8 +324,6 @@ def test_a_server_that_never_reads_is_given_up(scripted: Start) -> None:
         peer.greet()
         peer.update(peer.rectangle(0, 0, 1, 1, 1))
         stop.wait(SOON)
-
-    from rlwire.codecs.rfb.messages import ClientCutText
 
     with Screens() as screens:
         screen = screens.add(scripted(script))
