@@ -51,15 +51,15 @@ class Encoding(IntEnum):
 
 def quality_level(level: int) -> Encoding:
     """Return what asks for JPEG of this quality, 0 to 9."""
-    return Encoding(Encoding.QUALITY_0 + _checked(level))
+    return Encoding(Encoding.QUALITY_0 + _checked("quality", level))
 
 
 def compress_level(level: int) -> Encoding:
     """Return what asks for this much work on compression, 0 to 9."""
-    return Encoding(Encoding.COMPRESS_0 + _checked(level))
+    return Encoding(Encoding.COMPRESS_0 + _checked("compression", level))
 
 
-def _checked(level: int) -> int:
+def _checked(name: str, level: int) -> int:
     if not 0 <= level <= 9:
-        raise ValueError(f"a level must be 0 to 9, not {level!r}")
+        raise ValueError(f"{name} must be 0 to 9, not {level!r}")
     return level
