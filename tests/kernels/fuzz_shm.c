@@ -140,7 +140,8 @@ static rlw_status outcome(const ends *e, int64_t result) {
         MUST(!e->honest);
         return RLW_BAD_PLACE;
     }
-    MUST(e->gone && (result == -ECONNRESET || result == -EPIPE));
+    MUST(result == -ECONNRESET || result == -EPIPE);
+    MUST(e->gone || !e->honest); /* it may have written that it is */
     return RLW_BAD_END;
 }
 
