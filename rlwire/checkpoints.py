@@ -40,6 +40,13 @@ _LIMITS: Final = Limits(message=2**59, received=2**59, items=2**24, expanded=2**
 _CODING: Final[Any] = {"limits": _LIMITS}
 _READING: Final[Any] = {"strict_map_key": False, "limits": _LIMITS}
 _HEAD: Final = 65536  # bytes in which the head of a msgpack file lies
+_KINDS: Final[dict[str, Any]] = {
+    "step": int,
+    "score": (float, type(None)),
+    "algorithm": str,
+    "version": int,
+    "time": float,
+}
 _TENSOR, _ARRAY = 1, 2  # extensions that stand for what safetensors holds
 
 
@@ -254,18 +261,10 @@ class Checkpoints:
     def _look(self, name: str) -> Checkpoint:
         size = self._files.size(name)
         head = _head(name, lambda end: self._files.read(name, end), size)
-        try:
-            return Checkpoint(
-                name=name,
-                step=head["step"],
-                score=head["score"],
-                algorithm=head["algorithm"],
-                version=head["version"],
-                time=head["time"],
-                bytes=size,
-            )
-        except KeyError as error:
-            raise CheckpointDamaged(f"its head has no {error}") from None
+        for key, kind in _KINDS.items():
+            if not isinstance(head.get(key, _KINDS), kind):
+                raise CheckpointDamaged(f"its head has no {key}")
+        return Checkpoint(name=name, **{key: head[key] for key in _KINDS}, bytes=size)
 
     def _forget(self, written: str) -> None:
         """Remove what is neither among the latest nor among the best."""
@@ -383,11 +382,12 @@ def _head(name: str, read: Any, size: int) -> dict[str, Any]:
         try:
             head, begin = msgpack.Decoder(limits=_LIMITS).decode_first(read(min(size, _HEAD)))
             whole = begin + head["bytes"]
-        except (DecodeError, LimitExceeded, KeyError, TypeError) as error:
+            head = {**head, "begin": begin}
+        except (DecodeError, LimitExceeded, LookupError, TypeError) as error:
             raise CheckpointDamaged(f"it is cut off or no checkpoint: {error}") from None
         if size != whole:
             raise CheckpointDamaged(f"it has {size} bytes, and should have {whole}")
-        return {**head, "begin": begin}
+        return head
     try:
         (length,) = struct.unpack("<Q", read(min(size, 8)))
         if length > size - 8:
@@ -395,12 +395,12 @@ def _head(name: str, read: Any, size: int) -> dict[str, Any]:
         table = json.loads(read(8 + length)[8:])
         rest = table.pop("__metadata__")
         whole = 8 + length + max((each["data_offsets"][1] for each in table.values()), default=0)
-        head = json.loads(rest["rlwire"])
+        head = {**json.loads(rest["rlwire"]), "state": rest.get("state", "")}
     except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
         raise CheckpointDamaged(f"it is cut off or no checkpoint: {error}") from None
     if size != whole:
         raise CheckpointDamaged(f"it has {size} bytes, and should have {whole}")
-    return {**head, "state": rest.get("state", "")}
+    return head
 
 
 def _read(name: str, data: bytes) -> Any:
@@ -414,7 +414,10 @@ def _read(name: str, data: bytes) -> Any:
         body = data[head["begin"] :]
         if zlib.crc32(body) != head.get("crc32"):
             raise CheckpointDamaged("its bytes are not those that were written")
-        return msgpack.decode(body, **_READING)
+        try:
+            return msgpack.decode(body, **_READING)
+        except (DecodeError, LimitExceeded) as error:
+            raise CheckpointDamaged(f"it cannot be read: {error}") from None
     with optional("safetensors", "checkpoints"):
         from safetensors import SafetensorError
     with optional("torch", "torch"):

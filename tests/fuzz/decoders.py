@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import json as standard_json
 import math
+import zlib
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np
 from conversations import feed_stream
 from PIL import Image
 
+from rlwire import checkpoints
 from rlwire.codecs import (
     dm_env_rpc,
     grpc,
@@ -38,6 +40,7 @@ from rlwire.codecs.rfb import messages as rfb_messages
 from rlwire.codecs.websocket import handshake as websocket_handshake
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
+from rlwire.sessions import calls
 from rlwire.streams import FrameReader
 from rlwire.transports.datagram_cipher import OVERHEAD, DatagramCipher
 
@@ -581,6 +584,67 @@ def feed_cipher(data: bytes) -> None:
     assert arrived + 1 == len(taken) + server.dropped.total()
 
 
+def feed_calls(data: bytes) -> None:
+    """A parameter server's call or a client's answer, as it came at once and in a buffer."""
+    (client, whole), body, limits = take_options(data, 2, 2)
+    kind: Any = (calls.Server, calls.Client)[client]
+    frame = body if whole else calls._HEAD.pack(len(body), 0) + body
+    good, size = attempt(lambda: kind(limits).frame_size(frame, 0, len(frame)))
+    assert not good or kind(limits).data_offset(frame, 0, len(frame)) <= size
+    good, found = attempt(lambda: kind(limits).receive_whole(bytearray(frame), len(frame)))
+    if not good or found is None:
+        return
+    for buffer in (frame, bytearray(frame), memoryview(bytearray(frame))):
+        same(kind(limits).receive(buffer), found)
+    [message] = found
+    try:
+        parts = (calls.Client, calls.Server)[client](LIMITS).send(message)
+    except EncodeError:  # an extension that is none of its own, or a key twice
+        return
+    again = b"".join(map(bytes, parts))
+    same(kind(LIMITS).receive(again), found)
+
+
+class Files:
+    """One file, as `checkpoints` sees a folder."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def names(self) -> list[str]:
+        return ["checkpoint-000000000001.msgpack"]
+
+    def size(self, name: str) -> int:
+        return len(self._data)
+
+    def read(self, name: str, end: int | None = None) -> bytes:
+        return self._data[:end]
+
+
+def feed_checkpoints(data: bytes) -> None:
+    """A file, or the state in one whose head is right."""
+    (state,), body, _ = take_options(data, 2)
+    if state:
+        head = {"step": 1, "score": None, "algorithm": "pg", "version": 1, "time": 0.0}
+        body = msgpack.encode({**head, "bytes": len(body), "crc32": zlib.crc32(body)}) + body
+    kept = checkpoints.Checkpoints("fuzz")
+    kept._files = Files(body)  # type: ignore[assignment]
+    checkpoints.logger.disabled = True  # it tells of each that is not whole
+    listed = kept.list()
+    try:
+        found = kept.restore("pg")
+    except checkpoints.CheckpointMismatch:
+        assert listed
+        return
+    except checkpoints.CheckpointDamaged:
+        return
+    finally:
+        checkpoints.logger.disabled = False
+    assert found is not None
+    assert found[0] == listed[0].step
+    assert str(listed[0])
+
+
 Feed = Callable[[bytes], None]
 
 DECODERS: dict[str, Feed] = {
@@ -598,5 +662,7 @@ DECODERS: dict[str, Feed] = {
     "rfb": feed_rfb,
     "datagram_cipher": feed_cipher,
     "streams": feed_stream,
+    "calls": feed_calls,
+    "checkpoints": feed_checkpoints,
 }
 """By the names of their folders in `corpus/`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import struct
+import zlib
 from typing import Any
 
 import conversations
@@ -24,6 +25,7 @@ from rlwire.codecs.rfb.clipboard import (
 )
 from rlwire.codecs.rfb.encoder import RectangleEncoder
 from rlwire.codecs.websocket import handshake as websocket_handshake
+from rlwire.sessions import calls
 
 FRAME = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
 DEPTH = np.arange(6, dtype=np.uint16).reshape(2, 3)
@@ -348,6 +350,22 @@ def seeds(decoder: str) -> list[bytes]:
             b"\0\3\0\0\0\4\1\0" * 2,
             b"\0\0\0\0" * 3,
         ]
+    if decoder == "calls":
+        large = np.arange(1100, dtype=np.float32).reshape(2, 550)
+        asked = calls.Call(None, "one", 3, ["policy", "op_add"], [large, DEPTH, 1.5], {"n": 2})
+        told = calls.Answer("server", 3, "value", {"w": large}, [["scalar", "loss", 0.5, 3]])
+        ends: list[tuple[int, Any, Any]] = [(0, calls.Client(), asked), (1, calls.Server(), told)]
+        frames = [(first, b"".join(map(bytes, end.send(said)))) for first, end, said in ends]
+        return [
+            *[bytes([first + 2]) + frame for first, frame in frames],
+            *[bytes([first]) + msgpack.encode(list(said)) for first, _, said in ends],
+        ]
+    if decoder == "checkpoints":
+        state = {"weights": [FRAME, np.float32(0.5)], 1: {"step": 7, "none": None, "two": b"2"}}
+        head = {"step": 7, "score": 1.5, "algorithm": "pg", "version": 1, "time": 0.0}
+        body = msgpack.encode(state)
+        head |= {"bytes": len(body), "crc32": zlib.crc32(body)}
+        return [b"\0" + msgpack.encode(head) + body, b"\1" + body]
     if decoder == "streams":
         return conversations.seeds()
     raise ValueError(decoder)
