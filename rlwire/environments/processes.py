@@ -1,9 +1,9 @@
 """`WorkerPart`: a `Batch` in a process of its own, whose columns lie in memory that both share.
 
-A step is a byte there and a byte back; what has no column (infos, attributes, errors) follows the
-byte as MessagePack. A process that dies ends the episodes of its environments as truncated, and
-another takes its place; so a vector of environments outlives each of them. Not here: how steps
-are driven (`rlwire.environments.batch`).
+A step is a byte there and a byte back, where the system has it through shared memory too; what has
+no column (infos, attributes, errors) follows the byte as MessagePack. A process that dies ends the
+episodes of its environments as truncated, and another takes its place; so a vector of environments
+outlives each of them. Not here: how steps are driven (`rlwire.environments.batch`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from rlwire.codecs import msgpack
 from rlwire.environments.batch import Arguments, Batch, Infos, Shared
 from rlwire.errors import ConnectionClosed, EncodeError, PeerError, quoted
 from rlwire.transports.forking import of_this_process
+from rlwire.transports.shm import AVAILABLE, ShmSocket
 
 __all__ = ["Make", "Memory", "WorkerPart"]
 
@@ -86,6 +87,7 @@ class WorkerPart:
         mode: `Batch`'s.
         context: how processes are started.
         first: the place of the first of these environments in the vector, for errors and logs.
+        spin: seconds that the process asks for its next step before it sleeps.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class WorkerPart:
         mode: str,
         context: Any,
         first: int,
+        spin: float = 0.0,
     ) -> None:
         self.size = len(makes)
         self._makes = list(makes)
@@ -104,6 +107,7 @@ class WorkerPart:
         self._mode = mode
         self._context = context
         self._first = first
+        self._spin = spin
         self._process: BaseProcess | None = None
         self._socket: socket.socket | None = None
         self._asked = b""
@@ -130,7 +134,7 @@ class WorkerPart:
         """Do what stands in the columns' actions."""
         self._asked, self._busy = _STEP, True
         with contextlib.suppress(OSError):  # it died; `finish` sees that
-            self._here.send(_STEP)
+            self._here.sendall(_STEP)
 
     def finish(self) -> Infos:
         """Wait until what was begun is in the columns."""
@@ -179,7 +183,9 @@ class WorkerPart:
 
     def disown(self) -> None:
         """See `Forked.disown`: a process ends with the last copy of its socket's other end."""
-        if self._socket is not None:
+        if isinstance(self._socket, ShmSocket):
+            self._socket.disown()
+        elif self._socket is not None:
             self._socket.close()
         self._socket = self._process = None
 
@@ -199,7 +205,7 @@ class WorkerPart:
         here, there = socket.socketpair()
         process = self._context.Process(
             target=_work,
-            args=(there, here, self._makes, self._recipe, self._mode),
+            args=(there, here, self._makes, self._recipe, self._mode, self._spin),
             name=f"rlwire environments {self._which}",
             daemon=True,
         )
@@ -212,6 +218,9 @@ class WorkerPart:
             there.close()
         self._process, self._socket = process, here
         try:
+            with contextlib.suppress(OSError):  # it died; `_answer` sees that
+                # Without spin: this process would keep a core from one that has to step.
+                self._socket = _shared(here, server_side=False)
             self._answer()  # the environments are made
         except BaseException:
             self.close()
@@ -260,7 +269,7 @@ class WorkerPart:
     def _answer(self) -> Any:
         here = self._here
         try:
-            answer = here.recv(1)
+            answer = _one(here)
             if answer == _DONE:
                 self._busy = False
                 return None
@@ -278,6 +287,26 @@ class WorkerPart:
         kind, text, trace = value
         logger.error("environments %s failed in their process:\n%s", self._which, trace)
         raise PeerError(f"one of the environments {self._which}, in its process: {kind}: {text}")
+
+
+def _shared(sock: socket.socket, *, server_side: bool, spin: float = 0.0) -> socket.socket:
+    """Have a socket's bytes go through shared memory, where the system has what it takes."""
+    if not AVAILABLE:
+        return sock
+    shared = ShmSocket(sock, server_side=server_side)
+    try:
+        shared.handshake(None)
+    except BaseException:
+        shared.close()
+        raise
+    shared.spin = spin
+    return shared
+
+
+def _one(sock: socket.socket) -> bytes:
+    """Return the next byte; none at the end."""
+    byte = bytearray(1)
+    return bytes(byte) if sock.recv_into(byte) else b""
 
 
 def _framed(value: Any) -> bytes:
@@ -310,12 +339,13 @@ def _work(
     makes: Sequence[Make],
     recipe: Callable[[], Shared],
     mode: str,
+    spin: float,
 ) -> None:
     """Make the environments and do what is asked, until the socket ends."""
     here.close()  # the other end's copy, if this process is a fork: or else it would never end
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the program's to handle
     environments: list[Any] = []
-    with contextlib.suppress(ConnectionError), there:
+    with contextlib.suppress(ConnectionError), _shared(there, server_side=True, spin=spin) as there:
         try:
             for make in makes:
                 environments.append(make())
@@ -327,9 +357,9 @@ def _work(
             for environment in environments:
                 environment.close()
             return
-        there.send(_DONE)
+        there.sendall(_DONE)
         told: set[str] = set()
-        while what := there.recv(1):
+        while what := _one(there):
             try:
                 if what == _STEP:
                     infos = batch.step()

@@ -21,6 +21,7 @@ from rlwire.environments.batch import Batch, EndpointBatch, Infos, Part, Shared
 from rlwire.environments.loading import load_environment
 from rlwire.environments.processes import Make, Memory, WorkerPart
 from rlwire.errors import EncodeError, LocalProtocolError, optional
+from rlwire.transports.shm import default_spin
 
 with optional("gymnasium", "gym"):
     import gymnasium
@@ -302,13 +303,10 @@ def local(
     """
     mode = AutoresetMode(mode)
     count = len(makes)
-    if workers is None:
-        workers = (
-            len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1
-        )
-    workers = min(workers, count)
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    workers = min(cores if workers is None else workers, count)
     if not workers:
         with contextlib.ExitStack() as undo:
             environments = []
@@ -332,9 +330,10 @@ def local(
             recipe = functools.partial(_cut, *spaces, count, block, start, end)
             parts.append(
                 WorkerPart(
-                    makes[start:end], shared.part(start, end), recipe, mode.value, chosen, start
+                    makes[start:end], shared.part(start, end), recipe, mode.value, chosen, start,
+                    default_spin() if workers <= cores else 0.0,
                 )
-            )
+            )  # fmt: skip
             undo.callback(parts[-1].close)
         undo.pop_all()
     return VectorEnvironment(parts, shared, *spaces, mode=mode, copy=copy, **about)

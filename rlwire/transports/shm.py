@@ -17,6 +17,7 @@ import socket
 from time import monotonic
 
 from rlwire.transports.address import Address
+from rlwire.transports.interface import Buffer
 from rlwire.transports.shm_calls import AVAILABLE, WORDS, Rings, ask
 
 __all__ = ["AVAILABLE", "SPIN", "ShmSocket", "check_available", "check_carrier", "default_spin"]
@@ -69,12 +70,14 @@ class ShmSocket(socket.socket):
 
     Attributes:
         rings: what has the bytes, after the handshake.
+        spin: seconds that `recv_into` asks before it sleeps.
     """
 
     def __init__(self, sock: socket.socket, *, server_side: bool = False) -> None:
         check_available()
         super().__init__(fileno=sock.detach())
         self.rings = Rings()
+        self.spin = 0.0
         self._server_side = server_side
 
     def handshake(self, seconds: float | None) -> None:
@@ -158,7 +161,18 @@ class ShmSocket(socket.socket):
             memoryview(buffer)[: nbytes or None],
             whole=bool(flags & socket.MSG_WAITALL),
             wait=not flags & socket.MSG_DONTWAIT,
+            spin=self.spin,
         )
+
+    def sendall(self, data: Buffer, flags: int = 0) -> None:  # type: ignore[override]
+        """Send all of it through the ring, as a socket would; no flag is known.
+
+        Raises:
+            OSError: the other end is gone, or has spoilt the memory.
+        """
+        view = memoryview(data).cast("B")
+        while view.nbytes:
+            view = view[self.rings.send_from(view) :]
 
     def close(self) -> None:
         """Tell the other end that nothing more comes or is read, and give all back."""

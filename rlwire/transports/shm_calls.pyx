@@ -5,9 +5,10 @@ into, and when, is the stream core's business, and the calls of a whole step are
 `rlwire.transports.socket_calls`'; meeting the other side is in `rlwire.transports.shm`.
 """
 
-from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from libc.errno cimport EACCES, EAGAIN, EBADF, EPERM
+from libc.errno cimport EACCES, EAGAIN, EBADF, EINTR, EPERM
 from libc.stdint cimport int64_t, uint32_t
 
 import errno
@@ -235,28 +236,53 @@ cdef class Rings:
     cdef int fail(self, Py_ssize_t error) except -1:
         return _fail(error)
 
-    def recv_into(self, object buffer, *, bint whole=False, bint wait=True) -> int:
+    def recv_into(
+        self, object buffer, *, bint whole=False, bint wait=True, double spin=0.0
+    ) -> int:
         """Receive, as a socket does; 0 when nothing more comes.
 
         Args:
             buffer: of at least one byte.
             whole: whether all of it is to be filled, unless that takes too long.
             wait: whether to wait for something, for `reading` seconds.
+            spin: seconds of asking before the thread sleeps.
 
         Raises:
             BlockingIOError: nothing came in time.
             OSError: the other side is gone, or has spoilt the memory.
         """
         cdef Py_buffer view
-        cdef Py_ssize_t got
+        cdef Py_ssize_t got = -EINTR
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         try:
-            got = self.recv(<char *> view.buf, view.len, whole, 0.0, wait)
+            while got == -EINTR:
+                PyErr_CheckSignals()
+                got = self.recv(<char *> view.buf, view.len, whole, spin, wait)
         finally:
             PyBuffer_Release(&view)
         if got < 0:
             _fail(got)
         return got
+
+    def send_from(self, object buffer) -> int:
+        """Send, as a socket does, for `writing` seconds; how many bytes went.
+
+        Raises:
+            BlockingIOError: there was no room in time.
+            OSError: the other side is gone, or has spoilt the memory.
+        """
+        cdef Py_buffer view
+        cdef Py_ssize_t sent = -EINTR
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        try:
+            while sent == -EINTR:
+                PyErr_CheckSignals()
+                sent = self.send(&view, 1, 0, True)
+        finally:
+            PyBuffer_Release(&view)
+        if sent < 0:
+            _fail(sent)
+        return sent
 
     # Waiting with others: on the socket.
 

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from rlwire.environments import processes
 from rlwire.environments.vector import VectorEnvironment, local
 from rlwire.errors import ConnectionClosed, EncodeError, LocalProtocolError, PeerError
 
@@ -299,6 +301,47 @@ def test_an_interrupted_step_has_to_be_followed_by_a_reset() -> None:
             same(observations, others.reset(seed=[7, 8, 9])[0])
             same(envs.step(actions(3, 2))[0], others.step(actions(3, 2))[0])
         assert envs.call("plus", 1) == (2, 2, 2)
+
+
+class Dying(Nested):
+    """Its process is killed in the middle of a step, once its name says so."""
+
+    def step(self, action: Any) -> Any:
+        if self.name == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
+def test_a_process_that_dies_while_it_is_waited_for() -> None:
+    with local([Dying] * 2, workers=2) as envs:
+        envs.reset(seed=1)
+        envs.set_attr("name", ["dies", "nested"])
+        assert envs.step(actions(2, 0))[3].tolist() == [True, False]
+        assert envs.step(actions(2, 0))[3].tolist() == [False, False]
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="needs Linux's schedstat")
+def test_a_process_without_work_takes_no_processor() -> None:
+    with local(makes(2), workers=1) as envs:
+        envs.reset(seed=1)
+        envs.step(actions(2, 0))
+        used = Path(f"/proc/{envs.call('pid')[0]}/schedstat")
+        for _ in range(200):  # until it sleeps: what it has used stays the same
+            before = used.read_text().split()[0]
+            time.sleep(0.05)
+            if used.read_text().split()[0] == before:
+                break
+        else:
+            pytest.fail("it never slept")
+
+
+def test_processes_without_shared_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "AVAILABLE", False)  # as where there is no futex
+    with local(makes(2), workers=2) as ours, local(makes(2), workers=0) as here:
+        same(ours.reset(seed=1), here.reset(seed=1))
+        same(ours.step(actions(2, 0)), here.step(actions(2, 0)))
+        os.kill(ours.call("pid")[0], signal.SIGKILL)
+        assert ours.step(actions(2, 1))[3].tolist() == [True, False]
 
 
 def test_attributes_of_a_process_that_died() -> None:

@@ -103,3 +103,18 @@ def test_the_other_closes_its_socket(ends: Ends) -> None:
     client, server = ends
     server.close()
     assert client.recv_into(bytearray(5)) == 0
+
+
+def test_bytes_of_ones_own_go_and_come(ends: Ends) -> None:
+    client, server = ends
+    assert client.send_from(b"hello") == 5
+    data = bytearray(5)
+    assert server.recv_into(data, whole=True, spin=1e-5) == 5
+    assert data == b"hello"
+    server.writing = 0
+    assert server.send_from(bytes(5000)) == 4096  # all that there is room for
+    with pytest.raises(BlockingIOError):
+        server.send_from(b"more")
+    server.close()
+    assert client.recv_into(bytearray(4096), whole=True) == 4096
+    assert client.recv_into(bytearray(1), spin=1e-5) == 0
