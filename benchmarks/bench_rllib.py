@@ -32,8 +32,9 @@ ray: Any = pytest.importorskip("ray")
 
 RUNNERS = 1 if TINY else 2
 EACH = 2 if TINY else 8
-STEPS = 100 if TINY else 4000
-ITERATIONS = 1 if TINY else 6
+STEPS = 100 if TINY else 2000
+ITERATIONS = 1 if TINY else 5
+SECONDS = 60.0  # after which no further iteration begins
 
 
 def call(url: str, count: int) -> None:
@@ -69,7 +70,11 @@ def measure() -> tuple[float, float]:
 
     from rlwire.adapters.rllib.serving import RLlibServer
 
-    settings = {"train_batch_size_per_learner": STEPS, "num_epochs": 4}
+    settings = {
+        "train_batch_size_per_learner": STEPS,
+        "minibatch_size": min(STEPS, 128),
+        "num_epochs": 1 if TINY else 4,
+    }
     ray.init(
         address="local", num_cpus=2 * RUNNERS + 2, include_dashboard=False, log_to_driver=False,
         object_store_memory=200_000_000, _node_ip_address="127.0.0.1",
@@ -93,7 +98,10 @@ def measure() -> tuple[float, float]:
         )
         stack.enter_context(callers(urls))
         times: dict[str, list[float]] = {"ours": [], "theirs": []}
+        until = time.perf_counter() + SECONDS
         for number in range(ITERATIONS + 1):
+            if number > 1 and time.perf_counter() > until:
+                break
             for name, algorithm in (("ours", ours), ("theirs", theirs)):
                 begun = time.perf_counter()
                 steps = algorithm.train()["env_runners"]["num_env_steps_sampled"]

@@ -181,9 +181,10 @@ def test_a_kill_at_any_moment_leaves_a_whole_one(tmp_path):
     assert not [name for name in os.listdir(tmp_path) if name in left]
 
 
-def test_a_url_of_fsspec(tmp_path):
+@pytest.mark.parametrize("scheme", ["memory", "file", "dir::file"])
+def test_a_url_of_fsspec(tmp_path, scheme):
     pytest.importorskip("fsspec")
-    url = f"memory://{tmp_path}"
+    url = f"{scheme}://{tmp_path}/kept"
     checkpoints = Checkpoints(url, keep=1, keep_best=0)
     assert checkpoints.restore("pg") is None
     checkpoints.save(1, {}, algorithm="pg")
