@@ -75,13 +75,22 @@ def die_with_parent() -> None:
     threading.Thread(target=watch, args=(parent.sentinel,), daemon=True).start()
 
 
-def _main(channel: Connection, cores: list[int] | None, serve: Serve, arguments: Any) -> None:
+def _main(
+    channel: Connection,
+    cores: list[int] | None,
+    serve: Serve,
+    arguments: Any,
+    around: list[contextlib.AbstractContextManager[Any]],
+) -> None:
     # Ctrl-C reaches the whole process group; the parent stops its servers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pin(cores)
     die_with_parent()
     try:
-        serve(lambda address: channel.send(("listening", address)), *arguments)
+        with contextlib.ExitStack() as entered:
+            for each in around:
+                entered.enter_context(each)
+            serve(lambda address: channel.send(("listening", address)), *arguments)
     except Exception as error:
         # The parent tells its user; a second account on standard error would not help.
         logger.debug("the server failed", exc_info=True)
@@ -102,6 +111,7 @@ class ServerProcess:
     Attributes:
         name: what error texts call it.
         address: where it listens, as it said itself; known after entering.
+        around: what is entered there before `serve` is called; to be added to before entering.
     """
 
     def __init__(
@@ -114,11 +124,12 @@ class ServerProcess:
     ) -> None:
         self.name = name
         self.address: Any = None
+        self.around: list[contextlib.AbstractContextManager[Any]] = []
         context = multiprocessing.get_context("spawn")
         self._channel, self._far_end = context.Pipe(duplex=False)
         self._process = context.Process(
             target=_main,
-            args=(self._far_end, cores, serve, arguments),
+            args=(self._far_end, cores, serve, arguments, self.around),
             name=f"rlwire-bench-{name}",
             daemon=not has_children,
         )

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.bench.payloads import Payload
+from rlwire.bench.probe import Probe
 from rlwire.bench.processes import BenchError, ServerProcess
 from rlwire.errors import RlwireError
 
@@ -123,6 +124,8 @@ class Row:
         decode: a received message to values, as the protocol's own receiver does it.
         encode_other: make the bytes of the other message, which carries no observation.
         decode_other: read them.
+        sessions: ``"module:class"`` of the client's session and the server's, for a `Probe`; empty
+            where there is no stream.
         rounds: round trips so far.
 
     Raises:
@@ -133,6 +136,7 @@ class Row:
     datagrams = False
     asks = True
     has_codec = True
+    sessions: tuple[str, ...] = ()
     payload: Payload
     requests: list[bytes]
     reply_bytes: int
@@ -219,6 +223,12 @@ class Row:
         self._server = ServerProcess(
             self.protocol, serve, _made, make, cores.place(), name, *arguments, cores=cores.server
         )
+
+    def probed(self, cores: Cores, server: Probe) -> Self:
+        """Return another row like this, in whose server a session is timed."""
+        row = type(self)(self.payload, cores)
+        row._server.around.append(server)
+        return row
 
     def _connect(self) -> None:
         """Make a client of the server, and get it as far as the first round trip."""

@@ -48,11 +48,11 @@ _STAGES = ("protocol", "payload", "end", "stage", "us", "quartiles", "share")
 
 
 _STAGES_NOTE = (
-    "Stages are measured one by one: the codec's in a loop, the socket's on the raw exchange. In "
-    "the client's wait are the server's calls of the socket and the change to its process and "
-    "back; with both on one core the server has its turn while the client sends. The session of "
-    "both ends, with what drives it, is what the others leave of the round trip, and so has what "
-    "caches cost that a loop keeps warm.",
+    "Stages are measured one by one: the codec's in a loop, the socket's on the raw exchange, the "
+    "sessions' while steps are made, less the codec's. In the client's wait are the server's calls "
+    "of the socket and the change to its process and back; with both on one core the server has "
+    "its turn while the client sends. The rest is what these leave of the round trip: what drives "
+    "the sessions, and what caches cost that a loop keeps warm.",
 )
 
 

@@ -17,6 +17,7 @@ from time import perf_counter, perf_counter_ns
 from typing import Any, Protocol
 
 from rlwire.bench.floor import Floor
+from rlwire.bench.probe import Probe
 from rlwire.bench.provider import Cores, Row
 from rlwire.bench.stats import Ratio, Spread, rates, ratios, spread
 
@@ -47,9 +48,9 @@ class Stage:
     Attributes:
         end: whose it is: ``"client"``, ``"server"``, or ``"both"``.
         name: what is done.
-        p50: how long it takes; of the last stage, what the others leave of the round trip.
-        p25: the lower quartile; None of what the others leave.
-        p75: the upper quartile; None of what the others leave.
+        p50: how long it takes; of ``"rest"``, what the others leave of the round trip.
+        p25: the lower quartile; None of the rest.
+        p75: the upper quartile; None of the rest.
     """
 
     end: str
@@ -126,14 +127,14 @@ def measure(
             )
             found: list[Stage] = []
             if stages and encode is not None and decode is not None:
-                found = _stages(row, floor, seconds, encode, decode)
+                found = _stages(row, floor, cores, seconds, encode, decode)
         finally:
             if collecting:
                 gc.enable()
     progress(1.0)
     if found:
         left = spread(round_trip).p50 - sum(stage.p50 for stage in found)
-        found.append(Stage("both", "session", left))
+        found.append(Stage("both", "rest", left))
     return Result(
         protocol=row.protocol,
         payload=row.payload.name,
@@ -151,14 +152,16 @@ def measure(
     )
 
 
-def _stages(row: Row, floor: Floor, seconds: float, encode: Spread, decode: Spread) -> list[Stage]:
-    """All but the last, which is what these leave: the sessions, what drives them, what answers.
+def _stages(
+    row: Row, floor: Floor, cores: Cores, seconds: float, encode: Spread, decode: Spread
+) -> list[Stage]:
+    """All but the rest: what drives the sessions, what answers, and what is measured twice.
 
-    Each is measured by itself: the codec's as they are for the tables, the socket's on the raw
-    exchange. The other end's calls of the socket, and the change to its process and back, are in
-    the client's wait.
+    The codec's and the socket's are measured by themselves, as they are for the tables and on the
+    raw exchange, the sessions' while steps are made. The other end's calls of the socket, and the
+    change to its process and back, are in the client's wait.
     """
-    share = seconds / 3
+    share = seconds / 4
     others = [
         spread(_time_calls(_without(call), [None], share))
         for call in (row.encode_other, row.decode_other)
@@ -171,18 +174,44 @@ def _stages(row: Row, floor: Floor, seconds: float, encode: Spread, decode: Spre
         parts += block[LEAD_IN:]
     send, wait, receive = (spread(each) for each in zip(*parts, strict=True))
     ask, answer = ((encode, decode), others) if row.asks else (others, (encode, decode))
+    sessions = _sessions(row, cores, share)
+    codecs = (ask[0].p50 + answer[1].p50, ask[1].p50 + answer[0].p50)
     return [
-        Stage(end, name, each.p50, each.p25, each.p75)
-        for end, name, each in (
-            ("client", "encode", ask[0]),
-            ("client", "send", send),
-            ("client", "wait", wait),
-            ("server", "decode", ask[1]),
-            ("server", "encode", answer[0]),
-            ("client", "receive", receive),
-            ("client", "decode", answer[1]),
-        )
+        *(
+            Stage(end, name, each.p50, each.p25, each.p75)
+            for end, name, each in (
+                ("client", "encode", ask[0]),
+                ("client", "send", send),
+                ("client", "wait", wait),
+                ("server", "decode", ask[1]),
+                ("server", "encode", answer[0]),
+                ("client", "receive", receive),
+                ("client", "decode", answer[1]),
+            )
+        ),
+        *(
+            Stage(end, "session", *(max(0.0, at - codec) for at in (all_.p50, all_.p25, all_.p75)))
+            for end, all_, codec in zip(("client", "server"), sessions, codecs, strict=False)
+        ),
     ]
+
+
+def _sessions(row: Row, cores: Cores, seconds: float) -> list[Spread]:
+    """What the calls of a client's and a server's session take of a step, the codec's work too."""
+    if not row.sessions:
+        return []
+    probes = [Probe(kind) for kind in row.sessions]
+    times: list[list[float]] = []
+    with probes[0], row.probed(cores, probes[1]) as probed:
+        deadline = perf_counter() + seconds
+        while len(times) <= WARM_UP or perf_counter() < deadline:
+            before = [probe.spent for probe in probes]
+            for index in range(BLOCK):
+                probed.exchange(index)
+            # What the server does after its answer is counted with the next block.
+            after = [probe.spent for probe in probes]
+            times.append([(now - then) / BLOCK for now, then in zip(after, before, strict=True)])
+    return [spread(each) for each in zip(*times[WARM_UP:], strict=True)]
 
 
 def _without(call: Callable[[], Any]) -> Callable[[Any], Any]:

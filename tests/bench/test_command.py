@@ -242,10 +242,13 @@ def test_ones_own_observations_and_stages(
             ("server", "encode"),
             ("client", "receive"),
             ("client", "decode"),
+            # PERLERT's is not a stream's.
+            *((end, "session") for end in ("client", "server") if row["protocol"] == "rlx"),
         ]
         for stage in measured:
-            assert 0 < stage["p25"] <= stage["p50"] <= stage["p75"]
-        assert (left["end"], left["name"], left["p25"]) == ("both", "session", None)
+            assert 0 <= stage["p25"] <= stage["p50"] <= stage["p75"]
+            assert stage["p25"] > 0 or stage["name"] == "session"
+        assert (left["end"], left["name"], left["p25"]) == ("both", "rest", None)
         whole = sum(stage["p50"] for stage in row["stages"])
         assert whole == pytest.approx(row["round_trip"]["p50"])
         # Where the observation is: in RLX's request, in PERLERT's reply.

@@ -66,13 +66,13 @@ def run() -> Run:
 
 
 def test_stages_are_a_table_with_their_shares(run: Run) -> None:
-    stages = [Stage("client", "encode", 6.0, 5.5, 7.25), Stage("both", "session", 54.0)]
+    stages = [Stage("client", "encode", 6.0, 5.5, 7.25), Stage("both", "rest", 54.0)]
     stream = io.StringIO()
     show(dataclasses.replace(run, results=[dataclasses.replace(result(), stages=stages)]), stream)
     rows = [line.split()[2:] for line in stream.getvalue().splitlines() if line.startswith("rlx ")]
     assert rows[3:] == [
         ["client", "encode", "6.00", "5.50", "-", "7.25", "10%"],
-        ["both", "session", "54.0", "90%"],
+        ["both", "rest", "54.0", "90%"],
     ]
     assert "Stages are measured one by one" in stream.getvalue()
 
@@ -196,7 +196,7 @@ def test_progress_on_a_terminal_says_what_is_measured() -> None:
 
 
 def test_json(run: Run) -> None:
-    staged = dataclasses.replace(result(), stages=[Stage("both", "session", 9.0)])
+    staged = dataclasses.replace(result(), stages=[Stage("both", "rest", 9.0)])
     read = json.loads(json.dumps(as_json(dataclasses.replace(run, results=[staged]))))
     assert read.keys() == {
         *("schema", "versions", "machine", "pin", "seconds", "rows", "left_out"),
@@ -219,5 +219,5 @@ def test_json(run: Run) -> None:
         "overhead": {"p50": 1.2, "p25": 1.14, "p75": 1.312, "count": 40},
         "rate": {"p50": 15873.0, "p25": 15151.5, "p75": 16666.7, "count": 40},
         "checked": 1096,
-        "stages": [{"end": "both", "name": "session", "p50": 9.0, "p25": None, "p75": None}],
+        "stages": [{"end": "both", "name": "rest", "p50": 9.0, "p25": None, "p75": None}],
     }

@@ -112,6 +112,7 @@ class DmEnvRpcRow(Row):
     """One payload over dm_env_rpc, shown by a `RecordedWorld`; lists go as arrays."""
 
     protocol = "dm_env_rpc"
+    sessions = ("rlwire.sessions.grpc.client:Client", "rlwire.sessions.grpc.server:Server")
     asks = False
     _result: StepResult | None = None
     _step: Callable[..., StepResult]

@@ -58,6 +58,10 @@ class OpenpiRow(Row):
     """One payload over openpi's protocol, shown to a `KeepingPolicy`."""
 
     protocol = "openpi"
+    sessions = (
+        "rlwire.sessions.websocket.opening:Client",
+        "rlwire.sessions.websocket.opening:Server",
+    )
 
     def __init__(self, payload: Payload, cores: Cores, peer: str | None = None) -> None:
         self.payload = payload

@@ -66,6 +66,10 @@ class RewarderRow(Row):
     """One payload over the rewarder protocol, pushed by `RecordedRewards`."""
 
     protocol = "rewarder"
+    sessions = (
+        "rlwire.sessions.websocket.opening:Client",
+        "rlwire.sessions.websocket.opening:Server",
+    )
     asks = False
     _seen: Any = None
 

@@ -65,6 +65,7 @@ class RLlinkRow(Row):
     """One payload over RLlink, learnt by a `KeepingLearner`."""
 
     protocol = "rllink"
+    sessions = ("rlwire.sessions.rllink:Client", "rlwire.sessions.rllink:Server")
 
     def __init__(self, payload: Payload, cores: Cores, peer: str | None = None) -> None:
         self.payload = payload

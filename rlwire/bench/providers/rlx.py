@@ -81,6 +81,7 @@ class RLXRow(Row):
     """
 
     protocol = "rlx"
+    sessions = ("rlwire.sessions.rlx:Client", "rlwire.sessions.rlx:Server")
     _update: Callable[..., Any]
 
     def __init__(
