@@ -6,6 +6,7 @@ Not here: what a policy is (`policies`), how steps become a batch (`collector`),
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from rlwire.adapters.playing import Game, closing
@@ -79,8 +80,7 @@ def play(
                         lost += 1
                         if lost > _RECONNECTS or last:
                             raise
-                        client.connect()
-                        weights = _begin(game, client, steps)
+                        weights = _rejoin(game, client, steps)
                         if not game.over:
                             game.collect()
             totals.append(game.total)
@@ -193,3 +193,13 @@ def _begin(game: _Alone, client: RLlinkClient, steps: int | None) -> SetState:
         raise RemoteProtocolError("the trainer has no weights")
     game.collector = game.collector_of(wanted)
     return weights
+
+
+def _rejoin(game: _Alone, client: RLlinkClient, steps: int | None) -> SetState:
+    """Connect again, and begin a batch; who is about to end may take a connection, and drop it."""
+    for _ in range(_RECONNECTS - 1):
+        with contextlib.suppress(ConnectionClosed):
+            client.connect()
+            return _begin(game, client, steps)
+    client.connect()
+    return _begin(game, client, steps)

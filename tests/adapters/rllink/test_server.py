@@ -336,6 +336,11 @@ def test_play_finds_a_trainer_that_was_started_again() -> None:
         )  # fmt: skip
         assert begun.wait(60)
         server.stop()
+        # One that is killed may still take a connection, and drop it.
+        host, _, port = url.removeprefix("rllink://").rpartition(":")
+        with socket.create_server((host, int(port))) as dying:
+            dying.settimeout(60)
+            dying.accept()[0].close()
         with rlwire.serve(second, url, steps=8):
             assert len(playing.result(60)) == 40
     assert second.steps > 0
