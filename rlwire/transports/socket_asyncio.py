@@ -145,6 +145,8 @@ class SocketStream(Stream):
 
     def disown(self) -> None:
         """See `Stream.disown`."""
+        if not self._gone:
+            self.calls.forget()
         self._closing = self._gone = True
         self._sock.close()
 
@@ -161,6 +163,7 @@ class SocketStream(Stream):
         self.listen(False)
         self._closing = self._gone = True
         self._call_when_writable(None)
+        self.calls.forget()
         self._sock.close()
         # Not now: whoever called is in the middle of something.
         self._loop.call_soon(self._end)

@@ -417,6 +417,13 @@ cdef class SocketCalls:
         event = reply = None
         return self.write() and core.fresh
 
+    def forget(self) -> None:
+        """Let go of the socket before it is closed: its number may be another's at once.
+
+        What is called afterwards raises OSError, and reads nothing that is meant for that one.
+        """
+        self._file = -1
+
     def unanswered(self) -> tuple[object, object, object]:
         """Return, once, what `respond` has left: an event, its reply, and an error.
 

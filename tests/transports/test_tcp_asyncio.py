@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import struct
+import sys
 import threading
 import time
 import weakref
@@ -29,7 +30,7 @@ from rlwire.transports import socket_asyncio, sockets, tcp, tcp_asyncio, turn
 from rlwire.transports.address import Address
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Backoff, Timeouts
-from rlwire.transports.stream_asyncio import SocketStream
+from rlwire.transports.stream_asyncio import SocketStream, open_stream
 from rlwire.transports.tcp_asyncio import AsyncConnection
 from rlwire.transports.turn import PlainTurn, Turn
 from tests.transports.conftest import Echo
@@ -1028,3 +1029,40 @@ def test_many_connections_take_no_threads(run: Run, blobs: Any, kind: Any) -> No
             assert threading.active_count() == before
 
     run(main())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sockets have no such numbers there")
+def test_a_closed_connection_reads_nothing_of_who_has_its_number(run: Run, blobs: Any) -> None:
+    mine, peers = socket.socketpair()
+    numbers = []
+
+    class Reused(socket.socket):
+        """Once it is closed another has its number, as one that another thread accepts may."""
+
+        def close(self) -> None:
+            number = self.fileno()
+            super().close()
+            if number != -1:
+                numbers.append(number)
+                os.dup2(mine.fileno(), number)
+
+    async def main() -> None:
+        near, far = socket.socketpair()
+        sock = Reused(fileno=near.detach())
+        sock.setblocking(False)
+        connection = AsyncConnection(blobs(), "the peer", Timeouts(), accepted=True)
+        await open_stream(connection, sock)
+        connection.serve(Echo(connection))
+        far.setblocking(False)
+        await asyncio.get_running_loop().sock_sendall(far, blobs.frame(b"hello"))
+        assert await read_frame(far) == b"hello"
+        far.close()
+        await connection.wait_closed()
+
+    with mine, peers:
+        mine.setblocking(False)
+        peers.sendall(b"for another")
+        run(main())
+        assert len(numbers) == 1
+        os.close(numbers[0])
+        assert mine.recv(100) == b"for another"

@@ -63,6 +63,9 @@ def register(number: int, url: str) -> Callable[[], None]:
 
 
 def runners() -> dict[int, str]:
-    """Return the URL of each runner of this cluster, by its number; Ray must be initialized."""
+    """Return the URL of each runner of this cluster, by its number; Ray must be initialized.
+
+    One that was killed is in it until another has its number.
+    """
     found: dict[int, str] = ray.get(_directory().urls.remote())
     return found
