@@ -171,17 +171,10 @@ class Checkpoints:
             MissingExtra: there are tensors, and safetensors is not installed.
             OSError: it cannot be written; older ones are as they were.
         """
-        taken = self._taken(step, state, score=score, algorithm=algorithm, version=version)
-        return self._write(taken)
+        return self._write(self._taken(step, state, score, algorithm, version))
 
     def _taken(
-        self,
-        step: int,
-        state: Mapping[str, Any],
-        *,
-        score: float | None = None,
-        algorithm: str,
-        version: int = 1,
+        self, step: int, state: Mapping[str, Any], score: float | None, algorithm: str, version: int
     ) -> _Taken:
         """Return a copy of a state, which counts as saved from now on."""
         head = {
@@ -299,9 +292,11 @@ class Aside:
         self._waits: _Taken | None = None
         self._writes = False
 
-    def save(self, step: int, state: Mapping[str, Any], **of: Any) -> None:
+    def save(
+        self, step: int, state: Mapping[str, Any], score: float | None, algorithm: str, version: int
+    ) -> None:
         """Copy a state, and have it written; arguments and errors as of `Checkpoints.save`."""
-        taken = self._checkpoints._taken(step, state, **of)
+        taken = self._checkpoints._taken(step, state, score, algorithm, version)
         with self._changed:
             self._waits = taken
             if not self._writes:

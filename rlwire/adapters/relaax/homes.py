@@ -274,7 +274,7 @@ class Host:
             score = server.score()
             scored = score is not None
             state = server.create_scored_checkpoint() if scored else server.create_checkpoint()
-            aside.save(step, state, score=score, algorithm=self._algorithm, version=server.version)
+            aside.save(step, state, score, self._algorithm, server.version)
         except Exception as error:
             self._not_kept(error)
 
