@@ -24,6 +24,7 @@ from rlwire.adapters.stopping import Stopping, stop_signals
 from rlwire.protocols import URL
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, capacity
+from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.interface import Responder, StreamSession
 from rlwire.transports.reception import TLS, Reception
 from rlwire.transports.server import ThreadServer
@@ -375,6 +376,15 @@ class Service:
     def end(self) -> None:
         """Tidy up once nothing is served any more; called beside worker processes as well."""
 
+    def open(self) -> None:
+        """Begin on an event loop, which runs; called before its first connection."""
+
+    def adopted(self, connection: AsyncConnection) -> None:
+        """Take note, on an event loop, of who has come, and has said nothing yet."""
+
+    def part(self) -> None:
+        """Say good-bye on an event loop, before its connections end."""
+
     def answers(self) -> dict[str, Any]:
         """Return the argument for a transport's server that says who answers."""
         if self.converse is not None:
@@ -461,10 +471,7 @@ class StreamServer(BackgroundServer):
             raise
 
     def _on_a_loop(self) -> LoopServer:
-        server = LoopServer(
-            self._where, self._service.session, **self._service.answers(), **self._options
-        )
-        self._server = server
+        server = self._server = _Looped(self._service, self._where, self._options)
         return server
 
     def _details(self) -> str:
@@ -472,6 +479,27 @@ class StreamServer(BackgroundServer):
 
     def _after_stop(self) -> None:
         self._service.end()
+
+
+class _Looped(LoopServer):
+    """A service on an event loop."""
+
+    def __init__(self, service: Service, where: Address, options: dict[str, Any]) -> None:
+        super().__init__(where, service.session, **service.answers(), **options)
+        self._service = service
+
+    async def start(self) -> LoopServer:
+        self._service.open()
+        return await super().start()
+
+    async def _adopt(self, sock: socket.socket, peer: str) -> AsyncConnection:
+        connection = await super()._adopt(sock, peer)
+        self._service.adopted(connection)
+        return connection
+
+    async def stop(self, grace: float = 5.0) -> None:
+        self._service.part()
+        await super().stop(grace)
 
 
 class _Processes:

@@ -33,10 +33,9 @@ from rlwire.sessions.rewarder.rules import Push
 from rlwire.sessions.rewarder.server import Runtime, ServerSession, Who
 from rlwire.transports.interface import NOTHING
 from rlwire.transports.seldom_log import SeldomLog
-from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.tcp_asyncio import AsyncConnection
 
-__all__ = ["Client", "Connections", "Listener", "RewarderLoop"]
+__all__ = ["Client", "Connections", "Listener"]
 
 logger = logging.getLogger(__name__)
 
@@ -130,6 +129,7 @@ class Connections(Service):
         on_action: Callable[[AgentAction], object] | None,
         runtime: Runtime,
         backlog: int,
+        stop_after: float | None,
         speech: dict[str, Any],
     ) -> None:
         self.clients: dict[ServerSession, Client] = {}
@@ -139,6 +139,7 @@ class Connections(Service):
         self.log = SeldomLog(logger)
         self._runtime = runtime
         self._backlog = backlog
+        self._stop_after = stop_after
         self._speech = speech
         self._loop: asyncio.AbstractEventLoop | None = None  # while it serves
         self._thread = 0
@@ -194,12 +195,12 @@ class Connections(Service):
             self.told.count("messages_refused", session.refused)
         session.release()
 
-    def open(self, stop_after: float | None) -> None:
+    def open(self) -> None:
         """Begin, on the running loop."""
         self._loop = asyncio.get_running_loop()
         self._thread = get_ident()
-        if stop_after is not None:
-            self._watch_idle(stop_after, time.monotonic())
+        if self._stop_after is not None:
+            self._watch_idle(self._stop_after, time.monotonic())
 
     def part(self) -> None:
         """Send what was handed over, and tell all clients that it ends."""
@@ -319,30 +320,3 @@ class Connections(Service):
         self.log.warning("%s: closed, %d bytes wait for it", client.peer, self._backlog)
         self.clients.pop(client.session, None)
         client.connection.abort()
-
-
-class RewarderLoop(LoopServer):
-    """The server of these connections, on an event loop.
-
-    Args:
-        connections: what they share.
-        stop_after: seconds without an active client after which the listener is told.
-        arguments: those of `LoopServer`.
-    """
-
-    def __init__(
-        self, connections: Connections, stop_after: float | None, *arguments: Any, **options: Any
-    ) -> None:
-        super().__init__(*arguments, **options, make_responder=connections.responder)
-        self._connections = connections
-        self._stop_after = stop_after
-
-    async def start(self) -> LoopServer:
-        """Begin to accept, on the running loop."""
-        self._connections.open(self._stop_after)
-        return await super().start()
-
-    async def stop(self, grace: float = 5.0) -> None:
-        """Tell all clients, and end."""
-        self._connections.part()
-        await super().stop(grace)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from rlwire.adapters.rewarder.connections import Client, Connections, RewarderLoop
+from rlwire.adapters.rewarder.connections import Client, Connections
 from rlwire.adapters.serving import Running, StreamOptions, StreamServer
 from rlwire.codecs.rewarder import (
     AgentAction,
@@ -167,6 +167,7 @@ class RewarderServer(StreamServer):
             on_action,
             self._runtime,
             backlog,
+            stop_after,
             {
                 "origins": origins,
                 "ping_interval": ping_interval,
@@ -181,7 +182,6 @@ class RewarderServer(StreamServer):
         super().__init__(address, self._connections, **options)
         self._guarded = self._guarded or auth not in (None, _KNOWN)
         self._on_reset = on_reset
-        self._stop_after = stop_after
         self._order = threading.Lock()  # of episodes: they are told as they begin
         self._lock = threading.Lock()  # of what follows
         self._actions: deque[AgentAction] = deque(maxlen=_ACTIONS)
@@ -411,13 +411,6 @@ class RewarderServer(StreamServer):
         if self._on_reset is not None:
             threading.Thread(target=self._answer_resets, name="rlwire resets", daemon=True).start()
         return running
-
-    def _on_a_loop(self) -> RewarderLoop:
-        connections = self._connections
-        server = self._server = RewarderLoop(
-            connections, self._stop_after, self._where, connections.session, **self._options
-        )
-        return server
 
     def _details(self) -> str:
         env_id, fps = self._runtime.status.env_id, self._runtime.status.fps

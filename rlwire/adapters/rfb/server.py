@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import socket
 import threading
 import time
 from collections import Counter
@@ -31,7 +30,6 @@ from rlwire.transports.address import AddressLike
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.interface import NOTHING
 from rlwire.transports.seldom_log import SeldomLog
-from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
 
 if TYPE_CHECKING:
@@ -285,6 +283,11 @@ class _Viewers(Service):
         self._loop = asyncio.get_running_loop()
         self.display.watch(self, True)
 
+    def adopted(self, connection: AsyncConnection) -> None:
+        """Take note of where a viewer comes from, whatever its port is."""
+        session: ServerSession = connection.session  # type: ignore[assignment]
+        session.admitting.caller = connection.peer.rpartition(":")[0]
+
     def part(self) -> None:
         """End."""
         self.display.watch(self, False)
@@ -318,30 +321,6 @@ class _Viewers(Service):
         for session in list(self.viewers):
             what(session)
         self._wake()
-
-
-class _LoopServer(LoopServer):
-    """The server of these viewers, on an event loop."""
-
-    def __init__(self, viewers: _Viewers, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options, make_responder=viewers.responder)
-        self._viewers = viewers
-
-    async def start(self) -> LoopServer:
-        """Begin to accept, on the running loop."""
-        self._viewers.open()
-        return await super().start()
-
-    async def _adopt(self, sock: socket.socket, peer: str) -> AsyncConnection:
-        connection = await super()._adopt(sock, peer)
-        session: ServerSession = connection.session  # type: ignore[assignment]
-        session.admitting.caller = peer.rpartition(":")[0]  # whatever its port is
-        return connection
-
-    async def stop(self, grace: float = 5.0) -> None:
-        """End."""
-        self._viewers.part()
-        await super().stop(grace)
 
 
 class RfbServer(StreamServer):
@@ -421,12 +400,6 @@ class RfbServer(StreamServer):
             **viewers.counts,
             **viewers.screen.counts,
         }
-
-    def _on_a_loop(self) -> LoopServer:
-        server = self._server = _LoopServer(
-            self._viewers, self._where, self._viewers.session, **self._options
-        )
-        return server
 
     def _details(self) -> str:
         display = self.display
