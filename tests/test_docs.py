@@ -100,6 +100,14 @@ def test_readme_has_the_two_commands() -> None:
     ]
 
 
+def test_the_front_door_has_every_protocol() -> None:
+    text = (ROOT / "docs/howto/front_door.md").read_text("utf-8")
+    rows = {
+        scheme: int(port) for scheme, port in re.findall(r"^\| `([\w-]+)` \| (\d+) \|", text, re.M)
+    }
+    assert rows == {scheme: record.port for scheme, record in PROTOCOLS.items()}
+
+
 def test_options_exist(tmp_path: Path) -> None:
     """Each option of `rlwire` that a page names is one that the program has."""
     helps = "".join(
