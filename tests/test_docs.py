@@ -108,6 +108,12 @@ def test_the_front_door_has_every_protocol() -> None:
     assert rows == {scheme: record.port for scheme, record in PROTOCOLS.items()}
 
 
+def test_how_each_protocol_is_secured_is_told() -> None:
+    _, table = (ROOT / "docs/howto/secure.md").read_text("utf-8").split("| protocol | TLS |")
+    rows = re.findall(r"^\|([^|]*)\|", table, re.M)
+    assert {scheme for row in rows for scheme in re.findall(r"`([\w-]+)`", row)} == set(PROTOCOLS)
+
+
 def test_options_exist(tmp_path: Path) -> None:
     """Each option of `rlwire` that a page names is one that the program has."""
     helps = "".join(
