@@ -4,8 +4,10 @@ Each server is a process that echoes; the raw echo is Python's sockets and bytes
 ends know, all else a `Connection` and a session of frames. Client and server share one core, and
 then two. Connections are as they are by default: over shared memory who waits spins for 50
 microseconds where there are two cores. Beside that, all spin, and nobody does ("asleep"). What it
-costs in CPU is the client's and the server's time over a round trip. Then RLX's update and
-dm_env_rpc's step over TCP, a unix socket and shared memory, on two cores.
+costs in CPU is the client's and the server's time over a round trip, also of one that is answered
+after a millisecond, when spinning was in vain. Then RLX's update and dm_env_rpc's step over TCP, a
+unix socket and shared memory, on two cores; and, in C, what reading an array in place would save
+(shm_in_place.c, which a compiler `cc` is needed for).
 
 `pytest benchmarks/bench_shm.py` times each; `python benchmarks/bench_shm.py` prints the ratios.
 RLWIRE_BENCH_SECONDS says how long the carriers of one table take turns.
@@ -14,11 +16,15 @@ RLWIRE_BENCH_SECONDS says how long the carriers of one table take turns.
 from __future__ import annotations
 
 import os
+import shutil
 import socket
+import subprocess
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from time import process_time_ns
+from functools import partial
+from pathlib import Path
+from time import process_time_ns, sleep
 from typing import Any
 
 import numpy as np
@@ -26,6 +32,7 @@ import pytest
 from pairs import TINY, Line, print_head, print_lines, print_table, run_benchmark
 from rounds import take_turns
 
+import rlwire
 from rlwire.adapters.dm_env_rpc import Client, DmEnvRpcServer
 from rlwire.adapters.relaax import AgentProxy, RLXServer
 from rlwire.bench.processes import ServerProcess, allowed_cores, pin
@@ -46,6 +53,7 @@ SPIN = 200e-6
 ASLEEP = 1e-9  # seconds of spinning
 TARGETS = {"one core": 1.0, "two cores": 4.0, "two cores, all spinning": 4.0}
 OVER = ("TCP", "unix", "shm")
+LATE = b"later"
 SIDE, TALL, WIDE = (8, 10, 12) if TINY else (84, 210, 160)
 
 pytestmark = pytest.mark.skipif(not shm.AVAILABLE, reason="shared memory needs Linux")
@@ -81,12 +89,14 @@ class Frames:
 
 
 class Echo:
-    """Sends back what comes, and the CPU time of its process for nothing."""
+    """Sends back what comes, `LATE` after a millisecond; CPU time of its process for nothing."""
 
     def __init__(self, connection: Any) -> None:
         pass
 
     def answer(self, event: Any) -> Any:
+        if event == LATE:
+            sleep(0.001)
         return event if len(event) else process_time_ns().to_bytes(8, "big")
 
     def failure(self, event: Any, error: Exception) -> Any:
@@ -197,17 +207,24 @@ def ask_raw(stack: ExitStack, size: int, cores: list[int] | None) -> Callable[[]
 
 
 def ask(
-    stack: ExitStack, over: str, size: int, spin: float | None, cores: list[int] | None
-) -> tuple[Callable[[], Any], Callable[[], float]]:
-    """An exchange, and the CPU time of the server so far in ns."""
+    stack: ExitStack, over: str, spin: float | None, cores: list[int] | None
+) -> Callable[[bytes], Any]:
+    """What sends bytes to an echo, and returns what it sends back."""
     address = started(stack, over, make_echo, spin, cores)
     connection = tcp.connect(address, Frames(), timeouts=Timeouts(spin=spin))
-    stack.enter_context(connection)
-    data = os.urandom(size)
-    return (
-        lambda: connection.exchange(data),
-        lambda: int.from_bytes(connection.exchange(b""), "big"),
-    )
+    return stack.enter_context(connection).exchange
+
+
+def cpu_of(exchange: Callable[[bytes], Any], data: bytes, count: int) -> str:
+    """The CPU time of both ends in an exchange, in us."""
+
+    def spent() -> int:
+        return process_time_ns() + int.from_bytes(exchange(b""), "big")
+
+    begun = spent()
+    for _ in range(count):
+        exchange(data)
+    return f"{(spent() - begun) / count / 1e3:,.1f}"
 
 
 def ask_rlx(stack: ExitStack, over: str, spin: float | None, cores: Any) -> Callable[[], Any]:
@@ -234,7 +251,7 @@ def ask_world(stack: ExitStack, over: str, spin: float | None, cores: Any) -> Ca
 def test_echo(benchmark: Any, over: str, size: str) -> None:
     """A round trip, not pinned."""
     with ExitStack() as stack:
-        run_benchmark(benchmark, ask(stack, over, SIZES[size], None, None)[0])
+        run_benchmark(benchmark, partial(ask(stack, over, None, None), os.urandom(SIZES[size])))
 
 
 @pytest.mark.benchmark(group="shared memory under protocols")
@@ -255,12 +272,12 @@ def echoes(lines: list[Line], costs: list[tuple[str, ...]]) -> None:
         pin(theirs)
         for name, size in SIZES.items():
             with ExitStack() as stack:
-                asking = {"raw TCP": ask_raw(stack, size, theirs)}
-                cpu = {}
-                for over in OVER:
-                    asking[over], cpu[over] = ask(stack, over, size, spin, theirs)
-                sleeps = "shm, asleep"
-                asking[sleeps], cpu[sleeps] = ask(stack, "shm", size, ASLEEP, theirs)
+                sleeps, data = "shm, asleep", os.urandom(size)
+                ends = {over: ask(stack, over, spin, theirs) for over in OVER}
+                ends[sleeps] = ask(stack, "shm", ASLEEP, theirs)
+                asking: dict[str, Callable[[], Any]]
+                asking = {over: partial(exchange, data) for over, exchange in ends.items()}
+                asking["raw TCP"] = ask_raw(stack, size, theirs)
                 block = 20 if TINY or size > 4096 else 200
                 times = take_turns(asking, SECONDS, block)
                 what = f"{name}, {setting}"
@@ -270,12 +287,10 @@ def echoes(lines: list[Line], costs: list[tuple[str, ...]]) -> None:
                 lines.append(Line(what, times["shm"], "unix", times["unix"], 1.0, faster=True))
                 lines.append(Line(what, times["shm"], "TCP", times["TCP"], None, faster=True))
                 lines.append(Line(f"{what}, asleep", times[sleeps], "unix", times["unix"]))
-                for over in ("unix", "shm", sleeps):
-                    mine, there = process_time_ns(), cpu[over]()
-                    for _ in range(block):
-                        asking[over]()
-                    spent = (process_time_ns() - mine) + (cpu[over]() - there)
-                    costs.append((what, over, f"{spent / block / 1e3:,.1f}"))
+                asked = {what: data} if size > 4096 else {what: data, f"{what}, in a ms": LATE}
+                for which, sent in asked.items():
+                    for over in ("unix", "shm", sleeps):
+                        costs.append((which, over, cpu_of(ends[over], sent, block)))
     pin(cores)
 
 
@@ -295,6 +310,23 @@ def protocols(lines: list[Line]) -> None:
                 )
 
 
+def in_place(size: int) -> list[tuple[str, ...]]:
+    """What C takes for a small request and an array of so many bytes, by how it is read."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(__file__).with_name("shm_in_place.c")
+        program = Path(folder) / "shm_in_place"
+        command = ["cc", "-O2", f"-I{rlwire.get_include()}", str(source), "-o", str(program)]
+        subprocess.run(command, check=True)
+        told = subprocess.run([program, str(size), str(SECONDS)], check=True, stdout=-1, text=True)
+    return [(f"{size:,}", *line.split("\t")) for line in told.stdout.splitlines()]
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no compiler: cc")
+def test_in_place() -> None:
+    """All three ways bring the array."""
+    assert [way for _, way, _ in in_place(100_800)] == ["copy", "in place", "sealed"]
+
+
 def main() -> None:
     print_head("What does a connection over shared memory cost?")
     lines: list[Line] = []
@@ -304,6 +336,12 @@ def main() -> None:
     print_lines(lines)
     print()
     print_table(("round trip", "over", "CPU us of both"), costs)
+    print()
+    if shutil.which("cc") is None:
+        print("Reading in place was not tried: there is no compiler, cc")
+        return
+    rows = [row for size in (SIDE * SIDE * 16, TALL * WIDE * 3, 1 << 20) for row in in_place(size)]
+    print_table(("bytes", "read", "ns in C"), rows)
 
 
 if __name__ == "__main__":
