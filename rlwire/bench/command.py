@@ -62,8 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stages",
         action="store_true",
-        help="say where the time of a step goes: encoding, the socket, decoding, the rest (takes "
-        "twice as long)",
+        help="say where the time of a step goes: encoding, the socket, decoding, sessions, the "
+        "rest (takes twice as long)",
     )
     parser.add_argument(
         "--rivals",

@@ -15,7 +15,10 @@ from typing import Any
 
 __all__ = ["Probe"]
 
-_CALLS = ("frame_size", "data_offset", "receive", "receive_whole", "send", "outgoing")
+_CALLS = (
+    *("frame_size", "data_offset", "receive", "receive_whole", "send", "outgoing"),
+    *("act", "datagrams"),  # where messages are datagrams
+)
 
 
 class Probe:

@@ -125,7 +125,7 @@ class Row:
         encode_other: make the bytes of the other message, which carries no observation.
         decode_other: read them.
         sessions: ``"module:class"`` of the client's session and the server's, for a `Probe`; empty
-            where there is no stream.
+            where no calls stand by themselves.
         rounds: round trips so far.
 
     Raises:

@@ -55,6 +55,20 @@ _STAGES_NOTE = (
     "the sessions, and what caches cost that a loop keeps warm.",
 )
 
+_WITHOUT: tuple[tuple[Callable[[list[str]], object], str], ...] = (
+    (lambda names: not names, "neither the codec nor a session can be timed by itself"),
+    (
+        lambda names: names and "session" not in names,
+        "no session can be timed by itself; what is done beside the codec's work is in the rest",
+    ),
+    (
+        lambda names: names and "encode" not in names,
+        "the codec's work is in the sessions' part, and the socket's in the rest, as the raw "
+        "exchange has other bytes",
+    ),
+)
+"""Which stages a row lacks, and why."""
+
 
 def _codec_cells(result: Result) -> tuple[str, ...]:
     return (
@@ -110,6 +124,14 @@ def _stage_rows(result: Result) -> list[tuple[str, ...]]:
     ]  # fmt: skip
 
 
+def _stages_notes(results: Sequence[Result]) -> Iterator[str]:
+    yield from _STAGES_NOTE
+    for lacks, reason in _WITHOUT:
+        found = [each.protocol for each in results if lacks([stage.name for stage in each.stages])]
+        if found:
+            yield f"{', '.join(dict.fromkeys(found))}: {reason}."
+
+
 def microseconds(value: float) -> str:
     """A time for people, to about four digits."""
     return f"{value:,.2f}" if value < 10 else f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
@@ -145,7 +167,7 @@ def _notes(run: Run) -> list[str]:
         "of the turns, and a quarter of them lies below and above the quartiles.",
         "Steps a second are those of a turn, slow ones too. Of the times above there is the "
         "distance of their quartiles, in % of the median; --json has each.",
-        *(_STAGES_NOTE if any(result.stages for result in run.results) else ()),
+        *(_stages_notes(run.results) if any(result.stages for result in run.results) else ()),
         *(f"{each.protocol} cannot carry {each.payload.title}: {each.reason}"
           for each in run.left_out),
     ]  # fmt: skip

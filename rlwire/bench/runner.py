@@ -126,8 +126,10 @@ def measure(
                 row, floor, seconds * rest, lambda done: progress(1.0 - rest + rest * done)
             )
             found: list[Stage] = []
-            if stages and encode is not None and decode is not None:
-                found = _stages(row, floor, cores, seconds, encode, decode)
+            if stages:
+                if encode is not None and decode is not None:
+                    found = _stages(row, floor, seconds, encode, decode)
+                found += _sessions(row, cores, seconds / 4, found)
         finally:
             if collecting:
                 gc.enable()
@@ -152,14 +154,11 @@ def measure(
     )
 
 
-def _stages(
-    row: Row, floor: Floor, cores: Cores, seconds: float, encode: Spread, decode: Spread
-) -> list[Stage]:
-    """All but the rest: what drives the sessions, what answers, and what is measured twice.
+def _stages(row: Row, floor: Floor, seconds: float, encode: Spread, decode: Spread) -> list[Stage]:
+    """The codec's and the socket's, measured by themselves, as for the tables and on the raw echo.
 
-    The codec's and the socket's are measured by themselves, as they are for the tables and on the
-    raw exchange, the sessions' while steps are made. The other end's calls of the socket, and the
-    change to its process and back, are in the client's wait.
+    The other end's calls of the socket, and the change to its process and back, are in the
+    client's wait.
     """
     share = seconds / 4
     others = [
@@ -174,30 +173,22 @@ def _stages(
         parts += block[LEAD_IN:]
     send, wait, receive = (spread(each) for each in zip(*parts, strict=True))
     ask, answer = ((encode, decode), others) if row.asks else (others, (encode, decode))
-    sessions = _sessions(row, cores, share)
-    codecs = (ask[0].p50 + answer[1].p50, ask[1].p50 + answer[0].p50)
     return [
-        *(
-            Stage(end, name, each.p50, each.p25, each.p75)
-            for end, name, each in (
-                ("client", "encode", ask[0]),
-                ("client", "send", send),
-                ("client", "wait", wait),
-                ("server", "decode", ask[1]),
-                ("server", "encode", answer[0]),
-                ("client", "receive", receive),
-                ("client", "decode", answer[1]),
-            )
-        ),
-        *(
-            Stage(end, "session", *(max(0.0, at - codec) for at in (all_.p50, all_.p25, all_.p75)))
-            for end, all_, codec in zip(("client", "server"), sessions, codecs, strict=False)
-        ),
+        Stage(end, name, each.p50, each.p25, each.p75)
+        for end, name, each in (
+            ("client", "encode", ask[0]),
+            ("client", "send", send),
+            ("client", "wait", wait),
+            ("server", "decode", ask[1]),
+            ("server", "encode", answer[0]),
+            ("client", "receive", receive),
+            ("client", "decode", answer[1]),
+        )
     ]
 
 
-def _sessions(row: Row, cores: Cores, seconds: float) -> list[Spread]:
-    """What the calls of a client's and a server's session take of a step, the codec's work too."""
+def _sessions(row: Row, cores: Cores, seconds: float, apart: Sequence[Stage]) -> list[Stage]:
+    """What the calls of either session take of a step, less the codec's if that is `apart`."""
     if not row.sessions:
         return []
     probes = [Probe(kind) for kind in row.sessions]
@@ -211,7 +202,13 @@ def _sessions(row: Row, cores: Cores, seconds: float) -> list[Spread]:
             # What the server does after its answer is counted with the next block.
             after = [probe.spent for probe in probes]
             times.append([(now - then) / BLOCK for now, then in zip(after, before, strict=True)])
-    return [spread(each) for each in zip(*times[WARM_UP:], strict=True)]
+    found = []
+    for end, each in zip(("client", "server"), zip(*times[WARM_UP:], strict=True), strict=True):
+        codec = sum(s.p50 for s in apart if s.end == end and s.name in ("encode", "decode"))
+        whole = spread(each)
+        left = (max(0.0, at - codec) for at in (whole.p50, whole.p25, whole.p75))
+        found.append(Stage(end, "session", *left))
+    return found
 
 
 def _without(call: Callable[[], Any]) -> Callable[[Any], Any]:

@@ -68,13 +68,23 @@ def run() -> Run:
 def test_stages_are_a_table_with_their_shares(run: Run) -> None:
     stages = [Stage("client", "encode", 6.0, 5.5, 7.25), Stage("both", "rest", 54.0)]
     stream = io.StringIO()
-    show(dataclasses.replace(run, results=[dataclasses.replace(result(), stages=stages)]), stream)
+    session = [Stage("server", "session", 6.0, 5.5, 7.25)]
+    results = [
+        dataclasses.replace(result(), stages=stages),
+        dataclasses.replace(result("b"), protocol="screen", stages=session),
+        dataclasses.replace(result("b"), protocol="closed"),
+    ]
+    show(dataclasses.replace(run, results=results), stream)
     rows = [line.split()[2:] for line in stream.getvalue().splitlines() if line.startswith("rlx ")]
     assert rows[3:] == [
         ["client", "encode", "6.00", "5.50", "-", "7.25", "10%"],
         ["both", "rest", "54.0", "90%"],
     ]
-    assert "Stages are measured one by one" in stream.getvalue()
+    said = " ".join(stream.getvalue().split())
+    assert "Stages are measured one by one" in said
+    assert "rlx: no session can be timed by itself" in said
+    assert "screen: the codec's work is in the sessions' part" in said
+    assert "closed: neither the codec nor a session can be timed by itself." in said
 
 
 class Terminal(io.StringIO):

@@ -36,7 +36,11 @@ def pictures(count: int = 3, shape: tuple[int, ...] = (21, 16, 3), dtype: str = 
 
 @pytest.mark.parametrize("row", [rfb.RawRow, rfb.HextileRow, rfb.ZrleRow, rfb.TightRow])
 def test_all_pixels_come(row: type[rfb.RawRow]) -> None:
-    result = measure(row(pictures(), Cores()), 0.02, Cores(), lambda done: None)
+    result = measure(row(pictures(), Cores()), 0.02, Cores(), lambda done: None, stages=True)
+    *sessions, left = [(stage.end, stage.name, stage.p50) for stage in result.stages]
+    assert [each[:2] for each in sessions] == [("client", "session"), ("server", "session")]
+    assert all(each[2] > 0 for each in sessions)
+    assert left[:2] == ("both", "rest")
     assert (result.protocol, result.reply_bytes) == (row.protocol, 21 * 16 * 3)
     assert (result.encode, result.decode) == (None, None)
     assert result.checked > 0

@@ -92,14 +92,12 @@ class _StepsAtOnce:
     """The rollout port of a server whose simulation steps whenever an agent has acted."""
 
     def __init__(self, session: ServerSession, instance: Instance, world: RecordedWorld) -> None:
-        port = session.rollout
-        self._take = port.receive
+        self._port = port = session.rollout
         self._instance = instance
         self._world = world
         self._step = _FIRST_STEP
         self.closed = False  # as long as the process lives
         self.advance, self.next_deadline = port.advance, port.next_deadline
-        self.datagrams = port.datagrams
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def begin(self) -> None:
@@ -108,7 +106,7 @@ class _StepsAtOnce:
 
     def receive(self, datagram: Buffer, peer: Peer, now: float) -> list[Any]:
         """Take an action, and step; a new client's first word is none."""
-        events = self._take(datagram, peer, now)
+        events = self._port.receive(datagram, peer, now)
         action = self._instance.actions().get(_KEY)
         if action is not None:
             try:
@@ -117,6 +115,10 @@ class _StepsAtOnce:
                 if not self.failed.done():
                     self.failed.set_exception(error)
         return events
+
+    def datagrams(self) -> list[Any]:
+        """What is to be sent."""
+        return self._port.datagrams()
 
     def _publish(self, shown: Shown, now: float) -> None:
         self._instance.publish({_KEY: shown}, self._step, int(time() * 1000), now)
@@ -154,6 +156,10 @@ class PerlertRow(Row):
     protocol = "perlert"
     datagrams = True
     asks = False
+    sessions = (
+        "rlwire.sessions.perlert.client:ClientSession",
+        f"{__name__}:{_StepsAtOnce.__name__}",
+    )
     _frame: Frame | None = None
     _seen: Any = None
 

@@ -53,6 +53,10 @@ def _server(place: str, shown: type[RecordedDisplay], steps: list[Step]) -> RfbS
 class _RfbRow(Row):
     asks = False
     has_codec = False
+    sessions = (
+        "rlwire.sessions.rfb.client:ClientSession",
+        "rlwire.sessions.rfb.server:ServerSession",
+    )
     encoding: ClassVar[Encoding]
 
     def __init__(self, payload: Payload, cores: Cores, peer: str | None = None) -> None:

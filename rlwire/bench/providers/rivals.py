@@ -89,8 +89,13 @@ class _RivalRow(Row):
     def __init__(self, payload: Payload, cores: Cores, peer: str | None = None) -> None:
         self.payload = payload
         self._steps = payload.arrays()
-        self.messages = [(step.state, step.reward, step.terminal) for step in self._steps]
+        self.messages = [self._said(step) for step in self._steps]
         self._begin(cores, peer or f"{__name__}:{Shown.__name__}")
+
+    @staticmethod
+    def _said(step: Step) -> Any:
+        """What the other end encodes."""
+        return step.state, step.reward, step.terminal
 
     def _begin(self, cores: Cores, peer: str) -> None:
         raise NotImplementedError
@@ -336,11 +341,9 @@ class AsyncVectorRow(_VectorRow):
     protocol = "AsyncVec"
     needs: ClassVar = {"gymnasium": "gymnasium"}
 
-    def _begin(self, cores: Cores, peer: str) -> None:
-        super()._begin(cores, peer)
-        # What goes through the pipe: no observation.
-        said = self.encode(((None, 1.0, False, False, {}), True))
-        self.reply_bytes = len(said) + 4
+    @staticmethod
+    def _said(step: Step) -> Any:
+        return (None, step.reward, step.terminal, False, {}), True
 
     @staticmethod
     def _vector(make: Callable[[], Any]) -> Any:
@@ -354,6 +357,10 @@ class SubprocVecRow(_VectorRow):
 
     protocol = "SubprocVec"
     needs: ClassVar = {"stable_baselines3": "stable-baselines3"}
+
+    @staticmethod
+    def _said(step: Step) -> Any:
+        return step.state, step.reward, step.terminal, {"TimeLimit.truncated": False}, {}
 
     @staticmethod
     def _vector(make: Callable[[], Any]) -> Any:
