@@ -7,6 +7,8 @@ import contextlib
 import itertools
 import re
 import socket
+import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -386,3 +388,19 @@ def test_a_stopped_server_can_be_started_again() -> None:
         server.start()
         with rlwire.connect(server.url) as client:
             check("rlx", client.init())
+
+
+@pytest.mark.parametrize("scheme", STREAMS)
+def test_clients_that_come_and_go_fill_no_log(
+    scheme: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    begin = time.monotonic()
+    with rlwire.serve(THINGS[scheme], anywhere(scheme)) as server:
+        for _ in range(30):
+            with rlwire.connect(server.url) as client:
+                first_words(scheme, client)
+    said = Counter(record.msg for record in caplog.records if record.name.startswith("rlwire."))
+    assert sum(said.values()) > 2
+    most = 20 * (1 + (time.monotonic() - begin) // 10)
+    assert all(lines <= most for lines in said.values()), said

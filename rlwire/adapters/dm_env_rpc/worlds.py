@@ -254,7 +254,7 @@ class Worlds:
             if self._rooms.get(room.name) is room:
                 del self._rooms[room.name]
         room.close_world()
-        logger.info("%s is destroyed", room)
+        self.log.info("%s is destroyed", room)
 
 
 class Host:
@@ -351,7 +351,7 @@ class Host:
 
     def _create(self, request: CreateWorldRequest) -> CreateWorldResponse:
         name = self._worlds.create(request.settings)
-        logger.info("%s: created world %r", self._peer, name)
+        self._worlds.log.info("%s: created world %r", self._peer, name)
         self._created.append(name)
         if self._closed:  # while the world was made
             self.close()
@@ -363,7 +363,7 @@ class Host:
                 Code.FAILED_PRECONDITION, f"already joined to {self._member.room}; leave it first"
             )
         member = self._worlds._join(request.world_name, request.settings, self._peer)
-        logger.info("%s: joined %s", self._peer, member.room)
+        self._worlds.log.info("%s: joined %s", self._peer, member.room)
         self._member, self._name = member, request.world_name
         if self._closed:
             self._depart()
@@ -385,7 +385,7 @@ class Host:
         caller = member if member is not None and member.room is room else None
         answer = room.reset_world(request.settings, caller, self._peer)
         waits = " waits for its agents" if isinstance(answer, Future) else ""
-        logger.info("%s: reset of %s%s", self._peer, room, waits)
+        self._worlds.log.info("%s: reset of %s%s", self._peer, room, waits)
         return answer
 
     def _leave(self, request: LeaveWorldRequest) -> LeaveWorldResponse:
@@ -399,7 +399,7 @@ class Host:
                 Code.FAILED_PRECONDITION, f"this connection is joined to {member.room}; leave it"
             )
         self._worlds.destroy(request.world_name)
-        logger.info("%s: destroyed world %r", self._peer, request.world_name)
+        self._worlds.log.info("%s: destroyed world %r", self._peer, request.world_name)
         return DestroyWorldResponse()
 
     def _extend(self, request: AnyMessage) -> AnyMessage:
@@ -419,7 +419,7 @@ class Host:
         member, self._member, self._name = self._member, None, None
         if member is not None:
             self._worlds._leave(member)
-            logger.info("%s: left %s", self._peer, member.room)
+            self._worlds.log.info("%s: left %s", self._peer, member.room)
 
 
 _NAMES: dict[type, str] = {

@@ -283,7 +283,7 @@ class _Conversation:
         self._took: float | None = None  # seconds of the exchange before
         with service.counting:
             service.clients += 1
-        logger.info("%s: a client has connected", self._peer)
+        service.log.info("%s: a client has connected", peer)
 
     def answer(self, observation: dict[str, Any] | Undecoded) -> _Reply | asyncio.Future[_Reply]:
         """Return the policy's action, or why there is none; a future where a thread makes it."""
@@ -310,7 +310,7 @@ class _Conversation:
         """The client is gone, and what the policy is still asked for is nobody's."""
         with self._service.counting:
             self._service.clients -= 1
-        logger.info("%s: the client is gone", self._peer)
+        self._service.log.info("%s: the client is gone", self._peer)
 
     async def _decoded(self, message: Undecoded) -> _Reply:
         """Answer one whose decoding neither the policy nor the other clients wait for."""

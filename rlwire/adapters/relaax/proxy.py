@@ -256,7 +256,7 @@ class _Page:
         """Take commands until the page is gone, then end all its environments."""
         connection, counts = self.connection, self.service.counts
         counts.pages += 1
-        logger.info("%s: a page has connected", connection.peer)
+        self.service.log.info("%s: a page has connected", connection.peer)
         try:
             while True:
                 await self._take(await connection.receive())
@@ -266,7 +266,7 @@ class _Page:
                 self._all_answered = asyncio.get_running_loop().create_future()
                 self.weigh(0)
                 await self._all_answered
-            logger.info("%s: the page is gone: %s", connection.peer, error)
+            self.service.log.info("%s: the page is gone: %s", connection.peer, error)
         finally:
             for environment in list(self._environments.values()):
                 environment.disconnect()

@@ -177,7 +177,7 @@ class Connections(Service):
             return client
         self.clients[session] = client
         observes = session.who is Who.OBSERVER
-        logger.info("%s: an %s", client.peer, "observer" if observes else "agent")
+        self.log.info("%s: an %s", client.peer, "observer" if observes else "agent")
         if missed is None:
             self._drop(client)
         for push in missed or ():

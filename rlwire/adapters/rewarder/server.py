@@ -380,7 +380,9 @@ class RewarderServer(StreamServer):
         request = ResetRequest(
             event.env_id, event.seed, event.fps, event.episode_id, client.peer, event, client
         )
-        logger.info("%s: asks for a new episode of %s", client.peer, event.env_id or "the same")
+        self._connections.log.info(
+            "%s: asks for a new episode of %s", client.peer, event.env_id or "the same"
+        )
         if self._on_reset is not None:
             self.count("resets")
             self._jobs.put(request)

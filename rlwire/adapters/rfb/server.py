@@ -258,7 +258,9 @@ class _Viewers(Service):
         session: ServerSession = connection.session  # type: ignore[assignment]
         viewer = self.viewers[session] = Viewer(self, connection, session)
         self.counts["connections"] += 1
-        logger.info("%s: %s", viewer.peer, "looks on" if viewer.view_only else "watches and plays")
+        self._log.info(
+            "%s: %s", viewer.peer, "looks on" if viewer.view_only else "watches and plays"
+        )
         return viewer
 
     def left(self, viewer: Viewer) -> None:
@@ -266,7 +268,7 @@ class _Viewers(Service):
         self.viewers.pop(viewer.session, None)
         if self.display.on_leave is not None:
             self.display.on_leave(viewer)
-        logger.info("%s: gone after %d updates", viewer.peer, viewer.session.updates)
+        self._log.info("%s: gone after %d updates", viewer.peer, viewer.session.updates)
 
     def told(self, viewer: Viewer, event: Input) -> None:
         """Hand on what a viewer did."""

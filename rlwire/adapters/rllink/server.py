@@ -36,6 +36,7 @@ from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.rllink import Server
 from rlwire.transports.address import AddressLike
 from rlwire.transports.interface import NOTHING
+from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.sockets import hung_up
 
 if TYPE_CHECKING:
@@ -234,6 +235,7 @@ class _Exchange(Service):
         on_loop: bool,
     ) -> None:
         self.config = config
+        self.log = SeldomLog(logger)
         self._on_loop = on_loop
         self._session_options = session_options
         self._backlog = backlog
@@ -265,6 +267,7 @@ class _Exchange(Service):
             held, self._held = self._held, []
         for later in [*(one.reply for one in waiting), *held]:
             later.settle(NOTHING)
+        self.log.flush()
 
     def left(self) -> None:
         with self._changed:
@@ -342,7 +345,7 @@ class _Conversation:
     def __init__(self, exchange: _Exchange, connection: Any) -> None:
         self._exchange = exchange
         self._connection = connection
-        logger.info("%s: a client has connected", connection.peer)
+        exchange.log.info("%s: a client has connected", connection.peer)
 
     def answer(self, message: Message) -> Any:
         """Return what answers a message; a future where that is weights to come."""
@@ -363,11 +366,11 @@ class _Conversation:
 
     def failure(self, message: Message, error: Exception) -> Any:
         """Hang up: there are no words for weights that cannot be sent."""
-        logger.error("%s: %s", self._connection.peer, error)
+        self._exchange.log.error("%s: %s", self._connection.peer, error)
         raise error
 
     def close(self) -> None:
         """The client is gone; the episodes that it sent stay."""
         self._exchange.left()
         with contextlib.suppress(Exception):
-            logger.info("%s: the client is gone", self._connection.peer)
+            self._exchange.log.info("%s: the client is gone", self._connection.peer)
