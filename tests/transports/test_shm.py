@@ -7,6 +7,7 @@ import contextlib
 import errno
 import functools
 import importlib.util
+import mmap
 import os
 import random
 import signal
@@ -279,6 +280,73 @@ def test_the_server_dies(tmp_path: Path, blobs: Any, peers: Any) -> None:
         connection.receive()
     assert connection.broken
     connection.close()
+
+
+@pytest.mark.parametrize("client", CONNECT)
+def test_a_server_that_spoils_the_words(
+    tmp_path: Path, blobs: Any, peers: Any, client: str
+) -> None:
+    def serve(listener: socket.socket) -> None:
+        peer = shm_peer.Peer.accept(listener)
+        peers.append(peer)
+        peer.write(blobs.frame(b"before"))
+        peer.write(blobs.frame(b"never whole")[:-3])
+        until(lambda: peer.word(peer.outward, shm_peer.READER) == peer.gave)
+        peer.put(peer.outward, shm_peer.WRITER, 1 << 30)
+        peer.ring()
+
+    def blocking() -> None:
+        with tcp.connect(path, blobs()) as connection:
+            assert connection.receive() == b"before"
+            with pytest.raises(ConnectionClosed, match=NONSENSE):
+                connection.receive()
+
+    async def on_a_loop() -> None:
+        connection = await tcp_asyncio.connect(path, blobs())
+        assert await connection.receive() == b"before"
+        with pytest.raises(ConnectionClosed, match=NONSENSE):
+            await connection.receive()
+        await connection.wait_closed()
+
+    path = f"shm:{tmp_path}/s"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path[4:])
+        listener.listen()
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        if client == "blocking":
+            blocking()
+        else:
+            asyncio.run(on_a_loop())
+        thread.join()
+
+
+@pytest.mark.parametrize("when", ["asleep", "in a message"])
+def test_memory_that_a_peer_takes_away(
+    served: Any, blobs: Any, peers: Any, path: str, caplog: Any, when: str
+) -> None:
+    """It cannot be cut short; holes in it are zeros, and no SIGBUS."""
+    caplog.set_level("DEBUG", "rlwire")
+    server = served()
+    with tcp.connect(path, blobs()) as other:
+        peer = shm_peer.Peer.connect(path[4:])
+        peers.append(peer)
+        frame = blobs.frame(b"x" * 3000)
+        peer.write(frame)
+        assert peer.read(len(frame)) == frame
+        if when == "in a message":
+            peer.write(frame[:-1])
+        for words in peer.words.values():
+            words.release()
+        for ring in (peer.inward, peer.outward):
+            for size in (4096, 1 << 20):
+                with pytest.raises(PermissionError):
+                    ring.resize(size)
+            ring.madvise(mmap.MADV_REMOVE)
+        peer.ring()
+        until(lambda: server.connections == 1)
+        assert NONSENSE in caplog.text
+        assert other.exchange(b"after") == b"after"
 
 
 @pytest.mark.parametrize(

@@ -373,19 +373,41 @@ def test_tokens_and_words_over_sockets() -> None:
         RLlinkServer(auth="")
 
 
-@pytest.mark.parametrize(
-    "garbage",
-    [
-        b"GET / HTTP/1.1\r\n\r\n",
-        b"99999999",
-        b"00000003abc",
-        b"00000004\x81\xa4ty",
-        Codec().encode(EpisodesAndGetState([{"rewards": 3}], 1)),
-        Codec().encode(EpisodesAndGetState([episode(3).to_state()], 7)),
-        Codec().encode(GetState())[:-3],
-    ],
-)
-def test_one_bad_client_disturbs_no_other(server: RLlinkServer, garbage: bytes) -> None:
+def wrong(column: str, entries: int) -> bytes:
+    """Two episodes, of which the second has a column of another length."""
+    state = episode(3).to_state()
+    state[column]["data"] = state[column]["data"][:entries]
+    return Codec().encode(EpisodesAndGetState([episode(3).to_state(), state], 6))
+
+
+def lying(by: int) -> bytes:
+    """A message that is said to be longer than it is, or shorter."""
+    frame = Codec().encode(GetState())
+    return b"%08d" % (len(frame) - 8 + by) + frame[8:]
+
+
+BAD = {
+    b"GET / HTTP/1.1\r\n\r\n": "a frame begins with 8 digits",
+    b"00000_24": "a frame begins with 8 digits",
+    b"-0000024": "a frame begins with 8 digits",
+    b"99999999": "over the limit received=",
+    b"00000000": "a body without a byte",
+    b"00000003abc": "bytes after the end",
+    lying(-1): "the message ends inside a field",
+    lying(1) + b"\0": "bytes after the end",
+    lying(1): "closed by the peer after 24 of 25 message bytes",
+    Codec().encode(GetState())[:-3]: "closed by the peer after 21 of 24 message bytes",
+    Codec().encode(EpisodesAndGetState([{"rewards": 3}], 1)): "an episode is a map",
+    wrong("actions", 2): "2 actions for 3 rewards",
+    wrong("observations", 3): "3 observations for 3 rewards",
+    Codec().encode(EpisodesAndGetState([episode(3).to_state()], 7)): "7 timesteps are announced",
+}
+
+
+@pytest.mark.parametrize("garbage", BAD)
+def test_one_bad_client_disturbs_no_other(
+    server: RLlinkServer, garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     with (
         client_of(server) as good,
         socket.create_connection((server.address.host, server.address.port)) as bad,
@@ -394,8 +416,27 @@ def test_one_bad_client_disturbs_no_other(server: RLlinkServer, garbage: bytes) 
         bad.sendall(garbage)
         bad.shutdown(socket.SHUT_WR)
         assert bad.recv(1000) == b""
-        assert good.get_state().weights_seq_no == 1
+        until(lambda: BAD[garbage] in caplog.text)
         assert server.statistics().episodes == 0
+        assert good.get_state().weights_seq_no == 1
+        good.send([episode(3)], wait=False)
+        assert [len(piece) for piece in server.sample(30)] == [3]
+
+
+@pytest.mark.parametrize("workers", ["threads", "asyncio"])
+def test_a_client_that_stops_in_a_message(workers: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with RLlinkServer("127.0.0.1:0", workers=workers, timeouts=Timeouts(read=0.2)) as server:
+        server.set_state(SetState(1, WEIGHTS))
+        where = (server.address.host, server.address.port)
+        with client_of(server) as good, socket.create_connection(where) as bad:
+            bad.settimeout(30)
+            bad.sendall(Codec().encode(EpisodesAndGetState([episode(3).to_state()], 3))[:-1])
+            good.send([episode(2)], wait=False)  # meanwhile
+            assert [len(piece) for piece in server.sample(30)] == [2]
+            assert bad.recv(1000) == b""
+            until(lambda: "of a message came within read=0.2 s" in caplog.text)
+            assert good.get_state().weights_seq_no == 1
+            assert server.statistics().episodes == 1
 
 
 def test_a_client_that_leaves_while_it_waits(server: RLlinkServer) -> None:
