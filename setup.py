@@ -95,6 +95,7 @@ MODULES = [
 # Python modules that are compiled as they stand, because every step passes through them. What is
 # typed of them is in a .pxd beside the .py; not compiled they do the same, slower.
 PYTHON_MODULES: list[str] = [
+    "rlwire.adapters.batching",
     "rlwire.adapters.relaax.hosting",
     "rlwire.sessions.openpi",
     "rlwire.sessions.websocket.session",

@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from rlwire.environments.loading import load
 
 __all__ = ["Batched", "Together"]
 
+_FLOAT: Final = np.dtype(float)
 _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")
 
@@ -93,7 +94,7 @@ class Batched:
         if waiting is None:
             waiting = self._loops[loop] = []
             loop.call_soon(self._flush, loop, 0)
-        later = Later(loop)
+        later = Later()
         waiting.append((agent, later))
         return later
 
@@ -135,10 +136,10 @@ class Batched:
         observations: Any
         if isinstance(first, dict):
             observations = {
-                name: np.stack([agent.observation[name] for agent in agents]) for name in first
+                name: _stacked([each.observation[name] for each in agents]) for name in first
             }
         else:
-            observations = np.stack([agent.observation for agent in agents])
+            observations = _stacked([agent.observation for agent in agents])
         if self._explores:
             exploit = np.array([agent.exploit for agent in agents])
             actions = self._policy(observations, exploit=exploit)
@@ -187,17 +188,35 @@ class _Agent:
 
 
 def _arrays(value: Any) -> Any:
-    """Return an observation as it came, as arrays."""
+    """Return an observation as it came: as arrays, or a list of floats, which is one soon."""
     if isinstance(value, dict):
         return {name: np.asarray(part) for name, part in value.items()}
-    return np.asarray(value)
+    return value if type(value) is list and _floats(value) else np.asarray(value)
+
+
+def _floats(values: list[Any]) -> bool:
+    for value in values:  # noqa: SIM110  compiled, and less than a generator
+        if type(value) is not float:
+            return False
+    return True
 
 
 def _kind(observation: Any) -> Any:
     """Return what those of one batch have in common."""
     if isinstance(observation, dict):
         return tuple((name, _kind(part)) for name, part in observation.items())
+    if type(observation) is list:
+        return (len(observation),), _FLOAT
     return observation.shape, observation.dtype
+
+
+def _stacked(rows: list[Any]) -> Any:
+    """Return observations of one kind as one array; `numpy.stack` looks at each more than once."""
+    if list in set(map(type, rows)):
+        return np.array(rows, float)
+    if not rows[0].ndim:
+        return np.array(rows)
+    return np.concatenate(rows).reshape(len(rows), *rows[0].shape)
 
 
 def _plain(action: Any) -> Any:
@@ -230,6 +249,7 @@ class Together(Generic[_Asked, _Answer]):
             Exception: what the call raised, in each thread that had asked.
         """
         question: _Question[_Asked, _Answer] = _Question(asked)
+        leads = False
         with self._lock:
             self._waiting.append(question)
             leads, self._led = not self._led, True

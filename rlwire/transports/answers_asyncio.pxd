@@ -1,6 +1,16 @@
 from rlwire.streams cimport StreamCore
 
 
+cdef class LateAnswer:
+    cdef object _answer
+    cdef object _call
+    cdef object _error
+
+    cpdef set_result(self, object answer)
+    cpdef set_exception(self, object error)
+    cdef _tell(self)
+
+
 cdef class Answers:
     cdef readonly object answer
     cdef object _asked

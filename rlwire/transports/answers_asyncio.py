@@ -18,7 +18,52 @@ from rlwire.transports.interface import Responder
 if TYPE_CHECKING:
     from rlwire.transports.driver_asyncio import LoopDriver
 
-__all__ = ["Answers"]
+__all__ = ["Answers", "LateAnswer"]
+
+
+class LateAnswer:
+    """An answer that is not there yet: a future in short, for one loop's thread.
+
+    What waits for it is called at once, where a future has the loop do that in its next round.
+    """
+
+    def __init__(self) -> None:
+        self._call: Callable[[LateAnswer], object] | None = None
+        self._answer: Any = NOTHING
+        self._error: BaseException | None = None
+
+    def set_result(self, answer: Any) -> None:
+        """Give the answer."""
+        self._answer = answer
+        self._tell()
+
+    def set_exception(self, error: BaseException) -> None:
+        """Say why there is none."""
+        self._error = error
+        self._tell()
+
+    def _tell(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call(self)
+
+    # What is asked of a future here.
+
+    def add_done_callback(self, call: Callable[[LateAnswer], object]) -> None:
+        """Have it called with this, once the answer is given."""
+        self._call = call
+        if self._answer is not NOTHING or self._error is not None:
+            self._tell()
+
+    def result(self) -> Any:
+        """Return the answer, or raise why there is none."""
+        if self._error is not None:
+            raise self._error
+        return self._answer
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more."""
+        self._call = None
 
 
 class Answers:
@@ -40,7 +85,7 @@ class Answers:
         self._responder = responder
         self._on_fault = on_fault
         self.answer = responder.answer
-        self._making: Future[Any] | None = None  # an answer that is being made,
+        self._making: Future[Any] | LateAnswer | None = None  # an answer that is being made,
         self._asked: Any = NOTHING  # what it answers,
         self._next: Any = NOTHING  # and what has come meanwhile
 
@@ -64,7 +109,8 @@ class Answers:
             self._send(event, reply, error)
         elif event is not NOTHING:
             self._next = event
-        self.go_on()
+        if not (self._making is not None and self._next is NOTHING and self._core.fresh):
+            self.go_on()  # else nothing has come behind what is being made
 
     def go_on(self) -> None:
         """Answer what has come; stop while an answer cannot be made or sent."""
@@ -94,7 +140,7 @@ class Answers:
     def _send(self, event: Any, reply: Any, error: BaseException | None = None) -> None:
         """Send the answer to an event, later if it is a future, or what stands for it."""
         core, connection = self._core, self._connection
-        if error is None and isinstance(reply, Future):
+        if error is None and isinstance(reply, (LateAnswer, Future)):
             self._making, self._asked = reply, event
             reply.add_done_callback(self._made)
             return
@@ -159,16 +205,18 @@ class Answers:
         except Exception:
             connection.log.exception("%s: its responder failed to close", connection.peer)
 
-    def _made(self, answer: Future[Any]) -> None:
-        """Send the answer that a future gives."""
+    def _made(self, answer: Future[Any] | LateAnswer) -> None:
+        """Send the answer that has come."""
         event, self._making, self._asked = self._asked, None, NOTHING
         if self._core.closed:
             return
+        alone = self._next is NOTHING and self._core.fresh
         try:
             reply = answer.result()
         except (Exception, asyncio.CancelledError) as error:
             self._send(event, NOTHING, error)
         else:
             self._send(event, reply)
-        self.go_on()
-        self._connection.listen()
+        if not alone:
+            self.go_on()
+            self._connection.listen()

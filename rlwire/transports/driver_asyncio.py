@@ -17,7 +17,7 @@ from typing import Any
 
 from rlwire.errors import RlwireError
 from rlwire.streams import LAST_WORDS, NOTHING, Phase, StreamCore
-from rlwire.transports.answers_asyncio import Answers
+from rlwire.transports.answers_asyncio import Answers, LateAnswer
 from rlwire.transports.forking import not_ours, of_this_process
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.seldom_log import Log
@@ -102,7 +102,7 @@ class LoopDriver:
         try:
             done = False
             if answers is not None and answers.ready():
-                if calls.respond(answers.answer, Future):
+                if calls.respond(answers.answer, Future, LateAnswer):
                     return
                 answers.take_over(*calls.unanswered())
                 done = self.core.steady

@@ -211,7 +211,8 @@ class Responder(Protocol):
 
         It may be a future of that event, for answers that wait for others; what the future raises
         is treated the same. For a call of gRPC it is a `concurrent.futures.Future`; else, on an
-        event loop, it is an `asyncio.Future`, which is cancelled when the connection ends before;
+        event loop, it is an `asyncio.Future`, which is cancelled when the connection ends before,
+        or a `LateAnswer` of `rlwire.transports.answers_asyncio`, which is sent as it is given;
         meanwhile the peer is listened to up to its next message. There it may also be
         `NOTHING`: nothing is sent now.
         """

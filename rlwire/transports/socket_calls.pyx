@@ -390,11 +390,11 @@ cdef class SocketCalls:
             if not self.write():
                 return
 
-    cpdef bint respond(self, object answer, type later) except -1:
+    cpdef bint respond(self, object answer, type later, type also_later) except -1:
         """Answer the next event, if there is one; return whether nothing is left to be done.
 
-        What `answer` or putting its reply in line raises is not raised here, and a reply of a kind
-        that comes `later` is not put in line: see `unanswered`. `NOTHING` is no reply.
+        What `answer` or putting its reply in line raises is not raised here, and a reply of the
+        kinds that come later is not put in line: see `unanswered`. `NOTHING` is no reply.
 
         Raises:
             What `receive` and `write` raise.
@@ -406,7 +406,7 @@ cdef class SocketCalls:
         reply = _NOTHING
         try:
             reply = answer(event)
-            if isinstance(reply, later):
+            if isinstance(reply, later) or isinstance(reply, also_later):
                 self._left = event, reply, None
                 return False
             if reply is not _NOTHING:

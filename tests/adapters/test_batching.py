@@ -158,7 +158,15 @@ def on_a_loop(batched: Batched, states: list[Any]) -> list[Any]:
             host.answer({"command": "update", "state": state})
             for host, state in zip(hosts, states, strict=True)
         ]
-        return [reply if isinstance(reply, dict) else await reply for reply in replies]
+        found: dict[int, Any] = {}
+        for place, reply in enumerate(replies):
+            if isinstance(reply, dict):
+                found[place] = reply
+            else:
+                reply.add_done_callback(lambda it, place=place: found.update({place: it.result()}))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        return [found[place] for place in range(len(states))]
 
     return [reply.get("data", reply.get("message")) for reply in asyncio.run(act())]
 
@@ -168,6 +176,40 @@ def test_one_turn_of_a_loop_is_one_batch() -> None:
     found = on_a_loop(Batched(policy), [np.full(2, number, np.float32) for number in range(64)])
     assert found == list(range(64))
     assert policy.batches == [64]
+
+
+@pytest.mark.parametrize(
+    ("states", "batches"),
+    [
+        ([[1.0, 2.0], [3.0, 4.0]], [np.array([[1.0, 2.0], [3.0, 4.0]])]),
+        ([[1.0, 2.0], np.array([3.0, 4.0])], [np.array([[1.0, 2.0], [3.0, 4.0]])]),
+        ([[1.0, 2.0], [3.0]], [np.array([[1.0, 2.0]]), np.array([[3.0]])]),
+        ([[1.0], [2], [2.0]], [np.array([[1.0], [2.0]]), np.array([[2]])]),
+        ([[1.0], ["a"]], [np.array([[1.0]]), np.array([["a"]])]),
+        ([2.0, 3.0], [np.array([2.0, 3.0])]),
+        ([[], []], [np.empty((2, 0))]),
+        ([[[1.0, 2.0]], [[3.0, 4.0]]], [np.array([[[1.0, 2.0]], [[3.0, 4.0]]])]),
+        ([np.ones((2, 3), "u1")] * 2, [np.ones((2, 2, 3), "u1")]),
+        ([{"a": [1.0], "b": 2}] * 2, [{"a": np.ones((2, 1)), "b": np.array([2, 2])}]),
+    ],
+)  # fmt: skip
+def test_what_the_policy_is_given(states: list[Any], batches: list[Any]) -> None:
+    seen: list[Any] = []
+
+    def policy(observations: Any) -> Any:
+        seen.append(observations)
+        return np.zeros(len(observations["a"] if isinstance(observations, dict) else observations))
+
+    on_a_loop(Batched(policy), states)
+    for found, wanted in zip(seen, batches, strict=True):
+        pairs = (
+            [(found[key], wanted[key]) for key in wanted]
+            if isinstance(wanted, dict)
+            else [(found, wanted)]
+        )
+        for one, other in pairs:
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)
 
 
 def test_a_bad_observation_harms_nobody_else_s() -> None:

@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -28,6 +28,7 @@ from rlwire.errors import (
 )
 from rlwire.transports import socket_asyncio, sockets, tcp, tcp_asyncio, turn
 from rlwire.transports.address import Address
+from rlwire.transports.answers_asyncio import LateAnswer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.stream_asyncio import SocketStream, open_stream
@@ -558,20 +559,23 @@ def test_a_peer_that_does_not_read_holds_up_only_itself(run: Run, blobs: Any, lo
 
 
 class Later(Echo):
-    """Answers with what a future gives; `made` has them."""
+    """Answers with what comes later; `made` has it."""
 
-    made: list[asyncio.Future[Any]]
+    made: list[Any]
+    kind: Any = staticmethod(lambda: asyncio.get_running_loop().create_future())
 
     def answer(self, event: Any) -> Any:
-        future = asyncio.get_running_loop().create_future()
-        self.made.append(future)
-        return future
+        self.made.append(self.kind())
+        return self.made[-1]
 
 
-@pytest.fixture
-def later() -> type[Later]:
-    Later.made = []
-    return Later
+@pytest.fixture(params=[Later.kind, LateAnswer], ids=["future", "late answer"])
+def later(request: Any) -> type[Later]:
+    class Kind(Later):
+        made: ClassVar[list[Any]] = []
+        kind = staticmethod(request.param)
+
+    return Kind
 
 
 def test_answers_that_come_later_come_in_order(run: Run, blobs: Any, later: Any) -> None:
@@ -619,8 +623,11 @@ def test_who_leaves_cancels_its_answer(run: Run, blobs: Any, later: Any) -> None
                 peer.send(blobs.frame(b"x"))
                 await eventually(lambda: later.made)
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            await eventually(lambda: later.made[0].cancelled())
             await eventually(lambda: server.connections == 0)
+            if isinstance(later.made[0], LateAnswer):
+                later.made[0].set_result(b"for nobody")
+            else:
+                assert later.made[0].cancelled()
 
     run(main())
 

@@ -7,7 +7,6 @@ here touches a socket or knows whether threads, an event loop or processes carry
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import inspect
 import logging
@@ -20,6 +19,7 @@ import numpy as np
 from rlwire.adapters.relaax.metrics import LONGEST_NAME, METHODS, Metrics, StepMetrics
 from rlwire.environments.loading import load
 from rlwire.errors import describe, quoted
+from rlwire.transports.answers_asyncio import LateAnswer
 from rlwire.transports.seldom_log import SeldomLog
 
 __all__ = ["AgentFactory", "AgentHost", "Later", "RewardAverage", "resolve_agent"]
@@ -53,28 +53,21 @@ def resolve_agent(agent: Any) -> Callable[..., Any]:
     return found
 
 
-class Later:
+class Later(LateAnswer):
     """An action that an agent on an event loop returns now and gives later, on the same loop."""
-
-    __slots__ = ("_future", "_host", "_message")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._future: asyncio.Future[dict[str, Any]] = loop.create_future()
 
     def give(self, action: Any) -> None:
         """Send the action, if the peer is still there."""
-        if not self._future.done():
-            self._future.set_result({"response": "action", "data": action})
+        self.set_result({"response": "action", "data": action})
 
     def fail(self, error: BaseException) -> None:
         """Send why there is none, as if `update` had raised it."""
-        if not self._future.done():
-            self._future.set_result(self._host.failure(self._message, error))
+        self.set_result(self._host.failure(self._message, error))
 
-    def reply(self, host: AgentHost, message: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
+    def reply(self, host: AgentHost, message: dict[str, Any]) -> Later:
         """Return what the reply will be; for the host."""
         self._host, self._message = host, message
-        return self._future
+        return self
 
 
 class AgentFactory:
@@ -172,10 +165,10 @@ class AgentHost:
             "update_metrics": self._update_metrics,
         }
 
-    def answer(self, message: dict[str, Any]) -> dict[str, Any] | asyncio.Future[dict[str, Any]]:
+    def answer(self, message: dict[str, Any]) -> dict[str, Any] | Later:
         """Carry out one command, as `rlwire.sessions.rlx.Server` hands it over; return the reply.
 
-        A future of the loop, if the agent gives its action later (`Later`).
+        Or what it will be, if the agent gives its action later.
 
         Whatever the agent raises, `SystemExit` and `KeyboardInterrupt` included, becomes an error
         reply: an agent must not be able to end the server or another's connection.
