@@ -19,12 +19,8 @@ __all__ = ["AVAILABLE", "RING", "WORDS", "Rings", "ask"]
 cdef extern from *:
     """
     #include <errno.h>
-    #include <rlwire/shm_ring.h>
-    #ifdef __linux__
     #include <rlwire/shm.h>
-    #define RLW_HAS_SHM 1
-    #else
-    #define RLW_HAS_SHM 0
+    #if !RLW_HAS_SHM
     #define RLW_SHM_RING 0
     struct iovec { void *iov_base; size_t iov_len; };
     typedef struct rlw_shm_words { uint32_t words[8]; } rlw_shm_words;

@@ -81,3 +81,23 @@ def test_a_server(program: Path, blobs: Any, tmp_path: Path, end: str) -> None:
                     connection.receive()
         if end == "leaves":
             assert server.stdout.read() == "it left\n"
+
+
+@pytest.mark.parametrize(("flags", "said"), [([], ""), (["-U__linux__"], "#error not here")])
+def test_whether_the_system_has_it(tmp_path: Path, flags: list[str], said: str) -> None:
+    source = tmp_path / "asks.c"
+    source.write_text(
+        "#include <rlwire/shm.h>\n#if !RLW_HAS_SHM\n#error not here\n#endif\n"
+        "int main(void) { return rlw_ring_can_be(4096) != 1; }\n"
+    )
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    if shutil.which(compiler[0]) is None:
+        pytest.skip(f"no compiler: {compiler[0]} is not on PATH")
+    done = subprocess.run(
+        [*compiler, *FLAGS, *flags, f"-I{rlwire.get_include()}", "-fsyntax-only", str(source)],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode == 0) == (not said)
+    assert said in done.stderr
+    assert "rlwire/shm" not in done.stderr  # the header itself is right

@@ -1,5 +1,5 @@
 /* Two rings between two processes of one user, one each way: what a stream socket does, without the
- * system in between. Linux only, C11 or C++17; shm_ring.h has the rings themselves.
+ * system in between. Linux only (RLW_HAS_SHM), C11 or C++17; shm_ring.h has the rings themselves.
  *
  * The two meet at a unix socket, where the server passes the descriptors of two sealed pieces of
  * memory that have no name (rlw_shm_connect, rlw_shm_accept). The socket stays: that it ends tells
@@ -17,7 +17,11 @@
 
 #include "shm_ring.h"
 
-#ifdef __linux__
+/* Whether this system has it. Where it does not, this header has the rings only, as shm_ring.h. */
+#ifndef __linux__
+#define RLW_HAS_SHM 0
+#else
+#define RLW_HAS_SHM 1
 
 #include <errno.h>
 #include <fcntl.h>
