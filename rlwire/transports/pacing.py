@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 __all__ = ["Pacer"]
-
-# What event loops can wait for: they round to milliseconds, uvloop also downward. Asking for less
-# would return at once, again and again.
-_SHORTEST_WAIT = 0.001
 
 
 class Pacer:
@@ -26,7 +21,6 @@ class Pacer:
         rate: ticks a second.
         clock: seconds that never go backward.
         sleep: what `wait` sleeps with.
-        sleep_async: what `wait_async` sleeps with.
 
     Attributes:
         rate: as given.
@@ -34,7 +28,7 @@ class Pacer:
         missed: how many ticks were skipped.
     """
 
-    __slots__ = ("_clock", "_sleep", "_sleep_async", "_start", "missed", "rate", "tick")
+    __slots__ = ("_clock", "_sleep", "_start", "missed", "rate", "tick")
 
     def __init__(
         self,
@@ -42,7 +36,6 @@ class Pacer:
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
-        sleep_async: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         if not (rate > 0 and math.isfinite(rate)):
             raise ValueError(f"rate must be positive and finite, not {rate!r}")
@@ -51,7 +44,6 @@ class Pacer:
         self.missed = 0
         self._clock = clock
         self._sleep = sleep
-        self._sleep_async = sleep_async
         self._start: float | None = None
 
     def restart(self, *, at: float | None = None) -> None:
@@ -96,15 +88,4 @@ class Pacer:
         """Wait until the next tick is due, and return how many were skipped before it."""
         while (delay := self.delay()) > 0:
             self._sleep(delay)
-        return self.advance()
-
-    async def wait_async(self) -> int:
-        """As `wait`, for a task; it lets other tasks run even when the tick is late.
-
-        An event loop keeps time to about a millisecond; that does not add up either.
-        """
-        delay = self.delay()
-        await self._sleep_async(delay)
-        while (delay := self.delay()) > 0:
-            await self._sleep_async(max(delay, _SHORTEST_WAIT))
         return self.advance()

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 import time
@@ -27,19 +26,8 @@ class Clock:
         self.slept.append(seconds)
         self.now += max(1e-4 if seconds else 0.0, seconds + self.late())
 
-    async def sleep_async(self, seconds: float) -> None:
-        await asyncio.sleep(0)
-        self.sleep(seconds)
-
     def pacer(self, rate: float) -> Pacer:
-        return Pacer(rate, clock=self, sleep=self.sleep, sleep_async=self.sleep_async)
-
-
-@pytest.fixture(params=["wait", "wait_async"])
-def wait(request: Any) -> Any:
-    if request.param == "wait":
-        return Pacer.wait
-    return lambda pacer: asyncio.run(pacer.wait_async())
+        return Pacer(rate, clock=self, sleep=self.sleep)
 
 
 @pytest.mark.parametrize("rate", [0, -1, math.inf, math.nan])
@@ -48,23 +36,23 @@ def test_a_rate_is_positive(rate: float) -> None:
         Pacer(rate)
 
 
-def test_the_first_tick_is_due_when_asked_for(wait: Any) -> None:
+def test_the_first_tick_is_due_when_asked_for() -> None:
     clock = Clock()
     pacer = clock.pacer(10)
     clock.now += 5
-    assert wait(pacer) == 0
+    assert pacer.wait() == 0
     assert (clock.now, pacer.tick, pacer.missed) == (1005.0, 0, 0)
-    assert wait(pacer) == 0
+    assert pacer.wait() == 0
     assert (clock.now, pacer.tick) == (1005.1, 1)
 
 
 @pytest.mark.parametrize("rate", [30, 29.97, 7, 1 / 3, 1000])
-def test_late_wake_ups_do_not_add_up(wait: Any, rate: float) -> None:
+def test_late_wake_ups_do_not_add_up(rate: float) -> None:
     draw = random.Random(1)
     clock = Clock(late=lambda: draw.uniform(0, 0.9 / rate))
     pacer = clock.pacer(rate)
     for tick in range(1000):
-        assert wait(pacer) == 0
+        assert pacer.wait() == 0
         due = 1000 + Fraction(tick) / Fraction(rate)
         assert due - Fraction(1e-9) <= clock.now < due + 1 / Fraction(rate)
     assert (pacer.tick, pacer.missed) == (999, 0)
@@ -85,53 +73,36 @@ def test_a_day_of_ticks_is_exact() -> None:
     assert pacer.missed == 0
 
 
-def test_early_wake_ups_are_not_taken(wait: Any) -> None:
+def test_early_wake_ups_are_not_taken() -> None:
     clock = Clock(late=lambda: -0.0004)
     pacer = clock.pacer(100)
     for tick in range(20):
-        wait(pacer)
+        pacer.wait()
         assert clock.now >= 1000 + tick / 100 - 1e-12
 
 
-def test_an_event_loop_that_rounds_down_is_not_asked_again_and_again() -> None:
-    clock = Clock()
-
-    async def whole_milliseconds(seconds: float) -> None:
-        clock.sleep(math.floor(seconds * 1000) / 1000)
-
-    pacer = Pacer(30, clock=clock, sleep_async=whole_milliseconds)
-
-    async def main() -> None:
-        for _ in range(100):
-            await pacer.wait_async()
-
-    asyncio.run(main())
-    assert len(clock.slept) <= 200
-    assert pacer.missed == 0
-
-
-def test_a_late_tick_comes_at_once_and_the_next_in_time(wait: Any) -> None:
+def test_a_late_tick_comes_at_once_and_the_next_in_time() -> None:
     clock = Clock()
     pacer = clock.pacer(10)
-    wait(pacer)
+    pacer.wait()
     clock.now = 1000.17  # tick 1 was due at .1, its period is not over
-    assert wait(pacer) == 0
+    assert pacer.wait() == 0
     assert (clock.now, pacer.tick) == (1000.17, 1)
-    wait(pacer)
+    pacer.wait()
     assert (clock.now, pacer.tick) == (1000.2, 2)
 
 
-def test_missed_ticks_are_skipped_and_counted(wait: Any) -> None:
+def test_missed_ticks_are_skipped_and_counted() -> None:
     clock = Clock()
     pacer = clock.pacer(10)
-    wait(pacer)
+    pacer.wait()
     clock.now = 1000.55  # 1 to 4 went by, 5 is late
-    assert wait(pacer) == 4
+    assert pacer.wait() == 4
     assert (clock.now, pacer.tick, pacer.missed) == (1000.55, 5, 4)
-    assert wait(pacer) == 0
+    assert pacer.wait() == 0
     assert (clock.now, pacer.tick) == (1000.6, 6)
     clock.now = 2000.0
-    assert wait(pacer) == 10_000 - 7
+    assert pacer.wait() == 10_000 - 7
     assert (pacer.tick, pacer.missed) == (10_000, 9_997)
 
 
@@ -202,28 +173,13 @@ def test_restart() -> None:
     assert clock.now == 1200.0
 
 
-@pytest.mark.parametrize("loop", ["none", "asyncio", "uvloop"])
-def test_with_the_real_clock_no_tick_comes_early(loop: str) -> None:
+def test_with_the_real_clock_no_tick_comes_early() -> None:
     rate, ticks = 500.0, 100
     pacer = Pacer(rate)
     times: list[tuple[int, float]] = []
-
-    def note(_: int) -> None:
+    for _ in range(ticks):
+        pacer.wait()
         times.append((pacer.tick, time.monotonic()))
-
-    async def main() -> None:
-        for _ in range(ticks):
-            note(await pacer.wait_async())
-
-    if loop == "none":
-        for _ in range(ticks):
-            note(pacer.wait())
-    elif loop == "asyncio":
-        asyncio.run(main())
-    else:
-        made = pytest.importorskip("uvloop").new_event_loop()
-        made.run_until_complete(main())
-        made.close()
     start = pacer.due() - (pacer.tick + 1) / rate
     assert all(when >= start + tick / rate - 1e-9 for tick, when in times)
     # Each tick was given within its own period, or counted as missed: nothing adds up, however

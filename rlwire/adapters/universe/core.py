@@ -8,7 +8,7 @@ deterministic as one in this process. Needs Gymnasium (the extra ``gym``).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +18,6 @@ from rlwire.adapters.universe.events import PEEK, key, keys
 from rlwire.adapters.universe.spaces import Choices
 from rlwire.adapters.universe.sums import Outcome, added
 from rlwire.adapters.universe.wrappers import Wrapper
-from rlwire.codecs.rfb.messages import KeyEvent
 from rlwire.environments.loading import load_environment
 from rlwire.errors import DeadlineExceeded
 
@@ -27,7 +26,6 @@ __all__ = [
     "GymCoreAction",
     "GymCoreObservation",
     "GymCoreSync",
-    "Keyboard",
     "core_actions",
     "core_meanings",
 ]
@@ -74,36 +72,6 @@ def core_actions(env_id: str | Sequence[str]) -> list[list[Any]]:
         list(keys([name for word, name in _KEYS.items() if word in meaning], _KEYS.values()))
         for meaning in meanings
     ]
-
-
-class Keyboard:
-    """Which keys are down, and the action of an Atari game that they stand for.
-
-    Args:
-        meanings: the game's actions, as `core_meanings` returns them.
-
-    Attributes:
-        down: keysyms of those that are down.
-    """
-
-    def __init__(self, meanings: Sequence[str]) -> None:
-        self.down: set[int] = set()
-        self._actions = {
-            frozenset(event.keysym for event in action if event.down): number
-            for number, action in reversed(list(enumerate(core_actions(meanings))))
-        }
-
-    def press(self, events: Iterable[Any]) -> None:
-        """Take note of key events; others change nothing."""
-        for event in events:
-            if isinstance(event, KeyEvent):
-                (self.down.add if event.down else self.down.discard)(event.keysym)
-
-    def action(self) -> int:
-        """Return the number of the action, 0 for keys that stand for none."""
-        known = frozenset(key(name, True).keysym for name in _KEYS.values())
-        number: int = self._actions.get(frozenset(self.down & known), 0)
-        return number
 
 
 class GymCoreAction(Wrapper):

@@ -268,11 +268,6 @@ class UniverseEnv:
         self.hub.ask(begin)
         return [None] * self.n
 
-    def reset_at(self, index: int, seed: int | None = None) -> None:
-        """Begin an episode at one index; the others go on."""
-        self._begun = True
-        self.hub.ask(lambda: self._links[index].reset(self._env_id, seed))
-
     def step(self, action_n: Sequence[Sequence[Any]]) -> Outcome:
         """Send what is to be done, and return what has come; at once.
 

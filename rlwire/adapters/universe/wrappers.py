@@ -304,8 +304,6 @@ class SoftmaxClickMouse(Wrapper):
         ]
         if not self.points:
             raise ValueError(f"there is nowhere to click in {region}")
-        self._region, self._step = region, step
-        self._numbers = {point: number for number, point in enumerate(self.points)}
         self.action_space = Discrete(len(self.points))
 
     def acted(self, action_n: Sequence[Any]) -> Sequence[Any]:
@@ -314,18 +312,6 @@ class SoftmaxClickMouse(Wrapper):
             [pointer(*self.points[int(number)], buttons) for buttons in (0, 1, 0)]
             for number in action_n
         ]
-
-    def number_at(self, x: int, y: int) -> int | None:
-        """Return the number that clicks into the square of a pixel, None if none does."""
-        left, top, right, bottom = self._region
-        if not _within((x, y), self._region):
-            return None
-        step = self._step
-        middle = (
-            min(x - (x - left) % step + step // 2, right - 1),
-            min(y - (y - top) % step + step // 2, bottom - 1),
-        )
-        return self._numbers.get(middle)
 
 
 def _within(point: tuple[int, int], region: Region) -> bool:

@@ -579,8 +579,6 @@ class Instance:
         return self.rollout
 
     def _in_lobby(self, what: str) -> None:
-        if self._session.instances.get((self.name, self.number)) is not self:
-            raise LocalProtocolError(f"{self!r} cannot {what}: it was removed")
         if self.rollout is not None:
             raise LocalProtocolError(f"{self!r} cannot {what}: it runs")
 

@@ -378,12 +378,11 @@ class _LobbyPort(Port):
 
     def _check(self, instance: Instance, now: float) -> None:
         """Free the slots of silent clients, once in a while for each lobby that has clients."""
-        here = self._instances.get((instance.name, instance.number)) is instance
-        if here and instance.rollout is None:
+        if instance.rollout is None:
             for client in instance.lobby.drop_idle(now):
                 self._events.append(Left(instance, client.key, client.peer))
             self._start_if_ready(instance, now)
-        if here and instance.lobby.clients:
+        if instance.lobby.clients:
             self._check_later(instance, now)
         else:
             self._checked.discard(instance)
@@ -511,22 +510,6 @@ class ServerSession:
         instance = Instance(self, name, number, slots, players, decimals)
         self._instances[name, number] = instance
         return instance
-
-    def remove_instance(self, instance: Instance) -> None:
-        """Forget an instance at once; `Instance.finish` before it tells the clients of a run.
-
-        Raises:
-            LocalProtocolError: it is not here.
-        """
-        header = (instance.name, instance.number)
-        if self._instances.get(header) is not instance:
-            raise LocalProtocolError(f"{instance!r} is not here")
-        del self._instances[header]
-        if instance.rollout is not None:
-            self.add_up(instance.rollout)
-            instance.rollout = None
-        instance.lobby.clients.clear()
-        instance.past.clear()
 
     def close(self) -> None:
         """Take and send nothing more, after what `datagrams` still gives."""

@@ -15,7 +15,7 @@ import pytest
 from rlwire.adapters.rewarder import RewarderServer
 from rlwire.adapters.rfb import Display, RfbServer
 from rlwire.adapters.universe import BlockingReset, Remote, UniverseEnv
-from rlwire.adapters.universe.core import GymCoreAction, GymCoreSync, Keyboard, core_meanings
+from rlwire.adapters.universe.core import GymCoreAction, GymCoreSync, core_actions, core_meanings
 from rlwire.adapters.universe.diagnostics import Marker, Marking
 from rlwire.codecs.rfb.messages import KeyEvent
 from rlwire.environments.loading import load_environment
@@ -35,7 +35,11 @@ class CoreRemote:
 
     def __init__(self) -> None:
         self.env = make()
-        self.keyboard = Keyboard(core_meanings(GAME))
+        self.down: set[int] = set()
+        self.actions = {
+            frozenset(event.keysym for event in action if event.down): number
+            for number, action in reversed(list(enumerate(core_actions(core_meanings(GAME)))))
+        }
         self.probed = 0.0
         self.jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.display = Display(160, 210, on_input=lambda viewer, event: self.jobs.put(event))
@@ -53,11 +57,17 @@ class CoreRemote:
             elif job.keysym != ord("c"):
                 if job.keysym > 0xFFFF:
                     self.probed = time.time()
-                self.keyboard.press([job])
+                (self.down.add if job.down else self.down.discard)(job.keysym)
             elif job.down:
-                seen, reward, terminated, truncated, _ = self.env.step(self.keyboard.action())
+                seen, reward, terminated, truncated, _ = self.env.step(self.action())
                 self.rewarder.reward(float(reward), terminated or truncated)
                 self.show(seen)
+
+    def action(self) -> int:
+        """The action that the keys which are down stand for, as far as they stand for any."""
+        known: frozenset[int] = frozenset().union(*self.actions)
+        number: int = self.actions.get(known & self.down, 0)
+        return number
 
     def begin(self, request: Any) -> None:
         seen, _ = self.env.reset(seed=request.seed)

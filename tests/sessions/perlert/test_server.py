@@ -987,36 +987,6 @@ def test_the_header_tells_instances_apart() -> None:
     assert server.dropped() == {"unknown_instance": 4}
 
 
-def test_instances_can_be_removed() -> None:
-    server = Server("a").play(a=ANN)
-    server.session.remove_instance(server.city)
-    server.lobby(ANN, "lobby")
-    server.rollout(ANN, "action=x")
-    server.wait(100)
-    assert server.silent()
-    assert server.dropped() == {"unknown_instance": 2}
-    with pytest.raises(LocalProtocolError, match="no run"):
-        server.publish(0, a=False)
-    with pytest.raises(LocalProtocolError, match="removed"):
-        server.city.start(server.now)
-    with pytest.raises(LocalProtocolError, match="not here"):
-        server.session.remove_instance(server.city)
-    again = server.session.add_instance("city", 7, ["a"])
-    server.lobby(BOB, "register=a,bob")
-    assert again.clients == {"a": BOB}
-
-
-def test_a_removed_lobby_is_forgotten_by_its_timers() -> None:
-    server = Server("a b", idle=300).join(a=ANN)
-    server.lobby(BOB, "register=b,bob")
-    server.lobby(BOB, "ready=b,true")
-    server.session.remove_instance(server.city)
-    server.from_lobby()
-    assert server.wait(1000) == []
-    assert server.silent()
-    assert server.session.lobby.next_deadline() is None
-
-
 def test_finish_ends_a_run_that_the_environment_stops() -> None:
     server = Server("a b").play(a=ANN, b=BOB)
     frames = {"a": ("1,2", 1, False, "total:5"), "b": ("3,4", 1, True, None)}
