@@ -1,19 +1,24 @@
-"""What the doors of several protocols share: TLS and WebSockets by URL, settings.
+"""What the doors of several protocols share: clients, TLS and WebSockets by URL, settings.
 
 A door is a protocol's module for `rlwire.protocols.Protocol.parts`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
 
 from rlwire.adapters.websocket import url_of
 from rlwire.environments.driver import maker
 from rlwire.protocols import URL
 from rlwire.transports.tls import ClientSide, ClientTLS
+from rlwire.transports.waits import Waits, drive, drive_async
 
-__all__ = ["calling", "check_server_tls", "client_tls", "websocket_url", "with_settings"]
+__all__ = ["Arguments", "by_address", "by_websocket", "calling", "check_server_tls", "client_tls"]
+__all__ += ["clients", "websocket_url", "with_settings"]
+
+Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
+"""A client's, by place and by name."""
 
 
 def client_tls(url: URL, tls: ClientSide) -> ClientSide:
@@ -24,6 +29,53 @@ def client_tls(url: URL, tls: ClientSide) -> ClientSide:
 def calling(url: URL, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return a client's options, with the TLS that the URL asks for."""
     return {**options, "tls": client_tls(url, options.get("tls"))}
+
+
+def by_address(url: URL, options: dict[str, Any]) -> Arguments:
+    """Return the arguments of a client that takes an address."""
+    return (url.address,), calling(url, options)
+
+
+def by_websocket(url: URL, options: dict[str, Any]) -> Arguments:
+    """Return the arguments of a client that takes a WebSocket's URL."""
+    options = calling(url, options)
+    return (websocket_url(url, options["tls"]),), options
+
+
+def clients(
+    blocking: type,
+    looped: type,
+    means: Callable[[URL, dict[str, Any]], Arguments] = by_address,
+    then: Callable[[Any, URL], Waits[None]] | None = None,
+) -> tuple[Callable[..., Any], Callable[..., Awaitable[Any]]]:
+    """Return a door's ``client`` and ``async_client``, which return clients that are connected.
+
+    Args:
+        blocking: the class of the one.
+        looped: of the other.
+        means: what makes their arguments.
+        then: what else is done with one that is connected; if it fails, that is closed.
+    """
+
+    def begin(kind: type, url: URL, options: dict[str, Any]) -> Waits[Any]:
+        where, named = means(url, options)
+        connection = kind(*where, **named)
+        yield from connection._enter()
+        if then is not None:
+            try:
+                yield from then(connection, url)
+            except BaseException:
+                yield connection.close()
+                raise
+        return connection
+
+    def client(url: URL, **options: Any) -> Any:
+        return drive(begin(blocking, url, options))
+
+    async def async_client(url: URL, **options: Any) -> Any:
+        return await drive_async(begin(looped, url, options))
+
+    return client, async_client
 
 
 def check_server_tls(url: URL, tls: Any) -> None:

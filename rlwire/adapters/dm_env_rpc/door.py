@@ -11,10 +11,11 @@ from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorlds, Names
 from rlwire.adapters.dm_env_rpc.protocols import is_world
 from rlwire.adapters.dm_env_rpc.server import DmEnvRpcServer
 from rlwire.adapters.dm_env_rpc.shared import SharedWorld
-from rlwire.adapters.doors import calling, check_server_tls, with_settings
+from rlwire.adapters.doors import calling, check_server_tls, clients, with_settings
 from rlwire.environments.driver import SeveralAgents
 from rlwire.environments.loading import load_environment
 from rlwire.protocols import URL
+from rlwire.transports.waits import Waits
 
 __all__ = ["async_client", "client", "endpoint", "server"]
 
@@ -83,34 +84,13 @@ def server(
     return DmEnvRpcServer(worlds, url.address, keep_abandoned=keep_abandoned, **options)
 
 
-def client(url: URL, **options: Any) -> Client:
-    """Return a connected client, which has joined the world that the URL names.
-
-    Raises:
-        What `Client.connect` and `Client.join_world` raise.
-    """
-    connection = Client(url.address, **calling(url, options))
-    connection.connect()
+def _join(connection: Any, url: URL) -> Waits[None]:
+    """Join the world that the URL names."""
     if url.path:
-        try:
-            connection.join_world(url.path)
-        except BaseException:
-            connection.close()
-            raise
-    return connection
+        yield connection.join_world(url.path)
 
 
-async def async_client(url: URL, **options: Any) -> AsyncClient:
-    """Return a connected client, as `client`."""
-    connection = AsyncClient(url.address, **calling(url, options))
-    await connection.connect()
-    if url.path:
-        try:
-            await connection.join_world(url.path)
-        except BaseException:
-            await connection.close()
-            raise
-    return connection
+client, async_client = clients(Client, AsyncClient, then=_join)
 
 
 def endpoint(url: URL, **options: Any) -> DmEnvRpcEndpoint:

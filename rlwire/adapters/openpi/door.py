@@ -6,7 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from rlwire.adapters.agents import served
-from rlwire.adapters.doors import check_server_tls, client_tls, websocket_url
+from rlwire.adapters.doors import by_websocket, check_server_tls, clients
 from rlwire.adapters.openpi.client import AsyncPolicyClient, PolicyClient
 from rlwire.adapters.openpi.server import PolicyServer
 from rlwire.adapters.serving import BackgroundServer
@@ -41,20 +41,7 @@ def server(policy: Any, url: URL, **options: Any) -> BackgroundServer:
     return PolicyServer(policy, url.address, **options)
 
 
-def client(url: URL, **options: Any) -> PolicyClient:
-    """Return a connected client.
-
-    Raises:
-        What `PolicyClient.connect` raises.
-    """
-    return PolicyClient(_calling(url, options), **options)
-
-
-async def async_client(url: URL, **options: Any) -> AsyncPolicyClient:
-    """Return a client, as `client`."""
-    connection = AsyncPolicyClient(_calling(url, options), **options)
-    await connection.connect()
-    return connection
+client, async_client = clients(PolicyClient, AsyncPolicyClient, by_websocket)
 
 
 def listen(url: URL, num_envs: int, **options: Any) -> Callers:
@@ -69,10 +56,5 @@ def play(environment: Any, url: URL, **options: Any) -> list[float]:
     """Have an environment call; arguments as of `called.play`."""
     from rlwire.adapters.openpi import called  # needs Gymnasium
 
-    return called.play(environment, _calling(url, options), **options)
-
-
-def _calling(url: URL, options: dict[str, Any]) -> str:
-    """Return where to connect, and make of `options` what the client takes."""
-    tls = options["tls"] = client_tls(url, options.get("tls"))
-    return websocket_url(url, tls)
+    where, options = by_websocket(url, options)
+    return called.play(environment, *where, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlwire.adapters.doors import Arguments, clients
 from rlwire.adapters.perlert.client import AsyncClient, Client
 from rlwire.adapters.perlert.endpoint import PerlertEndpoint
 from rlwire.adapters.perlert.server import PerlertServer
@@ -50,23 +51,13 @@ def server(
     )
 
 
-def client(url: URL, **options: Any) -> Client:
-    """Return a client of the instance that the URL names, its port open; nothing is sent yet.
-
-    Raises:
-        ValueError: the URL names no instance.
-        What `Client` and `Client.connect` raise.
-    """
-    connection = Client(url.address, _instance(url), **options)
-    connection.connect()
-    return connection
+def _means(url: URL, options: dict[str, Any]) -> Arguments:
+    if not url.path:
+        raise ValueError(f"{url}: which instance? As in {url.replace(path='CartPole-v1:0')}")
+    return (url.address, url.path), options
 
 
-async def async_client(url: URL, **options: Any) -> AsyncClient:
-    """Return a client, as `client`."""
-    connection = AsyncClient(url.address, _instance(url), **options)
-    await connection.connect()
-    return connection
+client, async_client = clients(Client, AsyncClient, _means)
 
 
 def endpoint(url: URL, *, copy: bool = True, **options: Any) -> PerlertEndpoint:
@@ -81,10 +72,5 @@ def endpoint(url: URL, *, copy: bool = True, **options: Any) -> PerlertEndpoint:
         ValueError: the URL names no instance.
         What `PerlertEndpoint` raises.
     """
-    return PerlertEndpoint(url.address, _instance(url), **options)
-
-
-def _instance(url: URL) -> str:
-    if not url.path:
-        raise ValueError(f"{url}: which instance? As in {url.replace(path='CartPole-v1:0')}")
-    return url.path
+    where, options = _means(url, options)
+    return PerlertEndpoint(*where, **options)

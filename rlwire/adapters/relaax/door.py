@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlwire.adapters.agents import served
-from rlwire.adapters.doors import calling, check_server_tls
+from rlwire.adapters.doors import calling, check_server_tls, clients
 from rlwire.adapters.relaax.agent_proxy import AgentProxy, AsyncAgentProxy
 from rlwire.adapters.relaax.metrics import (
     LoggingMetrics,
@@ -50,22 +50,7 @@ def server(
     return served(agent, url, options) or RLXServer(agent, url.address, **options)
 
 
-def client(url: URL, **options: Any) -> AgentProxy:
-    """Return a connected client.
-
-    Raises:
-        AgentProxyException: there is no connection.
-    """
-    connection = AgentProxy(url.address, **calling(url, options))
-    connection.connect()
-    return connection
-
-
-async def async_client(url: URL, **options: Any) -> AsyncAgentProxy:
-    """Return a client, as `client`."""
-    connection = AsyncAgentProxy(url.address, **calling(url, options))
-    await connection.connect()
-    return connection
+client, async_client = clients(AgentProxy, AsyncAgentProxy)
 
 
 def listen(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from rlwire.adapters.doors import calling, check_server_tls
+from rlwire.adapters.doors import calling, check_server_tls, clients
 from rlwire.adapters.rllink.client import AsyncRLlinkClient, RLlinkClient
 from rlwire.adapters.rllink.learning import LearnerServer
 from rlwire.environments.loading import load
@@ -32,22 +32,7 @@ def server(learner: Any, url: URL, **options: Any) -> LearnerServer:
     return LearnerServer(made, url.address, **options)
 
 
-def client(url: URL, **options: Any) -> RLlinkClient:
-    """Return a connected client.
-
-    Raises:
-        What `RLlinkClient.connect` raises.
-    """
-    connection = RLlinkClient(url.address, **calling(url, options))
-    connection.connect()
-    return connection
-
-
-async def async_client(url: URL, **options: Any) -> AsyncRLlinkClient:
-    """Return a client, as `client`."""
-    connection = AsyncRLlinkClient(url.address, **calling(url, options))
-    await connection.connect()
-    return connection
+client, async_client = clients(RLlinkClient, AsyncRLlinkClient)
 
 
 def play(environment: Any, url: URL, **options: Any) -> list[float]:

@@ -8,7 +8,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rlwire.adapters.doors import check_server_tls, client_tls, websocket_url, with_settings
+from rlwire.adapters.doors import (
+    Arguments,
+    by_websocket,
+    check_server_tls,
+    client_tls,
+    clients,
+    with_settings,
+)
 from rlwire.adapters.rewarder.client import RewarderClient
 from rlwire.adapters.rewarder.client_asyncio import AsyncRewarderClient
 from rlwire.adapters.rewarder.endpoint import RewarderEndpoint
@@ -117,22 +124,16 @@ def _rendering(thing: Any, settings: Mapping[str, Any] | None) -> Any:
     return with_settings(make, settings)
 
 
-def client(url: URL, **options: Any) -> RewarderClient:
-    """Return a connected client. Which environment it wants, it says in its resets.
-
-    Raises:
-        What `RewarderClient.connect` raises.
-    """
-    connection = RewarderClient(_calling(url, options), **options)
-    connection.connect()
-    return connection
+def _means(url: URL, options: dict[str, Any]) -> Arguments:
+    if url.pixels is not None:
+        raise ValueError(
+            f"{url}: a client is of the rewarder alone, {url.host}:+PORT; rlwire.make, make_vec "
+            f"and UniverseEnv take pixels too, and rlwire.adapters.rfb.RfbClient takes them alone"
+        )
+    return by_websocket(url, options)
 
 
-async def async_client(url: URL, **options: Any) -> AsyncRewarderClient:
-    """Return a client, as `client`."""
-    connection = AsyncRewarderClient(_calling(url, options), **options)
-    await connection.connect()
-    return connection
+client, async_client = clients(RewarderClient, AsyncRewarderClient, _means)
 
 
 def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint | UniverseEndpoint:
@@ -151,7 +152,8 @@ def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint
         from rlwire.adapters.universe.endpoint import UniverseEndpoint
 
         return UniverseEndpoint(_calling_both(url, options), copy=copy, **options)
-    return RewarderEndpoint(_calling(url, options), env_id=url.path or None, **options)
+    where, options = by_websocket(url, options)
+    return RewarderEndpoint(*where, env_id=url.path or None, **options)
 
 
 def _calling_both(url: URL, options: dict[str, Any]) -> Remote:
@@ -167,14 +169,3 @@ def _calling_both(url: URL, options: dict[str, Any]) -> Remote:
         options[connection] = {**both, **options.get(connection, {})}
     (remote,) = remotes_of(url)
     return replace(remote, auth=options.pop("auth", remote.auth), tls=tls is not None)
-
-
-def _calling(url: URL, options: dict[str, Any]) -> str:
-    """Return where to connect, and make of `options` what the client takes."""
-    if url.pixels is not None:
-        raise ValueError(
-            f"{url}: a client is of the rewarder alone, {url.host}:+PORT; rlwire.make, make_vec "
-            f"and UniverseEnv take pixels too, and rlwire.adapters.rfb.RfbClient takes them alone"
-        )
-    tls = options["tls"] = client_tls(url, options.get("tls"))
-    return websocket_url(url, tls)
