@@ -20,6 +20,13 @@ LIBRARIES = {
 }
 """Libraries by their import names (RLlib by its own), and the module here that knows each."""
 
+_WANTED = {
+    "dm_env_rpc": ("dm_env_rpc", ["dm_env_rpc"]),
+    "msgpack_numpy": ("msgpack-numpy", ["msgpack_numpy", "msgpack"]),
+    "openpi_client": ("openpi-client", ["openpi_client", "msgpack"]),
+    "rllib": ("'ray[rllib]'", ["ray"]),
+}  # how they are installed, and what is missing then
+
 _lock = threading.Lock()
 
 
@@ -37,7 +44,19 @@ def install(library: str, **options: Any) -> None:
         RuntimeError: the installed version has not the parts that would be replaced.
     """
     with _lock:
-        _drop_in(library).install(**options)
+        drop_in = _drop_in(library)
+        package, wanted = _WANTED[library]
+        try:
+            drop_in.install(**options)
+        except ImportError as error:
+            missing = (error.name or "").partition(".")[0]
+            if missing not in wanted:
+                raise
+            raise ImportError(
+                f"{missing} is not installed, so there is nothing of {library} to replace: "
+                f"pip install {package}",
+                name=missing,
+            ) from None
 
 
 def uninstall(library: str) -> None:

@@ -58,8 +58,25 @@ class Payload:
         return [Step(np.asarray(each.state), each.reward, each.terminal) for each in self.steps]
 
 
-def _play(name: str, count: int) -> Iterator[Step]:
-    """`count` steps of random play, through as many episodes as they take."""
+def _play(env: Any, count: int, asked: str) -> Iterator[Step]:
+    """`count` steps of random play, through as many episodes as they take; then it is closed."""
+    try:
+        env.action_space.seed(SEED)
+        state, _info = env.reset(seed=SEED)
+        reward, terminal = 0.0, False
+        for _ in range(count):
+            yield Step(_own_array(state, asked), float(reward), terminal)
+            if terminal:
+                state, _info = env.reset()
+                reward, terminal = 0.0, False
+            else:
+                state, reward, ended, cut, _info = env.step(env.action_space.sample())
+                terminal = bool(ended or cut)
+    finally:
+        env.close()
+
+
+def _made(name: str) -> Any:
     with optional("gymnasium", "bench"):
         import gymnasium
     if name.startswith("ALE/"):
@@ -67,21 +84,7 @@ def _play(name: str, count: int) -> Iterator[Step]:
             import ale_py
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # it greets on stderr
         gymnasium.register_envs(ale_py)
-    env = gymnasium.make(name, disable_env_checker=True)
-    try:
-        env.action_space.seed(SEED)
-        state, _info = env.reset(seed=SEED)
-        reward, terminal = 0.0, False
-        for _ in range(count):
-            yield Step(np.array(state, order="C"), float(reward), bool(terminal))
-            if terminal:
-                state, _info = env.reset()
-                reward, terminal = 0.0, False
-            else:
-                state, reward, ended, cut, _info = env.step(env.action_space.sample())
-                terminal = ended or cut
-    finally:
-        env.close()
+    return gymnasium.make(name, disable_env_checker=True)
 
 
 def _grey_square(frame: NDArray[Any]) -> NDArray[np.float32]:
@@ -113,10 +116,11 @@ def record(name: str, count: int | None = None) -> Payload:
     """Record the payload `name`: `count` steps, or as many as the payload has by default."""
     environment, title, usual = _RECORDED[name]
     count = usual if count is None else count
+    env = _made(environment)
     if name.endswith("-stack"):
-        steps = list(_stacked(_play(environment, count + STACKED - 1)))
+        steps = list(_stacked(_play(env, count + STACKED - 1, name)))
     else:
-        steps = list(_play(environment, count))
+        steps = list(_play(env, count, name))
     return _payload(name, title, steps)
 
 
@@ -134,21 +138,7 @@ def played(environment: str, count: int = OWN) -> Payload:
         driven = drive(environment).one("the bench")
     except (ImportError, AttributeError, EncodeError, TypeError, ValueError) as error:
         raise BenchError(f"--env {environment}: {error}") from error
-    try:
-        driven.action_space.seed(SEED)
-        steps: list[Step] = []
-        state, _info = driven.reset(seed=SEED)
-        reward, ended = 0.0, False
-        for _ in range(count):
-            steps.append(Step(_own_array(state, f"--env {environment}"), float(reward), ended))
-            if ended:
-                state, _info = driven.reset()
-                reward, ended = 0.0, False
-            else:
-                state, reward, over, cut, _info = driven.step(driven.action_space.sample())
-                ended = bool(over or cut)
-    finally:
-        driven.close()
+    steps = list(_play(driven, count, f"--env {environment}"))
     return _payload(environment, environment, steps)
 
 

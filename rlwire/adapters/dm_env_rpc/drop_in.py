@@ -64,15 +64,8 @@ def install(*, transport: bool = False) -> None:
             setattr(owner, name, replacement)
     if "pack_tensor" in replaced:
         return
-    try:
-        from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] != "dm_env_rpc":
-            raise
-        raise ImportError(
-            "dm_env_rpc is not installed, so there is nothing to replace: pip install dm_env_rpc",
-            name="dm_env_rpc",
-        ) from None
+    from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
+
     names = ("_RepeatedFieldPacker", "_RepeatedStringFieldPacker", "pack_tensor", "unpack_tensor")
     absent = [name for name in names if not hasattr(tensor_utils, name)]
     if absent:

@@ -68,17 +68,9 @@ def install(*, pickle: bool = False) -> None:
         if _installed.pickle is not pickle:
             raise RuntimeError(f"it is installed with pickle={not pickle}: uninstall it first")
         return
-    try:
-        import msgpack
-        import msgpack_numpy
-    except ImportError as error:
-        if error.name not in ("msgpack", "msgpack_numpy"):
-            raise
-        raise ImportError(
-            f"{error.name} is not installed, so there is nothing to replace: "
-            f"pip install msgpack-numpy",
-            name=error.name,
-        ) from None
+    import msgpack
+    import msgpack_numpy
+
     _check(msgpack_numpy, msgpack)
     _installed = _Installed(msgpack_numpy, msgpack, pickle)
     logger.debug("msgpack_numpy packs with rlwire now")

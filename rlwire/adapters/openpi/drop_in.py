@@ -45,16 +45,8 @@ def install() -> None:
     """
     if _originals:
         return
-    try:
-        from openpi_client import msgpack_numpy
-    except ImportError as error:
-        name = (error.name or "").partition(".")[0]
-        if name not in ("openpi_client", "msgpack"):
-            raise
-        raise ImportError(
-            f"{name} is not installed, so there is nothing to replace: pip install openpi-client",
-            name=name,
-        ) from None
+    from openpi_client import msgpack_numpy
+
     own = _check(msgpack_numpy)
     for name, part in _parts(own).items():
         state = own[name].__reduce__()[2]

@@ -39,17 +39,8 @@ def install() -> None:
     """
     if _originals:
         return
-    try:
-        from ray.rllib.env.external import rllink
-    except ImportError as error:
-        name = (error.name or "").partition(".")[0]
-        if name != "ray":
-            raise
-        raise ImportError(
-            "ray is not installed, so there is nothing of rllib to replace: pip install "
-            "'ray[rllib]'",
-            name=name,
-        ) from None
+    from ray.rllib.env.external import rllink
+
     for name in (*_NAMES, "RLlink"):
         if not callable(getattr(rllink, name, None)):
             raise RuntimeError(
