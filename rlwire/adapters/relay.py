@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -42,21 +43,26 @@ class Ear(Protocol):
         """Take note that the connection is over."""
 
 
-class Route(Protocol):
-    """What a relay does with those who connect."""
+class Route(ABC):
+    """What a relay does with those who connect.
 
+    Attributes:
+        listening: makes who listens in on a connection; None for nobody.
+    """
+
+    listening: Callable[[AsyncConnection], Ear] | None = None
+
+    @abstractmethod
     def session(self) -> StreamSession:
         """Return a new session of the server's side."""
 
+    @abstractmethod
     async def reach(self, connection: AsyncConnection) -> AsyncConnection:
         """Return a connection to whoever it is for.
 
         Raises:
             RlwireError, OSError: there is none; the log has it, and the connection ends.
         """
-
-    def ear(self, connection: AsyncConnection) -> Ear | None:
-        """Return who listens in."""
 
 
 class Relay(StreamServer):
@@ -97,7 +103,7 @@ class _Passage(Service):
             _leave(connection, 1013, "who this is for cannot be reached")
             return
         async with other:
-            ear = self._route.ear(connection)
+            ear = None if self._route.listening is None else self._route.listening(connection)
             hear = _ignore if ear is None else ear.hear
             ways = {
                 asyncio.create_task(_pass(connection, other, hear, False)): other,

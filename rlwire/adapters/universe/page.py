@@ -15,7 +15,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from rlwire.adapters.relay import Ear, Relay
+from rlwire.adapters.joined import Joined
+from rlwire.adapters.relay import Relay, Route
+from rlwire.adapters.serving import BackgroundServer
 from rlwire.adapters.universe.routes import reach_pixels, reach_rewards
 from rlwire.codecs.websocket.handshake import (
     Headers,
@@ -25,7 +27,7 @@ from rlwire.codecs.websocket.handshake import (
     same_secret,
 )
 from rlwire.errors import ConnectionClosed
-from rlwire.protocols import URL
+from rlwire.protocols import URL, parse_url
 from rlwire.sessions import websocket
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.connection_asyncio import AsyncConnection
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
     from rlwire.adapters.serving import StreamOptions
 
-__all__ = ["PORT", "PagePlace", "PageServer", "novnc_files"]
+__all__ = ["PORT", "PagePlace", "PageServer", "RemoteServers", "novnc_files"]
 
 PORT: Final = 6080
 """Where pages of this kind are served by custom."""
@@ -182,7 +184,7 @@ class PageServer(Relay):
         return "a page for browsers"
 
 
-class _PageRoute:
+class _PageRoute(Route):
     secrets: list[str]
     told: str | None
     origins: Collection[str]
@@ -226,9 +228,6 @@ class _PageRoute:
             return await reach_rewards(remote, tls, headers, "any")
         raise ConnectionClosed(f"{remote} has nothing that answers to {path!r}")
 
-    def ear(self, connection: AsyncConnection) -> Ear | None:
-        return None
-
     def _own_origins(self) -> list[str]:
         """Return the page's origin, by all names of a server that only this machine reaches.
 
@@ -268,6 +267,49 @@ class _PageRoute:
             return websocket.Page(b"there is no such page\n", status=404)
         kind = _KINDS[Path("universe.html" if path == "/" else path).suffix]
         return websocket.Page(data, kind, headers=_SAFE)
+
+
+class RemoteServers(Joined[BackgroundServer]):
+    """The servers of one remote, its page among them, as one.
+
+    Args:
+        url: where they listen.
+        parts: those of ``"rewards"`` and ``"pixels"``.
+        page: where the page is; None for none.
+        options: the `PageServer`'s.
+
+    Attributes:
+        page: the page's server, None for none.
+    """
+
+    scheme = "universe"
+
+    def __init__(self, url: URL, parts: Mapping[str, Any], page: PagePlace, **options: Any) -> None:
+        self._url = url
+        self._parts = parts
+        self.page: PageServer | None = None
+        servers = list(parts.values())
+        if page is not None:
+            host = url.host or "localhost"
+            self.page = PageServer(lambda: parse_url(self.url), page, host=host, **options)
+            servers.append(self.page)
+        super().__init__(servers)
+        self._encrypted = options.get("tls") is not None
+
+    @property
+    def url(self) -> str:
+        """Where agents and viewers find it, with the ports that the system chose."""
+        url, parts = self._url, self._parts
+        changes: dict[str, Any] = {"tls": self._encrypted, "options": ()}
+        if url.unix is None and not url.only_pixels:
+            changes["port"] = parts["rewards"].address.port
+        if url.unix is None and "pixels" in parts:
+            changes["pixels"] = parts["pixels"].address.port
+        return str(url.replace(**changes))
+
+    def statistics(self) -> dict[str, Any]:
+        """Return those of the ``rewards`` and of the ``pixels``."""
+        return {name: server.statistics() for name, server in self._parts.items()}
 
 
 def _anybody() -> ssl.SSLContext:

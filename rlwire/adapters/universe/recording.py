@@ -16,12 +16,11 @@ import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
-from rlwire.adapters.joined import Joined
 from rlwire.adapters.relay import Ear, Relay
 from rlwire.adapters.universe.fbs import FbsWriter
-from rlwire.adapters.universe.page import PagePlace, PageServer
+from rlwire.adapters.universe.page import PagePlace, RemoteServers
 from rlwire.adapters.universe.routes import PixelsRoute, RewardsRoute
-from rlwire.protocols import URL, parse_url
+from rlwire.protocols import URL
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.tls import ClientSide
 
@@ -37,7 +36,7 @@ logger = logging.getLogger(__name__)
 _EARLY = 1 << 20  # bytes that are kept of what a server says before its client's first word
 
 
-class RecordingProxy(Joined[Relay]):
+class RecordingProxy(RemoteServers):
     """Stands in front of a remote; agents and viewers connect to it instead.
 
     ::
@@ -68,8 +67,6 @@ class RecordingProxy(Joined[Relay]):
         OSError: the folder cannot be made.
     """
 
-    scheme = "universe"
-
     def __init__(
         self,
         remote: URL,
@@ -87,51 +84,18 @@ class RecordingProxy(Joined[Relay]):
         if len(shapes) != 1:
             raise ValueError(f"{url} and {remote} must both have pixels, or rewards, or both")
         folders = None if folder is None else Folders(folder)
-        self._url = url
-        self._relays: dict[str, Relay] = {}
+        parts: dict[str, Any] = {}
         if not url.only_pixels:
             rewards = RewardsRoute(
                 remote, remote_tls, origins, None if folders is None else folders.rewards
             )
-            self._relays["rewards"] = Relay("universe", url.address, rewards, **options)
+            parts["rewards"] = Relay("universe", url.address, rewards, **options)
         if url.pixels_address is not None:
             pixels = PixelsRoute(remote, remote_tls, None if folders is None else folders.pixels)
-            self._relays["pixels"] = Relay("universe", url.pixels_address, pixels, **options)
-        servers = list(self._relays.values())
-        self.page: PageServer | None = None
-        if page is not None:
-            self.page = PageServer(
-                lambda: parse_url(self.url),
-                page,
-                host=url.host or "localhost",
-                auth=auth,
-                rewarder_auth=auth or "openai",
-                novnc=novnc,
-                **options,
-            )
-            servers.append(self.page)
-        super().__init__(servers)
-        self._encrypted = options.get("tls") is not None
-
-    @property
-    def url(self) -> str:
-        """Where agents and viewers find it."""
-        return str(placed(self._url, self._encrypted, self._relays))
-
-    def statistics(self) -> dict[str, Any]:
-        """Return the `Statistics` of connections: ``rewards`` and ``pixels``."""
-        return {name: relay.statistics() for name, relay in self._relays.items()}
-
-
-def placed(url: URL, tls: bool, servers: Any) -> URL:
-    """Return a URL with the ports that the system has chosen for its servers."""
-    changes: dict[str, Any] = {"tls": tls, "options": ()}
-    if url.unix is None:
-        if "rewards" in servers:
-            changes["port"] = servers["rewards"].address.port
-        if "pixels" in servers:
-            changes["pixels"] = servers["pixels"].address.port
-    return url.replace(**changes)
+            parts["pixels"] = Relay("universe", url.pixels_address, pixels, **options)
+        super().__init__(
+            url, parts, page, auth=auth, rewarder_auth=auth or "openai", novnc=novnc, **options
+        )
 
 
 class Folders:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from rlwire.adapters.doors import client_tls, websocket_url
-from rlwire.adapters.relay import TIMEOUTS, Ear
+from rlwire.adapters.relay import TIMEOUTS, Ear, Route
 from rlwire.adapters.websocket import connect_asyncio
 from rlwire.errors import ConnectionClosed
 from rlwire.protocols import URL
@@ -44,7 +44,7 @@ async def reach_rewards(
     )
 
 
-class PixelsRoute:
+class PixelsRoute(Route):
     """To the pixels of a remote.
 
     Args:
@@ -56,7 +56,7 @@ class PixelsRoute:
     def __init__(self, remote: URL, tls: ClientSide, listening: _Listening | None) -> None:
         self._remote = remote
         self._tls = tls
-        self._listening = listening
+        self.listening = listening
 
     def session(self) -> StreamSession:
         """Return a session that passes bytes on."""
@@ -66,12 +66,8 @@ class PixelsRoute:
         """Connect to the pixels."""
         return await reach_pixels(self._remote, self._tls)
 
-    def ear(self, connection: AsyncConnection) -> Ear | None:
-        """Return who listens in."""
-        return None if self._listening is None else self._listening(connection)
 
-
-class RewardsRoute:
+class RewardsRoute(Route):
     """To the rewarder of a remote, which is told a client's password, and whether it observes.
 
     Args:
@@ -91,7 +87,7 @@ class RewardsRoute:
         self._remote = remote
         self._tls = tls
         self._origins = origins
-        self._listening = listening
+        self.listening = listening
 
     def session(self) -> StreamSession:
         """Return a WebSocket's session."""
@@ -109,7 +105,3 @@ class RewardsRoute:
         said = [(name, request.headers.get(name)) for name in _HEADERS]
         headers = [(name, value) for name, value in said if value is not None]
         return await reach_rewards(self._remote, self._tls, headers, "text")
-
-    def ear(self, connection: AsyncConnection) -> Ear | None:
-        """Return who listens in."""
-        return None if self._listening is None else self._listening(connection)

@@ -11,14 +11,12 @@ from collections.abc import Collection, Mapping
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
-from rlwire.adapters.joined import Joined
 from rlwire.adapters.rewarder.environments import EnvironmentRewarder
 from rlwire.adapters.rfb.server import Display, RfbServer
-from rlwire.adapters.serving import BackgroundServer, Running
+from rlwire.adapters.serving import Running
 from rlwire.adapters.universe.controls import Controls, Keys, Play, keys_of
 from rlwire.adapters.universe.frames import Source, frames_of
-from rlwire.adapters.universe.page import PagePlace, PageServer
-from rlwire.adapters.universe.recording import placed
+from rlwire.adapters.universe.page import PagePlace, RemoteServers
 from rlwire.environments.driver import drive
 from rlwire.limits import Limits
 from rlwire.protocols import URL, parse_url
@@ -38,7 +36,7 @@ PIXELS = "rlwire.pixels"
 ``"observation"``, or ``"render"`` for a picture beside it."""
 
 
-class UniverseServer(Joined[BackgroundServer]):
+class UniverseServer(RemoteServers):
     """Serves an environment whose pixels are watched, and which is played, by agents and people.
 
     ::
@@ -78,8 +76,6 @@ class UniverseServer(Joined[BackgroundServer]):
         MissingExtra: a password is given, and the extra ``universe`` is not installed.
     """
 
-    scheme = "universe"
-
     def __init__(
         self,
         environment: Any,
@@ -104,7 +100,6 @@ class UniverseServer(Joined[BackgroundServer]):
         where = parse_url(url)
         if where.pixels_address is None:
             raise ValueError(f"{where}: its pixels need a port: {where.host}:5900+{where.port}")
-        self._url = where
         self._player = _Player(
             environment,
             where.address,
@@ -127,31 +122,17 @@ class UniverseServer(Joined[BackgroundServer]):
             limits=limits,
             **{**(pixels or {}), **options},
         )
-        servers: list[BackgroundServer] = [self._player, self._pixels]
-        self.page: PageServer | None = None
-        if page is not None:
-            self.page = PageServer(
-                lambda: parse_url(self.url),
-                page,
-                host=where.host or "localhost",
-                auth=secret,
-                view_auth=view_auth,
-                rewarder_auth=auth,
-                about=self.about,
-                novnc=novnc,
-                **options,
-            )
-            servers.append(self.page)
-        super().__init__(servers)
-        self._encrypted = options.get("tls") is not None
-
-    @property
-    def url(self) -> str:
-        """Where agents and viewers find it."""
-        servers: dict[str, BackgroundServer] = {"pixels": self._pixels}
-        if not self._url.only_pixels:
-            servers["rewards"] = self._player
-        return str(placed(self._url, self._encrypted, servers))
+        super().__init__(
+            where,
+            {"rewards": self._player, "pixels": self._pixels},
+            page,
+            auth=secret,
+            view_auth=view_auth,
+            rewarder_auth=auth,
+            about=self.about,
+            novnc=novnc,
+            **options,
+        )
 
     @property
     def viewers(self) -> int:
@@ -171,10 +152,6 @@ class UniverseServer(Joined[BackgroundServer]):
     def controls(self) -> Controls:
         """What viewers hold down."""
         return self._player.controls
-
-    def statistics(self) -> dict[str, Any]:
-        """Return the counts of the ``rewards`` and of the ``pixels``."""
-        return {"rewards": self._player.statistics(), "pixels": self._pixels.statistics()}
 
 
 class _Player(EnvironmentRewarder):
