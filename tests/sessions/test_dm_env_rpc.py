@@ -770,21 +770,6 @@ def test_a_response_by_uid_is_filtered_too() -> None:
     assert server.state is TERMINATED
 
 
-def test_another_connection_resets_the_world() -> None:
-    for state, following in {
-        NOT_JOINED: NOT_JOINED,
-        TERMINATED: TERMINATED,
-        RUNNING: INTERRUPTED,
-        INTERRUPTED: INTERRUPTED,
-    }.items():
-        server = server_in(state)
-        server.interrupted()
-        assert server.state is following
-    (step,) = server.receive(encode_request(StepRequest({4: np.int32(1)})))
-    assert step == Step({}, ())
-    server.send(REPLIES["running"])
-
-
 def test_errors_of_the_transport_close_the_server() -> None:
     server = server_in(RUNNING)
     assert server.refuse(DeadlineExceeded("idle for 60 s")) == []  # nobody asked

@@ -130,12 +130,8 @@ class Properties:
         owner: object,
         attribute: str | None = None,
         *,
-        shape: Sequence[int] = (),
-        dtype: DTypeLike | DataType = np.float64,
-        minimum: Any = None,
-        maximum: Any = None,
         writable: bool = False,
-        description: str = "",
+        **options: Any,
     ) -> None:
         """Register an attribute of an object; by default the one that the key's last part names.
 
@@ -143,27 +139,15 @@ class Properties:
             key: as in `add`.
             owner: the object.
             attribute: its attribute's name.
-            shape: as in `add`.
-            dtype: as in `add`.
-            minimum: as in `add`.
-            maximum: as in `add`.
             writable: whether clients may set it.
-            description: as in `add`.
+            options: as in `add`: shape, dtype, bounds and description.
 
         Raises:
             ValueError, EncodeError: as `add`.
         """
         name = attribute or key.rpartition(".")[2]
-        self.add(
-            key,
-            shape=shape,
-            dtype=dtype,
-            minimum=minimum,
-            maximum=maximum,
-            read=lambda: getattr(owner, name),
-            write=(lambda value: setattr(owner, name, value)) if writable else None,
-            description=description,
-        )
+        write = (lambda value: setattr(owner, name, value)) if writable else None
+        self.add(key, read=lambda: getattr(owner, name), write=write, **options)
 
     def describe(self, key: str, description: str) -> None:
         """Say what the properties below `key` are, which need not be one itself.

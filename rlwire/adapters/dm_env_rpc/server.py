@@ -7,13 +7,11 @@ Needs hpack (the extra ``grpc``). Not here: what a world is and who is in it
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from types import EllipsisType
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rlwire.adapters.dm_env_rpc.client import METHOD, most_sent
 from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorlds
@@ -31,7 +29,7 @@ from rlwire.adapters.dm_env_rpc.security import (
 )
 from rlwire.adapters.dm_env_rpc.worlds import Extension, Host, World, WorldFactory, Worlds
 from rlwire.adapters.grpc_answers import Answers, RefusedCall
-from rlwire.adapters.serving import Service, StreamServer
+from rlwire.adapters.serving import Service, StreamOptions, StreamServer
 from rlwire.codecs.dm_env_rpc import Settings
 from rlwire.environments.driver import is_environment
 from rlwire.errors import LimitExceeded, for_peer
@@ -45,9 +43,10 @@ from rlwire.transports.admission import (
     MAX_CONNECTIONS_PER_ADDRESS,
     Admission,
 )
-from rlwire.transports.reception import TLS
 from rlwire.transports.seldom_log import SeldomLog
-from rlwire.transports.sockets import Timeouts
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["DmEnvRpcServer"]
 
@@ -81,16 +80,8 @@ class DmEnvRpcServer(StreamServer):
         workers: ``"threads"``, a thread for each connection; ``"asyncio"``, all on one event loop,
             for many connections and worlds that answer at once, because each waits for the others.
         auth: the bearer token that clients must send; None for any client.
-        tls: as in `rlwire.adapters.serving.ServerOptions`.
-        timeouts: seconds to wait; `idle` is for a client's next request.
-        idle_timeout: that `idle` by itself, None for no end.
         limits: maxima for messages; ``received`` is for whole ones.
         max_sent: bytes of the longest message that is sent; by default as many as may be received.
-        max_connections: calls at a time; further ones are refused. Of TCP connections there may be
-            twice as many.
-        max_connections_per_address: the same for those from one address, of IPv6 from one network
-            of 64 bits; unix sockets have no such maximum.
-        loop_factory: makes the event loop of ``workers="asyncio"``.
         allow_default: whether joining the name ``""`` without creating a world gives a connection
             a world of its own.
         max_worlds: further ones are refused.
@@ -101,6 +92,8 @@ class DmEnvRpcServer(StreamServer):
         extensions: what answers other extensions' requests, by type URL.
         check_bounds: False lets actions through that are outside their spec's range.
         copy: whether actions own their memory; as in `Client`.
+        options: `rlwire.adapters.serving.StreamOptions`; the maxima are of calls, and of TCP
+            connections there may be twice as many.
 
     Attributes:
         accepts: the settings that clients may give, as the attribute of `worlds` says; None if that
@@ -122,14 +115,8 @@ class DmEnvRpcServer(StreamServer):
         *,
         workers: Literal["threads", "asyncio"] = "threads",
         auth: str | None = None,
-        tls: TLS = None,
-        timeouts: Timeouts | None = None,
-        idle_timeout: float | EllipsisType | None = ...,
         limits: Limits | None = None,
         max_sent: int | None = None,
-        max_connections: int = MAX_CONNECTIONS,
-        max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
-        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
         allow_default: bool = True,
         max_worlds: int = 1000,
         keep_abandoned: bool = True,
@@ -137,6 +124,7 @@ class DmEnvRpcServer(StreamServer):
         extensions: Mapping[str, Extension] | None = None,
         check_bounds: bool = True,
         copy: bool | None = True,
+        **options: Unpack[StreamOptions],
     ) -> None:
         if workers not in ("threads", "asyncio"):
             raise ValueError(f"workers must be 'threads' or 'asyncio', not {workers!r}")
@@ -157,10 +145,15 @@ class DmEnvRpcServer(StreamServer):
             PROPERTY_REQUEST_URL: PropertyService(properties),
         }
         limits = limits or DEFAULT
+        most = options.get("max_connections", MAX_CONNECTIONS)
+        most_each = options.get("max_connections_per_address", MAX_CONNECTIONS_PER_ADDRESS)
+        # Calls are what counts: who calls too much is told why, on a connection that is open.
+        options |= {"max_connections": 2 * most, "max_connections_per_address": 2 * most_each}
+        tls = options["tls"] = http2_context(options.get("tls"))
         service = _Calls(
             self,
             auth,
-            Admission(max_connections, max_connections_per_address),
+            Admission(most, most_each),
             self._extensions,
             {
                 "limits": limits,
@@ -172,18 +165,7 @@ class DmEnvRpcServer(StreamServer):
             },
             {"limits": limits, "max_sent": most_sent(limits, max_sent), **KEEP_ALIVE},
         )
-        super().__init__(
-            address,
-            service,
-            workers=workers,
-            timeouts=timeouts,
-            idle_timeout=idle_timeout,
-            tls=http2_context(tls),
-            # Calls are what counts: who calls too much is told why, on a connection that is open.
-            max_connections=2 * max_connections,
-            max_connections_per_address=2 * max_connections_per_address,
-            loop_factory=loop_factory,
-        )
+        super().__init__(address, service, workers=workers, **options)
         service.session()  # says now what is wrong with its options
         if auth is not None:
             self._guarded = True

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator
-from types import TracebackType
 from typing import BinaryIO
 
 from rlwire.errors import DecodeError, LimitExceeded
@@ -50,34 +49,6 @@ class FbsWriter:
         self._file.flush()
 
 
-class _Reader:
-    def __init__(self, path: str, limits: Limits) -> None:
-        self._file = open(path, "rb")  # noqa: SIM115 - closed by __exit__
-        self._limits = limits
-        self.offset = 0
-
-    def __enter__(self) -> _Reader:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._file.close()
-
-    def line(self) -> bytes:
-        found = self._file.readline(self._limits.header)
-        self.offset += len(found)
-        return found
-
-    def take(self, size: int) -> bytes:
-        found = self._file.read(size)
-        self.offset += len(found)
-        return found
-
-
 def read_fbs(path: str, *, limits: Limits = DEFAULT) -> Iterator[tuple[float, bytes]]:
     """Give what a file has, each with its UNIX time, until its end.
 
@@ -88,19 +59,19 @@ def read_fbs(path: str, *, limits: Limits = DEFAULT) -> Iterator[tuple[float, by
         DecodeError: it is no such file; ``offset`` says where.
         LimitExceeded: a block is longer than the limit ``received``.
     """
-    with _Reader(path, limits) as file:
-        if file.line() != _FIRST:
+    with open(path, "rb") as file:
+        if file.readline(limits.header) != _FIRST:
             raise DecodeError(f"{path} does not begin with {_FIRST!r}", offset=0)
         try:
-            start = float(json.loads(file.line())["start"])
+            start = float(json.loads(file.readline(limits.header))["start"])
         except (ValueError, TypeError, KeyError):
             raise DecodeError(
                 f"{path}: its second line has no start in JSON", offset=len(_FIRST)
             ) from None
-        while len(head := file.take(4)) == 4 and (size := _LENGTH.unpack(head)[0]):
+        while len(head := file.read(4)) == 4 and (size := _LENGTH.unpack(head)[0]):
             if size > limits.received:
-                raise LimitExceeded("received", limits.received, size, offset=file.offset - 4)
-            data, after = file.take(size), file.take(4)
+                raise LimitExceeded("received", limits.received, size, offset=file.tell() - 4)
+            data, after = file.read(size), file.read(4)
             if len(data) < size or len(after) < 4:
                 return
             yield start + _LENGTH.unpack(after)[0] / 1000, data

@@ -90,7 +90,7 @@ class Recording:
         path = self._paths.get("server.fbs")
         if path is None:
             return
-        session = self._session(path)
+        session = self._session()
         waiting = bytearray()
         for at, data in read_fbs(path, limits=self._limits):
             waiting += data
@@ -138,23 +138,16 @@ class Recording:
                     raise DecodeError(f"{path}, line {number}: {error!r}") from None
                 yield Moment(at, decode(json.dumps(message).encode()))
 
-    def _session(self, path: str) -> ClientSession:
+    def _session(self) -> ClientSession:
         """Return a session that hears what the recorded client heard."""
-        said = b"".join(data for _, data in _first(path, self._limits, _VERSION + 4))
         mine = b""
         pixel_format: PixelFormat = RGBX
         if "client.fbs" in self._paths:
-            mine = b"".join(
-                data for _, data in _first(self._paths["client.fbs"], self._limits, _VERSION + 1)
-            )
+            mine = self._first("client.fbs", _VERSION + 1)
             pixel_format = self._pixel_format()
         version = decode_version(mine) if mine else (3, 8)
-        if version < (3, 7):
-            chosen = int.from_bytes(said[_VERSION : _VERSION + 4], "big")
-        else:
-            chosen = mine[_VERSION] if len(mine) > _VERSION else int(Security.NONE)
         return ClientSession(
-            password="" if chosen == Security.VNC else None,
+            password="" if self._has_password(mine, version) else None,
             pixel_format=pixel_format,
             newest=version if version in ((3, 3), (3, 7), (3, 8)) else (3, 8),
             update_timeout=None,
@@ -206,27 +199,27 @@ class Recording:
         """Return the size of a client's handshake, None if more bytes must tell."""
         if len(mine) < _VERSION + 1:
             return None
-        if decode_version(mine) < (3, 7):
-            path = self._paths.get("server.fbs")
-            said = b"" if path is None else b"".join(
-                data for _, data in _first(path, self._limits, _VERSION + 4)
-            )  # fmt: skip
-            secret = int.from_bytes(said[_VERSION : _VERSION + 4], "big") == Security.VNC
-            size = _VERSION
-        else:
-            secret = mine[_VERSION] == Security.VNC
-            size = _VERSION + 1
-        size += (_RESPONSE if secret else 0) + 1  # and ClientInit
+        version = decode_version(mine)
+        size = _VERSION + (version >= (3, 7))
+        size += (_RESPONSE if self._has_password(mine, version) else 0) + 1  # and ClientInit
         return size if len(mine) >= size else None
 
+    def _has_password(self, mine: bytes | bytearray, version: tuple[int, int]) -> bool:
+        """Whether the client has answered a challenge: before 3.7 the server says so, then it."""
+        if version < (3, 7):
+            said = self._first("server.fbs", _VERSION + 4)
+            return int.from_bytes(said[_VERSION : _VERSION + 4], "big") == Security.VNC
+        return mine[_VERSION : _VERSION + 1] == bytes([Security.VNC])
 
-def _first(path: str, limits: Limits, size: int) -> Iterator[tuple[float, bytes]]:
-    """Give the blocks of a file that have its first bytes."""
-    for at, data in read_fbs(path, limits=limits):
-        yield at, data
-        size -= len(data)
-        if size <= 0:
-            return
+    def _first(self, name: str, size: int) -> bytes:
+        """Return the first blocks of a file that have so many bytes, if there is one."""
+        found = b""
+        if name in self._paths:
+            for _, data in read_fbs(self._paths[name], limits=self._limits):
+                found += data
+                if len(found) >= size:
+                    break
+        return found
 
 
 class Replay:

@@ -509,15 +509,6 @@ class Server(_Session):
         self._asked = self._refusal = None
         return [encode_response(Status(code, _text(error)))] if waits else []
 
-    def interrupted(self) -> None:
-        """Note that another connection has reset the world: the next step begins a sequence.
-
-        For servers that reset at once. One that waits, as the reference has it, for each agent to
-        be told by a step that it is INTERRUPTED need not call it.
-        """
-        if self._node.joined:
-            self._node = self._node.nexts["reset_world", "done"]
-
     def _receive_other(self, message: Buffer) -> list[Request | Step]:
         if self.closed:
             raise LocalProtocolError("the session is closed")
