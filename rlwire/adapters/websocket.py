@@ -66,9 +66,7 @@ def connect(
         Refused: the server answered, but not with a WebSocket.
         What `rlwire.transports.tcp.connect` raises.
     """
-    client = Client(Messages() if inner is None else inner, url, **options)
-    where = _where(client)
-    context = _context(client, tls)
+    where, client, context = _dialed(url, inner, tls, options)
     return tcp.connect(where, client, timeouts=timeouts, tls=context, backoff=backoff)
 
 
@@ -82,22 +80,22 @@ async def connect_asyncio(
     **options: Any,
 ) -> tcp_asyncio.AsyncConnection:
     """Connect to a WebSocket server on the running loop; arguments and errors as for `connect`."""
-    client = Client(Messages() if inner is None else inner, url, **options)
-    where = _where(client)
-    context = _context(client, tls)
+    where, client, context = _dialed(url, inner, tls, options)
     return await tcp_asyncio.connect(where, client, timeouts=timeouts, tls=context, backoff=backoff)
 
 
-def _where(client: Client) -> Address:
+def _dialed(
+    url: str, inner: Any, tls: ClientSide, options: dict[str, Any]
+) -> tuple[Address, Client, ClientSide]:
+    """Return where to connect, with which session and which TLS."""
+    client = Client(Messages() if inner is None else inner, url, **options)
     target = client.target
     if target.unix is not None:
-        return Address(path=target.unix, shm=target.shm)
-    return Address(target.host, target.port)
-
-
-def _context(client: Client, tls: ClientSide) -> ClientSide:
-    if not client.target.secure:
-        if tls is not None:
-            raise ValueError("a ws:// URL is not for TLS; write wss://")
-        return None
-    return ClientTLS()() if tls is None else tls
+        where = Address(path=target.unix, shm=target.shm)
+    else:
+        where = Address(target.host, target.port)
+    if target.secure:
+        return where, client, ClientTLS()() if tls is None else tls
+    if tls is not None:
+        raise ValueError("a ws:// URL is not for TLS; write wss://")
+    return where, client, None

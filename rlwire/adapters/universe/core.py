@@ -15,9 +15,8 @@ import numpy as np
 
 from rlwire.adapters.universe.diagnostics import SEARCH
 from rlwire.adapters.universe.events import PEEK, key, keys
-from rlwire.adapters.universe.spaces import Choices
 from rlwire.adapters.universe.sums import Outcome, added
-from rlwire.adapters.universe.wrappers import Wrapper
+from rlwire.adapters.universe.wrappers import SafeActionSpace, Wrapper
 from rlwire.environments.loading import load_environment
 from rlwire.errors import DeadlineExceeded
 
@@ -74,7 +73,7 @@ def core_actions(env_id: str | Sequence[str]) -> list[list[Any]]:
     ]
 
 
-class GymCoreAction(Wrapper):
+class GymCoreAction(SafeActionSpace):
     """Takes actions as the environment itself does: numbers.
 
     Args:
@@ -83,12 +82,7 @@ class GymCoreAction(Wrapper):
     """
 
     def __init__(self, env: Any, env_id: str | Sequence[str]) -> None:
-        super().__init__(env)
-        self.action_space = Choices(core_actions(env_id))
-
-    def acted(self, action_n: Sequence[Any]) -> Sequence[Any]:
-        """Return the keys of each."""
-        return [self.action_space.actions[int(np.asarray(number).item())] for number in action_n]
+        super().__init__(env, core_actions(env_id))
 
 
 class GymCoreObservation(Wrapper):

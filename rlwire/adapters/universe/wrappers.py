@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from rlwire.adapters.universe.events import PEEK, keys, pointer
 from rlwire.adapters.universe.news import News
 from rlwire.adapters.universe.sums import Outcome, add_info, added
@@ -258,7 +260,7 @@ class SafeActionSpace(Wrapper):
 
     def acted(self, action_n: Sequence[Any]) -> Sequence[Any]:
         """Return what the numbers stand for."""
-        return [self.action_space.actions[int(number)] for number in action_n]
+        return [self.action_space.actions[np.asarray(number).item()] for number in action_n]
 
 
 Region = tuple[int, int, int, int]
