@@ -26,9 +26,8 @@ from rlwire.errors import (
     quoted,
 )
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.perlert.client import ClientSettings, Frame, State
+from rlwire.sessions.perlert.client import Frame, State
 from rlwire.transports.address import AddressLike
-from rlwire.transports.datagram_cipher import DatagramCipher
 
 __all__ = ["PerlertEndpoint"]
 
@@ -66,19 +65,17 @@ class PerlertEndpoint(Endpoint):
     Args:
         address: the server's lobby, ``"host:port"``.
         instance: ``"name"`` or ``"name:number"``.
-        auth: the key that the server has as well, or a cipher made of it.
         limits: `Limits.datagram` is the size of the largest datagram.
         observation_space: the space that the observation's text is read for. Without it and the
             next one, a slot is taken at once, since a server of ours tells who has one.
         action_space: the space of actions.
         agent: the slot to play; None for the first that is open.
-        tag: what others see in the lobby; by default a random one.
         timeout: seconds that a step waits for a frame, and a reset for answers.
         start_timeout: seconds that a reset waits for a slot, for the run before to end, and
             again for the run to begin. None for ever.
         wait: False lets a step return at once if there is no new observation, with the last one
             and reward 0.
-        session_settings: times of the protocol.
+        options: the `Client`'s.
 
     Attributes:
         client: for what is not of an environment: the lobby, messages, statistics.
@@ -95,30 +92,19 @@ class PerlertEndpoint(Endpoint):
         address: AddressLike,
         instance: str,
         *,
-        auth: DatagramCipher | bytes | None = None,
         limits: Limits = DEFAULT,
         observation_space: Any = None,
         action_space: Any = None,
         agent: str | None = None,
-        tag: str | None = None,
         timeout: float = 10.0,
         start_timeout: float | None = 60.0,
         wait: bool = True,
-        session_settings: ClientSettings | None = None,
+        **options: Any,
     ) -> None:
-        if isinstance(auth, bytes):
-            auth = DatagramCipher(auth, "client")  # whose repr does not show the key
         self._timeout = timeout
         self._start_timeout = start_timeout
         self._wait = wait
-        self.client = Client(
-            address,
-            instance,
-            tag=tag,
-            auth=auth,
-            session_settings=session_settings,
-            limits=limits,
-        )
+        self.client = Client(address, instance, limits=limits, **options)
         self.client.connect()
         self._agent = agent
         self._key: str | None = None

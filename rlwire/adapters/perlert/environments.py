@@ -210,7 +210,7 @@ class EnvironmentSimulation:
         action_names: Iterable[str] | Mapping[str, Any] = (),
     ) -> None:
         self._driven = driven
-        self.name = _name(driven.name)
+        self.name = re.sub("[:;,=]", "_", driven.name)  # as SERVER_INSTANCE_NAME may be
         names = driven.agents or ("agent0",)
         self.agents, found = _agents(names, keys, kinds)
         self._keys = dict(zip(names, found, strict=True))
@@ -285,11 +285,6 @@ def _agents(
     if len(set(found)) < len(found):
         raise EncodeError(f"two agents have the same key: {found}")
     return {key: (kinds or {}).get(key, _NUMBERED.sub("", key) or key) for key in found}, found
-
-
-def _name(text: str) -> str:
-    """Return a text as SERVER_INSTANCE_NAME."""
-    return re.sub("[:;,=]", "_", text)
 
 
 # ---- what a user hands in -----------------------------------------------------------------------

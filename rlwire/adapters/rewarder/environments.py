@@ -210,8 +210,17 @@ class EnvironmentRewarder(RewarderServer):
         return False
 
     def _action_of(self, value: Any) -> Any:
-        """Return an action as the space has it; see `_action`."""
-        return _action(self._action_tree, value)
+        """Return an agent's action as the space has it.
+
+        Raises:
+            ValueError, TypeError, OverflowError: it is none of the space.
+        """
+        actions = self._action_tree
+        pairs = zip(actions.leaves, actions.parts(value), strict=True)
+        action = actions.build([from_json(leaf, part) for leaf, part in pairs])
+        if not actions.contains(action):
+            raise ValueError(f"{quoted(value)} is not in the action space")
+        return action
 
     def _watched(self) -> bool:
         """Whether anybody is there to play for."""
@@ -272,19 +281,6 @@ def _plain(observations: Tree, observation: Any) -> Any:
 
 def _plain_part(part: Any) -> Any:
     return part.item() if isinstance(part, np.generic) else part
-
-
-def _action(actions: Tree, value: Any) -> Any:
-    """Return an agent's action as the space has it.
-
-    Raises:
-        ValueError, TypeError, OverflowError: it is none of the space.
-    """
-    pairs = zip(actions.leaves, actions.parts(value), strict=True)
-    action = actions.build([from_json(leaf, part) for leaf, part in pairs])
-    if not actions.contains(action):
-        raise ValueError(f"{quoted(value)} is not in the action space")
-    return action
 
 
 def from_json(leaf: Leaf, value: Any) -> Any:

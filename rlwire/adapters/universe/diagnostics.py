@@ -149,7 +149,7 @@ class Lags:
         """Return what pictures say of the remote's clock less ours, None for too little."""
         if not self._least or not self._most:
             return None
-        return _span(max(self._least), min(self._most))
+        return Span(*sorted((max(self._least), min(self._most))))  # the clocks may have drifted
 
     def tell(
         self,
@@ -213,10 +213,6 @@ _STAMPS: Final[Mapping[str, str]] = {
     "lag.reward": "rewarder.lag.observation.timestamp",
     "lag.rewarder_message": "reward_buffer.remote_time",
 }
-
-
-def _span(least: float, most: float) -> Span:
-    return Span(least, most) if least <= most else Span(most, least)  # the clocks have drifted
 
 
 def _age(ours: float, theirs: float, skew: Span) -> Span:

@@ -348,7 +348,8 @@ class Link:
             if messages and self.screen is not None:
                 self.screen.send(messages)
             elif messages:
-                others = [*map(_as_event, messages), *others]
+                told = [[type(each).__name__, *dataclasses.astuple(each)] for each in messages]
+                others = [*told, *others]
             if others and self.client is not None:
                 self.client.act(others)
         except (RlwireError, OSError) as error:
@@ -438,8 +439,3 @@ async def _closed(client: AsyncRewarderClient) -> None:
         await client.close()
     except Exception as error:  # it is lost anyway
         logger.debug("%r: %s", client, error)
-
-
-def _as_event(message: Any) -> list[Any]:
-    """Return a key or pointer event as JSON has it."""
-    return [type(message).__name__, *dataclasses.astuple(message)]

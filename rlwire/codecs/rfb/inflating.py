@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import zlib
 from typing import Any
 
 import numpy as np
@@ -26,24 +25,8 @@ with contextlib.suppress(ImportError):
 __all__ = ["INFLATERS", "choose", "decode_jpeg"]
 
 
-def _zlib_ng() -> Any:
-    from zlib_ng import zlib_ng
-
-    return zlib_ng.decompressobj, zlib_ng.error
-
-
-def _isal() -> Any:
-    from isal import isal_zlib
-
-    return isal_zlib.decompressobj, isal_zlib.error
-
-
-def _zlib() -> Any:
-    return zlib.decompressobj, zlib.error
-
-
-INFLATERS = {"zlib-ng": _zlib_ng, "isal": _isal, "zlib": _zlib}
-"""How to get what makes a stream, and what streams raise."""
+INFLATERS = {"zlib-ng": "zlib_ng.zlib_ng", "isal": "isal.isal_zlib", "zlib": "zlib"}
+"""The modules that have what makes a stream, and what streams raise."""
 
 
 def choose(name: str | None = None, first: str = "zlib-ng") -> tuple[str, Any, type[Exception]]:
@@ -60,7 +43,8 @@ def choose(name: str | None = None, first: str = "zlib-ng") -> tuple[str, Any, t
     for one in sorted(INFLATERS, key=lambda one: one != first):
         if name in (None, one):
             try:
-                return one, *INFLATERS[one]()
+                module = importlib.import_module(INFLATERS[one])
+                return one, module.decompressobj, module.error
             except ImportError:
                 if name is not None:
                     raise

@@ -507,7 +507,8 @@ class Server(_Session):
             late = isinstance(error, DeadlineExceeded)
             code = Code.DEADLINE_EXCEEDED if late else Code.UNAVAILABLE
         self._asked = self._refusal = None
-        return [encode_response(Status(code, _text(error)))] if waits else []
+        text = shown(for_peer(error, "the server"), _TEXT)
+        return [encode_response(Status(code, text))] if waits else []
 
     def _receive_other(self, message: Buffer) -> list[Request | Step]:
         if self.closed:
@@ -624,11 +625,6 @@ def _code_of(error: RlwireError) -> Code:
     if isinstance(error, LimitExceeded):
         return Code.RESOURCE_EXHAUSTED
     return Code.INVALID_ARGUMENT
-
-
-def _text(error: RlwireError) -> str:
-    """Return an error's text, fit to be sent."""
-    return shown(for_peer(error, "the server"), _TEXT)
 
 
 def _some(items: Iterable[object]) -> str:
