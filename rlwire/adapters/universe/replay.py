@@ -9,7 +9,8 @@ from __future__ import annotations
 import heapq
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
@@ -94,19 +95,14 @@ class Recording:
         waiting = bytearray()
         for at, data in read_fbs(path, limits=self._limits):
             waiting += data
-            start = 0
             changed = False
-            while (size := session.frame_size(waiting, start, len(waiting))) and (
-                start + size <= len(waiting)
-            ):
-                events = session.receive(bytes(waiting[start : start + size]))
+            for message in _whole(waiting, session.frame_size):
+                events = session.receive(message)
                 session.outgoing()  # which nobody hears
-                start += size
                 changed |= any(
                     isinstance(event, Resized) or (isinstance(event, Painted) and event.rectangles)
                     for event in events
                 )
-            del waiting[:start]
             if changed and session.framebuffer is not None:
                 yield Moment(at, session.framebuffer.snapshot())
 
@@ -187,13 +183,8 @@ class Recording:
                 if skip is None:
                     continue
                 del waiting[:skip]
-            start = 0
-            while size := client_message_size(waiting, start, len(waiting), self._limits):
-                if start + size > len(waiting):
-                    break
-                yield at, decode_client_message(bytes(waiting[start : start + size]), self._limits)
-                start += size
-            del waiting[:start]
+            for message in _whole(waiting, partial(client_message_size, limits=self._limits)):
+                yield at, decode_client_message(message, self._limits)
 
     def _handshake_size(self, mine: bytearray) -> int | None:
         """Return the size of a client's handshake, None if more bytes must tell."""
@@ -220,6 +211,15 @@ class Recording:
                 if len(found) >= size:
                     break
         return found
+
+
+def _whole(waiting: bytearray, size_of: Callable[[bytearray, int, int], int]) -> Iterator[bytes]:
+    """Take the messages that are whole out of what waits."""
+    start = 0
+    while (size := size_of(waiting, start, len(waiting))) and start + size <= len(waiting):
+        yield bytes(waiting[start : start + size])
+        start += size
+    del waiting[:start]
 
 
 class Replay:

@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 
@@ -207,33 +207,26 @@ def parse_url(url: str) -> Target:
         raise ValueError(f"{url!r} does not begin with ws:// or wss://")
     if "#" in url:
         raise ValueError(f"{url!r}: a WebSocket URL has no fragment")
+    path, unix = parts.path, None
     if parts.scheme.endswith(("+unix", "+shm")):
-        return _of_unix(url, parts)
-    if not parts.hostname:
+        unix, _, path = path.partition(":")
+        if parts.netloc or not unix.startswith("/"):
+            raise ValueError(f"{url!r}: a unix socket's path is absolute: ws+unix:///tmp/socket")
+    elif not parts.hostname:
         raise ValueError(f"{url!r} names no host")
-    secure = parts.scheme == "wss"
-    port = parts.port
-    if port is None:
-        port = 443 if secure else 80
-    resource = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    if not _RESOURCE.fullmatch(resource):
-        raise ValueError(f"{url!r}: not a path")
-    authorization = None
-    if parts.username is not None:
-        authorization = basic_header(unquote(parts.username), unquote(parts.password or ""))
-    return Target(secure, parts.hostname, port, resource, authorization)
-
-
-def _of_unix(url: str, parts: SplitResult) -> Target:
-    path, _, resource = parts.path.partition(":")
-    if parts.netloc or not path.startswith("/"):
-        raise ValueError(f"{url!r}: a unix socket's path is absolute: ws+unix:///tmp/socket")
-    resource = (resource or "/") + (f"?{parts.query}" if parts.query else "")
+    resource = (path or "/") + (f"?{parts.query}" if parts.query else "")
     if not _RESOURCE.fullmatch(resource):
         raise ValueError(f"{url!r}: not a path")
     secure = parts.scheme.startswith("wss")
-    shm = parts.scheme.endswith("+shm")
-    return Target(secure, "localhost", 443 if secure else 80, resource, unix=unquote(path), shm=shm)
+    port = 443 if secure else 80
+    if unix is not None:
+        shm = parts.scheme.endswith("+shm")
+        return Target(secure, "localhost", port, resource, unix=unquote(unix), shm=shm)
+    authorization = None
+    if parts.username is not None:
+        authorization = basic_header(unquote(parts.username), unquote(parts.password or ""))
+    where = port if parts.port is None else parts.port
+    return Target(secure, parts.hostname or "", where, resource, authorization)
 
 
 def new_key() -> str:
