@@ -12,7 +12,7 @@ from typing import Any, Final
 from rlwire import options as texts
 from rlwire.options import Option
 
-__all__ = ["DM_ENV_RPC", "OPENPI", "PERLERT", "RLLINK", "RLX", "RLX_WS", "UNIVERSE"]
+__all__ = ["DM_ENV_RPC", "OPENPI", "PERLERT", "RLLIB", "RLLINK", "RLX", "RLX_WS", "UNIVERSE"]
 
 
 def _key_file(path: str) -> bytes:
@@ -59,7 +59,7 @@ def _rate(default: int) -> Option:
     return Option("rate", f"steps a second (default: {default})", texts.positive_float, "HZ")
 
 
-_RLLIB: Final = (
+RLLIB: Final = (
     Option(
         "like",
         "of rllib:NAME, takes the spaces from the environment of this name",
@@ -131,7 +131,7 @@ RLX: Final = (
         many=True,
     ),
     Option("exploit", "ask the agent not to explore or learn", None, sides=("player",)),
-    *_RLLIB,
+    *RLLIB,
     *_PLAYED,
     *_STREAM,
 )
@@ -339,7 +339,7 @@ OPENPI: Final = (
         sides=("server", "client"),
     ),
     Option("tracebacks", "tell clients where an error arose", None),
-    *_RLLIB,
+    *RLLIB,
     *_PLAYED,
     *texts.ORIGINS,
     *texts.AUTH,

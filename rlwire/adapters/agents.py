@@ -9,10 +9,11 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, Final
 
+from rlwire import protocol_options
 from rlwire.adapters.serving import BackgroundServer
 from rlwire.protocols import URL
 
-__all__ = ["SERVED", "served"]
+__all__ = ["RLLIB", "SERVED", "served"]
 
 SERVED: Final[dict[str, str]] = {
     "algorithm": "rlwire.adapters.relaax.algorithm",
@@ -20,10 +21,10 @@ SERVED: Final[dict[str, str]] = {
 }
 """Prefixes, and modules whose ``server(name, url, **options)`` returns a server, not started."""
 
-_OWN: Final = (
-    *("like", "observation_space", "action_space", "runners", "ray_address", "iterations"),
-    *("save_every", "checkpoints", "config"),
-)
+RLLIB: Final = (*(option.name for option in protocol_options.RLLIB), "save_every")
+"""Options of RLlib's algorithms that are no settings by RLlib's names."""
+
+_OWN: Final = (*RLLIB, "checkpoints", "config")
 
 
 def served(thing: Any, url: URL, options: Mapping[str, Any]) -> BackgroundServer | None:

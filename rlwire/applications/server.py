@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 
+from rlwire.adapters.agents import RLLIB
 from rlwire.adapters.relaax import door
 from rlwire.adapters.relaax.metrics import (
     EnabledMetrics,
@@ -33,12 +34,6 @@ from rlwire.checkpoints import Checkpoints
 from rlwire.protocols import URL
 
 __all__ = ["make_metrics", "make_server", "serve"]
-
-# What stands in the section of one of RLlib's and is no setting by RLlib's names.
-_RLLIB = (
-    *("like", "observation_space", "action_space", "runners", "ray_address", "iterations"),
-    "save_every",
-)
 
 
 def make_metrics(application: Application) -> Metrics:
@@ -97,7 +92,7 @@ def make_server(application: Application, metrics: Metrics) -> BackgroundServer:
         }
     else:
         settings = dict(algorithm.own)
-        options |= {name: settings.pop(name) for name in _RLLIB if name in settings}
+        options |= {name: settings.pop(name) for name in RLLIB if name in settings}
         options |= {"config": settings, "checkpoints": learns.checkpoint_dir}
     return door.server(thing, url, metrics=metrics, **options)
 
