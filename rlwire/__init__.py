@@ -203,6 +203,7 @@ def make_vec(
     num_envs: int | None = None,
     *,
     workers: int | None = None,
+    caller_steps: bool = False,
     autoreset_mode: str = "NextStep",
     copy: bool = True,
     context: str | None = None,
@@ -230,6 +231,9 @@ def make_vec(
             them; one URL is connected to `num_envs` times.
         num_envs: how many; for a sequence it is known.
         workers: how many processes; as many as there are cores by default, 0 for this one alone.
+        caller_steps: whether this process steps a share of them as well, beside one worker less
+            by default. A step then waits for no wake-up of this process; but what crashes one of
+            its environments ends the program, and what they raise is raised here as it is.
         autoreset_mode: when an environment whose episode is over begins the next one, as
             `gymnasium.vector.AutoresetMode` has it: ``"NextStep"``, ``"SameStep"``, ``"Disabled"``.
         copy: whether each call gives arrays of its own; without, the next step writes to the same.
@@ -257,7 +261,7 @@ def make_vec(
     many = environment if several else [environment] * count
     urls = [isinstance(each, URL) or (isinstance(each, str) and "://" in each) for each in many]
     if any(urls):
-        if not all(urls) or workers:
+        if not all(urls) or workers or caller_steps:
             raise ValueError("environments by URL have no worker processes, nor others beside them")
         options = {"copy": False, **(settings or {})}
         return vector.remote(
@@ -266,7 +270,14 @@ def make_vec(
             copy=copy,
         )
     makes = [vector.maker(each, settings) for each in many]
-    return vector.local(makes, workers=workers, mode=autoreset_mode, copy=copy, context=context)
+    return vector.local(
+        makes,
+        workers=workers,
+        caller_steps=caller_steps,
+        mode=autoreset_mode,
+        copy=copy,
+        context=context,
+    )
 
 
 def listen(

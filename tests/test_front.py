@@ -87,6 +87,8 @@ def test_vectors(url: str) -> None:
             np.testing.assert_array_equal(each.step(given)[0], theirs.step(given)[0])
     with pytest.raises(ValueError, match="no worker processes"):
         rlwire.make_vec([url, "gym:CartPole-v1"])
+    with pytest.raises(ValueError, match="no worker processes"):
+        rlwire.make_vec([url], caller_steps=True)
     with pytest.raises(EncodeError, match="at the server"):
         rlwire.make_vec([url], settings={"like": "MountainCar-v0"})
 

@@ -48,11 +48,16 @@ class Shared(NamedTuple):
 
     @classmethod
     def of(
-        cls, observation_space: Any, action_space: Any, count: int, allocate: Allocate = np.zeros
+        cls,
+        observation_space: Any,
+        action_space: Any,
+        count: int,
+        allocate: Allocate = np.zeros,
+        lent: int = 0,
     ) -> Shared:
-        """Make columns for a number of environments with these spaces."""
+        """Make columns for a number of environments with these spaces; `lent`: observations'."""
         return cls(
-            Columns(observation_space, count, allocate, "the observation"),
+            Columns(observation_space, count, allocate, "the observation", lent),
             Columns(observation_space, count, allocate, "the observation"),
             Columns(action_space, count, allocate, "the action"),
             allocate((count,), np.dtype(np.float64)),
@@ -143,6 +148,7 @@ class Batch:
     ) -> Infos:
         """Begin an episode in each environment that the mask names."""
         infos: Infos = []
+        self._write = self._shared.observations.follow()
         for place in range(self.size):
             if mask[place]:
                 self._begin(place, infos, seed=seeds[place], options=options)
@@ -154,14 +160,20 @@ class Batch:
         """Do what stands in the columns' actions."""
         over = self.over
         infos: Infos = []
-        for place, (step, action) in enumerate(
-            zip(self._steps, self._shared.actions.rows(), strict=True)
-        ):
-            if over[place]:
-                self._check_over(place)
-                self._begin(place, infos)
-            elif self._stepped(place, step(action), infos):
-                self._begin(place, infos)
+        place = 0
+        self._write = self._shared.observations.follow()
+        try:
+            for place, (step, action) in enumerate(
+                zip(self._steps, self._shared.actions.rows(), strict=True)
+            ):
+                if over[place]:
+                    self._check_over(place)
+                    self._begin(place, infos)
+                elif self._stepped(place, step(action), infos):
+                    self._begin(place, infos)
+        except BaseException:
+            self._shared.observations.keep(place)
+            raise
         return infos
 
     def _check_over(self, place: int) -> None:

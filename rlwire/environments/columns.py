@@ -1,14 +1,17 @@
 """`Columns`: the values of a space for many environments, an array a leaf, wherever they lie.
 
 The arrays may be shared by processes, and parts of one batch may be written by several of them.
-Not here: who writes and when.
+Where copying a batch would take long, there are several, which take turns: one is handed out as it
+is, and written again once nobody holds an array of it. Not here: who writes and when.
 """
 
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
+from weakref import WeakSet, ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,16 +34,19 @@ class Columns:
         count: how many environments.
         allocate: makes the arrays, of shape ``(count, *shape)``.
         what: what errors call it.
+        lent: how many batches there are beside the first, to be handed out.
 
     Attributes:
-        value: an array, or dictionaries and tuples of arrays.
-        write: stores one environment's value: ``write(place, value)``.
+        value: an array, or dictionaries and tuples of arrays: the batch whose turn it is.
+        write: stores one environment's value there: ``write(place, value)``.
 
     Raises:
         EncodeError: the space has something else in it.
     """
 
-    def __init__(self, space: Any, count: int, allocate: Allocate, what: str) -> None:
+    def __init__(
+        self, space: Any, count: int, allocate: Allocate, what: str, lent: int = 0
+    ) -> None:
         cannot = "which has no array of a fixed size"
 
         def column(leaf: Leaf) -> NDArray[Any]:
@@ -50,13 +56,19 @@ class Columns:
             return allocate((count, *leaf.shape), leaf.dtype)
 
         tree = tree_of(space, what, cannot)
-        self._hold(tree, [column(leaf) for leaf in tree.leaves])
+        batches = [[column(leaf) for leaf in tree.leaves] for _ in range(1 + lent)]
+        # Whose turn it is, and whose it was before; who shares the arrays shares these.
+        turns = allocate((2,), np.dtype(np.int64)) if lent else np.zeros(2, np.int64)
+        self._hold(tree, batches, turns)
+        self._lent: list[list[Callable[[], Any]]] = [[] for _ in batches]  # None: it is let go of
+        if lent:
+            _lending.add(self)
 
-    def _hold(self, tree: Tree, arrays: list[NDArray[Any]]) -> None:
-        self._tree, self._arrays = tree, arrays
-        self.value: Any = tree.build(arrays)
+    def _hold(self, tree: Tree, batches: list[list[NDArray[Any]]], turns: NDArray[Any]) -> None:
+        self._tree, self._batches, self._turns = tree, batches, turns
+        self._now = -1
         self.write: Callable[[int, Any], None]
-        self.write = arrays[0].__setitem__ if tree.lone else self._write
+        self.follow()
 
     def _write(self, place: int, value: Any) -> None:
         for array, part in zip(self._arrays, self._tree.parts(value), strict=True):
@@ -65,7 +77,8 @@ class Columns:
     def part(self, start: int, end: int) -> Columns:
         """Return the same arrays' rows of some environments, which have places from 0 there."""
         part = object.__new__(Columns)
-        part._hold(self._tree, [array[start:end] for array in self._arrays])
+        batches = [[array[start:end] for array in arrays] for arrays in self._batches]
+        part._hold(self._tree, batches, self._turns)
         return part
 
     def read(self, place: int) -> Any:
@@ -99,3 +112,61 @@ class Columns:
     def snapshot(self) -> Any:
         """Return `value` in memory of its own."""
         return self._tree.build(map(np.copy, self._arrays))
+
+    # ---- several batches ----
+
+    def turn(self) -> None:
+        """Choose the batch that is written from now on: another that nobody holds, or the first."""
+        before = int(self._turns[0])
+        others = (each for each in range(1, len(self._batches)) if each != before)
+        chosen = next((each for each in others if not self._held(each)), 0)
+        self._lent[chosen] = []
+        self._turns[:] = chosen, before
+        self.follow()
+
+    def follow(self) -> Callable[[int, Any], None]:
+        """Go on with the batch whose turn it is, whoever chose it; return `write`."""
+        now = int(self._turns[0])
+        if now != self._now:
+            self._now, self._arrays = now, self._batches[now]
+            self.value: Any = self._tree.build(self._arrays)
+            self.write = self._arrays[0].__setitem__ if self._tree.lone else self._write
+        return self.write
+
+    def keep(self, start: int = 0) -> None:
+        """Take the values of environments from `start` on over from the batch before."""
+        self.follow()
+        before = self._batches[self._turns[1]]
+        if before is not self._arrays:
+            for array, old in zip(self._arrays, before, strict=True):
+                array[start:] = old[start:]
+
+    def lend(self) -> Any:
+        """Return `value` in memory that nobody writes to as long as anything of it is held."""
+        if not self._now:
+            return self.snapshot()
+        # What is handed out, and each view of it, holds one of these by the buffer protocol.
+        views = [array.view() for array in self._arrays]
+        self._lent[self._now] += map(ref, views)
+        return self._tree.build(np.asarray(memoryview(view)) for view in views)
+
+    def _held(self, batch: int) -> bool:
+        return any(view() is not None for view in self._lent[batch])
+
+    def give_up(self) -> None:
+        """Never again write to what is held now: a process that is forked shares the memory."""
+        for batch in range(1, len(self._batches)):
+            if self._held(batch):
+                self._lent[batch] = [lambda: True]
+
+
+_lending: WeakSet[Columns] = WeakSet()
+
+
+def _before_fork() -> None:
+    for columns in list(_lending):
+        columns.give_up()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork)

@@ -69,7 +69,7 @@ class Memory:
 
         def measure(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
             nonlocal used
-            array = np.empty(shape, dtype)
+            array = np.zeros(shape, dtype)
             used += -(-array.nbytes // cls.LINE) * cls.LINE
             return array
 
@@ -88,6 +88,7 @@ class WorkerPart:
         context: how processes are started.
         first: the place of the first of these environments in the vector, for errors and logs.
         spin: seconds that the process asks for its next step before it sleeps.
+        patience: seconds that this one asks for an answer before it sleeps.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class WorkerPart:
         context: Any,
         first: int,
         spin: float = 0.0,
+        patience: float = 0.0,
     ) -> None:
         self.size = len(makes)
         self._makes = list(makes)
@@ -107,7 +109,7 @@ class WorkerPart:
         self._mode = mode
         self._context = context
         self._first = first
-        self._spin = spin
+        self._spin, self._patience = spin, patience
         self._process: BaseProcess | None = None
         self._socket: socket.socket | None = None
         self._asked = b""
@@ -219,8 +221,7 @@ class WorkerPart:
         self._process, self._socket = process, here
         try:
             with contextlib.suppress(OSError):  # it died; `_answer` sees that
-                # Without spin: this process would keep a core from one that has to step.
-                self._socket = _shared(here, server_side=False)
+                self._socket = _shared(here, server_side=False, spin=self._patience)
             self._answer()  # the environments are made
         except BaseException:
             self.close()
@@ -242,6 +243,7 @@ class WorkerPart:
         if self._asked == _RESET:
             return self._reset_all()
         shared = self._shared
+        shared.observations.keep()
         died: dict[str, Any] = {"died": True}
         infos: Infos = [(place, died) for place in range(self.size)]
         if self._mode == "SameStep":
@@ -289,7 +291,7 @@ class WorkerPart:
         raise PeerError(f"one of the environments {self._which}, in its process: {kind}: {text}")
 
 
-def _shared(sock: socket.socket, *, server_side: bool, spin: float = 0.0) -> socket.socket:
+def _shared(sock: socket.socket, *, server_side: bool, spin: float) -> socket.socket:
     """Have a socket's bytes go through shared memory, where the system has what it takes."""
     if not AVAILABLE:
         return sock

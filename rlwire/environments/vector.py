@@ -12,12 +12,13 @@ import functools
 import itertools
 import multiprocessing
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rlwire.environments.batch import Batch, EndpointBatch, Infos, Part, Shared
+from rlwire.environments.columns import Columns
 from rlwire.environments.loading import load_environment
 from rlwire.environments.processes import Make, Memory, WorkerPart
 from rlwire.errors import EncodeError, LocalProtocolError, optional
@@ -29,6 +30,12 @@ with optional("gymnasium", "gym"):
     from gymnasium.vector.utils import batch_space
 
 __all__ = ["VectorEnvironment", "local", "maker", "remote"]
+
+LARGE = 131072
+"""Bytes of a batch of observations from which on processes' are handed out without a copy."""
+
+LENT = 3
+"""How many batches there are to be handed out: one is being written, a program often holds two."""
 
 
 class VectorEnvironment(gymnasium.vector.VectorEnv):
@@ -114,6 +121,8 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         if not mask.all():
             self._check_done()
         self._doing = "reset"
+        self._shared.observations.turn()
+        self._shared.observations.keep()
         start = 0
         for part in self._parts:
             end = start + part.size
@@ -145,7 +154,7 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
 
     def _observations(self) -> Any:
         observations = self._shared.observations
-        return observations.snapshot() if self.copies else observations.value
+        return observations.lend() if self.copies else observations.value
 
     def advance(self, actions: Any) -> list[tuple[int, dict[str, Any]]]:
         """Let all environments act, and return the infos that are not empty, with their places.
@@ -155,6 +164,7 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         self._check_done()
         self._shared.actions.fill(actions)
         self._doing = "step"
+        self._shared.observations.turn()
         for part in self._parts:
             part.begin_step()
         return self._finish()
@@ -274,17 +284,24 @@ def _make(environment: Any, settings: dict[str, Any]) -> Any:
     )
 
 
-def _cut(
-    observation_space: Any, action_space: Any, count: int, block: Any, start: int, end: int
-) -> Shared:
+def _cut(make: Callable[[Memory], Shared], block: Any, start: int, end: int) -> Shared:
     """Return some environments' rows of a shared block."""
-    return Shared.of(observation_space, action_space, count, Memory(block)).part(start, end)
+    return make(Memory(block)).part(start, end)
+
+
+def _made(makes: Iterable[Make], undo: contextlib.ExitStack) -> list[Any]:
+    environments = []
+    for make in makes:
+        environments.append(make())
+        undo.callback(environments[-1].close)
+    return environments
 
 
 def local(
     makes: Sequence[Make],
     *,
     workers: int | None = None,
+    caller_steps: bool = False,
     mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     copy: bool = True,
     context: str | None = None,
@@ -294,6 +311,7 @@ def local(
     Args:
         makes: make one environment each.
         workers: how many processes; as many as cores by default, 0 for none.
+        caller_steps: whether this process steps a share as well; a core of the default is its.
         mode: `VectorEnvironment`'s.
         copy: `VectorEnvironment`'s.
         context: how processes are started, as `multiprocessing.get_context` names it.
@@ -306,14 +324,11 @@ def local(
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
-    workers = min(cores if workers is None else workers, count)
+    own = int(caller_steps)
+    workers = min(cores - own if workers is None else workers, count - own)
     if not workers:
         with contextlib.ExitStack() as undo:
-            environments = []
-            for make in makes:
-                environments.append(make())
-                undo.callback(environments[-1].close)
-            made = _together(Batch, environments, mode, copy)
+            made = _together(Batch, _made(makes, undo), mode, copy)
             undo.pop_all()
         return made
     first = makes[0]()
@@ -321,20 +336,29 @@ def local(
     about = {"metadata": dict(first.metadata), "render_mode": first.render_mode}
     first.close()
     chosen = multiprocessing.get_context(context)
-    block = chosen.RawArray("B", Memory.measured(lambda cut: Shared.of(*spaces, count, cut)))
-    shared = Shared.of(*spaces, count, Memory(block))
-    bounds = [count * number // workers for number in range(workers + 1)]
+    size = Memory.measured(lambda cut: Columns(spaces[0], count, cut, "the observation"))
+    lent = LENT if copy and size >= LARGE else 0
+    make = functools.partial(Shared.of, *spaces, count, lent=lent)
+    block = chosen.RawArray("B", Memory.measured(make))
+    shared = make(Memory(block))
+    shares = workers + own
+    bounds = [count * number // shares for number in range(shares + 1)]
+    spin = default_spin() if shares <= cores else 0.0
     parts: list[Part] = []
     with contextlib.ExitStack() as undo:
-        for start, end in itertools.pairwise(bounds):
-            recipe = functools.partial(_cut, *spaces, count, block, start, end)
+        for start, end in itertools.pairwise(bounds[own:]):
+            recipe = functools.partial(_cut, make, block, start, end)
             parts.append(
                 WorkerPart(
                     makes[start:end], shared.part(start, end), recipe, mode.value, chosen, start,
-                    default_spin() if workers <= cores else 0.0,
+                    # A caller that only waits would keep a core from one that has to step.
+                    spin, spin if caller_steps else 0.0,
                 )
             )  # fmt: skip
             undo.callback(parts[-1].close)
+        if caller_steps:  # first, so that it steps while the processes do
+            environments = _made(makes[: bounds[1]], undo)
+            parts.insert(0, Batch(environments, shared.part(0, bounds[1]), mode.value))
         undo.pop_all()
     return VectorEnvironment(parts, shared, *spaces, mode=mode, copy=copy, **about)
 

@@ -7,6 +7,8 @@ import functools
 import os
 import signal
 import time
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from rlwire.environments import processes
+from rlwire.environments import processes, vector
 from rlwire.environments.vector import VectorEnvironment, local
 from rlwire.errors import ConnectionClosed, EncodeError, LocalProtocolError, PeerError
 
@@ -100,14 +102,32 @@ def same(ours: Any, theirs: Any) -> None:
         assert ours == theirs
 
 
-@pytest.fixture(params=[0, 2], ids=["here", "workers"])
-def workers(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
+@pytest.fixture(params=[False, True], ids=["copied", "lent"])
+def lent(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether even small observations are handed out without a copy."""
+    if request.param:
+        monkeypatch.setattr(vector, "LARGE", 0)
+    return bool(request.param)
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "here": {"workers": 0},
+    "workers": {"workers": 2},
+    "lent": {"workers": 2},
+    "both": {"workers": 1, "caller_steps": True},
+}
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    if request.param in ("lent", "both"):
+        monkeypatch.setattr(vector, "LARGE", 0)
+    return WAYS[request.param]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_same_as_gymnasium(workers: int, mode: AutoresetMode) -> None:
-    with_workers = local(makes(3), workers=workers, mode=mode)
+def test_the_same_as_gymnasium(way: dict[str, Any], mode: AutoresetMode) -> None:
+    with_workers = local(makes(3), **way, mode=mode)
     original = SyncVectorEnv(makes(3), autoreset_mode=mode)
     with with_workers as ours, contextlib.closing(original) as theirs:
         assert ours.observation_space == theirs.observation_space
@@ -119,9 +139,9 @@ def test_the_same_as_gymnasium(workers: int, mode: AutoresetMode) -> None:
             same(ours.step(given), theirs.step(given))
 
 
-def test_without_autoreset(workers: int) -> None:
+def test_without_autoreset(way: dict[str, Any]) -> None:
     mode = AutoresetMode.DISABLED
-    with local(makes(3), workers=workers, mode=mode) as ours:
+    with local(makes(3), **way, mode=mode) as ours:
         original = SyncVectorEnv(makes(3), autoreset_mode=mode)
         same(ours.reset(seed=[1, 2, 3]), original.reset(seed=[1, 2, 3]))
         for number in range(2):
@@ -139,10 +159,10 @@ def test_without_autoreset(workers: int) -> None:
         original.close()
 
 
-def test_what_a_step_gives_stays(workers: int) -> None:
+def test_what_a_step_gives_stays(way: dict[str, Any]) -> None:
     with (
-        local(makes(2), workers=workers) as kept,
-        local(makes(2), workers=workers, copy=False) as views,
+        local(makes(2), **way) as kept,
+        local(makes(2), **way, copy=False) as views,
     ):
         for envs, stays in ((kept, True), (views, False)):
             first, _ = envs.reset(seed=1)
@@ -151,18 +171,19 @@ def test_what_a_step_gives_stays(workers: int) -> None:
             assert (first["image"] == before).all() == stays
 
 
-def test_attributes_and_methods(workers: int) -> None:
-    with local(makes(3), workers=workers) as envs:
+def test_attributes_and_methods(way: dict[str, Any]) -> None:
+    with local(makes(3), **way) as envs:
         assert envs.get_attr("name") == ("nested",) * 3
         envs.set_attr("name", ["a", "b", "c"])
         assert envs.get_attr("name") == ("a", "b", "c")
         assert envs.call("plus", 1, by=2) == (3, 3, 3)
-        assert len(set(envs.call("pid"))) == max(workers, 1)
-        assert (os.getpid() in envs.call("pid")) == (not workers)
+        here = way["workers"] != 2
+        assert len(set(envs.call("pid"))) == way["workers"] + (here and 1)
+        assert (os.getpid() in envs.call("pid")) == here
 
 
-def test_what_an_environment_raises(workers: int) -> None:
-    with local(makes(3), workers=workers) as envs:
+def test_what_an_environment_raises(way: dict[str, Any]) -> None:
+    with local(makes(3), **way) as envs:
         envs.reset(seed=1)
         bad = actions(3, 1)
         bad["b"][1, 0] = 2
@@ -173,7 +194,9 @@ def test_what_an_environment_raises(workers: int) -> None:
 
 
 @pytest.mark.parametrize("mode", [*MODES, AutoresetMode.DISABLED])
-def test_a_process_that_dies(mode: AutoresetMode, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_process_that_dies(
+    mode: AutoresetMode, lent: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     with local(makes(4), workers=2, mode=mode) as envs:
         envs.reset(seed=1)
         envs.step(actions(4, 0))
@@ -198,9 +221,9 @@ def test_a_process_that_dies(mode: AutoresetMode, caplog: pytest.LogCaptureFixtu
     assert "exit code -9" in caplog.text
 
 
-def test_no_process_is_left(workers: int) -> None:
-    envs = local(makes(3), workers=workers)
-    other = local(makes(3), workers=workers)  # whose processes know nothing of the first's sockets
+def test_no_process_is_left(way: dict[str, Any]) -> None:
+    envs = local(makes(3), **way)
+    other = local(makes(3), **way)  # whose processes know nothing of the first's sockets
     pids = set(envs.call("pid")) - {os.getpid()}
     envs.close()
     envs.close()
@@ -219,12 +242,12 @@ def test_processes_that_are_not_forks(context: str) -> None:
         np.testing.assert_array_equal(observations[0], make().reset(seed=3)[0])
 
 
-def test_spaces_without_arrays(workers: int) -> None:
+def test_spaces_without_arrays(way: dict[str, Any]) -> None:
     class Words(Nested):
         observation_space = spaces.Dict({"word": spaces.Text(5)})
 
     with pytest.raises(EncodeError, match=r"the observation, word is of the space Text"):
-        local([Words], workers=workers)
+        local([Words], **way)
 
 
 @pytest.mark.parametrize(
@@ -286,7 +309,7 @@ class Interrupting(Nested):
         return super().step(action)
 
 
-def test_an_interrupted_step_has_to_be_followed_by_a_reset() -> None:
+def test_an_interrupted_step_has_to_be_followed_by_a_reset(lent: bool) -> None:
     with local([Interrupting] * 3, workers=3) as envs:
         envs.reset(seed=[7, 8, 9])
         envs.set_attr("name", ["nested", "interrupts", "nested"])
@@ -312,7 +335,7 @@ class Dying(Nested):
         return super().step(action)
 
 
-def test_a_process_that_dies_while_it_is_waited_for() -> None:
+def test_a_process_that_dies_while_it_is_waited_for(lent: bool) -> None:
     with local([Dying] * 2, workers=2) as envs:
         envs.reset(seed=1)
         envs.set_attr("name", ["dies", "nested"])
@@ -357,7 +380,9 @@ def test_attributes_of_a_process_that_died() -> None:
         assert len(set(envs.call("pid"))) == 2
 
 
-def test_environments_are_closed_if_another_cannot_be_made(workers: int, tmp_path: Path) -> None:
+def test_environments_are_closed_if_another_cannot_be_made(
+    way: dict[str, Any], tmp_path: Path
+) -> None:
     class Closing(Nested):
         def close(self) -> None:
             (tmp_path / f"closed-{self.name}").touch()
@@ -369,6 +394,147 @@ def test_environments_are_closed_if_another_cannot_be_made(workers: int, tmp_pat
         made.name = name
         return made
 
+    few = {**way, "workers": min(way["workers"], 1)}
     with pytest.raises((OSError, PeerError), match="no third"):
-        local([functools.partial(make, str(place)) for place in range(3)], workers=workers and 1)
+        local([functools.partial(make, str(place)) for place in range(3)], **few)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["closed-0", "closed-1"]
+
+
+class Pictures(gymnasium.Env):
+    """Observes 64 KiB, all of one number: its own, and three more with each step."""
+
+    observation_space = spaces.Box(0, 255, (256, 256), np.uint8)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.full((256, 256), self.number, np.uint8), {}
+
+    def step(self, action: Any) -> Any:
+        if action:
+            raise ValueError("not one")
+        self.number = (self.number + 3) % 256
+        return np.full((256, 256), self.number, np.uint8), 0.0, False, False, {}
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+NOTHING = np.zeros(3, np.int64)
+BOTH: list[dict[str, Any]] = [{"workers": 2}, {"workers": 1, "caller_steps": True}]
+
+
+def pictures(**options: Any) -> VectorEnvironment:
+    return local([functools.partial(Pictures, number) for number in range(3)], **options)
+
+
+def shows(observations: Any, steps: int) -> bool:
+    numbers = (np.arange(3) + 3 * steps) % 256
+    return bool((observations == numbers.astype(np.uint8)[:, None, None]).all())
+
+
+@pytest.mark.parametrize("way", BOTH)
+def test_large_observations_take_turns(way: dict[str, Any]) -> None:
+    with pictures(**way) as envs, pictures(workers=2, copy=False) as views:
+        observations, _ = envs.reset()
+        views.reset()
+        tracemalloc.start()
+        try:
+            for steps in range(1, 20):
+                before, held = observations, tracemalloc.get_traced_memory()[0]
+                tracemalloc.reset_peak()
+                observations = envs.step(NOTHING)[0]
+                assert tracemalloc.get_traced_memory()[1] - held < observations.nbytes
+                assert shows(before, steps - 1)
+                assert shows(observations, steps)
+        finally:
+            tracemalloc.stop()
+        assert views.step(NOTHING)[0] is views.step(NOTHING)[0]
+
+
+VIEWS: list[Callable[[Any], Any]] = [
+    lambda each: each,
+    lambda each: each[:, 5:, ::2][..., :9],
+    lambda each: np.asarray(memoryview(each)[:]),
+    lambda each: each.transpose(0, 2, 1),
+]
+
+
+@pytest.mark.parametrize("way", BOTH)
+def test_observations_that_are_kept_stay_whatever_is_let_go_of(way: dict[str, Any]) -> None:
+    random = np.random.default_rng(1)
+    with pictures(**way) as envs:
+        held = [envs.reset()[0]]
+        for _ in range(100):
+            held.append(envs.step(NOTHING)[0])
+        assert all(shows(each, at) for at, each in enumerate(held))
+        # From now on some, or a slice or a view of them, for a while.
+        kept: dict[int, Any] = {}
+        del held
+        for steps in range(101, 201):
+            observations = envs.step(NOTHING)[0]
+            assert shows(observations, steps)
+            kept[steps] = VIEWS[random.integers(len(VIEWS))](observations)
+            del observations
+            while len(kept) > random.integers(6):
+                del kept[list(kept)[random.integers(len(kept))]]
+            assert all(shows(each, at) for at, each in kept.items())
+        last = envs.step(NOTHING)[0]
+    assert shows(last, 201)  # and they outlive the environments
+    assert all(shows(each, at) for at, each in kept.items())
+
+
+def test_what_is_kept_when_a_process_dies() -> None:
+    with pictures(workers=2) as envs:
+        envs.reset()
+        first = envs.step(NOTHING)[0]
+        os.kill(envs.call("pid")[0], signal.SIGKILL)
+        observations, _, _, truncated, _ = envs.step(NOTHING)
+        assert truncated.tolist() == [True, False, False]
+        assert shows(first, 1)
+        assert (observations[truncated] == first[truncated]).all()
+        assert (observations[~truncated] == first[~truncated] + 3).all()
+        again = envs.step(NOTHING)[0]  # begins the next episode where one has ended
+        assert (again[truncated][:, 0, 0] == np.arange(3)[truncated]).all()
+        assert (again[~truncated] == first[~truncated] + 6).all()
+        assert shows(first, 1)
+
+
+@pytest.mark.parametrize("way", BOTH)
+def test_what_did_not_step_keeps_its_observation(way: dict[str, Any]) -> None:
+    with pictures(**way, mode="Disabled") as envs:
+        envs.reset()
+        for _ in range(4):
+            envs.step(NOTHING)
+        for _ in range(2):
+            with pytest.raises((PeerError, ValueError), match="not one"):
+                envs.step(np.array([0, 1, 0]))
+        mask = np.array([True, False, False])
+        observations = envs.reset(options={"reset_mask": mask})[0]
+        # The second raised, and the third is in its process, behind it.
+        assert observations[:, 0, 0].tolist() == [18, 13, 14]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+def test_what_a_forked_process_holds_stays() -> None:
+    with pictures(workers=1) as envs:
+        envs.reset()
+        held = envs.step(NOTHING)[0]
+        hears, says = os.pipe()
+        child = os.fork()
+        if not child:
+            try:
+                os.read(hears, 1)
+                os._exit(0 if shows(held, 1) else 1)
+            finally:
+                os._exit(2)
+        del held
+        try:
+            assert all(shows(envs.step(NOTHING)[0], steps) for steps in range(2, 12))
+        finally:
+            os.write(says, b"x")
+            assert os.waitpid(child, 0)[1] == 0
+            os.close(hears)
+            os.close(says)
