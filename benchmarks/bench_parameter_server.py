@@ -184,11 +184,11 @@ def plain_actor(stack: contextlib.ExitStack) -> Callable[[Any], Any]:
 @contextlib.contextmanager
 def ray_running() -> Iterator[None]:
     """Ray, on this machine alone."""
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # no clusters: at 127.0.0.1
     import ray
 
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     options = {"num_cpus": 1, "object_store_memory": 200_000_000, "include_dashboard": False}
-    options["_node_ip_address"] = "127.0.0.1"
     ray.init(address="local", logging_level=logging.ERROR, **options)
     try:
         yield

@@ -13,6 +13,7 @@ import contextlib
 import importlib.util
 import logging
 import multiprocessing
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from rlwire.adapters.relaax import AgentProxyException
 if __name__ == "__main__" and importlib.util.find_spec("ray") is None:
     print("bench_rllib.py is left out: it needs Ray's RLlib, the extra 'rllib'")
     raise SystemExit
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # no clusters: at 127.0.0.1
 ray: Any = pytest.importorskip("ray")
 
 RUNNERS = 1 if TINY else 2
@@ -77,7 +79,7 @@ def measure() -> tuple[float, float]:
     }
     ray.init(
         address="local", num_cpus=2 * RUNNERS + 2, include_dashboard=False, log_to_driver=False,
-        object_store_memory=200_000_000, _node_ip_address="127.0.0.1",
+        object_store_memory=200_000_000,
     )  # fmt: skip
     with contextlib.ExitStack() as stack:
         stack.callback(ray.shutdown)

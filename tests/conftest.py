@@ -8,6 +8,7 @@ import inspect
 import itertools
 import os
 import re
+import secrets
 import signal
 import time
 import traceback
@@ -27,6 +28,10 @@ from rlwire.errors import DecodeError, LimitExceeded, RemoteProtocolError, Rlwir
 # Ctrl-C is ignored in what a shell script starts in the background, and in what that starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Before anybody imports Ray: it is at 127.0.0.1 alone, and puts no token into one's home.
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
 # How long an example takes is the machine's affair; pytest-timeout sees what hangs. The examples
 # are the same each time, so more of them find nothing on the next day;
@@ -179,12 +184,12 @@ if buffers.DEBUG:
 def cluster() -> Iterator[str]:
     """One small Ray for all tests that need it; a program finds it by RAY_ADDRESS=<what it is>.
 
-    It takes seconds to begin and to end, and whoever else begins one listens beyond the loopback.
+    It takes seconds to begin and to end.
     """
     ray = pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
     context = ray.init(
         address="local", num_cpus=4, include_dashboard=False, log_to_driver=False,
-        object_store_memory=200_000_000, _node_ip_address="127.0.0.1",
+        object_store_memory=200_000_000,
     )  # fmt: skip
     yield context.address_info["gcs_address"]
     ray.shutdown()

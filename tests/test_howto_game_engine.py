@@ -22,7 +22,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "game_engine.md").read_te
 PROGRAM = "\n".join(re.findall(r"```c\n(.*?)```", PAGE, re.S))
 (COMPILE,) = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
 (TRAINER,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
-RAY_OF_ITS_OWN = 'ray.init(address="local", include_dashboard=False, _node_ip_address="127.0.0.1")'
+RAY_OF_ITS_OWN = 'ray.init(address="local", include_dashboard=False)'
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the program uses POSIX's sockets")
 

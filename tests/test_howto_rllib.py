@@ -28,18 +28,49 @@ def play(url: str) -> None:
         rlwire.play("gym:CartPole-v1", url, episodes=10**6)
 
 
+def heard_by_others(pid: int) -> list[str]:
+    """Return where a process and those below it listen, but for the loopback."""
+    parents = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[status.parent] = int(status.read_text().rpartition(")")[2].split()[1])
+    ours = {Path(f"/proc/{pid}")}
+    while below := {each for each in parents if Path(f"/proc/{parents[each]}") in ours} - ours:
+        ours |= below
+    assert len(ours) > 3  # Ray's
+    sockets = set()
+    for process in ours:
+        with contextlib.suppress(OSError):
+            sockets |= {os.readlink(each) for each in (process / "fd").iterdir()}
+    rows = [
+        row.split()
+        for table in ("tcp", "tcp6")
+        for row in Path("/proc/net", table).read_text().splitlines()[1:]
+    ]
+    heard = [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
+    assert heard
+    here = ("0100007F:", "0000000000000000FFFF00000100007F:", "00000000000000000000000001000000:")
+    return [where for where in heard if not where.startswith(here)]
+
+
 @pytest.mark.parametrize("own", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_the_program(tmp_path: Path, cluster: str, own: bool) -> None:
     program = tmp_path / "training.py"
     program.write_text(PROGRAM)
+    bare = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     with subprocess.Popen(
         [sys.executable, program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        cwd=tmp_path, env=os.environ if own else {**os.environ, "RAY_ADDRESS": cluster},
+        cwd=tmp_path, env=bare if own else {**os.environ, "RAY_ADDRESS": cluster},
     ) as process:  # fmt: skip
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        assert url.startswith("rlx://localhost:")
-        threading.Thread(target=play, args=(url,), daemon=True).start()
-        last = process.stdout.read()
-        assert "iterations=3" in last
-        assert process.wait(60) == 0
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            assert url.startswith("rlx://localhost:")
+            if own and Path("/proc/net/tcp").exists():
+                assert heard_by_others(process.pid) == []
+            threading.Thread(target=play, args=(url,), daemon=True).start()
+            last = process.stdout.read()
+            assert "iterations=3" in last
+            assert process.wait(60) == 0
+        finally:
+            process.kill()

@@ -6,6 +6,8 @@ Not here: agents and policies by ``module:name`` (`rlwire.environments.loading`)
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -42,5 +44,18 @@ def served(thing: Any, url: URL, options: Mapping[str, Any]) -> BackgroundServer
                 f"not of {thing!r}"
             )
         return None
+    if prefix == "rllib":
+        _keep_ray_here(options.get("ray_address"))
     found: BackgroundServer = importlib.import_module(SERVED[prefix]).server(name, url, **options)
     return found
+
+
+def _keep_ray_here(address: str | None) -> None:
+    """Have a Ray that this process begins listen to this machine alone, if it joins no cluster.
+
+    By default its ports are open to others, whatever address its node is given. What keeps it at
+    127.0.0.1 is the variable by which Ray has no clusters, as on Windows and macOS; it is read when
+    Ray is imported, so this does nothing where it was.
+    """
+    if not (address or os.environ.get("RAY_ADDRESS") or "ray" in sys.modules):
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")

@@ -41,6 +41,7 @@ def _directory() -> Any:
         namespace="rlwire",
         get_if_exists=True,
         num_cpus=0,
+        resources={"node:__internal_head__": 0.001},  # a node that is lost does not take it along
         lifetime="detached",
     ).remote()
 

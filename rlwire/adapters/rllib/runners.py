@@ -122,6 +122,12 @@ class Runner(EnvRunner, Checkpointable):
     def started(self) -> None:
         """Tell the cluster where it listens."""
         self._forget = register(self.worker_index, self.url)
+        nodes = ray.nodes() if ray.is_initialized() else []
+        if sum(node["Alive"] for node in nodes) > 1 and parse_url(self.url).address.loopback:
+            logger.warning(
+                "%s can be reached from its own node alone, and the cluster has others: have it "
+                "listen at the host 0.0.0.0, with a secret or TLS", self.url,
+            )  # fmt: skip
 
     def assert_healthy(self) -> None:
         """Raise AssertionError if it does not listen."""

@@ -141,7 +141,8 @@ class RLlibServer(BackgroundServer):
         runners: how many, each an actor of Ray's; 0 for one in this process.
         ray_address: of a cluster to join; ``"auto"`` finds this machine's. By default it is the
             variable ``RAY_ADDRESS``; without it Ray is begun here, if it is not already, and ended
-            with the server.
+            with the server. What `rlwire.serve` begins listens at 127.0.0.1 alone, unless the
+            program has imported Ray before: so such a process joins no other cluster later.
         iterations: of RLlib's, after which the server stops; None for never.
         checkpoints: a folder. The newest checkpoint in it is restored at the start, and one is
             saved at the end and every `save_every` iterations.
@@ -245,7 +246,6 @@ class RLlibServer(BackgroundServer):
             if self._ray_address is None:  # each runner asks for a CPU, and so does a learner
                 most = self.config.num_env_runners + self.config.num_learners + 1
                 several = {"num_cpus": max(os.cpu_count() or 1, most), "include_dashboard": False}
-                several["_node_ip_address"] = "127.0.0.1"  # whose ports nobody else reaches
             with keep_signals():
                 ray.init(address=self._ray_address or "local", log_to_driver=False, **several)
             self._owns_ray = True
@@ -302,13 +302,8 @@ class _Training:
         try:
             group = self.algorithm.env_runner_group
             self._actors = group.foreach_env_runner(_actor_of, local_env_runner=False)
-            self.urls: list[str] = [
-                url
-                for url in group.foreach_env_runner(
-                    _url_of, local_env_runner=not server.config.num_env_runners
-                )
-                if url
-            ]
+            self._restarts = group.num_remote_worker_restarts()
+            self.urls = self._told()
             folder = server._saved
             if folder is not None and (newest := saved(folder)):
                 logger.info("going on from %s", newest[-1])
@@ -318,6 +313,12 @@ class _Training:
             raise
         self._thread = threading.Thread(target=self._train, name="rlwire rllib", daemon=True)
         self._thread.start()
+
+    def _told(self) -> list[str]:
+        """Return where runners listen, as they say."""
+        local = not self._server.config.num_env_runners
+        found = self.algorithm.env_runner_group.foreach_env_runner(_url_of, local_env_runner=local)
+        return [url for url in found if url]
 
     @property
     def address(self) -> Address:
@@ -358,6 +359,9 @@ class _Training:
                 if self._ending.is_set():
                     break
                 server.learnt(results)
+                restarts = self.algorithm.env_runner_group.num_remote_worker_restarts()
+                if restarts != self._restarts:  # one may be on another node now
+                    self._restarts, self.urls = restarts, self._told()
                 done = server.statistics_now.iterations
                 if done % server._save_every == 0:
                     self._save()
