@@ -15,7 +15,6 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.machinery import PathFinder
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from rlwire.environments.remote import RemoteEnvironment
     from rlwire.environments.vector import VectorEnvironment
     from rlwire.protocols import URL
+
+    __version__: str
 
 __all__ = ["__version__", "connect", "get_include", "install", "listen", "make", "make_vec"]
 __all__ += ["play", "serve", "uninstall"]
@@ -50,10 +51,17 @@ _here = os.path.dirname(os.path.abspath(__file__))
 if os.path.exists(os.path.join(_here, "buffers.pyx")):  # which no wheel has
     __path__ = [_with_compiled_modules(_here)]
 
-try:
-    __version__ = version("rlwire")
-except PackageNotFoundError:  # a checkout that is not installed
-    __version__ = "0+unknown"
+
+def __getattr__(name: str) -> str:
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Not above: it imports half of Python, and with `python -m rlwire` the current folder is first.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("rlwire")
+    except PackageNotFoundError:  # a checkout that is not installed
+        return "0+unknown"
 
 
 def get_include() -> str:

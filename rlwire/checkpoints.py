@@ -27,7 +27,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from rlwire.codecs import msgpack
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RlwireError, optional
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RlwireError, optional, quoted
 from rlwire.limits import Limits
 
 __all__ = ["Aside", "Checkpoint", "CheckpointDamaged", "CheckpointMismatch", "Checkpoints"]
@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 _NAME: Final = re.compile(r"checkpoint-(\d{12,})\.(msgpack|safetensors)")
 _TEMPORARY: Final = ".writing"
+_ARCHIVES: Final = {"libarchive", "tar", "zip"}  # of fsspec's schemes
 _LIMITS: Final = Limits(message=2**59, received=2**59, items=2**24, expanded=2**40, string=2**30)
 _CODING: Final[Any] = {"limits": _LIMITS}
 _READING: Final[Any] = {"strict_map_key": False, "limits": _LIMITS}
@@ -103,7 +104,7 @@ class Checkpoints:
         keep_best: how many of those with the best scores to keep beside them.
 
     Raises:
-        ValueError: a number is too small.
+        ValueError: a number is too small, or `folder` is in an archive.
         MissingExtra: `folder` is a URL, and fsspec is not installed.
     """
 
@@ -503,6 +504,11 @@ class _Remote:
     """Files that fsspec reaches. Object stores put a file in place at once; others rename it."""
 
     def __init__(self, url: str) -> None:
+        if inside := _ARCHIVES & set(url.partition("://")[0].split("::")):
+            raise ValueError(
+                f"checkpoints cannot be kept in an archive ({inside.pop()}), where no file is "
+                f"replaced: give a folder instead of {quoted(url)}"
+            )
         with optional("fsspec", "checkpoints"):
             from fsspec.core import url_to_fs
         self._fs, self._folder = url_to_fs(url)

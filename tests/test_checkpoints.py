@@ -195,6 +195,12 @@ def test_a_url_of_fsspec(tmp_path, scheme):
     assert [each.name for each in checkpoints.list()] == ["checkpoint-000000000002.msgpack"]
 
 
+@pytest.mark.parametrize("url", ["zip://x::file:///a.zip", "simplecache::tar://x::s3://b/a.tar"])
+def test_archives_are_no_place(url):
+    with pytest.raises(ValueError, match=r"in an archive \((zip|tar)\), where no file is replaced"):
+        Checkpoints(url)
+
+
 def test_a_url_without_fsspec(monkeypatch):
     for name in list(sys.modules):
         if name.partition(".")[0] == "fsspec":

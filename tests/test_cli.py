@@ -620,6 +620,18 @@ class TestServeOpenpi:
         check_refusal(capsys, refused("openpi", arguments), status, text)
 
 
+def test_modules_of_the_current_folder_are_not_python_s(tmp_path):
+    for name in ("copy", "random", "queue", "email"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('this is not Python\\'s own')")
+    (tmp_path / "app.yaml").write_text("nothing: of the kind")
+    for command, said in ((["checkpoints", "."], "no whole checkpoint"), (["run"], "app.yaml")):
+        done = subprocess.run(
+            [sys.executable, "-m", "rlwire", *command],
+            cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert said in done.stderr
+
+
 def test_version():
     done = subprocess.run(
         [sys.executable, "-m", "rlwire", "--version"], capture_output=True, text=True, check=True

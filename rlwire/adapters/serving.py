@@ -383,7 +383,7 @@ class Service:
         """Take note, on an event loop, of who has come, and has said nothing yet."""
 
     def part(self) -> None:
-        """Say good-bye on an event loop, before its connections end."""
+        """Say good-bye before connections end; on an event loop, in it."""
 
     def answers(self) -> dict[str, Any]:
         """Return the argument for a transport's server that says who answers."""
@@ -464,7 +464,7 @@ class StreamServer(BackgroundServer):
         try:
             if self._workers == "asyncio":
                 return LoopThread(self._on_a_loop, self._loop_factory, self.handlers)
-            server = self._server = _threaded(self._where, service, self._options)
+            server = self._server = _Threaded(self._where, service, self._options)
             return server.start()
         except BaseException:
             service.end()
@@ -500,6 +500,20 @@ class _Looped(LoopServer):
     async def stop(self, grace: float = 5.0) -> None:
         self._service.part()
         await super().stop(grace)
+
+
+class _Threaded(ThreadServer):
+    """A service in threads."""
+
+    def __init__(
+        self, where: Address | socket.socket, service: Service, options: dict[str, Any]
+    ) -> None:
+        super().__init__(where, service.session, **service.answers(), **options)
+        self._service = service
+
+    def stop(self, grace: float = 5.0) -> None:
+        self._service.part()
+        super().stop(grace)
 
 
 class _Processes:
@@ -552,7 +566,7 @@ def _work(
         initializer()
     service.begin()
     try:
-        with _threaded(listener, service, options) as server:
+        with _Threaded(listener, service, options) as server:
             stop.wait()
             if stop.drain:
                 server.stop_accepting(stop.drain)
@@ -560,9 +574,3 @@ def _work(
                 server.drain(stop.drain)
     finally:
         service.end()
-
-
-def _threaded(
-    listener: Address | socket.socket, service: Service, options: dict[str, Any]
-) -> ThreadServer:
-    return ThreadServer(listener, service.session, **service.answers(), **options)

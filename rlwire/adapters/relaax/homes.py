@@ -34,7 +34,13 @@ from rlwire.adapters.relaax.parameter_server import (
 )
 from rlwire.adapters.serving import Service, StreamServer
 from rlwire.checkpoints import Aside, Checkpoints
-from rlwire.errors import DeadlineExceeded, EncodeError, LocalProtocolError, describe
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    EncodeError,
+    LocalProtocolError,
+    describe,
+)
 from rlwire.sessions.calls import Answer, Call, Client, Server
 from rlwire.transports.connection import Connection
 from rlwire.transports.shm import AVAILABLE
@@ -149,6 +155,7 @@ class Host:
         self._answers: OrderedDict[str, tuple[int, Answer | None]] = OrderedDict()
         self._metrics = metrics
         self._server: ParameterServer | None = None
+        self._ending = False
         self._failure: BaseException | None = None
         try:
             self._server = self._made(algorithm)
@@ -215,12 +222,18 @@ class Host:
         text = f"{_called(call.names)}: it was called, and what it returned cannot be sent: {error}"
         return Answer(self._name, call.number, "error", [text, ""], [])
 
+    def end_waits(self) -> None:
+        """End the ops that wait for others, which cannot come: the parameter server is closed."""
+        with self._turn:
+            self._ending = True
+            self._turn.notify_all()
+
     def close(self) -> None:
         """Save a last checkpoint and close the parameter server; errors are logged."""
+        self.end_waits()
         with self._turn:
             server, self._server = self._server, None
             self._failure = self._failure or LocalProtocolError("it has been closed")
-            self._turn.notify_all()
             if server is None:
                 return
             try:
@@ -259,8 +272,12 @@ class Host:
         return value
 
     def _wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
-        self._turn.wait_for(lambda: self._server is None or condition(), seconds)
-        return condition()
+        self._turn.wait_for(lambda: self._ending or condition(), seconds)
+        if condition():
+            return True
+        if self._ending:
+            raise ConnectionClosed("the parameter server is closed, and no other agent comes")
+        return False
 
     def _keep(self, server: ParameterServer, closing: bool = False) -> None:
         """Save a checkpoint if one is due; that a disk is full does not stop the learning."""
@@ -359,8 +376,9 @@ class Distant(Handle):
     def close(self) -> None:
         """Leave the parameter server; where it was opened, end it, after a last checkpoint."""
         self._closed = True
-        while self._idle:
-            self._idle.pop().hang_up()
+        with contextlib.suppress(IndexError):  # all are
+            while True:
+                self._idle.pop().hang_up()
 
     def _call(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if self._closed:
@@ -384,6 +402,8 @@ class Distant(Handle):
             if caller.connection is not None:
                 caller.connection.release()
             self._idle.append(caller)
+            if self._closed:  # meanwhile
+                Distant.close(self)
         for method, name, y, x in answer.metrics:
             if method in METHODS:
                 getattr(self.metrics, method)(name, y, x)
@@ -477,8 +497,15 @@ class Connected(Distant):
 class _Calls(Service):
     """Answers calls with a host."""
 
+    made: Host | None
+
     def host(self) -> Host:
-        raise NotImplementedError
+        assert self.made is not None
+        return self.made
+
+    def part(self) -> None:
+        if self.made is not None:
+            self.made.end_waits()
 
     def session(self) -> Server:
         return Server()
@@ -491,10 +518,7 @@ class _Shared(_Calls):
     """The host of this process, for agents in others."""
 
     def __init__(self, host: Host) -> None:
-        self._host = host
-
-    def host(self) -> Host:
-        return self._host
+        self.made = host
 
 
 @dataclass
@@ -504,10 +528,6 @@ class _Own(_Calls):
     algorithm: Algorithm
     checkpoints: Checkpoints | None
     made: Host | None = field(default=None, init=False)
-
-    def host(self) -> Host:
-        assert self.made is not None
-        return self.made
 
     def begin(self) -> None:
         self.made = Host(self.algorithm, self.checkpoints, Waiting())

@@ -145,10 +145,13 @@ class ParameterServer:
 
         Args:
             condition: called again after each op.
-            seconds: at most; fewer than the agents' deadline. Also over when the server is closed.
+            seconds: at most; fewer than the agents' deadline.
 
         Returns:
             whether it holds.
+
+        Raises:
+            ConnectionClosed: it does not, and the parameter server is being closed.
         """
         return self.wait_at_home(condition, seconds)
 

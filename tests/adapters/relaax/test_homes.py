@@ -404,17 +404,23 @@ def test_an_op_that_waits_for_other_agents(folder, home):
     handle.close()
 
 
-def test_an_op_that_waits_ends_with_the_server(folder):
-    at = host(folder)
-    found = []
-    waits = threading.Thread(
-        target=lambda: found.append(at.run(["policy", "op_meet"], [9, 60.0], {}, 60.0))
-    )
+@pytest.mark.parametrize("home", ["server", "process"])
+def test_an_op_that_waits_ends_with_the_server(folder, home):
+    handle = open_parameter_server(load_algorithm(folder), home=home, metrics=Recorder())
+    told = []
+
+    def meet():
+        with pytest.raises(ParameterServerError) as caught:
+            handle.session.policy.op_meet(9, 600.0)
+        told.append(str(caught.value))
+
+    waits = threading.Thread(target=meet, daemon=True)
     waits.start()
-    wait(lambda: at.run(["policy", "op_met"], [], {}, 60.0) == 1)
-    at.close()
-    waits.join(50)
-    assert found == [False]
+    wait(lambda: handle.session.policy.op_met() == 1)
+    handle.close()
+    waits.join(30)
+    assert len(told) == 1
+    assert "ConnectionClosed: the parameter server is closed" in told[0]
 
 
 def test_a_call_that_waits_and_comes_again_is_made_once(folder):
