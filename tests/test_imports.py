@@ -38,7 +38,7 @@ ALLOWED = {
     "environments": (BASE - {"kernels"}) | {"environments", "transports", "codecs", "protocols"},
     "adapters": (BASE - {"kernels"})
     | {"adapters", "environments", "protocols", "sessions", "transports", "codecs", "web"}
-    | {"checkpoints"},
+    | {"checkpoints", "protocol_options"},
     "algorithms": {"errors", "adapters", "algorithms"},
     "testing": (BASE - {"kernels"})
     | {"testing", "adapters", "sessions", "transports", "streams", "codecs"},

@@ -38,6 +38,7 @@ def environments(url: str, count: int) -> Iterator[list[subprocess.Popen[bytes]]
 )
 def test_it_learns(home: Any, combine: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
+    pytest.importorskip("safetensors")  # of which checkpoints of its tensors are
     config = {**CONFIG, "combine_gradients": combine}
     options: dict[str, Any] = {"parameter_server": home, "checkpoints": tmp_path}
     with rlwire.serve("algorithm:pg", "rlx://localhost:0", config=config, **options) as server:
