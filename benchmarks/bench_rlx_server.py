@@ -189,15 +189,25 @@ def rows() -> Iterator[tuple[str, ...]]:
         )
 
 
-def serve_epoll(report: Callable[[Any], None]) -> None:
-    """Run in the rival's process: the least that Python can do for many clients."""
+def serve_epoll(report: Callable[[Any], None], act: Callable[[int], object] | None = None) -> None:
+    """Run in the rival's process: the least that Python can do for many clients.
+
+    With `act` they are answered once no more wait, and it is called with how many there are.
+    """
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener, select.epoll() as poll:
         report("{}:{}".format(*listener.getsockname()))
         poll.register(listener.fileno(), select.EPOLLIN)
         calls: dict[int, Any] = {}
         inbox, first = bytearray(4096), len(INIT)
+        waiting: list[Callable[[bytes], int]] = []
         while True:
-            for file, _ in poll.poll():
+            ready = poll.poll(0 if waiting else None)
+            if act is not None and waiting and not ready:
+                act(len(waiting))
+                for send in waiting:
+                    send(ACTION)
+                waiting.clear()
+            for file, _ in ready:
                 if file == listener.fileno():
                     peer, _address = listener.accept()
                     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -207,7 +217,9 @@ def serve_epoll(report: Callable[[Any], None]) -> None:
                     continue
                 peer, recv_into, send = calls[file]
                 have = recv_into(inbox)
-                if have:
+                if have and act is not None and have != first:
+                    waiting.append(send)
+                elif have:
                     send(READY if have == first else ACTION)
                 else:
                     del calls[file]
