@@ -337,7 +337,9 @@ def local(
     first.close()
     chosen = multiprocessing.get_context(context)
     size = Memory.measured(lambda cut: Columns(spaces[0], count, cut, "the observation"))
-    lent = LENT if copy and size >= LARGE else 0
+    # What is handed out may be changed, and a reset of some gives the others' once more.
+    lends = copy and mode is not AutoresetMode.DISABLED and size >= LARGE
+    lent = LENT if lends else 0
     make = functools.partial(Shared.of, *spaces, count, lent=lent)
     block = chosen.RawArray("B", Memory.measured(make))
     shared = make(Memory(block))

@@ -504,7 +504,7 @@ def test_what_is_kept_when_a_process_dies() -> None:
 
 @pytest.mark.parametrize("way", BOTH)
 def test_what_did_not_step_keeps_its_observation(way: dict[str, Any]) -> None:
-    with pictures(**way, mode="Disabled") as envs:
+    with pictures(**way) as envs:
         envs.reset()
         for _ in range(4):
             envs.step(NOTHING)
@@ -515,6 +515,20 @@ def test_what_did_not_step_keeps_its_observation(way: dict[str, Any]) -> None:
         observations = envs.reset(options={"reset_mask": mask})[0]
         # The second raised, and the third is in its process, behind it.
         assert observations[:, 0, 0].tolist() == [18, 13, 14]
+
+
+@pytest.mark.parametrize("way", BOTH)
+def test_what_the_program_writes_to_an_observation(way: dict[str, Any]) -> None:
+    with pictures(**way) as envs, pictures(**way, mode="Disabled") as without:
+        for each in (envs, without):
+            observations, _ = each.reset()
+            for steps in range(1, 8):
+                observations[...] = 200
+                observations = each.step(NOTHING)[0]
+                assert shows(observations, steps)
+        observations[...] = 200
+        given = without.reset(options={"reset_mask": np.array([True, False, False])})[0]
+        assert shows(given, 7)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
