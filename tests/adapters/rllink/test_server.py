@@ -25,8 +25,14 @@ from rlwire.adapters.rllink import (
     SetConfig,
     SetState,
 )
-from rlwire.codecs.rllink import Codec, EpisodesAndGetState, GetState, Ping
-from rlwire.errors import ConnectionClosed, DecodeError, PeerError, RemoteProtocolError
+from rlwire.codecs.rllink import Codec, EpisodesAndGetState, GetState, Ping, Pong
+from rlwire.errors import (
+    ConnectionClosed,
+    DecodeError,
+    LimitExceeded,
+    PeerError,
+    RemoteProtocolError,
+)
 from rlwire.transports.sockets import Backoff, Timeouts
 
 WEIGHTS = {"rl_module": {"w": np.ones((10, 10), np.float32)}}
@@ -401,6 +407,9 @@ BAD = {
     wrong("actions", 2): "2 actions for 3 rewards",
     wrong("observations", 3): "3 observations for 3 rewards",
     Codec().encode(EpisodesAndGetState([episode(3).to_state()], 7)): "7 timesteps are announced",
+    Codec().encode(
+        EpisodesAndGetState([{**episode(3).to_document(), "actions": [1]}], 3), "json"
+    ): "1 actions for 3 rewards",
 }
 
 
@@ -437,6 +446,45 @@ def test_a_client_that_stops_in_a_message(workers: Any, caplog: pytest.LogCaptur
             until(lambda: "of a message came within read=0.2 s" in caplog.text)
             assert good.get_state().weights_seq_no == 1
             assert server.statistics().episodes == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (b"HTTP/1.1 400", DecodeError),
+        (b"99999999", LimitExceeded),
+        (b"00000003abc", DecodeError),
+        (Codec().encode(SetState(4, WEIGHTS))[:-1], ConnectionClosed),
+        (Codec().encode(SetState(2, WEIGHTS)), RemoteProtocolError),
+        (Codec().encode(SetConfig(10)), RemoteProtocolError),
+        (Codec().encode(SetState(4, WEIGHTS)).replace(b"no\x04", b"no\xff"), DecodeError),
+    ],
+)
+def test_a_bad_server(answer: bytes, error: type[Exception]) -> None:
+    """The client keeps what it has."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        listener.settimeout(30)
+
+        def serve() -> bytes:
+            with listener.accept()[0] as sock:
+                sock.settimeout(30)
+                for reply in (Codec().encode(Pong()), Codec().encode(SetState(3, WEIGHTS)), answer):
+                    assert sock.recv(1000)
+                    sock.sendall(reply)
+                sock.shutdown(socket.SHUT_WR)
+                with contextlib.suppress(ConnectionResetError):  # it has not read all
+                    return sock.recv(1000)
+            return b""
+
+        serving = pool.submit(serve)
+        where = f"127.0.0.1:{listener.getsockname()[1]}"
+        with RLlinkClient(where, timeouts=Timeouts(idle=30)) as client:
+            held = client.get_state()
+            with pytest.raises(error):
+                client.get_state()
+            assert client.weights is held
+            assert client.closed
+            assert serving.result(30) == b""
 
 
 def test_a_client_that_leaves_while_it_waits(server: RLlinkServer) -> None:
