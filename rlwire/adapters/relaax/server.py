@@ -10,7 +10,6 @@ for each connection, one event loop for all of them, or a number of processes wi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -66,7 +65,6 @@ class RLXServer(StreamServer):
         dialect: of RLX; "readme" for clients that follow the table in RELAAX's README.
         dtype: of the arrays that clients of the readme dialect send, which do not tell it.
         images: what an image in a state becomes; RELAAX's agents expect "float32".
-        worker_initializer: called first in each worker process, such as to set up its log.
         options: `rlwire.adapters.serving.StreamOptions`.
 
     Raises:
@@ -89,7 +87,6 @@ class RLXServer(StreamServer):
         dialect: Literal["relaax", "readme"] = "relaax",
         dtype: Any = None,
         images: Literal["array", "float32", "pil"] = "float32",
-        worker_initializer: Callable[[], None] | None = None,
         **options: Unpack[StreamOptions],
     ) -> None:
         resolve_agent(agent)
@@ -101,9 +98,7 @@ class RLXServer(StreamServer):
             LoggingMetrics() if metrics is None else metrics,
             {"limits": limits, "dialect": dialect, "dtype": dtype, "images": images},
         )
-        super().__init__(
-            address, self._agents, workers=workers, initializer=worker_initializer, **options
-        )
+        super().__init__(address, self._agents, workers=workers, **options)
 
     def check(self) -> None:
         """Make an agent, which is the first connection's; with worker processes it is closed."""

@@ -22,7 +22,7 @@ from rlwire.adapters.universe.hub import Hub
 from rlwire.adapters.universe.links import Link, LinkOptions, Replace, Turn
 from rlwire.adapters.universe.news import News
 from rlwire.adapters.universe.remotes import Remotes, remotes_of
-from rlwire.adapters.universe.sums import Outcome
+from rlwire.adapters.universe.sums import Outcome, seeds_of
 from rlwire.errors import (
     ConnectionClosed,
     EncodeError,
@@ -253,7 +253,7 @@ class UniverseEnv:
             ValueError: there are more or fewer seeds than remotes.
             ConnectionClosed: this was closed.
         """
-        seeds = _seeds(seed, self.n)
+        seeds = seeds_of(seed, self.n)
         if seeds[0] is not None:
             self._random = np.random.default_rng(seeds[0])
         env_id = self._env_id
@@ -435,12 +435,3 @@ class _Picture:
                 pixels.flags.writeable = False  # the next steps may give it again
             self._pixels = pixels
         return self._pixels
-
-
-def _seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int | None]:
-    if seed is None or isinstance(seed, (int, np.integer)):
-        return [None if seed is None else int(seed) + place for place in range(count)]
-    seeds = list(seed)
-    if len(seeds) != count:
-        raise ValueError(f"there must be {count} seeds, one for each index, not {len(seeds)}")
-    return seeds

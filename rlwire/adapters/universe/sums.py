@@ -1,4 +1,4 @@
-"""What several sub-steps of a vector add up to.
+"""What several sub-steps of a vector add up to, and what a seed is to each index.
 
 Rewards are added, ``done`` is sticky, the newer picture takes the place of the older and texts
 follow one another; an index that is masked now has no observation, whatever it had before. Infos
@@ -7,12 +7,14 @@ are merged as those of rewards are (`rlwire.sessions.rewarder.steps.merged`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from rlwire.sessions.rewarder.steps import merged
 
-__all__ = ["Outcome", "add_info", "added"]
+__all__ = ["Outcome", "add_info", "added", "seeds_of"]
 
 Outcome: TypeAlias = tuple[list[Any], list[float], list[bool], dict[str, Any]]
 """What a step of a vector returns: observations, rewards, whether done, and the info."""
@@ -41,3 +43,17 @@ def _seen(before: Any, after: Any) -> Any:
     if before is None or after is None or not isinstance(after, dict):
         return after
     return {**after, "text": before["text"] + after["text"]}
+
+
+def seeds_of(seed: int | Sequence[int | None] | None, count: int) -> list[int | None]:
+    """Return each index's seed: of a number, that and those that follow.
+
+    Raises:
+        ValueError: there are more or fewer.
+    """
+    if seed is None or isinstance(seed, (int, np.integer)):
+        return [None if seed is None else int(seed) + place for place in range(count)]
+    seeds = list(seed)
+    if len(seeds) != count:
+        raise ValueError(f"there must be {count} seeds, one for each index, not {len(seeds)}")
+    return seeds

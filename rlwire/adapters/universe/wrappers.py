@@ -19,7 +19,7 @@ import numpy as np
 
 from rlwire.adapters.universe.events import PEEK, keys, pointer
 from rlwire.adapters.universe.news import News
-from rlwire.adapters.universe.sums import Outcome, add_info, added
+from rlwire.adapters.universe.sums import Outcome, add_info, added, seeds_of
 from rlwire.errors import DeadlineExceeded, optional
 from rlwire.transports.pacing import Pacer
 
@@ -394,12 +394,7 @@ class Joint:
 
     def reset(self, seed: int | Sequence[int | None] | None = None) -> list[Any]:
         """Begin an episode at each index; seeds as of `UniverseEnv.reset`."""
-        if seed is None or isinstance(seed, int):
-            first = seed
-            starts = [sum(env.n for env in self.envs[:place]) for place in range(len(self.envs))]
-            seeds: list[Any] = [None if first is None else first + start for start in starts]
-        else:
-            seeds = self._split(seed)
+        seeds = self._split(seeds_of(seed, self.n))
         found = self._all([partial(env.reset, seed=its) for env, its in self._pairs(seeds)])
         return [observation for each in found for observation in each]
 

@@ -260,7 +260,7 @@ def test_vectors_are_joined() -> None:
     with Joint([first, second]) as env:
         assert (env.n, env.labels) == (3, ["0", "1", "0"])
         assert env.reset(seed=5) == [None] * 3
-        assert (first.seeds, second.seeds) == ([5], [7])
+        assert (first.seeds, second.seeds) == ([[5, 6]], [[7]])
         env.reset(seed=[1, None, 2])
         assert (first.seeds[1], second.seeds[1]) == ([1, None], [2])
         observations, rewards, dones, info = env.step([["a"], ["b"], ["c"]])
