@@ -12,17 +12,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Final
 
+from rlwire.applications.running import PYTHON
 from rlwire.errors import RlwireError, describe
-
-PYTHON: Final = (
-    sys.executable,
-    "-c",
-    "import sys; sys.path[:] = filter(None, sys.path); import runpy; "
-    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)",
-)
-"""As ``python -m`` but for the current folder, an application's: its `copy.py` is not Python's."""
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -9,18 +9,27 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import signal
 import socket
 import sys
 import tempfile
 from collections.abc import Collection, Iterator
+from typing import Any, Final
 
-from rlwire.applications.__main__ import PYTHON
 from rlwire.applications.configuration import Application, ApplicationError, Section
 from rlwire.errors import optional
 from rlwire.transports.address import Address
 from rlwire.transports.sockets import listen
 
 __all__ = ["COMPONENTS", "commands", "run"]
+
+PYTHON: Final = (
+    sys.executable,
+    "-c",
+    "import sys; sys.path[:] = filter(None, sys.path); import runpy; "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)",
+)
+"""As ``python -m`` but for the current folder, an application's: its `copy.py` is not Python's."""
 
 COMPONENTS = ("all", "environment", "servers", "rlx-server", "wsproxy")
 
@@ -38,7 +47,8 @@ def run(
 ) -> int:
     """Run an application until its environments end, a process fails, or SIGINT or SIGTERM comes.
 
-    Then everything is ended, and the parameter server saves a checkpoint.
+    Nobody who reads on, as with ``| head``, ends it too. Then everything is ended, and the
+    parameter server saves a checkpoint.
 
     Args:
         application: as `read_application` returns it.
@@ -56,13 +66,32 @@ def run(
     """
     with optional("honcho", "apps"):
         import honcho.manager
+        from honcho.printer import Printer
+
+    class Shown(Printer):
+        """Ends everything, when all have started, once nobody reads what is said."""
+
+        started, gone = 0, False
+
+        def write(self, message: Any) -> None:
+            system = message.name == honcho.manager.SYSTEM_PRINTER_NAME
+            self.started += system and " started (pid=" in message.data
+            try:
+                super().write(message)
+            except BrokenPipeError:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                self.gone = True
+            if self.gone and self.started == len(found):
+                self.gone = False
+                signal.raise_signal(signal.SIGTERM)
+
     with contextlib.ExitStack() as stack:
         ends = stack.enter_context(tempfile.TemporaryDirectory(prefix="rlwire-"))
         found = commands(
             application, components, copies=copies, exploit=exploit, show_ui=show_ui, ends=ends
         )
         honcho.manager.KILL_WAIT = _GRACE
-        manager = honcho.manager.Manager()
+        manager = honcho.manager.Manager(Shown(sys.stdout))
         # `python` in a command is the one that has rlwire.
         path = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", os.defpath)
         surroundings = {**os.environ, "PATH": path, "PYTHONUNBUFFERED": "1"}

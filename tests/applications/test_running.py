@@ -69,6 +69,7 @@ def test_a_fresh_bandit_learns_which_arm_pays_and_ctrl_c_saves_it(tmp_path):
                 os.killpg(process.pid, signal.SIGINT)
                 good += 1
         assert process.wait(60) == 0, "".join(said)
+    assert "Warning" not in "".join(said)
     started = [int(pid) for pid in re.findall(r"started \(pid=(\d+)\)", "".join(said))]
     assert len(started) == 3
     assert not any(map(is_there, started))
@@ -79,6 +80,19 @@ def test_a_fresh_bandit_learns_which_arm_pays_and_ctrl_c_saves_it(tmp_path):
     assert max(value for _, value in events["episode_reward"]) > 0.5
     assert events["paying_arm"][-1][1] == 3
     assert {"action", "average_reward"} <= set(events)
+
+
+def test_it_ends_when_nobody_reads_on(tmp_path):
+    folder = new(tmp_path / "demo")
+    config = folder / "app.yaml"
+    text = config.read_text().replace("localhost:7001", f"unix:{tmp_path}/rlx")
+    config.write_text(text.replace("max_episodes: 30", "infinite_run: true"))
+    with running(folder, "all") as process:
+        assert "started" in process.stdout.readline()  # the other one has not yet
+        process.stdout.close()
+        assert process.wait(60) == 0
+        process.stdout = None
+    assert not (tmp_path / "rlx").exists()
 
 
 COPY = """
