@@ -130,8 +130,12 @@ class Properties:
         owner: object,
         attribute: str | None = None,
         *,
+        shape: Sequence[int] = (),
+        dtype: DTypeLike | DataType = np.float64,
+        minimum: Any = None,
+        maximum: Any = None,
         writable: bool = False,
-        **options: Any,
+        description: str = "",
     ) -> None:
         """Register an attribute of an object; by default the one that the key's last part names.
 
@@ -139,15 +143,27 @@ class Properties:
             key: as in `add`.
             owner: the object.
             attribute: its attribute's name.
+            shape: as in `add`.
+            dtype: as in `add`.
+            minimum: as in `add`.
+            maximum: as in `add`.
             writable: whether clients may set it.
-            options: as in `add`: shape, dtype, bounds and description.
+            description: as in `add`.
 
         Raises:
             ValueError, EncodeError: as `add`.
         """
         name = attribute or key.rpartition(".")[2]
-        write = (lambda value: setattr(owner, name, value)) if writable else None
-        self.add(key, read=lambda: getattr(owner, name), write=write, **options)
+        self.add(
+            key,
+            shape=shape,
+            dtype=dtype,
+            minimum=minimum,
+            maximum=maximum,
+            read=lambda: getattr(owner, name),
+            write=(lambda value: setattr(owner, name, value)) if writable else None,
+            description=description,
+        )
 
     def describe(self, key: str, description: str) -> None:
         """Say what the properties below `key` are, which need not be one itself.

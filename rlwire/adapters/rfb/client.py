@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import select
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from typing import Any, TypeVar
 
@@ -33,6 +33,7 @@ from rlwire.codecs.rfb.messages import (
     ServerCutText,
     SetDesktopSize,
 )
+from rlwire.codecs.rfb.pixels import RGBX, PixelFormat
 from rlwire.errors import (
     ConnectionClosed,
     LocalProtocolError,
@@ -40,7 +41,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import Limits
-from rlwire.sessions.rfb.client import ClientSession
+from rlwire.sessions.rfb.client import LOSSLESS, ClientSession
 from rlwire.sessions.rfb.events import CursorShape, Painted, Resized, ResizeRefused
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.address import AddressLike, parse
@@ -68,8 +69,14 @@ class ClientBase(Hearing):
             is None: a screen may be still for as long as it likes.
         backoff: how often and when to try to reach the server; by default once.
         limits: maxima for what is read.
-        options: `rlwire.sessions.rfb.client.ClientSession`'s: `shared`, `channels`, `encodings`,
-            `quality`, `compression`, `pixel_format`, `continuous`, `newest`.
+        shared: whether other viewers may stay.
+        channels: of the framebuffer: 3, or 4 of which the last is always 255.
+        encodings: what is asked for, the best first.
+        quality: 0 to 9 allows JPEG in Tight; None for exact pixels.
+        compression: 0 to 9, how hard the server is to try; None for its own choice.
+        pixel_format: in which pixels are to come.
+        continuous: whether updates are to come without requests, where the server knows how to.
+        newest: the highest version of the protocol to speak.
 
     Raises:
         ValueError: the address or an option makes no sense.
@@ -87,15 +94,27 @@ class ClientBase(Hearing):
         timeouts: Timeouts | None = None,
         backoff: Backoff | None = None,
         limits: Limits | None = None,
-        **options: Any,
+        shared: bool = True,
+        channels: int = 3,
+        encodings: Iterable[int] = LOSSLESS,
+        quality: int | None = None,
+        compression: int | None = None,
+        pixel_format: PixelFormat = RGBX,
+        continuous: bool = True,
+        newest: tuple[int, int] = (3, 8),
     ) -> None:
         self.address = parse(address)
         self._timeouts = timeouts or Timeouts(idle=None)
-        if "encodings" in options:
-            options["encodings"] = tuple(options["encodings"])  # of each session that is made
         self._said: dict[str, Any] = {
-            **options,
             "password": auth,
+            "shared": shared,
+            "channels": channels,
+            "encodings": tuple(encodings),
+            "quality": quality,
+            "compression": compression,
+            "pixel_format": pixel_format,
+            "continuous": continuous,
+            "newest": newest,
             "update_timeout": self._timeouts.read,
             "limits": limits,
         }
