@@ -217,6 +217,12 @@ class Answers:
             self._send(event, NOTHING, error)
         else:
             self._send(event, reply)
-        if not alone:
+        if alone:
+            return
+        try:
             self.go_on()
             self._connection.listen()
+        except Exception as failed:  # a defect of the session's; whoever gave this has others
+            self._connection.fault = failed
+            self._connection.log.exception("%s: closed, its session failed", self._connection.peer)
+            self._connection.abort()

@@ -616,6 +616,30 @@ def test_an_answer_that_comes_later_may_fail(run: Run, blobs: Any, later: Any, l
     assert "one of those days" in log.text
 
 
+def test_a_defect_behind_an_answer_is_its_connection_s(
+    run: Run, blobs: Any, later: Any, log: Any
+) -> None:
+    class Broken(blobs):
+        def frame_size(self, buffer: Any, start: int, end: int) -> int:
+            if bytes(buffer[start:end]) == blobs.frame(b"defect"):
+                raise ZeroDivisionError("a defect")
+            size: int = super().frame_size(buffer, start, end)
+            return size
+
+    async def main() -> None:
+        async with (
+            LoopServer("127.0.0.1:0", Broken, make_responder=later) as server,
+            plain(server.address) as bad,
+        ):
+            bad.send(blobs.frame(b"x") + blobs.frame(b"y") + blobs.frame(b"defect"))
+            await eventually(lambda: later.made)
+            later.made[0].set_result(b"done")
+            await eventually(lambda: server.connections == 0)
+
+    run(main())
+    assert "closed, its session failed" in log.text
+
+
 def test_who_leaves_cancels_its_answer(run: Run, blobs: Any, later: Any) -> None:
     async def main() -> None:
         async with LoopServer("127.0.0.1:0", blobs, make_responder=later) as server:
