@@ -33,8 +33,8 @@ from rlwire.transports.address import Address
 with optional("ray", "rllib"):
     import ray
     import ray.actor
+from ray.rllib import algorithms
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
-from ray.tune.registry import get_trainable_cls
 
 from rlwire.adapters.rllib.calling import CallersEnvRunner
 
@@ -91,14 +91,14 @@ def algorithm_config(name: str) -> AlgorithmConfig:
                 f"{name} must give RLlib's AlgorithmConfig, not {type(config).__name__}"
             )
         return config.copy(copy_frozen=False)
-    try:
-        config = get_trainable_cls(name).get_default_config()
-    except Exception as error:  # Ray's own of several kinds
+    kind = getattr(algorithms, f"{name}Config", AlgorithmConfig)
+    if kind is AlgorithmConfig:
         raise ValueError(
             f"RLlib has no algorithm {name!r}; expected one such as {', '.join(ALGORITHMS)}, or "
             f"'module:config' of your own"
-        ) from error
-    return config
+        )
+    made: AlgorithmConfig = kind()
+    return made
 
 
 def _set(config: AlgorithmConfig, settings: Mapping[str, Any] | Options | None) -> None:
