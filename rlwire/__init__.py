@@ -134,6 +134,7 @@ def connect(url: str | URL, **options: Any) -> Any:
     | ``perlert://`` | `rlwire.adapters.perlert.Client` of the instance that the path names |
     | ``universe://`` | `rlwire.adapters.rewarder.RewarderClient`, of the port after the plus |
     | ``openpi://`` | `rlwire.adapters.openpi.PolicyClient` |
+    | ``rllink://`` | `rlwire.adapters.rllink.RLlinkClient` |
 
     `rlwire.aio.connect` is the same for asyncio.
 

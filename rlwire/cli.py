@@ -204,11 +204,17 @@ def _serve(given: argparse.Namespace) -> None:
 
 
 def _play(given: argparse.Namespace) -> None:
-    """Play episodes, and say what they came to."""
+    """Play episodes, and say what they came to; a signal ends them, and closes the environment."""
+    from rlwire.adapters.stopping import interrupting
+
     url, keywords = _begin(given, "player")
-    with _in_one_line():
-        play = url.protocol.part("play")
-        totals = play(given.thing, url, episodes=given.episodes, **keywords)
+    try:
+        with _in_one_line(), interrupting():
+            play = url.protocol.part("play")
+            totals = play(given.thing, url, episodes=given.episodes, **keywords)
+    except KeyboardInterrupt:
+        logger.info("stopped by a signal")
+        return
     mean = sum(totals) / len(totals)
     logger.info("played %d episodes, with a reward of %g in the mean", len(totals), mean)
 

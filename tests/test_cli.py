@@ -745,6 +745,45 @@ class TestPlay:
         check_refusal(capsys, returned, status, text)
         assert played == []
 
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
+    def test_a_signal_ends_it_and_closes_the_environment(self, tmp_path, number):
+        (tmp_path / "my_worlds.py").write_text(ENDLESS)
+        with rlwire.serve(Agent, "rlx://127.0.0.1:0") as server:
+            arguments = ["play", "my_worlds:Endless", str(server.url)]
+            command = [sys.executable, "-m", "rlwire", *arguments]
+            with subprocess.Popen(
+                command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            ) as process:
+                try:
+                    assert process.stdout.readline() == "it steps\n"
+                    process.send_signal(number)
+                    said, log = process.communicate(timeout=60)
+                finally:
+                    process.kill()
+        assert said == "it is closed\n"
+        assert "stopped by a signal" in log
+        assert "Traceback" not in log
+        assert process.returncode == 0
+
+
+ENDLESS = """
+import gymnasium, numpy as np
+
+class Endless(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 1, (4,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    stepped = False
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(4, np.float32), {}
+    def step(self, action):
+        if not self.stepped:
+            print("it steps", flush=True)
+        self.stepped = True
+        return np.zeros(4, np.float32), 0.0, False, False, {}
+    def close(self):
+        print("it is closed", flush=True)
+"""
+
 
 MISFITS = """
 import gymnasium, numpy as np

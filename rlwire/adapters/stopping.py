@@ -1,4 +1,4 @@
-"""Waiting for SIGINT, SIGTERM or another thread's word: what a server's `serve_forever` does.
+"""SIGINT and SIGTERM: what a server's `serve_forever` waits for, or another thread's word.
 
 Not here: what stopping means, which each server knows.
 """
@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Iterator
 
-__all__ = ["Stopping", "keep_signals", "stop_signals"]
+__all__ = ["Stopping", "interrupting", "keep_signals", "stop_signals"]
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
@@ -93,3 +93,16 @@ def keep_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def interrupting() -> Iterator[None]:
+    """Have SIGINT and SIGTERM raise KeyboardInterrupt, in the main thread, inside the block.
+
+    Also where a shell has begun this program with SIGINT ignored, as it does in the background.
+    """
+    with keep_signals():
+        if threading.current_thread() is threading.main_thread():
+            for number in _NUMBERS:
+                signal.signal(number, signal.default_int_handler)
+        yield
