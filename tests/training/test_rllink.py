@@ -152,16 +152,19 @@ def test_ray_s_client_trains_with_our_runner() -> None:
 
 def test_two_simulators_train_with_our_runner() -> None:
     port = free_port()
-    algorithm = config(RLlinkEnvRunner, port, steps=2000).build_algo()
+    two = config(RLlinkEnvRunner, port, steps=2000)
+    algorithm = two.environment(env_config={**two.env_config, "name": "two"}).build_algo()
     try:
         start_simulators(port, 2)
         for number in (1, 2, 3):
             sampled = algorithm.train()["env_runners"]["num_env_steps_sampled_lifetime"]
             assert sampled == 2000 * number
-        assert runners()[0] == f"rllink://localhost:{port}"
+        url = f"rllink://localhost:{port}"
+        assert runners("two") == {0: url}
+        assert url not in runners().values()  # nor in another algorithm's place
     finally:
         algorithm.stop()
-    assert 0 not in runners()
+    assert runners("two") == {}
 
 
 def test_a_runner_that_is_killed_comes_back() -> None:

@@ -6,6 +6,7 @@ Not here: the runners (`rlwire.adapters.rllib.runners`).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -21,17 +22,17 @@ _NAME = "rlwire.runners"
 
 class _Directory:
     def __init__(self) -> None:
-        self._urls: dict[int, str] = {}
+        self._urls: defaultdict[str, dict[int, str]] = defaultdict(dict)
 
-    def register(self, number: int, url: str) -> None:
-        self._urls[number] = url
+    def register(self, algorithm: str, number: int, url: str) -> None:
+        self._urls[algorithm][number] = url
 
-    def forget(self, number: int, url: str) -> None:
-        if self._urls.get(number) == url:  # else another has its number
-            del self._urls[number]
+    def forget(self, algorithm: str, number: int, url: str) -> None:
+        if self._urls[algorithm].get(number) == url:  # else another has its number
+            del self._urls[algorithm][number]
 
-    def urls(self) -> dict[int, str]:
-        return self._urls
+    def urls(self, algorithm: str) -> dict[int, str]:
+        return self._urls[algorithm]
 
 
 def _directory() -> Any:
@@ -46,7 +47,7 @@ def _directory() -> Any:
     ).remote()
 
 
-def register(number: int, url: str) -> Callable[[], None]:
+def register(algorithm: str, number: int, url: str) -> Callable[[], None]:
     """Tell where a runner listens; return a function that takes it back, for when it does no more.
 
     Both do nothing where Ray is not initialized.
@@ -54,19 +55,22 @@ def register(number: int, url: str) -> Callable[[], None]:
     if not ray.is_initialized():
         return lambda: None
     there = _directory()
-    ray.get(there.register.remote(number, url))
+    ray.get(there.register.remote(algorithm, number, url))
 
     def forget() -> None:
         if ray.is_initialized():
-            there.forget.remote(number, url)  # nobody waits for it
+            there.forget.remote(algorithm, number, url)  # nobody waits for it
 
     return forget
 
 
-def runners() -> dict[int, str]:
+def runners(algorithm: str = "") -> dict[int, str]:
     """Return the URL of each runner of this cluster, by its number; Ray must be initialized.
 
     One that was killed is in it until another has its number.
+
+    Args:
+        algorithm: whose: the ``name`` of its `env_config`. Without one, those whose has none.
     """
-    found: dict[int, str] = ray.get(_directory().urls.remote())
+    found: dict[int, str] = ray.get(_directory().urls.remote(algorithm))
     return found

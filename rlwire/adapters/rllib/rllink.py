@@ -49,8 +49,8 @@ class RLlinkEnvRunner(Runner):
 
     The `env_config` may have: ``host`` (by default ``"localhost"``), ``port`` (5555; 0 for any,
     found by `rlwire.adapters.rllib.directory.runners`), ``steps`` of a message (by default RLlib's
-    rollout fragment), ``on_policy`` (by default true), and ``server``, more options of
-    `RLlinkServer`.
+    rollout fragment), ``on_policy`` (by default true), ``name`` (where several algorithms share a
+    cluster), and ``server``, more options of `RLlinkServer`.
 
     Args:
         config: the algorithm's.

@@ -68,7 +68,9 @@ class Runner(EnvRunner, Checkpointable):
     """A runner of RLlib's new API stack that has no environments of its own: it has a server.
 
     The first of an algorithm's runners listens on the port of `env_config`, the next one on the
-    next. The one in the algorithm's own process listens only where it is the only one.
+    next. The one in the algorithm's own process listens only where it is the only one. Where
+    several algorithms share a cluster, each has a ``name`` in its `env_config`, by which its
+    runners are found.
 
     With policies in the config (`multi_agent`), there are several agents, and the spaces are those
     of the config's policies, or `gymnasium.spaces.Dict` by agent.
@@ -121,7 +123,9 @@ class Runner(EnvRunner, Checkpointable):
 
     def started(self) -> None:
         """Tell the cluster where it listens."""
-        self._forget = register(self.worker_index, self.url)
+        self._forget = register(
+            str(self.config.env_config.get("name", "")), self.worker_index, self.url
+        )
         nodes = ray.nodes() if ray.is_initialized() else []
         if sum(node["Alive"] for node in nodes) > 1 and parse_url(self.url).address.loopback:
             logger.warning(
