@@ -98,13 +98,17 @@ def test_arguments_that_make_no_sense(wrong: Any) -> None:
 def test_all_servers_have_the_same_defaults() -> None:
     from rlwire.adapters.dm_env_rpc import DmEnvRpcServer
 
-    servers: list[Any] = [ThreadServer, LoopServer, StreamServer, DmEnvRpcServer]
+    servers: list[Any] = [ThreadServer, LoopServer, StreamServer]
     for server in servers:
         parameters = inspect.signature(server).parameters
         assert parameters["max_connections"].default == MAX_CONNECTIONS, server
         assert parameters["max_connections_per_address"].default == MAX_CONNECTIONS_PER_ADDRESS, (
             server
         )
+    # Of calls: of connections there may be twice as many, so that a call can be refused.
+    calls = DmEnvRpcServer(Agent, "127.0.0.1:0")._options
+    assert calls["max_connections"] == 2 * MAX_CONNECTIONS
+    assert calls["max_connections_per_address"] == 2 * MAX_CONNECTIONS_PER_ADDRESS
 
 
 @pytest.mark.parametrize("server", [RLXServer, RLXProxy, PolicyServer, RewarderServer])
