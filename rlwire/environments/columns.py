@@ -117,6 +117,8 @@ class Columns:
 
     def turn(self) -> None:
         """Choose the batch that is written from now on: another that nobody holds, or the first."""
+        if len(self._batches) == 1:
+            return
         before = int(self._turns[0])
         others = (each for each in range(1, len(self._batches)) if each != before)
         chosen = next((each for each in others if not self._held(each)), 0)
