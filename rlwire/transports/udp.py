@@ -105,6 +105,10 @@ class DatagramConnection(DatagramDriver, Owned):
         while True:
             deadline = session.next_deadline()
             if deadline is not None and deadline <= now:
+                # What came in time may be unread: this thread was elsewhere, or kept from running.
+                if self._poll(0):
+                    for datagram, peer in sock.receive_batch():
+                        events += session.receive(datagram, peer, now)
                 events += session.advance(now)
                 deadline = session.next_deadline()
             if datagrams := session.datagrams():

@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -144,6 +145,19 @@ def test_nobody_ever_answers() -> None:
         assert collect(connection) == [("gave up", b"1 a")]
         with pytest.raises(ConnectionClosed, match=r"127.0.0.1:1: the session is over"):
             connection.wait()
+
+
+def test_what_came_in_time_counts_although_it_is_read_late() -> None:
+    """As by a program that learns for longer than its session has patience."""
+    with (
+        Plain("127.0.0.1", lambda data: [data]) as server,
+        udp.connect(server.address, asks(b"a", resend=0.05, patience=0.05)) as connection,
+    ):
+        connection.session.begin(connection.now())
+        connection.flush()
+        assert select.select([connection.sock], [], [], 10)[0]
+        time.sleep(max(0, connection.session.next_deadline() - connection.now()))
+        assert connection.wait(10) == [b"1 a"]
 
 
 def test_timeouts() -> None:
