@@ -19,7 +19,8 @@ from rlwire.errors import (
 )
 from rlwire.sessions.perlert.client import State
 
-QUICK = ClientSettings(first_wait=0.02, timeout=0.3)
+EAGER = ClientSettings(first_wait=0.02)
+IMPATIENT = ClientSettings(first_wait=0.02, timeout=0.3)  # with a server that says nothing
 
 
 def test_from_the_lobby_to_done(worlds, serving):
@@ -110,10 +111,10 @@ def test_actions_when_the_last_frame_has_arrived(worlds, serving, begin):
 def test_slots_that_others_have(worlds, serving):
     server = serving(worlds.Crowd)
     with (
-        Client(server.address, "crowd", session_settings=QUICK, tag="one") as one,
-        Client(server.address, "crowd", session_settings=QUICK, tag="two") as two,
-        Client(server.address, "crowd", session_settings=QUICK, tag="three") as three,
-        Client(server.address, "crowd", session_settings=QUICK, tag="four") as four,
+        Client(server.address, "crowd", session_settings=EAGER, tag="one") as one,
+        Client(server.address, "crowd", session_settings=EAGER, tag="two") as two,
+        Client(server.address, "crowd", session_settings=EAGER, tag="three") as three,
+        Client(server.address, "crowd", session_settings=EAGER, tag="four") as four,
     ):
         assert one.register("walker_1") == "walker_1"
         with pytest.raises(PeerError, match="'walker_1' is taken by 'one'"):
@@ -173,7 +174,7 @@ def test_no_answer(silent):
         with pytest.raises(DeadlineExceeded, match="no answer to the registration"):
             client.register("agent0", timeout=0.05)
     with (
-        Client(silent, "Walk", session_settings=QUICK) as client,
+        Client(silent, "Walk", session_settings=IMPATIENT) as client,
         pytest.raises(DeadlineExceeded, match="lobby: "),
     ):
         client.lobby()
@@ -182,7 +183,7 @@ def test_no_answer(silent):
 def test_a_server_that_falls_silent(worlds, serving, begin):
     gate = threading.Event()
     server = serving(lambda: worlds.Walk(gate=gate), threads=1)
-    client = begin(server, "Walk", session_settings=QUICK)
+    client = begin(server, "Walk", session_settings=ClientSettings(timeout=2.0))
     client.wait_start(5)
     client.frame(5)
     with pytest.raises(DeadlineExceeded, match=r"no frame within 0.05 s"):

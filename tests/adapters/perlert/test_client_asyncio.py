@@ -11,7 +11,7 @@ from rlwire.adapters.perlert import AsyncClient, ClientSettings
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError, PeerError
 from rlwire.sessions.perlert.client import State
 
-QUICK = ClientSettings(first_wait=0.02, timeout=0.3)
+EAGER = ClientSettings(first_wait=0.02)
 
 LOOPS = ["asyncio"] + (["uvloop"] if sys.platform != "win32" else [])
 
@@ -93,8 +93,8 @@ def test_errors(worlds, serving, silent, run):
             with pytest.raises(DeadlineExceeded):
                 await client.lobby(0.05)
         async with (
-            AsyncClient(server.address, "crowd", session_settings=QUICK) as one,
-            AsyncClient(server.address, "crowd", session_settings=QUICK) as two,
+            AsyncClient(server.address, "crowd", session_settings=EAGER) as one,
+            AsyncClient(server.address, "crowd", session_settings=EAGER) as two,
         ):
             await one.register("walker_0")
             with pytest.raises(PeerError, match="is taken by"):

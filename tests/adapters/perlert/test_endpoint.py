@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 import rlwire
-from rlwire.adapters.perlert import Client, ClientSettings, ServerSettings
+from rlwire.adapters.perlert import Client, ServerSettings
 from rlwire.adapters.perlert.spaces import read_spaces
 from rlwire.errors import (
     ConnectionClosed,
@@ -24,8 +24,6 @@ from rlwire.errors import (
     PeerError,
 )
 from rlwire.limits import Limits
-
-QUICK = ClientSettings(first_wait=0.02, timeout=0.5)
 
 
 @pytest.fixture
@@ -180,7 +178,7 @@ def test_reset_in_the_middle_waits_for_the_end(worlds, serving, remote):
 
 def test_a_run_that_does_not_end(worlds, serving, remote):
     server = serving(lambda: worlds.Walk(length=10**9))
-    env = remote(server, "Walk", like=worlds.Walk(), start_timeout=0.1)
+    env = remote(server, "Walk", like=worlds.Walk(), start_timeout=1.0)
     env.reset()
     with pytest.raises(DeadlineExceeded, match="no way to end one"):
         env.reset()
@@ -211,17 +209,10 @@ def test_several_players(worlds, serving, remote):
 
 def test_who_is_missing(worlds, serving, remote):
     server = serving(worlds.Crowd)
-    env = remote(server, "crowd", like=worlds.Crowd(), agent="walker_1", start_timeout=0.2)
+    env = remote(server, "crowd", like=worlds.Crowd(), agent="walker_1", start_timeout=1.0)
     with pytest.raises(DeadlineExceeded, match="nobody has registered for walker_0, walker_2"):
         env.reset()
-    other = remote(
-        server,
-        "crowd",
-        like=worlds.Crowd(),
-        agent="walker_1",
-        start_timeout=0.3,
-        session_settings=QUICK,
-    )
+    other = remote(server, "crowd", like=worlds.Crowd(), agent="walker_1", start_timeout=1.0)
     with pytest.raises(PeerError, match="taken by"):
         other.reset()
 
