@@ -17,6 +17,7 @@ from rlwire.errors import shown
 __all__ = ["Log", "SeldomLog"]
 
 _ARGUMENT = 1000  # characters
+_FORMATS = 1000  # that are told apart; further ones count as one
 
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class SeldomLog(_Adapter):
     """Writes at most so many lines of one format in so many seconds, and counts the others.
 
     The first line after them says how many were left out, and so does `flush`. From any thread.
+    It can be pickled, without its counts.
 
     Args:
         log: where to.
@@ -52,6 +54,9 @@ class SeldomLog(_Adapter):
         # By format: when its interval began, lines in it, and lines left out.
         self._formats: dict[str, list[float]] = {}
 
+    def __reduce__(self) -> Any:
+        return type(self), (self.logger, self._interval, self._lines, self._clock)
+
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         """Log a line, or count it.
 
@@ -59,20 +64,24 @@ class SeldomLog(_Adapter):
             level: as for `logging.log`; so are the rest.
             msg: the format, a constant.
             args: for the format.
-            kwargs: such as ``exc_info``.
+            kwargs: such as ``exc_info``; ``of`` is what has lines of this format of its own.
         """
+        of = kwargs.pop("of", "")
         if not self.logger.isEnabledFor(level):
             return
         now = self._clock()
         with self._lock:
-            of = self._formats.setdefault(str(msg), [now, 0, 0])
-            begun, count, left_out = of
+            key = f"{msg}{of}"
+            if key not in self._formats and len(self._formats) >= _FORMATS:
+                key = ""
+            lines = self._formats.setdefault(key, [now, 0, 0])
+            begun, count, left_out = lines
             if now - begun >= self._interval:
-                of[:] = [now, 1, 0]
+                lines[:] = [now, 1, 0]
             elif count < self._lines:
-                of[1] += 1
+                lines[1] += 1
             else:
-                of[2] += 1
+                lines[2] += 1
                 return
         more = f" (and {left_out:.0f} times in the last {now - begun:.0f} s)" if left_out else ""
         said = [
@@ -84,7 +93,7 @@ class SeldomLog(_Adapter):
     def flush(self) -> None:
         """Say how many lines were left out since the last ones."""
         with self._lock:
-            left_out = sum(of[2] for of in self._formats.values())
+            left_out = sum(lines[2] for lines in self._formats.values())
             self._formats.clear()
         if left_out:
             self.logger.warning("%d lines about peers were left out", left_out)

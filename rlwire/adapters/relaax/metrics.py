@@ -23,6 +23,7 @@ import numpy as np
 
 from rlwire.adapters.relaax.config import read, setting_name, truth
 from rlwire.errors import LimitExceeded, optional, quoted
+from rlwire.transports.seldom_log import Log, SeldomLog
 
 __all__ = [
     "METHODS",
@@ -91,14 +92,16 @@ class Metrics:
 
 
 class LoggingMetrics(Metrics):
-    """Writes each measurement as one log line, at INFO.
+    """Writes each measurement as one log line, at INFO; of a series at most 20 in 10 s.
+
+    The next line of the series says how many were left out.
 
     Args:
-        log: the logger to write to; this module's by default.
+        log: the logger to write to, by default this module's; a `SeldomLog` for other bounds.
     """
 
-    def __init__(self, log: logging.Logger | None = None) -> None:
-        self._log = logger if log is None else log
+    def __init__(self, log: Log | None = None) -> None:
+        self._log = log if isinstance(log, SeldomLog) else SeldomLog(log or logger)
 
     def scalar(self, name: str, y: Any, x: Any = None) -> None:
         """Log one number; a list or array of one element counts as one.
@@ -106,10 +109,7 @@ class LoggingMetrics(Metrics):
         Raises:
             ValueError: `y` is not one number, or `x` not one of 64 bits.
         """
-        # quoted, because the name comes from a peer and might hold a line break, or a million.
-        self._log.info(
-            "metric %s at %s: %s", quoted(name), _shown(step_of(name, x)), number_of(name, y)
-        )
+        self._write(name, step_of(name, x), number_of(name, y))
 
     def histogram(self, name: str, y: Any, x: Any = None) -> None:
         """Log count, minimum, mean and maximum of what is finite: an array would fill the log.
@@ -128,12 +128,17 @@ class LoggingMetrics(Metrics):
             text += f", min {finite.min():g}, mean {mean:g}, max {finite.max():g}"
         if others:
             text += f", {others} not finite and left out"
-        self._log.info("metric %s at %s: %s", quoted(name), _shown(step), text)
+        self._write(name, step, text)
 
     def summary(self, summary: Any, x: Any = None) -> None:
         """Log how many bytes it has."""
         step = step_of("summary", x)
         self._log.info("metrics at %s: a summary of %d bytes", _shown(step), len(_packed(summary)))
+
+    def _write(self, name: str, step: int | None, text: float | str) -> None:
+        # quoted, because the name comes from a peer and might hold a line break, or a million.
+        name = quoted(name)
+        self._log.info("metric %s at %s: %s", name, _shown(step), text, of=name)
 
 
 class TensorBoardMetrics(Metrics):

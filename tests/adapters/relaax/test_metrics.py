@@ -25,6 +25,7 @@ from rlwire.adapters.relaax import (
     TensorBoardMetrics,
 )
 from rlwire.errors import LimitExceeded, MissingExtra
+from rlwire.transports.seldom_log import SeldomLog
 from tests.reference.events import read_events, read_events_with_tensorboardx
 
 
@@ -80,6 +81,26 @@ def test_logging(caplog):
     assert [record.getMessage() for record in caplog.records] == [
         "metric 'loss\\nforged line' at 7: 0.5",
         "metric 'weights' at -: 5 values, min 0, mean 2, max 4",
+    ]
+
+
+def test_a_series_writes_few_lines_and_hides_no_other(caplog):
+    caplog.set_level(logging.INFO, logger="rlwire")
+    now = 0.0
+    sink = LoggingMetrics(SeldomLog(logging.getLogger("rlwire"), clock=lambda: now))
+    for step in range(1600):  # ten seconds of a fast client
+        now = step / 160
+        sink.scalar("often %", step, step)
+        sink.histogram("weights", [step], step)
+    sink.scalar("seldom", 0.5)
+    now = 10.0
+    sink.scalar("often %", 1600, 1600)
+    texts = [record.getMessage() for record in caplog.records]
+    assert len(texts) == 42
+    assert texts[39:] == [
+        "metric 'weights' at 19: 1 values, min 19, mean 19, max 19",
+        "metric 'seldom' at -: 0.5",
+        "metric 'often %' at 1600: 1600.0 (and 1580 times in the last 10 s)",
     ]
 
 
