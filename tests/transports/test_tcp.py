@@ -285,8 +285,8 @@ def test_stop_while_clients_are_connected(serve: Any, dial: Any) -> None:
         connection.send(b"x")
         assert connection.receive() == b"x"
     begun = time.monotonic()
-    server.stop(grace=5)
-    assert time.monotonic() - begun < 2
+    server.stop(grace=10)
+    assert time.monotonic() - begun < 5
     assert server.connections == 0
     assert server.wait(0)
     for connection in connections:
@@ -330,7 +330,7 @@ def test_stop_leaves_a_stuck_handler_behind(serve: Any, dial: Any, log: Any) -> 
     assert stuck.wait(5)
     begun = time.monotonic()
     server.stop(grace=0.2)
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 5
     assert "did not end within 0.2 s and is left behind" in log.text
     release.set()
 

@@ -680,13 +680,13 @@ def test_idle_leaves_a_client_open(run: Run, blobs: Any) -> None:
     async def main() -> None:
         async with LoopServer("127.0.0.1:0", blobs, echo) as server:
             connection = await tcp_asyncio.connect(
-                server.address, blobs(), timeouts=Timeouts(idle=0.1)
+                server.address, blobs(), timeouts=Timeouts(idle=1.5)
             )
             async with connection:
                 begun = time.monotonic()
-                with pytest.raises(DeadlineExceeded, match=r"no message began within idle=0\.1 s"):
+                with pytest.raises(DeadlineExceeded, match=r"no message began within idle=1\.5 s"):
                     await connection.receive()
-                assert 0.1 <= time.monotonic() - begun < 2
+                assert 1.5 <= time.monotonic() - begun < 10
                 await connection.send(b"x")
                 assert await connection.receive() == b"x"
 
@@ -696,11 +696,11 @@ def test_idle_leaves_a_client_open(run: Run, blobs: Any) -> None:
 def test_idle_counts_from_the_last_message(run: Run, blobs: Any, kind: Any) -> None:
     async def main() -> None:
         async with (
-            LoopServer("127.0.0.1:0", blobs, timeouts=Timeouts(idle=0.3), **kind) as server,
+            LoopServer("127.0.0.1:0", blobs, timeouts=Timeouts(idle=1.5), **kind) as server,
             await tcp_asyncio.connect(server.address, blobs()) as connection,
         ):
-            for _ in range(5):
-                await asyncio.sleep(0.1)
+            for _ in range(4):
+                await asyncio.sleep(0.5)
                 await connection.send(b"x")
                 assert await connection.receive() == b"x"
 
@@ -733,7 +733,7 @@ def test_a_dribbling_peer_is_closed(run: Run, blobs: Any, kind: Any, log: Any) -
                     await asyncio.sleep(0.02)
                     if not s.connections:
                         break
-            assert time.monotonic() - begun < 3
+            assert time.monotonic() - begun < 10
 
     run(main())
     assert "bytes of a message came within read=0.2 s" in log.text
@@ -974,7 +974,7 @@ def test_stop_while_clients_are_connected(run: Run, blobs: Any, kind: Any) -> No
             assert await connection.receive() == b"x"
         begun = time.monotonic()
         await server.stop()
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 4
         assert server.connections == 0
         await server.wait()
         for connection in connections:
@@ -1024,7 +1024,7 @@ def test_stop_cancels_a_stuck_handler(run: Run, blobs: Any) -> None:
             await asyncio.sleep(0.05)
             begun = time.monotonic()
             await server.stop(grace=0.4)
-            assert time.monotonic() - begun < 2
+            assert time.monotonic() - begun < 10
 
     run(main())
     assert ended == [True]

@@ -98,7 +98,7 @@ def test_old_versions_are_refused(files: Any, serve: Any, blobs: Any) -> None:
 def test_a_client_that_speaks_no_tls_disturbs_nobody(
     files: Any, serve: Any, blobs: Any, raw: Any, log: Any, eventually: Any
 ) -> None:
-    server = serve(tls=ServerTLS(files.server)(), timeouts=Timeouts(connect=0.3))
+    server = serve(tls=ServerTLS(files.server)(), timeouts=Timeouts(connect=1.5))
     plain, silent = raw(server.address), raw(server.address)
     plain.sendall(blobs.frame(b"hello"))
     with tcp.connect(server.address, blobs(), tls=ClientTLS(files.ca)()) as connection:
@@ -106,12 +106,12 @@ def test_a_client_that_speaks_no_tls_disturbs_nobody(
         assert connection.receive() == b"x"
         eventually(lambda: server.connections == 1)
     assert silent.recv(10) == b""
-    assert "no TLS handshake within connect=0.3 s" in log.text
+    assert "no TLS handshake within connect=1.5 s" in log.text
 
 
 def test_times_hold(files: Any, serve: Any, blobs: Any) -> None:
     server = serve(tls=ServerTLS(files.server)())
-    times = Timeouts(read=0.3, write=0.3, idle=0.1)
+    times = Timeouts(read=0.3, write=0.3, idle=1.5)
     context = ClientTLS(files.ca)()
     with tcp.connect(server.address, blobs(), tls=context, timeouts=times) as connection:
         with pytest.raises(DeadlineExceeded, match="idle"):
@@ -144,7 +144,7 @@ def test_stop_wakes_a_tls_handler(files: Any, serve: Any, blobs: Any) -> None:
         assert connection.receive() == b"x"
         begun = time.monotonic()
         server.stop(grace=5)
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 4
         with pytest.raises(ConnectionClosed):
             connection.receive()
 

@@ -327,7 +327,7 @@ class TestLosses:
             Client(address).connect()
 
     def test_no_answer_in_time(self, slow) -> None:
-        with Client(slow.address, timeouts=Timeouts(idle=0.3)) as client:
+        with Client(slow.address, timeouts=Timeouts(idle=1.5)) as client:
             client.join_world()
             client.step()
             with pytest.raises(DeadlineExceeded):

@@ -209,7 +209,7 @@ class TestErrors:
         with pytest.raises(AgentProxyException, match=str(address[1])) as caught:
             AgentProxy(address, backoff=QUICK).connect(retry=3)
         assert isinstance(caught.value.__cause__, OSError)
-        assert 0.05 < time.monotonic() - begun < 2.0
+        assert 0.05 < time.monotonic() - begun < 10
 
     def test_a_server_that_comes_later(self):
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -297,10 +297,10 @@ class TestErrors:
     def test_a_server_that_is_silent(self):
         with (
             Script(READY, None) as script,
-            AgentProxy(script.address, timeouts=Timeouts(idle=0.1)) as agent,
+            AgentProxy(script.address, timeouts=Timeouts(idle=1.5)) as agent,
         ):
             agent.init()
-            self.expect(agent, DeadlineExceeded, "idle=0.1")
+            self.expect(agent, DeadlineExceeded, "idle=1.5")
             # Its answer, should it still come, must not be taken for that to the next command.
             with pytest.raises(AgentProxyException, match="no connection"):
                 agent.update()

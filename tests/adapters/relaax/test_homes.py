@@ -309,7 +309,7 @@ def test_one_that_is_slow(folder):
     handle = open_parameter_server(load_algorithm(folder), metrics=Recorder(), deadline=0.2)
     there = pickle.loads(pickle.dumps(handle))
     with pytest.raises(DeadlineExceeded, match=r"op_sleep: no answer .* deadline=0\.2 s"):
-        there.session.policy.op_sleep(0.6)
+        there.session.policy.op_sleep(2.0)
     with pytest.raises(DeadlineExceeded, match=r"op_add: other ops took longer.*was not called"):
         handle.session.policy.op_add(np.ones(3))
     there.close()

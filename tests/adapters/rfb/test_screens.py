@@ -149,7 +149,7 @@ def test_what_a_server_should_not_say_ends_that_screen_only(scripted: Start) -> 
     display = Display(64, 48)
     with RfbServer(display, "127.0.0.1:0") as server, Screens() as screens:
         good = screens.add(str(server.address))
-        times = Timeouts(read=0.05, idle=None)
+        times = Timeouts(read=0.5, idle=None)
         bad = {
             name: screens.add(scripted(saying(data)), timeouts=times)
             for name, (data, _, _) in HOSTILE.items()

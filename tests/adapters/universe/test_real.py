@@ -195,7 +195,7 @@ def test_make(game: Callable[..., Game], wait_for: Any) -> None:
 
 def test_a_remote_that_is_lost_truncates(game: Callable[..., Game]) -> None:
     one = game()
-    with rlwire.make(one.url, actions=CHOICES, rate=200, reset_timeout=0.5) as env:
+    with rlwire.make(one.url, actions=CHOICES, rate=200, reset_timeout=1.5) as env:
         env.reset()
         one.pixels.stop()
         truncated = False
@@ -204,7 +204,7 @@ def test_a_remote_that_is_lost_truncates(game: Callable[..., Game]) -> None:
             assert not terminated
         assert "VNC session failed" in info["lost"]
         assert observation in env.observation_space
-        with pytest.raises(DeadlineExceeded, match=r"0\.5 s"):
+        with pytest.raises(DeadlineExceeded, match=r"1\.5 s"):
             env.reset()
 
 
@@ -241,7 +241,7 @@ def test_a_step_of_a_batch_is_one_question(
     game: Callable[..., Game], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     games = [game() for _ in range(3)]
-    settings = {"actions": CHOICES, "rate": 200, "reset_timeout": 0.3}
+    settings = {"actions": CHOICES, "rate": 200, "reset_timeout": 1.5}
     with rlwire.make_vec([each.url for each in games], copy=False, settings=settings) as envs:
         envs.reset()
         asked = []
@@ -257,7 +257,7 @@ def test_a_step_of_a_batch_is_one_question(
             truncated = envs.step(np.zeros(3, np.int64))[3]
         assert truncated.tolist() == [False, True, False]
         games[2].show(70)
-        with pytest.raises(DeadlineExceeded, match=r"0\.3 s"):
+        with pytest.raises(DeadlineExceeded, match=r"1\.5 s"):
             envs.step(np.zeros(3, np.int64))
 
 
