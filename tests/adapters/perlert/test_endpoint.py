@@ -219,7 +219,7 @@ def test_who_is_missing(worlds, serving, remote):
 
 def test_another_slot_if_ones_own_is_gone(worlds, serving, remote, begin):
     server = serving(worlds.Crowd, players=1)
-    env = remote(server, "crowd", like=worlds.Crowd(), start_timeout=1.0)
+    env = remote(server, "crowd", like=worlds.Crowd(), start_timeout=2.5)
     for _ in range(2):
         play(env, np.array(1))
         assert env.endpoint._key == "walker_0"
