@@ -109,10 +109,10 @@ def test_serving_until_told_otherwise(how, caplog):
 
 
 def test_what_does_not_end_in_time(caplog):
-    thread = LoopThread(lambda: Async(nap=1.2), None, "a mind")
+    thread = LoopThread(lambda: Async(nap=3.0), None, "a mind")
     thread.stop(0.05)
     assert "127.0.0.1:7: a mind did not end within 0.1 s and is left behind" in caplog.text
-    thread.stop(1.0)  # the loop is on its way out, or gone
+    thread.stop(20.0)  # the loop is on its way out
 
 
 def test_a_loop_of_ones_own():
