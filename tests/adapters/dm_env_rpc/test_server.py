@@ -712,9 +712,11 @@ def test_stopping_while_a_world_works(workers) -> None:
 
 
 def test_serving_until_told_to_stop(workers) -> None:
-    server = DmEnvRpcServer(Counter, "127.0.0.1:0", workers=workers).start()
+    server = DmEnvRpcServer(Counter, "127.0.0.1:0", workers=workers)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
+    while not server.address.port:
+        time.sleep(0.001)
     with Client(server.address) as client:
         client.create_world()
     server.stop()
@@ -723,9 +725,17 @@ def test_serving_until_told_to_stop(workers) -> None:
 
 
 def test_serving_until_a_signal(workers) -> None:
-    server = DmEnvRpcServer(Counter, "127.0.0.1:0", workers=workers).start()
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    server = DmEnvRpcServer(Counter, "127.0.0.1:0", workers=workers)
+
+    def say() -> None:
+        while not server.address.port:
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=say)
+    thread.start()
     server.serve_forever()
+    thread.join()
     assert server.wait(0)
 
 

@@ -528,10 +528,15 @@ class TestRunning:
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_serve_forever_returns_after_a_signal(self, workers, number):
         server = RLXServer(Agent, LOOPBACK, workers=workers)
-        timer = threading.Timer(0.1, signal.raise_signal, [number])
-        timer.start()
+
+        def say() -> None:
+            wait_until(lambda: server.address.port)
+            signal.raise_signal(number)
+
+        thread = threading.Thread(target=say)
+        thread.start()
         server.serve_forever()
-        timer.join()
+        thread.join()
         assert server.address.port == 0
 
     @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no unix sockets here")
