@@ -289,6 +289,16 @@ class MissingExtra(RlwireError, ImportError):
 
 
 @contextlib.contextmanager
+def on_error(undo: Callable[[], object]) -> Iterator[None]:
+    """Call something if the block fails, whatever with, and let the error pass."""
+    try:
+        yield
+    except BaseException:
+        undo()
+        raise
+
+
+@contextlib.contextmanager
 def optional(package: str, extra: str, module: str | None = None) -> Iterator[None]:
     """Around imports of an optional dependency.
 

@@ -15,6 +15,7 @@ from rlwire.errors import (
     RlwireError,
     describe,
     for_peer,
+    on_error,
     quoted,
     shown,
 )
@@ -210,3 +211,16 @@ def test_describe_is_fit_to_be_sent() -> None:
     assert "Mute" in describe(Mute())
     assert describe(ValueError("\ud800")).encode("utf-8") == b"ValueError: \\ud800"
     assert len(describe(ValueError("x" * 10**6))) < 3000
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, GeneratorExit, StopIteration])
+def test_what_is_undone_when_a_block_fails(error):
+    done = []
+    with pytest.raises(error), on_error(lambda: done.append("undone")):
+        raise error
+    assert done == ["undone"]
+
+
+def test_nothing_is_undone_when_a_block_does_not_fail():
+    with on_error(lambda: pytest.fail("it was undone")):
+        pass

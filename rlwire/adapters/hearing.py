@@ -55,6 +55,10 @@ class Hearing(Counting):
         """Take note of why nothing more comes; the first reason counts."""
         if self._ended is None:
             self._ended = error
+        self._wake()
+
+    def _wake(self) -> None:
+        """Have those that wait look again."""
 
     def _gone(self) -> None:
         self._end(ConnectionClosed(f"the connection to {self._peer()} is gone"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
@@ -33,10 +33,6 @@ class Joined(BackgroundServer, Generic[_S]):
         for server in self.servers:
             server.check()
 
-    def stop_soon(self) -> None:
-        """Stop, in a thread that may wait for those of the servers."""
-        threading.Thread(target=self.stop, name="rlwire end", daemon=True).start()
-
     def statistics(self) -> dict[str, Any]:
         """Return those of each, by the server's class."""
         found: dict[str, Any] = {}
@@ -66,15 +62,11 @@ class _Together:
         return self._servers[0].address
 
     def start(self) -> None:
-        begun = []
-        try:
+        with contextlib.ExitStack() as undo:
             for server in self._servers:
-                begun.append(server)
+                undo.callback(server.stop)
                 server.start()
-        except BaseException:
-            for server in reversed(begun):
-                server.stop()
-            raise
+            undo.pop_all()
 
     def drain(self, seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -21,6 +21,7 @@ from types import EllipsisType
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
 from rlwire.adapters.stopping import Stopping, stop_signals
+from rlwire.errors import on_error
 from rlwire.protocols import URL
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, capacity
@@ -162,6 +163,10 @@ class BackgroundServer(ABC):
         if stopping is not None:
             stopping.ask()
 
+    def stop_soon(self) -> None:
+        """Stop in another thread, which may wait for the one that asks for it."""
+        threading.Thread(target=self.stop, name="rlwire stop", daemon=True).start()
+
     def drain(self, seconds: float, grace: float = 5.0) -> None:
         """Let nobody new in, and `stop` when nothing is under way any more.
 
@@ -268,11 +273,8 @@ class LoopThread:
             target=self._run, args=(make_server, started), name="rlwire loop", daemon=True
         )
         self._thread.start()
-        try:
+        with on_error(self._thread.join):
             self.address = started.result()
-        except BaseException:
-            self._thread.join()
-            raise
 
     def drain(self, seconds: float) -> None:
         """Have the server drain."""
@@ -461,14 +463,11 @@ class StreamServer(BackgroundServer):
         if isinstance(self._workers, int):
             return _Processes(self._where, self._workers, service, self._options, self.initializer)
         service.begin()
-        try:
+        with on_error(service.end):
             if self._workers == "asyncio":
                 return LoopThread(self._on_a_loop, self._loop_factory, self.handlers)
             server = self._server = _Threaded(self._where, service, self._options)
             return server.start()
-        except BaseException:
-            service.end()
-            raise
 
     def _on_a_loop(self) -> LoopServer:
         server = self._server = _Looped(self._service, self._where, self._options)
@@ -533,11 +532,8 @@ class _Processes:
         self.address = dataclasses.replace(local_address(self._listener), shm=where.shm)
         options = {**options, "shm": where.shm}  # the socket, which is all they get, has it not
         self._workers = Workers(_work, count, self._listener, [service, options, initializer])
-        try:
+        with on_error(self._close):
             self._workers.start()
-        except BaseException:
-            self._close()
-            raise
 
     def drain(self, seconds: float) -> None:
         self._close()

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from time import perf_counter_ns
 
 from rlwire.bench.processes import BenchError, ServerProcess
+from rlwire.errors import on_error
 from rlwire.transports.sockets import set_kernel_timeout
 
 __all__ = ["ASK_BYTES", "Floor", "serve", "serve_datagrams"]
@@ -123,7 +124,7 @@ class Floor:
 
     def __enter__(self) -> Floor:
         self._server.__enter__()
-        try:
+        with on_error(self._server.stop):
             if self._datagrams:
                 peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
                 peer.connect(self._server.address)
@@ -133,9 +134,6 @@ class Floor:
                 peer.settimeout(None)  # a timeout in Python costs a poll() per call
             set_kernel_timeout(peer, socket.SO_RCVTIMEO, READ_SECONDS)
             self._socket = peer
-        except BaseException:
-            self._server.stop()
-            raise
         return self
 
     def __exit__(self, *_: object) -> None:

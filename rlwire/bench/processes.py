@@ -16,7 +16,7 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from rlwire.errors import RlwireError
+from rlwire.errors import RlwireError, on_error
 
 __all__ = ["BenchError", "ServerProcess", "allowed_cores", "deaf", "die_with_parent", "pin"]
 
@@ -135,7 +135,7 @@ class ServerProcess:
         )
 
     def __enter__(self) -> ServerProcess:
-        try:
+        with on_error(self.stop):
             with deaf():
                 self._process.start()
             self._far_end.close()
@@ -148,9 +148,6 @@ class ServerProcess:
             if kind != "listening":
                 raise BenchError(f"the {self.name} server did not start: {what}")
             self.address = what
-        except BaseException:
-            self.stop()
-            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -31,6 +31,7 @@ from rlwire.errors import (
     LocalProtocolError,
     RemoteProtocolError,
     RlwireError,
+    on_error,
 )
 from rlwire.protocols import parse_url, spoken
 from rlwire.transports.connection import Connection
@@ -400,7 +401,7 @@ class Callers:
         """
         self._server = server
         server.start()
-        try:
+        with on_error(self.close):
             seated = None
             if self.observation_space is None or self.action_space is None:
                 seated = self._learn()
@@ -411,9 +412,6 @@ class Callers:
                 turn = turn._replace(observation=self.fit(turn.observation))
                 places[0].seat(caller, turn)
             self.endpoints = places
-        except BaseException:
-            self.close()
-            raise
         return self
 
     def _learn(self) -> tuple[Caller, Turn]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlwire.environments.loading import load_environment
 from rlwire.environments.trees import tree_of
-from rlwire.errors import EncodeError
+from rlwire.errors import EncodeError, on_error
 
 __all__ = ["Driven", "SeveralAgents", "Step", "check_alone", "drive", "driver_of"]
 __all__ += ["is_environment", "maker"]
@@ -300,12 +300,8 @@ def drive(thing: Any, settings: Mapping[str, Any] | None = None, *, turns: bool 
     if make is None:
         return driver_of(environment, turns)
     environment = make()
-    try:
+    with on_error(getattr(environment, "close", bool)):
         driven = driver_of(environment, turns)
-    except BaseException:
-        if hasattr(environment, "close"):
-            environment.close()
-        raise
     driven.owned = True
     return driven
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from rlwire.codecs import msgpack
 from rlwire.environments.batch import Arguments, Batch, Infos, Shared
-from rlwire.errors import ConnectionClosed, EncodeError, PeerError, quoted
+from rlwire.errors import ConnectionClosed, EncodeError, PeerError, on_error, quoted
 from rlwire.transports.forking import of_this_process
 from rlwire.transports.shm import AVAILABLE, ShmSocket
 
@@ -211,21 +211,13 @@ class WorkerPart:
             name=f"rlwire environments {self._which}",
             daemon=True,
         )
-        try:
+        with there, on_error(here.close):
             process.start()
-        except BaseException:
-            here.close()
-            raise
-        finally:
-            there.close()
         self._process, self._socket = process, here
-        try:
+        with on_error(self.close):
             with contextlib.suppress(OSError):  # it died; `_answer` sees that
                 self._socket = _shared(here, server_side=False, spin=self._patience)
             self._answer()  # the environments are made
-        except BaseException:
-            self.close()
-            raise
 
     def _replace(self) -> Infos:
         """Start another process; the episodes of the one that died end here."""
@@ -296,11 +288,8 @@ def _shared(sock: socket.socket, *, server_side: bool, spin: float) -> socket.so
     if not AVAILABLE:
         return sock
     shared = ShmSocket(sock, server_side=server_side)
-    try:
+    with on_error(shared.close):
         shared.handshake(None)
-    except BaseException:
-        shared.close()
-        raise
     shared.spin = spin
     return shared
 

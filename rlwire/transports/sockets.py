@@ -288,12 +288,12 @@ _CLOSED_LISTENER = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK}
 
 
 def ready(
-    sock: socket.socket, seconds: float, *, read: bool = True, write: bool = False
+    sock: socket.socket | int, seconds: float, *, read: bool = True, write: bool = False
 ) -> tuple[bool, bool]:
     """Wait until a socket can be read or written, be it to find the end or an error; say which.
 
     Args:
-        sock: the socket.
+        sock: the socket, or its descriptor.
         seconds: to wait at most.
         read: whether to wait until it can be read.
         write: whether to wait until it can be written.

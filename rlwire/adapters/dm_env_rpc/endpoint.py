@@ -41,6 +41,7 @@ from rlwire.errors import (
     EncodeError,
     LocalProtocolError,
     RemoteProtocolError,
+    on_error,
     optional,
 )
 from rlwire.sessions.dm_env_rpc import State
@@ -125,7 +126,7 @@ class DmEnvRpcEndpoint(Endpoint):
         self.client.connect()
         if agent is not None:
             join_settings = {**(join_settings or {}), "agent": agent}
-        try:
+        with on_error(self.close):
             self._join(world, settings, join_settings)
             self._specs = specs = self.client.specs
             assert specs is not None
@@ -150,9 +151,6 @@ class DmEnvRpcEndpoint(Endpoint):
             self._observations = seen
             self._requested = (*seen.names, *signals, *self._infos)
             self._alone = _as_it_comes(observation_space, seen)
-        except BaseException:
-            self.close()
-            raise
         self.observation_space, self.action_space = observation_space, action_space
         self.reward_space, self.discount_space = self._reward.space, self._discount.space
         self.client.release()  # a server makes an environment in another thread than it steps it

@@ -38,7 +38,7 @@ from rlwire.codecs.dm_env_rpc import (
     check_bounds,
 )
 from rlwire.environments.driver import Driven, check_alone, driver_of
-from rlwire.errors import EncodeError
+from rlwire.errors import EncodeError, on_error
 from rlwire.sessions.dm_env_rpc import Code
 
 __all__ = ["EnvironmentWorld", "EnvironmentWorlds", "Names"]
@@ -137,11 +137,8 @@ class EnvironmentWorld:
         self._latest: _Environment | None = None
         self._idle: _Environment | None = None
         self._maker.lend()
-        try:
+        with on_error(self.close):
             self._begin(settings or {})
-        except BaseException:
-            self.close()
-            raise
 
     def _begin(self, given: Settings) -> None:
         self._settings, self._start = self._sort(given)
@@ -210,15 +207,11 @@ class EnvironmentWorld:
 
     def _make(self, made_with: Settings) -> _Environment:
         environment = self._maker(made_with)
-        try:
+        with on_error(getattr(environment, "close", bool) if self._owned else bool):
             driven = driver_of(environment)
             check_alone(driven, "dm_env_rpc")
             self._latest = _Environment(driven, made_with)
             return self._latest
-        except BaseException:
-            if self._owned and hasattr(environment, "close"):
-                environment.close()
-            raise
 
     def _take(self, made_with: Settings) -> _Environment:
         with self._lock:
@@ -227,11 +220,8 @@ class EnvironmentWorld:
             return self._make(made_with)
         if _same(idle.made_with, made_with):
             return idle
-        try:
+        with on_error(lambda: self._keep(idle)):
             made = self._make(made_with)
-        except BaseException:
-            self._keep(idle)
-            raise
         self._close(idle)
         return made
 

@@ -22,7 +22,7 @@ from rlwire.adapters.dm_env_rpc.protocols import Refusal
 from rlwire.codecs.dm_env_rpc import EnvironmentStateType, Settings, StepResult
 from rlwire.environments.driver import Driven, driver_of
 from rlwire.environments.trees import tree_of
-from rlwire.errors import quoted
+from rlwire.errors import on_error, quoted
 from rlwire.sessions.dm_env_rpc import Code
 
 __all__ = ["SharedWorld"]
@@ -93,7 +93,7 @@ class SharedWorld:
         if self._driven is not None:
             return self._driven
         environment = self._maker({})
-        try:
+        with on_error(bool if self._maker.lends else getattr(environment, "close", bool)):
             driven = driver_of(environment)
             if not driven.agents:
                 raise TypeError(f"{driven.name} has no several agents")
@@ -102,10 +102,6 @@ class SharedWorld:
                 name: View(_Side(driven, key), *self._view_options)
                 for name, key in self._keys.items()
             }
-        except BaseException:
-            if not self._maker.lends and hasattr(environment, "close"):
-                environment.close()
-            raise
         self._driven = driven
         return driven
 

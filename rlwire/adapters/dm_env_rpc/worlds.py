@@ -43,7 +43,7 @@ from rlwire.codecs.dm_env_rpc.values import (
     Status,
     Step,
 )
-from rlwire.errors import quoted
+from rlwire.errors import on_error, quoted
 from rlwire.sessions.dm_env_rpc.states import Code
 from rlwire.transports.seldom_log import SeldomLog
 
@@ -175,11 +175,8 @@ class Worlds:
                 room = self._find(name)
             else:
                 room = self._create({}, named=False)
-        try:
+        with on_error(lambda: self._sweep(room)):
             return room.join(settings, peer)
-        except BaseException:
-            self._sweep(room)
-            raise
 
     def _leave(self, member: Member) -> None:
         member.room.leave(member)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from rlwire.adapters import websocket
-from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError
+from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError, on_error
 from rlwire.limits import Limits
 from rlwire.sessions.openpi import Client, Dialect, Failure
 from rlwire.transports import waits
@@ -92,13 +92,10 @@ class ClientBase(waits.Counting):
             yield from hang_up(self._connection)
         session = Client(**self._dialect)
         connection = self._count((yield self._open(self._url, session, **self._options)))
-        try:
+        with on_error(connection.close):
             metadata = yield connection.receive()
             if isinstance(metadata, Failure):
                 raise PeerError(metadata.text)
-        except BaseException:
-            connection.close()
-            raise
         self.metadata, self._connection, self._session = metadata, connection, session
         self._closed = False
 

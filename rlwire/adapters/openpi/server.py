@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 from rlwire.adapters.openpi.policies import Infer, Workers, resolve_policy
 from rlwire.adapters.serving import Service, StreamOptions, StreamServer
 from rlwire.codecs.websocket.handshake import Request, same_secret
-from rlwire.errors import describe
+from rlwire.errors import describe, on_error
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import websocket
 from rlwire.sessions.openpi import Dialect, Failure, Server, Undecoded
@@ -254,12 +254,9 @@ class _Service(Service):
 
     def responder(self, connection: Connection | AsyncConnection) -> _Conversation:
         conversation = _Conversation(self, connection.peer)
-        try:
+        with on_error(conversation.close):
             greet = connection.post if isinstance(connection, AsyncConnection) else connection.send
             greet(self.metadata)
-        except BaseException:
-            conversation.close()
-            raise
         return conversation
 
     def begin(self) -> None:

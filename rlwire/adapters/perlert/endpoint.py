@@ -23,6 +23,7 @@ from rlwire.errors import (
     LimitExceeded,
     LocalProtocolError,
     PeerError,
+    on_error,
     quoted,
 )
 from rlwire.limits import DEFAULT, Limits
@@ -116,7 +117,7 @@ class PerlertEndpoint(Endpoint):
         self._before: dict[str, int] = {}
         self._over = True
         self._begun = ""
-        try:
+        with on_error(self.client.close):
             if observation_space is None or action_space is None:
                 told = self._told(limits)
                 observation_space = observation_space or told[0]
@@ -125,9 +126,6 @@ class PerlertEndpoint(Endpoint):
                 observation_space, "the observation", named=True, limits=limits
             )
             self._actions = SpaceText(action_space, "the action", named=False, limits=limits)
-        except BaseException:
-            self.client.close()
-            raise
         self.observation_space = observation_space
         self.action_space = action_space
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rlwire.adapters.perlert.spaces import SpaceText, write_spaces
 from rlwire.environments.driver import Driven, driver_of, maker
-from rlwire.errors import DecodeError, EncodeError, quoted
+from rlwire.errors import DecodeError, EncodeError, on_error, quoted
 from rlwire.limits import DEFAULT, Limits
 
 __all__ = [
@@ -316,12 +316,8 @@ def simulations_of(
 
     def make() -> Simulation:
         made = again()
-        try:
+        with on_error(getattr(made, "close", bool)):
             return simulate(made, **options)
-        except BaseException:
-            if hasattr(made, "close"):
-                made.close()
-            raise
 
     return make(), make
 

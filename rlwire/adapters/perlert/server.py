@@ -20,6 +20,7 @@ from rlwire.adapters.perlert.environments import Default, Simulation, simulation
 from rlwire.adapters.perlert.runs import Clock, Extra, Host, Rules
 from rlwire.adapters.perlert.spaces import OURS
 from rlwire.adapters.serving import BackgroundServer, LoopThread, Running
+from rlwire.errors import on_error
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.perlert.server import (
     Left,
@@ -189,7 +190,7 @@ class PerlertServer(BackgroundServer):
             name or first.name, range(number, number + instances), players, decimals, rules,
             make, [first],
         )  # fmt: skip
-        try:
+        with on_error(hosted.close):
             if instances > 1 and make is None:
                 raise ValueError(
                     f"there is one environment for {instances} instances; give a class or function "
@@ -201,9 +202,6 @@ class PerlertServer(BackgroundServer):
             for header in hosted.headers:
                 if header in taken:
                     raise ValueError(f"there is an instance {header} already; give it a name")
-        except BaseException:
-            hosted.close()
-            raise
         self._hosted.append(hosted)
         return self
 
@@ -251,14 +249,12 @@ class PerlertServer(BackgroundServer):
         if not self._hosted:
             raise ValueError("there is nothing to serve: add an environment first")
         service = _Service(self)
-        try:
+        with contextlib.ExitStack() as undo:
             for hosted in self._hosted:
+                undo.callback(hosted.close)
                 hosted.fill()
             thread = LoopThread(lambda: service, self._loop_factory, "an environment")
-        except BaseException:
-            for hosted in self._hosted:
-                hosted.close()
-            raise
+            undo.pop_all()
         self._service = service
         return thread
 
@@ -341,7 +337,7 @@ class _Service:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         session = self._session
-        try:
+        with on_error(self._close):
             self.address = await self._listen("lobby", self.address, session.lobby)
             self.rollout_address = await self._listen(
                 "rollout", self.rollout_address, session.rollout
@@ -350,9 +346,6 @@ class _Service:
             if self._threads:
                 self._pool = ThreadPoolExecutor(self._threads, "rlwire environment")
             self._open_lobbies()
-        except BaseException:
-            self._close()
-            raise
 
     async def _listen(self, name: str, where: Address, session: Any) -> Address:
         port = await serve(where, session, on_events=self._react, **self._options)

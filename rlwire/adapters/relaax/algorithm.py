@@ -28,7 +28,7 @@ from rlwire.adapters.relaax.parameter_server import Handle
 from rlwire.adapters.relaax.server import RLXServer
 from rlwire.adapters.serving import Running
 from rlwire.checkpoints import Checkpoints
-from rlwire.errors import MissingExtra, describe
+from rlwire.errors import MissingExtra, describe, on_error
 from rlwire.transports.address import AddressLike
 
 if TYPE_CHECKING:
@@ -277,11 +277,8 @@ class AlgorithmServer(RLXServer):
     def check(self) -> None:
         """Make the parameter server and an agent, which is the first connection's."""
         self._open()
-        try:
+        with on_error(self._close):
             super().check()
-        except BaseException:
-            self._close()
-            raise
 
     def _open(self) -> None:
         if self._handle is None:
@@ -301,11 +298,8 @@ class AlgorithmServer(RLXServer):
 
     def _run(self) -> Running:
         self._open()
-        try:
+        with on_error(self._close):
             return super()._run()
-        except BaseException:
-            self._close()
-            raise
 
     def _after_stop(self) -> None:
         self._close()

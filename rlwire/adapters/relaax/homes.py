@@ -40,6 +40,7 @@ from rlwire.errors import (
     EncodeError,
     LocalProtocolError,
     describe,
+    on_error,
 )
 from rlwire.sessions.calls import Answer, Call, Client, Server
 from rlwire.transports.connection import Connection
@@ -110,11 +111,8 @@ def open_parameter_server(
 
         name = home.partition(":")[2]
         handle = homes_ray.open_actor(algorithm, checkpoints, metrics, deadline, name)
-    try:
+    with on_error(handle.close):
         handle.n_step()
-    except BaseException:
-        handle.close()
-        raise
     return handle
 
 
@@ -575,11 +573,8 @@ class _Serving(StreamServer):
 
     def start(self) -> _Serving:
         """Listen, or leave nothing behind."""
-        try:
+        with on_error(lambda: shutil.rmtree(self._folder, ignore_errors=True)):
             return super().start()
-        except BaseException:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            raise
 
     def _after_stop(self) -> None:
         super()._after_stop()

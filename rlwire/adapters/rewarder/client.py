@@ -166,10 +166,6 @@ class ClientBase(Hearing):
         """Have what comes taken by `_take`, and an end by `_end`, from now on."""
         raise NotImplementedError
 
-    def _wake(self) -> None:
-        """Have those that wait look again."""
-        raise NotImplementedError
-
     def _await_reply(self) -> None:
         """Have a reply taken in when it comes."""
 
@@ -213,7 +209,6 @@ class ClientBase(Hearing):
     def _end(self, error: Exception) -> None:
         closing = self._session.closing
         super()._end(error if closing is None else PeerError(closing))
-        self._wake()
 
     def _check_step(self) -> None:
         """Raise what a step has to tell, if nothing has come."""

@@ -53,8 +53,8 @@ class Listener(Protocol):
     def count(self, name: str, number: int = 1) -> None:
         """Count what happened; from any thread."""
 
-    def idle(self) -> None:
-        """Take note that there was no active client for too long."""
+    def stop_soon(self) -> None:
+        """End, since there was no active client for too long."""
 
 
 class Client:
@@ -221,7 +221,7 @@ class Connections(Service):
             self._loop.call_later(left, self._watch_idle, seconds, begun)
             return
         logger.info("no active client for %g s: stopping", seconds)
-        self.told.idle()
+        self.told.stop_soon()
 
     # Pushes.
 

@@ -28,6 +28,7 @@ from rlwire.errors import (
     LocalProtocolError,
     PeerError,
     RemoteProtocolError,
+    on_error,
 )
 
 __all__ = ["RewarderEndpoint", "action_value", "told_spaces"]
@@ -84,7 +85,7 @@ class RewarderEndpoint(Endpoint):
         self._last: Any = None
         self.client = RewarderClient(where, **options)
         self.client.connect()
-        try:
+        with on_error(self.client.close):
             self._told = self.client.about.get(SPACES)
             if observation_space is None or action_space is None:
                 told = self._told_spaces()
@@ -92,9 +93,6 @@ class RewarderEndpoint(Endpoint):
                 action_space = told[1] if action_space is None else action_space
             self._observations = tree_of(observation_space, "the observation", _CANNOT)
             self._actions = tree_of(action_space, "the action", _CANNOT)
-        except BaseException:
-            self.client.close()
-            raise
         self.observation_space, self.action_space = observation_space, action_space
 
     def _told_spaces(self) -> tuple[Any, Any]:

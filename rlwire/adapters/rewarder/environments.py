@@ -21,7 +21,7 @@ from rlwire.codecs.rewarder import AgentAction, EnvDescribe, EnvReward, encode
 from rlwire.environments.driver import Driven, drive
 from rlwire.environments.spaces import describe
 from rlwire.environments.trees import Leaf, Tree, tree_of
-from rlwire.errors import EncodeError, MissingExtra, quoted
+from rlwire.errors import EncodeError, MissingExtra, on_error, quoted
 from rlwire.transports.address import AddressLike
 from rlwire.transports.pacing import Pacer
 
@@ -80,7 +80,7 @@ class EnvironmentRewarder(RewarderServer):
             if name in options:
                 raise TypeError(f"{name} is the environment's; use RewarderServer")
         self._driven = drive(environment)
-        try:
+        with on_error(self._close_environment):
             driven = self._driven.one("the rewarder")
             cannot = "which the rewarder's JSON cannot carry"
             self._observation_tree = tree_of(driven.observation_space, "the observation", cannot)
@@ -89,9 +89,6 @@ class EnvironmentRewarder(RewarderServer):
             super().__init__(
                 env_id or driven.name, address, fps=fps, env_state="loading", **options
             )
-        except BaseException:
-            self._close_environment()
-            raise
         self._lockstep = lockstep
         self._seed = seed
         self._ending = threading.Event()
@@ -106,12 +103,9 @@ class EnvironmentRewarder(RewarderServer):
             target=self._play, args=(begun,), name="rlwire environment", daemon=True
         )
         self._player.start()
-        try:
+        with on_error(self._end_player):
             begun.result()
             return self._listen()
-        except BaseException:
-            self._end_player()
-            raise
 
     def _listen(self) -> Running:
         """Listen for clients."""
@@ -171,7 +165,7 @@ class EnvironmentRewarder(RewarderServer):
             if self._ending.is_set():
                 return
             logger.exception("the environment failed, the server stops")
-            self.idle()
+            self.stop_soon()
 
     def _answer(self, request: ResetRequest) -> float | None:
         """Answer a reset; return the new number of frames a second, if it says one."""

@@ -395,10 +395,6 @@ class RewarderServer(StreamServer):
         if late is not None:
             self.refuse(late, "too many resets wait")
 
-    def idle(self) -> None:
-        """Stop, in a thread that may wait for the event loop's."""
-        threading.Thread(target=self.stop, name="rlwire idle", daemon=True).start()
-
     def _answer_resets(self) -> None:
         assert self._on_reset is not None
         while (request := self._jobs.get()) is not None:

@@ -7,10 +7,8 @@ Not here: what is said when (`rlwire.sessions.rfb.client`), many screens in one 
 from __future__ import annotations
 
 import asyncio
-import select
 import time
 from collections.abc import Callable, Iterable, Sequence
-from math import ceil
 from typing import Any, TypeVar
 
 import numpy as np
@@ -46,7 +44,7 @@ from rlwire.sessions.rfb.events import CursorShape, Painted, Resized, ResizeRefu
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.connection import Connection
-from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.sockets import Backoff, Timeouts, ready
 from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 
@@ -409,9 +407,10 @@ class RfbClient(Blocking, ClientBase):
     def _wait(self, seconds: float | None, heard: int) -> None:
         """Read once, waiting for so long at most."""
         connection = self._connection
-        if self._may_wait and (seconds is None or seconds >= _MOMENT):
+        wait = _MOMENT if seconds is None else min(seconds, _MOMENT)
+        if self._may_wait and wait == _MOMENT:
             self._hear(self._fetch(True))
-        elif connection.pending or _is_readable(connection.fileno(), seconds):
+        elif connection.pending or ready(connection.fileno(), wait)[0]:
             self._hear(self._fetch(False))
         else:
             self._hear(None)
@@ -428,15 +427,6 @@ class RfbClient(Blocking, ClientBase):
             self._connection.listen(self._take, have)
         except RlwireError as error:
             self._end(error)
-
-
-def _is_readable(file: int, seconds: float | None) -> bool:
-    wait = _MOMENT if seconds is None else min(seconds, _MOMENT)
-    if not hasattr(select, "poll"):
-        return bool(select.select([file], [], [], wait)[0])
-    poll = select.poll()
-    poll.register(file, select.POLLIN)
-    return bool(poll.poll(ceil(1000 * wait)))
 
 
 class AsyncRfbClient(Asyncio, ClientBase):
@@ -461,10 +451,6 @@ class AsyncRfbClient(Asyncio, ClientBase):
 
     def _hear(self, event: Any) -> None:
         self._take(event)
-        self._wake()
-
-    def _end(self, error: Exception) -> None:
-        super()._end(error)
         self._wake()
 
     def _wake(self) -> None:

@@ -26,7 +26,7 @@ from rlwire.adapters.stopping import keep_signals
 from rlwire.environments.loading import load
 from rlwire.environments.remote import given_spaces
 from rlwire.environments.spaces import named_space
-from rlwire.errors import optional
+from rlwire.errors import on_error, optional
 from rlwire.protocols import URL, parse_url
 from rlwire.transports.address import Address
 
@@ -249,11 +249,8 @@ class RLlibServer(BackgroundServer):
             with keep_signals():
                 ray.init(address=self._ray_address or "local", log_to_driver=False, **several)
             self._owns_ray = True
-        try:
+        with on_error(self._end_ray):
             return _Training(self)
-        except BaseException:
-            self._end_ray()
-            raise
 
     def _details(self) -> str:
         where = ", ".join(self.urls[1:])
@@ -299,7 +296,7 @@ class _Training:
         self._ending = threading.Event()
         self.algorithm = server.config.build_algo()
         self._actors: list[Any] = []
-        try:
+        with on_error(self.algorithm.stop):
             group = self.algorithm.env_runner_group
             self._actors = group.foreach_env_runner(_actor_of, local_env_runner=False)
             self._restarts = group.num_remote_worker_restarts()
@@ -308,9 +305,6 @@ class _Training:
             if folder is not None and (newest := saved(folder)):
                 logger.info("going on from %s", newest[-1])
                 self.algorithm.restore_from_path(str(newest[-1]))
-        except BaseException:
-            self.algorithm.stop()
-            raise
         self._thread = threading.Thread(target=self._train, name="rlwire rllib", daemon=True)
         self._thread.start()
 
@@ -366,17 +360,13 @@ class _Training:
                 if done % server._save_every == 0:
                     self._save()
                 if server._iterations is not None and done >= server._iterations:
-                    self._leave()
+                    server.stop_soon()
                     break
         except Exception:
             if not self._ending.is_set():
                 logger.exception("RLlib failed; nothing is learnt any more")
-                self._leave()
+                server.stop_soon()  # callers would wait for actions that never come
         self._save()
-
-    def _leave(self) -> None:
-        """Stop: callers would wait for actions that never come."""
-        threading.Thread(target=self._server.stop, name="rlwire stop", daemon=True).start()
 
     def _save(self) -> None:
         """Save what there is, under another name until it is whole; the oldest ones go."""

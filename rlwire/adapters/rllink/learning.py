@@ -100,8 +100,4 @@ class LearnerServer(RLlinkServer):
         except Exception:
             if not self._ending.is_set():
                 logger.exception("the learner failed; nothing is learnt any more")
-                self._failed()
-
-    def _failed(self) -> None:
-        """Stop: clients would wait for weights that never come."""
-        threading.Thread(target=self.stop, name="rlwire stop", daemon=True).start()
+                self.stop_soon()  # clients would wait for weights that never come

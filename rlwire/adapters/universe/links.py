@@ -20,7 +20,7 @@ from rlwire.adapters.universe.hub import Hub
 from rlwire.adapters.universe.masks import RUNNING, Mask
 from rlwire.adapters.universe.news import News
 from rlwire.adapters.universe.remotes import Remote
-from rlwire.errors import DeadlineExceeded, PeerError, RlwireError
+from rlwire.errors import DeadlineExceeded, PeerError, RlwireError, on_error
 from rlwire.sessions.rewarder.client import PUSHES
 from rlwire.sessions.rewarder.steps import ClockEstimate
 from rlwire.transports.address import parse
@@ -264,14 +264,11 @@ class Link:
                     wake(shown.set)
 
         screen = self._hub.screens.add(remote.pixels, on_change=look, **given)
-        try:
+        with on_error(screen.close):
             if not screen.ready and screen.error is None:
                 await shown.wait()
             if screen.error is not None:
                 raise screen.error
-        except BaseException:
-            screen.close()
-            raise
         return screen
 
     def _fail(self, what: str, error: Exception) -> None:

@@ -18,6 +18,7 @@ from rlwire.adapters.universe.controls import Controls, Keys, Play, keys_of
 from rlwire.adapters.universe.frames import Source, frames_of
 from rlwire.adapters.universe.page import PagePlace, RemoteServers
 from rlwire.environments.driver import drive
+from rlwire.errors import on_error
 from rlwire.limits import Limits
 from rlwire.protocols import URL, parse_url
 from rlwire.transports.address import Address
@@ -190,11 +191,8 @@ class _Player(EnvironmentRewarder):
         self._whole = whole
         self._listens = listens
         super().__init__(driven, address, about={PIXELS: self._source, **(about or {})}, **options)
-        try:
+        with on_error(self._close_environment):
             self.controls.convert(self._playable)
-        except BaseException:
-            self._close_environment()
-            raise
         space = driven.observation_space
         height, width = space.shape[:2] if self._source == "observation" else (480, 640)
         self.display = Display(
@@ -209,7 +207,7 @@ class _Player(EnvironmentRewarder):
         """Return an action of a key as the environment takes it: it may be written as in JSON."""
         return action if self._action_tree.contains(action) else self._action_of(action)
 
-    def idle(self) -> None:
+    def stop_soon(self) -> None:
         """Stop all of it."""
         self._whole.stop_soon()
 
