@@ -84,6 +84,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         getattr(given, "parser", parser).error(f"{of} has no option {unknown[0]}")
     try:
         return int(given.run(given) or 0)
+    except KeyboardInterrupt:  # while modules were imported, for one
+        print("rlwire: interrupted", file=sys.stderr)
+        return 130
     except (RlwireError, OSError, _Failed) as error:
         print(f"rlwire: {error}", file=sys.stderr)
         return 1

@@ -255,6 +255,13 @@ def test_what_cannot_be_served(folder, monkeypatch, capsys, arguments, status, t
     check_refusal(capsys, refused("rlx", arguments), status, text)
 
 
+def test_a_signal_while_modules_are_imported(tmp_path, monkeypatch, capsys):
+    (tmp_path / "interrupted.py").write_text("raise KeyboardInterrupt")
+    monkeypatch.chdir(tmp_path)
+    assert main(["serve", "interrupted:Agent", "rlx://127.0.0.1:0"]) == 130
+    assert capsys.readouterr().err == "rlwire: interrupted\n"
+
+
 WORLDS = """
 import dm_env, numpy as np
 from dm_env import specs

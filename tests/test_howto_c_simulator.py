@@ -25,13 +25,11 @@ def test_the_program_calls_the_trainer(tmp_path: Path) -> None:
     if shutil.which("cc") is None:
         pytest.skip("there is no cc")
     (tmp_path / "corridor.c").write_text(PROGRAM, "utf-8")
-    program = ["-Wall", "-Wextra", "-Werror", f"-I{rlwire.get_include()}"]
     assert "cc -std=c11 -O2 -I" in COMPILE
-    subprocess.run(
-        ["cc", "-std=c11", "-O0", *program, "corridor.c", "-o", "corridor"],
-        cwd=tmp_path,
-        check=True,
-    )
+    strict = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
+    strict = ["cc", "-O2", *strict, f"-I{rlwire.get_include()}"]
+    for how in (["-std=c11", "-o", "corridor"], ["-std=c++17", "-fsyntax-only", "-xc++"]):
+        subprocess.run([*strict, *how, "corridor.c"], cwd=tmp_path, check=True)
     with socket.socket() as sock:
         sock.bind(("localhost", 0))
         port = str(sock.getsockname()[1])

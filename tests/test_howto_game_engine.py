@@ -35,12 +35,13 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "sampler.c").write_text(PROGRAM, "utf-8")
     assert "cc -std=c11 -O2 -I" in COMPILE
     assert "sampler.c -lm -o sampler" in COMPILE
-    strict = ["-Wall", "-Wextra", "-Werror", f"-I{rlwire.get_include()}"]
+    strict = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
+    strict = ["cc", "-O2", *strict, f"-I{rlwire.get_include()}"]
     subprocess.run(
-        ["cc", "-std=c11", "-O0", *strict, "sampler.c", "-lm", "-o", "sampler"],
-        cwd=folder,
-        check=True,
+        [*strict, "-std=c11", "sampler.c", "-lm", "-o", "sampler"], cwd=folder, check=True
     )
+    as_cxx = ["-std=c++17", "-fsyntax-only", "-xc++", "sampler.c"]
+    subprocess.run([*strict, *as_cxx], cwd=folder, check=True)
     return folder / "sampler"
 
 

@@ -246,6 +246,7 @@ class RLlibServer(BackgroundServer):
             if self._ray_address is None:  # each runner asks for a CPU, and so does a learner
                 most = self.config.num_env_runners + self.config.num_learners + 1
                 several = {"num_cpus": max(os.cpu_count() or 1, most), "include_dashboard": False}
+            logger.info("beginning Ray; a signal is heeded once runners listen")
             with keep_signals():
                 ray.init(address=self._ray_address or "local", log_to_driver=False, **several)
             self._owns_ray = True
@@ -326,6 +327,15 @@ class _Training:
     def stop(self, grace: float) -> None:
         """End the iteration that is under way, save, and end the runners."""
         self._ending.set()
+        reports = logging.getLogger("ray.rllib")  # each runner that ends here is an error to RLlib
+        level = reports.level
+        reports.setLevel(logging.CRITICAL)
+        try:
+            self._stop(grace)
+        finally:
+            reports.setLevel(level)
+
+    def _stop(self, grace: float) -> None:
         group = self.algorithm.env_runner_group
         with contextlib.suppress(Exception):  # it may be gone
             group.foreach_env_runner(_end, local_env_runner=True, timeout_seconds=grace)

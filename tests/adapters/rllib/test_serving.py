@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -84,8 +85,11 @@ class Kept(Metrics):
         self.scalars.setdefault(name, []).append((x, y))
 
 
-def test_ppo_trains_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+def test_ppo_trains_and_goes_on_from_its_checkpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     kept = Kept()
+    logging.getLogger("ray").addHandler(caplog.handler)
     where = "rlx://localhost:0"
     server = RLlibServer(
         "PPO", where, like="CartPole-v1", iterations=60, checkpoints=tmp_path, metrics=kept,
@@ -106,6 +110,8 @@ def test_ppo_trains_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
         assert wait(lambda: again.statistics().iterations > 0)
         assert again.statistics().iterations > done
     assert saved(tmp_path)[0] == checkpoint
+    logging.getLogger("ray").removeHandler(caplog.handler)
+    assert "died" not in caplog.text  # the runners, which were ended
 
 
 def test_clients_go_on_when_a_runner_is_killed() -> None:
