@@ -6,8 +6,7 @@ import asyncio
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,16 +25,10 @@ from rlwire.errors import ConnectionClosed
 from rlwire.sessions.grpc import CallEnded
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp import connect
+from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1:0"
 LONG = 60.0
-
-
-def eventually(what: Callable[[], Any]) -> None:
-    until = time.monotonic() + 30
-    while not what():
-        assert time.monotonic() < until, "it did not come to that"
-        time.sleep(0.005)
 
 
 @contextmanager

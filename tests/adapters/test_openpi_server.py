@@ -39,6 +39,7 @@ from rlwire.limits import Limits
 from rlwire.sessions.openpi import Client, Undecoded
 from rlwire.sessions.websocket import Closed, Messages, Refusal, Refused
 from rlwire.transports.sockets import Backoff, Timeouts
+from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1:0"
 METADATA = {"robot": "aloha", "horizon": 50}
@@ -124,13 +125,6 @@ def check_seen(action: dict[str, Any], sent: dict[str, Any]) -> None:
     for name, value in sent.items():
         np.testing.assert_array_equal(seen[name], value)
         assert getattr(seen[name], "dtype", None) == getattr(value, "dtype", None)
-
-
-def wait_for(condition: Any, seconds: float = 5.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.01)
 
 
 # -- what everybody wants ----------------------------------------------------------------------
@@ -292,7 +286,7 @@ def test_a_policy_is_called_once_at_a_time(policy: Policy, workers: Any, threads
         for robot in robots:
             robot.join(20)
         assert server.statistics().actions == 18
-        wait_for(lambda: server.statistics().clients == 0)
+        eventually(lambda: server.statistics().clients == 0)
     assert policy.most == 1
     assert len(policy.threads) == threads
 
@@ -304,7 +298,7 @@ def test_more_workers_call_it_at_the_same_time(policy: Policy) -> None:
             stack.callback(client.close)
             client.receive()
             client.send({"prompt": "wait"})
-        wait_for(lambda: policy.busy == 2)
+        eventually(lambda: policy.busy == 2)
         time.sleep(0.05)
         assert policy.busy == 2
         policy.go_on.set()
@@ -319,7 +313,7 @@ def test_while_the_policy_thinks_others_are_greeted_and_pings_answered(
     with websockets.sync.client.connect(f"ws://{server.address}", proxy=None) as slow:
         slow.recv()
         slow.send(msgpack.encode({"prompt": "wait"}))
-        wait_for(lambda: policy.busy == 1)
+        eventually(lambda: policy.busy == 1)
         assert slow.ping().wait(5), "no pong while the policy thinks"
         with client_of(server) as other:
             assert other.metadata == METADATA
@@ -333,13 +327,13 @@ def test_a_client_that_leaves_is_noticed_while_the_policy_thinks(
     client = connect(f"ws://{server.address}", Client())
     client.receive()
     client.send({"prompt": "wait"})
-    wait_for(lambda: policy.busy == 1)
+    eventually(lambda: policy.busy == 1)
     waiting = connect(f"ws://{server.address}", Client())
     waiting.receive()
     waiting.send({"prompt": "keep"})
     client.close()
     waiting.close()
-    wait_for(lambda: server.statistics().clients == 0)
+    eventually(lambda: server.statistics().clients == 0)
     policy.go_on.set()
     with client_of(server) as last:
         assert "actions" in last.infer({})
@@ -373,7 +367,7 @@ def test_an_observation_is_not_kept_by_the_server() -> None:
 
     with PolicyServer(infer, LOOPBACK) as server, client_of(server) as client:
         client.infer(observation())
-        wait_for(lambda: gc.collect() >= 0 and seen[0]() is None)
+        eventually(lambda: gc.collect() >= 0 and seen[0]() is None)
 
 
 # -- bad peers ---------------------------------------------------------------------------------
@@ -631,7 +625,7 @@ def test_stopping_lets_an_action_that_is_made_be_sent(policy: Policy) -> None:
         client = connect(f"ws://{server.address}", Client())
         client.receive()
         client.send({"prompt": "sleep", "seconds": 0.5})
-        wait_for(lambda: policy.busy == 1)
+        eventually(lambda: policy.busy == 1)
         stopping = threading.Thread(target=server.stop)
         stopping.start()
         assert "actions" in client.receive()
@@ -648,7 +642,7 @@ def test_stopping_does_not_wait_for_a_stuck_policy(policy: Policy) -> None:
     client = connect(f"ws://{server.address}", Client())
     client.receive()
     client.send({"prompt": "wait"})
-    wait_for(lambda: policy.busy == 1)
+    eventually(lambda: policy.busy == 1)
     begun = time.monotonic()
     server.stop(grace=0.5)
     assert time.monotonic() - begun < 3
@@ -832,6 +826,6 @@ def test_a_client_that_leaves_while_its_large_observation_is_decoded(
         connection.send(msgpack.encode(large_of_values()))
         assert decoding.wait(60)
         connection.close()
-        wait_for(lambda: on.statistics().clients == 0, 60)
+        eventually(lambda: on.statistics().clients == 0, 60)
         go_on.set()
         assert on.statistics().actions == 0

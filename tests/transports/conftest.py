@@ -18,6 +18,7 @@ import pytest
 from rlwire.transports import stream_asyncio, tcp
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.tls import ClientTLS, ServerTLS
+from tests import waiting
 
 
 @pytest.fixture
@@ -197,14 +198,7 @@ def read_frame(blobs: Any) -> Callable[[socket.socket], bytes]:
 @pytest.fixture
 def eventually() -> Callable[[Callable[[], Any]], None]:
     """Wait for something that another thread does soon."""
-
-    def wait(condition: Callable[[], Any]) -> None:
-        until = time.monotonic() + 10
-        while not condition():
-            assert time.monotonic() < until, "it did not happen within 10 s"
-            time.sleep(0.005)
-
-    return wait
+    return waiting.eventually
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from concurrent.futures import Future
@@ -24,6 +23,7 @@ from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tls import ClientTLS, ServerTLS
+from tests.waiting import eventually
 
 METHOD = "/rlwire.test.Echo/Talk"
 BIG = [
@@ -44,7 +44,9 @@ class Room:
         self.meeting: list[Any] = []
 
     def closed(self, number: int) -> bool:
-        return until(lambda: len(self.made) == number and all(m.closed == 1 for m in self.made))
+        return eventually(
+            lambda: len(self.made) == number and all(m.closed == 1 for m in self.made)
+        )
 
 
 class Responder:
@@ -86,13 +88,6 @@ class Responder:
 
     def close(self) -> None:
         self.closed += 1
-
-
-def until(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 20
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.002)
-    return condition()
 
 
 @contextmanager
@@ -228,10 +223,10 @@ def test_a_client_that_vanishes_closes_its_responders(workers: str, room: Room) 
         connection = tcp.connect(address, Client(Messages(), METHOD))
         connection.exchange(b"x")
         connection.send(b"meet")
-        assert until(lambda: bool(room.meeting))
+        assert eventually(lambda: bool(room.meeting))
         connection._core.abort()
         connection.close()
-        assert until(lambda: len(room.made) == 1)
+        assert eventually(lambda: len(room.made) == 1)
         room.meeting[0].cancel() if workers == "threads" else None
         assert room.closed(1)
 
@@ -403,7 +398,7 @@ def test_grpcio_cancels(workers: str, room: Room) -> None:
         one, two = Stream(channel), Stream(channel)
         one.exchange(b"1")
         one.call.cancel()
-        assert until(lambda: sum(made.closed for made in room.made) == 1)
+        assert eventually(lambda: sum(made.closed for made in room.made) == 1)
         assert two.exchange(b"2") == b"2"
 
 

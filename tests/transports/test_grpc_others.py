@@ -21,10 +21,11 @@ from rlwire.codecs.http2.headers import Headers
 from rlwire.sessions.grpc import CallEnded, Client, Messages
 from rlwire.transports import tcp_asyncio
 from rlwire.transports.server import ThreadServer
+from tests.waiting import eventually
 
 calls = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("test_grpc_calls.py"))))
 BIG, METHOD, WORKERS = calls.BIG, calls.METHOD, calls.WORKERS
-Room, Stream, until = calls.Room, calls.Stream, calls.until
+Room, Stream = calls.Room, calls.Stream
 served, connected, grpcio_server = calls.served, calls.connected, calls.grpcio_server
 SIZES = (0, 1, 4096, 100_000, 5_000_000)
 
@@ -162,7 +163,7 @@ def test_grpcios_goaway_lets_us_end_our_call() -> None:
     try:
         with grpcio_server() as address, connected(address) as connection:
             session = connection.session
-            assert until(lambda: connection.exchange(b"x") == b"x" and session._going)
+            assert eventually(lambda: connection.exchange(b"x") == b"x" and session._going)
             for size in SIZES:
                 assert len(connection.exchange(bytes(size))) == size
             assert not session.closed

@@ -29,6 +29,7 @@ from rlwire.transports import shm, shm_calls, tcp, tcp_asyncio
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.skipif(not shm.AVAILABLE, reason="shared memory needs Linux")
 
@@ -46,7 +47,6 @@ def load(name: str) -> ModuleType:
 
 
 shm_peer = load("shm_peer")
-until = shm_peer.until
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_threads(served: Any, blobs: Any, rings: str, request: Any) -> None:
         for size in SIZES:
             data = random.Random(size).randbytes(size)
             assert bytes(connection.exchange(data)) == data
-    until(lambda: server.statistics().ended.get("left") == 1)
+    eventually(lambda: server.statistics().ended.get("left") == 1)
 
 
 @pytest.mark.parametrize("rings", ["large", "small"])
@@ -166,8 +166,8 @@ def test_a_program_that_polls(served: Any, blobs: Any, peers: Any, path: str) ->
     served()
     peer = shm_peer.Peer.connect(path[4:])
     peers.append(peer)
-    until(lambda: peer.word(peer.outward, shm_peer.READER + 4) == 1)  # it sleeps
-    until(lambda: peer.word(peer.outward, shm_peer.READER + 4) == 2)  # it polls
+    eventually(lambda: peer.word(peer.outward, shm_peer.READER + 4) == 1)  # it sleeps
+    eventually(lambda: peer.word(peer.outward, shm_peer.READER + 4) == 2)  # it polls
     frame = blobs.frame(b"awake")
     peer.write(frame)
     assert peer.read(len(frame)) == frame
@@ -207,7 +207,7 @@ def test_a_server_that_stops_wakes_who_waits(path: str, blobs: Any, echo: Any) -
     server = ThreadServer(path, blobs, echo).start()
     with tcp.connect(path, blobs()) as early, tcp.connect(path, blobs()) as late:
         assert early.exchange(b"1") == b"1"
-        until(lambda: server.connections == 2)
+        eventually(lambda: server.connections == 2)
         begin = time.monotonic()
         server.stop(grace=10)
         assert time.monotonic() - begin < 4
@@ -233,12 +233,12 @@ def test_a_peer_is_killed(
         )
         assert program.stdout is not None
         assert program.stdout.readline() == b"sent\n"
-        until(lambda: server.connections == 2)
+        eventually(lambda: server.connections == 2)
         program.send_signal(signal.SIGKILL)
         program.communicate()
 
     def check(server: Any) -> None:
-        until(lambda: server.connections == 1)
+        eventually(lambda: server.connections == 1)
         assert server.statistics().ended == {"lost": 1}
 
     if kind_of_server == "threads":
@@ -291,7 +291,7 @@ def test_a_server_that_spoils_the_words(
         peers.append(peer)
         peer.write(blobs.frame(b"before"))
         peer.write(blobs.frame(b"never whole")[:-3])
-        until(lambda: peer.word(peer.outward, shm_peer.READER) == peer.gave)
+        eventually(lambda: peer.word(peer.outward, shm_peer.READER) == peer.gave)
         peer.put(peer.outward, shm_peer.WRITER, 1 << 30)
         peer.ring()
 
@@ -344,7 +344,7 @@ def test_memory_that_a_peer_takes_away(
                     ring.resize(size)
             ring.madvise(mmap.MADV_REMOVE)
         peer.ring()
-        until(lambda: server.connections == 1)
+        eventually(lambda: server.connections == 1)
         assert NONSENSE in caplog.text
         assert other.exchange(b"after") == b"after"
 
@@ -407,7 +407,7 @@ def test_random_words_and_bytes_disturb_nobody(served: Any, blobs: Any, path: st
                     peer.ring()
             peer.close()
             assert other.exchange(b"%d" % number) == b"%d" % number
-        until(lambda: server.connections == 1)
+        eventually(lambda: server.connections == 1)
 
 
 @pytest.mark.parametrize(
@@ -453,7 +453,7 @@ def test_memory_that_cannot_be_trusted(
             CONNECT[client](f"shm:{tmp_path}/s", blobs())
         assert caught.value.errno == number
         thread.join()
-        until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+        eventually(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
 @pytest.mark.parametrize("words", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", bytes(32)])
@@ -478,7 +478,7 @@ def test_who_does_not_share(
                 assert not files
                 with contextlib.suppress(ConnectionResetError):  # it did not read all
                     assert sock.recv(1) == b""
-        until(lambda: server.connections == 0 and sum(server.statistics().ended.values()) == 1)
+        eventually(lambda: server.connections == 0 and sum(server.statistics().ended.values()) == 1)
         assert server.statistics().ended.get("lost") == 1 or not words
         assert (NONSENSE in caplog.text) == bool(words)
         with tcp.connect(path, blobs()) as connection:
@@ -500,7 +500,7 @@ def test_a_silent_one_is_not_waited_for(served: Any, blobs: Any, path: str) -> N
     server = served(timeouts=Timeouts(connect=0.05))
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(path[4:])
-        until(lambda: server.statistics().ended == {"late": 1})
+        eventually(lambda: server.statistics().ended == {"late": 1})
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path[4:] + "2")
         listener.listen()
@@ -532,7 +532,7 @@ def test_another_user(served: Any, blobs: Any, path: str, tmp_path: Path, caplog
         [sys.executable, "-c", script, path[4:]], capture_output=True, text=True, timeout=20
     )
     assert done.stdout.split() == [str(errno.EACCES), "0"], done.stderr
-    until(lambda: server.statistics().ended.get("lost") == 1)
+    eventually(lambda: server.statistics().ended.get("lost") == 1)
     assert "another user" in caplog.text
     with tcp.connect(path, blobs()) as connection:
         assert connection.exchange(b"ours") == b"ours"
@@ -561,7 +561,7 @@ def test_nothing_is_left_behind(path: str, blobs: Any, echo: Any) -> None:
             await connection.wait_closed()
 
         asyncio.run(main())
-    until(lambda: left()[:2] == before[:2])
+    eventually(lambda: left()[:2] == before[:2])
     assert left()[2] == before[2]
     assert not os.path.exists(path[4:])
 

@@ -12,6 +12,7 @@ import pytest
 from rlwire.transports import socket_asyncio, stream_asyncio
 from rlwire.transports.socket_asyncio import SocketStream, Stream
 from rlwire.transports.stream_asyncio import open_stream
+from tests.waiting import eventually_async
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -91,14 +92,6 @@ async def ends() -> tuple[Owner, socket.socket]:
     return owner, far
 
 
-async def eventually(condition: Callable[[], Any]) -> None:
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it did not happen")
-
-
 async def read_all(far: socket.socket) -> bytes:
     data = b""
     while more := await asyncio.get_running_loop().sock_recv(far, 1 << 20):
@@ -115,7 +108,7 @@ async def write(owner: Owner, data: Any) -> None:
         except BlockingIOError:
             owner.told.clear()
             owner.stream.await_writable(True)
-            await eventually(lambda: owner.told)
+            await eventually_async(lambda: owner.told)
             owner.stream.await_writable(False)
 
 
@@ -126,12 +119,12 @@ def test_there_and_back(run: Run, kind: str) -> None:
             assert isinstance(owner.stream, SocketStream) == (kind == "socket")
             assert owner.stream.half_closes
             far.send(b"hello")
-            await eventually(lambda: owner.got == b"hello")
+            await eventually_async(lambda: owner.got == b"hello")
             assert owner.io.sendmsg([b"one"]) == 3
             assert owner.io.sendmsg([b"two", b"", b"three"]) == 8
             owner.stream.close()
             assert await read_all(far) == b"onetwothree"
-            await eventually(lambda: owner.told == [type(None)])
+            await eventually_async(lambda: owner.told == [type(None)])
 
     run(main())
 
@@ -153,9 +146,9 @@ def test_nothing_is_read_while_it_is_not_wanted(run: Run, first: str) -> None:
             owner.wanted = True
             owner.stream.listen(True)
             owner.stream.listen(True)
-            await eventually(lambda: owner.got == sent)
+            await eventually_async(lambda: owner.got == sent)
             owner.stream.abort()
-            await eventually(lambda: owner.told)
+            await eventually_async(lambda: owner.told)
 
     run(main())
 
@@ -173,12 +166,12 @@ def test_a_peer_that_sends_no_more(run: Run, wanted: bool) -> None:
                 assert owner.told == []
                 owner.wanted = True
                 owner.stream.listen(True)
-            await eventually(lambda: owner.told == ["eof"])
+            await eventually_async(lambda: owner.told == ["eof"])
             assert owner.got == b"last"
             owner.io.sendmsg([b"still"])
             owner.stream.close()
             assert await read_all(far) == b"still"
-            await eventually(lambda: owner.told == ["eof", type(None)])
+            await eventually_async(lambda: owner.told == ["eof", type(None)])
 
     run(main())
 
@@ -188,7 +181,7 @@ def test_a_peer_that_resets(run: Run) -> None:
         owner, far = await ends()
         far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         far.close()
-        await eventually(lambda: owner.told)
+        await eventually_async(lambda: owner.told)
         assert owner.told[0] is ConnectionResetError
 
     run(main())
@@ -215,9 +208,9 @@ def test_the_last_is_read_after_our_end(run: Run) -> None:
             owner.stream.shutdown()
             assert await read_all(far) == b"bye"
             far.send(b"yes")
-            await eventually(lambda: owner.got == b"yes")
+            await eventually_async(lambda: owner.got == b"yes")
             owner.stream.close()
-            await eventually(lambda: owner.told[-1:] == [type(None)])
+            await eventually_async(lambda: owner.told[-1:] == [type(None)])
 
     run(main())
 
@@ -241,11 +234,11 @@ def test_what_a_transport_brought_outlives_it(run: Run, kind: str, way: str) -> 
                 stream.sendmsg([b"too late"])
             if way == "read":
                 stream.listen(True)
-                await eventually(lambda: owner.told[-1:] == [type(None)])
+                await eventually_async(lambda: owner.told[-1:] == [type(None)])
                 assert (owner.got, owner.told) == (b"last words", ["eof", type(None)])
             else:
                 getattr(stream, way)()
-                await eventually(lambda: owner.told == [type(None)])
+                await eventually_async(lambda: owner.told == [type(None)])
             stream._transport.abort()
             await asyncio.sleep(0.01)
             assert owner.told[-1] is type(None)
@@ -263,7 +256,7 @@ def test_an_abort_waits_for_nothing(run: Run) -> None:
                     owner.io.sendmsg([bytes(30_000_000)])
             owner.stream.abort()
             owner.stream.abort()
-            await eventually(lambda: owner.told == [type(None)])
+            await eventually_async(lambda: owner.told == [type(None)])
             owner.stream.close()
             owner.stream.shutdown()
             owner.stream.listen(True)
@@ -285,6 +278,6 @@ def test_what_is_sent_to_nobody(run: Run, kind: str) -> None:
             with pytest.raises(OSError, match=r"reset|[Bb]roken"):
                 owner.io.sendmsg([b"anyone?"])
         owner.stream.close()
-        await eventually(lambda: owner.told)
+        await eventually_async(lambda: owner.told)
 
     run(main())

@@ -13,6 +13,7 @@ import pytest
 from rlwire.transports import sweeper, timerfd
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.sweeper import Sweeper
+from tests.waiting import eventually_async
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -56,14 +57,6 @@ def times(seconds: float | None) -> Timeouts:
     return Timeouts(connect=None, read=seconds, write=None, idle=None, first=None)
 
 
-async def eventually(condition: Callable[[], Any]) -> None:
-    for _ in range(500):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not happen")
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="counts Linux's descriptors")
 def test_no_descriptor_stays_open(run: Any) -> None:
     async def main() -> None:
@@ -91,9 +84,9 @@ def test_a_connection_may_go_when_it_is_looked_at(run: Any) -> None:
         mine = Sweeper(asyncio.get_running_loop())
         leaving, staying = Leaving(), Watched()
         mine.add(leaving, times(0.01))
-        await eventually(lambda: leaving.looks)
+        await eventually_async(lambda: leaving.looks)
         mine.add(staying, times(0.01))
-        await eventually(lambda: len(staying.looks) > 2)
+        await eventually_async(lambda: len(staying.looks) > 2)
         mine.discard(staying)
         return leaving.looks
 
@@ -111,7 +104,7 @@ def test_a_loop_without_readers(kind: str) -> None:
     async def main() -> None:
         mine, watched = Sweeper(loop), Watched()
         mine.add(watched, times(0.01))
-        await eventually(lambda: len(watched.looks) > 1)
+        await eventually_async(lambda: len(watched.looks) > 1)
         mine.discard(watched)
 
     loop = Proactor()
@@ -140,7 +133,7 @@ def test_one_sweeper_a_loop_as_fine_as_its_finest(run: Any) -> None:
         await asyncio.sleep(0.05)
         assert not coarse.looks
         mine.add(fine, times(0.1))
-        await eventually(lambda: len(fine.looks) > 2)
+        await eventually_async(lambda: len(fine.looks) > 2)
         assert coarse.looks == fine.looks == untimed.looks
         for watched in (coarse, fine, untimed):
             mine.discard(watched)
@@ -192,7 +185,7 @@ def test_a_session_s_own_times_count(run: Any) -> None:
         loop = asyncio.get_running_loop()
         watched = Watched(due=loop.time() + 0.1)
         Sweeper.of(loop).add(watched, times(None))
-        await eventually(lambda: watched.looks)
+        await eventually_async(lambda: watched.looks)
         Sweeper.of(loop).discard(watched)
 
     run(main())

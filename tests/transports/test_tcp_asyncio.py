@@ -35,6 +35,7 @@ from rlwire.transports.stream_asyncio import SocketStream, open_stream
 from rlwire.transports.tcp_asyncio import AsyncConnection
 from rlwire.transports.turn import PlainTurn, Turn
 from tests.transports.conftest import Echo
+from tests.waiting import eventually_async
 
 HEADER = 20
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -43,13 +44,6 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 async def echo(connection: AsyncConnection) -> None:
     while True:
         await connection.send(bytes(await connection.receive()))
-
-
-async def eventually(condition: Callable[[], Any]) -> None:
-    until = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < until
-        await asyncio.sleep(0.005)
 
 
 @contextlib.asynccontextmanager
@@ -215,8 +209,8 @@ def test_a_connection_is_freed_when_it_is_gone(run: Run, blobs: Any) -> None:
                 connection.close()
                 await connection.wait_closed()
             del connection
-            await eventually(lambda: server.connections == 0)
-            await eventually(lambda: not any(ref() for ref in kept))
+            await eventually_async(lambda: server.connections == 0)
+            await eventually_async(lambda: not any(ref() for ref in kept))
 
     gc.collect()
     gc.disable()
@@ -354,10 +348,10 @@ def test_a_malformed_frame_and_a_reset_are_no_failure_of_ours(
         async with LoopServer("127.0.0.1:0", blobs, **kind) as server:
             for _ in range(5):
                 async with plain(server.address) as peer:
-                    await eventually(lambda: server.connections == 1)
+                    await eventually_async(lambda: server.connections == 1)
                     peer.send(b"\xff")
                     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                await eventually(lambda: server.connections == 0)
+                await eventually_async(lambda: server.connections == 0)
 
     run(main())
     assert "Traceback" not in log.text
@@ -400,7 +394,7 @@ def test_a_half_closed_peer_gets_its_answers(run: Run, blobs: Any, kind: Any) ->
             assert await read_frame(peer) == large
             assert await read_frame(peer) == b"two"
             assert await read_frame(peer) == b""
-            await eventually(lambda: server.connections == 0)
+            await eventually_async(lambda: server.connections == 0)
 
     run(main())
 
@@ -427,9 +421,9 @@ def test_a_peer_that_leaves_is_logged(
     async def main() -> None:
         async with LoopServer("127.0.0.1:0", blobs, **kind) as server:
             async with plain(server.address) as peer:
-                await eventually(lambda: server.connections == 1)
+                await eventually_async(lambda: server.connections == 1)
                 peer.send(blobs.frame(b"whole")[:cut])
-            await eventually(lambda: server.connections == 0)
+            await eventually_async(lambda: server.connections == 0)
 
     run(main())
     (record,) = [r for r in log.records if "closed by the peer" in r.message]
@@ -531,7 +525,7 @@ def test_an_answer_that_cannot_be_sent_is_replaced(run: Run, blobs: Any) -> None
             async with await tcp_asyncio.connect(server.address, blobs()) as connection:
                 await connection.send(b"number")
                 assert await connection.receive() == b"number: TypeError"
-            await eventually(lambda: server.connections == 0)
+            await eventually_async(lambda: server.connections == 0)
 
     run(main())
     assert [responder.closed for responder in made] == [1]
@@ -548,7 +542,7 @@ def test_a_peer_that_does_not_read_holds_up_only_itself(run: Run, blobs: Any, lo
             good = await tcp_asyncio.connect(server.address, blobs())
             async with good, plain(server.address) as bad:
                 bad.send(blobs.frame(b"flood") * 3)
-                await eventually(lambda: server.connections == 2)
+                await eventually_async(lambda: server.connections == 2)
                 while server.connections == 2:
                     await good.send(b"x")
                     assert await good.receive() == b"x"
@@ -587,7 +581,7 @@ def test_answers_that_come_later_come_in_order(run: Run, blobs: Any, later: Any)
             for word in (b"one", b"two" * 100_000, b"three"):
                 await connection.send(word)
             for number in range(3):
-                await eventually(lambda n=number: len(later.made) == n + 1)
+                await eventually_async(lambda n=number: len(later.made) == n + 1)
                 await asyncio.sleep(0)
                 assert len(later.made) == number + 1
                 later.made[number].set_result(b"%d" % number * 100_000)
@@ -603,11 +597,11 @@ def test_an_answer_that_comes_later_may_fail(run: Run, blobs: Any, later: Any, l
             await tcp_asyncio.connect(server.address, blobs()) as connection,
         ):
             await connection.send(b"number")
-            await eventually(lambda: later.made)
+            await eventually_async(lambda: later.made)
             later.made[0].set_result(5)
             assert await connection.receive() == b"number: TypeError"
             await connection.send(b"x")
-            await eventually(lambda: len(later.made) == 2)
+            await eventually_async(lambda: len(later.made) == 2)
             later.made[1].set_exception(ZeroDivisionError("one of those days"))
             with pytest.raises(ConnectionClosed):
                 await connection.receive()
@@ -632,9 +626,9 @@ def test_a_defect_behind_an_answer_is_its_connection_s(
             plain(server.address) as bad,
         ):
             bad.send(blobs.frame(b"x") + blobs.frame(b"y") + blobs.frame(b"defect"))
-            await eventually(lambda: later.made)
+            await eventually_async(lambda: later.made)
             later.made[0].set_result(b"done")
-            await eventually(lambda: server.connections == 0)
+            await eventually_async(lambda: server.connections == 0)
 
     run(main())
     assert "closed, its session failed" in log.text
@@ -645,9 +639,9 @@ def test_who_leaves_cancels_its_answer(run: Run, blobs: Any, later: Any) -> None
         async with LoopServer("127.0.0.1:0", blobs, make_responder=later) as server:
             async with plain(server.address) as peer:
                 peer.send(blobs.frame(b"x"))
-                await eventually(lambda: later.made)
+                await eventually_async(lambda: later.made)
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            await eventually(lambda: server.connections == 0)
+            await eventually_async(lambda: server.connections == 0)
             if isinstance(later.made[0], LateAnswer):
                 later.made[0].set_result(b"for nobody")
             else:
@@ -661,7 +655,7 @@ def test_a_server_that_stops_lets_an_answer_come(run: Run, blobs: Any, later: An
         server = await LoopServer("127.0.0.1:0", blobs, make_responder=later).start()
         async with await tcp_asyncio.connect(server.address, blobs()) as connection:
             await connection.send(b"x")
-            await eventually(lambda: later.made)
+            await eventually_async(lambda: later.made)
             stopping = asyncio.ensure_future(server.stop(10))
             await asyncio.sleep(0)
             later.made[0].set_result(b"done")
@@ -894,7 +888,7 @@ def test_connections_over_the_limit_are_refused(run: Run, blobs: Any, kind: Any,
                 async with plain(server.address) as second:
                     assert b"2 is over the limit max_connections=1" in await read_frame(second)
                     assert await read_frame(second) == b""
-            await eventually(lambda: server.connections == 0)
+            await eventually_async(lambda: server.connections == 0)
             async with await tcp_asyncio.connect(server.address, blobs()) as third:
                 await third.send(b"x")
                 assert await third.receive() == b"x"
@@ -1020,7 +1014,7 @@ def test_stop_cancels_a_stuck_handler(run: Run, blobs: Any) -> None:
     async def main() -> None:
         server = await LoopServer("127.0.0.1:0", blobs, stuck).start()
         async with await tcp_asyncio.connect(server.address, blobs()):
-            await eventually(lambda: server.connections == 1)
+            await eventually_async(lambda: server.connections == 1)
             await asyncio.sleep(0.05)
             begun = time.monotonic()
             await server.stop(grace=0.4)

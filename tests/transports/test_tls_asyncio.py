@@ -11,7 +11,6 @@ import socket
 import ssl
 import struct
 import sys
-import time
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -23,16 +22,10 @@ from rlwire.transports import tcp_asyncio
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp_asyncio import AsyncConnection
+from tests.waiting import eventually_async
 
 HEADER = 20
 Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
-
-
-async def eventually(condition: Callable[[], Any]) -> None:
-    until = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < until
-        await asyncio.sleep(0.005)
 
 
 async def in_a_thread(work: Callable[..., Any], *arguments: Any) -> Any:
@@ -87,7 +80,7 @@ def test_however_the_stream_is_cut(
                 await in_a_thread(client, server)
             finally:
                 ours.maximum_version = ssl.TLSVersion.MAXIMUM_SUPPORTED
-            await eventually(lambda: server.connections == 0)
+            await eventually_async(lambda: server.connections == 0)
 
     run(main())
 
@@ -141,7 +134,7 @@ def test_a_goodbye_is_answered(run: Any, blobs: Any, kind: Any, contexts: Contex
     async def main() -> None:
         async with LoopServer("127.0.0.1:0", blobs, tls=theirs, **kind) as server:
             await in_a_thread(client, server)
-            await eventually(lambda: server.connections == 0)
+            await eventually_async(lambda: server.connections == 0)
 
     run(main())
 
@@ -162,7 +155,7 @@ def test_a_peer_that_leaves_without_a_goodbye(
     async def main() -> None:
         async with LoopServer("127.0.0.1:0", blobs, tls=theirs, **kind) as server:
             await in_a_thread(client, server)
-            await eventually(lambda: server.connections == 0)
+            await eventually_async(lambda: server.connections == 0)
 
     run(main())
     assert "Traceback" not in log.text
@@ -184,7 +177,7 @@ def test_a_refused_peer_that_still_writes_sees_why(
     async def main() -> None:
         async with LoopServer("127.0.0.1:0", blobs, tls=theirs, **kind) as server:
             await in_a_thread(client, server)
-            await eventually(lambda: server.connections == 0)
+            await eventually_async(lambda: server.connections == 0)
 
     run(main())
 
@@ -204,7 +197,7 @@ def test_bytes_that_are_no_tls(run: Any, blobs: Any, kind: Any, contexts: Contex
     async def main() -> None:
         async with LoopServer("127.0.0.1:0", blobs, tls=theirs, **kind) as server:
             await in_a_thread(client, server)
-            await eventually(lambda: server.connections == 0)
+            await eventually_async(lambda: server.connections == 0)
             async with await tcp_asyncio.connect(server.address, blobs(), tls=ours) as good:
                 assert await good.exchange(b"x") == b"x"
 
@@ -229,8 +222,8 @@ def test_a_peer_that_does_not_read_is_closed(
         times = Timeouts(write=0.2)
         async with LoopServer("127.0.0.1:0", blobs, handler, tls=theirs, timeouts=times) as server:
             with await in_a_thread(dial, server, ours):
-                await eventually(lambda: caught)
-            await eventually(lambda: server.connections == 0)
+                await eventually_async(lambda: caught)
+            await eventually_async(lambda: server.connections == 0)
         assert "did not take a message within write=0.2 s" in str(caught[0])
 
     run(main())
@@ -268,10 +261,10 @@ def test_handshakes_take_little_and_leave_nothing(
                         where = (server.address.host, server.address.port)
                         sock = stack.enter_context(socket.create_connection(where, timeout=10))
                         sock.sendall(words)
-                    await eventually(lambda: server.connections == count)
+                    await eventually_async(lambda: server.connections == count)
                     await asyncio.sleep(0.02)
                     sizes.append(tracemalloc.get_traced_memory()[0])
-                await eventually(lambda: server.connections == 0)
+                await eventually_async(lambda: server.connections == 0)
                 sizes.append(tracemalloc.get_traced_memory()[0])
 
             await half([])  # what is made once

@@ -20,6 +20,7 @@ from rlwire.transports import udp, udp_asyncio
 from rlwire.transports.datagram_cipher import DatagramCipher
 from rlwire.transports.udp_asyncio import DatagramEndpoint
 from rlwire.transports.udp_sockets import bind
+from tests.waiting import eventually_async
 
 
 def load(name: str) -> Any:
@@ -104,13 +105,6 @@ async def serving(
         plain = Plain(endpoint)
         with plain.sock:
             yield endpoint, session, plain
-
-
-async def eventually(condition: Callable[[], Any]) -> None:
-    until = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < until
-        await asyncio.sleep(0.002)
 
 
 def asks(*texts: bytes, **options: Any) -> Callable[[Any], Any]:
@@ -272,7 +266,7 @@ class TestFailures:
             async with serving() as (endpoint, session, plain):
                 session.broken = True
                 plain.send(b"1 later 0.02")
-                await eventually(lambda: endpoint.failures >= 4)
+                await eventually_async(lambda: endpoint.failures >= 4)
                 session.broken = False
                 assert await plain.receive() == b"1 later 0.02"
                 assert "a deadline failed" in caplog.text
@@ -289,7 +283,7 @@ class TestFailures:
         async def main() -> None:
             async with serving(Odd()) as (endpoint, _, plain):
                 assert await plain.ask(b"1 x") == b"1 x"
-                await eventually(lambda: endpoint.failures == 2)
+                await eventually_async(lambda: endpoint.failures == 2)
 
         run(main())
 
@@ -318,7 +312,7 @@ class TestFailures:
             async with serving() as (endpoint, session, plain):
                 with Plain(endpoint).sock as gone:
                     gone.sendto(b"1 hush", plain.server)
-                    await eventually(lambda: session.peers)
+                    await eventually_async(lambda: session.peers)
                 for _ in range(20):
                     session.say(b"x")
                     endpoint.flush()
@@ -334,7 +328,7 @@ class TestFailures:
             async with serving() as (endpoint, _, plain):
                 endpoint.sock._recvfrom = lambda size: os.read(-1, size)
                 plain.send(b"1 x")
-                await eventually(lambda: endpoint.closed)
+                await eventually_async(lambda: endpoint.closed)
                 assert "cannot receive any more" in caplog.text
 
         asyncio.run(main())
@@ -469,7 +463,7 @@ def test_a_flood_leaves_turns_to_others(loop_kind: str) -> None:
                     asyncio.get_running_loop().call_soon(other)
 
             other()
-            await eventually(lambda: turns.count("datagram") == 400)
+            await eventually_async(lambda: turns.count("datagram") == 400)
             runs = "".join("d" if turn == "datagram" else " " for turn in turns).split()
             assert max(map(len, runs)) <= 16
             assert endpoint.statistics()["received"] == 400

@@ -35,20 +35,13 @@ from rlwire.errors import ConnectionClosed, DeadlineExceeded
 from rlwire.sessions import dm_env_rpc, grpc
 from rlwire.sessions.grpc.server import Server
 from rlwire.transports.sockets import Timeouts
+from tests.waiting import eventually
 
 PATIENCE = 30.0
 SPECS = ActionObservationSpecs(
     {1: make_spec("act", (-1,), np.float32)}, {1: make_spec("seen", (-1,), np.float32)}
 )
 HOLDERS = (Answers, Server, grpc.Client, grpc.ClientCall, dm_env_rpc.Client, dm_env_rpc.Server)
-
-
-def eventually(what: Callable[[], Any]) -> None:
-    """Wait until something is so."""
-    until = time.monotonic() + PATIENCE
-    while not what():
-        assert time.monotonic() < until, "it did not come to that"
-        time.sleep(0.005)
 
 
 class Interrupter:

@@ -29,6 +29,7 @@ from rlwire.sessions.rlx import Server
 from rlwire.sessions.websocket import Closed, Refused, basic_authorization
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.sockets import Timeouts
+from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1:0"
 
@@ -196,15 +197,8 @@ class Page:
         return reply.pop("message")
 
 
-def wait_until(condition, seconds=10.0):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.005)
-
-
 def freed(proxy):
-    wait_until(lambda: Agent.alive == 0 and proxy.statistics().environments == 0)
+    eventually(lambda: Agent.alive == 0 and proxy.statistics().environments == 0)
 
 
 def test_a_conversation(serve):
@@ -315,7 +309,7 @@ class TestManySids:
                 assert heard[sid] == [
                     "ready", *([turn + 1, None, [sid, turn], False] for turn in range(3)),
                 ]  # fmt: skip
-            wait_until(lambda: proxy.statistics() == ProxyStatistics(1, 200, 800, 800, 0))
+            eventually(lambda: proxy.statistics() == ProxyStatistics(1, 200, 800, 800, 0))
         freed(proxy)
 
     def test_a_slow_one_does_not_hold_up_others(self, serve):
@@ -360,8 +354,8 @@ class TestManySids:
         with serve() as proxy:
             asyncio.run(main(proxy))
             freed(proxy)
-            wait_until(lambda: proxy.statistics().pages == 0)
-            wait_until(lambda: proxy.statistics().replies == 600)
+            eventually(lambda: proxy.statistics().pages == 0)
+            eventually(lambda: proxy.statistics().replies == 600)
 
 
 class TestEnds:
@@ -371,7 +365,7 @@ class TestEnds:
     def test_disconnect(self, serve, form):
         with serve() as proxy, Page(proxy).init(0, 1) as page:
             page.say(sid=0, **form)
-            wait_until(lambda: Agent.alive == proxy.statistics().environments == 1)
+            eventually(lambda: Agent.alive == proxy.statistics().environments == 1)
             assert page.act(1, None)[0] == 1
             assert "first command" in page.error(0, command="update")
             page.init(0)
@@ -401,7 +395,7 @@ class TestEnds:
                 page.say(sid=0, command="disconnect")
             page.init(1)
             freed_but_one = lambda: proxy.statistics().environments == Agent.alive == 1  # noqa: E731
-            wait_until(freed_but_one)
+            eventually(freed_but_one)
 
     def test_a_sid_that_is_used_again_and_again(self, serve):
         """Nothing that an earlier conversation was owed comes into a later one."""
@@ -441,8 +435,8 @@ class TestEnds:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
                 sock.shutdown(socket.SHUT_RDWR) if how == "vanish" else sock.close()
             RELEASE.set()
-            wait_until(lambda: proxy.statistics().environments == Agent.alive == 3)
-            wait_until(lambda: proxy.statistics().pages == 1)
+            eventually(lambda: proxy.statistics().environments == Agent.alive == 3)
+            eventually(lambda: proxy.statistics().pages == 1)
             assert other.act(2, None)[0] == 1
             with contextlib.suppress(ConnectionClosed, OSError):
                 page.socket.close()
@@ -452,13 +446,13 @@ class TestEnds:
         """Its machine is gone: nothing comes, and no end either."""
         proxy = serve(ping_interval=0.5, ping_timeout=1.0)
         with Page(proxy).init(0):
-            wait_until(lambda: Agent.alive == 0)
-            wait_until(lambda: proxy.statistics().pages == 0)
+            eventually(lambda: Agent.alive == 0)
+            eventually(lambda: proxy.statistics().pages == 0)
 
     def test_stop_answers_what_is_under_way(self, serve):
         with serve() as proxy, Page(proxy).init(0) as page:
             page.say(sid=0, command="update", state="wait")
-            wait_until(lambda: proxy.statistics().commands == 2)
+            eventually(lambda: proxy.statistics().commands == 2)
             threading.Timer(0.2, RELEASE.set).start()
             proxy.stop()
             assert page.hear()["data"] is True
@@ -470,7 +464,7 @@ class TestEnds:
     def test_stop_does_not_wait_for_ever(self, serve, caplog):
         with serve() as proxy, Page(proxy).init(0, 1) as page:
             page.say(sid=0, command="update", state="wait")
-            wait_until(lambda: proxy.statistics().commands == 3)
+            eventually(lambda: proxy.statistics().commands == 3)
             begun = time.monotonic()
             proxy.stop(grace=0.4)
             assert time.monotonic() - begun < 3
@@ -584,7 +578,7 @@ class TestErrors:
                 assert page.hear()["message"] == "an integer is too large for a double"
                 assert "'fly' cannot be sent now" in page.hear()["message"]
                 assert page.hear()["data"] == [turn + 2, None, [turn], False]
-            wait_until(lambda: proxy.statistics().errors == 6)
+            eventually(lambda: proxy.statistics().errors == 6)
 
     @pytest.mark.parametrize("lists", [62, 63, 64, 600])
     def test_deep_states(self, serve, lists):
@@ -635,7 +629,7 @@ class TestErrors:
                     assert process.wait(10) == -signal.SIGKILL
                     assert "is lost" in page.error(1, command="update")
                     assert "cannot be reached" in page.error(1, command="init")
-                    wait_until(lambda: proxy.statistics().environments == 0)
+                    eventually(lambda: proxy.statistics().environments == 0)
                     with RLXServer(Agent, ("127.0.0.1", port)):
                         assert page.init(0, 1).act(0, None)[0] == 1
             finally:
@@ -651,8 +645,8 @@ class TestErrors:
         with ThreadServer(LOOPBACK, Server, say_ready) as server:
             proxy = serve(server=server.address)
             with Page(proxy).init(0, 1, 2) as page:
-                wait_until(lambda: server.connections == 0)
-                wait_until(lambda: proxy.statistics() == ProxyStatistics(1, 3, 3, 3, 0))
+                eventually(lambda: server.connections == 0)
+                eventually(lambda: proxy.statistics() == ProxyStatistics(1, 3, 3, 3, 0))
                 assert "is lost" in page.error(0, command="update")
                 page.say(sid=1, command="disconnect")
                 page.init(0, 1)
@@ -779,7 +773,7 @@ class TestErrors:
             proxy = serve(server=server.address, rlx_timeouts=Timeouts(idle=0.2))
             with Page(proxy) as page:
                 assert "idle" in page.error(0, command="init")
-                wait_until(lambda: proxy.statistics().environments == 0)
+                eventually(lambda: proxy.statistics().environments == 0)
             RELEASE.set()
 
 
@@ -788,7 +782,7 @@ class TestLimits:
         with serve(max_sids=2) as proxy, Page(proxy).init(0, 1) as page:
             assert "max_sids=2" in page.error(2, command="init")
             page.say(sid=0, command="disconnect")
-            wait_until(lambda: proxy.statistics().environments == 1)
+            eventually(lambda: proxy.statistics().environments == 1)
             page.init(2)
             with Page(proxy).init(0, 1):
                 assert proxy.statistics().environments == 4
@@ -818,7 +812,7 @@ class TestLimits:
                 reply = page.hear()
             assert "first command" in reply["message"]
             RELEASE.set()
-            wait_until(lambda: Agent.alive == 1)
+            eventually(lambda: Agent.alive == 1)
 
     def test_a_message_that_is_too_long(self, serve):
         with serve(max_message=1000) as proxy, Page(proxy).init(0) as other:
@@ -826,7 +820,7 @@ class TestLimits:
                 page.ask(sid=0, command="update", state="x" * 1000)
             assert caught.value.code == 1009
             assert other.act(0, None)[0] == 1
-            wait_until(lambda: Agent.alive == 1)
+            eventually(lambda: Agent.alive == 1)
 
     def test_connections(self, serve):
         with (
@@ -856,7 +850,7 @@ class TestLimits:
                     assert error["message"] == "an integer is too large for a double"
                     assert small["data"] == [2 * turn + 2, None, [turn], False]
             assert page.ask(sid=3, command="reset")["response"] == "done"
-            wait_until(lambda: proxy.statistics() == ProxyStatistics(1, 10, 161, 161, 50))
+            eventually(lambda: proxy.statistics() == ProxyStatistics(1, 10, 161, 161, 50))
 
     def test_a_command_that_comes_before_the_answer_is_gone(self, serve):
         """A page may say something while it does not read, and is answered once."""
@@ -897,8 +891,8 @@ class TestLimits:
             for _ in range(50):
                 other.act(0, None)
             assert time.monotonic() - begun < 5
-            wait_until(lambda: proxy.statistics().environments == Agent.alive == 1)
-            wait_until(lambda: proxy.statistics().pages == 1)
+            eventually(lambda: proxy.statistics().environments == Agent.alive == 1)
+            eventually(lambda: proxy.statistics().pages == 1)
             with contextlib.suppress(OSError):
                 deaf.socket.close()
 
@@ -936,7 +930,7 @@ class TestWebSocket:
             assert found[0] == code
             assert found[1].endswith(reason)
             assert other.act(0, None)[0] == 1
-            wait_until(lambda: Agent.alive == proxy.statistics().environments == 1)
+            eventually(lambda: Agent.alive == proxy.statistics().environments == 1)
             assert "Traceback" not in caplog.text
 
     def test_binary_messages(self, serve):
@@ -1000,7 +994,7 @@ class TestWebSocket:
         ):
             assert page.act(1, [0.5]) == [1, None, [0.5], False]
             page.say(sid=0, command="disconnect")
-            wait_until(lambda: Agent.alive == 1)
+            eventually(lambda: Agent.alive == 1)
         freed(proxy)
 
 
@@ -1048,7 +1042,7 @@ def test_texts_with_mistakes(serve, caplog):
                 page = Page(proxy)
             assert other.act("other", [number])[2] == [number]
         page.socket.close()
-        wait_until(lambda: proxy.statistics().environments == 1)
+        eventually(lambda: proxy.statistics().environments == 1)
     assert 50 < len(closed) < 350
     assert set(closed) <= {1007, 1008, 1009}
     assert "Traceback" not in caplog.text
@@ -1062,7 +1056,7 @@ def test_statistics_and_log(serve, caplog):
         page.act(0, None)
         page.error(0, command="fly")
         page.error(0, command="update", state="raise")
-        wait_until(lambda: proxy.statistics() == ProxyStatistics(1, 2, 5, 5, 1))
+        eventually(lambda: proxy.statistics() == ProxyStatistics(1, 2, 5, 5, 1))
     proxy.stop()
     assert proxy.statistics() == ProxyStatistics(0, 0, 5, 5, 1)
     assert "serving rlx-ws://127.0.0.1:" in caplog.text

@@ -27,6 +27,7 @@ from rlwire.errors import PeerError
 from rlwire.limits import Limits
 from rlwire.testing.rlx import RawClient
 from rlwire.transports.sockets import Timeouts
+from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1:0"
 
@@ -125,13 +126,6 @@ def connect():
     yield start
     for proxy in open_proxies:
         proxy.disconnect()
-
-
-def wait_until(condition, seconds=5.0):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.005)
 
 
 def test_a_conversation(serve, connect):
@@ -248,9 +242,9 @@ class TestFailingAgents:
         first, second = connect(server), connect(server)
         first.update()
         first.disconnect()
-        wait_until(lambda: seen == [1])
+        eventually(lambda: seen == [1])
         server.stop()
-        wait_until(lambda: seen == [1, 0])
+        eventually(lambda: seen == [1, 0])
         second.disconnect()
 
 
@@ -366,7 +360,7 @@ class TestLimits:
             client.send_bytes(b"1000:half of it")
             assert len(client.rest()) <= 1
         assert connect(server).update()[0] == 1
-        wait_until(lambda: "read=0.15" in caplog.text)
+        eventually(lambda: "read=0.15" in caplog.text)
 
     def test_too_many_connections(self, serve, connect, caplog):
         server = serve(max_connections=1)
@@ -374,7 +368,7 @@ class TestLimits:
         with pytest.raises(AgentProxyException):
             connect(server)
         assert first.update()[0] == 1
-        wait_until(lambda: "max_connections=1" in caplog.text)
+        eventually(lambda: "max_connections=1" in caplog.text)
         first.disconnect()
 
         def admitted():
@@ -384,7 +378,7 @@ class TestLimits:
                 return False
             return True
 
-        wait_until(admitted)
+        eventually(admitted)
 
     def test_too_large_a_message(self, serve, connect, caplog):
         server = serve(limits=Limits(received=1000))
@@ -393,7 +387,7 @@ class TestLimits:
             big.update(state=np.zeros(1000))
         assert "received=1000" in str(caught.value) or "lost" in str(caught.value)
         assert small.update()[0] == 1
-        wait_until(lambda: "received=1000" in caplog.text)
+        eventually(lambda: "received=1000" in caplog.text)
 
 
 class TestUnreadable:
@@ -519,7 +513,7 @@ class TestRunning:
         server = RLXServer(Agent, LOOPBACK, workers=workers)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        wait_until(lambda: server.address.port)
+        eventually(lambda: server.address.port)
         assert connect(server).update()[0] == 1
         server.stop()
         thread.join(5)
@@ -530,7 +524,7 @@ class TestRunning:
         server = RLXServer(Agent, LOOPBACK, workers=workers)
 
         def say() -> None:
-            wait_until(lambda: server.address.port)
+            eventually(lambda: server.address.port)
             signal.raise_signal(number)
 
         thread = threading.Thread(target=say)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from rlwire.adapters.rewarder import RewarderClient, RewarderServer
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -35,14 +35,6 @@ def join() -> Iterator[Callable[..., RewarderClient]]:
         yield connect
 
 
-def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    """Wait for something that another thread does."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
 @pytest.fixture
 def wait_for() -> Callable[..., None]:
-    return until
+    return eventually

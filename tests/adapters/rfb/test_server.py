@@ -7,8 +7,7 @@ import select
 import socket
 import struct
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,17 +22,10 @@ from rlwire.errors import EncodeError
 from rlwire.limits import Limits
 from rlwire.transports.sockets import Timeouts
 from tests.reference import rfb as reference
+from tests.waiting import eventually
 
 WIDTH, HEIGHT = 64, 48
 FULL = (0, 0, WIDTH, HEIGHT)
-
-
-def wait_for(there: Callable[[], Any], seconds: float = 30.0) -> Any:
-    until = time.monotonic() + seconds
-    while not (found := there()):
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    return found
 
 
 def frame(seed: int, width: int = WIDTH, height: int = HEIGHT) -> Any:
@@ -216,7 +208,7 @@ def test_input_comes_to_the_display() -> None:
     display = Display(WIDTH, HEIGHT, on_input=on_input)
     with serving(display) as server, Client(server) as client:
         client.say(struct.pack(">BBxxI", 4, 1, 13) + struct.pack(">BxxxI2s", 6, 2, b"hi"))
-        wait_for(lambda: len(events) == 2)
+        eventually(lambda: len(events) == 2)
         assert [event for _, event in events] == [KeyEvent(13, True), ClientCutText("hi")]
         assert events[0][0].startswith("127.0.0.1:")
         assert server.statistics()["inputs"] == 2
@@ -227,7 +219,7 @@ def test_bell_and_clipboard_go_to_all() -> None:
     display = Display(WIDTH, HEIGHT)
     display.bell()  # nobody is there
     with serving(display) as server, Client(server) as one, Client(server) as two:
-        wait_for(lambda: server.viewers == 2)
+        eventually(lambda: server.viewers == 2)
         display.bell()
         display.cut_text("café")
         for client in (one, two):
@@ -244,7 +236,7 @@ def test_passwords() -> None:
     with serving(display, auth="secret", view_auth="look") as server:
         with Client(server, "secret") as client:
             client.say(struct.pack(">BBxxI", 4, 1, 32))
-            wait_for(lambda: events)
+            eventually(lambda: events)
         with Client(server, "look") as client:
             client.say(struct.pack(">BBxxI", 4, 1, 33))
             client.update(0)
@@ -277,7 +269,7 @@ def test_a_client_that_never_reads_is_closed(caplog: pytest.LogCaptureFixture) -
         Client(server) as other,
         Client(server) as client,
     ):
-        wait_for(lambda: server.viewers == 2)
+        eventually(lambda: server.viewers == 2)
         client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         # More than the system keeps for it.
         client.say(12 * struct.pack(">BBHHHH", 3, 0, 0, 0, 1000, 800))
@@ -294,7 +286,7 @@ def test_a_client_that_never_reads_is_closed(caplog: pytest.LogCaptureFixture) -
         asking = threading.Thread(target=ask)
         asking.start()
         try:
-            wait_for(lambda: server.viewers == 1)
+            eventually(lambda: server.viewers == 1)
             display.show(frame(3, 1000, 800))
             other.see(frame(3, 1000, 800))
         finally:
@@ -308,11 +300,11 @@ def test_who_leaves_in_the_middle_of_an_update_just_left(caplog: pytest.LogCaptu
     caplog.set_level(logging.WARNING)
     with serving(display) as server:
         with Client(server) as client:
-            wait_for(lambda: server.viewers == 1)
+            eventually(lambda: server.viewers == 1)
             client.request(0)
             assert select.select([client.sock], [], [], 30)[0]
         # The socket was closed with bytes unread: a reset, not an end.
-        wait_for(lambda: server.viewers == 0)
+        eventually(lambda: server.viewers == 0)
     assert caplog.text == ""
 
 

@@ -7,7 +7,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -34,6 +34,7 @@ from rlwire.errors import (
     RemoteProtocolError,
 )
 from rlwire.transports.sockets import Backoff, Timeouts
+from tests.waiting import eventually
 
 WEIGHTS = {"rl_module": {"w": np.ones((10, 10), np.float32)}}
 
@@ -53,14 +54,6 @@ def server(request: pytest.FixtureRequest) -> Iterator[RLlinkServer]:
 
 def client_of(server: RLlinkServer, **options: Any) -> RLlinkClient:
     return RLlinkClient(str(server.address), timeouts=Timeouts(idle=30), **options)
-
-
-def until(true: Callable[[], Any]) -> None:
-    for _ in range(3000):
-        if true():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not come true")
 
 
 class Apart:
@@ -105,7 +98,7 @@ def test_a_round(server: RLlinkServer) -> None:
 def test_new_weights_are_for_those_whose_episodes_were_taken(server: RLlinkServer) -> None:
     with Apart(server) as client:
         answer = client.do("send", [episode()])
-        until(lambda: server.statistics().queued)
+        eventually(lambda: server.statistics().queued)
         server.set_state(SetState(2, WEIGHTS))  # learnt from others' episodes
         assert server.statistics().waiting == 1
         server.sample(30)
@@ -149,7 +142,7 @@ def test_many_clients(server: RLlinkServer) -> None:
 def test_before_the_first_weights_everybody_waits() -> None:
     with RLlinkServer("127.0.0.1:0") as server, Apart(server) as client:
         answer = client.do("get_state")
-        until(lambda: server.statistics().waiting == 1)
+        eventually(lambda: server.statistics().waiting == 1)
         server.set_state(SetState(5, WEIGHTS))
         assert answer.result(30).weights_seq_no == 5
 
@@ -234,7 +227,7 @@ def test_play_of_several_agents(on_policy: bool) -> None:
     ) as server:
         environment = mpe.parallel_env(N=2, max_cycles=10)
         totals = rlwire.play(environment, server.url, episodes=5, policy=policy, seed=1)
-        until(lambda: learner.steps == 50)
+        eventually(lambda: learner.steps == 50)
     assert len(totals) == 5
     pieces = [piece for batch in learner.batches for piece in batch]
     assert [len(piece) for piece in pieces] == [10, 6, 4, 10, 2, 8, 8, 2]
@@ -266,7 +259,7 @@ def test_play_of_agents_in_turns() -> None:
         with rlwire.serve(learner, "rllink://127.0.0.1:0", steps=9, several=True) as server:
             environment = make(N=2, max_cycles=10)
             totals = rlwire.play(environment, server.url, episodes=3, policy=policy, seed=1)
-            until(lambda learner=learner, count=count: learner.steps == count)  # type: ignore[misc]
+            eventually(lambda learner=learner, count=count: learner.steps == count)  # type: ignore[misc]
         pieces = [piece for batch in learner.batches for piece in batch]
         assert sum(piece.truncated for piece in pieces) == 3
         columns = {}
@@ -425,7 +418,7 @@ def test_one_bad_client_disturbs_no_other(
         bad.sendall(garbage)
         bad.shutdown(socket.SHUT_WR)
         assert bad.recv(1000) == b""
-        until(lambda: BAD[garbage] in caplog.text)
+        eventually(lambda: BAD[garbage] in caplog.text)
         assert server.statistics().episodes == 0
         assert good.get_state().weights_seq_no == 1
         good.send([episode(3)], wait=False)
@@ -443,7 +436,7 @@ def test_a_client_that_stops_in_a_message(workers: Any, caplog: pytest.LogCaptur
             good.send([episode(2)], wait=False)  # meanwhile
             assert [len(piece) for piece in server.sample(30)] == [2]
             assert bad.recv(1000) == b""
-            until(lambda: "of a message came within read=0.2 s" in caplog.text)
+            eventually(lambda: "of a message came within read=0.2 s" in caplog.text)
             assert good.get_state().weights_seq_no == 1
             assert server.statistics().episodes == 1
 
@@ -496,11 +489,11 @@ def test_a_client_that_leaves_while_it_waits(server: RLlinkServer) -> None:
             bad.sendall(Codec().encode(Ping()))
             assert bad.recv(1000)
             bad.sendall(Codec().encode(EpisodesAndGetState([episode(2).to_state()], 2)))
-            until(lambda: server.statistics().queued)
+            eventually(lambda: server.statistics().queued)
         assert [len(piece) for piece in server.sample(30)] == [2]  # what was sent counts
         server.set_state(SetState(2, WEIGHTS))
         # It might have closed its sending half alone: only now it shows.
-        until(lambda: server.statistics().clients == 1)
+        eventually(lambda: server.statistics().clients == 1)
         assert client.get_state().weights_seq_no == 2
 
 
@@ -509,9 +502,9 @@ def test_stop_ends_who_waits(workers: Any) -> None:
     server = RLlinkServer("127.0.0.1:0", workers=workers, backlog=1).start()
     with Apart(server) as waiting, Apart(server) as held:
         state = waiting.do("get_state")
-        until(lambda: server.statistics().waiting == 1)
+        eventually(lambda: server.statistics().waiting == 1)
         held.do("send", [episode()], wait=False).result(30)
-        until(lambda: server.statistics().queued == 5)
+        eventually(lambda: server.statistics().queued == 5)
         begun = time.monotonic()
         server.stop(60)  # long before its grace time ends
         with pytest.raises((ConnectionClosed, OSError)):

@@ -15,6 +15,7 @@ from rlwire.adapters.universe.env import UniverseEnv
 from rlwire.adapters.universe.hub import Hub
 from rlwire.adapters.universe.remotes import Remote
 from rlwire.adapters.universe.sums import added
+from tests.waiting import eventually
 
 
 class Painted(NamedTuple):
@@ -99,17 +100,9 @@ class Screens:
         self.closed = True
 
 
-def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    """Wait for something that another thread does."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.002)
-
-
 @pytest.fixture
 def wait_for() -> Callable[..., None]:
-    return until
+    return eventually
 
 
 class Driver:
@@ -133,7 +126,7 @@ class Driver:
             found[:] = [observations, rewards, dones, info["n"]]
             return bool(condition(*found))
 
-        until(look)
+        eventually(look)
         return found
 
     def gather(self, condition: Callable[..., Any]) -> Any:
@@ -147,7 +140,7 @@ class Driver:
             total = added(total, self.step())
             return False
 
-        until(look)
+        eventually(look)
         return [*total[:3], total[3]["n"]]
 
     def until_seen(self) -> Any:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from rlwire.codecs.websocket.handshake import basic_header
 from rlwire.errors import ConnectionClosed, DecodeError, LimitExceeded
 from rlwire.limits import Limits
 from rlwire.protocols import URL, parse_url
+from tests.waiting import eventually
 
 
 class Pixels:
@@ -91,15 +92,6 @@ def lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    waited = threading.Event()
-    for _ in range(2000):
-        if condition():
-            return
-        waited.wait(0.01)
-    raise AssertionError("it did not come")
-
-
 def ended(path: Path) -> bool:
     return path.exists() and b'{"stop": ' in path.read_bytes()[-60:]
 
@@ -120,7 +112,7 @@ def test_pixels_go_through_and_to_files(proxy: RecordingProxy, tmp_path: Path) -
         sock.sendall(b"end")
         assert sock.recv(1) == b""  # the server's end is the client's
     folder = tmp_path / "recordings" / "1"
-    wait_until(lambda: ended(folder / "server.fbs") and ended(folder / "client.fbs"))
+    eventually(lambda: ended(folder / "server.fbs") and ended(folder / "client.fbs"))
     blocks = list(read_fbs(str(folder / "server.fbs")))
     assert b"".join(data for _, data in blocks) == b"RFB 003.008\nHELLO" + said.upper()
     times = [at for at, _ in blocks]
@@ -139,14 +131,14 @@ def test_rewards_and_actions_go_through_and_to_lines(
         RewarderClient(where, auth="sesame", observer=True) as observer,
     ):
         agent.act([("KeyEvent", 97, True)])
-        wait_until(lambda: rewarder.statistics().get("actions") == 1)
+        eventually(lambda: rewarder.statistics().get("actions") == 1)
         assert rewarder.actions()[0].action == (("KeyEvent", 97, True),)
         rewarder.reward(2.5, False, {"a": "\N{SNOWMAN}\n"})
         step = agent.step(20)
         assert (step.reward, step.info) == (2.5, {"a": "\N{SNOWMAN}\n"})
         assert observer.step(20).reward == 2.5
     folder = tmp_path / "recordings"
-    wait_until(lambda: proxy.statistics()["rewards"].open == 0)
+    eventually(lambda: proxy.statistics()["rewards"].open == 0)
     first, *found = lines(folder / "1" / "rewards.demo")
     assert first == {"version": 1}
     assert [each["from_rewarder"] for each in found][:2] == [True, False]
@@ -171,9 +163,9 @@ def test_each_agent_has_a_folder_for_both_of_its_connections(
                 assert read(sock, 12)
                 sock.sendall(b"x")
                 assert read(sock, 1) == b"X"
-        wait_until(lambda: proxy.statistics()["rewards"].open == 0)
+        eventually(lambda: proxy.statistics()["rewards"].open == 0)
         folder = tmp_path / "recordings" / str(number)
-        wait_until(lambda folder=folder: ended(folder / "client.fbs"))
+        eventually(lambda folder=folder: ended(folder / "client.fbs"))
         names = sorted(path.name for path in folder.iterdir())
         assert names == ["client.fbs", "rewards.demo", "server.fbs"]
 
@@ -184,7 +176,7 @@ def test_who_says_nothing_is_not_written_down(proxy: RecordingProxy, tmp_path: P
     with socket.create_connection((where.host, where.port)) as sock:
         sock.settimeout(20)
         assert read(sock, 12)  # as whoever looks whether somebody is there
-    wait_until(lambda: proxy.statistics()["pixels"].open == 0)
+    eventually(lambda: proxy.statistics()["pixels"].open == 0)
     assert list((tmp_path / "recordings").iterdir()) == []
 
 
@@ -208,7 +200,7 @@ def test_who_only_listens_goes_on_listening(
         ping = {"method": "v0.control.ping", "headers": {"sent_at": 1, "message_id": 0}, "body": {}}
         listener.send(json.dumps(ping))
         assert json.loads(listener.receive())["method"] == "v0.reply.control.ping"
-    wait_until(lambda: proxy.statistics()["rewards"].open == 0)
+    eventually(lambda: proxy.statistics()["rewards"].open == 0)
     _first, *found = lines(tmp_path / "recordings" / "1" / "rewards.demo")
     assert found[-2]["message"] == ping
     assert len(found) < 20

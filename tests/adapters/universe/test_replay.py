@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +23,11 @@ from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
 from rlwire.codecs.rfb.pixels import RGB565, RGB888, PixelFormat
 from rlwire.errors import DecodeError
 from rlwire.protocols import URL, parse_url
+from tests.waiting import eventually
 
 pytest.importorskip("gymnasium")
 
 SIZE = (40, 56)
-
-
-def wait_until(condition: Callable[[], Any]) -> None:
-    waited = threading.Event()
-    for _ in range(2000):
-        if condition():
-            return
-        waited.wait(0.01)
-    raise AssertionError("it did not come")
 
 
 def ended(path: Path) -> bool:
@@ -75,8 +65,8 @@ def record(folder: Path, count: int = 12, **options: Any) -> list[Any]:
                 np.testing.assert_array_equal(seen[-1], last)
                 viewer.pointer(3, 4, 1)
                 # Its bytes have come when the display has heard it.
-                wait_until(lambda: server.statistics().get("inputs") == count + 1)
-    wait_until(lambda: ended(folder / "1" / "server.fbs") and ended(folder / "1" / "client.fbs"))
+                eventually(lambda: server.statistics().get("inputs") == count + 1)
+    eventually(lambda: ended(folder / "1" / "server.fbs") and ended(folder / "1" / "client.fbs"))
     return seen
 
 
@@ -141,7 +131,7 @@ def test_a_recording_is_served_as_an_environment(tmp_path: Path) -> None:
     with rlwire.serve(replay, "universe://127.0.0.1:0+0", rate=1000) as server:
         where = str(parse_url(server.url).pixels_address)
         with RfbClient(where) as viewer:
-            wait_until(lambda: viewer.update(20) is not None and (
+            eventually(lambda: viewer.update(20) is not None and (
                 viewer.snapshot() == seen[-1]).all())  # fmt: skip
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import socket
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from rlwire.codecs.rfb.messages import KeyEvent
 from rlwire.environments.driver import drive
 from rlwire.protocols import parse_url
 from rlwire.transports.tls import ClientTLS, ServerTLS
+from tests.waiting import eventually
 
 gymnasium: Any = pytest.importorskip("gymnasium")
 
@@ -80,15 +80,6 @@ class Pole(Corridor):
         return np.float32([self.place]), *super().step(action)[1:]
 
 
-def wait_until(condition: Callable[[], Any]) -> None:
-    waited = threading.Event()
-    for _ in range(2000):
-        if condition():
-            return
-        waited.wait(0.01)
-    raise AssertionError("it did not come")
-
-
 def place(server: UniverseServer) -> int:
     return int(server.display.newest().frame[0, 0, 0])
 
@@ -108,24 +99,24 @@ def watching(server: UniverseServer) -> RewarderClient:
 
 def test_a_person_plays_while_a_key_is_held_and_then_the_agent() -> None:
     with universe(Corridor()) as server, watching(server) as agent:
-        wait_until(lambda: server.display.frames > 20)
+        eventually(lambda: server.display.frames > 20)
         assert place(server) == 100  # "" of the environment's keys is to stay
         agent.act([("Action", 2)])
-        wait_until(lambda: place(server) > 104)
+        eventually(lambda: place(server) > 104)
         key(server, "Left", True)
         began = place(server)
-        wait_until(lambda: place(server) < began - 10)
+        eventually(lambda: place(server) < began - 10)
         key(server, "Left", False)
         began = place(server)
-        wait_until(lambda: place(server) > began + 3)
+        eventually(lambda: place(server) > began + 3)
 
 
 def test_keys_by_argument_and_a_function() -> None:
     with universe(Corridor(), keys={"x": 2}) as server, watching(server):
         key(server, "x", True)
-        wait_until(lambda: place(server) > 105)
+        eventually(lambda: place(server) > 105)
     with universe(Corridor(), play=lambda held, pointer: 0) as server, watching(server):
-        wait_until(lambda: place(server) < 95)
+        eventually(lambda: place(server) < 95)
     with pytest.raises(ValueError, match=r"the keys 'x': 7 is not in the action space"):
         universe(Corridor(), keys={"x": 7})
 
@@ -143,11 +134,11 @@ def test_pixels_that_are_the_observation_are_not_told_twice() -> None:
 def test_what_is_rendered_stands_beside_the_observation() -> None:
     with universe(Pole("rgb_array")) as server, watching(server) as agent:
         assert agent.about[PIXELS] == "render"
-        wait_until(lambda: agent.step(20).observation is not None)
+        eventually(lambda: agent.step(20).observation is not None)
         assert place(server) == 155
         assert server.display.newest().frame[0, 0, 1] == 255
     with universe(Corridor("rgb_array"), frames="render") as server, watching(server):
-        wait_until(lambda: server.display.frames)
+        eventually(lambda: server.display.frames)
         assert place(server) == 155
     with pytest.raises(TypeError, match="looks like nothing"):
         universe(Pole())
@@ -167,9 +158,9 @@ def test_only_pixels() -> None:
             sock.sendall(b"RFB 003.003\n")
             assert sock.recv(4) == b"\0\0\0\x01"  # no password
             sock.sendall(b"\1")
-            wait_until(lambda: server.viewers == 1)
-            wait_until(lambda: server.display.frames > before + 10)
-        wait_until(lambda: server.viewers == 0)
+            eventually(lambda: server.viewers == 1)
+            eventually(lambda: server.display.frames > before + 10)
+        eventually(lambda: server.viewers == 0)
 
 
 def test_nobody_looks_on_and_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,11 +170,11 @@ def test_nobody_looks_on_and_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> N
     with universe(Corridor()) as server:
         first = server.display.frames
         with watching(server):
-            wait_until(lambda: server.display.frames > first + 10)
-        wait_until(lambda: server.statistics()["rewards"]["clients"] == 0)
-        wait_until(lambda: not looks[-1])
+            eventually(lambda: server.display.frames > first + 10)
+        eventually(lambda: server.statistics()["rewards"]["clients"] == 0)
+        eventually(lambda: not looks[-1])
         last, count = server.display.frames, len(looks)
-        wait_until(lambda: len(looks) > count + 10)
+        eventually(lambda: len(looks) > count + 10)
         assert server.display.frames == last
 
 
@@ -248,7 +239,7 @@ def test_unix_sockets(tmp_path: Path) -> None:
             ):
                 viewer.update(20)
                 assert agent.step(20).count
-            wait_until(lambda: proxy.statistics()["rewards"].open == 0)
+            eventually(lambda: proxy.statistics()["rewards"].open == 0)
         assert (tmp_path / "recordings" / "1" / "rewards.demo").exists()
 
 
@@ -257,7 +248,7 @@ def test_in_lockstep_people_only_look_on() -> None:
         key(server, "Left", True)
         for count in range(1, 6):
             agent.act([("Action", 2)])
-            wait_until(lambda count=count: place(server) == 100 + count)
+            eventually(lambda count=count: place(server) == 100 + count)
 
 
 def test_tls_on_both_and_on_the_page(tmp_path: Path) -> None:
@@ -335,7 +326,7 @@ class TestDoor:
             where = f"127.0.0.1:{parse_url(proxy.url).port}"
             with RewarderClient(where, attach=True) as agent:
                 assert agent.step(20).count
-            wait_until(lambda: proxy.statistics()["rewards"].open == 0)
+            eventually(lambda: proxy.statistics()["rewards"].open == 0)
             assert (tmp_path / "1" / "rewards.demo").exists()
         (tmp_path / "core").mkdir()
         (tmp_path / "core" / "rfb.js").write_text("export default class RFB {}")
