@@ -2,10 +2,15 @@
 And how many steps a second does a runner of RLlib's take, from 64 simulators?
 
 Server and client are a process each. The trainer reads the episodes and answers with small weights.
-Ray's functions send what Ray's client sends, an array a step, and read it as Ray's runner does;
-`to_numpy()` makes one array a column of it first. `RLlinkClient` and `RLlinkServer` have an array a
+Ray's functions send what Ray's client sends, an array a step, and read it as Ray's runner does, up
+to Ray's episodes; `to_numpy()` makes one array a column of it first. `RLlinkClient` has an array a
 column from the beginning. Blocks of ten exchanges take turns, and of each the first is not counted:
 it finds what a rival left in the caches, and Ray's slowest takes them for milliseconds.
+
+Ray's functions have one thread at each end, which reads and answers: two threads are woken up for
+an exchange. So have rlwire's codec and connection alone, and the same up to Ray's episodes, which
+is what is done with Ray's functions. With `RLlinkServer`, whose episodes are rlwire's, four are
+woken up: its trainer has a thread of its own, and every client is heard meanwhile.
 
 Of the second, both runners are RLlib's own objects, which sample and take new weights in a loop:
 ours has 64 clients, in four processes; Ray's takes one at a time, which sends as Ray's client does.
@@ -17,6 +22,7 @@ Ray is no part of the benchmarks' packages; without it there are ours alone.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import io
 import logging
@@ -35,6 +41,9 @@ from rounds import take_turns
 
 from rlwire.adapters.rllink import Episode, RLlinkClient, RLlinkServer, SetConfig, SetState
 from rlwire.bench.processes import ServerProcess
+from rlwire.sessions.rllink import Server
+from rlwire.transports.connection import Connection
+from rlwire.transports.server import ThreadServer
 from rlwire.transports.sockets import Backoff
 
 EXCHANGING = 0.1 if TINY else 8.0  # seconds
@@ -88,6 +97,26 @@ def serve(report: Callable[[Any], None]) -> None:
                 server.set_state(SetState(1, WEIGHTS))
 
 
+def serve_alone(report: Callable[[Any], None], rays: bool) -> None:
+    """Run in the process of what reads and answers in the connection's thread."""
+    logging.disable()
+    if rays:
+        from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+
+    def answer(connection: Connection) -> None:
+        session: Any = connection.session
+        connection.send(session.pong(connection.receive()))
+        while True:
+            for episode in connection.receive().episodes:
+                if rays:
+                    SingleAgentEpisode.from_state(episode.to_state()).to_numpy()
+            connection.send(SetState(1, WEIGHTS))
+
+    with ThreadServer("127.0.0.1:0", Server, answer) as server:
+        report(str(server.address))
+        server.wait()
+
+
 def serve_ray(report: Callable[[Any], None]) -> None:
     """Run in the process of what Ray's runner does with a message."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -122,10 +151,18 @@ def sends_ray(sock: socket.socket, episodes: list[dict[str, Any]]) -> Callable[[
 def measure() -> dict[str, float]:
     """Microseconds of an exchange, by who does it."""
     with contextlib.ExitStack() as stack:
-        address = stack.enter_context(ServerProcess("rllink", serve)).address
-        client = stack.enter_context(RLlinkClient(address))
         batch = [columns()]
-        exchanges: dict[str, Callable[[], Any]] = {"rlwire": lambda: client.send(batch)}
+        exchanges: dict[str, Callable[[], Any]] = {}
+        servers: list[tuple[str, Any, Any]] = [
+            ("rlwire's server", serve, ()),
+            ("rlwire alone", serve_alone, (False,)),
+        ]
+        if RAY:
+            servers.append(("rlwire to Ray's episodes", serve_alone, (True,)))
+        for name, run, arguments in servers:
+            address = stack.enter_context(ServerProcess("rllink", run, *arguments)).address
+            client = stack.enter_context(RLlinkClient(address))
+            exchanges[name] = functools.partial(client.send, batch)
         if RAY:
             port = stack.enter_context(ServerProcess("ray", serve_ray)).address
             sock = stack.enter_context(connected(port))
@@ -264,8 +301,8 @@ def connected(port: int) -> socket.socket:
 
 
 def test_rllink() -> None:
-    """A batch is answered."""
-    assert measure()["rlwire"] > 0
+    """A batch is answered, by each."""
+    assert all(taken > 0 for taken in measure().values())
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -280,10 +317,12 @@ def main() -> None:
     """Print the table."""
     print_head(f"A batch of {STEPS} steps, from send to answer")
     times = measure()
+    ours = [name for name in times if name.startswith("rlwire")]
     rows = [
-        (name, f"{taken:,.0f}", f"{taken / times['rlwire']:.1f}x") for name, taken in times.items()
+        (name, f"{taken:,.0f}", *(f"{taken / times[one]:.1f}x" for one in ours))
+        for name, taken in times.items()
     ]
-    print_table(("who", "median us", "of rlwire's"), rows)
+    print_table(("who", "median us", *(f"of {one}" for one in ours)), rows)
     if RAY:
         print()
         rates = throughput()
