@@ -22,3 +22,6 @@ cdef class Answers:
     cdef object _responder
 
     cpdef bint ready(self)
+    cpdef take_over(self, object event, object reply=*, object error=*)
+    cdef _send(self, object event, object reply, object error)
+    cdef _put(self, object event, object reply, object error)

@@ -134,16 +134,20 @@ class Answers:
             except Exception as error:
                 self._send(event, NOTHING, error)
             else:
-                self._send(event, reply)
+                self._send(event, reply, None)
             event = reply = None  # the arena may have the block back
 
-    def _send(self, event: Any, reply: Any, error: BaseException | None = None) -> None:
+    def _send(self, event: Any, reply: Any, error: BaseException | None) -> None:
         """Send the answer to an event, later if it is a future, or what stands for it."""
-        core, connection = self._core, self._connection
         if error is None and isinstance(reply, (LateAnswer, Future)):
             self._making, self._asked = reply, event
             reply.add_done_callback(self._made)
-            return
+        else:
+            self._put(event, reply, error)
+
+    def _put(self, event: Any, reply: Any, error: BaseException | None) -> None:
+        """Send the answer to an event, or what is said when there is none."""
+        core, connection = self._core, self._connection
         try:
             try:
                 if error is not None:
@@ -214,9 +218,9 @@ class Answers:
         try:
             reply = answer.result()
         except (Exception, asyncio.CancelledError) as error:
-            self._send(event, NOTHING, error)
+            self._put(event, NOTHING, error)
         else:
-            self._send(event, reply)
+            self._put(event, reply, None)
         if alone:
             return
         try:

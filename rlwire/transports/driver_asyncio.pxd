@@ -1,5 +1,6 @@
 from rlwire.streams cimport StreamCore
 from rlwire.transports.answers_asyncio cimport Answers
+from rlwire.transports.socket_calls cimport SocketCalls
 from rlwire.transports.turn cimport Turn
 
 
@@ -12,7 +13,7 @@ cdef class LoopDriver:
     cdef public StreamCore core
     cdef public bint blocked
     cdef public Answers _answers
-    cdef object _calls
+    cdef SocketCalls _calls
     cdef public object _gone
     cdef bint _held_up
     cdef object _loop
@@ -24,3 +25,6 @@ cdef class LoopDriver:
     cdef object _sender
     cdef public object _stream
     cdef public Turn _turn
+
+    cpdef bint write(self)
+    cpdef write_aside(self)

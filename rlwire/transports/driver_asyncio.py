@@ -104,7 +104,8 @@ class LoopDriver:
             if answers is not None and answers.ready():
                 if calls.respond(answers.answer, Future, LateAnswer):
                     return
-                answers.take_over(*calls.unanswered())
+                event, reply, failed = calls.unanswered()
+                answers.take_over(event, reply, failed)
                 done = self.core.steady
             elif turn.waiting:
                 event = calls.receive()
@@ -209,12 +210,14 @@ class LoopDriver:
         """Write what the system takes; return whether nothing is left, or all is lost."""
         if self._stream is None:
             return True
+        was = self.blocked
         try:
             self.blocked = not self._calls.write()
         except OSError as error:
             self._lose(error)
             return True
-        self._stream.await_writable(self.blocked)
+        if self.blocked or was:
+            self._stream.await_writable(self.blocked)
         return not self.blocked
 
     def write_aside(self) -> None:

@@ -214,9 +214,9 @@ def test_what_the_policy_is_given(states: list[Any], batches: list[Any]) -> None
 
 def test_a_bad_observation_harms_nobody_else_s() -> None:
     good, odd, bad = np.full(2, 3, np.float32), np.full(5, 4, np.float32), np.full(7, -1.0)
-    assert on_a_loop(Batched(Policy()), [good, odd, bad]) == [
-        3, 4, "can't update state: ValueError: below zero",
-    ]  # fmt: skip
+    said = "can't update state: ValueError: below zero"
+    assert on_a_loop(Batched(Policy()), [good, odd, bad]) == [3, 4, said]
+    assert on_a_loop(Batched(Policy()), [[1.0, 2.0], [-1.0, 2.0]]) == [said, said]  # one batch
     space = gymnasium.spaces.Box(-9, 9, (2,), np.float32)
     found = on_a_loop(Batched(Policy(), space), [good, odd, None])
     assert found[0] == 3
