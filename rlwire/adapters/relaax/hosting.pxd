@@ -18,6 +18,8 @@ cdef class AgentHost:
     cdef object _peer
     cdef bint _told
 
+    cpdef answer(self, dict message)
+
 
 cdef class RewardAverage:
     cdef object _callback

@@ -178,14 +178,14 @@ class AgentHost:
             if command == "update":
                 # The hot path: no further call but the agent's own. The session lets no update
                 # come before init, so there is an agent; RELAAX calls it by keyword.
-                get = message.get
-                reward, terminal = get("reward"), get("terminal", False)
+                reward, terminal = message.get("reward"), message.get("terminal", False)
                 if reward is not None and self._average.append(reward):
                     reward = self._of_text("reward", reward)
                     self._average.append(reward)
                 if terminal is not False and terminal is not True:
                     terminal = self._of_text("terminal", terminal)
-                action = self._agent.update(reward=reward, state=get("state"), terminal=terminal)
+                state = message.get("state")
+                action = self._agent.update(reward=reward, state=state, terminal=terminal)
                 if type(action) is Later:
                     return action.reply(self, message)
                 return {"response": "action", "data": action}
