@@ -176,6 +176,7 @@ def _measure(
                 rows.append(kind(payload, cores))
                 if elsewhere and kind.protocol in PROVIDERS:
                     rows[-1].protocol += f"+{args.over}"
+                    rows[-1].raw = False
             except Unfit as error:
                 left_out.append(LeftOut(kind.protocol, payload, str(error)))
         if not rows:

@@ -139,7 +139,8 @@ def played(environment: str, count: int = OWN) -> Payload:
     except (ImportError, AttributeError, EncodeError, TypeError, ValueError) as error:
         raise BenchError(f"--env {environment}: {error}") from error
     steps = list(_play(driven, count, f"--env {environment}"))
-    return _payload(environment, environment, steps)
+    name = environment.removeprefix("gym:")
+    return _payload(name, name, steps)
 
 
 def made_by(function: str) -> Payload:

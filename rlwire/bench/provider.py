@@ -114,6 +114,7 @@ class Row:
             else the reply does.
         has_codec: whether what encodes and decodes can be called by itself; without, a row lacks
             `encode`, `decode` and what they take, and its byte counts are those of the arrays.
+        raw: whether it goes over what the raw exchange goes over, which is taken apart for both.
         payload: what is sent.
         requests: the wire's bytes, framing included, of the request for each step; all of one size.
         reply_bytes: how many bytes, framing included, answer each request.
@@ -136,6 +137,7 @@ class Row:
     datagrams = False
     asks = True
     has_codec = True
+    raw = True
     sessions: tuple[str, ...] = ()
     payload: Payload
     requests: list[bytes]

@@ -43,7 +43,7 @@ class Run:
 
 _CODEC = ("protocol", "payload", "request B", "reply B", "encode us", "decode us")
 _TRIP = ("protocol", "payload", "p50 us", "p99 us", "echo us", "overhead", "quartiles")
-_RATE = ("protocol", "payload", "steps/s", "quartiles", "encode", "decode", "trip", "echo")
+_RATE = ("protocol", "payload", "steps/s", "quartiles", "enc", "dec", "trip", "echo")
 _STAGES = ("protocol", "payload", "end", "stage", "us", "quartiles", "share")
 
 
@@ -60,6 +60,10 @@ _WITHOUT: tuple[tuple[Callable[[list[str]], object], str], ...] = (
     (
         lambda names: names and "session" not in names,
         "no session can be timed by itself; what is done beside the codec's work is in the rest",
+    ),
+    (
+        lambda names: "encode" in names and "send" not in names,
+        "what carries the bytes is in the rest, as the raw exchange goes over TCP",
     ),
     (
         lambda names: names and "encode" not in names,
@@ -158,7 +162,7 @@ def _notes(run: Run) -> list[str]:
     turns = [result.overhead.count for result in run.results]
     titles = {result.payload: result.title for result in run.results}
     return [
-        *(f"{name}: {title}" for name, title in titles.items()),
+        *(text if text.startswith(name) else f"{name}: {text}" for name, text in titles.items()),
         f"{checked:,} round trips were read back from the server, each equal to what was sent.",
         "Bytes are those on the wire with framing; encode and decode are of the message with the "
         "observation; echo is the p50 of a raw socket exchange of as many bytes, pinned alike.",

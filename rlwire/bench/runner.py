@@ -167,11 +167,13 @@ def _stages(row: Row, floor: Floor, seconds: float, encode: Spread, decode: Spre
     ]
     parts: list[tuple[int, int, int]] = []
     deadline = perf_counter() + share
-    while not parts or perf_counter() < deadline:
+    while row.raw and (not parts or perf_counter() < deadline):
         block = [floor.exchange_in_parts(index) for index in range(BLOCK)]
         floor.check(BLOCK - 1)
         parts += block[LEAD_IN:]
-    send, wait, receive = (spread(each) for each in zip(*parts, strict=True))
+    send, wait, receive = (
+        (spread(each) for each in zip(*parts, strict=True)) if parts else [None] * 3
+    )
     ask, answer = ((encode, decode), others) if row.asks else (others, (encode, decode))
     return [
         Stage(end, name, each.p50, each.p25, each.p75)
@@ -184,6 +186,7 @@ def _stages(row: Row, floor: Floor, seconds: float, encode: Spread, decode: Spre
             ("client", "receive", receive),
             ("client", "decode", answer[1]),
         )
+        if each is not None
     ]
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -229,7 +230,7 @@ def test_ones_own_observations_and_stages(
     assert [(row["protocol"], row["payload"]) for row in rows] == [
         (protocol, payload)
         for protocol in ("rlx", "perlert")
-        for payload in ("bench_test_frames:frames", "gym:CartPole-v1")
+        for payload in ("bench_test_frames:frames", "CartPole-v1")
     ]
     assert "bench_test_frames:frames 7 int8" in err
     for row in rows:
@@ -254,6 +255,20 @@ def test_ones_own_observations_and_stages(
         # Where the observation is: in RLX's request, in PERLERT's reply.
         carrying = measured[0] if row["protocol"] == "rlx" else measured[4]
         assert carrying["p50"] == row["encode"]["p50"]
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there are no unix sockets")
+def test_stages_of_the_raw_exchange_are_not_those_of_another_carrier(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "record", _record_small)
+    words = ["--protocol", "rlx", "--payload", "cartpole", "--seconds", "0.01", "--json", "-"]
+    assert command.run(arguments(*words, "--over", "unix", "--stages")) == 0
+    out, err = capsys.readouterr()
+    (row,) = json.loads(out)["rows"]
+    names = {stage["name"] for stage in row["stages"]}
+    assert names == {"encode", "decode", "session", "rest"}
+    assert "rlx+unix: what carries the bytes is in the rest" in err
 
 
 def test_a_rival_that_is_not_installed_is_left_out_with_the_reason(

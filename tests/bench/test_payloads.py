@@ -161,7 +161,7 @@ def test_observations_that_cannot_be_sent(function: str, message: str) -> None:
 def test_an_environment_of_ones_own() -> None:
     require("cartpole")
     payload = payloads.played("gym:CartPole-v1", 40)
-    assert payload.title == "gym:CartPole-v1 4 float32"
+    assert payload.title == "CartPole-v1 4 float32"
     assert len(payload.steps) == 40
     assert any(step.terminal for step in payload.steps)  # and goes on with the next episode
     again = payloads.played("gym:CartPole-v1", 40)
