@@ -100,10 +100,10 @@ def serve(report: Callable[[Any], None]) -> None:
 def serve_alone(report: Callable[[Any], None], rays: bool) -> None:
     """Run in the process of what reads and answers in the connection's thread."""
     logging.disable()
-    if rays:
-        from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
     def answer(connection: Connection) -> None:
+        if rays:  # Ray takes its time to begin; the client waits
+            from ray.rllib.env.single_agent_episode import SingleAgentEpisode
         session: Any = connection.session
         connection.send(session.pong(connection.receive()))
         while True:
