@@ -1,8 +1,7 @@
 """Where a parameter server lives: `open_parameter_server` gives agents a `Handle` of it.
 
 In the server's own process, or in a process of its own over shared memory; on Ray is in
-`rlwire.adapters.relaax.homes_ray`. All have a `Host`, which runs one op at a time, saves
-checkpoints, and knows a call that is sent again.
+`rlwire.adapters.relaax.homes_ray`. What runs it there is in `rlwire.adapters.relaax.homes_host`.
 """
 
 from __future__ import annotations
@@ -13,33 +12,26 @@ import os
 import shutil
 import tempfile
 import threading
-import traceback
 import uuid
-from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from rlwire.adapters.relaax.config import Options
+from rlwire.adapters.relaax.homes_host import Host, Waiting, called
 from rlwire.adapters.relaax.metrics import METHODS, LoggingMetrics, Metrics
 from rlwire.adapters.relaax.parameter_server import (
     Handle,
-    ParameterServer,
     ParameterServerError,
     UpdatesLost,
-    op,
 )
 from rlwire.adapters.serving import Service, StreamServer
-from rlwire.checkpoints import Aside, Checkpoints
+from rlwire.checkpoints import Checkpoints
 from rlwire.errors import (
-    ConnectionClosed,
     DeadlineExceeded,
     EncodeError,
     LocalProtocolError,
-    describe,
     on_error,
 )
 from rlwire.sessions.calls import Answer, Call, Client, Server
@@ -55,9 +47,6 @@ __all__ = ["check_home", "open_parameter_server"]
 
 logger = logging.getLogger(__name__)
 
-_CLIENTS = 4096  # whose last answers are remembered
-_METRICS = 10_000  # measurements that wait for an answer to go with
-_AGAIN = 60.0  # seconds until a checkpoint that could not be saved is tried again
 _GRACE = 60.0  # seconds for the last op and checkpoint of a process
 
 
@@ -123,187 +112,6 @@ def check_home(home: str) -> None:
             "a parameter server is at home in 'server', 'process', 'ray' or 'ray:NAME', "
             f"not {home!r}"
         )
-
-
-class Host:
-    """Runs a parameter server: its ops one at a time, its checkpoints, each call once.
-
-    What went wrong while it was made is the answer to all calls.
-
-    Args:
-        algorithm: whose parameter server.
-        checkpoints: where they are kept; None for nowhere.
-        metrics: where its measurements go.
-
-    Attributes:
-        config: the algorithm's settings.
-    """
-
-    def __init__(
-        self, algorithm: Algorithm, checkpoints: Checkpoints | None, metrics: Metrics
-    ) -> None:
-        self.config = algorithm.config
-        self._name = uuid.uuid4().hex
-        self._algorithm = algorithm.name
-        self._checkpoints = checkpoints
-        self._aside = None if checkpoints is None else Aside(checkpoints, self._not_kept)
-        self._restored: int | None = None
-        self._again = 0.0
-        self._turn = threading.Condition(threading.Lock())  # an op's
-        self._answers: OrderedDict[str, tuple[int, Answer | None]] = OrderedDict()
-        self._metrics = metrics
-        self._server: ParameterServer | None = None
-        self._ending = False
-        self._failure: BaseException | None = None
-        try:
-            self._server = self._made(algorithm)
-        except Exception as error:
-            self._failure = error
-
-    def _made(self, algorithm: Algorithm) -> ParameterServer:
-        server: ParameterServer = algorithm.parameter_server(algorithm.config, self._metrics)
-        server.wait_at_home = self._wait_for
-        if self._checkpoints is not None:
-            found = self._checkpoints.restore(self._algorithm, server.version)
-            if found is not None:
-                self._restored, state = found
-                server.restore_checkpoint(state)
-            self._checkpoints.due(server.n_step())
-        return server
-
-    def check(self) -> None:
-        """Raise what went wrong while it was made."""
-        if self._failure is not None:
-            raise _failed("the parameter server", self._failure) from self._failure
-
-    def run(self, names: Sequence[str], args: Any, kwargs: Any, deadline: float) -> Any:
-        """Return what an op returns; for agents in this process. Errors as of `Handle`."""
-        if not self._turn.acquire(timeout=deadline):
-            raise DeadlineExceeded(
-                f"{_called(names)}: other ops took longer than deadline={deadline} s; it was not "
-                "called"
-            )
-        try:
-            return self._perform(names, args, kwargs)
-        except Exception as error:
-            raise _failed(_called(names), error) from error
-        finally:
-            self._turn.release()
-
-    def answer(self, call: Call) -> Answer:
-        """Return the answer to a call from elsewhere, the last one if it came again."""
-        with self._turn:
-            if call.server is not None and call.server != self._name:
-                return Answer(self._name, call.number, "lost", self._restored, self._measured())
-            number, answer = self._answers.get(call.client, (0, None))
-            if number < call.number:
-                self._answers[call.client] = call.number, None  # it may wait while others run
-                self._answers.move_to_end(call.client)
-                if len(self._answers) > _CLIENTS:
-                    self._answers.popitem(last=False)
-                answer = self._answer(call)
-                if self._answers.get(call.client, (0, None))[0] == call.number:
-                    self._answers[call.client] = call.number, answer
-                self._turn.notify_all()
-                return answer
-            while number == call.number and answer is None:
-                self._turn.wait()
-                number, answer = self._answers.get(call.client, (0, None))
-            if answer is None or number != call.number:
-                # Its client waits no longer, and has asked for more.
-                error = LocalProtocolError("a call of before came late, and was not made")
-                answer = self._failed(call, error)
-            return answer
-
-    def unsendable(self, call: Call, error: Exception) -> Answer:
-        """Return the answer instead of one that cannot be sent."""
-        text = f"{_called(call.names)}: it was called, and what it returned cannot be sent: {error}"
-        return Answer(self._name, call.number, "error", [text, ""], [])
-
-    def end_waits(self) -> None:
-        """End the ops that wait for others, which cannot come: the parameter server is closed."""
-        with self._turn:
-            self._ending = True
-            self._turn.notify_all()
-
-    def close(self) -> None:
-        """Save a last checkpoint and close the parameter server; errors are logged."""
-        self.end_waits()
-        with self._turn:
-            server, self._server = self._server, None
-            self._failure = self._failure or LocalProtocolError("it has been closed")
-            if server is None:
-                return
-            try:
-                if self._aside is not None:
-                    self._aside.wait()
-                self._keep(server, closing=True)
-                if self._aside is not None:
-                    self._aside.wait()
-                server.close()
-            except Exception:
-                logger.exception("closing the parameter server of %s failed", self._algorithm)
-
-    def _answer(self, call: Call) -> Answer:
-        try:
-            value = self._perform(call.names, call.args, call.kwargs)
-        except BaseException as error:  # SystemExit included: an op must not end the server
-            return self._failed(call, error)
-        return Answer(self._name, call.number, "value", value, self._measured())
-
-    def _failed(self, call: Call, error: BaseException) -> Answer:
-        text = f"{_called(call.names)}: {describe(error)}"
-        logger.debug("%s", text, exc_info=error)
-        where = "".join(traceback.format_exception(error))
-        return Answer(self._name, call.number, "error", [text, where], self._measured())
-
-    def _perform(self, names: Sequence[str], args: Any, kwargs: Any) -> Any:
-        server = self._server
-        if server is None:
-            assert self._failure is not None
-            raise self._failure
-        if not names:
-            return server.n_step()
-        value = op(server.session, names)(*args, **kwargs)
-        self._turn.notify_all()
-        self._keep(server)
-        return value
-
-    def _wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
-        self._turn.wait_for(lambda: self._ending or condition(), seconds)
-        if condition():
-            return True
-        if self._ending:
-            raise ConnectionClosed("the parameter server is closed, and no other agent comes")
-        return False
-
-    def _keep(self, server: ParameterServer, closing: bool = False) -> None:
-        """Save a checkpoint if one is due; that a disk is full does not stop the learning."""
-        checkpoints, aside = self._checkpoints, self._aside
-        if checkpoints is None or aside is None or (monotonic() < self._again and not closing):
-            return
-        try:
-            step = int(server.n_step())
-            if not (not checkpoints.saved(step) if closing else checkpoints.due(step)):
-                return
-            score = server.score()
-            scored = score is not None
-            state = server.create_scored_checkpoint() if scored else server.create_checkpoint()
-            aside.save(step, state, score, self._algorithm, server.version)
-        except Exception as error:
-            self._not_kept(error)
-
-    def _not_kept(self, error: Exception) -> None:
-        self._again = monotonic() + _AGAIN
-        logger.error(
-            "no checkpoint of %s; the next try is in %g s",
-            self._algorithm,
-            _AGAIN,
-            exc_info=error,
-        )
-
-    def _measured(self) -> list[Any]:
-        return self._metrics.taken() if isinstance(self._metrics, Waiting) else []
 
 
 class _Local(Handle):
@@ -380,7 +188,7 @@ class Distant(Handle):
 
     def _call(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if self._closed:
-            raise LocalProtocolError(f"{_called(names)}: this parameter server has been closed")
+            raise LocalProtocolError(f"{called(names)}: this parameter server has been closed")
         if names and getattr(self._seen, "server", None) is None:
             # Whom it speaks to is known before its first op: that is not to be called twice either.
             with contextlib.suppress(ParameterServerError):
@@ -413,7 +221,7 @@ class Distant(Handle):
             step = answer.value
             back = "began anew" if step is None else f"came back from its checkpoint of step {step}"
             raise UpdatesLost(
-                f"{_called(names)}: the parameter server died and {back}; what came after that is "
+                f"{called(names)}: the parameter server died and {back}; what came after that is "
                 "lost, and this call with it if it is not in there"
             )
         raise ParameterServerError(*answer.value)
@@ -424,7 +232,7 @@ class Distant(Handle):
 
     def _late(self, call: Call) -> DeadlineExceeded:
         return DeadlineExceeded(
-            f"{_called(call.names)}: no answer from the parameter server within "
+            f"{called(call.names)}: no answer from the parameter server within "
             f"deadline={self._deadline} s; whether it was called is not known"
         )
 
@@ -433,9 +241,7 @@ class Connected(Distant):
     """A parameter server at the other end of connections, one for each thread that calls.
 
     Args:
-        config: this and the next two: as of `Distant`.
-        metrics: see there.
-        deadline: see there.
+        config: this, `metrics` and `deadline`: as of `Distant`.
         address: where it listens.
         server: what ends it, at its owner's.
     """
@@ -485,7 +291,7 @@ class Connected(Distant):
                 # Without its socket it has been closed for good.
                 if monotonic() >= until or isinstance(error, FileNotFoundError):
                     raise
-                logger.info("%s: %s; it is sent again", _called(call.names), error)
+                logger.info("%s: %s; it is sent again", called(call.names), error)
                 sleep(0.02)
             except BaseException:
                 caller.hang_up()
@@ -579,34 +385,3 @@ class _Serving(StreamServer):
     def _after_stop(self) -> None:
         super()._after_stop()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-class Waiting(Metrics):
-    """Measurements that go with the next answer; of too many the oldest are dropped."""
-
-    def __init__(self) -> None:
-        self._entries: deque[list[Any]] = deque(maxlen=_METRICS)
-
-    def scalar(self, name: str, y: Any, x: Any = None) -> None:
-        self._keep("scalar", name, y, x)
-
-    def histogram(self, name: str, y: Any, x: Any = None) -> None:
-        self._keep("histogram", name, y, x)
-
-    def _keep(self, method: str, name: str, y: Any, x: Any) -> None:
-        # A tensor, or what else has numbers, could not be sent as it is.
-        y = y if isinstance(y, (int, float, str)) else np.array(y)
-        self._entries.append([method, str(name), y, None if x is None else int(x)])
-
-    def taken(self) -> list[list[Any]]:
-        entries = self._entries
-        return [entries.popleft() for _ in range(len(entries))] if entries else []
-
-
-def _called(names: Sequence[str]) -> str:
-    return ".".join(["session", *names]) if names else "n_step"
-
-
-def _failed(what: str, error: BaseException) -> ParameterServerError:
-    where = "".join(traceback.format_exception(error))
-    return ParameterServerError(f"{what}: {describe(error)}", where)

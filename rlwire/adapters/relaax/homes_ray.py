@@ -12,7 +12,8 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from rlwire.adapters.relaax.config import Options
-from rlwire.adapters.relaax.homes import Caller, Distant, Host, Waiting
+from rlwire.adapters.relaax.homes import Caller, Distant
+from rlwire.adapters.relaax.homes_host import Host, Waiting
 from rlwire.adapters.relaax.metrics import Metrics
 from rlwire.adapters.stopping import keep_signals
 from rlwire.checkpoints import Checkpoints
@@ -50,9 +51,7 @@ class OnRay(Distant):
     """A parameter server on Ray.
 
     Args:
-        config: this and the next two: as of `Distant`.
-        metrics: see there.
-        deadline: see there.
+        config: this, `metrics` and `deadline`: as of `Distant`.
         address: of the cluster.
         name: of the actor.
         actor: itself, where it is known.

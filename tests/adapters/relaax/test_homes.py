@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import multiprocessing
 import os
@@ -23,10 +22,9 @@ from rlwire.adapters.relaax import (
     load_algorithm,
     open_parameter_server,
 )
-from rlwire.adapters.relaax.homes import Connected, Host, Waiting
+from rlwire.adapters.relaax.homes import Connected
 from rlwire.checkpoints import Checkpoints
 from rlwire.errors import DeadlineExceeded, EncodeError, LocalProtocolError
-from rlwire.sessions.calls import Call
 
 PARAMETER_SERVER = """
     import os
@@ -238,33 +236,6 @@ def test_a_handle_goes_to_another_process(at_home):
     assert handle.n_step() == before + 1
 
 
-def host(folder, **config):
-    return Host(load_algorithm(folder, config), None, Waiting())
-
-
-def test_a_call_that_comes_again_is_made_once(folder):
-    at = host(folder)
-    call = Call(None, "me", 1, ["policy", "op_add"], [[1.0, 1.0, 1.0]], {})
-    first = at.answer(call)
-    assert at.answer(call) == first
-    other = at.answer(call._replace(client="you"))
-    assert (first.value, other.value) == (1, 2)
-    assert at.answer(call._replace(number=3)).value == 3
-    late = at.answer(call._replace(number=2))
-    assert late.kind == "error"
-    assert "came late" in late.value[0]
-    assert at.answer(call._replace(number=4, names=[])).value == 3
-
-
-def test_a_call_to_a_server_of_before_is_not_made(folder):
-    at = host(folder)
-    call = Call(None, "me", 1, ["policy", "op_add"], [[1.0, 1.0, 1.0]], {})
-    name = at.answer(call).server
-    lost = host(folder).answer(call._replace(server=name, number=2))
-    assert (lost.kind, lost.value) == ("lost", None)
-    assert lost.server != name
-
-
 def test_a_lost_connection_loses_nothing(folder, monkeypatch):
     """The answer is cut off on its way; the call comes again and is answered, not made again.
 
@@ -421,28 +392,6 @@ def test_an_op_that_waits_ends_with_the_server(folder, home):
     waits.join(30)
     assert len(told) == 1
     assert "ConnectionClosed: the parameter server is closed" in told[0]
-
-
-def test_a_call_that_waits_and_comes_again_is_made_once(folder):
-    at = host(folder)
-    call = Call(None, "one", 1, ["policy", "op_meet"], [2, 60.0], {})
-    answers = []
-    threads = [threading.Thread(target=lambda: answers.append(at.answer(call))) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    asks = itertools.count(1)
-
-    def met():
-        answer = at.answer(Call(None, "two", next(asks), ["policy", "op_met"], [], {}))
-        return answer.value == 1
-
-    wait(met)
-    assert answers == []
-    assert at.answer(Call(None, "three", 1, ["policy", "op_meet"], [2, 60.0], {})).value is True
-    for thread in threads:
-        thread.join(60)
-    assert [answer.value for answer in answers] == [True, True]
-    assert at.run(["policy", "op_met"], [], {}, 1.0) == 2
 
 
 def test_a_score_goes_with_the_checkpoint(folder, tmp_path):
