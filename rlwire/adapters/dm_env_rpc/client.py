@@ -14,11 +14,7 @@ from typing import Any, Final, cast
 
 from rlwire.adapters.dm_env_rpc.pending import AsyncPending, Pending, PendingBase
 from rlwire.adapters.dm_env_rpc.rejoining import RECONNECT, Way, is_passing
-from rlwire.adapters.dm_env_rpc.security import (
-    authorization,
-    http2_context,
-    warn_of_plain_token,
-)
+from rlwire.adapters.dm_env_rpc.security import authorization, http2_context, warn_of_plain_token
 from rlwire.adapters.dm_env_rpc.status import StatusError
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,

@@ -260,9 +260,7 @@ class View:
 
     Args:
         driven: the environment.
-        names: as `EnvironmentWorld` takes them, and so are the next two.
-        infos: see there.
-        default_actions: see there.
+        names: this and what follows: as `EnvironmentWorld` takes it.
 
     Attributes:
         specs: what the agent may do and see.
@@ -451,11 +449,7 @@ class EnvironmentWorlds:
     Args:
         make_environment: as `EnvironmentWorld` takes it. An environment that is handed in can be in
             one world at a time.
-        agents: as `EnvironmentWorld` takes it, and so are the others.
-        names: see there.
-        default_actions: see there.
-        infos: see there.
-        accepts: see there.
+        agents: this and what follows: as `EnvironmentWorld` takes it.
 
     Attributes:
         accepts: the settings that clients may give, with ``seed``.

@@ -15,11 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rlwire.adapters.dm_env_rpc.client import METHOD, most_sent
 from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorlds
-from rlwire.adapters.dm_env_rpc.properties import (
-    PROPERTY_REQUEST_URL,
-    Properties,
-    PropertyService,
-)
+from rlwire.adapters.dm_env_rpc.properties import PROPERTY_REQUEST_URL, Properties, PropertyService
 from rlwire.adapters.dm_env_rpc.protocols import Refusal, is_world
 from rlwire.adapters.dm_env_rpc.security import (
     authorization,
@@ -38,11 +34,7 @@ from rlwire.sessions import dm_env_rpc
 from rlwire.sessions.grpc import Status
 from rlwire.sessions.grpc.server import ServedCall, Server
 from rlwire.transports.address import AddressLike
-from rlwire.transports.admission import (
-    MAX_CONNECTIONS,
-    MAX_CONNECTIONS_PER_ADDRESS,
-    Admission,
-)
+from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, Admission
 from rlwire.transports.seldom_log import SeldomLog
 
 if TYPE_CHECKING:

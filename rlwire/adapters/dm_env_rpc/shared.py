@@ -43,9 +43,8 @@ class SharedWorld:
 
     Args:
         make_environment: a `pettingzoo.ParallelEnv`, or a class or function that makes one.
-        names: as `EnvironmentWorld` takes them, for each agent, and so are the next two.
-        default_actions: see there.
-        infos: see there.
+        names: this, `default_actions` and `infos`: as `EnvironmentWorld` takes them, for each
+            agent.
         accepts: ``options`` or nothing.
 
     Raises:

@@ -17,11 +17,7 @@ from __future__ import annotations
 from rlwire.adapters.openpi.client import AsyncPolicyClient, PolicyClient
 from rlwire.adapters.openpi.functions import Packer, Unpacker, packb, unpackb
 from rlwire.adapters.openpi.packing import pack_array, unpack_array
-from rlwire.adapters.openpi.server import (
-    PolicyServer,
-    PolicyStatistics,
-    api_key_check,
-)
+from rlwire.adapters.openpi.server import PolicyServer, PolicyStatistics, api_key_check
 
 __all__ = [
     "AsyncPolicyClient",

@@ -19,11 +19,7 @@ from rlwire.adapters.openpi.client import PolicyClient
 from rlwire.adapters.openpi.server import PORT, api_key_check
 from rlwire.adapters.playing import opened
 from rlwire.environments.called import Caller, Callers, Turn
-from rlwire.errors import (
-    RemoteProtocolError,
-    describe,
-    optional,
-)
+from rlwire.errors import RemoteProtocolError, describe, optional
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import websocket
 from rlwire.sessions.openpi import Dialect, Failure, Server

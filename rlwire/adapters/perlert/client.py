@@ -20,13 +20,7 @@ import numpy as np
 from rlwire.adapters.perlert.spaces import OURS, TOLD
 from rlwire.codecs import perlert
 from rlwire.codecs.perlert import AgentSlot
-from rlwire.errors import (
-    ConnectionClosed,
-    DeadlineExceeded,
-    LocalProtocolError,
-    PeerError,
-    quoted,
-)
+from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError, PeerError, quoted
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.perlert.client import (
     RUNNING,

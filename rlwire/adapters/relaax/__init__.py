@@ -17,11 +17,7 @@
 
 from __future__ import annotations
 
-from rlwire.adapters.relaax.agent_proxy import (
-    AgentProxy,
-    AgentProxyException,
-    AsyncAgentProxy,
-)
+from rlwire.adapters.relaax.agent_proxy import AgentProxy, AgentProxyException, AsyncAgentProxy
 from rlwire.adapters.relaax.algorithm import Algorithm, AlgorithmServer, load_algorithm
 from rlwire.adapters.relaax.config import options
 from rlwire.adapters.relaax.homes import open_parameter_server

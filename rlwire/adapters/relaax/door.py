@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rlwire.adapters.agents import served
 from rlwire.adapters.doors import calling, check_server_tls, clients
 from rlwire.adapters.relaax.agent_proxy import AgentProxy, AsyncAgentProxy
-from rlwire.adapters.relaax.metrics import (
-    LoggingMetrics,
-    Metrics,
-    MultiMetrics,
-    TensorBoardMetrics,
-)
+from rlwire.adapters.relaax.metrics import LoggingMetrics, Metrics, MultiMetrics, TensorBoardMetrics
 from rlwire.adapters.relaax.metrics_server import RemoteMetrics
 from rlwire.adapters.relaax.prometheus import PrometheusMetrics
 from rlwire.adapters.relaax.server import RLXServer

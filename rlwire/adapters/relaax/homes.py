@@ -21,19 +21,10 @@ from typing import TYPE_CHECKING, Any
 from rlwire.adapters.relaax.config import Options
 from rlwire.adapters.relaax.homes_host import Host, Waiting, called
 from rlwire.adapters.relaax.metrics import METHODS, LoggingMetrics, Metrics
-from rlwire.adapters.relaax.parameter_server import (
-    Handle,
-    ParameterServerError,
-    UpdatesLost,
-)
+from rlwire.adapters.relaax.parameter_server import Handle, ParameterServerError, UpdatesLost
 from rlwire.adapters.serving import Service, StreamServer
 from rlwire.checkpoints import Checkpoints
-from rlwire.errors import (
-    DeadlineExceeded,
-    EncodeError,
-    LocalProtocolError,
-    on_error,
-)
+from rlwire.errors import DeadlineExceeded, EncodeError, LocalProtocolError, on_error
 from rlwire.sessions.calls import Answer, Call, Client, Server
 from rlwire.transports.connection import Connection
 from rlwire.transports.shm import AVAILABLE

@@ -23,12 +23,7 @@ from rlwire.codecs.rewarder import (
     EnvReset,
     UnknownMessage,
 )
-from rlwire.errors import (
-    ConnectionClosed,
-    DeadlineExceeded,
-    LocalProtocolError,
-    PeerError,
-)
+from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError, PeerError
 from rlwire.limits import Limits
 from rlwire.sessions.rewarder.client import (
     PUSHES,

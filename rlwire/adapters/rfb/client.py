@@ -32,12 +32,7 @@ from rlwire.codecs.rfb.messages import (
     SetDesktopSize,
 )
 from rlwire.codecs.rfb.pixels import RGBX, PixelFormat
-from rlwire.errors import (
-    ConnectionClosed,
-    LocalProtocolError,
-    PeerError,
-    RlwireError,
-)
+from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError, RlwireError
 from rlwire.limits import Limits
 from rlwire.sessions.rfb.client import LOSSLESS, ClientSession
 from rlwire.sessions.rfb.events import CursorShape, Painted, Resized, ResizeRefused

@@ -20,12 +20,7 @@ from numpy.typing import NDArray
 from rlwire.adapters.rfb.client import AsyncRfbClient
 from rlwire.codecs.rfb.decoder import Rectangle
 from rlwire.codecs.rfb.framebuffer import Framebuffer
-from rlwire.codecs.rfb.messages import (
-    FENCE_BLOCK_BEFORE,
-    FENCE_REQUEST,
-    ClientMessage,
-    Fence,
-)
+from rlwire.codecs.rfb.messages import FENCE_BLOCK_BEFORE, FENCE_REQUEST, ClientMessage, Fence
 from rlwire.errors import ConnectionClosed
 from rlwire.sessions.rfb.events import Painted
 from rlwire.transports.address import AddressLike

@@ -16,13 +16,7 @@ import numpy as np
 
 from rlwire.adapters.dm_env_rpc import Client, DmEnvRpcServer
 from rlwire.bench.payloads import Payload, Step
-from rlwire.bench.provider import (
-    ANSWER_SECONDS,
-    Cores,
-    Row,
-    array_difference,
-    value_difference,
-)
+from rlwire.bench.provider import ANSWER_SECONDS, Cores, Row, array_difference, value_difference
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
     EnvironmentStateType,

@@ -13,13 +13,7 @@ import numpy as np
 
 from rlwire.adapters.openpi import PolicyClient, PolicyServer
 from rlwire.bench.payloads import Payload
-from rlwire.bench.provider import (
-    ANSWER_SECONDS,
-    Cores,
-    Row,
-    array_difference,
-    value_difference,
-)
+from rlwire.bench.provider import ANSWER_SECONDS, Cores, Row, array_difference, value_difference
 from rlwire.buffers import Block
 from rlwire.codecs.msgpack import Decoder, Encoder
 from rlwire.codecs.websocket import BINARY, Framer

@@ -12,13 +12,7 @@ import numpy as np
 
 from rlwire.adapters.relaax import AgentProxy, RLXServer
 from rlwire.bench.payloads import Payload, Step
-from rlwire.bench.provider import (
-    ANSWER_SECONDS,
-    Cores,
-    Row,
-    array_difference,
-    value_difference,
-)
+from rlwire.bench.provider import ANSWER_SECONDS, Cores, Row, array_difference, value_difference
 from rlwire.codecs.rlx import Decoder, Encoder
 from rlwire.sessions.rlx import Server
 from rlwire.streams import FrameReader
