@@ -323,18 +323,32 @@ def _place(record: Protocol, place: str) -> tuple[str, int | None, int | None]:
     return where.host, where.port, parse(f"{host}:{pixels}").port if pixels else None
 
 
+def check_server_tls(url: URL, tls: Any) -> None:
+    """Refuse to serve without TLS what the URL says is served with it.
+
+    Raises:
+        ValueError: ``+tls``, and no certificate.
+    """
+    if url.tls and tls is None:
+        raise ValueError(f"{url}: +tls needs a certificate: give tls=, or tls_cert as text")
+
+
 def resolve(
     url: str | URL, side: Side, options: Mapping[str, Any]
 ) -> tuple[URL, Protocol, dict[str, Any]]:
     """Return a URL without its query, its protocol, and all options: the query's and the given.
 
     Raises:
-        ValueError: the URL is none, or its query has what is no option of that side's.
+        ValueError: the URL is none, or its query has what is no option of that side's; or a server
+            has no certificate, and ``+tls``.
         OSError: a file that the query names cannot be read.
     """
     parsed = parse_url(url)
-    said = parsed.protocol.keywords(side, list(parsed.options))
-    return parsed.replace(options=()), parsed.protocol, {**said, **options}
+    whole = {**parsed.protocol.keywords(side, list(parsed.options)), **options}
+    parsed = parsed.replace(options=())
+    if side == "server":
+        check_server_tls(parsed, whole.get("tls"))
+    return parsed, parsed.protocol, whole
 
 
 @contextlib.contextmanager

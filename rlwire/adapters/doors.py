@@ -14,7 +14,7 @@ from rlwire.protocols import URL
 from rlwire.transports.tls import ClientSide, ClientTLS
 from rlwire.transports.waits import Waits, drive, drive_async
 
-__all__ = ["Arguments", "by_address", "by_websocket", "calling", "check_server_tls", "client_tls"]
+__all__ = ["Arguments", "by_address", "by_websocket", "calling", "client_tls"]
 __all__ += ["clients", "websocket_url", "with_settings"]
 
 Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
@@ -76,16 +76,6 @@ def clients(
         return await drive_async(begin(looped, url, options))
 
     return client, async_client
-
-
-def check_server_tls(url: URL, tls: Any) -> None:
-    """Refuse to serve without TLS what the URL says is served with it.
-
-    Raises:
-        ValueError: ``+tls``, and no certificate.
-    """
-    if url.tls and tls is None:
-        raise ValueError(f"{url}: +tls needs a certificate: give tls=, or tls_cert as text")
 
 
 def websocket_url(url: URL, tls: ClientSide) -> str:

@@ -11,7 +11,7 @@ from rlwire.adapters.dm_env_rpc.environments import EnvironmentWorlds, Names
 from rlwire.adapters.dm_env_rpc.protocols import is_world
 from rlwire.adapters.dm_env_rpc.server import DmEnvRpcServer
 from rlwire.adapters.dm_env_rpc.shared import SharedWorld
-from rlwire.adapters.doors import calling, check_server_tls, clients, with_settings
+from rlwire.adapters.doors import calling, clients, with_settings
 from rlwire.environments.driver import SeveralAgents
 from rlwire.environments.loading import load_environment
 from rlwire.protocols import URL
@@ -57,7 +57,6 @@ def server(
         TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments, or
             cannot be carried.
     """
-    check_server_tls(url, options.get("tls"))
     if url.path:
         raise ValueError(f"{url}: worlds get their names when they are created; leave the path out")
     worlds = load_environment(environment) if isinstance(environment, str) else environment

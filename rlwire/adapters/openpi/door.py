@@ -6,7 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from rlwire.adapters.agents import served
-from rlwire.adapters.doors import by_websocket, check_server_tls, clients
+from rlwire.adapters.doors import by_websocket, clients
 from rlwire.adapters.openpi.client import AsyncPolicyClient, PolicyClient
 from rlwire.adapters.openpi.server import PolicyServer
 from rlwire.adapters.serving import BackgroundServer
@@ -31,7 +31,6 @@ def server(policy: Any, url: URL, **options: Any) -> BackgroundServer:
     Raises:
         TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
     """
-    check_server_tls(url, options.get("tls"))
     whole = served(policy, url, options)
     if whole is not None:
         return whole
@@ -48,7 +47,6 @@ def listen(url: URL, num_envs: int, **options: Any) -> Callers:
     """Return places for environments that call; arguments as of `called.listen`."""
     from rlwire.adapters.openpi import called  # needs Gymnasium
 
-    check_server_tls(url, options.get("tls"))
     return called.listen(url.address, num_envs, **options)
 
 

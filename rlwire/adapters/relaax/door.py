@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlwire.adapters.agents import served
-from rlwire.adapters.doors import calling, check_server_tls, clients
+from rlwire.adapters.doors import calling, clients
 from rlwire.adapters.relaax.agent_proxy import AgentProxy, AsyncAgentProxy
 from rlwire.adapters.relaax.metrics import LoggingMetrics, Metrics, MultiMetrics, TensorBoardMetrics
 from rlwire.adapters.relaax.metrics_server import RemoteMetrics
@@ -40,7 +40,6 @@ def server(
     Raises:
         TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
     """
-    check_server_tls(url, options.get("tls"))
     options = {"metrics": _sink(metrics), **options}
     return served(agent, url, options) or RLXServer(agent, url.address, **options)
 
@@ -58,7 +57,6 @@ def listen(
     """Return places for environments that call; arguments as of `called.listen` and `server`."""
     from rlwire.adapters.relaax import called  # needs Gymnasium
 
-    check_server_tls(url, options.get("tls"))
     return called.listen(url.address, num_envs, metrics=_sink(metrics), **options)
 
 

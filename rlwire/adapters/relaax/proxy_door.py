@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from rlwire.adapters.doors import check_server_tls, client_tls
+from rlwire.adapters.doors import client_tls
 from rlwire.adapters.relaax.proxy import RLXProxy
 from rlwire.protocols import URL, parse_url
 
@@ -27,7 +27,6 @@ def server(rlx: str | URL, url: URL, *, origins: Collection[str] = (), **options
     Raises:
         TypeError, ValueError: what is wrong with the arguments.
     """
-    check_server_tls(url, options.get("tls"))
     behind = parse_url(rlx)
     if behind.scheme != "rlx":
         raise ValueError(f"pages reach an RLX server, by its URL rlx://host:port, not {behind}")

@@ -24,7 +24,7 @@ from rlwire.adapters.relaax.metrics import Metrics
 from rlwire.adapters.rllib.runners import Runner
 from rlwire.environments.called import Caller, Callers, CallersStatistics, Turn
 from rlwire.errors import ConnectionClosed, optional
-from rlwire.protocols import parse_url
+from rlwire.protocols import check_server_tls, parse_url
 
 with optional("ray", "rllib"):
     from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
@@ -251,6 +251,7 @@ class CallersEnvRunner(Runner):
             if url.port:
                 url = url.replace(port=url.port + max(self.worker_index - 1, 0))
             more = dict(told.get("server", {}))
+            check_server_tls(url, more.get("tls"))
             if any(option.name == "metrics" for option in url.protocol.options):
                 more.setdefault("metrics", self._reported)
             self.server = url.protocol.part("listen")(

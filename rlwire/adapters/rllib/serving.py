@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlwire.adapters.doors import check_server_tls
 from rlwire.adapters.relaax.config import Options, section
 from rlwire.adapters.relaax.metrics import Metrics
 from rlwire.adapters.serving import BackgroundServer, Running, StreamOptions
@@ -27,7 +26,7 @@ from rlwire.environments.loading import load
 from rlwire.environments.remote import given_spaces
 from rlwire.environments.spaces import named_space
 from rlwire.errors import on_error, optional
-from rlwire.protocols import URL, parse_url
+from rlwire.protocols import URL, check_server_tls, parse_url
 from rlwire.transports.address import Address
 
 with optional("ray", "rllib"):

@@ -8,14 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rlwire.adapters.doors import (
-    Arguments,
-    by_websocket,
-    check_server_tls,
-    client_tls,
-    clients,
-    with_settings,
-)
+from rlwire.adapters.doors import Arguments, by_websocket, client_tls, clients, with_settings
 from rlwire.adapters.rewarder.client import RewarderClient
 from rlwire.adapters.rewarder.client_asyncio import AsyncRewarderClient
 from rlwire.adapters.rewarder.endpoint import RewarderEndpoint
@@ -67,7 +60,6 @@ def server(
     Raises:
         TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
     """
-    check_server_tls(url, options.get("tls"))
     shown = url.pixels is not None
     remote = _remote(environment)
     if remote is not None and (shown or record is not None or page is not None):
