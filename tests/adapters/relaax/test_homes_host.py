@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from rlwire.adapters.relaax import Algorithm, ParameterServer, Session
 from rlwire.adapters.relaax.config import Options
 from rlwire.adapters.relaax.homes_host import Host, Waiting
 from rlwire.sessions.calls import Call
+from tests.waiting import eventually
 
 
 class Adding(ParameterServer):
@@ -41,13 +41,6 @@ class Adding(ParameterServer):
 
 def host():
     return Host(Algorithm("adding", object, Adding, Options()), None, Waiting())
-
-
-def wait(condition):
-    until = time.monotonic() + 60.0
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def test_measurements_go_with_the_answer():
@@ -93,7 +86,7 @@ def test_one_that_waits_and_comes_again_is_made_once():
         answer = at.answer(Call(None, "two", next(asks), ["op_met"], [], {}))
         return answer.value == 1
 
-    wait(met)
+    eventually(met)
     assert answers == []
     assert at.answer(Call(None, "three", 1, ["op_meet"], [2, 60.0], {})).value is True
     for thread in threads:
