@@ -6,8 +6,9 @@ then two. Connections are as they are by default: over shared memory who waits s
 microseconds where there are two cores. Beside that, all spin, and nobody does ("asleep"). What it
 costs in CPU is the client's and the server's time over a round trip, also of one that is answered
 after a millisecond, when spinning was in vain. Then RLX's update and dm_env_rpc's step over TCP, a
-unix socket and shared memory, on two cores; and, in C, what reading an array in place would save
-(shm_in_place.c, which a compiler `cc` is needed for).
+unix socket and shared memory, on two cores; two threads over either of the last two, all at once in
+one process; and, in C, what reading an array in place would save (shm_in_place.c, which a compiler
+`cc` is needed for).
 
 `pytest benchmarks/bench_shm.py` times each; `python benchmarks/bench_shm.py` prints the ratios.
 RLWIRE_BENCH_SECONDS says how long the carriers of one table take turns.
@@ -21,10 +22,11 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from time import process_time_ns, sleep
+from time import monotonic, process_time_ns, sleep
 from typing import Any
 
 import numpy as np
@@ -286,12 +288,38 @@ def echoes(lines: list[Line], costs: list[tuple[str, ...]]) -> None:
                 )
                 lines.append(Line(what, times["shm"], "unix", times["unix"], 1.0, faster=True))
                 lines.append(Line(what, times["shm"], "TCP", times["TCP"], None, faster=True))
-                lines.append(Line(f"{what}, asleep", times[sleeps], "unix", times["unix"]))
+                if spin is None:  # or it were compared with one that spins
+                    lines.append(Line(f"{what}, asleep", times[sleeps], "unix", times["unix"]))
                 asked = {what: data} if size > 4096 else {what: data, f"{what}, in a ms": LATE}
                 for which, sent in asked.items():
                     for over in ("unix", "shm", sleeps):
                         costs.append((which, over, cpu_of(ends[over], sent, block)))
     pin(cores)
+
+
+def beside() -> list[tuple[str, ...]]:
+    """Exchanges a second of two threads over each of both, all at once, which share one process."""
+    turns = dict.fromkeys(("unix", "shm"), 0)
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(2 * len(turns)))
+        asking = [(over, ask(stack, over, None, None)) for over in (*turns, *turns)]
+        until = monotonic() + SECONDS
+
+        def exchanges(exchange: Callable[[bytes], Any]) -> int:
+            count = 0
+            while monotonic() < until:
+                exchange(bytes(64))
+                count += 1
+            return count
+
+        for over, count in [(over, pool.submit(exchanges, each)) for over, each in asking]:
+            turns[over] += count.result()
+    return [(over, f"{count / SECONDS:,.0f}") for over, count in turns.items()]
+
+
+def test_beside() -> None:
+    """Both have turns."""
+    assert [over for over, _ in beside()] == ["unix", "shm"]
 
 
 def protocols(lines: list[Line]) -> None:
@@ -336,6 +364,8 @@ def main() -> None:
     print_lines(lines)
     print()
     print_table(("round trip", "over", "CPU us of both"), costs)
+    print()
+    print_table(("two threads of four, over", "round trips a second"), beside())
     print()
     if shutil.which("cc") is None:
         print("Reading in place was not tried: there is no compiler, cc")

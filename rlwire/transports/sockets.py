@@ -75,7 +75,8 @@ class Timeouts:
             50 to 200 microseconds of asking avoid it, and keep a core busy as long. Only for
             two ends that have a core each: where they share one, each gets in the other's way.
             Over shared memory asking costs no call of the system, and None is 50 microseconds
-            where there is more than one core; a nanosecond is none.
+            where there is more than one core; a nanosecond is none. There, who asks in vain does
+            so more and more seldom.
     """
 
     connect: float | None = 10.0

@@ -1,8 +1,8 @@
 /* shm_ring.h: what goes in comes out, around the end too, and positions that cannot be are refused;
- * the ring's memory ends where its heap block ends. */
-#include "harness.h"
+ * the ring's memory ends where its heap block ends. And of shm.h, who asks in vain. */
+#include <rlwire/shm.h>
 
-#include <rlwire/shm_ring.h>
+#include "harness.h"
 
 #define SIZE 4096u
 
@@ -115,7 +115,34 @@ static void nonsense(void) {
     CHECK(refused > 1000 && taken > 1000);
 }
 
+#if RLW_HAS_SHM
+/* Who asks in vain asks seldom; who is answered asks again, each time. */
+static void in_vain(void) {
+    ends e = both();
+    rlw_shm shm;
+    rlw_ring_side *side = &e.reader.words->writer;
+    int i, asked = 0;
+    memset(&shm, 0, sizeof shm);
+    for (i = 0; i < 20000; i++) {
+        asked += !shm.skips;
+        EQUAL(rlw_shm_spin(&shm, &e.reader, side, 1e-6), 0);
+    }
+    CHECK(asked >= 20000 / (int)(RLW_SHM_LOST + 1) && asked < 20000 / 8);
+    EQUAL(rlw_ring_write(&e.writer, "words", 5), 5);
+    for (i = 0; !rlw_shm_spin(&shm, &e.reader, side, 1e-6); i++) CHECK(i < (int)RLW_SHM_LOST);
+    for (i = 0; i < 100; i++) EQUAL(rlw_shm_spin(&shm, &e.reader, side, 1e-6), 1);
+    EQUAL(shm.vain, 0);
+    shm.deaf = 1;
+    e.reader.theirs = side->at;
+    EQUAL(rlw_shm_spin(&shm, &e.reader, side, 3600), 1);
+    release(e.memory);
+}
+#endif
+
 void shm_ring_suite(void) {
+#if RLW_HAS_SHM
+    RUN(in_vain);
+#endif
     RUN(sizes);
     RUN(full_and_empty);
     RUN(around);

@@ -45,6 +45,8 @@
 #define RLW_SHM_VERSION 1
 #define RLW_SHM_RING 1048576
 #define RLW_SHM_SLICE 0.1
+#define RLW_SHM_VAIN 5
+#define RLW_SHM_LOST 255u
 #define RLW_SHM_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 /* What each of the two says at the socket, in this machine's byte order: the client first, with the
@@ -65,6 +67,9 @@ typedef struct rlw_shm {
     int file;         /* the unix socket */
     uint32_t deaf;    /* whether nothing more is to be received, as another thread may say */
     uint32_t dead;    /* whether the socket has said that the other is gone */
+    uint32_t vain;    /* how often asking was in vain, one time after another */
+    uint32_t skips;   /* waits that do not ask, therefore */
+    uint32_t chance;  /* how many is chance's */
 } rlw_shm;
 
 static inline double rlw_shm_now(void) {
@@ -196,23 +201,42 @@ static inline int rlw_shm_sleep(rlw_shm *shm, rlw_ring *ring, rlw_ring_side *min
     return error == ETIMEDOUT && late && !rlw_shared_load(&shm->dead) ? -EAGAIN : 0;
 }
 
-/* Asks, for `spin` seconds, whether the other has moved on; whether it has, or nobody wants it. */
+/* Asks, for `spin` seconds, whether the other has moved on; whether it has, or nobody wants it.
+ *
+ * Each yield of the core may cost a whole turn, milliseconds, where others want it who do not yield;
+ * and where nothing comes within `spin`, asking is in vain. So who asked in vain twice does so more
+ * and more seldom, down to one wait of some 16, and who lost a turn to one of some 128, until it is
+ * not in vain. Which ones is chance's, so that two ends that both ask seldom do so at once. */
 static inline int rlw_shm_spin(rlw_shm *shm, rlw_ring *ring, rlw_ring_side *side, double spin) {
-    double until = 0;
+    double until = 0, late;
     unsigned asked;
-    while (!rlw_shared_load(&shm->deaf)) {
+    int found = 0;
+    if (shm->skips) {
+        shm->skips--;
+        return 0;
+    }
+    for (;;) {
+        if (rlw_shared_load(&shm->deaf)) return 1;
         for (asked = 0; asked < 64; asked++) {
-            if (rlw_shared_load(&side->at) != ring->theirs) return 1;
+            if ((found = rlw_shared_load(&side->at) != ring->theirs)) break;
 #if defined(__x86_64__) || defined(__i386__)
             __builtin_ia32_pause();
 #endif
         }
-        if (until == 0)
+        if (until == 0) {
+            if (found) break;
             until = rlw_shm_now() + spin;
-        else if (rlw_shm_now() > until)
-            return 0;
+        } else if ((late = rlw_shm_now() - until) > 0) {
+            shm->chance = shm->chance * 1664525u + (uint32_t)(uintptr_t)shm + 1013904223u;
+            shm->skips = shm->chance >> 16 & (late > spin ? RLW_SHM_LOST : (1u << shm->vain) - 1);
+            if (shm->vain < RLW_SHM_VAIN) shm->vain++;
+            return found;
+        } else if (found) {
+            break;
+        }
         sched_yield();
     }
+    shm->vain = 0;
     return 1;
 }
 
