@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
 import contextlib
 import errno
@@ -494,6 +495,69 @@ def test_who_does_not_share(
     else:
         with ThreadServer(path, blobs, echo) as server:
             talk(server)
+
+
+GOOD = shm_peer.WORDS.pack(shm_peer.MAGIC, shm_peer.VERSION, 4096, 4096, 0)
+WORDS = {
+    "silent": b"",
+    "half": GOOD[:16],
+    "whole": GOOD,
+    "much": GOOD * 50,
+    "large": shm_peer.WORDS.pack(shm_peer.MAGIC, shm_peer.VERSION, 2**32 - 1, 2**32 - 1, 0),
+    "odd": shm_peer.WORDS.pack(shm_peer.MAGIC, shm_peer.VERSION, 0, 4097, 5),
+    "nonsense": bytes(32),
+}
+
+
+@pytest.mark.parametrize("kind_of_server", ["threads", "loop"])
+def test_a_storm_of_those_who_never_share(
+    path: str, blobs: Any, echo: Any, async_echo: Any, kind_of_server: str, caplog: Any
+) -> None:
+    """Also with descriptors that nobody asked them for; a good client plays meanwhile."""
+
+    def heard(server: Any, count: int, held: bool = False) -> bool:
+        ended = sum(server.statistics().ended.values())
+        return bool(ended + (server.connections - 1 if held else 0) == count)
+
+    def storm(server: Any, files: list[int]) -> None:
+        with tcp.connect(path, blobs()) as other:
+            assert other.exchange(b"before") == b"before"
+            before, met = len(os.listdir("/proc/self/fd")), 0
+            for words in WORDS.values():
+                with contextlib.ExitStack() as stack:
+                    for number in range(20):
+                        sock = stack.enter_context(socket.socket(socket.AF_UNIX))
+                        sock.connect(path[4:])
+                        with contextlib.suppress(ConnectionError):  # it was refused already
+                            if words:
+                                rights = array.array("i", files * number)
+                                sock.sendmsg([words], [(1, socket.SCM_RIGHTS, rights)])
+                        assert other.exchange(words) == words
+                    met += 20
+                    eventually(functools.partial(heard, server, met, held=True))
+                eventually(functools.partial(heard, server, met))
+            eventually(lambda: len(os.listdir("/proc/self/fd")) <= before)
+            assert other.exchange(b"after") == b"after"
+
+    def attack(server: Any) -> None:
+        with contextlib.ExitStack() as stack:
+            files = [*os.pipe(), os.open("/", os.O_RDONLY), shm_peer.memory(4096)]
+            for file in files:
+                stack.callback(os.close, file)
+            storm(server, files)
+
+    async def main() -> None:
+        async with LoopServer(path, blobs, async_echo) as server:
+            await asyncio.to_thread(attack, server)
+
+    caplog.set_level("INFO", "rlwire")
+    if kind_of_server == "loop":
+        asyncio.run(main())
+    else:
+        with ThreadServer(path, blobs, echo) as server:
+            attack(server)
+    assert NONSENSE in caplog.text
+    assert len(caplog.records) < 100  # of 140 connections, each of which could be told of twice
 
 
 def test_a_silent_one_is_not_waited_for(served: Any, blobs: Any, path: str) -> None:
