@@ -108,6 +108,8 @@ def until_told() -> None:
     """Raise a KeyboardInterrupt in the main thread when the standard input ends."""
     main = threading.main_thread().ident
     assert main is not None
+    # Whom a shell began in the background ignores it, until told otherwise.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def wait() -> None:
         sys.stdin.read()
