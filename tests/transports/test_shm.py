@@ -457,17 +457,28 @@ def test_memory_that_cannot_be_trusted(
         eventually(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
+@pytest.fixture(params=["threads", "loop"])
+def against(
+    request: Any, path: str, blobs: Any, echo: Any, async_echo: Any
+) -> Callable[[Callable[[Any], None]], None]:
+    """Has a function talk with a server that echoes, of either kind."""
+
+    async def on_a_loop(talk: Callable[[Any], None]) -> None:
+        async with LoopServer(path, blobs, async_echo) as server:
+            await asyncio.to_thread(talk, server)
+
+    def run(talk: Callable[[Any], None]) -> None:
+        if request.param == "loop":
+            asyncio.run(on_a_loop(talk))
+        else:
+            with ThreadServer(path, blobs, echo) as server:
+                talk(server)
+
+    return run
+
+
 @pytest.mark.parametrize("words", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", bytes(32)])
-@pytest.mark.parametrize("kind_of_server", ["threads", "loop"])
-def test_who_does_not_share(
-    path: str,
-    blobs: Any,
-    echo: Any,
-    async_echo: Any,
-    words: bytes,
-    kind_of_server: str,
-    caplog: Any,
-) -> None:
+def test_who_does_not_share(path: str, blobs: Any, against: Any, words: bytes, caplog: Any) -> None:
     def talk(server: Any) -> None:
         with socket.socket(socket.AF_UNIX) as sock:
             sock.settimeout(20)
@@ -485,16 +496,8 @@ def test_who_does_not_share(
         with tcp.connect(path, blobs()) as connection:
             assert connection.exchange(b"still there") == b"still there"
 
-    async def main() -> None:
-        async with LoopServer(path, blobs, async_echo) as server:
-            await asyncio.to_thread(talk, server)
-
     caplog.set_level("INFO", "rlwire")
-    if kind_of_server == "loop":
-        asyncio.run(main())
-    else:
-        with ThreadServer(path, blobs, echo) as server:
-            talk(server)
+    against(talk)
 
 
 GOOD = shm_peer.WORDS.pack(shm_peer.MAGIC, shm_peer.VERSION, 4096, 4096, 0)
@@ -509,10 +512,7 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize("kind_of_server", ["threads", "loop"])
-def test_a_storm_of_those_who_never_share(
-    path: str, blobs: Any, echo: Any, async_echo: Any, kind_of_server: str, caplog: Any
-) -> None:
+def test_a_storm_of_those_who_never_share(path: str, blobs: Any, against: Any, caplog: Any) -> None:
     """Also with descriptors that nobody asked them for; a good client plays meanwhile."""
 
     def heard(server: Any, count: int, held: bool = False) -> bool:
@@ -546,16 +546,8 @@ def test_a_storm_of_those_who_never_share(
                 stack.callback(os.close, file)
             storm(server, files)
 
-    async def main() -> None:
-        async with LoopServer(path, blobs, async_echo) as server:
-            await asyncio.to_thread(attack, server)
-
     caplog.set_level("INFO", "rlwire")
-    if kind_of_server == "loop":
-        asyncio.run(main())
-    else:
-        with ThreadServer(path, blobs, echo) as server:
-            attack(server)
+    against(attack)
     assert NONSENSE in caplog.text
     assert len(caplog.records) < 100  # of 140 connections, each of which could be told of twice
 

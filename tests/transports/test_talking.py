@@ -673,7 +673,9 @@ def test_a_blocking_server_s_keep_alive() -> None:
         assert time.monotonic() - begun > 2.2
         peer.send("done")
 
-    make = lambda: Server(Messages(), ping_interval=0.1, ping_timeout=5)  # noqa: E731
+    def make() -> Server:
+        return Server(Messages(), ping_interval=0.1, ping_timeout=5)
+
     with (
         ThreadServer("127.0.0.1:0", make, handler, timeouts=Timeouts(idle=1.2)) as server,
         Raw(server.address) as raw,
