@@ -9,8 +9,8 @@ them, by the library's names. openpi-client is left out where it is not installe
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any
 
@@ -43,7 +43,6 @@ VALUES: dict[str, Any] = {
     "no arrays": {"command": "update", "n": list(range(50)), "s": ["word"] * 20},
 }
 
-Functions = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 LIBRARIES: dict[str, ModuleType] = {}
 for _name, _module in (
     ("msgpack_numpy", "msgpack_numpy"),
@@ -51,31 +50,18 @@ for _name, _module in (
 ):
     with suppress(ImportError):
         LIBRARIES[_name] = importlib.import_module(_module)
+CASES = [(library, name) for library in LIBRARIES for name in VALUES]
 
 
-def bare(function: Any) -> Any:
-    """A function as it is now: of openpi-client's partial objects a copy."""
-    return type(function)(function) if hasattr(function, "keywords") else function
-
-
-def functions(library: str) -> Functions:
-    """`packb` and `unpackb` as they are now."""
-    module = LIBRARIES[library]
-    return bare(module.packb), bare(module.unpackb)
-
-
-def installed(library: str) -> Functions:
-    """The same while rlwire's are in their place; they go on working when they are not."""
-    rlwire.install(library)
+@contextmanager
+def served_by(who: str, library: str) -> Iterator[ModuleType]:
+    """The library with its own packing, or with rlwire's."""
+    if who == "rlwire":
+        rlwire.install(library)
     try:
-        return functions(library)
+        yield LIBRARIES[library]
     finally:
         rlwire.uninstall(library)
-
-
-OWN = {library: functions(library) for library in LIBRARIES}
-OURS = {library: installed(library) for library in LIBRARIES}
-CASES = [(library, name) for library in LIBRARIES for name in VALUES]
 
 
 @pytest.mark.parametrize(("library", "name"), CASES)
@@ -83,9 +69,10 @@ CASES = [(library, name) for library in LIBRARIES for name in VALUES]
 def test_packb(benchmark: Any, library: str, name: str, who: str) -> None:
     """A value to bytes."""
     benchmark.group = f"{library}, {name}, packb"
-    pack = (OURS if who == "rlwire" else OWN)[library][0]
     value = VALUES[name]
-    assert run_benchmark(benchmark, pack, value) == OWN[library][0](value)
+    with served_by(who, library) as module:
+        packed = run_benchmark(benchmark, module.packb, value)
+    assert packed == LIBRARIES[library].packb(value)
 
 
 @pytest.mark.parametrize(("library", "name"), CASES)
@@ -93,23 +80,26 @@ def test_packb(benchmark: Any, library: str, name: str, who: str) -> None:
 def test_unpackb(benchmark: Any, library: str, name: str, who: str) -> None:
     """Bytes to a value."""
     benchmark.group = f"{library}, {name}, unpackb"
-    pack = OWN[library][0]
-    packed = pack(VALUES[name])
-    unpack = (OURS if who == "rlwire" else OWN)[library][1]
-    assert pack(run_benchmark(benchmark, unpack, packed)) == packed
+    packed = LIBRARIES[library].packb(VALUES[name])
+    with served_by(who, library) as module:
+        value = run_benchmark(benchmark, module.unpackb, packed)
+    assert LIBRARIES[library].packb(value) == packed
 
 
 def lines(library: str, name: str) -> list[Line]:
     """One value, both ways."""
     value = VALUES[name]
-    (own_pack, own_unpack), (our_pack, our_unpack) = OWN[library], OURS[library]
-    packed = own_pack(value)
-    assert our_pack(value) == packed
-    pack = call_times({"ours": (our_pack, value), "own": (own_pack, value)})
-    unpack = call_times({"ours": (our_unpack, packed), "own": (own_unpack, packed)})
+    packed = LIBRARIES[library].packb(value)
+    times = {}
+    for who in ("rlwire", "own"):
+        with served_by(who, library) as module:
+            assert module.packb(value) == packed
+            times[who] = call_times(
+                {"packb": (module.packb, value), "unpackb": (module.unpackb, packed)}
+            )
     return [
-        Line(f"{name}: packb", pack["ours"], library, pack["own"], faster=True),
-        Line(f"{name}: unpackb", unpack["ours"], library, unpack["own"], faster=True),
+        Line(f"{name}: {what}", times["rlwire"][what], library, times["own"][what], faster=True)
+        for what in ("packb", "unpackb")
     ]
 
 

@@ -1,24 +1,23 @@
 """`rlwire.install`: swap the codec inside an installed library for rlwire's, and put it back.
 
-Each library has a module with `install()` and `uninstall()`; this one only finds it by name.
+Each library has a module, or an object, with `install()` and `uninstall()`; this only finds it.
 """
 
 from __future__ import annotations
 
 import importlib
 import threading
-from types import ModuleType
 from typing import Any
 
 __all__ = ["LIBRARIES", "install", "uninstall"]
 
 LIBRARIES = {
     "dm_env_rpc": "rlwire.adapters.dm_env_rpc.drop_in",
-    "msgpack_numpy": "rlwire.adapters.msgpack_numpy.drop_in",
-    "openpi_client": "rlwire.adapters.openpi.drop_in",
+    "msgpack_numpy": "rlwire.adapters.msgpack_numpy:msgpack_numpy_drop_in",
+    "openpi_client": "rlwire.adapters.msgpack_numpy:openpi_client_drop_in",
     "rllib": "rlwire.adapters.rllink.drop_in",
 }
-"""Libraries by their import names (RLlib by its own), and the module here that knows each."""
+"""Libraries by their import names (RLlib by its own), and what installs here for each."""
 
 _WANTED = {
     "dm_env_rpc": ("dm_env_rpc", ["dm_env_rpc"]),
@@ -70,11 +69,12 @@ def uninstall(library: str) -> None:
         _drop_in(library).uninstall()
 
 
-def _drop_in(library: str) -> ModuleType:
+def _drop_in(library: str) -> Any:
     try:
-        name = LIBRARIES[library]
+        module, _, name = LIBRARIES[library].partition(":")
     except (KeyError, TypeError):
         raise ValueError(
             f"there is no drop-in for {library!r}; there is one for {', '.join(LIBRARIES)}"
         ) from None
-    return importlib.import_module(name)
+    found = importlib.import_module(module)
+    return getattr(found, name) if name else found

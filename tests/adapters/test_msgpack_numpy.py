@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from rlwire.adapters import msgpack_numpy as ours
-from rlwire.adapters.msgpack_api import PackError
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 
 theirs = pytest.importorskip("msgpack_numpy")
@@ -190,7 +189,7 @@ UNPACKED = [
     msgpack.packb({"x": np.arange(6).reshape(2, 3)}, default=theirs.encode),
     msgpack.packb({1: 2}),
     msgpack.packb(msgpack.ExtType(5, b"data")),
-    msgpack.packb(msgpack.ExtType(73, b"\x01image")),  # as rlwire's compressed images begin
+    msgpack.packb(msgpack.ExtType(73, b"\x01image")),
     msgpack.packb(msgpack.Timestamp(1_700_000_000, 123_456_000)),
     b"\xa1\xff",
 ]
@@ -387,14 +386,6 @@ def test_packer_that_collects() -> None:
     assert mine.bytes() == b""
 
 
-def test_packer_takes_its_options_by_place() -> None:
-    # As msgpack-numpy's signature has them; msgpack 1's own takes none so.
-    options = (str, True, True, False, False)
-    for value in (0.1, b"x", len):
-        packed = theirs.Packer(default=str, use_single_float=True, use_bin_type=False).pack(value)
-        assert ours.Packer(*options).pack(value) == packed
-
-
 STREAM = b"".join(theirs.packb(value) for value in VALUES.values())
 
 
@@ -510,6 +501,18 @@ def test_objects_from_a_wire_are_refused(trap: Any) -> None:
         {b"nd": True, b"type": "<f4", b"kind": b"", b"shape": (3,), b"data": b"1234"},
         {b"nd": True, b"type": "no such", b"kind": b"", b"shape": (1,), b"data": b"1234"},
         {b"nd": True, b"type": "<f4", b"kind": b"", b"shape": (-1, -1), b"data": b"1234"},
+        {b"nd": True, b"type": "<f4", b"kind": b"", b"shape": (2**64 - 1,), b"data": b"1234"},
+        # NumPy's own parser raises SyntaxError, and divides by zero.
+        {b"nd": True, b"type": "(,)f4", b"kind": b"", b"shape": (1,), b"data": b"1234"},
+        {b"nd": True, b"type": "M8[s/0]", b"kind": b"", b"shape": (1,), b"data": b"12345678"},
+        {
+            b"nd": True,
+            b"type": [["a", "m8[0s/0]"]],
+            b"kind": b"V",
+            b"shape": [1],
+            b"data": b"12345678",
+        },
+        {b"nd": False, b"type": "M8[s/0]", b"data": b"12345678"},
         {b"nd": False, b"type": "<f4", b"data": b""},
         {b"complex": True, b"data": "no number"},
     ],
@@ -520,6 +523,18 @@ def test_maps_that_are_no_arrays(wrong: Any) -> None:
         ours.decode(wrong)
     with pytest.raises(DecodeError):
         ours.unpackb(msgpack.packb(wrong))
+
+
+def test_maps_inside_each_other_are_none() -> None:
+    inside: Any = {b"nd": True}
+    for _ in range(200):
+        inside = {b"nd": inside, b"data": [b"x" * 100]}
+    assert msgpack.unpackb(msgpack.packb(inside), object_hook=ours.decode) == inside
+
+
+def test_without_bytes_no_memory_is_taken() -> None:
+    no_array = {b"nd": True, b"type": "<f4", b"kind": b"", b"shape": (9,), b"data": None}
+    assert ours.decode(no_array) is no_array
 
 
 @pytest.mark.parametrize("other", [{b"nd": True}, {b"nd": 3}, {b"nd": True, b"type": "<f4"}])
@@ -542,17 +557,15 @@ def test_maps_of_somebody_else(other: Any) -> None:
 def test_errors_are_caught_as_the_originals_are(value: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         theirs.packb(value)
-    with pytest.raises(error) as caught:
+    with pytest.raises(error):
         ours.packb(value)
-    assert isinstance(caught.value, PackError)
 
 
 def test_too_deep() -> None:
     deep: Any = []
     for _ in range(600):
         deep = [deep]
-    with pytest.raises(LimitExceeded):
-        ours.packb(deep)
+    assert ours.packb(deep) == theirs.packb(deep)  # by the msgpack package
     with pytest.raises(LimitExceeded):
         ours.unpackb(b"\x91" * 600 + b"\x90")
     near: Any = []
@@ -582,7 +595,6 @@ def test_bytes_that_are_no_value(wrong: bytes) -> None:
     [
         lambda: ours.packb(1, no_such=1),
         lambda: ours.unpackb(b"\x01", no_such=1),
-        lambda: ours.Packer(default=3),
         lambda: ours.Unpacker(object_hook=3),
         lambda: ours.unpackb(b"\x80", object_hook=len, object_pairs_hook=len),
     ],
@@ -624,14 +636,21 @@ for library in (m, o):
     assert found["a"].tolist() == [0, 1, 2]
     assert type(found["t"]) is Timestamp and type(found["e"]) is ExtType
     unpacker = library.Unpacker()
+    unpacker.feed(library.packb(value))
+    for found in unpacker:
+        assert found["a"].tolist() == [0, 1, 2]
     try:
         unpacker.unpack()
-    except Exception as error:
-        print(type(error).__module__)
+    except EOFError as error:
+        print("EOFError")
+    try:
+        library.packb(object())
+    except ValueError as error:
+        print(type(error).__name__)
 try:
     m.patch()
 except ImportError as error:
-    print(error)
+    print(error.name)
 """
 
 
@@ -640,9 +659,7 @@ def test_neither_msgpack_nor_msgpack_numpy_is_needed(tmp_path: Path) -> None:
         [sys.executable, "-c", WITHOUT], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    *errors, patching = done.stdout.splitlines()
-    assert errors == ["rlwire.adapters.msgpack_streams"] * 2
-    assert "pip install msgpack" in patching
+    assert done.stdout.split() == ["EOFError", "EncodeError"] * 2 + ["msgpack"]
 
 
 def test_extensions_are_msgpacks_own_where_it_is_imported() -> None:

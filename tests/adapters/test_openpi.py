@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 import rlwire
+from rlwire.adapters import msgpack_numpy
 from rlwire.adapters import openpi as ours
-from rlwire.adapters.openpi import PolicyServer, drop_in
+from rlwire.adapters.msgpack_numpy import openpi_client_drop_in
+from rlwire.adapters.openpi import PolicyServer
 from rlwire.errors import DecodeError, EncodeError
 
 msgpack = pytest.importorskip("msgpack")
@@ -125,7 +127,7 @@ def test_only_bytes_mark_an_array(other: Any) -> None:
 
 
 def test_extensions_of_any_code_are_left_alone() -> None:
-    extension = msgpack.ExtType(73, b"\x01image")  # as rlwire's compressed images begin
+    extension = msgpack.ExtType(73, b"\x01image")
     packed = msgpack.packb(extension)
     assert type(ours.unpackb(packed)) is msgpack.ExtType
     assert ours.unpackb(packed) == unpackb(packed) == extension
@@ -160,6 +162,11 @@ WRONG = [
     {b"__ndarray__": True, b"data": b"1234", b"dtype": "<f4", b"shape": (2,)},
     {b"__ndarray__": True, b"data": b"1234", b"dtype": "no such", b"shape": (1,)},
     {b"__npgeneric__": True, b"data": 1, b"dtype": "|O"},
+    {b"__ndarray__": True, b"data": b"1234", b"dtype": "<f4", b"shape": (2**64 - 1,)},
+    # NumPy's own parser raises SyntaxError, and divides by zero.
+    {b"__ndarray__": True, b"data": b"1234", b"dtype": "(,)f4", b"shape": (1,)},
+    {b"__ndarray__": True, b"data": b"12345678", b"dtype": "M8[s/0]", b"shape": (1,)},
+    {b"__npgeneric__": True, b"data": 1, b"dtype": "M8[s/0]"},
 ]
 
 
@@ -169,17 +176,20 @@ def test_maps_that_are_no_arrays(wrong: Any) -> None:
         ours.unpack_array(wrong)
 
 
-@pytest.mark.parametrize("wrong", [WRONG[0], *WRONG[2:4]], ids=str)
+def test_without_bytes_no_memory_is_taken() -> None:
+    no_array = {b"__ndarray__": True, b"data": None, b"dtype": "<f4", b"shape": (9,)}
+    assert ours.unpack_array(no_array) is no_array
+
+
+@pytest.mark.parametrize("wrong", [WRONG[0], *WRONG[2:4], *WRONG[5:]], ids=str)
 def test_they_are_none_on_the_wire_either(wrong: Any) -> None:
     with pytest.raises(DecodeError):
         ours.unpackb(msgpack.packb(wrong))
 
 
 def test_maps_of_somebody_else() -> None:
-    for other in ({"a": 1}, {b"__ndarray": 1}, {}):
+    for other in ({"a": 1}, {b"__ndarray": 1}, {}, {b"__ndarray__": True, b"data": b""}):
         assert ours.unpack_array(other) == other
-    with pytest.raises(DecodeError, match="no array"):
-        ours.unpack_array({b"__ndarray__": True, b"data": b""})
 
 
 # -- installed ---------------------------------------------------------------------------------
@@ -208,7 +218,7 @@ def test_all_of_it_goes_through_rlwire(installed: None) -> None:
         image = unpack(packed)["observation/image"]
         assert np.shares_memory(image, np.frombuffer(packed, np.uint8))
     for make in (Packer, theirs.Packer):
-        assert hasattr(make(), "_rlwire_encode")
+        assert isinstance(make(), msgpack_numpy.Packer)
     for make in (Unpacker, theirs.Unpacker):
         unpacker = make()
         unpacker.feed(packed)
@@ -233,11 +243,6 @@ def test_uninstalling_puts_everything_back() -> None:
     rlwire.uninstall("openpi_client")
     rlwire.uninstall("openpi_client")
     assert everything() == was
-
-
-def test_objects_are_still_msgpacks(installed: None) -> None:
-    assert isinstance(theirs.Packer(), msgpack.Packer)
-    assert isinstance(theirs.Unpacker(), msgpack.Unpacker)
 
 
 def test_hooks_of_the_users_own_take_the_place_of_the_librarys(installed: None) -> None:
@@ -299,7 +304,8 @@ def test_errors_stay_the_librarys(call: Any) -> None:
     without = outcome()
     rlwire.install("openpi_client")
     try:
-        assert outcome() == without
+        found = outcome()
+        assert found == without or (found, without) == (EncodeError, ValueError)
     finally:
         rlwire.uninstall("openpi_client")
 
@@ -338,7 +344,7 @@ def test_another_version(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(theirs, name, getattr(msgpack, name))
     with pytest.raises(RuntimeError, match=f"another msgpack_numpy.{name}"):
         rlwire.install("openpi_client")
-    assert drop_in._originals == []
+    assert openpi_client_drop_in._installed is None
 
 
 @pytest.mark.filterwarnings("ignore:connect.. must be used:DeprecationWarning")

@@ -7,16 +7,16 @@
 | `openpi.serving.websocket_policy_server` | `PolicyServer` |
 
 Either end may be openpi's own. A program that uses openpi-client as it is calls
-``rlwire.install("openpi_client")``, and its messages are packed by rlwire's codec. All arrays that
-`unpackb` returns are read-only, as with the original: large ones may be views of the message. All
-of an `Unpacker` are writable. Neither openpi-client nor msgpack need be installed.
+``rlwire.install("openpi_client")``. `rlwire.adapters.msgpack_numpy` describes the functions.
 """
 
 from __future__ import annotations
 
+import functools
+
+from rlwire.adapters import msgpack_numpy
+from rlwire.adapters.msgpack_numpy import Unpacker, unpackb
 from rlwire.adapters.openpi.client import AsyncPolicyClient, PolicyClient
-from rlwire.adapters.openpi.functions import Packer, Unpacker, packb, unpackb
-from rlwire.adapters.openpi.packing import pack_array, unpack_array
 from rlwire.adapters.openpi.server import PolicyServer, PolicyStatistics, api_key_check
 
 __all__ = [
@@ -32,3 +32,8 @@ __all__ = [
     "unpack_array",
     "unpackb",
 ]
+
+Packer = functools.partial(msgpack_numpy.Packer, dialect="openpi")
+packb = msgpack_numpy.packs("openpi", Packer)
+pack_array = functools.partial(msgpack_numpy.encode, dialect="openpi")
+unpack_array = msgpack_numpy.decode

@@ -19,7 +19,8 @@ from rlwire.adapters.openpi.client import PolicyClient
 from rlwire.adapters.openpi.server import PORT, api_key_check
 from rlwire.adapters.playing import opened
 from rlwire.environments.called import Caller, Callers, Turn
-from rlwire.errors import RemoteProtocolError, describe, optional
+from rlwire.environments.trees import tree_of
+from rlwire.errors import EncodeError, RemoteProtocolError, describe, optional, quoted
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import websocket
 from rlwire.sessions.openpi import Dialect, Failure, Server
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from rlwire.adapters.serving import StreamOptions
-
-__all__ = ["listen", "play"]
 
 _OBSERVATION = "observation"
 _ABOUT = ("reward", "terminated", "truncated")
@@ -65,17 +64,19 @@ def listen(
         metadata: what callers are told first.
         auth: what they must send as ``Authorization: Api-Key``.
         arrays: how arrays are written.
-        origins: as of `PolicyServer`.
+        origins: those of `PolicyServer`.
         limits: maxima for messages.
         options: `StreamOptions`.
-
-    Raises:
-        OSError: the address cannot be listened on.
-        ValueError: there is no action space, or the first message does not tell its space.
     """
     if action_space is None:
         raise ValueError(
             "openpi does not tell which actions there are: give action_space= or like="
+        )
+    actions = tree_of(action_space, "the action", "which openpi's actions cannot carry")
+    if not actions.lone:
+        raise EncodeError(
+            f"openpi carries an action as one array, and the action space is {action_space}; wrap "
+            f"the environment so that it is a Box, Discrete, MultiDiscrete, MultiBinary or Text"
         )
     if horizon is not None:
         with optional("gymnasium", "gym"):
@@ -157,11 +158,6 @@ def play(
         episodes: how many to play.
         seed: of the first episode.
         options: of `PolicyClient`.
-
-    Raises:
-        PeerError: the policy failed.
-        RemoteProtocolError: what it returned are no actions of the environment's.
-        ConnectionClosed, OSError: the connection is lost, and cannot be made again.
     """
     totals = []
     with opened(environment, seed, "openpi") as game, PolicyClient(where, **options) as policy:
@@ -190,8 +186,12 @@ def play(
 
 def _chunk(answer: dict[str, Any]) -> Any:
     actions = answer.get("actions")
+    if "actions" not in answer:
+        raise RemoteProtocolError(
+            f"the policy's answer has no 'actions', it has {quoted(list(answer))}"
+        )
     if not isinstance(actions, (np.ndarray, list)) or np.ndim(actions) == 0 or len(actions) == 0:
         raise RemoteProtocolError(
-            f"the policy's answer must have 'actions', one a row; it has {', '.join(answer)}"
+            f"the policy's 'actions' must be an array with one action a row, not {quoted(actions)}"
         )
     return actions

@@ -20,8 +20,6 @@ from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 
-__all__ = ["AsyncPolicyClient", "PolicyClient"]
-
 
 class ClientBase(waits.Counting):
     """What both clients are made of.

@@ -20,16 +20,9 @@ __all__ = ["async_client", "client", "listen", "play", "server"]
 
 
 def server(policy: Any, url: URL, **options: Any) -> BackgroundServer:
-    """Return a server of a policy; not started.
+    """Return a server, not started, of a policy, of a class of policies, or of ``"module:policy"``.
 
-    Args:
-        policy: as `PolicyServer` takes it; a class of policies, or ``"module:policy"``; or a name
-            with a prefix of `rlwire.adapters.agents.SERVED`.
-        url: where to listen.
-        options: `PolicyServer`'s, or those of what has the prefix; ``auth`` is the API key.
-
-    Raises:
-        TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
+    A name with a prefix of `rlwire.adapters.agents.SERVED` is served instead.
     """
     whole = served(policy, url, options)
     if whole is not None:
@@ -44,14 +37,14 @@ client, async_client = clients(PolicyClient, AsyncPolicyClient, by_websocket)
 
 
 def listen(url: URL, num_envs: int, **options: Any) -> Callers:
-    """Return places for environments that call; arguments as of `called.listen`."""
+    """Return places for environments that call; the options are those of `called.listen`."""
     from rlwire.adapters.openpi import called  # needs Gymnasium
 
     return called.listen(url.address, num_envs, **options)
 
 
 def play(environment: Any, url: URL, **options: Any) -> list[float]:
-    """Have an environment call; arguments as of `called.play`."""
+    """Have an environment call; the options are those of `called.play`."""
     from rlwire.adapters.openpi import called  # needs Gymnasium
 
     where, options = by_websocket(url, options)

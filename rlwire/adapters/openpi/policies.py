@@ -13,18 +13,12 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-__all__ = ["Infer", "Workers", "resolve_policy"]
-
 Infer: TypeAlias = Callable[[Any], Any]
 _T = TypeVar("_T")
 
 
 def resolve_policy(policy: Any) -> Infer:
-    """Return what answers an observation: a policy's `infer`, or the policy itself.
-
-    Raises:
-        TypeError: it is neither, or a class, which has to be called first.
-    """
+    """Return what answers an observation: a policy's `infer`, or the policy itself."""
     if inspect.isclass(policy):
         raise TypeError(f"a policy is wanted, not its class; write {policy.__name__}(...)")
     infer: Callable[[Any], Any] = getattr(policy, "infer", policy)

@@ -27,6 +27,7 @@ from rlwire.codecs.websocket.handshake import Request, same_secret
 from rlwire.errors import describe, on_error
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import websocket
+from rlwire.sessions.guesses import Guess
 from rlwire.sessions.openpi import Dialect, Failure, Server, Undecoded
 from rlwire.transports.address import AddressLike
 from rlwire.transports.connection import Connection
@@ -35,8 +36,6 @@ from rlwire.transports.tcp_asyncio import AsyncConnection
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-__all__ = ["PORT", "PolicyServer", "PolicyStatistics", "api_key_check"]
 
 logger = logging.getLogger(__name__)
 
@@ -249,7 +248,10 @@ class _Service(Service):
 
     def session(self) -> websocket.Server:
         return websocket.Server(
-            lambda request: self.speech(), pages=websocket.health, **self.socket
+            lambda request: self.speech(),
+            pages=websocket.health,
+            guess=None if self.socket["check"] is None else Guess(),
+            **self.socket,
         )
 
     def responder(self, connection: Connection | AsyncConnection) -> _Conversation:

@@ -51,9 +51,6 @@ cdef str wire_name(cnp.dtype descr):
     """The text that stands for a dtype: what both packages write, or a name of ml_dtypes.
 
     None for a structured dtype or bytes without a meaning (kind V), which have none.
-
-    Raises:
-        EncodeError: a dtype of objects, of no bytes, or of another package.
     """
     cdef int number = descr.type_num
     cdef char order = descr.byteorder
@@ -80,11 +77,7 @@ cdef str wire_name(cnp.dtype descr):
 
 
 cdef cnp.dtype named_dtype(str name):
-    """The dtype of ml_dtypes with that name; None when there is none.
-
-    Raises:
-        MissingExtra: it is one of ml_dtypes, which is not installed.
-    """
+    """The dtype of ml_dtypes with that name; None when there is none."""
     cdef cnp.dtype descr
     if name not in _EXTENDED:
         return None
@@ -106,9 +99,8 @@ cdef object _lists(object value):
 cdef list structured_fields(cnp.dtype descr):
     """`dtype.descr` of a dtype of kind V, which msgpack-numpy writes: [[name, type[, shape]], ...].
 
-    Raises:
-        EncodeError: fields that overlap or are out of order, for which there is no such list; or
-            of ml_dtypes's kinds, which it would turn into bytes without a meaning.
+    There is no such list for fields that overlap or are out of order. Of ml_dtypes's kinds it would
+    make bytes without a meaning.
     """
     _refuse_extended(descr)
     try:
@@ -219,9 +211,5 @@ cdef cnp.dtype _structure(list fields, int level, list count):
 
 
 cdef cnp.dtype structured_dtype(list fields):
-    """The dtype that `dtype.descr`, read from a wire, describes: its inverse.
-
-    Raises:
-        ValueError: it does not describe one, or one with objects.
-    """
+    """The dtype that `dtype.descr`, read from a wire, describes: its inverse."""
     return _structure(fields, 1, [0])

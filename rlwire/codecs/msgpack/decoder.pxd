@@ -31,7 +31,6 @@ cdef class Decoder:
     cdef bint _lenient      # unicode_errors is not "strict"
     cdef readonly str unicode_errors
     cdef readonly object ext_hook
-    cdef object _within  # the hook's own method, for what may still be made; or None
     cdef readonly object object_hook
     cdef readonly object object_pairs_hook
     cdef readonly object list_hook

@@ -5,8 +5,6 @@ from typing_extensions import Buffer, Unpack, disjoint_base
 
 from rlwire.limits import Limits
 
-__all__ = ["Decoder", "decode"]
-
 _Timestamp = Literal["timestamp", "float", "int", "datetime"] | Callable[[int, int], Any]
 
 class _Options(TypedDict, total=False):

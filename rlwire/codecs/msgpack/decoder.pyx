@@ -33,8 +33,6 @@ from rlwire.limits import checked
 
 cnp.import_array()
 
-__all__ = ["Decoder", "decode"]
-
 cdef extern from *:
     """
     /* A dictionary with room for its entries; a hostile count gets no more than a page or two. */
@@ -85,8 +83,6 @@ cdef dict _TIMESTAMPS = {
 
 cdef enum:
     BINARY = 0xC4  # the type byte of a short one
-    IMAGE_CODE = 73  # of rlwire.codecs.msgpack.images, which may be imported later or never
-    IMAGE_VERSION = 1
 
 cdef char _FOREIGN_ORDER = c">" if rlw_host_is_little() else c"<"
 
@@ -204,39 +200,13 @@ cdef inline PyObject *_text(Decoder self, Input *input, const rlw_msgpack_value 
     return _other_text(self, input, v)
 
 
-cdef object _hooked(Decoder self, Input *input, const rlw_msgpack_value *v, bytes data):
-    """What a hook makes that can be told how much that may be."""
-    cdef uint64_t left = input.budget.left
-    try:
-        found = self._within(v.code, data, left)
-    except LimitExceeded as problem:
-        if problem.limit != "expanded" or problem.maximum != left:
-            raise  # one of its own
-        raise _over(input, problem.size, v.at) from None
-    if isinstance(found, np.ndarray) and found.nbytes > <Py_ssize_t> v.size:
-        if not afford(&input.budget, found.nbytes):
-            raise _over(input, found.nbytes, v.at)
-    return found
-
-
 cdef object _ext(Decoder self, Input *input, const rlw_msgpack_value *v):
     cdef int64_t seconds = 0
     cdef uint32_t nanoseconds = 0
     if v.code != RLW_MSGPACK_TIMESTAMP:
-        if self.ext_hook is None and v.code == IMAGE_CODE and v.size \
-                and v.data[0] == IMAGE_VERSION:
-            raise _error(
-                input,
-                "a compressed image: to take it, pass "
-                "ext_hook=rlwire.codecs.msgpack.images.ImageHook(); if it is an extension of your "
-                "own with that code, pass ext_hook=rlwire.codecs.msgpack.ExtType",
-                v.at,
-            )
         data = v.data[:v.size]
         if self.ext_hook is None or self.ext_hook is ExtType:
             return tuple.__new__(ExtType, (v.code, data))  # it has nothing left to check
-        if self._within is not None:
-            return _hooked(self, input, v, data)
         return self.ext_hook(v.code, data)
     if not rlw_msgpack_timestamp(v.data, v.size, &seconds, &nanoseconds):
         rlw_fail(&input.reader.c, RLW_BAD_TIMESTAMP, v.at, v.size, 0)
@@ -623,12 +593,8 @@ cdef class Decoder:
             view of the buffer, which it keeps alive (``.base``), writable if the buffer is,
             aligned if it happens to be. None: arrays of 4 KiB and more that are aligned become
             views, others are copied; all are writable if the buffer is, else none.
-        ext_hook: called with the code and the bytes of an extension; without it, an `ExtType`, but
-            for a compressed image (`rlwire.codecs.msgpack.images`), which is then refused. What a
-            hook makes is not counted, unless it has a method ``within``, which is called instead
-            with a third argument: how many bytes of ``limits.expanded`` are left. It raises
-            LimitExceeded("expanded", left, size) rather than make more at a time; of an array
-            that it returns the bytes are counted.
+        ext_hook: called with the code and the bytes of an extension; without it, an `ExtType`. What
+            a hook makes is not counted in ``limits.expanded``.
         use_list: False: arrays as tuples.
         raw: strings as bytes, not checked for UTF-8.
         timestamp: what a timestamp becomes: ``"timestamp"``, ``"float"`` (seconds), ``"int"``
@@ -682,7 +648,6 @@ cdef class Decoder:
         self.raw = bool(raw)
         self.strict_map_key = bool(strict_map_key)
         self.ext_hook = check_hook("ext_hook", ext_hook)
-        self._within = check_hook("ext_hook.within", getattr(ext_hook, "within", None))
         self.object_hook = check_hook("object_hook", object_hook)
         self.object_pairs_hook = check_hook("object_pairs_hook", object_pairs_hook)
         self.list_hook = check_hook("list_hook", list_hook)

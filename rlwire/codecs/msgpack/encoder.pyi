@@ -7,8 +7,6 @@ from typing_extensions import Buffer, Unpack, disjoint_base
 from rlwire.codecs._output import PartsEncoder
 from rlwire.limits import Limits
 
-__all__ = ["Encoder", "encode", "encode_into", "encode_parts"]
-
 class _Options(TypedDict, total=False):
     arrays: Literal["msgpack_numpy", "openpi", "refuse"]
     default: Callable[[Any], Any] | None
@@ -31,8 +29,6 @@ class Encoder(PartsEncoder):
     datetime: Final[bool]
     unicode_errors: Final[str]
     def __init__(self, **options: Unpack[_Options]) -> None: ...
-    def array_header(self, count: int) -> bytes: ...
-    def map_header(self, count: int) -> bytes: ...
 
 def encode(value: Any, **options: Unpack[_Options]) -> bytes: ...
 def encode_into(

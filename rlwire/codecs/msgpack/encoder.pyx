@@ -3,20 +3,15 @@
 Here are the options; what becomes of a message that has been written is in `_output`.
 """
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
-from libc.stdint cimport uint8_t, uint32_t
 
 from rlwire.codecs._glue cimport made_with
 from rlwire.codecs._output cimport *
 from rlwire.codecs.msgpack.options cimport check_hook, fill_limits
 from rlwire.codecs.msgpack.writer cimport *
-from rlwire.kernels cimport *
 
-from rlwire.errors import EncodeError, LimitExceeded, quoted
+from rlwire.errors import LimitExceeded
 from rlwire.limits import checked
-
-__all__ = ["Encoder", "encode", "encode_into", "encode_parts"]
 
 cdef dict _ARRAYS = {
     "msgpack_numpy": ARRAYS_ND,
@@ -38,7 +33,7 @@ cdef class Encoder(PartsEncoder):
             Without it, what offers an array (`__array__`, `__dlpack__`, the buffer protocol) is
             encoded as one.
         array_hook: called with each array; what it returns is encoded instead, such as an
-            `ExtType` with a compressed image. None: the array itself.
+            `ExtType`. None: the array itself.
         use_single_float: Python's floats as float 32.
         use_bin_type: False: bytes as strings, as before bin came into the specification.
         strict_types: subclasses, and tuples, are not taken for the type they derive from.
@@ -78,27 +73,6 @@ cdef class Encoder(PartsEncoder):
         if output_size(out) > self._options.message:
             raise LimitExceeded("message", self._options.message, output_size(out))
         return 0
-
-    def array_header(self, count):
-        """Return the head of an array; that many encoded values, one after another, complete it."""
-        return _header(count, False)
-
-    def map_header(self, count):
-        """Return the head of a map; that many keys, each before its value, complete it."""
-        return _header(count, True)
-
-
-cdef bytes _header(object count, bint is_map):
-    cdef rlw_writer writer
-    cdef uint8_t room[16]
-    if not 0 <= count <= 0xFFFFFFFF:
-        raise EncodeError(f"msgpack counts in 32 bits, not to {quoted(count)}")
-    rlw_writer_init(&writer, room, sizeof(room))
-    if is_map:
-        rlw_msgpack_put_map_head(&writer, <uint32_t> count)
-    else:
-        rlw_msgpack_put_array_head(&writer, <uint32_t> count)
-    return PyBytes_FromStringAndSize(<char *> writer.start, rlw_written(&writer))
 
 
 cdef dict _plain = {name: Encoder(arrays=name) for name in _ARRAYS}

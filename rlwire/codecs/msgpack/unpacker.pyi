@@ -4,8 +4,6 @@ from typing_extensions import Buffer, Self, Unpack, disjoint_base
 
 from rlwire.codecs.msgpack.decoder import _Options
 
-__all__ = ["Unpacker"]
-
 @disjoint_base
 class Unpacker:
     @property

@@ -12,8 +12,6 @@ from rlwire.kernels cimport *
 
 from rlwire.errors import DecodeError, LimitExceeded
 
-__all__ = ["Unpacker"]
-
 cdef enum:
     BLOCK_LEAST = 16 * 1024  # bytes
 

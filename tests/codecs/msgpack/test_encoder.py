@@ -278,16 +278,6 @@ def test_a_buffer_that_may_change_is_copied() -> None:
     raw.append(1)  # and its memory is not held
 
 
-def test_headers_for_what_is_encoded_piece_by_piece() -> None:
-    encoder = Encoder()
-    for count in (0, 15, 16, 65535, 65536, 2**32 - 1):
-        assert encoder.array_header(count) == original.Packer().pack_array_header(count)
-        assert encoder.map_header(count) == original.Packer().pack_map_header(count)
-    for count in (-1, 2**32):
-        with pytest.raises(EncodeError, match="32 bits"):
-            encoder.array_header(count)
-
-
 def test_options_are_checked_and_kept() -> None:
     encoder = Encoder(
         arrays="openpi",

@@ -163,7 +163,3 @@ def test_timestamps(seconds: int, nanoseconds: int) -> None:
     data = plain.packb(plain.Timestamp(seconds, nanoseconds))
     assert msgpack.encode(Timestamp(seconds, nanoseconds)) == data
     assert msgpack.decode(data) == Timestamp(seconds, nanoseconds)
-    assert (
-        Timestamp(seconds, nanoseconds).to_bytes()
-        == plain.Timestamp(seconds, nanoseconds).to_bytes()
-    )

