@@ -1,8 +1,8 @@
 """Checkpoints: what a parameter server has learned, kept in a folder so that a kill loses little.
 
 A checkpoint is one file, written beside its place and then put there at once: whatever happens, it
-is whole or not there. State of arrays and numbers is msgpack; state with PyTorch's tensors is
-safetensors, with the rest of it in that file's metadata. Nothing is ever pickled.
+is whole or not there. Files are safetensors: arrays and tensors by name, and the rest of the state,
+as msgpack, in the file's metadata. Nothing is ever pickled.
 
 Not here: what is kept and when (`rlwire.adapters.relaax`).
 """
@@ -15,32 +15,28 @@ import json
 import logging
 import os
 import re
-import struct
 import sys
 import threading
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic, time
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
 from rlwire.codecs import msgpack
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RlwireError, optional, quoted
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RlwireError, optional
 from rlwire.limits import Limits
 
 __all__ = ["Aside", "Checkpoint", "CheckpointDamaged", "CheckpointMismatch", "Checkpoints"]
 
 logger = logging.getLogger(__name__)
 
-_NAME: Final = re.compile(r"checkpoint-(\d{12,})\.(msgpack|safetensors)")
+_NAME: Final = re.compile(r"checkpoint-(\d{12,})\.safetensors")
 _TEMPORARY: Final = ".writing"
-_ARCHIVES: Final = {"libarchive", "tar", "zip"}  # of fsspec's schemes
 _LIMITS: Final = Limits(message=2**59, received=2**59, items=2**24, expanded=2**40, string=2**30)
 _CODING: Final[Any] = {"limits": _LIMITS}
 _READING: Final[Any] = {"strict_map_key": False, "limits": _LIMITS}
-_HEAD: Final = 65536  # bytes in which the head of a msgpack file lies
 _KINDS: Final[dict[str, Any]] = {
     "step": int,
     "score": (float, type(None)),
@@ -48,7 +44,8 @@ _KINDS: Final[dict[str, Any]] = {
     "version": int,
     "time": float,
 }
-_TENSOR, _ARRAY = 1, 2  # extensions that stand for what safetensors holds
+_LATEST: Final = 2.0**38  # seconds since 1970 that every system's calendar has
+_TENSOR, _ARRAY = 1, 2  # msgpack extensions that name a tensor or an array
 
 
 class CheckpointDamaged(RlwireError, ValueError):
@@ -96,16 +93,14 @@ class Checkpoints:
     """A folder of checkpoints, of which the latest and the best are kept; one program writes to it.
 
     Args:
-        folder: a directory, made when it is missing; or a URL of fsspec's, such as
-            ``"s3://bucket/run"``, where fsspec is installed.
+        folder: a directory, made when it is missing.
         keep: how many of the latest to keep.
         every_steps: after how many steps one is due.
         every_seconds: after how many seconds one is due, if there were steps.
         keep_best: how many of those with the best scores to keep beside them.
 
     Raises:
-        ValueError: a number is too small, or `folder` is in an archive.
-        MissingExtra: `folder` is a URL, and fsspec is not installed.
+        ValueError: a number is too small.
     """
 
     def __init__(
@@ -128,7 +123,7 @@ class Checkpoints:
         self.every_steps = every_steps
         self.every_seconds = every_seconds
         self.keep_best = keep_best
-        self._files: _Files = _Remote(self.folder) if "://" in self.folder else _Local(self.folder)
+        self._files = _Files(self.folder)
         self._last: tuple[int | None, float] = (None, monotonic())
 
     def due(self, step: int) -> bool:
@@ -169,7 +164,7 @@ class Checkpoints:
 
         Raises:
             EncodeError: something in the state cannot be kept.
-            MissingExtra: there are tensors, and safetensors is not installed.
+            MissingExtra: safetensors is not installed.
             OSError: it cannot be written; older ones are as they were.
         """
         return self._write(self._taken(step, state, score, algorithm, version))
@@ -186,8 +181,8 @@ class Checkpoints:
             "score": None if score is None else float(score),
             "time": time(),
         }
-        kind, data = _written(state, head)
-        taken = _Taken(f"checkpoint-{int(step):012d}.{kind}", step, data, self._last)
+        name = f"checkpoint-{int(step):012d}.safetensors"
+        taken = _Taken(name, step, _written(state, head), self._last)
         self._last = step, monotonic()
         return taken
 
@@ -211,7 +206,7 @@ class Checkpoints:
         Raises:
             CheckpointMismatch: it is of another algorithm or version.
             CheckpointDamaged: there are checkpoints, and none of them is whole.
-            MissingExtra: it holds tensors, and safetensors or PyTorch is not installed.
+            MissingExtra: safetensors is not installed, or PyTorch for its tensors.
             OSError: it cannot be read.
         """
         names = self._names()
@@ -224,7 +219,7 @@ class Checkpoints:
                         f"{found.version}, and not of {algorithm}, version {version}: use another "
                         "folder, or move it away"
                     )
-                state = _read(name, self._files.read(name))
+                state = _read(self._files.read(name))
             except CheckpointDamaged as error:
                 logger.warning("%s/%s is passed over: %s", self.folder, name, error)
                 continue
@@ -254,10 +249,12 @@ class Checkpoints:
 
     def _look(self, name: str) -> Checkpoint:
         size = self._files.size(name)
-        head = _head(name, lambda end: self._files.read(name, end), size)
+        head = _head(lambda end: self._files.read(name, end), size)
         for key, kind in _KINDS.items():
             if not isinstance(head.get(key, _KINDS), kind):
                 raise CheckpointDamaged(f"its head has no {key}")
+        if not 0 <= head["time"] < _LATEST:
+            raise CheckpointDamaged(f"its head has the time {head['time']}")
         return Checkpoint(name=name, **{key: head[key] for key in _KINDS}, bytes=size)
 
     def _forget(self, written: str) -> None:
@@ -324,133 +321,115 @@ class Aside:
                 self._failed(error)
 
 
-def _written(state: Mapping[str, Any], head: dict[str, Any]) -> tuple[str, bytes]:
-    """Return a checkpoint's kind and bytes."""
-    torch = sys.modules.get("torch")
-    if torch is None or not _holds_tensors(state, torch):
-        body = msgpack.encode(state, **_CODING)
-        head = {**head, "bytes": len(body), "crc32": zlib.crc32(body)}
-        return "msgpack", msgpack.encode(head) + body
+def _written(state: Mapping[str, Any], head: dict[str, Any]) -> bytes:
+    """Return a checkpoint as the bytes of a safetensors file."""
     with optional("safetensors", "checkpoints"):
-        from safetensors.torch import save
-    tensors: dict[str, Any] = {}
-    body = msgpack.encode(_without_tensors(state, "", tensors, torch), **_CODING)
+        import safetensors.numpy
+    torch = sys.modules.get("torch")
+    arrays: dict[str, Any] = {}
+    body = msgpack.encode(_without_arrays(state, "", arrays, torch), **_CODING)
+    save: Any = safetensors.numpy.save
+    if torch is not None and any(isinstance(each, torch.Tensor) for each in arrays.values()):
+        import safetensors.torch
+
+        save = safetensors.torch.save
+        head = {**head, "torch": True}
+        # Copies: safetensors takes no two tensors that share memory, as tied weights do.
+        arrays = {
+            name: torch.as_tensor(each).detach().cpu().clone().contiguous()
+            for name, each in arrays.items()
+        }
     rest = {"rlwire": json.dumps(head), "state": base64.b64encode(body).decode()}
-    return "safetensors", save(tensors, rest)
+    data: bytes = save(arrays, rest)
+    return data
 
 
-def _holds_tensors(value: Any, torch: Any) -> bool:
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        return any(_holds_tensors(each, torch) for each in value)
-    return isinstance(value, torch.Tensor)
-
-
-def _without_tensors(value: Any, path: str, tensors: dict[str, Any], torch: Any) -> Any:
-    """Return a state with names in place of its tensors, which go to `tensors`."""
+def _without_arrays(value: Any, path: str, arrays: dict[str, Any], torch: Any) -> Any:
+    """Return a state with names in place of its arrays and tensors, which go to `arrays`."""
     if isinstance(value, Mapping):
         return {
-            key: _without_tensors(each, f"{path}.{key}" if path else str(key), tensors, torch)
+            key: _without_arrays(each, f"{path}.{key}" if path else str(key), arrays, torch)
             for key, each in value.items()
         }
     if isinstance(value, (list, tuple)):
         return [
-            _without_tensors(each, f"{path}.{index}", tensors, torch)
+            _without_arrays(each, f"{path}.{index}", arrays, torch)
             for index, each in enumerate(value)
         ]
-    if isinstance(value, torch.Tensor):
+    if torch is not None and isinstance(value, torch.Tensor):
         code = _TENSOR
-    elif isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-        code, value = _ARRAY, torch.from_numpy(np.array(value))
-    else:
+    elif isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.dtype.isnative:
+        code, value = _ARRAY, np.array(value, order="C")
+    else:  # arrays of other dtypes go into the msgpack
         return value
-    if path in tensors:  # a dictionary with keys 1 and "1"
-        raise EncodeError("two tensors of a checkpoint have the same name", path=f"$.{path}")
-    # Of its own: safetensors takes no two that share memory, as tied weights do.
-    tensors[path] = value.detach().cpu().clone().contiguous()
+    if path in arrays:  # a dictionary with keys 1 and "1"
+        raise EncodeError("two arrays of a checkpoint have the same name", path=f"$.{path}")
+    arrays[path] = value
     return msgpack.ExtType(code, path.encode())
 
 
-def _head(name: str, read: Any, size: int) -> dict[str, Any]:
-    """Return what a file says of itself; errors as of `_read`."""
-    if name.endswith(".msgpack"):
-        try:
-            head, begin = msgpack.Decoder(limits=_LIMITS).decode_first(read(min(size, _HEAD)))
-            whole = begin + head["bytes"]
-            head = {**head, "begin": begin}
-        except (DecodeError, LimitExceeded, LookupError, TypeError) as error:
-            raise CheckpointDamaged(f"it is cut off or no checkpoint: {error}") from None
-        if size != whole:
-            raise CheckpointDamaged(f"it has {size} bytes, and should have {whole}")
-        return head
+def _head(read: Callable[[int], bytes], size: int) -> dict[str, Any]:
+    """Return what a file says of itself.
+
+    Args:
+        read: returns the file's first bytes, as many as asked for.
+        size: of the file.
+
+    Raises:
+        CheckpointDamaged: it is not whole, or no checkpoint.
+    """
     try:
-        (length,) = struct.unpack("<Q", read(min(size, 8)))
+        length = int.from_bytes(read(8), "little")
         if length > size - 8:
             raise ValueError(f"it has {size} bytes, its head alone {length}")
         table = json.loads(read(8 + length)[8:])
         rest = table.pop("__metadata__")
         whole = 8 + length + max((each["data_offsets"][1] for each in table.values()), default=0)
-        head = {**json.loads(rest["rlwire"]), "state": rest.get("state", "")}
-    except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+        head = {**json.loads(rest["rlwire"], parse_constant=_refuse), "state": rest["state"]}
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointDamaged(f"it is cut off or no checkpoint: {error}") from None
     if size != whole:
         raise CheckpointDamaged(f"it has {size} bytes, and should have {whole}")
     return head
 
 
-def _read(name: str, data: bytes) -> Any:
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"its head has {constant}, which is no number")
+
+
+def _read(data: bytes) -> Any:
     """Return the state in a file.
 
     Raises:
         CheckpointDamaged: it is not whole.
     """
-    head = _head(name, lambda end: data[:end], len(data))
-    if name.endswith(".msgpack"):
-        body = data[head["begin"] :]
-        if zlib.crc32(body) != head.get("crc32"):
-            raise CheckpointDamaged("its bytes are not those that were written")
-        try:
-            return msgpack.decode(body, **_READING)
-        except (DecodeError, LimitExceeded) as error:
-            raise CheckpointDamaged(f"it cannot be read: {error}") from None
+    head = _head(lambda end: data[:end], len(data))
     with optional("safetensors", "checkpoints"):
-        from safetensors import SafetensorError
-    with optional("torch", "torch"):
-        from safetensors.torch import load
+        import safetensors.numpy
+    load: Any = safetensors.numpy.load
+    if head.get("torch"):
+        with optional("torch", "torch"):
+            import safetensors.torch
+        load = safetensors.torch.load
     try:
-        tensors = load(data)
+        arrays = load(data)
         body = base64.b64decode(head["state"], validate=True)
-    except (SafetensorError, ValueError) as error:
+    except (safetensors.SafetensorError, LookupError, TypeError, ValueError) as error:
         raise CheckpointDamaged(f"it cannot be read: {error}") from None
 
     def bring_back(code: int, path: bytes) -> Any:
-        tensor = tensors.get(path.decode())
-        if tensor is None or code not in (_TENSOR, _ARRAY):
-            raise CheckpointDamaged(f"it has no tensor {path!r}")
-        return tensor if code == _TENSOR else tensor.numpy()
+        found = arrays.get(path.decode(errors="replace"))
+        if found is None or code not in (_TENSOR, _ARRAY):
+            raise CheckpointDamaged(f"it has no array {path!r}")
+        return found.numpy() if code == _ARRAY and head.get("torch") else found
 
     try:
         return msgpack.decode(body, ext_hook=bring_back, **_READING)
-    except (DecodeError, LimitExceeded) as error:
+    except (DecodeError, LimitExceeded, TypeError) as error:  # an array of torch's own numbers
         raise CheckpointDamaged(f"it cannot be read: {error}") from None
 
 
-class _Files(Protocol):
-    """A folder's files."""
-
-    def names(self) -> list[str]: ...
-
-    def size(self, name: str) -> int: ...
-
-    def read(self, name: str, end: int | None = None) -> bytes: ...
-
-    def write(self, name: str, data: bytes) -> None: ...
-
-    def remove(self, name: str) -> None: ...
-
-
-class _Local:
+class _Files:
     """Files of a directory."""
 
     def __init__(self, folder: str) -> None:
@@ -465,9 +444,9 @@ class _Local:
     def size(self, name: str) -> int:
         return os.path.getsize(self._path(name))
 
-    def read(self, name: str, end: int | None = None) -> bytes:
+    def read(self, name: str, end: int = -1) -> bytes:
         with open(self._path(name), "rb") as file:
-            return file.read(-1 if end is None else end)
+            return file.read(end)
 
     def write(self, name: str, data: bytes) -> None:
         os.makedirs(self._folder, exist_ok=True)
@@ -498,41 +477,3 @@ class _Local:
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name)
-
-
-class _Remote:
-    """Files that fsspec reaches. Object stores put a file in place at once; others rename it."""
-
-    def __init__(self, url: str) -> None:
-        if inside := _ARCHIVES & set(url.partition("://")[0].split("::")):
-            raise ValueError(
-                f"checkpoints cannot be kept in an archive ({inside.pop()}), where no file is "
-                f"replaced: give a folder instead of {quoted(url)}"
-            )
-        with optional("fsspec", "checkpoints"):
-            from fsspec.core import url_to_fs
-        self._fs, self._folder = url_to_fs(url)
-
-    def names(self) -> list[str]:
-        self._fs.invalidate_cache()
-        if not self._fs.exists(self._folder):
-            return []
-        found = self._fs.ls(self._folder, detail=False)
-        return [name.rstrip("/").rpartition("/")[2] for name in found]
-
-    def size(self, name: str) -> int:
-        return int(self._fs.size(self._path(name)))
-
-    def read(self, name: str, end: int | None = None) -> bytes:
-        return bytes(self._fs.cat_file(self._path(name), start=0, end=end))
-
-    def write(self, name: str, data: bytes) -> None:
-        self._fs.makedirs(self._folder, exist_ok=True)
-        self._fs.pipe_file(self._path(name + _TEMPORARY), data)
-        self._fs.mv(self._path(name + _TEMPORARY), self._path(name))
-
-    def remove(self, name: str) -> None:
-        self._fs.rm_file(self._path(name))
-
-    def _path(self, name: str) -> str:
-        return f"{self._folder}/{name}"

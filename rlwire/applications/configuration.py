@@ -123,10 +123,9 @@ class ParameterServerSection(Section):
     """``relaax-parameter-server``.
 
     Attributes:
-        home: where it lives: in the RLX server's process, in one of its own, or on Ray.
+        home: where it lives: in the RLX server's process, or on Ray.
         deadline: seconds that an agent waits for it.
-        checkpoint_dir: where checkpoints are kept, a folder or a URL of fsspec's; nowhere if not
-            set.
+        checkpoint_dir: where checkpoints are kept, a folder; nowhere if not set.
         checkpoint_step_interval: after how many steps one is saved.
         checkpoint_time_interval: after how many seconds one is saved.
         checkpoints_to_keep: how many of the latest.
@@ -137,11 +136,9 @@ class ParameterServerSection(Section):
         *("bind", "bind_by_env_var", "log_level", "metrics_dir", "metrics_server"),
         *("profile_dir", "aws_access_key", "aws_secret_key", "aws_keys"),
     )
-    refused = types.MappingProxyType(
-        {"checkpoint_aws_s3": "checkpoint-dir: s3://BUCKET/FOLDER, with fsspec and s3fs installed"}
-    )
+    refused = types.MappingProxyType({"checkpoint_aws_s3": "checkpoint-dir, a local folder"})
 
-    home: Literal["server", "process", "ray"] = "server"
+    home: Literal["server", "ray"] = "server"
     deadline: float = 60.0
     checkpoint_dir: str | None = None
     checkpoint_step_interval: int | None = None
@@ -155,27 +152,18 @@ class MetricsServerSection(Section):
     """``relaax-metrics-server``.
 
     Attributes:
-        bind: where metrics of other programs are taken as well; nowhere if not set.
         metrics_dir: where TensorBoard's files are written; none if not set.
         log_metrics_to_console: whether each measurement is logged.
-        prometheus: where Prometheus may ask, ``host:port``; nowhere if not set.
         enable_unknown_metrics: whether metrics are kept that `metrics` does not name.
-        metrics: which are kept, by name. Both may be changed while the application runs.
+        metrics: which are kept, by name.
     """
 
-    passed_over = ("log_level", "log_metrics", "profile_dir", "bind_by_env_var")
+    passed_over = ("bind", "log_level", "log_metrics", "profile_dir", "bind_by_env_var")
 
-    bind: str | None = None
     metrics_dir: str | None = None
     log_metrics_to_console: bool = False
-    prometheus: str | None = None
     enable_unknown_metrics: bool = False
     metrics: Mapping[str, bool] = field(default_factory=dict)
-
-    @property
-    def address(self) -> Address | None:
-        """Where metrics of other programs are taken."""
-        return None if self.bind is None else _address(self, self.bind)
 
 
 @dataclass(frozen=True)

@@ -187,9 +187,6 @@ def _listening(
     """Yield where processes are going to listen."""
     if "rlx-server" in found and application.rlx_server is not None:
         yield application.rlx_server, application.rlx_server.address
-        metrics = application.metrics_server
-        if metrics is not None and metrics.address is not None:
-            yield metrics, metrics.address
     if "wsproxy" in found and application.wsproxy is not None:
         yield application.wsproxy, application.wsproxy.address
 

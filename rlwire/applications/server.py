@@ -15,14 +15,11 @@ from rlwire.adapters.agents import RLLIB
 from rlwire.adapters.relaax import door
 from rlwire.adapters.relaax.metrics import (
     EnabledMetrics,
-    FileMetricNames,
     LoggingMetrics,
     Metrics,
     MultiMetrics,
     TensorBoardMetrics,
 )
-from rlwire.adapters.relaax.metrics_server import MetricsServer
-from rlwire.adapters.relaax.prometheus import PrometheusMetrics
 from rlwire.adapters.serving import BackgroundServer
 from rlwire.applications.configuration import (
     Application,
@@ -37,12 +34,10 @@ __all__ = ["make_metrics", "make_server", "serve"]
 
 
 def make_metrics(application: Application) -> Metrics:
-    """Return where an application's metrics go; which ones is read again when its file changes.
+    """Return where an application's metrics go.
 
     Raises:
-        MissingExtra: tensorboardX or prometheus_client is asked for and not installed.
-        ApplicationError: where Prometheus is to ask makes no sense.
-        OSError: it cannot be listened on.
+        MissingExtra: tensorboardX is asked for and not installed.
     """
     section = application.metrics_server
     if section is None:
@@ -52,12 +47,8 @@ def make_metrics(application: Application) -> Metrics:
         sinks.append(LoggingMetrics())
     if section.metrics_dir is not None:
         sinks.append(TensorBoardMetrics(os.path.join(application.folder, section.metrics_dir)))
-    if section.prometheus is not None:
-        try:
-            sinks.append(PrometheusMetrics(section.prometheus))
-        except ValueError as error:
-            raise ApplicationError(f"{section.place}: prometheus: {error}") from None
-    return EnabledMetrics(MultiMetrics(sinks), FileMetricNames(application.path))
+    names, others = section.metrics, section.enable_unknown_metrics
+    return EnabledMetrics(MultiMetrics(sinks), names, default=others)
 
 
 def make_server(application: Application, metrics: Metrics) -> BackgroundServer:
@@ -127,7 +118,4 @@ def serve(path: str) -> None:
         stack.callback(metrics.close)
         server = make_server(application, metrics)
         server.check()
-        others = application.metrics_server and application.metrics_server.address
-        if others is not None:
-            stack.enter_context(MetricsServer(metrics, str(others)))
         server.serve_forever()

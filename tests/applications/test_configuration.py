@@ -72,7 +72,6 @@ def test_an_original_file(read, spelling, tmp_path):
     assert application.parameter_server.checkpoint_step_interval == 1000
     assert application.parameter_server.home == "server"
     assert application.metrics_server.metrics == {"episode_reward": True, "mu": False}
-    assert application.metrics_server.address == Address("localhost", 7002)
     assert application.wsproxy.address.port == 9000
     assert application.algorithm.thing == "algorithm:./algorithm"
     assert application.algorithm.own == {"GAMMA": 0.97}
@@ -146,10 +145,10 @@ def test_what_learns(read, name, thing, caplog):
         ("relaax-rlx-server:\n  log-level: LOUD", "app.yaml:2: .*expected DEBUG or .*'LOUD'"),
         ("relaax-rlx-server:\n  workers: many", "app.yaml:2: .*threads, asyncio or a number"),
         ("relaax-rlx-server:\n  bind: 5", "app.yaml:2: .*expected a text, not 5"),
-        ("relaax-parameter-server:\n  home: moon", "app.yaml:2: .*expected server or process"),
+        ("relaax-parameter-server:\n  home: moon", "app.yaml:2: .*expected server or ray"),
         ("relaax-parameter-server:\n  deadline: 0", "app.yaml:2: .*a number above 0, not 0"),
         ("relaax-parameter-server:\n  checkpoints-to-keep: 1.5", "a whole number, not 1.5"),
-        ("relaax-parameter-server:\n  checkpoint_aws_s3: {}", "write instead checkpoint-dir: s3:"),
+        ("relaax-parameter-server:\n  checkpoint_aws_s3: {}", "write instead checkpoint-dir"),
         ("relaax-metrics-server:\n  metrics: 5", "app.yaml:2: .*names, each true or false, not 5"),
         ("relaax-metrics-server:\n  metrics: {a: 5}", "expected True or False, not 5"),
         ("environment: {infinite_run: maybe}", "app.yaml:1: environment/infinite_run: expected"),

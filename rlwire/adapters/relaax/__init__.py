@@ -11,7 +11,6 @@
 | `relaax.server.common.session` | `Session` |
 | `relaax.server.common.algorithm_loader` | `load_algorithm` |
 | `relaax.server.common.metrics` | `Metrics` and its kinds |
-| `relaax.server.metrics_server` | `MetricsServer` |
 | `relaax.common.rlx_message` | `RLXMessage`, `RLXMessageImage` |
 """
 
@@ -24,15 +23,13 @@ from rlwire.adapters.relaax.homes import open_parameter_server
 from rlwire.adapters.relaax.message import RLXMessage, RLXMessageImage
 from rlwire.adapters.relaax.metrics import (
     EnabledMetrics,
-    FileMetricNames,
     LoggingMetrics,
-    MetricNames,
     Metrics,
     MultiMetrics,
     StepMetrics,
     TensorBoardMetrics,
+    enabled_names,
 )
-from rlwire.adapters.relaax.metrics_server import MetricsServer, RemoteMetrics
 from rlwire.adapters.relaax.parameter_server import (
     Handle,
     ParameterServer,
@@ -40,7 +37,6 @@ from rlwire.adapters.relaax.parameter_server import (
     Session,
     UpdatesLost,
 )
-from rlwire.adapters.relaax.prometheus import PrometheusMetrics
 from rlwire.adapters.relaax.proxy import ProxyStatistics, RLXProxy
 from rlwire.adapters.relaax.server import RLXServer
 from rlwire.adapters.relaax.training import TrainingBase
@@ -52,27 +48,23 @@ __all__ = [
     "AlgorithmServer",
     "AsyncAgentProxy",
     "EnabledMetrics",
-    "FileMetricNames",
     "Handle",
     "LoggingMetrics",
-    "MetricNames",
     "Metrics",
-    "MetricsServer",
     "MultiMetrics",
     "ParameterServer",
     "ParameterServerError",
-    "PrometheusMetrics",
     "ProxyStatistics",
     "RLXMessage",
     "RLXMessageImage",
     "RLXProxy",
     "RLXServer",
-    "RemoteMetrics",
     "Session",
     "StepMetrics",
     "TensorBoardMetrics",
     "TrainingBase",
     "UpdatesLost",
+    "enabled_names",
     "load_algorithm",
     "open_parameter_server",
     "options",

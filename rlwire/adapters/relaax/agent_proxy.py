@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, NoReturn, cast
 
-from rlwire.adapters.relaax.metrics import MetricNames, Metrics
+from rlwire.adapters.relaax.metrics import Metrics
 from rlwire.errors import LocalProtocolError, PeerError, RlwireError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.rlx import Client, State
@@ -57,8 +57,7 @@ class ProxyBase(waits.Counting):
         dialect: of RLX; "readme" for servers that follow the table in RELAAX's README.
         dtype: of the arrays that a server of the readme dialect sends, which do not tell it.
         images: what an image in an action becomes.
-        enabled_metrics: which metrics are sent, by name; the others are dropped on this side. A
-            `MetricNames` may change while the proxy is used.
+        enabled_metrics: which metrics are sent, by name; the others are dropped on this side.
         enable_unknown_metrics: whether a metric that `enabled_metrics` does not name is sent.
 
     Attributes:
@@ -81,7 +80,7 @@ class ProxyBase(waits.Counting):
         dialect: Literal["relaax", "readme"] = "relaax",
         dtype: Any = None,
         images: Literal["array", "float32", "pil"] = "float32",
-        enabled_metrics: Mapping[str, bool] | MetricNames | None = None,
+        enabled_metrics: Mapping[str, bool] | None = None,
         enable_unknown_metrics: bool = True,
     ) -> None:
         self.address: AddressLike = rlx_server_url
@@ -94,9 +93,8 @@ class ProxyBase(waits.Counting):
             "dtype": dtype,
             "images": images,
         }
-        if not isinstance(enabled_metrics, MetricNames):
-            enabled_metrics = MetricNames(enabled_metrics, default=enable_unknown_metrics)
-        self._names = enabled_metrics
+        self._names = dict(enabled_metrics or {})
+        self._sends_others = enable_unknown_metrics
         self._attach(None)
         self._begin()
 
@@ -164,7 +162,7 @@ class ProxyBase(waits.Counting):
 
     @driven
     def _report(self, method: str, name: str, y: Any, x: Any) -> Waits[None]:
-        if name in self._names:
+        if self._names.get(name, self._sends_others):
             # A list with one entry, as RELAAX's program sends it; its README shows an older, flat
             # form.
             metrics = [{"method": method, "name": name, "y": y, "x": x}]

@@ -254,6 +254,11 @@ class AlgorithmServer(RLXServer):
         **options: Any,
     ) -> None:
         check_home(parameter_server)
+        if parameter_server == "server" and isinstance(options.get("workers"), int):
+            raise ValueError(
+                f"agents in workers={options['workers']} processes need a parameter server that "
+                "all of them reach: use parameter_server='ray', or workers='threads'"
+            )
         super().__init__(_AgentOf(algorithm), address, metrics=metrics, **options)
         self.algorithm = algorithm
         self._home: dict[str, Any] = {
@@ -285,7 +290,6 @@ class AlgorithmServer(RLXServer):
             self._handle = open_parameter_server(
                 self.algorithm,
                 metrics=self._agents.metrics,
-                initializer=self.initializer,
                 **self._home,
             )
             self._agents.parameter_server = self._handle

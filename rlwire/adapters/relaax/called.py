@@ -25,7 +25,7 @@ from rlwire.adapters.relaax.hosting import AgentFactory, AgentHost
 from rlwire.adapters.relaax.metrics import LoggingMetrics, Metrics
 from rlwire.adapters.relaax.training import TrainingBase
 from rlwire.environments.called import Caller, Callers, Turn
-from rlwire.environments.spaces import describe, space_of
+from rlwire.environments.spaces import describe_both, spaces_of
 from rlwire.errors import EncodeError, RemoteProtocolError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions import rlx
@@ -134,9 +134,9 @@ class _Seat:
         return self
 
     def init(self, exploit: Any) -> bool:
-        told = self.message.get("spaces")
-        if type(told) is dict:
-            self._caller.told = space_of(told.get("observation")), space_of(told.get("action"))
+        told = spaces_of(self.message.get("spaces"))
+        if told is not None:
+            self._caller.told = told
         self._exploit, self._begins = exploit, True
         return True
 
@@ -227,10 +227,9 @@ class _Playing(TrainingBase):
         super().__init__(address, **options)
         self.totals: list[float] = []
         self._game = game
-        spaces = game.environment.observation_space, game.environment.action_space
+        given = game.environment
         try:
-            observation, action = map(describe, spaces)
-            self.agent.spaces = {"observation": observation, "action": action}
+            self.agent.spaces = describe_both(given.observation_space, given.action_space)
         except EncodeError as error:
             logger.debug("the agent is not told the spaces: %s", error)
 

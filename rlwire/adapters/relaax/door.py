@@ -9,11 +9,9 @@ from rlwire.adapters.agents import served
 from rlwire.adapters.doors import calling, clients
 from rlwire.adapters.relaax.agent_proxy import AgentProxy, AsyncAgentProxy
 from rlwire.adapters.relaax.metrics import LoggingMetrics, Metrics, MultiMetrics, TensorBoardMetrics
-from rlwire.adapters.relaax.metrics_server import RemoteMetrics
-from rlwire.adapters.relaax.prometheus import PrometheusMetrics
 from rlwire.adapters.relaax.server import RLXServer
 from rlwire.adapters.serving import BackgroundServer
-from rlwire.protocols import URL, parse_url
+from rlwire.protocols import URL
 
 if TYPE_CHECKING:
     from rlwire.environments.called import Callers
@@ -33,8 +31,7 @@ def server(
     Args:
         agent: as `RLXServer` takes it; or a name with a prefix of `rlwire.adapters.agents.SERVED`.
         url: where to listen.
-        metrics: a sink, or several: ``("logging", "")``, ``("tensorboard", directory)``,
-            ``("prometheus", "host:port")`` or ``("rlx", "//host:port")``.
+        metrics: a sink, or several: ``("logging", "")`` and ``("tensorboard", directory)``.
         options: `RLXServer`'s, or those of what has the prefix.
 
     Raises:
@@ -70,15 +67,8 @@ def play(environment: Any, url: URL, **options: Any) -> list[float]:
 def _sink(metrics: Metrics | Sequence[tuple[str, str]] | None) -> Metrics | None:
     if metrics is None or isinstance(metrics, Metrics):
         return metrics
-    sinks = [_made(name, where) for name, where in metrics]
+    sinks = [
+        TensorBoardMetrics(where) if name == "tensorboard" else LoggingMetrics()
+        for name, where in metrics
+    ]
     return sinks[0] if len(sinks) == 1 else MultiMetrics(sinks)
-
-
-def _made(name: str, where: str) -> Metrics:
-    if name == "tensorboard":
-        return TensorBoardMetrics(where)
-    if name == "prometheus":
-        return PrometheusMetrics(where)
-    if name == "rlx":
-        return RemoteMetrics(parse_url(f"rlx:{where}").address)
-    return LoggingMetrics()

@@ -1,44 +1,34 @@
-"""Where a parameter server lives: `open_parameter_server` gives agents a `Handle` of it.
+"""Where a parameter server lives: in the server's process, or on Ray (`homes_ray`).
 
-In the server's own process, or in a process of its own over shared memory; on Ray is in
-`rlwire.adapters.relaax.homes_ray`. What runs it there is in `rlwire.adapters.relaax.homes_host`.
+`Host` runs it in either place: its ops one at a time, and its checkpoints.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import shutil
-import tempfile
 import threading
-import uuid
+import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from rlwire.adapters.relaax.config import Options
-from rlwire.adapters.relaax.homes_host import Host, Waiting, called
-from rlwire.adapters.relaax.metrics import METHODS, LoggingMetrics, Metrics
-from rlwire.adapters.relaax.parameter_server import Handle, ParameterServerError, UpdatesLost
-from rlwire.adapters.serving import Service, StreamServer
-from rlwire.checkpoints import Checkpoints
-from rlwire.errors import DeadlineExceeded, EncodeError, LocalProtocolError, on_error
-from rlwire.sessions.calls import Answer, Call, Client, Server
-from rlwire.transports.connection import Connection
-from rlwire.transports.shm import AVAILABLE
-from rlwire.transports.sockets import Backoff, Timeouts
-from rlwire.transports.tcp import connect
+from rlwire.adapters.relaax.metrics import LoggingMetrics, Metrics
+from rlwire.adapters.relaax.parameter_server import (
+    Handle,
+    ParameterServer,
+    ParameterServerError,
+    op,
+)
+from rlwire.checkpoints import Aside, Checkpoints
+from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError, describe, on_error
 
 if TYPE_CHECKING:
     from rlwire.adapters.relaax.algorithm import Algorithm
 
-__all__ = ["check_home", "open_parameter_server"]
-
 logger = logging.getLogger(__name__)
 
-_GRACE = 60.0  # seconds for the last op and checkpoint of a process
+_RETRY = 60.0  # seconds until a checkpoint that could not be saved is tried again
 
 
 def open_parameter_server(
@@ -48,30 +38,24 @@ def open_parameter_server(
     checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
     metrics: Metrics | None = None,
     deadline: float = 60.0,
-    initializer: Callable[[], None] | None = None,
 ) -> Handle:
-    """Make an algorithm's parameter server, bring back its latest checkpoint; return it for agents.
-
-    The handle can be pickled for agents in other processes. One that dies in a process of its own,
-    or on Ray, comes back from its latest checkpoint; then each agent's next op raises
-    `UpdatesLost`.
+    """Make an algorithm's parameter server and restore its latest checkpoint.
 
     Args:
         algorithm: as `rlwire.adapters.relaax.algorithm.load_algorithm` returns it.
-        home: ``"server"``, this process; ``"process"``, one of its own, for which a program needs
-            the usual ``if __name__ == "__main__":``; ``"ray"``, an actor (the extra `ray`); or
-            ``"ray:NAME"``, an actor that all who open it by this name on a cluster share: the first
-            makes it, and ends it.
-        checkpoints: where to keep what was learned, by default nowhere; of a folder one is saved a
-            minute.
+        home: ``"server"``, this process; ``"ray"``, an actor (the extra `ray`), which agents in
+            other processes and on other machines reach; or ``"ray:NAME"``, an actor that all
+            programs which open it by this name share: the first makes it, and ends it. An actor
+            that dies comes back from its latest checkpoint; then each agent's next op raises
+            `UpdatesLost`.
+        checkpoints: where to keep what was learned, by default nowhere; in a folder given by its
+            path, one is saved a minute.
         metrics: where its measurements go; by default they are logged.
-        deadline: seconds that a call waits for its answer, reconnecting included.
-        initializer: called first in a process of its own, such as to set up its log.
+        deadline: seconds that a call waits for its answer.
 
     Raises:
-        ParameterServerError: it cannot be made, or its checkpoint not be brought back.
+        ParameterServerError: it cannot be made, or its checkpoint cannot be restored.
         ValueError: there is no such home, or the deadline is not positive.
-        OSError: there is no process or socket for it.
         MissingExtra: Ray is not installed.
     """
     check_home(home)
@@ -81,16 +65,11 @@ def open_parameter_server(
         checkpoints = Checkpoints(checkpoints, every_seconds=60.0)
     metrics = LoggingMetrics() if metrics is None else metrics
     if home == "server":
-        return _Local(Host(algorithm, checkpoints, metrics), metrics, deadline)
-    handle: Distant
-    if home == "process":
-        server = _Serving(_Own(algorithm, checkpoints), 1, initializer).start()
-        handle = Connected(algorithm.config, metrics, deadline, str(server.address), server)
-    else:
-        from rlwire.adapters.relaax import homes_ray
+        return _Local(algorithm, checkpoints, metrics, deadline)
+    from rlwire.adapters.relaax import homes_ray
 
-        name = home.partition(":")[2]
-        handle = homes_ray.open_actor(algorithm, checkpoints, metrics, deadline, name)
+    name = home.partition(":")[2]
+    handle = homes_ray.open_actor(algorithm, checkpoints, metrics, deadline, name)
     with on_error(handle.close):
         handle.n_step()
     return handle
@@ -98,281 +77,162 @@ def open_parameter_server(
 
 def check_home(home: str) -> None:
     """Raise a ValueError if there is no such home."""
-    if home not in ("server", "process", "ray") and not home.startswith("ray:"):
+    if home not in ("server", "ray") and not home.startswith("ray:"):
         raise ValueError(
-            "a parameter server is at home in 'server', 'process', 'ray' or 'ray:NAME', "
-            f"not {home!r}"
+            f"a parameter server is at home in 'server', 'ray' or 'ray:NAME', not {home!r}"
+        )
+
+
+class Host:
+    """Runs a parameter server: its ops one at a time, and its checkpoints.
+
+    Args:
+        algorithm: whose parameter server.
+        checkpoints: where they are kept; None for nowhere.
+        metrics: where its measurements go.
+
+    Attributes:
+        restored: the step of the checkpoint that it began with, None without one.
+    """
+
+    def __init__(
+        self, algorithm: Algorithm, checkpoints: Checkpoints | None, metrics: Metrics
+    ) -> None:
+        self._algorithm = algorithm.name
+        self._checkpoints = checkpoints
+        self._aside = None if checkpoints is None else Aside(checkpoints, self._not_saved)
+        self.restored: int | None = None
+        self._retry_at = 0.0
+        self._turn = threading.Condition(threading.Lock())  # of an op
+        self._closing = False
+        self._server: ParameterServer | None = algorithm.parameter_server(algorithm.config, metrics)
+        self._server.wait_at_home = self._wait_for
+        if checkpoints is not None:
+            found = checkpoints.restore(self._algorithm, self._server.version)
+            if found is not None:
+                self.restored, state = found
+                self._server.restore_checkpoint(state)
+            checkpoints.due(self._server.n_step())
+
+    def run(self, names: Sequence[str], args: Any, kwargs: Any, deadline: float) -> Any:
+        """Return what an op returns, or whatever it raises.
+
+        Raises:
+            DeadlineExceeded: other ops took longer than the deadline; this one was not called.
+            LocalProtocolError: the parameter server has been closed.
+        """
+        if not self._turn.acquire(timeout=deadline):
+            raise DeadlineExceeded(
+                f"{path_of(names)}: other ops took longer than deadline={deadline} s; it was not "
+                "called"
+            )
+        try:
+            server = self._server
+            if server is None:
+                raise LocalProtocolError(f"{path_of(names)}: the parameter server has been closed")
+            if not names:
+                return server.n_step()
+            value = op(server.session, names)(*args, **kwargs)
+            self._turn.notify_all()
+            self._save_if_due(server)
+            return value
+        finally:
+            self._turn.release()
+
+    def close(self) -> None:
+        """Save a last checkpoint and close the parameter server; errors are logged."""
+        with self._turn:
+            self._closing = True
+            self._turn.notify_all()
+        with self._turn:
+            server, self._server = self._server, None
+            if server is None:
+                return
+            try:
+                if self._aside is not None:
+                    self._aside.wait()
+                self._save_if_due(server, closing=True)
+                if self._aside is not None:
+                    self._aside.wait()
+                server.close()
+            except Exception:
+                logger.exception("closing the parameter server of %s failed", self._algorithm)
+
+    def _wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
+        self._turn.wait_for(lambda: self._closing or condition(), seconds)
+        if condition():
+            return True
+        if self._closing:
+            raise ConnectionClosed("the parameter server is closed, and no other agent comes")
+        return False
+
+    def _save_if_due(self, server: ParameterServer, closing: bool = False) -> None:
+        """Save a checkpoint if one is due; a full disk does not stop the learning."""
+        checkpoints, aside = self._checkpoints, self._aside
+        if checkpoints is None or aside is None or (monotonic() < self._retry_at and not closing):
+            return
+        try:
+            step = int(server.n_step())
+            if not (not checkpoints.saved(step) if closing else checkpoints.due(step)):
+                return
+            score = server.score()
+            scored = score is not None
+            state = server.create_scored_checkpoint() if scored else server.create_checkpoint()
+            aside.save(step, state, score, self._algorithm, server.version)
+        except Exception as error:
+            self._not_saved(error)
+
+    def _not_saved(self, error: Exception) -> None:
+        self._retry_at = monotonic() + _RETRY
+        logger.error(
+            "no checkpoint of %s was saved; the next try is in %g s",
+            self._algorithm,
+            _RETRY,
+            exc_info=error,
         )
 
 
 class _Local(Handle):
-    """A parameter server in this process. Pickled, it is a connection to here."""
+    """A parameter server in this process, for its threads."""
 
-    def __init__(self, host: Host, metrics: Metrics, deadline: float) -> None:
-        host.check()
-        super().__init__(host.config, metrics)
-        self._host = host
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        checkpoints: Checkpoints | None,
+        metrics: Metrics,
+        deadline: float,
+    ) -> None:
+        super().__init__(algorithm.config, metrics)
         self._deadline = deadline
-        self._server: _Serving | None = None
-        self._lock = threading.Lock()
+        try:
+            self._host = Host(algorithm, checkpoints, metrics)
+        except Exception as error:
+            raise failed("the parameter server", error) from error
 
-    def __reduce__(self) -> Any:
-        with self._lock:
-            if self._server is None:
-                self._server = _Serving(_Shared(self._host), "threads").start()
-            address = str(self._server.address)
-        return Connected, (self.config, self.metrics, self._deadline, address)
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "agents in other processes cannot reach a parameter server of this process: use "
+            "parameter_server='ray', or workers='threads'"
+        )
 
     def close(self) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            server.stop()
         self._host.close()
 
     def _call(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        return self._host.run(names, args, kwargs, self._deadline)
-
-
-class Caller:
-    """One who makes one call at a time: a thread's, while it calls.
-
-    Attributes:
-        name: that no other has.
-        number: of its last call.
-        connection: over which, if there is one.
-    """
-
-    def __init__(self) -> None:
-        self.name = uuid.uuid4().hex
-        self.number = 0
-        self.connection: Connection | None = None
-
-    def hang_up(self) -> None:
-        """Leave the connection."""
-        connection, self.connection = self.connection, None
-        if connection is not None:
-            connection.close()
-
-
-class Distant(Handle):
-    """A parameter server that is not in this process; base of those by connection and by Ray.
-
-    Args:
-        config: the algorithm's settings.
-        metrics: where the server's measurements go, which come with answers.
-        deadline: seconds that a call may take.
-    """
-
-    def __init__(self, config: Options, metrics: Metrics, deadline: float) -> None:
-        super().__init__(config, metrics)
-        self._deadline = deadline
-        self._idle: list[Caller] = []
-        self._seen = threading.local()  # each agent has a thread, and is told what was lost
-        self._closed = False
-
-    def close(self) -> None:
-        """Leave the parameter server; where it was opened, end it, after a last checkpoint."""
-        self._closed = True
-        with contextlib.suppress(IndexError):  # all are
-            while True:
-                self._idle.pop().hang_up()
-
-    def _call(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        if self._closed:
-            raise LocalProtocolError(f"{called(names)}: this parameter server has been closed")
-        if names and getattr(self._seen, "server", None) is None:
-            # Whom it speaks to is known before its first op: that is not to be called twice either.
-            with contextlib.suppress(ParameterServerError):
-                self._call((), (), {})
-        seen = getattr(self._seen, "server", None)
         try:
-            caller = self._idle.pop()
-        except IndexError:
-            caller = Caller()
-        caller.number += 1
-        # Of the step alone nothing can be lost.
-        server = seen if names else None
-        call = Call(server, caller.name, caller.number, list(names), list(args), kwargs)
-        try:
-            answer = self._ask(caller, call)
-        finally:
-            if caller.connection is not None:
-                caller.connection.release()
-            self._idle.append(caller)
-            if self._closed:  # meanwhile
-                Distant.close(self)
-        for method, name, y, x in answer.metrics:
-            if method in METHODS:
-                getattr(self.metrics, method)(name, y, x)
-        if answer.server and (seen is None or answer.kind == "lost"):
-            self._seen.server = answer.server
-        if answer.kind == "value":
-            return answer.value
-        if answer.kind == "lost":
-            step = answer.value
-            back = "began anew" if step is None else f"came back from its checkpoint of step {step}"
-            raise UpdatesLost(
-                f"{called(names)}: the parameter server died and {back}; what came after that is "
-                "lost, and this call with it if it is not in there"
-            )
-        raise ParameterServerError(*answer.value)
-
-    def _ask(self, caller: Caller, call: Call) -> Answer:
-        """Return the answer to a call; errors as of `Handle._call`."""
-        raise NotImplementedError
-
-    def _late(self, call: Call) -> DeadlineExceeded:
-        return DeadlineExceeded(
-            f"{called(call.names)}: no answer from the parameter server within "
-            f"deadline={self._deadline} s; whether it was called is not known"
-        )
+            return self._host.run(names, args, kwargs, self._deadline)
+        except (DeadlineExceeded, LocalProtocolError):
+            raise
+        except Exception as error:
+            raise failed(path_of(names), error) from error
 
 
-class Connected(Distant):
-    """A parameter server at the other end of connections, one for each thread that calls.
-
-    Args:
-        config: this, `metrics` and `deadline`: as of `Distant`.
-        address: where it listens.
-        server: what ends it, at its owner's.
-    """
-
-    def __init__(
-        self,
-        config: Options,
-        metrics: Metrics,
-        deadline: float,
-        address: str,
-        server: _Serving | None = None,
-    ) -> None:
-        super().__init__(config, metrics, deadline)
-        self._address = address
-        self._server = server
-        self._timeouts = Timeouts(connect=deadline, read=deadline, write=deadline, idle=deadline)
-
-    def __reduce__(self) -> Any:
-        return Connected, (self.config, self.metrics, self._deadline, self._address)
-
-    def close(self) -> None:
-        """Leave it, and end it if this is its owner."""
-        super().close()
-        server, self._server = self._server, None
-        if server is not None:
-            server.stop(_GRACE)
-
-    def _ask(self, caller: Caller, call: Call) -> Answer:
-        until = monotonic() + self._deadline
-        while True:
-            try:
-                if caller.connection is None:
-                    left = max(until - monotonic(), 0.001)
-                    backoff = Backoff(attempts=10_000, deadline=left, first=0.02, longest=0.5)
-                    caller.connection = connect(
-                        self._address, Client(), timeouts=self._timeouts, backoff=backoff
-                    )
-                answer: Answer = caller.connection.exchange(call)
-                return answer
-            except EncodeError:
-                raise  # nothing was sent
-            except DeadlineExceeded as error:
-                caller.hang_up()
-                raise self._late(call) from error
-            except OSError as error:  # ConnectionClosed is one
-                caller.hang_up()
-                # Without its socket it has been closed for good.
-                if monotonic() >= until or isinstance(error, FileNotFoundError):
-                    raise
-                logger.info("%s: %s; it is sent again", called(call.names), error)
-                sleep(0.02)
-            except BaseException:
-                caller.hang_up()
-                raise
+def path_of(names: Sequence[str]) -> str:
+    """Return what errors call an op; `n_step` has no names."""
+    return ".".join(["session", *names]) if names else "n_step"
 
 
-class _Calls(Service):
-    """Answers calls with a host."""
-
-    made: Host | None
-
-    def host(self) -> Host:
-        assert self.made is not None
-        return self.made
-
-    def part(self) -> None:
-        if self.made is not None:
-            self.made.end_waits()
-
-    def session(self) -> Server:
-        return Server()
-
-    def responder(self, connection: Any) -> _Answering:
-        return _Answering(self.host())
-
-
-class _Shared(_Calls):
-    """The host of this process, for agents in others."""
-
-    def __init__(self, host: Host) -> None:
-        self.made = host
-
-
-@dataclass
-class _Own(_Calls):
-    """The host of a process of its own."""
-
-    algorithm: Algorithm
-    checkpoints: Checkpoints | None
-    made: Host | None = field(default=None, init=False)
-
-    def begin(self) -> None:
-        self.made = Host(self.algorithm, self.checkpoints, Waiting())
-
-    def end(self) -> None:
-        made, self.made = self.made, None
-        if made is not None:
-            made.close()
-
-
-class _Answering:
-    """One connection's; a `rlwire.transports.interface.Responder`."""
-
-    def __init__(self, host: Host) -> None:
-        self.answer = host.answer
-        self.failure = host.unsendable
-
-    def close(self) -> None:
-        """Nothing is kept for a connection."""
-
-
-class _Serving(StreamServer):
-    """Serves calls over shared memory, or a unix socket, in a directory that no other may enter."""
-
-    scheme = "unix"
-    handlers = "an op"
-
-    def __init__(
-        self,
-        service: _Calls,
-        workers: Any,
-        initializer: Callable[[], None] | None = None,
-    ) -> None:
-        self._folder = tempfile.mkdtemp(prefix="rlwire-")
-        carrier = "shm" if AVAILABLE else "unix"
-        address = f"{carrier}:{os.path.join(self._folder, 'calls')}"
-        super().__init__(
-            address, service, workers=workers, initializer=initializer, idle_timeout=None
-        )
-
-    @property
-    def url(self) -> str:
-        """Where it listens, for the log."""
-        return str(self.address)
-
-    def start(self) -> _Serving:
-        """Listen, or leave nothing behind."""
-        with on_error(lambda: shutil.rmtree(self._folder, ignore_errors=True)):
-            return super().start()
-
-    def _after_stop(self) -> None:
-        super()._after_stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
+def failed(what: str, error: BaseException) -> ParameterServerError:
+    """Return the error that an agent gets, with the traceback of where it arose."""
+    where = "".join(traceback.format_exception(error))
+    return ParameterServerError(f"{what}: {describe(error)}", where)

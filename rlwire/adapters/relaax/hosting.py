@@ -131,8 +131,7 @@ def close_agent(agent: Any, peer: object, log: SeldomLog) -> None:
             try:
                 hook()
             except BaseException as error:
-                log.error("%s: agent's %s(): %s", peer, name, describe(error))
-                log.debug("%s: traceback of the hook", peer, exc_info=error)
+                log.exception("%s: agent's %s(): %s", peer, name, describe(error))
             return
 
 
@@ -196,8 +195,7 @@ class AgentHost:
     def failure(self, message: dict[str, Any], error: BaseException) -> dict[str, Any]:
         """Log what an agent raised, or its answer when it was encoded; return the error reply."""
         command, text = message["command"], describe(error)
-        self._factory.log.error("%s: %s: %s", self._peer, FAILURES[command], text)
-        self._factory.log.debug("%s: traceback of the agent's error", self._peer, exc_info=error)
+        self._factory.log.error("%s: %s: %s", self._peer, FAILURES[command], text, exc_info=error)
         return _error(f"{FAILURES[command]}: {text}")
 
     def close(self) -> None:

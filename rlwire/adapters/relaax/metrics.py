@@ -15,7 +15,6 @@ import itertools
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -28,13 +27,12 @@ from rlwire.transports.seldom_log import Log, SeldomLog
 __all__ = [
     "METHODS",
     "EnabledMetrics",
-    "FileMetricNames",
     "LoggingMetrics",
-    "MetricNames",
     "Metrics",
     "MultiMetrics",
     "StepMetrics",
     "TensorBoardMetrics",
+    "enabled_names",
 ]
 
 logger = logging.getLogger(__name__)
@@ -94,7 +92,7 @@ class Metrics:
 class LoggingMetrics(Metrics):
     """Writes each measurement as one log line, at INFO; of a series at most 20 in 10 s.
 
-    The next line of the series says how many were left out.
+    The next line of the series says how many were left out, and `close` does of all series.
 
     Args:
         log: the logger to write to, by default this module's; a `SeldomLog` for other bounds.
@@ -134,6 +132,10 @@ class LoggingMetrics(Metrics):
         """Log how many bytes it has."""
         step = step_of("summary", x)
         self._log.info("metrics at %s: a summary of %d bytes", _shown(step), len(_packed(summary)))
+
+    def close(self) -> None:
+        """Log how many lines were left out."""
+        self._log.flush("metrics")
 
     def _write(self, name: str, step: int | None, text: float | str) -> None:
         # quoted, because the name comes from a peer and might hold a line break, or a million.
@@ -325,29 +327,8 @@ class MultiMetrics(_Relay):
         super().__init__(*metrics)
 
 
-class MetricNames:
-    """Which names are let through, which may change at any time and from any thread.
-
-    Args:
-        enabled: whether a name is.
-        default: whether a name that `enabled` does not hold is. (RELAAX drops such names unless its
-            configuration says `enable_unknown_metrics`.)
-
-    Attributes:
-        enabled: as the argument, a dictionary of its own; entries may be set and removed.
-        default: as the argument; may be set.
-    """
-
-    def __init__(self, enabled: Mapping[str, bool] | None = None, *, default: bool = True) -> None:
-        self.enabled = dict(enabled or {})
-        self.default = default
-
-    def __contains__(self, name: object) -> bool:
-        return self.enabled.get(name, self.default)  # type: ignore[call-overload, no-any-return]
-
-
-class FileMetricNames(MetricNames):
-    """Those that a file of RELAAX's form says, which is read again whenever it has changed.
+def enabled_names(path: str) -> tuple[dict[str, bool], bool]:
+    """Return which metrics a RELAAX file enables, by name, and whether it enables all others.
 
     ::
 
@@ -355,45 +336,12 @@ class FileMetricNames(MetricNames):
           enable_unknown_metrics: false
           metrics: {episode_reward: true}
 
-    Without this section all are let through. A file that cannot be read any more, or makes no
-    sense, changes nothing; the log says so. In worker processes each reads it.
-
-    Args:
-        path: of the YAML file (the extra `relaax`).
-        every: seconds between two looks at the file's time of change.
+    A file without this section enables all.
 
     Raises:
-        OSError, ValueError: the file cannot be read, or makes no sense.
+        OSError, ValueError: the file cannot be read, or a setting is not a truth value.
         MissingExtra: ruamel.yaml is not installed.
     """
-
-    def __init__(self, path: str | os.PathLike[str], *, every: float = 1.0) -> None:
-        super().__init__()
-        self.path = os.fspath(path)
-        self.every = every
-        self._changed = os.stat(self.path).st_mtime_ns
-        self._next = time.monotonic() + every
-        self.enabled, self.default = _names_in(self.path)
-
-    def __contains__(self, name: object) -> bool:
-        if time.monotonic() >= self._next:
-            self._look()
-        return super().__contains__(name)
-
-    def _look(self) -> None:
-        self._next = time.monotonic() + self.every
-        try:
-            changed = os.stat(self.path).st_mtime_ns
-            if changed == self._changed:
-                return
-            self._changed = changed
-            self.enabled, self.default = _names_in(self.path)
-            logger.info("%s: which metrics are sent was read again", self.path)
-        except (OSError, ValueError) as error:
-            logger.warning("which metrics are sent stays as it was: %s", quoted(str(error)))
-
-
-def _names_in(path: str) -> tuple[dict[str, bool], bool]:
     where = "relaax-metrics-server"
     found = {setting_name(name): value for name, value in read(path).items()}
     if setting_name(where) not in found:
@@ -415,27 +363,22 @@ def _section(path: str, name: str, value: Any) -> Mapping[Any, Any]:
 
 
 class EnabledMetrics(_Relay):
-    """Lets some names through and drops the others; a summary has none, and passes.
+    """Passes some names on and drops the others; a summary has no name, and passes.
 
     Args:
         metrics: the sink behind.
-        names: which; whether each is, as for `MetricNames`, or a `MetricNames`, which may change.
-        default: as of `MetricNames`, if `names` is none.
-
-    Attributes:
-        names: a `MetricNames`.
+        names: whether each name passes.
+        default: whether a name passes that `names` does not hold.
     """
 
     def __init__(
-        self, metrics: Metrics, names: Mapping[str, bool] | MetricNames, *, default: bool = True
+        self, metrics: Metrics, names: Mapping[str, bool], *, default: bool = True
     ) -> None:
         super().__init__(metrics)
-        if not isinstance(names, MetricNames):
-            names = MetricNames(names, default=default)
-        self.names = names
+        self._names, self._default = dict(names), default
 
     def _pass_on(self, name: str | None, method: str, *what: Any, x: Any) -> None:
-        if name is None or name in self.names:
+        if name is None or self._names.get(name, self._default):
             super()._pass_on(name, method, *what, x=x)
 
 

@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 
 from rlwire.adapters.relaax.agent_proxy import AgentProxy, AgentProxyException
 from rlwire.adapters.relaax.config import options as settings
-from rlwire.adapters.relaax.metrics import FileMetricNames
+from rlwire.adapters.relaax.metrics import enabled_names
 from rlwire.errors import DecodeError, PeerError, RemoteProtocolError
 
 __all__ = ["TrainingBase"]
@@ -81,7 +81,8 @@ class TrainingBase:
                 infinite_run = settings.get("environment/infinite_run")
             exploit = settings.exploit if exploit is None else exploit
             if settings.config is not None:
-                options = {"enabled_metrics": FileMetricNames(settings.config), **options}
+                names, others = enabled_names(settings.config)
+                options = {"enabled_metrics": names, "enable_unknown_metrics": others, **options}
         self.addresses: list[Any] = list(address) if isinstance(address, list) else [address]
         if not self.addresses:
             raise ValueError("expected at least one address of an RLX server, got an empty list")

@@ -157,7 +157,7 @@ def test_one_that_is_not_there(tmp_path):
         load_algorithm("nothing.at.all")
 
 
-@pytest.mark.parametrize("workers", ["threads", "asyncio", 1])
+@pytest.mark.parametrize("workers", ["threads", "asyncio"])
 def test_agents_that_learn_together(one_file, tmp_path, workers):
     for begins in (0.0, 2.0):
         with rlwire.serve(
@@ -166,7 +166,7 @@ def test_agents_that_learn_together(one_file, tmp_path, workers):
             config={"scale": 10},
             workers=workers,
             checkpoints=str(tmp_path / "checkpoints"),
-            metrics=None if workers == 1 else Recorder(),  # which another process need not find
+            metrics=Recorder(),
         ) as server:
             assert isinstance(server, AlgorithmServer)
             with rlwire.connect(server.url) as one, rlwire.connect(server.url) as other:
@@ -192,15 +192,9 @@ def test_measurements_of_agents_have_the_step_of_the_parameter_server(one_file):
     assert metrics.calls == [("total", 1.0, 1), ("score", 3.0, 1)]
 
 
-def test_in_a_process_of_its_own(one_file):
-    with (
-        rlwire.serve(
-            f"algorithm:{one_file}", "rlx://localhost:0", parameter_server="process"
-        ) as server,
-        rlwire.connect(server.url) as agent,
-    ):
-        agent.init()
-        assert agent.update(None, np.array([1.0, 2.0])) == [1.0, 2.0]
+def test_worker_processes_need_one_that_they_reach(one_file):
+    with pytest.raises(ValueError, match="workers=2 processes"):
+        rlwire.serve(f"algorithm:{one_file}", "rlx://localhost:0", workers=2)
 
 
 def test_checkpoints_of_another_algorithm(one_file, tmp_path):

@@ -1,12 +1,8 @@
-"""A parameter server at home in this process and in one of its own: the same to agents."""
+"""A parameter server in this process; on Ray it is in test_homes_ray.py."""
 
 from __future__ import annotations
 
-import logging
-import multiprocessing
-import os
 import pickle
-import socket
 import textwrap
 import threading
 import time
@@ -17,17 +13,13 @@ import pytest
 from rlwire.adapters.relaax import (
     Metrics,
     ParameterServerError,
-    UpdatesLost,
-    homes,
     load_algorithm,
     open_parameter_server,
 )
-from rlwire.adapters.relaax.homes import Connected
 from rlwire.checkpoints import Checkpoints
-from rlwire.errors import DeadlineExceeded, EncodeError, LocalProtocolError
+from rlwire.errors import DeadlineExceeded, LocalProtocolError
 
 PARAMETER_SERVER = """
-    import os
     import time
 
     import numpy as np
@@ -58,21 +50,8 @@ PARAMETER_SERVER = """
         def op_met(self):
             return self.met
 
-        def op_pid(self):
-            return os.getpid()
-
         def op_raise(self, text):
             raise ValueError(text)
-
-        def op_exit(self):
-            raise SystemExit(3)
-
-        def op_object(self):
-            self.steps += 1
-            return object()
-
-        def op_kill(self):
-            os.kill(os.getpid(), 9)
 
         def op_sleep(self, seconds):
             time.sleep(seconds)
@@ -139,32 +118,27 @@ class Recorder(Metrics):
         self.calls.append((name, np.asarray(y).tolist(), x))
 
 
-@pytest.fixture(scope="module", params=["server", "process"])
-def at_home(request, folder):
-    """One for several tests, as a process takes its time to begin."""
-    metrics = Recorder()
-    handle = open_parameter_server(load_algorithm(folder), home=request.param, metrics=metrics)
-    yield request.param, handle
+@pytest.fixture
+def handle(folder):
+    handle = open_parameter_server(load_algorithm(folder), metrics=Recorder())
+    yield handle
     handle.close()
 
 
-def test_ops_are_called(at_home):
-    home, handle = at_home
+def test_ops_are_called(handle):
     _, before = handle.session.policy.op_get()
     assert handle.session.policy.op_add(np.ones(3), scale=0.5) == before + 1
     weights, steps = handle.session.policy.op_get()
     assert (weights[0] - weights[1], steps) == (0.0, before + 1)
     assert handle.n_step() == before + 1
     assert handle.session.value.op_get()[1] == 0
-    assert (handle.session.policy.op_pid() == os.getpid()) == (home == "server")
     large = np.arange(300_000, dtype=np.float32)
     (echo, kinds), named = handle.session.policy.op_echo(large, {"a": [1, None, b"x"]}, x=2.5)
     assert (echo == large).all()
     assert (kinds, named) == ({"a": [1, None, b"x"]}, {"x": 2.5})
 
 
-def test_errors_of_ops_have_the_traceback_of_where_they_arose(at_home):
-    _, handle = at_home
+def test_errors_of_ops_have_the_traceback_of_where_they_arose(handle):
     with pytest.raises(
         ParameterServerError, match=r"session\.policy\.op_raise: ValueError: no"
     ) as e:
@@ -179,16 +153,14 @@ def test_errors_of_ops_have_the_traceback_of_where_they_arose(at_home):
         handle.session.policy.op_get(1)
 
 
-def test_measurements_arrive_with_their_step(at_home):
-    _, handle = at_home
+def test_measurements_arrive_with_their_step(handle):
     handle.metrics.calls.clear()
     handle.session.policy.op_measure(0.25)
     step = handle.n_step()
     assert handle.metrics.calls == [("loss", 0.25, step), ("gradient", [0.25, 2.0], 7)]
 
 
-def test_threads_call_at_once_and_ops_run_one_at_a_time(at_home):
-    _, handle = at_home
+def test_threads_call_at_once_and_ops_run_one_at_a_time(handle):
     before = handle.n_step()
 
     def add():
@@ -203,113 +175,34 @@ def test_threads_call_at_once_and_ops_run_one_at_a_time(at_home):
     assert handle.n_step() == before + 80
 
 
-@pytest.mark.parametrize("at_home", ["process"], indirect=True)
-def test_what_cannot_be_sent(at_home):
-    _, handle = at_home
-    before = handle.n_step()
-    with pytest.raises(ParameterServerError, match="was called, and what it returned cannot be"):
-        handle.session.policy.op_object()
-    assert handle.n_step() == before + 1
-    with pytest.raises(EncodeError, match="object"):
-        handle.session.policy.op_echo(object())
-    with pytest.raises(ParameterServerError, match="SystemExit"):
-        handle.session.policy.op_exit()
-    assert handle.n_step() == before + 1
-
-
-def called_from_elsewhere(handle, done):
-    done.send(handle.session.policy.op_add(np.ones(3)))
-
-
-@pytest.mark.parametrize("at_home", ["server"], indirect=True)
-def test_a_handle_goes_to_another_process(at_home):
-    _, handle = at_home
-    before = handle.n_step()
-    done, theirs = multiprocessing.Pipe(duplex=False)
-    again = pickle.loads(pickle.dumps(handle))
-    called_from_elsewhere(again, theirs)
-    assert done.recv() == before + 1 == handle.n_step()
-    assert isinstance(again, Connected)
-    again.close()
-    with pytest.raises(LocalProtocolError, match="has been closed"):
-        again.n_step()
-    assert handle.n_step() == before + 1
-
-
-def test_a_lost_connection_loses_nothing(folder, monkeypatch):
-    """The answer is cut off on its way; the call comes again and is answered, not made again.
-
-    Someone is in between, on a unix socket: it is as where no memory can be shared.
-    """
-    monkeypatch.setattr(homes, "AVAILABLE", False)
-    handle = open_parameter_server(load_algorithm(folder), metrics=Recorder())
-    there = pickle.loads(pickle.dumps(handle))
-    address = there._address.removeprefix("unix:")
-    path = address + "-between"
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
-    listener.listen()
-
-    def between():
-        # The first connection ends as soon as the answer has come back; the second is passed on.
-        for number in range(2):
-            ours, _ = listener.accept()
-            theirs = socket.socket(socket.AF_UNIX)
-            theirs.connect(address)
-            with ours, theirs:
-                while data := ours.recv(65536):
-                    theirs.sendall(data)
-                    answer = theirs.recv(65536)
-                    if number == 0:
-                        break
-                    ours.sendall(answer)
-
-    thread = threading.Thread(target=between)
-    thread.start()
-    agent = Connected(there.config, there.metrics, 10.0, f"unix:{path}")
-    assert agent.session.policy.op_add(np.ones(3)) == 1
-    assert agent.session.policy.op_add(np.ones(3)) == 2
-    agent.close()
-    thread.join()
-    listener.close()
-    assert handle.n_step() == 2
-    handle.close()
+def test_it_goes_to_no_other_process(handle):
+    with pytest.raises(TypeError, match="'ray'"):
+        pickle.dumps(handle)
 
 
 def test_one_that_is_slow(folder):
     handle = open_parameter_server(load_algorithm(folder), metrics=Recorder(), deadline=0.2)
-    there = pickle.loads(pickle.dumps(handle))
-    with pytest.raises(DeadlineExceeded, match=r"op_sleep: no answer .* deadline=0\.2 s"):
-        there.session.policy.op_sleep(2.0)
+    sleeps = threading.Thread(target=handle.session.policy.op_sleep, args=(2.0,))
+    sleeps.start()
+    wait(lambda: handle._host._turn._lock.locked())
     with pytest.raises(DeadlineExceeded, match=r"op_add: other ops took longer.*was not called"):
         handle.session.policy.op_add(np.ones(3))
-    there.close()
+    sleeps.join()
     handle.close()
+    with pytest.raises(LocalProtocolError, match="has been closed"):
+        handle.session.policy.op_add(np.ones(3))
 
 
-def test_one_that_dies_comes_back_from_its_checkpoint(folder, tmp_path, caplog):
-    caplog.set_level(logging.INFO)
+def test_it_begins_with_its_latest_checkpoint(folder, tmp_path):
     handle = open_parameter_server(
         load_algorithm(folder),
-        home="process",
         checkpoints=Checkpoints(tmp_path, every_steps=3),
         metrics=Recorder(),
     )
-    add = handle.session.policy.op_add
-    assert [add(np.ones(3)) for _ in range(4)] == [1, 2, 3, 4]
+    assert [handle.session.policy.op_add(np.ones(3)) for _ in range(4)] == [1, 2, 3, 4]
     wait(Checkpoints(tmp_path).list)
-    # An op that its server dies in is not called by the next one, though it is its agent's first.
-    agent = pickle.loads(pickle.dumps(handle))
-    with pytest.raises(UpdatesLost, match="came back from its checkpoint of step 3"):
-        agent.session.policy.op_kill()
-    assert agent.n_step() == 3
-    agent.close()
-    with pytest.raises(UpdatesLost, match="came back from its checkpoint of step 3"):
-        add(np.ones(3))
-    assert add(np.ones(3)) == 4
     handle.close()
     assert [each.step for each in Checkpoints(tmp_path).list()] == [4, 3]
-    # And at home elsewhere.
     handle = open_parameter_server(
         load_algorithm(folder, {"score": 2.0}), checkpoints=tmp_path, metrics=Recorder()
     )
@@ -349,15 +242,14 @@ def test_a_slow_disk_is_in_no_op_s_way_and_the_latest_is_written(folder, tmp_pat
     assert [each.step for each in checkpoints.list()] == [5, 1]
     step, state = checkpoints.restore("adding")
     assert state["policy"]["weights"].tolist() == [step] * 3
-    (tmp_path / "checkpoint-000000000005.msgpack").unlink()
+    (tmp_path / "checkpoint-000000000005.safetensors").unlink()
     # What was written late is of the moment at which it was due.
     step, state = checkpoints.restore("adding")
     assert (step, state["policy"]["weights"].tolist()) == (1, [1.0] * 3)
 
 
-@pytest.mark.parametrize("home", ["server", "process"])
-def test_an_op_that_waits_for_other_agents(folder, home):
-    handle = open_parameter_server(load_algorithm(folder), home=home, metrics=Recorder())
+def test_an_op_that_waits_for_other_agents(folder):
+    handle = open_parameter_server(load_algorithm(folder), metrics=Recorder())
     met = []
     threads = [
         threading.Thread(target=lambda: met.append(handle.session.policy.op_meet(3, 60.0)))
@@ -375,9 +267,8 @@ def test_an_op_that_waits_for_other_agents(folder, home):
     handle.close()
 
 
-@pytest.mark.parametrize("home", ["server", "process"])
-def test_an_op_that_waits_ends_with_the_server(folder, home):
-    handle = open_parameter_server(load_algorithm(folder), home=home, metrics=Recorder())
+def test_an_op_that_waits_ends_with_the_server(folder):
+    handle = open_parameter_server(load_algorithm(folder), metrics=Recorder())
     told = []
 
     def meet():
@@ -411,19 +302,18 @@ def test_a_checkpoint_that_cannot_be_written_stops_nothing(folder, tmp_path, cap
     )
     (tmp_path / "folder").write_text("in the way")
     assert handle.session.policy.op_add(np.ones(3)) == 1
-    wait(lambda: "no checkpoint" in caplog.text)
+    wait(lambda: "no checkpoint of adding" in caplog.text)
     assert handle.session.policy.op_add(np.ones(3)) == 2
-    assert caplog.text.count("no checkpoint of adding; the next try is in 60 s") == 1
+    assert caplog.text.count("no checkpoint of adding") == 1
     (tmp_path / "folder").unlink()
     handle.close()
     assert [each.step for each in checkpoints.list()] == [2]
 
 
-@pytest.mark.parametrize("home", ["server", "process"])
-def test_one_that_cannot_be_made(folder, home):
+def test_one_that_cannot_be_made(folder):
     algorithm = load_algorithm(folder, {"fail": True})
     with pytest.raises(ParameterServerError, match="no model today") as caught:
-        open_parameter_server(algorithm, home=home, metrics=Recorder())
+        open_parameter_server(algorithm, metrics=Recorder())
     assert "init_session" in caught.value.traceback
 
 

@@ -271,7 +271,7 @@ class TestAnswers:
         reply = host.answer({**UPDATE, "command": command, "data": [entry()]})
         assert reply == {"response": "error", "message": f"{text}: {error.__name__}: boom"}
         traces = [record for record in caplog.records if record.exc_info]
-        assert [record.levelname for record in traces] == ["DEBUG"]
+        assert [record.levelname for record in traces] == ["ERROR"]
         host._agent.broken = ""
         assert host.answer(UPDATE)["response"] == "action"
 

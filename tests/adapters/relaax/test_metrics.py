@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
-import os
 import pickle
 import sys
 import threading
@@ -16,13 +15,12 @@ import pytest
 
 from rlwire.adapters.relaax import (
     EnabledMetrics,
-    FileMetricNames,
     LoggingMetrics,
-    MetricNames,
     Metrics,
     MultiMetrics,
     StepMetrics,
     TensorBoardMetrics,
+    enabled_names,
 )
 from rlwire.errors import LimitExceeded, MissingExtra
 from rlwire.transports.seldom_log import SeldomLog
@@ -102,6 +100,13 @@ def test_a_series_writes_few_lines_and_hides_no_other(caplog):
         "metric 'seldom' at -: 0.5",
         "metric 'often %' at 1600: 1600.0 (and 1580 times in the last 10 s)",
     ]
+    for step in range(30):
+        sink.scalar("often %", step, step)
+    caplog.clear()
+    sink.close()  # 1580 of "weights", and 11 of "often %"
+    assert "1591 " in caplog.text
+    sink.close()
+    assert len(caplog.records) == 1
 
 
 def test_a_long_name_is_no_long_line(caplog):
@@ -172,93 +177,35 @@ def test_enabled(enabled, default, passed):
     assert [call[1] for call in sink.calls if call[0] == "histogram"] == passed
 
 
-def passed_by(sink, filtered, *names):
-    sink.calls.clear()
-    for name in names:
-        filtered.scalar(name, 1.0)
-    return [call[1] for call in sink.calls]
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("environment: {}", ({}, True)),
+        ("relaax-metrics-server:", ({}, False)),
+        ("relaax-metrics-server: {metrics: {a: true, b: no}}", ({"a": True, "b": False}, False)),
+        ("relaax_metrics_server: {--enable-unknown-metrics: yes, metrics: {a: no}}",
+         ({"a": False}, True)),
+    ],
+)  # fmt: skip
+def test_names_in_a_file(tmp_path, text, expected):
+    pytest.importorskip("ruamel.yaml")
+    (tmp_path / "app.yaml").write_text(text)
+    assert enabled_names(str(tmp_path / "app.yaml")) == expected
 
 
-def test_which_are_enabled_may_change():
-    sink, names = Recorder(), MetricNames({"a": False})
-    filtered = EnabledMetrics(sink, names)
-    assert passed_by(sink, filtered, "a", "b") == ["b"]
-    names.enabled["a"] = True
-    names.default = False
-    assert passed_by(sink, filtered, "a", "b") == ["a"]
-    assert filtered.names is names
-
-
-class TestFileMetricNames:
-    """Which are sent, by RELAAX's file."""
-
-    @pytest.fixture(autouse=True)
-    def _with_yaml(self):
-        pytest.importorskip("ruamel.yaml")
-
-    @pytest.fixture
-    def file(self, tmp_path):
-        return tmp_path / "app.yaml"
-
-    @pytest.mark.parametrize(
-        ("text", "passed"),
-        [
-            ("environment: {}", ["a", "loss/b"]),
-            ("relaax-metrics-server:", []),
-            ("relaax-metrics-server: {metrics: {a: true, loss/b: true}}", ["a", "loss/b"]),
-            (
-                "relaax_metrics_server: {--enable-unknown-metrics: yes, metrics: {a: no}}",
-                ["loss/b"],
-            ),
-        ],
-    )
-    def test_the_section(self, file, text, passed):
-        file.write_text(text)
-        names = FileMetricNames(file)
-        assert [name for name in ("a", "loss/b") if name in names] == passed
-        assert [name for name in ("a", "loss/b") if name in pickle.loads(pickle.dumps(names))] == (
-            passed
-        )
-
-    def test_it_may_change_while_it_is_used(self, file, caplog):
-        sink = Recorder()
-        file.write_text("relaax-metrics-server: {metrics: {a: true}}")
-        filtered = EnabledMetrics(sink, FileMetricNames(file, every=0))
-        assert passed_by(sink, filtered, "a", "b") == ["a"]
-        for round, (text, passed) in enumerate(
-            [
-                ("relaax-metrics-server: {enable_unknown_metrics: true}", ["a", "b"]),
-                ("relaax-metrics-server: [", ["a", "b"]),
-                ("relaax-metrics-server: 5", ["a", "b"]),
-                ("relaax-metrics-server: {metrics: {a: maybe}}", ["a", "b"]),
-                ("relaax-metrics-server: {metrics: {b: true}}", ["b"]),
-            ]
-        ):
-            file.write_text(text)
-            os.utime(file, (round, round))
-            assert passed_by(sink, filtered, "a", "b") == passed, text
-        assert caplog.text.count("stays as it was") == 3
-        file.unlink()
-        assert passed_by(sink, filtered, "a", "b") == ["b"]
-
-    def test_it_is_not_read_for_each_metric(self, file):
-        file.write_text("relaax-metrics-server: {metrics: {a: true}}")
-        names = FileMetricNames(file, every=3600)
-        file.unlink()
-        assert "a" in names
-
-    @pytest.mark.parametrize(
-        ("text", "match"),
-        [
-            ("relaax-metrics-server: 5", "must be a section"),
-            ("relaax-metrics-server: {metrics: 5}", "relaax-metrics-server/metrics must be"),
-            ("relaax-metrics-server: {metrics: {a: 5}}", "expected True or False, not 5"),
-        ],
-    )
-    def test_what_makes_no_sense(self, file, text, match):
-        file.write_text(text)
-        with pytest.raises(ValueError, match=match):
-            FileMetricNames(file)
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("relaax-metrics-server: 5", "must be a section"),
+        ("relaax-metrics-server: {metrics: 5}", "relaax-metrics-server/metrics must be"),
+        ("relaax-metrics-server: {metrics: {a: 5}}", "expected True or False, not 5"),
+    ],
+)
+def test_a_file_with_wrong_names(tmp_path, text, match):
+    pytest.importorskip("ruamel.yaml")
+    (tmp_path / "app.yaml").write_text(text)
+    with pytest.raises(ValueError, match=match):
+        enabled_names(str(tmp_path / "app.yaml"))
 
 
 def test_step_fills_in_x():

@@ -207,7 +207,7 @@ class TestFailingAgents:
         assert isinstance(caught.value.__cause__, PeerError)
         assert agent.update(state=[1])[0] == 2
         assert other.update(state=[1])[0] == 1
-        assert [r.levelname for r in caplog.records if r.exc_info] == ["DEBUG"]
+        assert [r.levelname for r in caplog.records if r.exc_info] == ["ERROR"]
         assert server.address == agent.address
 
     def test_a_constructor_that_fails(self, serve, connect, caplog):
@@ -447,10 +447,11 @@ class TestRunning:
         assert server.address.port == 0
         with server:
             assert server.address.host == "127.0.0.1"
-            assert server.address.port > 0
+            port = server.address.port
+            assert port > 0
             with pytest.raises(RuntimeError, match="runs already"):
                 server.start()
-        assert server.address.port == 0
+        assert server.address.port == port  # where it was
 
     def test_it_starts_again_after_a_stop(self, workers, connect):
         server = RLXServer(Agent, LOOPBACK, workers=workers)
@@ -531,7 +532,7 @@ class TestRunning:
         thread.start()
         server.serve_forever()
         thread.join()
-        assert server.address.port == 0
+        assert "not running" in repr(server)
 
     @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no unix sockets here")
     def test_unix_socket(self, serve, connect, tmp_path):
