@@ -1,8 +1,7 @@
 """`Relay`: stands in front of a server, and passes on what both sides say.
 
-Who is reached for whom, and who listens in, is a `Route`; a relay knows no protocol but that of its
-two sessions, which may differ: a WebSocket of a page on one side, TCP on the other. Recording is in
-`rlwire.adapters.universe.recording`.
+A `Route` says who is reached. A relay knows no protocol but that of its two sessions, which may
+differ: a page's WebSocket on one side, TCP on the other.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ import asyncio
 import contextlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
 from rlwire.adapters.serving import Service, StreamOptions, StreamServer
 from rlwire.errors import EncodeError, RlwireError
@@ -25,7 +23,7 @@ from rlwire.transports.sockets import Timeouts
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["TIMEOUTS", "Ear", "Relay", "Route"]
+__all__ = ["TIMEOUTS", "Relay", "Route"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,24 +31,8 @@ TIMEOUTS = Timeouts(idle=None)
 """The times of connections by default: how long one may be silent is for the two sides to say."""
 
 
-class Ear(Protocol):
-    """Listens in on one connection."""
-
-    def hear(self, message: Any, from_server: bool) -> None:
-        """Take note of what one side said, before it is passed on. What it raises ends both."""
-
-    def close(self) -> None:
-        """Take note that the connection is over."""
-
-
 class Route(ABC):
-    """What a relay does with those who connect.
-
-    Attributes:
-        listening: makes who listens in on a connection; None for nobody.
-    """
-
-    listening: Callable[[AsyncConnection], Ear] | None = None
+    """What a relay does with those who connect."""
 
     @abstractmethod
     def session(self) -> StreamSession:
@@ -74,7 +56,7 @@ class Relay(StreamServer):
     Args:
         scheme: of its URL.
         address: where to listen.
-        route: who is reached, and who listens in.
+        route: who is reached.
         options: `rlwire.adapters.serving.StreamOptions`.
     """
 
@@ -103,11 +85,9 @@ class _Passage(Service):
             _leave(connection, 1013, "who this is for cannot be reached")
             return
         async with other:
-            ear = None if self._route.listening is None else self._route.listening(connection)
-            hear = _ignore if ear is None else ear.hear
             ways = {
-                asyncio.create_task(_pass(connection, other, hear, False)): other,
-                asyncio.create_task(_pass(other, connection, hear, True)): connection,
+                asyncio.create_task(_pass(connection, other)): other,
+                asyncio.create_task(_pass(other, connection)): connection,
             }
             try:
                 done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -117,23 +97,13 @@ class _Passage(Service):
                 for way in ways:
                     with contextlib.suppress(asyncio.CancelledError, Exception):
                         await way
-                if ear is not None:
-                    ear.close()
             for way in done:
                 _tell(way.exception(), ways[way])
 
 
-async def _pass(
-    giver: AsyncConnection, taker: AsyncConnection, hear: Callable[[Any, bool], None], server: bool
-) -> NoReturn:
+async def _pass(giver: AsyncConnection, taker: AsyncConnection) -> NoReturn:
     while True:
-        message = await giver.receive()
-        hear(message, server)
-        await taker.send(message)
-
-
-def _ignore(message: Any, from_server: bool) -> None:
-    """Listen to nothing."""
+        await taker.send(await giver.receive())
 
 
 def _tell(error: BaseException | None, to: AsyncConnection) -> None:
@@ -143,7 +113,7 @@ def _tell(error: BaseException | None, to: AsyncConnection) -> None:
     elif isinstance(error, RlwireError):
         logger.info("%s: the other side is gone: %s", to.peer, error)
     elif error is not None:
-        logger.error("%s: what listens in failed", to.peer, exc_info=error)
+        logger.error("%s: its relay failed", to.peer, exc_info=error)
 
 
 def _leave(connection: AsyncConnection, code: int, reason: str) -> None:

@@ -16,11 +16,10 @@ from rlwire.adapters.rewarder.environments import EnvironmentRewarder
 from rlwire.adapters.rewarder.server import TIMEOUTS
 from rlwire.adapters.serving import BackgroundServer
 from rlwire.adapters.universe.page import PagePlace
-from rlwire.adapters.universe.recording import RecordingProxy
 from rlwire.adapters.universe.remotes import Remote, remotes_of
 from rlwire.adapters.universe.served import UniverseServer
 from rlwire.environments.driver import maker
-from rlwire.protocols import URL, parse_url
+from rlwire.protocols import URL
 
 if TYPE_CHECKING:
     from rlwire.adapters.universe.endpoint import UniverseEndpoint
@@ -35,24 +34,21 @@ def server(
     settings: Mapping[str, Any] | None = None,
     name: str | None = None,
     rate: float = 60,
-    record: str | None = None,
     page: PagePlace = None,
     novnc: str | None = None,
     **options: Any,
 ) -> BackgroundServer:
     """Return a server of an environment in real time; not started.
 
-    Without pixels in the URL it is an `EnvironmentRewarder`, with them a `UniverseServer`. In front
-    of a remote that is somewhere else, to record it or to show it on a page, a `RecordingProxy`.
+    Without pixels in the URL it is an `EnvironmentRewarder`, with them a `UniverseServer`.
 
     Args:
-        environment: as `EnvironmentRewarder` takes it; or, with pixels, `record` or `page`, the URL
-            of a remote. One that is made here renders frames, if it takes a ``render_mode``.
+        environment: as `EnvironmentRewarder` takes it. One that is made here renders frames, if it
+            takes a ``render_mode``.
         url: where to listen; its path is the environment's id.
         settings: keyword arguments for what makes the environment.
         name: the environment's id, where the URL has none; by default its own.
         rate: steps a second.
-        record: the folder that recordings of a remote go to.
         page: where a page for browsers is; see `UniverseServer`.
         novnc: where noVNC is, which the page needs.
         options: those of the server that it is; ``auth`` is the password.
@@ -61,11 +57,6 @@ def server(
         TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
     """
     shown = url.pixels is not None
-    remote = _remote(environment)
-    if remote is not None and (shown or record is not None or page is not None):
-        return RecordingProxy(remote, url, record, page=page, novnc=novnc, **options)
-    if record is not None:
-        raise ValueError("what is recorded is a remote, by its URL: universe://host:5900+15900")
     if not shown:
         given = {**options, **({} if page is None else {"page": page})}
         needs = [key for key in ("keys", "play", "frames", "view_auth", "page") if key in given]
@@ -92,15 +83,6 @@ def server(
         rewards=rewards,
         **options,
     )
-
-
-def _remote(thing: Any) -> URL | None:
-    """Return the URL that a thing is, if it is one of a remote."""
-    if isinstance(thing, URL) or (isinstance(thing, str) and thing.startswith("universe")):
-        with contextlib.suppress(ValueError):
-            url = parse_url(thing)
-            return url if url.scheme == "universe" else None
-    return None
 
 
 def _rendering(thing: Any, settings: Mapping[str, Any] | None) -> Any:

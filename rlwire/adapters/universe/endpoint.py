@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlwire.adapters.rewarder.endpoint import action_value, told_spaces
-from rlwire.adapters.rewarder.environments import ACTION
+from rlwire.adapters.rewarder.environments import ACTION, SPACES
 from rlwire.adapters.universe.env import UniverseEnv, turns_of
 from rlwire.adapters.universe.hub import shared_hub
 from rlwire.adapters.universe.news import News
@@ -24,7 +23,8 @@ from rlwire.adapters.universe.remotes import Remote
 from rlwire.adapters.universe.spaces import Choices, Events
 from rlwire.adapters.universe.sums import Outcome as Stepped
 from rlwire.environments.endpoint import Endpoint, Outcome
-from rlwire.environments.trees import tree_of
+from rlwire.environments.fitting import fitting, plain
+from rlwire.environments.spaces import spaces_of
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -58,8 +58,7 @@ class UniverseEndpoint(Endpoint):
         observation_space: only to compare: pixels are what they are.
         action_space: of what the rewarder takes, as the event ``["Action", value]``; by default a
             server of ours tells it. Otherwise actions are lists of events.
-        actions: in place of that, the lists of events that the numbers of a Discrete stand for; or
-            the name of such, as `rlwire.adapters.universe.wrappers.SafeActionSpace` takes it.
+        actions: in place of that, the lists of events that the numbers of a Discrete stand for.
         rate: steps a second; None not to wait.
         copy: whether each observation has memory of its own.
         start_timeout: seconds until the remote has to be there.
@@ -78,13 +77,14 @@ class UniverseEndpoint(Endpoint):
         *,
         observation_space: Any = None,
         action_space: Any = None,
-        actions: str | Sequence[Sequence[Any]] | None = None,
+        actions: Sequence[Sequence[Any]] | None = None,
         rate: float | None = 60.0,
         copy: bool = True,
         start_timeout: float = 30.0,
         reset_timeout: float = 60.0,
         **options: Any,
     ) -> None:
+        self._places = None if remote.rewarder is None else 1
         self._reset_timeout = reset_timeout
         self._rate = rate
         self._error = ""  # of a reset that goes on
@@ -109,16 +109,15 @@ class UniverseEndpoint(Endpoint):
             if self._into is not None:
                 env.read_into(0, self._into)
             if actions is not None:
-                self.action_space = _choices(actions)
+                self.action_space = Choices(actions)
             else:
-                told = told_spaces(env.about(0))
+                told = spaces_of(env.about(0).get(SPACES))
                 if action_space is None and told is not None:
                     action_space = told[1]
                 self.action_space = Events(size=size) if action_space is None else action_space
-            self._tree = None
+            self._fit = None
             if not isinstance(self.action_space, (Choices, Events)):
-                cannot = "which the rewarder's JSON cannot carry"
-                self._tree = tree_of(self.action_space, "the action", cannot)
+                self._fit = fitting(self.action_space, "the action", within=True)
             self._group = _Group([self])
             self._undo = undo.pop_all()
 
@@ -133,6 +132,11 @@ class UniverseEndpoint(Endpoint):
         """Have pictures written to a row of a batch, of the observation's shape."""
         self._into = row
         self._env.read_into(0, row)
+
+    @property
+    def places(self) -> int | None:
+        """One, of a rewarder's active client; any number watch pixels alone."""
+        return self._places
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
         """Ask for an episode, unless the next one has begun by itself and no seed is wanted."""
@@ -157,10 +161,10 @@ class UniverseEndpoint(Endpoint):
             if not space.contains(number):
                 raise EncodeError(f"the action {action!r} is not in {space}")
             return space.actions[number]
-        if self._tree is None:
+        if self._fit is None:
             events: Sequence[Any] = action
             return events
-        return [(ACTION, action_value(self._tree, space, action))]
+        return [(ACTION, plain(self._fit(action)))]
 
     def finish(self) -> Outcome:
         """Wait for the tick, or until an episode runs."""
@@ -297,11 +301,3 @@ class _Group:
                 found = error
             if found is not None:
                 self._found[endpoint] = found
-
-
-def _choices(actions: str | Sequence[Sequence[Any]]) -> Choices:
-    if isinstance(actions, str):
-        from rlwire.adapters.universe.wrappers import safe_actions
-
-        actions = safe_actions(actions)
-    return Choices(actions)

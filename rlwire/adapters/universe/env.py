@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlwire.adapters.universe.diagnostics import Lags
-from rlwire.adapters.universe.events import key, parted
+from rlwire.adapters.universe.events import parted
 from rlwire.adapters.universe.hub import Hub
 from rlwire.adapters.universe.links import Link, LinkOptions, Replace, Turn
 from rlwire.adapters.universe.news import News
@@ -38,7 +37,11 @@ __all__ = ["UniverseEnv", "turns_of"]
 
 _Parted: TypeAlias = tuple[list[Any], list[Sequence[Any]], bool]
 
-_PROBE = 0xBEEF1  # the original's probe key: no keyboard has it
+# Info's name of an age, and of the remote's time that it is the age of.
+_STAMPS = (
+    ("lag.reward", "rewarder.lag.observation.timestamp"),
+    ("lag.rewarder_message", "reward_buffer.remote_time"),
+)
 
 
 class UniverseEnv:
@@ -74,7 +77,8 @@ class UniverseEnv:
     | ``stats.vnc.updates.n``, ``.rectangles``, ``.pixels`` | what was painted since the last step |
     | ``rewarder.observation`` | the newest of ``v0.env.observation``, and its episode's id |
     | ``reward_buffer.remote_time`` | when the newest message was sent, by the remote's clock |
-    | ``stats.gauges.diagnostics.*`` | lags and the clock; see `rlwire.adapters.universe.Lags` |
+    | ``stats.gauges.diagnostics.clock_skew`` | seconds to add to the remote's time: least, most |
+    | ``stats.gauges.diagnostics.lag.reward``, ``.rewarder_message`` | ages, the same way |
     | ``stats.gauges.vnc.round_trip`` | seconds to the screen and back |
     | ``env.refused`` | what the rewarder did not take, in its words |
     | ``error`` | the remote is lost, and why |
@@ -97,8 +101,6 @@ class UniverseEnv:
         replace: called with a `Remote` that is lost and the error, in a thread that may wait;
             returns the `Remote` that takes its place, None for none. By default it is connected
             again, unless it was never there and refuses us, as for a wrong password.
-        markings: whether pictures carry the remote's time, as the original's do: probe keys are
-            sent, and the lags of observations and actions told.
         rewarder: options of each `rlwire.adapters.rewarder.AsyncRewarderClient`.
         pixels: options of each screen: those of `rlwire.adapters.rfb.Screens.add`.
         hub: the thread to live in; by default one of its own.
@@ -123,7 +125,6 @@ class UniverseEnv:
         start_timeout: float | None = None,
         observer: bool = False,
         replace: Replace | None = None,
-        markings: bool = False,
         rewarder: Mapping[str, Any] | None = None,
         pixels: Mapping[str, Any] | None = None,
         hub: Hub | None = None,
@@ -144,9 +145,6 @@ class UniverseEnv:
         self._begun = observer
         self._closed = False
         self._pictures = [_Picture() for _ in found]
-        self._lags = [Lags(markings and not observer) for _ in found]
-        self._markings = markings
-        self._probe = [key(_PROBE, True), key(_PROBE, False)]
         options = LinkOptions(
             start_timeout, fps, observer, replace, dict(rewarder or {}), dict(pixels or {})
         )  # fmt: skip
@@ -304,16 +302,9 @@ class UniverseEnv:
         Taken first, for the mask: a resetting environment is to get nothing.
         """
         turns = []
-        for link, lags, (messages, others, peek) in zip(
-            self._links, self._lags, actions, strict=True
-        ):
+        for link, (messages, others, peek) in zip(self._links, actions, strict=True):
             turn = link.turn(peek)
             turns.append(turn)
-            if self._markings and turn.open and turn.screen is not None:
-                if turn.done:
-                    lags.end_episode()
-                elif lags.probe(time.time()):
-                    messages = [*messages, *self._probe]
             if turn.open and not (messages or others):
                 continue
             if not (turn.open and link.act(messages, others)):
@@ -328,7 +319,7 @@ class UniverseEnv:
             picture = None
             if screen is not None:
                 picture = self._pictures[index].look(screen, info)
-            self._diagnose(index, turn, picture)
+            _diagnose(turn)
             if not turn.open:
                 info["mask.masked.observation"] = True
                 observations.append(None)
@@ -339,26 +330,6 @@ class UniverseEnv:
             [turn.reward for turn in turns],
             [turn.done for turn in turns],
             {"n": [turn.info for turn in turns]},
-        )
-
-    def _diagnose(self, index: int, turn: Turn, picture: NDArray[np.uint8] | None) -> None:
-        info, lags = turn.info, self._lags[index]
-        if "error" in info:
-            lags.forget()
-            return
-        painted = None
-        if turn.screen is not None:
-            trip = turn.screen.round_trip()
-            if trip is not None:
-                info["stats.gauges.vnc.round_trip"] = trip
-            if turn.screen.painted_at is not None:
-                painted = time.time() - (time.monotonic() - turn.screen.painted_at)
-        lags.tell(
-            info,
-            now=time.time(),
-            picture=picture if self._markings and turn.open else None,
-            painted=painted,
-            clock=turn.clock,
         )
 
     def close(self) -> None:
@@ -390,6 +361,24 @@ def turns_of(
     for env in envs:
         env._looked = env.news.seen()
     return envs[0].hub.ask(lambda: [env._turns(its) for env, its in zip(envs, given, strict=True)])
+
+
+def _diagnose(turn: Turn) -> None:
+    """Add to a turn's info how far away the remote is, and its clock, as pings tell them."""
+    info, clock = turn.info, turn.clock
+    if "error" in info:
+        return
+    trip = None if turn.screen is None else turn.screen.round_trip()
+    if trip is not None:
+        info["stats.gauges.vnc.round_trip"] = trip
+    if clock is not None:
+        name = "stats.gauges.diagnostics."
+        least, most = -clock.offset - clock.error, -clock.offset + clock.error
+        info[name + "clock_skew"] = (least, most)
+        for age, stamp in _STAMPS:
+            if isinstance(info.get(stamp), (int, float)):
+                passed = time.time() - info[stamp]
+                info[name + age] = (passed - most, passed - least)
 
 
 class _Picture:

@@ -6,14 +6,14 @@ Not here: their bytes (`rlwire.codecs.rfb.messages`), which keys there are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from rlwire.codecs.rfb.keysyms import keysym
 from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
 from rlwire.errors import EncodeError, quoted
 
-__all__ = ["PEEK", "key", "keys", "parted", "pointer"]
+__all__ = ["PEEK", "key", "parted", "pointer"]
 
 PEEK: Final = ("PeekReward",)
 """An event that is sent nowhere: the step leaves the rewards for a later one."""
@@ -31,19 +31,6 @@ def key(name: str | int, down: bool) -> KeyEvent:
         ValueError: there is no such key.
     """
     return KeyEvent(_keysym(name), bool(down))
-
-
-def keys(down: Iterable[str | int], of: Iterable[str | int]) -> list[KeyEvent]:
-    """Return what says of each key of some whether it is down.
-
-    Raises:
-        ValueError: there is no such key, or one of `down` is not among them.
-    """
-    pressed = {_keysym(name) for name in down}
-    known = [_keysym(name) for name in of]
-    if not pressed <= set(known):
-        raise ValueError(f"keys to press must be among {list(of)}, not {list(down)}")
-    return [KeyEvent(each, each in pressed) for each in known]
 
 
 def pointer(x: int, y: int, buttons: int = 0) -> PointerEvent:

@@ -7,18 +7,22 @@ not rlwire's, and is looked for where npm puts it.
 
 from __future__ import annotations
 
+import ipaddress
 import json
+import logging
 import os
+import re
 import ssl
 import tarfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from rlwire.adapters.doors import client_tls, websocket_url
 from rlwire.adapters.joined import Joined
-from rlwire.adapters.relay import Relay, Route
+from rlwire.adapters.relay import TIMEOUTS, Relay, Route
 from rlwire.adapters.serving import BackgroundServer
-from rlwire.adapters.universe.routes import reach_pixels, reach_rewards
+from rlwire.adapters.websocket import connect_asyncio
 from rlwire.codecs.websocket.handshake import (
     Headers,
     Request,
@@ -29,9 +33,12 @@ from rlwire.codecs.websocket.handshake import (
 from rlwire.errors import ConnectionClosed
 from rlwire.protocols import URL, parse_url
 from rlwire.sessions import websocket
+from rlwire.sessions.guesses import Guess
+from rlwire.sessions.passing import Passing
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.interface import StreamSession
+from rlwire.transports.tcp_asyncio import connect
 from rlwire.transports.tls import ClientSide
 from rlwire.web import folder
 
@@ -50,6 +57,7 @@ PagePlace: TypeAlias = AddressLike | int | bool | None
 
 _PLACES: Final = ("node_modules/@novnc/novnc", "novnc.tgz")
 _KINDS: Final = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
+_PORT: Final = re.compile(r":\d*$")
 _SOURCES: Final = ("core", "vendor")
 _LARGEST: Final = 8 << 20  # bytes of all of noVNC's sources, of which there is one
 _FILES: Final = {"/": "universe.html", "/universe.js": "universe.js"}
@@ -210,6 +218,7 @@ class _PageRoute(Route):
             origins=[*self._own_origins(), *self.origins],
             pages=self._page,
             check=self._check,
+            guess=Guess() if self.secrets else None,
             ping_interval=20.0,
         )
 
@@ -220,12 +229,12 @@ class _PageRoute(Route):
         if remote.tls and tls is None and remote.address.loopback:
             tls = _anybody()
         if path == "/pixels":
-            return await reach_pixels(remote, tls)
+            return await _reach_pixels(remote, tls)
         if path == "/rewards" and not remote.only_pixels:
             headers = [("openai-observer", "true")]
             if self.told is not None:
                 headers.append(("Authorization", self.told))
-            return await reach_rewards(remote, tls, headers, "any")
+            return await _reach_rewards(remote, tls, headers)
         raise ConnectionClosed(f"{remote} has nothing that answers to {path!r}")
 
     def _own_origins(self) -> list[str]:
@@ -239,6 +248,15 @@ class _PageRoute(Route):
             return [own]
         scheme = own.partition(":")[0]
         return [own, *(f"{scheme}://{name}:{where.port}" for name in ("localhost", "127.0.0.1"))]
+
+    def _is_own(self, host: str) -> bool:
+        """Whether a Host header is no name that somebody else may have led here.
+
+        A script of such a name's page reads what answers by it. An address is none.
+        """
+        origins = [*self._own_origins(), *self.origins]
+        own = {_name(origin.rpartition("/")[2]) for origin in origins}
+        return "*" in origins or _name(host) in {*own, "localhost"} or _is_address(_name(host))
 
     def _allowed(self, headers: Headers) -> bool:
         given = basic_credentials(headers.get("Authorization")) or ()
@@ -258,6 +276,8 @@ class _PageRoute(Route):
             challenge = ("WWW-Authenticate", 'Basic realm="rlwire", charset="UTF-8"')
             return websocket.Page(b"a password is needed\n", status=401, headers=(challenge,))
         if path == "/about":
+            if not self._is_own(headers.get("Host") or ""):
+                return websocket.Page(b"this is no name of this page: see origins=\n", status=421)
             about: dict[str, Any] = {"rewards": not self._remote().only_pixels}
             about |= {} if self._about is None else self._about()
             text = json.dumps(about, default=str).encode()
@@ -289,6 +309,8 @@ class RemoteServers(Joined[BackgroundServer]):
         self._parts = parts
         self.page: PageServer | None = None
         servers = list(parts.values())
+        for server in servers:
+            server._level = logging.DEBUG  # its address is in the URL of all
         if page is not None:
             host = url.host or "localhost"
             self.page = PageServer(lambda: parse_url(self.url), page, host=host, **options)
@@ -312,9 +334,38 @@ class RemoteServers(Joined[BackgroundServer]):
         return {name: server.statistics() for name, server in self._parts.items()}
 
 
+def _name(authority: str) -> str:
+    """Return a host without its port."""
+    return _PORT.sub("", authority).strip("[]").lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
 def _anybody() -> ssl.SSLContext:
     """Return a context for a server of this very machine, whose certificate is for others."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
+
+
+async def _reach_pixels(remote: URL, tls: ClientSide) -> AsyncConnection:
+    where = remote.pixels_address
+    if where is None:
+        raise ConnectionClosed(f"{remote} has no pixels")
+    return await connect(where, Passing(), timeouts=TIMEOUTS, tls=client_tls(remote, tls))
+
+
+async def _reach_rewards(
+    remote: URL, tls: ClientSide, headers: list[tuple[str, str]]
+) -> AsyncConnection:
+    tls = client_tls(remote, tls)
+    return await connect_asyncio(
+        websocket_url(remote, tls), timeouts=TIMEOUTS, tls=tls, headers=headers, kind="any"
+    )

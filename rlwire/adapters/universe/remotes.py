@@ -96,7 +96,7 @@ def remotes_of(given: Remotes) -> list[Remote]:
         if any(have) and not all(have):
             raise ValueError(
                 f"all remotes have {what} or none has: the one at index {have.index(False)} has "
-                f"none. Join vectors of different ones with rlwire.adapters.universe.Joint"
+                f"none. Make a UniverseEnv of each kind"
             )
     return [each.at(index) for index, each in enumerate(found)]
 

@@ -205,7 +205,7 @@ class _Player(EnvironmentRewarder):
 
     def _playable(self, action: Any) -> Any:
         """Return an action of a key as the environment takes it: it may be written as in JSON."""
-        return action if self._action_tree.contains(action) else self._action_of(action)
+        return self._fit_action(action)
 
     def stop_soon(self) -> None:
         """Stop all of it."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rlwire.adapters.universe.diagnostics import Marker, Marking
 from rlwire.adapters.universe.env import UniverseEnv
 from rlwire.adapters.universe.events import PEEK, key, pointer
 from rlwire.adapters.universe.remotes import Remote
@@ -495,47 +495,23 @@ def test_an_action_that_is_refused_is_told(
 # --- diagnostics
 
 
-def test_lags_are_told(rewarder: Serve, vector: Vector, screen_of: ScreenOf) -> None:
-    server = rewarder()
-    play = vector(server, markings=True)
-    play.env.reset()
-    play.until(lambda *step: GAUGES + "clock_skew" in step[3][0])
-    screen = screen_of(server)
-    play.until(lambda *_: screen.sent)
-    assert [event.keysym for event in screen.sent[:2]] == [0xBEEF1, 0xBEEF1]
-    assert [event.down for event in screen.sent[:2]] == [True, False]
-
-    def paint(now: float, probed: float) -> None:
-        pixels = np.zeros((6, 8, 3), np.uint8)
-        Marker.write(pixels, Marking(now, probed))
-        screen.show(pixels)
-
-    import time
-
-    paint(time.time(), 1.0)
-    *_, infos = play.until(lambda *step: GAUGES + "lag.observation" in step[3][0])
-    assert infos[0]["diagnostics.image_remote_time"] > 0
-    assert infos[0][GAUGES + "lag.observation"].min < 5.0
-    paint(time.time(), time.time())
-    *_, infos = play.until(lambda *step: GAUGES + "lag.action" in step[3][0])
-    least, most = infos[0][GAUGES + "lag.action"]
-    assert least <= most
-    server.reward(1.0, info={"rewarder.lag.observation.timestamp": time.time()})
-    *_, infos = play.until(lambda *step: GAUGES + "lag.reward" in step[3][0])
-    assert GAUGES + "lag.rewarder_message" in infos[0]
-    least, most = infos[0][GAUGES + "clock_skew"]
-    assert least <= most
-
-
-def test_without_markings_no_probes_are_sent(
-    rewarder: Serve, vector: Vector, screen_of: ScreenOf
-) -> None:
+def test_lags_are_told(rewarder: Serve, vector: Vector) -> None:
     server = rewarder()
     play = vector(server)
     play.env.reset()
     play.until(lambda *step: GAUGES + "clock_skew" in step[3][0])
-    play.until_seen()
-    assert screen_of(server).sent == []
+    play.until_seen()  # rewards before the episode runs are dropped
+    sent = time.time()
+    server.reward(1.0, info={"rewarder.lag.observation.timestamp": sent})
+    *_, infos = play.until(lambda *step: GAUGES + "lag.reward" in step[3][0])
+    seen = time.time()
+    # Both ends have one clock here.
+    least, most = infos[0][GAUGES + "clock_skew"]
+    assert least <= 0 <= most
+    least, most = infos[0][GAUGES + "lag.reward"]
+    assert least <= seen - sent
+    assert most >= 0
+    assert GAUGES + "lag.rewarder_message" in infos[0]
 
 
 # --- the rest

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlwire.adapters.universe.events import PEEK, key, keys, parted, pointer
+from rlwire.adapters.universe.events import PEEK, key, parted, pointer
 from rlwire.adapters.universe.spaces import Choices, Events, observations
 from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
 from rlwire.errors import EncodeError
@@ -34,12 +34,6 @@ from rlwire.errors import EncodeError
 )
 def test_names_of_keys(name: str | int, keysym: int) -> None:
     assert key(name, True) == KeyEvent(keysym, True)
-
-
-def test_keys_say_of_each_whether_it_is_down() -> None:
-    assert keys(["Left"], ["Up", "Left"]) == [key("Up", False), key("Left", True)]
-    with pytest.raises(ValueError, match="among"):
-        keys(["Right"], ["Up", "Left"])
 
 
 def test_actions_are_parted() -> None:

@@ -135,6 +135,18 @@ def test_what_it_tells_of_the_environment(make: Make) -> None:
     assert json.loads(body) == {"rewards": True, "name": "Pong", "keys": {"Left": 3}}
 
 
+def test_what_it_tells_is_for_its_own_names(make: Make) -> None:
+    server = make(origins=["https://example.org"], about=lambda: {"name": "Pong"})
+    port = server.address.port
+    for host in (f"localhost:{port}", "127.0.0.1", "[::1]:80", "Example.org", "192.0.2.7:1"):
+        assert get(server, "/about", Host=host)[0] == 200
+    for host in (f"evil.test:{port}", "", "localhost.evil.test", "127.0.0.1.evil.test", "[::1"):
+        status, body, _ = get(server, "/about", Host=host)
+        assert status == 421
+        assert b"Pong" not in body
+    assert get(make(origins="*"), "/about", Host="any.test")[0] == 200
+
+
 def test_the_pixels_are_relayed_as_bytes_in_binary_messages(make: Make) -> None:
     with ws(make(), "/pixels", kind="binary") as peer:
         assert bytes(peer.receive()) == b"hello"
