@@ -161,6 +161,8 @@ cdef extern from "rlwire/rfb.h" nogil:
     bint rlw_rfb_paints(int32_t encoding) noexcept
     rlw_status rlw_rfb_check_place(rlw_cursor *c, const uint8_t *head, const rlw_rfb_screen *s,
                                    const rlw_rfb_rectangle *r) noexcept
+    uint64_t rlw_rfb_work(const rlw_cursor *c, const rlw_rfb_layouts *p,
+                          const rlw_rfb_rectangle *r) noexcept
     rlw_status rlw_rfb_measure(rlw_cursor *c, const rlw_rfb_layouts *p, const rlw_rfb_screen *s,
                                rlw_rfb_progress *progress, uint64_t *size) noexcept
     rlw_status rlw_rfb_read_tight(rlw_cursor *c, const rlw_rfb_layouts *p,

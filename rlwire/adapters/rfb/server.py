@@ -23,6 +23,7 @@ from rlwire.adapters.serving import Service, StreamOptions, StreamServer
 from rlwire.codecs.rfb.clipboard import plain_text
 from rlwire.limits import Limits, checked
 from rlwire.protocols import URL
+from rlwire.sessions.guesses import Guess
 from rlwire.sessions.rfb.admitting import check_passwords
 from rlwire.sessions.rfb.screen import Screen, Shown
 from rlwire.sessions.rfb.server import Input, ServerSession
@@ -44,11 +45,6 @@ PORT: Final = 5900
 
 TIMEOUTS: Final = Timeouts(idle=None)
 """A viewer that looks on says nothing while nothing changes."""
-
-_TRIES: Final = 5  # wrong passwords from one address before it has to wait
-_FIRST_WAIT: Final = 1.0  # seconds, each time twice as many
-_LONGEST_WAIT: Final = 300.0
-_GUESSERS: Final = 4096  # addresses that are remembered
 
 
 class Viewer:
@@ -200,30 +196,6 @@ class Display:
             self._watchers = (*others, viewers) if watching else others
 
 
-class _Guesses:
-    """Wrong passwords, by the address that they come from: after a few it has to wait."""
-
-    def __init__(self) -> None:
-        self._wrong: dict[str, tuple[int, float]] = {}  # how many, and when it may try again
-
-    def why_not(self, caller: str) -> str:
-        """Return why an address may not try now, or nothing."""
-        _, until = self._wrong.get(caller, (0, 0.0))
-        left = until - time.monotonic()
-        return f"too many wrong passwords; try again in {left:.0f} s" if left > 0 else ""
-
-    def tried(self, caller: str, right: bool) -> None:
-        """Take note of a password."""
-        count, _ = self._wrong.pop(caller, (0, 0.0))
-        if right:
-            return
-        count += 1
-        wait = min(_FIRST_WAIT * 2 ** min(count - _TRIES, 30), _LONGEST_WAIT)
-        self._wrong[caller] = (count, time.monotonic() + (wait if count >= _TRIES else 0.0))
-        if len(self._wrong) > _GUESSERS:
-            del self._wrong[next(iter(self._wrong))]
-
-
 class _Viewers(Service):
     """The viewers of a display, on a server's event loop."""
 
@@ -236,7 +208,6 @@ class _Viewers(Service):
         self.viewers: dict[ServerSession, Viewer] = {}
         self.counts: Counter[str] = Counter()
         self._log = SeldomLog(logger)
-        self._guesses = _Guesses()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
         self._woken = False
@@ -250,7 +221,7 @@ class _Viewers(Service):
             time.monotonic,
             password=self._auth,
             view_password=self._view_auth,
-            guesses=self._guesses,
+            guess=None if self._auth is None else Guess(),
         )
 
     def responder(self, connection: AsyncConnection) -> Viewer:
@@ -284,11 +255,6 @@ class _Viewers(Service):
         """Begin, on the running loop."""
         self._loop = asyncio.get_running_loop()
         self.display.watch(self, True)
-
-    def adopted(self, connection: AsyncConnection) -> None:
-        """Take note of where a viewer comes from, whatever its port is."""
-        session: ServerSession = connection.session  # type: ignore[assignment]
-        session.admitting.caller = connection.peer.rpartition(":")[0]
 
     def part(self) -> None:
         """End."""

@@ -35,13 +35,15 @@ cdef class RectangleDecoder:
     cdef unsigned char _head[12]  # of the rectangle that is measured
     cdef readonly Py_ssize_t counted
     cdef readonly bint ended
+    cdef readonly uint64_t painted
     cdef Ahead _ahead[5]  # of each stream
     cdef list _inflated  # the bytes there
     cdef const unsigned char *_begins  # of the rectangle that is painted
 
     cpdef Py_ssize_t size(self, object buffer, Py_ssize_t start, Py_ssize_t end,
                           Py_ssize_t most=*) except -1
-    cpdef list paint(self, object buffer, Py_ssize_t offset, Py_ssize_t count)
+    cpdef list paint(self, object buffer, Py_ssize_t offset, Py_ssize_t count,
+                     uint64_t painted=*)
     cpdef Rectangle decode(self, object buffer, Py_ssize_t offset=*)
     cdef const unsigned char *_begin(self, const Py_buffer *view, Py_ssize_t offset,
                                      rlw_cursor *c) except NULL

@@ -37,6 +37,8 @@ cdef enum:
     SMALL = 8192  # pixels: fewer are painted sooner than another thread would be let run
     SHORT = 1024  # bytes: fewer are inflated with the next rectangle's
     JOINED = 8192  # bytes of those at most
+    FRAMES = 16  # as many pixels as they have may be painted at once,
+    LEAST = 1 << 20  # and so many in any case
 
 @cython.freelist(64)
 @cython.no_gc
@@ -85,6 +87,9 @@ cdef class RectangleDecoder:
         pixel_format: may be set when the server has been told another.
         counted: how many whole rectangles the last `size` was of.
         ended: whether the last of those is a LastRect.
+        painted: pixels so far, of the last `paint`.
+        most: pixels that an update may paint: 16 times the framebuffer's, or 2^20. Few bytes fill or
+            copy all of it.
 
     After an error the framebuffer is as far as it got, and the connection is lost: its zlib streams
     cannot go on.
@@ -119,6 +124,10 @@ cdef class RectangleDecoder:
         rlw_rfb_prepare(&self._pixels, &f)
         self._format = value
         memset(&self._progress, 0, sizeof(self._progress))
+
+    @property
+    def most(self):
+        return _most(&self.framebuffer.screen)
 
     cpdef Py_ssize_t size(self, object buffer, Py_ssize_t start, Py_ssize_t end,
                           Py_ssize_t most=1) except -1:
@@ -188,20 +197,22 @@ cdef class RectangleDecoder:
         finally:
             PyBuffer_Release(&view)
 
-    cpdef list paint(self, object buffer, Py_ssize_t offset, Py_ssize_t count):
+    cpdef list paint(self, object buffer, Py_ssize_t offset, Py_ssize_t count, uint64_t painted=0):
         """Paint rectangles that follow one another, all of which are in `buffer`.
 
         Args:
             buffer: has them.
             offset: where the first begins.
             count: how many; fewer if a LastRect comes.
+            painted: pixels that the update they are of has painted before.
 
         Returns:
             The rectangles, without that.
 
         Raises:
             DecodeError: one is not what the protocol says, not whole, or paints nothing.
-            LimitExceeded: one inflates to more than the limit ``expanded``.
+            LimitExceeded: one inflates to more than the limit ``expanded``, or together they paint
+                more than `most`.
         """
         cdef Py_buffer view
         cdef rlw_cursor c
@@ -210,6 +221,7 @@ cdef class RectangleDecoder:
         cdef const uint8_t *head
         cdef list done = []
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        self.painted = painted
         self.framebuffer.painted_by += 1
         try:
             data = self._begin(&view, offset, &c)
@@ -234,7 +246,7 @@ cdef class RectangleDecoder:
 
         Raises:
             DecodeError: it is not what the protocol says, or not whole.
-            LimitExceeded: it inflates to more than the limit ``expanded``.
+            LimitExceeded: it inflates to more than the limit ``expanded``, or paints more than `most`.
         """
         cdef Py_buffer view
         cdef rlw_cursor c
@@ -243,6 +255,7 @@ cdef class RectangleDecoder:
         cdef Py_ssize_t size
         cdef Rectangle done
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        self.painted = 0
         self.framebuffer.painted_by += 1
         try:
             data = self._begin(&view, offset, &c)
@@ -279,6 +292,10 @@ cdef class RectangleDecoder:
         cdef const rlw_rfb_screen *screen = &self.framebuffer.screen
         if rlw_rfb_check_place(c, head, screen, r) != RLW_OK:
             self._refuse(c, start)
+        self.painted += rlw_rfb_work(c, pixels, r)
+        if self.painted > _most(screen):
+            raise LimitExceeded("painted", self.most, self.painted, offset=head - start,
+                                advice="pixels of one update")
         if r.encoding == RLW_RFB_TIGHT:
             return self._tight(c, r, start, more)
         if r.encoding == RLW_RFB_ZRLE:
@@ -479,6 +496,10 @@ cdef class RectangleDecoder:
             raise DecodeError(f"{problem.reason} (byte {at} of what is inflated here)",
                               offset=data - start) from None
         return 0
+
+
+cdef inline uint64_t _most(const rlw_rfb_screen *screen) noexcept:
+    return max(<uint64_t> screen.width * screen.height * FRAMES, <uint64_t> LEAST)
 
 
 cdef Rectangle _made_of(const rlw_rfb_rectangle *r):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlwire.codecs.msgpack import image_files
+from rlwire.codecs.rfb.jpeg import check_jpeg, read_jpeg
 from rlwire.errors import DecodeError
 
 simplejpeg: Any = None
@@ -67,9 +67,9 @@ def decode_jpeg(data: bytes, width: int, height: int, base: int) -> NDArray[np.u
         DecodeError: it is no JPEG file of this size, or one that costs more than its pixels.
     """
     shape = (height, width, 3)
+    check_jpeg(data, width, height, base)
     if simplejpeg is None:
-        return image_files.decode_jpeg(data, shape, np.dtype(np.uint8), base)
-    image_files.check_jpeg(data, shape, base)
+        return read_jpeg(data, width, height, base)
     try:
         pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(data, "RGB")
     except ValueError as problem:

@@ -69,6 +69,7 @@ UNTIL_LAST = 0xFFFF
 """A FramebufferUpdate's count where a LastRect ends it."""
 
 _FENCE_MAX = 64  # bytes of its payload
+_MOST_ENCODINGS = 1024  # in a SetEncodings; viewers list some 30
 
 _SET_PIXEL_FORMAT, _SET_ENCODINGS, _REQUEST, _KEY, _POINTER, _CUT_TEXT = 0, 2, 3, 4, 5, 6
 _CONTINUOUS, _FENCE, _DESKTOP = 150, 248, 251
@@ -241,7 +242,7 @@ def client_message_size(buffer: Buffer, start: int, end: int, limits: Limits = D
 
     Raises:
         DecodeError: the protocol has no such message.
-        LimitExceeded: a cut text or a fence is too long.
+        LimitExceeded: a cut text, a fence or a list of encodings is too long.
     """
     if start == end:
         return 0
@@ -255,7 +256,10 @@ def client_message_size(buffer: Buffer, start: int, end: int, limits: Limits = D
     if kind == _SET_PIXEL_FORMAT:
         return 20
     if kind == _SET_ENCODINGS:
-        return 0 if have < 4 else 4 + 4 * _count.unpack_from(buffer, start)[1]
+        count = 0 if have < 4 else _count.unpack_from(buffer, start)[1]
+        if count > _MOST_ENCODINGS:
+            raise LimitExceeded("encodings", _MOST_ENCODINGS, count, offset=start + 2)
+        return 0 if have < 4 else 4 + 4 * count
     if kind == _CUT_TEXT:
         return _text_size(buffer, start, have, limits)
     if kind == _FENCE:

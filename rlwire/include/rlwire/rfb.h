@@ -79,6 +79,23 @@ static inline rlw_status rlw_rfb_check_place(rlw_cursor *c, const uint8_t *head,
     return RLW_OK;
 }
 
+/* How many pixels painting takes, of the rectangle whose head is before the cursor: of RRE those of
+ * each subrectangle too. In all other encodings each pixel is painted once, or costs bytes. */
+static inline uint64_t rlw_rfb_work(const rlw_cursor *c, const rlw_rfb_layouts *p,
+                                    const rlw_rfb_rectangle *r) {
+    uint64_t pixels = (uint64_t)r->width * r->height;
+    rlw_cursor ahead = *c;
+    const uint8_t *at;
+    uint32_t count;
+    if (r->encoding != RLW_RFB_RRE || rlw_take(&ahead, 4u + p->pixel.size, &at) != RLW_OK)
+        return pixels;
+    count = rlw_load_u32be(at);
+    if (rlw_take(&ahead, (uint64_t)count * (p->pixel.size + 8u), &at) != RLW_OK) return pixels;
+    for (at += p->pixel.size + 4; count; count--, at += p->pixel.size + 8)
+        pixels += (uint64_t)rlw_load_u16be(at) * rlw_load_u16be(at + 2);
+    return pixels;
+}
+
 /* A length of Tight's: seven bits a byte, eight in the third and last. */
 static inline rlw_status rlw_rfb_take_compact(rlw_cursor *c, uint32_t *out) {
     uint8_t byte;

@@ -12,7 +12,7 @@ import hmac
 import os
 from collections import Counter
 from enum import IntEnum
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from rlwire.codecs.rfb.auth import check_password, respond
 from rlwire.codecs.rfb.handshake import (
@@ -26,22 +26,13 @@ from rlwire.codecs.rfb.handshake import (
     encode_version,
 )
 from rlwire.errors import RemoteProtocolError
+from rlwire.sessions.guesses import Guess
 
-__all__ = ["Admitting", "Guesses", "check_passwords"]
+__all__ = ["Admitting", "check_passwords"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _VERSION: Final = (3, 8)
-
-
-class Guesses(Protocol):
-    """Keeps those back who try one password after another."""
-
-    def why_not(self, caller: str) -> str:
-        """Return why a caller may not try one now; nothing if it may."""
-
-    def tried(self, caller: str, right: bool) -> None:
-        """Take note that a caller tried one."""
 
 
 class _Stage(IntEnum):
@@ -61,10 +52,9 @@ class Admitting:
         counts: ``refused`` counts those who had no right password.
         password: what a viewer must know; None lets all in.
         view_password: what a viewer must know that only looks on.
-        guesses: who may try a password.
+        guess: when a password is compared.
 
     Attributes:
-        caller: where the viewer is, for `guesses`.
         view_only: whether it gave the password of those who only look on.
         outgoing: what is to be said now; whoever says it empties it.
     """
@@ -74,23 +64,30 @@ class Admitting:
         counts: Counter[str],
         password: str | None,
         view_password: str | None,
-        guesses: Guesses | None,
+        guess: Guess | None,
     ) -> None:
         self._counts = counts
         self._password, self._view_password = password, view_password
-        self._guesses = guesses
-        self.caller = ""
+        self._guess = guess
         self.view_only = False
         self._stage = _Stage.VERSION
         self._version: Version = _VERSION
         self._challenge = b""
         self.outgoing: list[Buffer] = [encode_version(_VERSION)]
 
-    def frame_size(self) -> int:
-        """Return the size of what comes next."""
+    def frame_size(self, have: int) -> int:
+        """Return the size of what comes next; 0 while the password that it has is to wait.
+
+        Args:
+            have: bytes that have come.
+        """
         if self._stage == _Stage.VERSION:
             return VERSION_SIZE
-        return CHALLENGE_SIZE if self._stage == _Stage.RESPONSE else 1
+        if self._stage != _Stage.RESPONSE:
+            return 1
+        if have < CHALLENGE_SIZE or (self._guess is not None and self._guess.waits()):
+            return 0
+        return CHALLENGE_SIZE
 
     def take(self, message: Buffer) -> bool:
         """Take one message; return whether it was the last, and the viewer is in.
@@ -125,10 +122,6 @@ class Admitting:
         # RFC 6143, 7.1.1: whatever else is said is 3.3.
         self._version = min(version, _VERSION) if version >= (3, 7) else (3, 3)
         kind = Security.NONE if self._password is None else Security.VNC
-        if self._guesses and kind is Security.VNC and (why := self._guesses.why_not(self.caller)):
-            self._counts["refused"] += 1
-            self.outgoing.append(encode_security(why, self._version))
-            raise RemoteProtocolError(why)
         self.outgoing.append(encode_security([kind], self._version))
         if self._version >= (3, 7):
             self._stage = _Stage.SECURITY
@@ -151,11 +144,11 @@ class Admitting:
         right = self._knows(response, self._password)
         if self._knows(response, self._view_password) and not right:
             self.view_only = right = True
-        if self._guesses is not None:
-            self._guesses.tried(self.caller, right)
         if not right:
             self._counts["refused"] += 1
             self._fail("the password is wrong")
+        if self._guess is not None:
+            self._guess.right()
         self.outgoing.append(encode_result(self._version))
         self._stage = _Stage.INIT
 

@@ -123,7 +123,8 @@ class ClientSession:
         newest: the highest version of the protocol to speak.
         update_timeout: seconds in which an update that has begun has to be whole; None for no
             limit.
-        limits: `pixels` bounds the framebuffer, `received` an update, `string` a cut text.
+        limits: `pixels` bounds the framebuffer, `received` an update, `string` a cut text. What an
+            update paints is bounded by `RectangleDecoder.most`.
 
     Attributes:
         framebuffer: the pixels; None before the handshake is over.
@@ -174,7 +175,8 @@ class ClientSession:
         self._left = 0  # rectangles of the update that are still to come,
         self._run = (0, 0, False)  # bytes, rectangles and whether the last ends it, of `frame_size`
         self._waiting: list[tuple[Buffer, int, int]] = []  # to be painted: where, and how many,
-        self._held = 0  # and what all of it has cost so far
+        self._held = 0  # what all of it has cost so far, in bytes,
+        self._spent = 0  # and in pixels
         self._painted: list[Rectangle] = []  # what has been painted of it already,
         self._has_resized = False  # within it
         self._changed: list[Rectangle] = []  # and what of all updates since the last `take`
@@ -291,7 +293,7 @@ class ClientSession:
     def _begin_update(self, message: Buffer) -> list[Any]:
         count = _count(message, 0)
         self._left = _ENDLESS if count == UNTIL_LAST else count
-        self._held, self._due = 0, None
+        self._held, self._spent, self._due = 0, 0, None
         if not self._left:
             return self._end_update()
         return self._take_run(message, _UPDATE_HEAD) if len(message) > _UPDATE_HEAD else []
@@ -332,7 +334,8 @@ class ClientSession:
         paint = self._decoder.paint
         with self._painting:
             for message, offset, count in waiting:
-                painted = paint(message, offset, count)
+                painted = paint(message, offset, count, self._spent)
+                self._spent = self._decoder.painted
                 self.rectangles += len(painted)
                 self._painted += painted
                 self._changed += painted
@@ -366,8 +369,15 @@ class ClientSession:
         if (width, height) == (framebuffer.width, framebuffer.height):
             return [] if screens == known or not known else [Resized(width, height, screens)]
         self._check_size(width, height)
+        most = self._decoder.most
         with self._painting:
             framebuffer.resize(width, height)
+            # As large a part as before of what the update may paint, and all of the new ones.
+            self._spent = self._spent * self._decoder.most // most + width * height
+            if self._spent > self._decoder.most:
+                raise LimitExceeded(
+                    "painted", self._decoder.most, self._spent, advice="pixels of one update"
+                )
             self._has_resized = True
             self._changed = [Rectangle(0, 0, width, height, _DESKTOP_SIZE)]
         if self.continuous:

@@ -27,7 +27,9 @@ Area: TypeAlias = tuple[int, int, int, int]
 Frame: TypeAlias = npt.NDArray[np.uint8]
 """Pixels: (height, width, 3)."""
 
-_ENCODERS: Final = 16  # that are kept: a viewer may change its mind as often as it likes
+_ENCODERS: Final = 16  # that are kept: a viewer may change its mind as often as it likes,
+_FRAMES: Final = 16  # and of a frame that stays, what was written of it is as large as so many,
+_STATES: Final = 1024  # of so many older ones, at most
 _MOST_RECTANGLES: Final = 0xFFF0  # of pixels in an update, whose count has 16 bits
 _MUCH: Final = 8  # what changed is looked at for a move where it is this part of the frame,
 _MOST: Final = 4  # and a move is of use that is this part of what changed
@@ -72,6 +74,7 @@ class Screen:
         self.counts: Counter[str] = Counter()
         self._encoders: dict[Settings, RectangleEncoder] = {}
         self._number = -1  # of the frame that these are of:
+        self._written = 0  # bytes
         self._areas: dict[int, list[Area]] = {}
         self._moves: dict[int, tuple[bytes, list[Area]] | None] = {}
         self._encoded: dict[tuple[int, Settings, bool, bool], tuple[int, bytes]] = {}
@@ -146,6 +149,7 @@ class Screen:
                 found = count + 1, move[0] + data
                 self.counts["copied"] += 1
             self._encoded[key] = found
+            self._written += len(found[1])
         return found
 
     def encode(
@@ -176,8 +180,12 @@ class Screen:
         return found
 
     def _turn_to(self, now: Shown) -> None:
-        if now.number != self._number:
-            self._number = now.number
+        if (
+            now.number != self._number
+            or self._written > _FRAMES * now.frame.size
+            or len(self._areas) > _STATES
+        ):
+            self._number, self._written = now.number, 0
             self._areas.clear()
             self._moves.clear()
             self._encoded.clear()

@@ -6,9 +6,9 @@ frames that were. So a slow viewer gets fewer frames and never an old one. Where
 no request (ContinuousUpdates), a fence behind each says when the viewer had it: no more is sent
 while what is on its way takes `QUEUED` longer than the way itself.
 
-No I/O and no clock: one is handed in. Not here: threads, passwords at speed
-(`rlwire.adapters.rfb.server`), the handshake (`rlwire.sessions.rfb.admitting`), what viewers share
-(`rlwire.sessions.rfb.screen`).
+No I/O and no clock: one is handed in. Not here: threads (`rlwire.adapters.rfb.server`), the
+handshake (`rlwire.sessions.rfb.admitting`), passwords at speed (`rlwire.sessions.guesses`), what
+viewers share (`rlwire.sessions.rfb.screen`).
 
 Source: RFC 6143; the community's "The RFB Protocol" (rfbproto.rst) for Fence, ContinuousUpdates and
 ExtendedDesktopSize.
@@ -57,7 +57,8 @@ from rlwire.codecs.rfb.messages import (
 )
 from rlwire.codecs.rfb.pixels import RGB888
 from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError, for_peer
-from rlwire.sessions.rfb.admitting import Admitting, Guesses
+from rlwire.sessions.guesses import Guess
+from rlwire.sessions.rfb.admitting import Admitting
 from rlwire.sessions.rfb.clipboard import SharedClipboard
 from rlwire.sessions.rfb.screen import Area, Frame, Screen, Settings, Shown
 
@@ -70,10 +71,13 @@ Clock: TypeAlias = Callable[[], float]
 QUEUED: Final = 0.05
 """Seconds that updates may wait on their way to a viewer that gets them unasked."""
 
-_FENCES: Final = 64  # updates on their way, at most
+_FENCES: Final = 64  # that may be without an answer
 _KNOWN_FLAGS: Final = FENCE_BLOCK_BEFORE | FENCE_BLOCK_AFTER | FENCE_SYNC_NEXT
 _REASON: Final = 500  # characters of an error's text that a viewer is told
 _numbers = itertools.count(-1, -1)  # of frames that are one viewer's own
+_SETS: Final = (0, 2)  # SetPixelFormat and SetEncodings
+_ENCODINGS: Final = frozenset(map(int, Encoding))
+_SCREEN: Final = 1  # its id; to libvncclient 0 is the id of no screen
 _PROHIBITED: Final = 1  # status of an ExtendedDesktopSize
 _ASKED_BY_YOU: Final = 1  # and its reason
 
@@ -109,10 +113,11 @@ class ServerSession:
         clock: seconds of a clock that only goes forward.
         password: what a viewer must know; None lets all in. Eight characters of it count.
         view_password: what a viewer must know that only looks on.
-        guesses: who may try a password.
+        guess: when a viewer's password is compared; None for at once.
 
     Attributes:
-        admitting: the handshake, whose `caller` says where the viewer is.
+        admitting: the handshake.
+        guess: the same.
         opened: whether that is done.
         closed: whether nothing more is said or taken.
         updates: how many it was told.
@@ -129,11 +134,12 @@ class ServerSession:
         *,
         password: str | None = None,
         view_password: str | None = None,
-        guesses: Guesses | None = None,
+        guess: Guess | None = None,
     ) -> None:
         self._screen = screen
         self._clock = clock
-        self.admitting = Admitting(screen.counts, password, view_password, guesses)
+        self.admitting = Admitting(screen.counts, password, view_password, guess)
+        self.guess = guess
         self.opened = False
         self.closed = False
         self.updates = 0
@@ -143,6 +149,7 @@ class ServerSession:
         # What the viewer asked for.
         self._settings = Settings(RGB888, Encoding.RAW, None, 1)
         self._known: frozenset[int] = frozenset()
+        self._wishes: dict[int, Buffer] = {}  # the last message of each type that only sets
         self._asked: Area | None = None  # what it wants to know
         self._anew: Area | None = None  # and of that, what it wants whole
         self._continuous: Area | None = None
@@ -167,7 +174,7 @@ class ServerSession:
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
         """Return the size of the message that begins at `start`, 0 if more bytes must tell."""
         if not self.opened or self.closed:
-            return self.admitting.frame_size()
+            return self.admitting.frame_size(end - start)
         return client_message_size(buffer, start, end, self._screen.limits)
 
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
@@ -259,6 +266,11 @@ class ServerSession:
             if self.admitting.take(message):
                 self._open()
             return []
+        kind = message[0]
+        if kind in _SETS:
+            if message == self._wishes.get(kind):
+                return []  # it is set so
+            self._wishes[kind] = message
         told = decode_client_message(message, self._screen.limits)
         if isinstance(told, (KeyEvent, PointerEvent, ClientCutText)):
             if self.view_only:
@@ -281,7 +293,7 @@ class ServerSession:
         self._settings = self._settings._replace(pixel_format=message.pixel_format)
 
     def _on_encodings(self, message: SetEncodings) -> None:
-        numbers = message.encodings
+        numbers = [number for number in message.encodings if number in _ENCODINGS]
         before, self._known = self._known, frozenset(numbers)
         encoding = next((one for one in numbers if one in ENCODINGS), Encoding.RAW)
         quality = _level(numbers, Encoding.QUALITY_0, Encoding.QUALITY_9)
@@ -294,6 +306,8 @@ class ServerSession:
         )
         fences = Encoding.FENCE in self._known
         if fences and Encoding.FENCE not in before:
+            if len(self._fences) >= _FENCES:
+                raise RemoteProtocolError(f"{_FENCES} fences wait for their answers, the most")
             self._put_fence(self._said)  # by this the viewer knows that it may send some
         if Encoding.EXTENDED_CLIPBOARD in self._known:
             self._clipboard.introduce()
@@ -448,7 +462,7 @@ class ServerSession:
         width, height = self._size
         return _head.pack(
             reason, status, width, height, Encoding.EXTENDED_DESKTOP_SIZE
-        ) + encode_screens((ScreenLayout(0, 0, 0, width, height),))
+        ) + encode_screens((ScreenLayout(_SCREEN, 0, 0, width, height),))
 
     def _cursor(self) -> bytes:
         """Return the rectangle with a pointer, for a viewer that draws it itself."""
@@ -468,7 +482,7 @@ class ServerSession:
         counts = self._screen.counts
         counts["updates"] += 1
         counts["bytes"] += sum(map(len, parts))
-        if self._continuous is not None:
+        if self._continuous is not None and len(self._fences) < _FENCES:
             self._put_fence(said)
 
     def _put_fence(self, said: list[Buffer]) -> None:

@@ -156,6 +156,58 @@ def test_what_ends_a_run() -> None:
         decoder.paint(one + one, 33, 1)
 
 
+SIDE = 512
+
+
+def rectangles(name: str, count: int) -> list[bytes]:
+    """Return rectangles of a whole screen, most of them of few bytes."""
+    if name == "zrle":
+        packer = zlib.compressobj()
+        tiles = b"\1\1" * (SIDE // 64) ** 2
+        parts = [packer.compress(tiles) + packer.flush(zlib.Z_SYNC_FLUSH) for _ in range(count)]
+        rest = [struct.pack(">I", len(part)) + part for part in parts]
+        encoding = Encoding.ZRLE
+    else:
+        encoding, data = {
+            "raw": (Encoding.RAW, bytes(SIDE * SIDE)),
+            "copy": (Encoding.COPY_RECT, bytes(4)),
+            "rre": (Encoding.RRE, bytes(4) + b"\1"),
+            "hextile": (Encoding.HEXTILE, b"\2\1" + bytes((SIDE // 16) ** 2 - 1)),
+            "fill": (Encoding.TIGHT, b"\x80\1"),
+        }[name]
+        rest = count * [data]
+    return [head(0, 0, SIDE, SIDE, encoding) + data for data in rest]
+
+
+@pytest.mark.parametrize("name", ["raw", "copy", "rre", "hextile", "fill", "zrle"])
+@pytest.mark.parametrize("before", [0, 13])
+def test_an_update_paints_so_many_pixels_at_most(name: str, before: int) -> None:
+    count = 16 - before
+    good, bad = (RectangleDecoder(Framebuffer(SIDE, SIDE), BGR233) for _ in range(2))
+    parts = rectangles(name, count + 1)
+    assert len(good.paint(b"".join(parts), 0, count, before * SIDE**2)) == count
+    assert good.painted == good.most == 16 * SIDE**2
+    with pytest.raises(LimitExceeded) as caught:
+        bad.paint(b"".join(parts), 0, count + 1, before * SIDE**2)
+    assert (caught.value.limit, caught.value.maximum) == ("painted", bad.most)
+    assert caught.value.size == 17 * SIDE**2
+    assert caught.value.offset == sum(map(len, parts[:-1]))
+
+
+def test_the_parts_of_rre_count() -> None:
+    decoder = RectangleDecoder(Framebuffer(SIDE, SIDE), BGR233)
+    part = b"\1" + struct.pack(">HHHH", 0, 0, SIDE, SIDE)
+
+    def parts(count: int) -> bytes:
+        return head(0, 0, SIDE, SIDE, Encoding.RRE) + struct.pack(">IB", count, 0) + count * part
+
+    decoder.decode(parts(15))
+    assert decoder.painted == decoder.most
+    with pytest.raises(LimitExceeded) as caught:
+        decoder.decode(parts(16))
+    assert (caught.value.limit, caught.value.offset) == ("painted", 0)
+
+
 def test_what_short_rectangles_inflate_to_is_theirs() -> None:
     """Together they have what one of them lacks: told where the first of them stands."""
     stream = zlib.compressobj()

@@ -106,8 +106,9 @@ class Talk:
         return self.events[before:]
 
     def _keep(self, event: Any) -> None:
-        while event is not NOTHING:
-            self.events.append(event)
+        while event is not NOTHING or self.core.more:
+            if event is not NOTHING:
+                self.events.append(event)
             event = self.core.next()
 
     def end(self) -> None:
@@ -541,6 +542,31 @@ def test_an_update_is_bounded_as_a_whole() -> None:
     for _ in range(20):
         talk.hear(update(rectangle()))
     assert talk.session.updates == 20
+
+
+def test_what_an_update_paints_is_bounded_as_a_whole() -> None:
+    talk = Talk(piece=40)  # so that several calls paint it
+    talk.hear(handshake.encode_version((3, 8)) + handshake.encode_security([1], (3, 8)))
+    talk.hear(handshake.encode_result((3, 8)) + init(512, 512))
+    fill = struct.pack(">HHHHi", 0, 0, 512, 512, Encoding.TIGHT) + b"\x80\1\2\3"
+    for _ in range(3):
+        talk.hear(update(*[fill] * 16))
+    assert talk.session.updates == 3
+    with pytest.raises(LimitExceeded) as caught:
+        talk.hear(update(*[fill] * 17))
+    assert caught.value.limit == "painted"
+    assert talk.session.closed
+
+
+def test_new_sizes_count_as_painted() -> None:
+    sizes = [sign(Encoding.DESKTOP_SIZE, 0, 0, *size) for size in ((512, 512), (8, 8))]
+    talk = opened()
+    talk.hear(update(*sizes * 8))  # each is a 16th of what may be painted, or less
+    talk.hear(update(*sizes, *[rectangle(x % 8) for x in range(1000)]))
+    assert talk.session.updates == 2
+    with pytest.raises(LimitExceeded) as caught:
+        talk.hear(update(*sizes * 20))
+    assert caught.value.limit == "painted"
 
 
 def test_an_update_that_never_ends_is_late() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from rlwire.codecs.rfb.messages import (
     ClientCutText,
     KeyEvent,
     PointerEvent,
+    decode_client_message,
     decode_server_message,
     encode,
 )
@@ -36,10 +39,11 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import Limits
+from rlwire.sessions.guesses import Guess, Guesses
 from rlwire.sessions.rfb.admitting import check_passwords
 from rlwire.sessions.rfb.screen import Screen, Shown
 from rlwire.sessions.rfb.server import QUEUED, ServerSession
-from rlwire.streams import StreamCore
+from rlwire.streams import NOTHING, StreamCore
 from tests.reference.rfb import CURSOR, DESKTOP_SIZE, EXTENDED_DESKTOP_SIZE, Pixels, Viewer
 
 WIDTH, HEIGHT = 48, 40
@@ -234,27 +238,35 @@ def test_a_wrong_password_is_told(desk: Desk, version: bytes) -> None:
     assert peer.session.refuse(RemoteProtocolError("the password is wrong")) == []
 
 
-def test_who_guesses_is_not_asked(desk: Desk) -> None:
-    class Guesses:
-        def __init__(self) -> None:
-            self.told: list[tuple[str, bool]] = []
-
-        def why_not(self, caller: str) -> str:
-            return "later" if self.told else ""
-
-        def tried(self, caller: str, right: bool) -> None:
-            self.told.append((caller, right))
-
-    guesses = Guesses()
-    for expected in ("the password is wrong", "later"):
-        peer = Peer(desk, password="secret", guesses=guesses)
-        peer.session.admitting.caller = "mallory"
+def test_a_password_waits_for_its_turn(desk: Desk) -> None:
+    guesses = Guesses(lambda: desk.now)
+    peers = []
+    for password in [*["guess"] * 20, "secret"]:
+        peer = Peer(desk, password="secret", guess=Guess(guesses))
         peer.read(12)
-        with pytest.raises(RemoteProtocolError, match=expected):
-            peer.say(b"RFB 003.008\n\2" + bytes(16))
-    peer.flush()
-    assert peer.inbox == b"\0\0\0\0\5later"
-    assert guesses.told == [("mallory", False)]
+        peer.say(b"RFB 003.008\n\2")
+        assert peer.read(2) == b"\1\2"
+        response = respond(peer.read(16), password)
+        if len(peers) < 10:
+            with pytest.raises(RemoteProtocolError, match="the password is wrong"):
+                peer.say(response)
+        else:
+            peer.say(response + b"\1")  # and what comes after it waits as well
+            assert not peer.inbox
+            assert not peer.session.opened
+        peers.append(peer)
+    due = [peer.session.guess.due for peer in peers[10:]]
+    assert due == sorted(due)
+    assert peers[10].core.next() is NOTHING  # it is too early
+    desk.now = due[0]
+    with pytest.raises(RemoteProtocolError, match="the password is wrong"):
+        peers[10].core.next()
+    assert peers[11].core.next() is NOTHING
+    desk.now = due[-1]
+    assert peers[-1].core.next() is NOTHING
+    peers[-1].flush()
+    assert peers[-1].session.opened
+    assert peers[-1].read(4) == bytes(4)
 
 
 @pytest.mark.parametrize(
@@ -621,6 +633,30 @@ def test_who_answers_no_fence_gets_a_few_updates_at_most(desk: Desk) -> None:
     assert 1 <= sent <= 64
 
 
+def test_fences_without_answers_are_bounded(desk: Desk) -> None:
+    peer = Peer(desk).open()
+    for _ in range(64):
+        peer.encodings(Encoding.FENCE)
+        peer.encodings()
+    with pytest.raises(RemoteProtocolError, match="64"):
+        peer.encodings(Encoding.FENCE)
+    assert peer.session.closed
+    peer.messages()
+    assert len(peer.fences) == 64
+    # The same, where each answer to a request has a fence behind it.
+    peer = Peer(desk).open()
+    peer.encodings(Encoding.RAW, Encoding.FENCE, Encoding.CONTINUOUS_UPDATES)
+    peer.say(struct.pack(">BBHHHH", 150, 1, *FULL))
+    for _ in range(100):
+        peer.request(0)
+        assert peer.messages()
+    assert len(peer.fences) == 64
+    peer.say(peer.fences[-1])  # which answers all that came before
+    peer.request(0)
+    peer.messages()
+    assert len(peer.fences) == 65
+
+
 def test_updates_come_unasked_after_a_new_size(desk: Desk) -> None:
     peer = Peer(desk).open()
     peer.encodings(Encoding.RAW, Encoding.FENCE, Encoding.CONTINUOUS_UPDATES, DESKTOP_SIZE)
@@ -634,6 +670,74 @@ def test_updates_come_unasked_after_a_new_size(desk: Desk) -> None:
         peer.messages()
     assert (peer.viewer.width, peer.viewer.height) == (70, 50)
     assert peer.shows(desk.frame)
+
+
+# ---- floods --------------------------------------------------------------------------------------
+
+
+def test_what_is_set_again_is_not_read_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+
+    def decode(message: Any, *rest: Any) -> Any:
+        read.append(message[0])
+        return decode_client_message(message, *rest)
+
+    peer = Peer(desk).open()
+    monkeypatch.setattr("rlwire.sessions.rfb.server.decode_client_message", decode)
+    for _ in range(100):
+        peer.encodings(Encoding.ZRLE, Encoding.FENCE)
+        peer.say(b"\0\0\0\0" + FORMAT)
+    assert sorted(read) == [0, 2]
+    peer.encodings(Encoding.TIGHT)
+    peer.encodings(Encoding.ZRLE, Encoding.FENCE)
+    assert sorted(read) == [0, 2, 2, 2]
+    peer.request(0)
+    peer.messages()
+    assert len(peer.fences) == 2
+    assert peer.viewer.kinds == [Encoding.ZRLE]
+    assert peer.shows(desk.frame)
+
+
+def test_a_list_of_encodings_is_bounded(desk: Desk) -> None:
+    peer = Peer(desk).open()
+    peer.encodings(*range(100, 1123), Encoding.ZRLE)  # all of 1,024 count
+    peer.request(0)
+    peer.messages()
+    assert peer.viewer.kinds == [Encoding.ZRLE]
+    with pytest.raises(LimitExceeded) as caught:
+        peer.say(struct.pack(">BxH", 2, 1025))
+    assert (caught.value.limit, caught.value.size) == ("encodings", 1025)
+
+
+def test_what_is_kept_of_a_frame_that_stays_is_bounded(desk: Desk) -> None:
+    peer = Peer(desk).open()
+    desk.show(1)
+    own = desk.frame.nbytes
+    tracemalloc.start()
+    try:
+        for shift in range(100):  # each in pixels of its own
+            reds = struct.pack(">BBBBHHHBBBxxx", 32, 24, 0, 1, 1, 1, 1, *(_bits(shift)))
+            peer.say(b"\0\0\0\0" + reds)
+            peer.request(0)
+            assert peer.inbox
+            peer.inbox = b""
+            if shift == 20:
+                before, _ = tracemalloc.get_traced_memory()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 16 * own
+    for number in range(3000):  # and each time after another part of it
+        peer.request(0, (number % WIDTH, 0, 1, 1))
+        peer.inbox = b""
+        peer.request()
+        peer.inbox = b""
+    assert len(desk.screen._areas) <= 1025
+
+
+def _bits(number: int) -> tuple[int, int, int]:
+    """Return one of 720 ways to have three colours of a bit each in ten."""
+    return list(itertools.permutations(range(10), 3))[number]  # type: ignore[return-value]
 
 
 # ---- what viewers do -----------------------------------------------------------------------------

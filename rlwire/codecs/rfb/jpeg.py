@@ -1,0 +1,101 @@
+"""JPEG files, as Tight carries them: what is looked at before a package reads one.
+
+A file's own width, height and depth are compared with the rectangle's, and everything in it that
+could cost more than its pixels is refused, progressive scans above all.
+
+Reference: ITU-T T.81.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlwire.errors import DecodeError
+
+_SEGMENTS = 1024
+"""The most segments before a JPEG file's first scan."""
+
+# T.81, table B.1: sequential DCT with Huffman coding.
+_FRAMES = {0xC0, 0xC1}
+# Tables (DHT, DQT), restart interval (DRI), APPn and comments: no pixels, read or skipped.
+_SKIPPED = {0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)}
+_CHANNELS = 3
+
+
+def _bad(reason: str, offset: int) -> NoReturn:
+    raise DecodeError(reason, offset=offset)
+
+
+def _agree(what: str, found: int, declared: int, offset: int) -> None:
+    if found != declared:
+        _bad(f"the JPEG file's {what} is {found}, expected {declared}", offset)
+
+
+def check_jpeg(data: bytes, width: int, height: int, base: int) -> None:
+    """Reject a JPEG file that is not RGB of this size, or that costs more than its pixels.
+
+    Raises:
+        DecodeError: with an offset counted from `base`.
+    """
+    if data[:2] != b"\xff\xd8":
+        _bad("no JPEG file: it does not begin with SOI", base)
+    spot, framed = 2, False
+    for _ in range(_SEGMENTS):
+        if len(data) - spot < 4:
+            _bad("the JPEG file ends before its first scan", base + len(data))
+        if data[spot] != 0xFF:
+            _bad(f"the JPEG file has byte 0x{data[spot]:02x} where a marker is due", base + spot)
+        marker = data[spot + 1]
+        if marker == 0xFF:  # B.1.1.2: fill bytes
+            spot += 1
+            continue
+        if marker == 0xDA:
+            break
+        size = int.from_bytes(data[spot + 2 : spot + 4], "big")
+        if marker in _FRAMES:
+            if framed or size < 8 or len(data) - spot < 10:
+                _bad("the JPEG file's frame header is broken, or not the only one", base + spot)
+            framed = True
+            _agree("bit depth", data[spot + 4], 8, base + spot + 4)
+            found = int.from_bytes(data[spot + 5 : spot + 7], "big")
+            _agree("height", found, height, base + spot + 5)
+            found = int.from_bytes(data[spot + 7 : spot + 9], "big")
+            _agree("width", found, width, base + spot + 7)
+            _agree("number of channels", data[spot + 9], _CHANNELS, base + spot + 9)
+        elif marker not in _SKIPPED or size < 2:
+            # Progressive ones above all: each scan of a few bytes goes over the whole image.
+            _bad(
+                f"a JPEG file here is sequential and Huffman-coded; marker 0x{marker:02x}",
+                base + spot,
+            )
+        spot += 2 + size
+    else:
+        _bad(f"the JPEG file has over {_SEGMENTS} segments before its first scan", base + spot)
+    if not framed:
+        _bad("the JPEG file has a scan before its frame header", base + spot)
+    # In a scan 0xFF is followed by 0 or a restart marker, so this counts no scan too few.
+    rest = np.frombuffer(data, np.uint8, offset=spot)  # `bytes.count` takes longer
+    if np.count_nonzero((rest[:-1] == 0xFF) & (rest[1:] == 0xDA)) > _CHANNELS:
+        _bad("the JPEG file has more scans than channels", base + spot)
+
+
+def read_jpeg(data: bytes, width: int, height: int, base: int) -> NDArray[Any]:
+    """Read a checked file with Pillow."""
+    # Not Image.open: that would try other formats, and warn by the process's own pixel limit.
+    from PIL.JpegImagePlugin import JpegImageFile
+
+    try:
+        with JpegImageFile(io.BytesIO(data)) as image:
+            if image.size != (width, height) or image.mode != "RGB":
+                raise ValueError(f"Pillow found {image.mode} of {image.size}")
+            image.load()
+            pixels = np.frombuffer(image.tobytes(), np.uint8)
+    except MemoryError:
+        raise
+    except Exception as problem:  # Pillow has no base class for what broken files make it raise
+        raise DecodeError(f"Pillow cannot read the JPEG file: {problem}", offset=base) from None
+    return pixels.reshape(height, width, _CHANNELS)

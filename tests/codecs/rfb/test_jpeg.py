@@ -1,0 +1,139 @@
+"""Broken and hostile JPEG files: the named error at the right byte."""
+
+from __future__ import annotations
+
+import io
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from rlwire.codecs.rfb import inflating
+from rlwire.codecs.rfb.inflating import decode_jpeg
+from rlwire.errors import DecodeError
+
+FRAME = (np.arange(24 * 20 * 3) % 251).astype(np.uint8).reshape(24, 20, 3)
+BASE = 17  # where the file begins in the message
+
+
+def file_of(frame: np.ndarray[Any, Any] = FRAME, **options: Any) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(frame).save(file, "JPEG", **options)
+    return file.getvalue()
+
+
+def sof(data: bytes) -> int:
+    """Where the frame header of a baseline JPEG begins."""
+    return data.index(b"\xff\xc0")
+
+
+def changed(data: bytes, spot: int, new: bytes) -> bytes:
+    return data[:spot] + new + data[spot + len(new) :]
+
+
+GOOD = file_of()
+HEAD = sof(GOOD)
+SCAN = GOOD.index(b"\xff\xda")
+GREY = file_of(FRAME[..., 0])
+PROGRESSIVE = file_of(progressive=True)
+
+# name, data, a word of the error, offset in the file
+BAD: list[tuple[str, bytes, str, int]] = [
+    ("empty", b"", "SOI", 0),
+    ("a PNG", b"\x89PNG\r\n\x1a\n" + GOOD, "SOI", 0),
+    ("SOI alone", b"\xff\xd8", "first scan", 2),
+    ("wider", changed(GOOD, HEAD + 7, b"\xff\xff"), "width is 65535", HEAD + 7),
+    ("higher", changed(GOOD, HEAD + 5, b"\xff\xff"), "height is 65535", HEAD + 5),
+    ("its height comes later", changed(GOOD, HEAD + 5, b"\0\0"), "height is 0", HEAD + 5),
+    ("12 bits", changed(GOOD, HEAD + 4, b"\x0c"), "bit depth is 12", HEAD + 4),
+    ("grey", GREY, "channels is 1", sof(GREY) + 9),
+    ("progressive", PROGRESSIVE, "0xc2", PROGRESSIVE.index(b"\xff\xc2")),
+    ("arithmetic coding", changed(GOOD, HEAD + 1, b"\xc9"), "0xc9", HEAD),
+    ("two frame headers", GOOD[:SCAN] + GOOD[HEAD:], "frame header", SCAN),
+    ("no frame header", b"\xff\xd8" + GOOD[SCAN:], "frame header", 2),
+    ("many scans", GOOD[:-2] + GOOD[SCAN:-2] * 3 + GOOD[-2:], "more scans", SCAN),
+    ("many segments", b"\xff\xd8" + b"\xff\xfe\0\2" * 1025 + GOOD[2:], "1024", 2 + 4 * 1024),
+    ("bytes between segments", b"\xff\xd8\0\0\0\0" + GOOD[2:], "0x00", 2),
+    ("a segment of 1 byte", b"\xff\xd8\xff\xfe\0\1", "0xfe", 2),
+]
+
+
+@pytest.fixture(params=["simplejpeg", "pillow"])
+def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    if request.param == "pillow":
+        monkeypatch.setattr(inflating, "simplejpeg", None)
+    elif inflating.simplejpeg is None:
+        pytest.skip("simplejpeg is not installed")
+
+
+@pytest.mark.each(("data", "word", "offset"), [pytest.param(*c[1:], id=c[0]) for c in BAD])
+def test_bad_data(data: bytes, word: str, offset: int) -> None:
+    with pytest.raises(DecodeError) as caught:
+        decode_jpeg(data, 20, 24, BASE)
+    assert word in str(caught.value)
+    assert caught.value.offset == BASE + offset
+
+
+def test_the_table_breaks_good_files(reader: None) -> None:
+    assert decode_jpeg(GOOD, 20, 24, BASE).shape == FRAME.shape
+    fill = GOOD[:2] + b"\xff\xff" + GOOD[2:]
+    assert decode_jpeg(fill, 20, 24, BASE).shape == FRAME.shape
+
+
+def test_a_scan_that_is_not_there(reader: None) -> None:
+    with pytest.raises(DecodeError) as caught:
+        decode_jpeg(GOOD[: SCAN + 4], 20, 24, BASE)
+    assert caught.value.offset == BASE
+
+
+def test_pillows_own_limit_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither asked nor changed: it belongs to the process, `Limits.pixels` to the decoder."""
+    monkeypatch.setattr(inflating, "simplejpeg", None)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    assert decode_jpeg(GOOD, 20, 24, BASE).shape == FRAME.shape
+    assert Image.MAX_IMAGE_PIXELS == 10
+
+
+def check(data: bytes) -> None:
+    """An array of the size or the named error, and nothing else."""
+    try:
+        found: Any = decode_jpeg(data, 20, 24, BASE)
+    except DecodeError as problem:
+        found = problem
+    if isinstance(found, DecodeError):
+        assert BASE <= found.offset <= BASE + len(data)
+    else:
+        assert found.shape == FRAME.shape
+        assert found.dtype == np.uint8
+
+
+def mutated(rng: random.Random, data: bytes) -> bytes:
+    """Bytes changed, inserted or removed, mostly near the beginning."""
+    new = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        spot = int(rng.random() ** rng.choice((1, 3)) * len(new))
+        match rng.randrange(3):
+            case 0:
+                new[spot : spot + 1] = bytes((rng.randrange(256),))
+            case 1:
+                new[spot:spot] = rng.randbytes(rng.choice((1, 2, 4, 40)))
+            case _:
+                del new[spot : spot + rng.choice((1, 2, 4, 40))]
+    return bytes(new)
+
+
+def test_mutations(reader: None) -> None:
+    rng = random.Random(0)
+    for _ in range(1500):
+        check(mutated(rng, rng.choice((GOOD, GREY, PROGRESSIVE))))
+
+
+@settings(max_examples=3 * settings().max_examples)
+@given(st.binary(max_size=80))
+def test_any_bytes(data: bytes) -> None:
+    check(data)
+    check(b"\xff\xd8" + data)
