@@ -61,6 +61,7 @@ cdef class StreamCore(FrameReader):
     cdef readonly bint broken
     cdef readonly bint over
     cdef readonly bint half_close
+    cdef readonly bint more
     cdef readonly Py_ssize_t waiting
     cdef readonly unsigned long long count
     cdef object _timeouts
@@ -71,6 +72,11 @@ cdef class StreamCore(FrameReader):
     cdef int _phase
     cdef bint _ending
     cdef list _events
+    cdef Py_ssize_t _event
+    cdef Py_ssize_t _taken
+    cdef bint _unread
+    cdef object _session_rest
+    cdef bint _has_inside
     cdef object _out
     cdef bint _out_grows
     cdef object _instead
@@ -89,6 +95,7 @@ cdef class StreamCore(FrameReader):
     cpdef object put(self, object event)
     cpdef bint wrote(self, Py_ssize_t count) except -1
     cpdef list output(self)
+    cdef bint _has_more(self) noexcept
     cdef int _take_events(self, object events) except -1
     cdef int _say(self, object buffers) except -1
     cdef int _talk(self) except -1
@@ -100,4 +107,5 @@ cdef class StreamCore(FrameReader):
     cdef void _abandon(self) noexcept
     cdef tuple _waits_for(self, bint waiting)
     cdef str _too_late(self, int wait, object limit)
-    cdef unsigned long long _serial_of(self, int wait) noexcept
+    cdef unsigned long long _message(self) except? 0
+    cdef unsigned long long _serial_of(self, int wait) except? 0

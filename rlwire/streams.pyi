@@ -6,12 +6,13 @@ from typing_extensions import disjoint_base
 from rlwire.buffers import Arena
 from rlwire.errors import ConnectionClosed, RlwireError
 
-__all__ = ["INBOX", "LAST_WORDS", "NOTHING", "FrameReader", "Moved", "Phase", "StreamCore"]
+__all__ = ["INBOX", "LAST_WORDS", "NOTHING", "TURN", "FrameReader", "Moved", "Phase", "StreamCore"]
 
 _Buffer: TypeAlias = bytes | bytearray | memoryview
 
 INBOX: Final[int]
 LAST_WORDS: Final[float]
+TURN: Final[int]
 
 class _Nothing:
     __slots__ = ()
@@ -84,6 +85,8 @@ class StreamCore(FrameReader):
     @property
     def silent(self) -> bool: ...
     @property
+    def inside(self) -> bool: ...
+    @property
     def steady(self) -> bool: ...
     @property
     def talks(self) -> bool: ...
@@ -99,6 +102,8 @@ class StreamCore(FrameReader):
     def over(self) -> bool: ...
     @property
     def half_close(self) -> bool: ...
+    @property
+    def more(self) -> bool: ...
     @property
     def waiting(self) -> int: ...
     @property

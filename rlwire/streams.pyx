@@ -25,7 +25,7 @@ from rlwire.buffers cimport Arena, Block
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, RemoteProtocolError, RlwireError
 
-__all__ = ["INBOX", "LAST_WORDS", "NOTHING", "FrameReader", "Moved", "Phase", "StreamCore"]
+__all__ = ["INBOX", "LAST_WORDS", "NOTHING", "TURN", "FrameReader", "Moved", "Phase", "StreamCore"]
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,11 @@ INBOX = 4096
 LAST_WORDS = 1.0
 """Seconds for a peer to take in a farewell or a refusal, and to say its own."""
 
+TURN = 16
+"""Messages that one connection may take before others have their turns; of 64 KiB each, at most."""
+
 cdef Py_ssize_t _INBOX = INBOX
+cdef Py_ssize_t _TURN = TURN
 cdef double _LAST_WORDS = LAST_WORDS
 cdef Py_ssize_t _ALIGNMENT = 64  # a cache line, and the widest vector register
 # A block that waits for a message that may never come is no larger.
@@ -337,6 +341,9 @@ cdef class StreamCore(FrameReader):
         half_close: whether, while it lingers, the peer is to see the end of our stream.
         waiting: bytes that are still to be sent.
         count: how many messages have been received.
+        more: whether `next` returned `NOTHING` only because its turn is over: it has taken `TURN`
+            messages, events or not, since it last had none. Call it again, before anything is
+            received, after others have had theirs.
         late: what `check` has found late: the name of a timeout, or ``"session"``.
     """
 
@@ -352,6 +359,8 @@ cdef class StreamCore(FrameReader):
         self._session_send = session.send
         self._session_receive = session.receive
         self._session_receive_whole = session.receive_whole
+        self._session_rest = getattr(session, "receive_rest", None)
+        self._has_inside = hasattr(session, "inside")
         if self._talker is not None:
             self._phase = OPENING
         elif accepted and timeouts.first_message is not None:
@@ -387,6 +396,11 @@ cdef class StreamCore(FrameReader):
     def silent(self) -> bool:
         """Whether nothing of the peer's has come so far."""
         return self.count == 0 and self.partial[0] == 0
+
+    @property
+    def inside(self) -> bool:
+        """Whether a message has begun to come, and not ended."""
+        return self.partial[0] > 0 or self._message() > 0
 
     @property
     def steady(self) -> bool:
@@ -480,12 +494,19 @@ cdef class StreamCore(FrameReader):
             ConnectionClosed: nothing more can be received; or the peer said farewell.
         """
         cdef int phase
+        self.more = False
         while True:
+            if self._taken >= _TURN and self._has_more():
+                self._taken = 0
+                self.more = True
+                return _NOTHING
             if self._events is not None:
-                event = self._events.pop(0)
-                if not self._events:
+                event = self._events[self._event]
+                self._event += 1
+                if self._event == PyList_GET_SIZE(self._events):
                     self._events = None
                     self._settle()
+                self._taken += 1
                 self.moved.received += 1
                 return event
             phase = self._phase
@@ -494,15 +515,21 @@ cdef class StreamCore(FrameReader):
                     return _NOTHING
                 raise self.end()
             try:
-                message = self.frame()
-                if message is None:
-                    if phase == DRAINING:
-                        self._note_eof()
-                        continue
-                    return _NOTHING
-                self.count += 1
-                events = self._session_receive(message)
-                message = None  # the arena may have the block back
+                if self._unread:
+                    self._unread = False
+                    events = self._session_rest()
+                else:
+                    message = self.frame()
+                    if message is None:
+                        if phase == DRAINING:
+                            self._note_eof()
+                            continue
+                        self._taken = 0
+                        return _NOTHING
+                    self.count += 1
+                    self._taken += 1 + (len(message) >> 16)
+                    events = self._session_receive(message)
+                    message = None  # the arena may have the block back
             except RlwireError as error:
                 self._failed(error, True)
                 raise
@@ -523,11 +550,21 @@ cdef class StreamCore(FrameReader):
             if phase == OPENING and self._phase != OPENING:
                 return _NOTHING
 
+    cdef bint _has_more(self) noexcept:
+        """Whether something waits of which a message may be."""
+        return (
+            self._events is not None
+            or self._unread
+            or self._start != self._end
+            or (self._block is not None and self._have >= self._size)
+        )
+
     def put_back(self, object event) -> None:
         """Have `next` return `event` first, which it has returned already."""
         if self._events is None:
-            self._events = []
-        self._events.insert(0, event)
+            self._events, self._event = [event], 0
+        else:
+            self._events.insert(self._event, event)
         self.moved.received -= 1
         self.fresh = False
 
@@ -535,10 +572,8 @@ cdef class StreamCore(FrameReader):
         """Put events in line, after a `receive` that gave not exactly one."""
         kept = [event for event in events if event is not None]
         if kept:
-            if self._events is None:
-                self._events = kept
-            else:
-                self._events += kept
+            self._events, self._event = kept, 0
+        self._unread = self._session_rest is not None and self.session.unread
         if self._talker is not None:
             self._talk()
             if self._phase == OPENING and self._talker.opened:
@@ -551,6 +586,7 @@ cdef class StreamCore(FrameReader):
         self.fresh = (
             self._phase == OPEN
             and self._events is None
+            and not self._unread
             and self._end == 0
             and self._block is None
             and not self.expecting
@@ -910,17 +946,23 @@ cdef class StreamCore(FrameReader):
             return TO_WRITE, self._timeouts.write
         if not waiting:
             return NONE, None
-        if self.partial[0]:
+        if self.partial[0] or self._message():
             return TO_READ, self._timeouts.read
         if self._phase == FIRST:
             return TO_BEGIN_FIRST, self._timeouts.first_message
         return TO_BEGIN, self._timeouts.idle
 
-    cdef unsigned long long _serial_of(self, int wait) noexcept:
+    cdef unsigned long long _message(self) except? 0:
+        """The number of a message of which whole frames have come and more are to; 0: of none."""
+        return self.session.inside if self._has_inside else 0
+
+    cdef unsigned long long _serial_of(self, int wait) except? 0:
         """What a wait is for: with another number it is another wait."""
         if wait == TO_WRITE:
             return self._sent
-        return self.count if wait == TO_READ or wait == TO_BEGIN else 0
+        if wait == TO_READ:
+            return self._message() or self.count
+        return self.count if wait == TO_BEGIN else 0
 
     cdef str _too_late(self, int wait, object limit):
         if wait == TO_WRITE:
@@ -929,6 +971,8 @@ cdef class StreamCore(FrameReader):
             return f"{self.peer}: no handshake within connect={limit} s"
         if wait == TO_READ:
             have, want = self.partial
+            if not have:
+                return f"{self.peer}: no end of a message came within read={limit} s"
             return (
                 f"{self.peer}: {have} of {want or 'an unknown number of'} bytes of a message "
                 f"came within read={limit} s"

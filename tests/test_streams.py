@@ -22,7 +22,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.sessions import openpi, rlx, websocket
-from rlwire.streams import INBOX, LAST_WORDS, NOTHING, FrameReader, Phase, StreamCore
+from rlwire.streams import INBOX, LAST_WORDS, NOTHING, TURN, FrameReader, Phase, StreamCore
 
 # The session's frames have a header of 20 bytes; what follows it is to be aligned.
 HEADER = 20
@@ -495,6 +495,62 @@ def test_a_small_message_stays_in_the_inbox(blobs: Any) -> None:
     assert not NOTHING
     assert repr(NOTHING) == "NOTHING"
     assert repr(core) == "<StreamCore to the peer, OPEN>"
+
+
+def rest_of_a_turn(core: StreamCore) -> list[Any]:
+    events = []
+    while (event := core.next()) is not NOTHING:
+        events.append(bytes(event))
+    return events
+
+
+def test_a_turn_has_so_many_events(blobs: Any) -> None:
+    core = core_of(blobs())
+    sent = [b"%d" % number for number in range(2 * TURN + 1)]
+    turn = [bytes(give(core, b"".join(map(blobs.frame, sent)))), *rest_of_a_turn(core)]
+    assert turn == sent[:TURN]
+    assert core.more
+    assert rest_of_a_turn(core) == sent[TURN : 2 * TURN]
+    assert core.more
+    assert rest_of_a_turn(core) == sent[2 * TURN :]
+    assert not core.more
+
+
+def test_messages_without_an_event_take_turns_too(blobs: Any) -> None:
+    core = core_of(blobs())
+    event = give(core, blobs.frame(b"nothing") * (2 * TURN + 1) + blobs.frame(b"last"))
+    for turn in (1, 2):
+        assert event is NOTHING
+        assert core.count == turn * TURN
+        assert core.more
+        event = core.next()
+    assert bytes(event) == b"last"
+    assert core.next() is NOTHING
+    assert not core.more
+
+
+def test_large_messages_make_a_turn_shorter(blobs: Any) -> None:
+    core = core_of(blobs())
+    large = blobs.frame(bytes(TURN << 16))
+    give(core, large)
+    assert core.next() is NOTHING
+    assert not core.more, "nothing waits"
+    give(core, large)
+    assert give(core, blobs.frame(b"one") + blobs.frame(b"two")) is NOTHING
+    assert core.more
+    assert [bytes(core.next()), bytes(core.next())] == [b"one", b"two"]
+
+
+def test_what_waits_at_the_end_of_a_turn_outlives_the_stream(blobs: Any) -> None:
+    core = core_of(blobs())
+    give(core, blobs.frame(b"x") * 3 * TURN)
+    core.eof()
+    assert len(rest_of_a_turn(core)) == TURN - 1
+    assert len(rest_of_a_turn(core)) == TURN
+    assert core.more
+    with pytest.raises(ConnectionClosed, match="closed by the peer"):
+        rest_of_a_turn(core)
+    assert core.moved.received == 3 * TURN
 
 
 def test_several_events_wait_and_one_may_be_put_back(blobs: Any) -> None:

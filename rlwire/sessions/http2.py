@@ -182,6 +182,16 @@ class Session(frames.Endpoint):
             raise
         return events
 
+    def receive_rest(self) -> list[Any]:
+        """Return further events of the last frame, as `receive`, while it is `unread`."""
+        if self.closed:
+            return []
+        try:
+            return super().receive_rest()
+        except (Http2Error, LimitExceeded) as error:
+            self._fail(error)
+            raise
+
     def _settled(self, changes: dict[int, int]) -> list[Any]:
         self.said.append(frames.frame(frames.SETTINGS, frames.ACK, 0))
         if frames.HEADER_TABLE_SIZE in changes:
@@ -257,6 +267,7 @@ class Session(frames.Endpoint):
             raise Http2Error(
                 f"{name} on stream {number}, which is closed (section 5.1)", frames.STREAM_CLOSED
             )
+        self._count()
         return []
 
     def _control(self, kind: int, flags: int, number: int, payload: bytes) -> list[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from rlwire.errors import LimitExceeded
 
-__all__ = ["MAX_CONNECTIONS", "MAX_CONNECTIONS_PER_ADDRESS", "Admission", "capacity"]
+__all__ = ["MAX_CONNECTIONS", "MAX_CONNECTIONS_PER_ADDRESS", "Admission", "capacity", "network_of"]
 
 MAX_CONNECTIONS = 1000
 """Every server's default. A thread each, which some servers take, is still bearable."""
@@ -41,8 +41,8 @@ def capacity(max_connections: int, max_connections_per_address: int) -> dict[str
 class Admission:
     """Lets connections in, and counts them until they leave; from any thread.
 
-    An IPv6 address counts as its network of 64 bits, since that is what one host is given. Unix
-    sockets have no addresses, and the permissions of their files: of them only all are counted.
+    An IPv6 address counts as its network of 64 bits, since that is what one host is given. Over
+    unix sockets each user counts as an address, but for the process's own, who has all of them.
 
     Args:
         max_connections: in all.
@@ -69,12 +69,12 @@ class Admission:
         """Let one in; `leave` is then owed.
 
         Args:
-            host: its numeric address, empty for a unix socket's.
+            host: as `rlwire.transports.sockets.peer_host` gives it; of an empty one only all count.
 
         Raises:
             LimitExceeded: there are too many already.
         """
-        network = _network(host)
+        network = network_of(host)
         with self._lock:
             if self._count >= self._in_all:
                 raise LimitExceeded("max_connections", self._in_all, self._count + 1)
@@ -84,14 +84,14 @@ class Admission:
                     "max_connections_per_address",
                     self._per_address,
                     there + 1,
-                    path=f"address {host}",
+                    path=host if host.startswith("user ") else f"address {host}",
                 )
             self._count += 1
             self._open[network] += 1
 
     def leave(self, host: str) -> None:
         """Take note that one of this host's has ended."""
-        network = _network(host)
+        network = network_of(host)
         with self._lock:
             self._count -= 1
             self._open[network] -= 1
@@ -99,7 +99,8 @@ class Admission:
                 del self._open[network]
 
 
-def _network(host: str) -> str | bytes:
+def network_of(host: str) -> str | bytes:
+    """Return what counts as one address: of an IPv6 address its network of 64 bits."""
     if ":" not in host:
         return host
     try:

@@ -101,7 +101,7 @@ class Answers:
     @property
     def waiting(self) -> bool:
         """Whether the peer is waited for; while an answer is being made, only inside a message."""
-        return self._making is None or (self._core.partial[0] > 0 and self._next is NOTHING)
+        return self._making is None or (self._core.inside and self._next is NOTHING)
 
     def take_over(self, event: Any, reply: Any = NOTHING, error: Exception | None = None) -> None:
         """Go on where an event has come, and maybe its answer, or an error of making that."""
@@ -123,6 +123,8 @@ class Answers:
                         return
                     continue
                 if self._next is NOTHING:
+                    if self._core.more:
+                        self._connection.rest()
                     return
             if self._making is not None:
                 # Listened to up to its next message, so that it is heard if it leaves.

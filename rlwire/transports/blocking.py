@@ -12,7 +12,7 @@ import contextlib
 import logging
 import socket
 import ssl
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, NoReturn
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
@@ -100,8 +100,13 @@ class Driver:
         now = monotonic()
         core.await_from(now)
         try:
+            guess: Any = getattr(core.session, "guess", None)
             while not core.opened:
-                self._step()
+                if guess is not None and guess.due is not None:
+                    sleep(max(guess.due - monotonic(), 0.0))
+                    core.next()
+                else:
+                    self._step()
             self.flush()
             now = monotonic()
             core.check(now)
@@ -192,9 +197,11 @@ class Driver:
             return event
         self.flush()
         now = monotonic()
-        core.check(now, core.partial[0] > 0)
+        core.check(now, core.inside)
         self.flush()
-        due = core.next_deadline(now, core.partial[0] > 0)
+        if core.more:
+            return NOTHING
+        due = core.next_deadline(now, core.inside)
         wait = None if due is None else max(due - now, _SOON)
         # Bytes in shared memory make the socket readable only once that was asked for.
         here = self.pending if self._shm is None else self._shm.rings.poll_in()
@@ -224,6 +231,8 @@ class Driver:
         core.check(now)
         if core.sending:
             self.flush()
+        if core.more:
+            return core.next()
         self._wait_until(core.next_deadline(now), now)
         try:
             return self.calls.read()

@@ -225,8 +225,9 @@ class Connection(Owned):
                 event = core.next()
             else:
                 driver.lost(have)
-            while event is not NOTHING:
-                take(event)
+            while event is not NOTHING or core.more:
+                if event is not NOTHING:
+                    take(event)
                 # Nothing more is there, if the next bytes go to the beginning of the inbox.
                 event = NOTHING if core.fresh else core.next()
         except BaseException as error:

@@ -252,6 +252,8 @@ class AsyncConnection(LoopDriver):
         """Wait for what comes next."""
         self._receiving = True
         turn = self._turn.begin()
+        if self.core.more:
+            self.rest()
         self.listen()
         try:
             return await turn

@@ -22,6 +22,7 @@ cdef class LoopDriver:
     cdef object _patience
     cdef Py_ssize_t _posted
     cdef bint _receiving
+    cdef bint _resting
     cdef object _sender
     cdef public object _stream
     cdef public Turn _turn

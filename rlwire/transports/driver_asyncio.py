@@ -78,6 +78,7 @@ class LoopDriver:
         self._posted = 0  # and of what has been posted since
         self.blocked = False
         self._held_up = False  # and until it is not, the peer is not listened to
+        self._resting = False  # while others have their turns
         self._patience: asyncio.TimerHandle | None = None
         self._gone = self._loop.create_future()
         of_this_process(self)
@@ -97,7 +98,7 @@ class LoopDriver:
     def on_readable(self) -> None:
         """Receive what is there, and hand it to who waits for it."""
         answers, turn, calls = self._answers, self._turn, self._calls
-        if self._stream is None:
+        if self._stream is None or self._resting:
             return
         try:
             done = False
@@ -127,8 +128,27 @@ class LoopDriver:
             if not told:
                 raise  # the loop's handler has words for it
             return
+        if self._goes_on():
+            self.rest()
         if self.core.sending or self.core.ended:
             self._follow()
+
+    def _goes_on(self) -> bool:
+        """Whether messages that have come are waited for by a task or a responder."""
+        return self.core.more and (self._turn.waiting or self._answers is not None)
+
+    def rest(self) -> None:
+        """Go on with what has come in the loop's next round: others have their turns first."""
+        if not self._resting:
+            self._resting = True
+            self.listen(False)
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._resting = False
+        if not self.blocked:  # else `on_writable` has it go on
+            self.on_readable()
+            self.listen()
 
     def _read_on(self, stream: Stream) -> None:
         """Receive where it was not one message and nothing else."""
@@ -137,7 +157,9 @@ class LoopDriver:
             stream.listen(False)  # what comes meanwhile waits in the system
             return
         opening = not core.opened
-        event = self._calls.read()
+        guess: Any = getattr(self.session, "guess", None) if opening else None
+        held = guess is not None and guess.due is not None
+        event = core.next() if held or core.more else self._calls.read()
         if event is NOTHING and core.phase == Phase.DRAINING:
             stream.listen(False)
             event = core.next()
@@ -148,6 +170,20 @@ class LoopDriver:
                 turn.resume(event)
             else:
                 core.put_back(event)
+        elif guess is not None and guess.due is not None:
+            stream.listen(False)
+            self._loop.call_at(guess.due, self._look_again, stream)
+
+    def _look_again(self, stream: Stream) -> None:
+        """Go on with a password that had to wait."""
+        if self._stream is None or not self._turn.waiting:
+            return
+        self.listen()
+        try:
+            self._read_on(stream)
+        except RlwireError as error:
+            self._not_received(error)
+        self._follow()
 
     def _not_received(self, error: RlwireError) -> None:
         answers = self._answers
@@ -169,6 +205,8 @@ class LoopDriver:
         self._follow()
         if self._answers is not None:
             self._answers.go_on()
+        if self._goes_on():
+            self.rest()
         self.listen()
 
     def on_lost(self, error: Exception | None) -> None:
@@ -204,7 +242,7 @@ class LoopDriver:
         """Listen to the peer if nothing is against it, or no longer."""
         if self._stream is not None and self.core.phase < Phase.DRAINING:
             full = self._answers is not None and self._answers.full
-            self._stream.listen(wanted and not self._held_up and not full)
+            self._stream.listen(wanted and not (self._held_up or full or self._resting))
 
     def write(self) -> bool:
         """Write what the system takes; return whether nothing is left, or all is lost."""
@@ -266,7 +304,7 @@ class LoopDriver:
             return
         if core.sending and not self.blocked:
             self.write_aside()
-        if core.over:
+        if core.over and not core.more:
             # Not now: a task that waits for an event is still to have those that came.
             self._loop.call_soon(self.close)
 

@@ -151,6 +151,17 @@ class TalkingSession(StreamSession, Protocol):
     said next, and the property `busy`, whether there is something under way that they are for.
     When it has ended, the session is `leaving`.
 
+    A session whose messages may come in several frames may have the attribute `inside`: 0 between
+    them, else a number that each message has of its own. So `Timeouts.read` is for all of it.
+
+    A session of which one message may bring any number of events has the attribute `unread`: while
+    it is true, `receive_rest()` returns some more, and a list of `receive`'s that leaves it true
+    ends with None. So a peer's few bytes are not many events at once.
+
+    A session that compares a password in its handshake may have a `guess`, whose `caller` the
+    transport sets to the peer's address. While the password has to wait, `frame_size` returns 0 for
+    a frame that is there, and the peer is not heard; when `guess.due` has come it is asked again.
+
     A session that tells the peer things unasked, in a protocol that has no farewell, has the
     attribute `pushes`, true: a reset between two messages is then how a peer leaves.
 

@@ -26,7 +26,12 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.transports.address import Address, AddressLike, parse
-from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, Admission
+from rlwire.transports.admission import (
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_ADDRESS,
+    Admission,
+    network_of,
+)
 from rlwire.transports.forking import of_this_process
 from rlwire.transports.interface import Responder, StreamSession
 from rlwire.transports.seldom_log import SeldomLog
@@ -183,7 +188,7 @@ class Reception(ABC, Generic[_C]):
         if self._started:
             raise RuntimeError("a server starts once; make a new one")
         self._started = True
-        logger.info("listening on %s", self._address)
+        logger.debug("listening on %s", self._address)
 
     def _leave_behind(self, me: object, grace: float) -> None:
         """Say which handlers did not end, but not the one that stops the server, run by `me`."""
@@ -223,7 +228,7 @@ class Reception(ABC, Generic[_C]):
     def _admit(self, sock: socket.socket, sockaddr: Any) -> tuple[str, str] | None:
         """Return an accepted peer's name and host, which is to leave; None if it was refused."""
         self._failures = 0
-        peer, host = peer_name(sock, sockaddr, self._shm), peer_host(sockaddr)
+        peer, host = peer_name(sock, sockaddr, self._shm), peer_host(sock, sockaddr)
         try:
             self._admission.enter(host)
         except LimitExceeded as error:
@@ -242,6 +247,14 @@ class Reception(ABC, Generic[_C]):
                         self._log.exception("%s: a session failed", peer)
             return None
         return peer, host
+
+    def _session_for(self, host: str) -> StreamSession:
+        """Return a new session, for a connection from `host`."""
+        session = self._make_session()
+        guess: Any = getattr(session, "guess", None)
+        if guess is not None:
+            guess.caller = network_of(host)
+        return session
 
     def _over(self, connection: _C, error: Exception | None) -> None:
         """Take note of why a connection is over; a peer that is at fault is told."""

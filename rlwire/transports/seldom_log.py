@@ -90,13 +90,13 @@ class SeldomLog(_Adapter):
         ]
         self.logger.log(level, f"{msg}%s", *said, more, stacklevel=2, **kwargs)
 
-    def flush(self) -> None:
+    def flush(self, about: str = "peers") -> None:
         """Say how many lines were left out since the last ones."""
         with self._lock:
             left_out = sum(lines[2] for lines in self._formats.values())
             self._formats.clear()
         if left_out:
-            self.logger.warning("%d lines about peers were left out", left_out)
+            self.logger.warning("%d lines about %s were left out", left_out, about)
 
 
 Log = logging.Logger | SeldomLog

@@ -168,7 +168,7 @@ class ThreadServer(Reception[Connection]):
                 sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
             elif self._shm:
                 sock = ShmSocket(sock, server_side=True)
-            connection = Connection(sock, self._make_session(), peer, self._timeouts)
+            connection = Connection(sock, self._session_for(host), peer, self._timeouts)
             self._begin(connection, host, None)
         except BaseException as error:
             self._admission.leave(host)

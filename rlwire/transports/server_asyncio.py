@@ -127,7 +127,7 @@ class LoopServer(Reception[AsyncConnection]):
                 return
             names = self._admit(sock, sockaddr)
             if names is not None:
-                task = loop.create_task(self._serve(sock, names[0]))
+                task = loop.create_task(self._serve(sock, *names))
                 self._open[task] = None
                 task.add_done_callback(functools.partial(self._left, names[1]))
             # One a turn of the loop, at most: the others have theirs in between.
@@ -137,9 +137,9 @@ class LoopServer(Reception[AsyncConnection]):
         del self._open[task]
         self._admission.leave(host)
 
-    async def _serve(self, sock: socket.socket, peer: str) -> None:
+    async def _serve(self, sock: socket.socket, peer: str, host: str) -> None:
         try:
-            connection = await self._adopt(sock, peer)
+            connection = await self._adopt(sock, peer, host)
         except (OSError, asyncio.TimeoutError) as error:
             # It hung up before TLS, which is no fault (some systems then refuse socket options); or
             # TLS failed.
@@ -183,10 +183,10 @@ class LoopServer(Reception[AsyncConnection]):
             await connection.wait_closed()
             Sweeper.of(loop).discard(connection)
 
-    async def _adopt(self, sock: socket.socket, peer: str) -> AsyncConnection:
+    async def _adopt(self, sock: socket.socket, peer: str, host: str) -> AsyncConnection:
         sock.setblocking(False)
         prepare(sock)
-        connection = AsyncConnection(self._make_session(), peer, self._timeouts, accepted=True)
+        connection = AsyncConnection(self._session_for(host), peer, self._timeouts, accepted=True)
         connection.log = self._log
         await open_stream(
             connection,

@@ -17,7 +17,7 @@ from libc.errno cimport EAGAIN, EINTR
 from rlwire.streams cimport OPEN, PARTING, StreamCore
 from rlwire.transports.shm_calls cimport Rings
 
-from rlwire.streams import INBOX, NOTHING
+from rlwire.streams import INBOX, NOTHING, TURN
 
 __all__ = ["AVAILABLE", "PlainCalls", "SocketCalls"]
 
@@ -130,8 +130,10 @@ AVAILABLE = bool(RLW_HAS_CALLS)
 """Whether this system has these calls."""
 
 cdef enum:
-    READS = 32  # at most, one after another, of a connection on a loop
+    READS = 32  # at most, one after another, of a connection on a loop,
+    AT_ONCE = 1048576  # and bytes; what a large message has beyond them waits for others' turns
 
+cdef unsigned long long _TURN = TURN
 cdef object _NOTHING = NOTHING
 cdef list _spare = []  # an inbox that no call has at the moment, if there is one
 cdef tuple _NONE_LEFT = (NOTHING, NOTHING, None)
@@ -205,7 +207,8 @@ cdef class SocketCalls:
             whole = core.direct and self._blocking
             began = rlw_seconds() if whole else 0.0
         # Another thread may close the connection meanwhile, which leaves the room as it is.
-        self._came = self._filled = False
+        self._came = 0
+        self._filled = False
         self.doing = "reading"
         while True:
             # A signal that came since the event was put in line would not wake it: Ctrl-C is lost.
@@ -235,7 +238,7 @@ cdef class SocketCalls:
             self.lasted = rlw_seconds() - began
             rlw_raise(EAGAIN)
         self.doing = ""
-        self._came = got > 0
+        self._came = got
         self._filled = got == size
         if not got and not self._blocking:
             core.eof()
@@ -323,17 +326,23 @@ cdef class SocketCalls:
         """
         cdef StreamCore core = self._core
         cdef int reads
+        cdef Py_ssize_t left = AT_ONCE
+        cdef unsigned long long turn
         event = _NOTHING if core.fresh else core.next()
         if event is _NOTHING:
-            if core._out is not None or core._phase != OPEN:
+            if core.more or core._out is not None or core._phase != OPEN:
                 return _NOTHING
+            turn = core.count + _TURN
             event = self.read()
             # On a loop, what filled its room has more behind it, such as the next piece of something
             # that is an event only when it is whole. Others are to have their turns, too.
             reads = 1 if self._blocking else READS
             while event is _NOTHING and self._came and (core.direct or self._filled):
                 reads -= 1
+                left -= self._came
                 if not (core.direct or (reads > 0 and core._out is None)):
+                    break
+                if not self._blocking and (left <= 0 or core.count >= turn):
                     break
                 event = self.read()
         # What the session has to say by itself goes before the event is looked at.
@@ -463,7 +472,8 @@ cdef class PlainCalls(SocketCalls):
         cdef Py_ssize_t got
         room = core.room()
         size = len(room)
-        self._came = self._filled = False
+        self._came = 0
+        self._filled = False
         self.doing = "reading"
         self.lasted = None
         try:
@@ -477,7 +487,7 @@ cdef class PlainCalls(SocketCalls):
         self.doing = ""
         if self._blocking:  # who dribbles is not read from on and on: the driver has the clock
             return core.take(got)
-        self._came = got > 0
+        self._came = got
         self._filled = got == size
         if not got:
             core.eof()

@@ -48,6 +48,8 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 
+_credentials = struct.Struct("iII")  # pid, uid, gid
+
 WAITED = TimeoutError if sys.platform == "win32" else BlockingIOError
 """What a call raises when a kernel timeout comes.
 
@@ -257,16 +259,26 @@ def unlink(sock: socket.socket) -> None:
             os.unlink(sock.getsockname())
 
 
-def peer_host(sockaddr: Any) -> str:
-    """Return the numeric address that a peer comes from; empty for a unix socket's."""
-    return str(sockaddr[0]) if isinstance(sockaddr, tuple) else ""
+def peer_host(sock: socket.socket, sockaddr: Any) -> str:
+    """Return the numeric address that a peer comes from.
+
+    Of a unix socket "user 1000", where the system tells that; empty for this process's own user.
+    """
+    if isinstance(sockaddr, tuple):
+        return str(sockaddr[0])
+    if not hasattr(socket, "SO_PEERCRED"):
+        return ""
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _credentials.size)
+    user = _credentials.unpack(credentials)[1]
+    return "" if user == os.geteuid() else f"user {user}"
 
 
 def peer_name(sock: socket.socket, sockaddr: Any, shm: bool = False) -> str:
-    """Return a peer's name for logs: an accepted unix socket has none but the file's."""
+    """Return a peer's name for logs: of a unix socket the file's, and whose it is if not ours."""
     if isinstance(sockaddr, tuple):
         return str(parse(sockaddr))
-    return f"{'shm' if shm else 'unix'}:{sockaddr or sock.getsockname()}#{sock.fileno()}"
+    name = f"{'shm' if shm else 'unix'}:{sockaddr or sock.getsockname()}#{sock.fileno()}"
+    return f"{name} {peer_host(sock, sockaddr)}".rstrip()
 
 
 def adopt(listener: AddressLike | socket.socket, backlog: int) -> tuple[socket.socket, bool]:

@@ -34,6 +34,9 @@ from rlwire.transports.interface import Buffer, DatagramSession, Peer
 from rlwire.transports.seldom_log import SeldomLog
 from rlwire.transports.sockets import local_address, warn_if_exposed
 
+if sys.platform != "win32":
+    from rlwire.transports import udp_calls
+
 __all__ = [
     "LONGEST",
     "SERVER_BUFFER",
@@ -153,7 +156,8 @@ class DatagramSocket:
         self.refusals = 0
         sock.setblocking(False)
         self._sock = sock
-        calls: Any = sock
+        # Windows has Python's only.
+        calls: Any = sock if sys.platform == "win32" else udp_calls.DatagramCalls(sock)
         if (
             role == "server"
             and _LINUX
@@ -184,6 +188,8 @@ class DatagramSocket:
     def close(self) -> None:
         """Free the socket."""
         self._sock.close()
+        # The system may give its number to another socket.
+        self._recvfrom, self._sendto = self._sock.recvfrom, self._sock.sendto
 
     def statistics(self) -> dict[str, int]:
         """Return the counters, and what the cipher dropped by reason (``cipher_replay``).

@@ -17,7 +17,7 @@ static rlw_status expected_head(const uint8_t *p, size_t left, uint32_t most, ui
     size = p[0] * 65536u + p[1] * 256u + p[2];
     stream = (p[5] % 128) * 16777216u + p[6] * 65536u + p[7] * 256u + p[8];
     if (size > most) return RLW_BAD_FRAME_SIZE;
-    if (p[3] != 0 && size > other) return RLW_OVER_FRAME;
+    if (p[3] != 0 && p[3] < 10 && size > other) return RLW_OVER_FRAME;
     switch (p[3]) {
     case 0: /* DATA */
         if (stream == 0) return RLW_BAD_STREAM;

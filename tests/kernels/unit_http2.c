@@ -98,6 +98,9 @@ static void sizes(void) {
     EQUAL(read_head("\x00\x40\x02\x04\x00\0\0\0\x00", 9, MOST, 0x4000, &out, &fault),
           RLW_OVER_FRAME);
     CHECK(fault.got == 0x4002 && fault.allowed == 0x4000 && out.type == RLW_H2_SETTINGS);
+    EQUAL(read_head("\x00\x40\x02\x0a\x00\0\0\0\x00", 9, MOST, 0x4000, &out, &fault), RLW_OK);
+    EQUAL(read_head("\x00\x40\x02\x0a\x00\0\0\0\x00", 9, 0x4001, 0x4000, &out, &fault),
+          RLW_BAD_FRAME_SIZE);
 }
 
 /* The payload of one frame, from memory of exactly its size; -1 and the fault if it is wrong. */

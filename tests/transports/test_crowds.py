@@ -6,6 +6,7 @@ The servers are black boxes here: whatever serves behind the address, in threads
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +29,7 @@ def serve(request: Any, echo: Any, async_echo: Any, responder: Any) -> Iterator[
     with contextlib.ExitStack() as stack:
 
         def make(make_session: Callable[[], Any], **options: Any) -> Any:
-            where = "127.0.0.1:0"
+            where = options.pop("where", "127.0.0.1:0")
             if request.param == "threads":
                 return stack.enter_context(ThreadServer(where, make_session, echo, **options))
             kind: dict[str, Any] = {"handler": async_echo}
@@ -68,6 +69,37 @@ def test_one_address_shuts_nobody_else_out(
     for sock in (*silent, *others, *last):
         sock.close()
     eventually(lambda: is_served(blobs, server.address))
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="no users of unix sockets")
+@pytest.mark.parametrize("carrier", ["unix", "shm"])
+def test_another_user_shuts_nobody_else_out(
+    serve: Any, blobs: Any, raw: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    log: Any, eventually: Any, carrier: str,
+) -> None:  # fmt: skip
+    server = serve(
+        blobs,
+        where=f"{carrier}:{tmp_path}/socket",
+        max_connections=10,
+        max_connections_per_address=4,
+    )
+    with monkeypatch.context() as elsewhere:  # who connects is then somebody else
+        elsewhere.setattr("os.geteuid", lambda: 4711)
+        silent = [raw(server.address) for _ in range(12)]
+        for refused in silent[4:]:
+            while refused.recv(100):
+                pass
+        eventually(lambda: server.connections == 4)
+        assert server.statistics().refused == 8
+    assert f"max_connections_per_address=4 - at user {os.getuid()}" in log.text
+    assert is_served(blobs, server.address)
+    # Of its own user all are let in, up to the maximum of all.
+    own = [raw(server.address) for _ in range(5)]
+    eventually(lambda: server.connections == 9)
+    assert is_served(blobs, server.address)
+    for sock in (*silent, *own):
+        sock.close()
+    eventually(lambda: server.connections == 0)
 
 
 def test_a_silent_peer_has_a_shorter_time(

@@ -8,7 +8,9 @@ import asyncio
 import runpy
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,11 +18,16 @@ from typing import Any
 import grpc
 import pytest
 
+from rlwire.adapters.grpc_answers import Answers
 from rlwire.codecs import http2 as frames
 from rlwire.codecs.http2.headers import Headers
+from rlwire.limits import Limits
 from rlwire.sessions.grpc import CallEnded, Client, Messages
+from rlwire.sessions.grpc.server import BEGUN, ServedCall, Server
+from rlwire.streams import NOTHING
 from rlwire.transports import tcp_asyncio
 from rlwire.transports.server import ThreadServer
+from rlwire.transports.sockets import Timeouts
 from tests.waiting import eventually
 
 calls = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("test_grpc_calls.py"))))
@@ -38,6 +45,60 @@ def workers(request: Any) -> str:
 @pytest.fixture
 def room() -> Any:
     return Room()
+
+
+# Halves.
+
+
+@pytest.mark.parametrize("half", ["message", "block", "unknown"])
+def test_half_of_something_has_its_time(workers: str, room: Any, half: str) -> None:
+    fields = [
+        (":method", "POST"), (":scheme", "http"), (":authority", "localhost"), (":path", METHOD),
+        ("te", "trailers"), ("content-type", "application/grpc"),
+    ]  # fmt: skip
+    block, between = Headers().encode(fields), frames.ping()
+    wire = frames.PREFACE + frames.settings({})
+    if half == "message":
+        wire += frames.frame(frames.HEADERS, frames.END_HEADERS, 1, block)
+        wire += frames.frame(frames.DATA, 0, 1, b"\0\0\0\0\x09some")
+    elif half == "block":
+        wire, between = wire + frames.frame(frames.HEADERS, 0, 1, block[:9]), b""
+    else:
+        wire, between = wire + frames.frame(77, 0, 0, bytes(90_000))[:80_000], b"x"
+    with (
+        served(workers, room, timeouts=Timeouts(read=0.3)) as address,
+        socket.create_connection((address.split(":")[0], int(address.split(":")[1]))) as sock,
+    ):
+        sock.settimeout(0.05)
+        sock.sendall(wire)
+
+        def closed() -> bool:
+            time.sleep(0.02)  # so few pings are not too many
+            try:
+                sock.sendall(between)
+                return not sock.recv(65536)
+            except TimeoutError:
+                return False
+            except ConnectionError:
+                return True
+
+        eventually(closed)
+
+
+def test_empty_messages_that_wait_are_bounded_too() -> None:
+    class Waits(calls.Responder):  # type: ignore[misc,name-defined]
+        def answer(self, event: Any) -> Any:
+            return Future()
+
+    session = Server(limits=Limits(received=12_800))
+    connection: Any = SimpleNamespace(session=session, peer="it", later=lambda: lambda make: None)
+    answers = Answers(connection, lambda call: (Messages(), Waits(Room(), None)))
+    call = ServedCall(1)
+    session.add(call)
+    replies = [answers.answer((call, word)) for word in (BEGUN, b"asks", *[b""] * 100)]
+    assert set(replies) == {NOTHING}
+    _, last = answers.answer((call, b""))
+    assert last.status.code == "RESOURCE_EXHAUSTED"
 
 
 # grpc.aio.

@@ -26,6 +26,7 @@ from rlwire.errors import (
     LocalProtocolError,
     RemoteProtocolError,
 )
+from rlwire.streams import TURN
 from rlwire.transports import socket_asyncio, sockets, tcp, tcp_asyncio, turn
 from rlwire.transports.address import Address
 from rlwire.transports.answers_asyncio import LateAnswer
@@ -550,6 +551,66 @@ def test_a_peer_that_does_not_read_holds_up_only_itself(run: Run, blobs: Any, lo
 
     run(main())
     assert "did not take a message within write=0.2 s" in log.text
+
+
+@pytest.mark.parametrize("kind", ["handler", "responder"])
+@pytest.mark.parametrize("word", [b"", b"nothing"])
+def test_a_flood_leaves_turns_to_the_others(run: Run, blobs: Any, kind: str, word: bytes) -> None:
+    heard: list[bytes] = []
+
+    class Session(blobs):  # type: ignore[misc]
+        def receive(self, message: Any) -> list[Any]:
+            heard.append(bytes(message)[HEADER:])
+            return list(super().receive(message))
+
+    served: Any = {"handler": echo} if kind == "handler" else {"make_responder": Echo}
+
+    async def main() -> None:
+        async with (
+            LoopServer("127.0.0.1:0", Session, **served) as server,
+            plain(server.address) as flood,
+            plain(server.address) as good,
+        ):
+            await eventually_async(lambda: server.connections == 2)
+            await asyncio.sleep(0)
+            flood.send(blobs.frame(word) * 2000)
+            good.send(blobs.frame(b"good"))
+            assert await read_frame(good) == b"good"
+            assert heard.index(b"good") <= 4 * TURN
+            await eventually_async(lambda: len(heard) == 2001)
+
+    run(main())
+
+
+def test_what_nobody_waits_for_any_more_keeps_no_loop_busy(run: Run, blobs: Any) -> None:
+    async def main() -> None:
+        async with LoopServer("127.0.0.1:0", blobs, handler=echo) as server:
+            connection = await tcp_asyncio.connect(server.address, blobs())
+            async with connection:
+                for _ in range(3 * TURN):
+                    await connection.send(b"word")
+                for _ in range(TURN):
+                    assert await connection.receive() == b"word"
+                waits = asyncio.ensure_future(connection.receive())
+                await asyncio.sleep(0)
+                waits.cancel()  # while others have their turns
+                loop, calls = asyncio.get_running_loop(), []
+                plainly = loop.call_soon
+
+                def call_soon(call: Any, *words: Any, **options: Any) -> Any:
+                    calls.append(call)
+                    return plainly(call, *words, **options)
+
+                loop.call_soon = call_soon  # type: ignore[method-assign]
+                await asyncio.sleep(0.05)
+                del loop.call_soon  # type: ignore[method-assign]
+                assert len(calls) < 50, len(calls)
+                with contextlib.suppress(asyncio.CancelledError):
+                    await waits
+                left = [await connection.receive() for _ in range(2 * TURN - 1)]
+                assert left == [b"word"] * (2 * TURN - 1)
+
+    run(main())
 
 
 class Later(Echo):

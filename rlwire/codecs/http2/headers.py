@@ -7,6 +7,7 @@ Source: RFC 7541; RFC 9113, section 8.2.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = ["TABLE", "Fields", "Headers", "malformed"]
+
+_hpack = logging.getLogger("hpack")
+if _hpack.level == logging.NOTSET:  # it logs each field at DEBUG
+    _hpack.setLevel(logging.INFO)
 
 Fields: TypeAlias = Sequence[tuple[str, str]]
 """Names and values, in order; characters are bytes (latin-1)."""

@@ -19,13 +19,24 @@ cdef class Endpoint(Sender):
     cdef int _opening
     cdef uint32_t _block_of
     cdef uint8_t _block_flags
+    cdef uint64_t _block_begun
+    cdef uint64_t _begun
+    cdef uint32_t _skip
     cdef bytearray _block
     cdef Stream _last
+    # What is left of a frame of many messages.
+    cdef readonly bint unread
+    cdef object _rest
+    cdef size_t _rest_at
+    cdef size_t _rest_size
+    cdef bint _rest_end
 
     cdef int _head(self, rlw_cursor *c, rlw_h2_head *head, const uint8_t *start) except -1
     cdef list _frame(self, object frame, const uint8_t *data, size_t size)
     cdef list _data(self, rlw_cursor *c, const rlw_h2_head *head, object frame,
                     const uint8_t *start)
+    cdef list _messages(self, Stream stream, const uint8_t *p, size_t n, object frame, size_t at,
+                        bint end)
     cdef list _feed(self, Stream stream, const uint8_t *p, size_t n, object frame, size_t at)
     cdef int _begin_block(self, Stream stream, size_t size) except -1
     cdef int _place(self, Stream stream) except -1
@@ -34,4 +45,4 @@ cdef class Endpoint(Sender):
     cdef list _open(self, rlw_cursor *c, const rlw_h2_head *head, const uint8_t *start)
     cdef list _settings(self, rlw_cursor *c, const uint8_t *start)
     cdef list _fields(self, const rlw_h2_head *head, const uint8_t *data, size_t size)
-    cdef int _count(self) except -1
+    cpdef int _count(self) except -1

@@ -43,6 +43,8 @@ cdef enum:
     SMALL = 4096
     # Bytes of a message that is put together, within which its array must begin to be aligned.
     SEEN = 4096
+    # Messages of one DATA frame that are read at once; their bytes may make many times as many.
+    MANY = 16
 
 # What comes next: any frame, the first one, or the client's preface.
 cdef enum:
@@ -178,6 +180,7 @@ cdef class Endpoint(Sender):
         streams: `add` and `drop` change it.
         max_sent: `limits.message` unless set to less.
         chaff: more than `CHAFF` are refused.
+        unread: whether `receive_rest` has more messages, of a DATA frame of many.
     """
 
     def __init__(self, bint client, limits=None, window=None, connection_window=None):
@@ -215,6 +218,21 @@ cdef class Endpoint(Sender):
         if self.connection_window > RLW_H2_WINDOW_FIRST:
             words += window_update(0, self.connection_window - RLW_H2_WINDOW_FIRST)
         return words
+
+    @property
+    def inside(self):
+        """The number of what began first of all that has not ended, and that the peer can end.
+
+        It is a message, a block of header fields, or a frame of a type that is not known; 0 if
+        there is none.
+        """
+        cdef uint64_t first = self._block_begun if self._block_of or self._skip else <uint64_t> -1
+        cdef Stream stream
+        for each in self.streams.values():
+            stream = each
+            if (stream._have or stream._block is not None) and not stream.held:
+                first = min(first, stream._begun)
+        return first + 1
 
     # Streams.
 
@@ -274,6 +292,8 @@ cdef class Endpoint(Sender):
     def frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end):
         """Return the size of the frame, or of a client's preface, at `start`; 0 if unknown.
 
+        A frame of a type that is not known is its head, and then pieces as they come.
+
         Raises:
             Http2Error: no such frame may come, or not now.
         """
@@ -286,6 +306,8 @@ cdef class Endpoint(Sender):
             if not 0 <= start <= end <= view.len:
                 raise ValueError(f"no bytes {start} to {end} in a buffer of {view.len}")
             rlw_cursor_init(&c, <const uint8_t *> view.buf + start, <size_t> (end - start))
+            if self._skip:
+                return min(<Py_ssize_t> self._skip, end - start)
             if self._opening == MAGIC:
                 some = min(rlw_left(&c), <size_t> 24)
                 if memcmp(c.at, PyBytes_AS_STRING(PREFACE), some):
@@ -293,6 +315,8 @@ cdef class Endpoint(Sender):
                 return 24 if some == 24 else 0
             if not self._head(&c, &head, <const uint8_t *> view.buf):
                 return 0
+            if head.type > RLW_H2_CONTINUATION:
+                return RLW_H2_HEAD
             return RLW_H2_HEAD + <Py_ssize_t> head.size
         finally:
             PyBuffer_Release(&view)
@@ -332,7 +356,7 @@ cdef class Endpoint(Sender):
         cdef Stream stream = self._last
         cdef uint32_t length = 0
         cdef bytes message = None
-        if not self.listening or self._block_of or self._opening != ANY:
+        if not self.listening or self._block_of or self._skip or self._opening != ANY:
             return None
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
         try:
@@ -377,9 +401,28 @@ cdef class Endpoint(Sender):
             What the hooks and a stream's `read` raise.
         """
         cdef Py_buffer view
+        self.unread, self._rest = False, None  # events that nobody asked for
         PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
         try:
             return self._frame(frame, <const uint8_t *> view.buf, <size_t> view.len)
+        finally:
+            PyBuffer_Release(&view)
+
+    def receive_rest(self):
+        """Return events of further messages of the frame that was received last, while `unread`.
+
+        Raises:
+            What `receive` raises.
+        """
+        cdef Py_buffer view
+        frame, self._rest = self._rest, None
+        self.unread = False
+        if self._last is None:  # the stream is gone
+            return [None] if self._renew(None) else []
+        PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
+        try:
+            return self._messages(self._last, <const uint8_t *> view.buf + self._rest_at,
+                                  self._rest_size, frame, self._rest_at, self._rest_end)
         finally:
             PyBuffer_Release(&view)
 
@@ -390,12 +433,24 @@ cdef class Endpoint(Sender):
         cdef size_t count = 0
         cdef int found
         rlw_cursor_init(&c, data, size)
+        if self._skip:
+            if size > self._skip:
+                raise Http2Error(f"{size} bytes are not one piece of a frame", FRAME_SIZE_ERROR)
+            self._skip -= <uint32_t> size
+            return []
         if self._opening == MAGIC:
             if size != 24 or memcmp(data, PyBytes_AS_STRING(PREFACE), 24):
                 raise Http2Error(f"the peer speaks {_foreign(data, size)}", PROTOCOL_ERROR)
             self._opening = FIRST
             return []
         found = self._head(&c, &head, data)
+        if found == 1 and head.type > RLW_H2_CONTINUATION and rlw_left(&c) <= head.size:
+            # Ignored (section 5.5), and not kept: it may be large, and comes in pieces.
+            self._count()
+            self._skip = head.size - <uint32_t> rlw_left(&c)
+            self._begun += 1
+            self._block_begun = self._begun
+            return []
         if not found or (found == 1 and rlw_left(&c) != head.size):
             raise Http2Error(f"{size} bytes are not one frame", FRAME_SIZE_ERROR)
         if found == 2:
@@ -408,7 +463,7 @@ cdef class Endpoint(Sender):
             return self._open(&c, &head, data)
         if head.type == RLW_H2_SETTINGS and not head.flags & RLW_H2_ACK:
             return self._settings(&c, data)
-        if head.type == RLW_H2_PRIORITY or head.type > RLW_H2_CONTINUATION:
+        if head.type == RLW_H2_PRIORITY:
             return []
         if rlw_h2_take_payload(&c, &head, &payload, &count) != RLW_OK:
             raise _fault(&c, &head, data)
@@ -416,7 +471,7 @@ cdef class Endpoint(Sender):
             return self._fields(&head, payload, count)
         return self._control(head.type, head.flags, head.stream, <bytes> payload[:count])
 
-    cdef int _count(self) except -1:
+    cpdef int _count(self) except -1:
         """One more frame that brings nothing."""
         self.chaff += 1
         if self.chaff > _CHAFF:
@@ -430,7 +485,6 @@ cdef class Endpoint(Sender):
         cdef const uint8_t *data = NULL
         cdef size_t size = 0
         cdef Stream stream
-        cdef list events
         cdef bint end = head.flags & RLW_H2_END_STREAM
         # All of the payload counts, padding too, and of closed streams as well (section 6.9.1).
         if head.size > self.receive_window:
@@ -464,15 +518,24 @@ cdef class Endpoint(Sender):
                 stream.came != stream.promised if end else stream.came > stream.promised):
             self._renew(None)
             return self._stream_failed(head.stream, wrong_length(stream))
+        return self._messages(stream, data, size, frame, <size_t> (data - start), end)
+
+    cdef list _messages(self, Stream stream, const uint8_t *p, size_t n, object frame, size_t at,
+                        bint end):
+        """The events of these bytes, at `at` in a frame, that may `end` the stream."""
+        cdef list events
         try:
-            events = self._feed(stream, data, size, frame, <size_t> (data - start))
+            events = self._feed(stream, p, n, frame, at)
         except (Compressed, LimitExceeded, Http2Error) as error:
             self._renew(None)
-            return self._stream_failed(head.stream, error)
+            return self._stream_failed(stream.number, error)
+        if self._rest is not None:
+            self.unread, self._rest_end = True, end
+            return events + [None]
         if end and not stream.gone:
             if stream._have or stream._block is not None:
                 error = DecodeError("the stream ends inside a message")
-                events = events + self._stream_failed(head.stream, error)
+                events = events + self._stream_failed(stream.number, error)
             else:
                 events = events + self._ended(stream)
         if self._renew(stream):
@@ -480,8 +543,9 @@ cdef class Endpoint(Sender):
         return events
 
     cdef list _feed(self, Stream stream, const uint8_t *p, size_t n, object frame, size_t at):
-        """The events of messages that these bytes, at `at` in a frame, end."""
+        """The events of messages that these bytes, at `at` in a frame, end, up to `MANY`."""
         cdef list events = []
+        cdef int count = 0
         cdef bint ours = False
         cdef rlw_cursor c
         cdef rlw_status status
@@ -493,6 +557,9 @@ cdef class Endpoint(Sender):
             if stream._block is None:
                 if not n:
                     return events
+                if not stream._have:
+                    self._begun += 1
+                    stream._begun = self._begun
                 part = min(RLW_GRPC_PREFIX - stream._have, n)
                 memcpy(stream._prefix + stream._have, p, part)
                 stream._have += part
@@ -537,6 +604,7 @@ cdef class Endpoint(Sender):
                 self.assembling -= stream._size
             found = self._deliver(stream, message)
             message = None
+            count += 1
             if not events:
                 events = found
             elif not ours:  # nor changed: `read` may keep what it returned
@@ -545,6 +613,9 @@ cdef class Endpoint(Sender):
             else:
                 events += found
             if stream.gone:
+                return events
+            if n and count == MANY:
+                self._rest, self._rest_at, self._rest_size = frame, at, n
                 return events
 
     cdef int _begin_block(self, Stream stream, size_t size) except -1:
@@ -655,6 +726,9 @@ cdef class Endpoint(Sender):
                 self._count()
             if self._block is None:
                 self._block = bytearray()
+            if not self._block_of:
+                self._begun += 1
+                self._block_begun = self._begun
             self._block += data[:size]
             self._block_of = head.stream
             return []

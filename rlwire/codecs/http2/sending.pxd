@@ -20,6 +20,7 @@ cdef class Stream:
     # What comes: the prefix so far, then the message in its block.
     cdef uint8_t _prefix[5]
     cdef size_t _have
+    cdef uint64_t _begun
     cdef Block _block
     cdef size_t _pad
     cdef size_t _size

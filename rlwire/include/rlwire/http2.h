@@ -113,8 +113,8 @@ static inline rlw_status rlw_h2_check_head(const rlw_h2_head *h, uint64_t *allow
 /* Reads the head at c->at, and moves behind it on RLW_OK.
  *
  *     most   the largest frame that we announced (SETTINGS_MAX_FRAME_SIZE)
- *     other  the most bytes of payload of a frame that is not DATA; what has no use above that is
- *            "excessive load" (section 10.5)
+ *     other  the most bytes of payload of a frame that is not DATA, and of a type that is known; what
+ *            has no use above that is "excessive load" (section 10.5)
  *
  * After any status but RLW_OK and RLW_NEED_MORE `out` is what was read. */
 static inline rlw_status rlw_h2_read_head(rlw_cursor *c, uint32_t most, uint32_t other,
@@ -132,7 +132,7 @@ static inline rlw_status rlw_h2_read_head(rlw_cursor *c, uint32_t most, uint32_t
     out->flags = p[4];
     out->stream = rlw_load_u32be(p + 5) & 0x7FFFFFFFu;
     if (out->size > most) return rlw_fail(c, RLW_BAD_FRAME_SIZE, p, out->size, most);
-    if (out->type != RLW_H2_DATA && out->size > other)
+    if (out->type != RLW_H2_DATA && out->type <= RLW_H2_CONTINUATION && out->size > other)
         return rlw_fail(c, RLW_OVER_FRAME, p, out->size, other);
     status = rlw_h2_check_head(out, &allowed);
     if (status != RLW_OK)

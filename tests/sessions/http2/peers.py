@@ -44,6 +44,8 @@ class Raw:
             rest = rest[count:]
             while (frame := self._reader.frame()) is not None:
                 events += self.session.receive(frame)
+                while self.session.unread:
+                    events += self.session.receive_rest()
         return [event for event in events if event is not None]
 
 

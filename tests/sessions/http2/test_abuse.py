@@ -24,7 +24,7 @@ from rlwire.codecs.http2.headers import Headers
 from rlwire.errors import LimitExceeded
 from rlwire.limits import Limits
 from rlwire.sessions.grpc import OK, Client, Messages, Status
-from rlwire.sessions.grpc.server import BEGUN, Last, Server
+from rlwire.sessions.grpc.server import BEGUN, ENDED, Last, Server
 from rlwire.sessions.http2 import PATIENCE
 
 peers = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("peers.py"))))
@@ -63,6 +63,45 @@ def taken(raw: Any, wire: bytes) -> int:
 
 def waiting(session: Any) -> int:
     return sum(map(len, session.said))
+
+
+# Many messages in few bytes.
+
+
+@pytest.mark.parametrize("flags", [0, frames.END_STREAM])
+def test_messages_of_one_frame_come_a_few_at_a_time(flags: int) -> None:
+    raw, count = raw_server(), 500_000
+    ((call, _),) = raw.say(begin(1))
+    frame = memoryview(frames.frame(frames.DATA, flags, 1, message(b"") * count))
+    with memory(100_000):
+        found = raw.session.receive(frame)
+        came = 0
+        while raw.session.unread:
+            assert len(found) < 100
+            assert found.pop() is None, "the stream core is to look whether it is unread"
+            came += len(found)
+            found = raw.session.receive_rest()
+    found = [event for event in found if event is not None]
+    assert found[-1] == (call, ENDED if flags else b"")
+    assert came + len(found) == count + bool(flags)
+
+
+def test_of_a_stream_that_was_reset_nothing_more_comes() -> None:
+    raw = raw_server()
+    ((call, _),) = raw.say(begin(1))
+    raw.session.receive(memoryview(frames.frame(frames.DATA, 0, 1, message(b"") * 100)))
+    assert raw.session.unread
+    raw.session.send((call, Last(Status("INTERNAL"))))
+    assert raw.session.receive_rest() == []
+    assert not raw.session.unread
+
+
+def test_frames_on_a_stream_that_was_reset_are_counted() -> None:
+    for late in (begin(1), frames.frame(frames.DATA, 0, 1, b"x")):
+        raw = raw_server()
+        raw.say(begin(1), frames.frame(frames.DATA, 0, 1, message(b"", 1)))  # compressed
+        assert taken(raw, late) == CHAFF - 1  # the settings were one
+        assert told(raw) == "ENHANCE_YOUR_CALM"
 
 
 # Streams that are ended at once.

@@ -1,0 +1,116 @@
+"""The compiled calls for datagrams against Python's own sockets, which say what is right."""
+
+from __future__ import annotations
+
+import select
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from rlwire.transports.udp_sockets import bind
+
+if sys.platform != "win32":
+    from rlwire.transports.udp_calls import DatagramCalls
+else:
+    pytest.skip("Windows has Python's sockets only", allow_module_level=True)
+
+MOST_PEERS = 4096
+
+
+@pytest.fixture(params=["127.0.0.1", "::1"])
+def bound(request: Any) -> Iterator[Callable[[], socket.socket]]:
+    """Makes sockets, which end with the test."""
+    made: list[socket.socket] = []
+
+    def make() -> socket.socket:
+        family = socket.AF_INET6 if ":" in request.param else socket.AF_INET
+        made.append(socket.socket(family, socket.SOCK_DGRAM))
+        made[-1].bind((request.param, 0))
+        made[-1].settimeout(20)
+        return made[-1]
+
+    yield make
+    for sock in made:
+        sock.close()
+
+
+def come(sock: socket.socket) -> None:
+    assert select.select([sock], [], [], 20)[0]
+
+
+def test_data_and_peers_are_what_python_says(bound: Callable[[], socket.socket]) -> None:
+    server, clients = bound(), [bound() for _ in range(3)]
+    calls = DatagramCalls(server)
+    for data in (b"", b"x", bytes(range(256)) * 200):
+        for client in [*clients, clients[0]]:
+            client.sendto(data, server.getsockname())
+            come(server)
+            found, peer = calls.recvfrom(65_535)
+            assert (found, peer) == (data, client.getsockname())
+            # The tuple that was given, an equal one, and a peer that was never heard.
+            for each in (calls, DatagramCalls(server)):
+                for to in (peer, tuple([*peer])):
+                    assert each.sendto(data, to) == len(data)
+                    assert client.recvfrom(65_535) == (data, server.getsockname())
+    clients[0].sendto(b"longer", server.getsockname())
+    come(server)
+    assert calls.recvfrom(4)[0] == b"long"  # as Python's own: the rest is lost
+    with pytest.raises(BlockingIOError):
+        calls.recvfrom(100)
+
+
+def test_errors_are_pythons(bound: Callable[[], socket.socket]) -> None:
+    server, client = bound(), bound()
+    calls = DatagramCalls(server)
+    client.sendto(b"x", server.getsockname())
+    come(server)
+    peer = calls.recvfrom(10)[1]
+    errors = []
+    for sendto in (server.sendto, calls.sendto):
+        with pytest.raises(OSError) as error:  # noqa: PT011
+            sendto(bytes(70_000), peer)
+        errors.append((type(error.value), error.value.errno))
+    assert errors[0] == errors[1]
+    for nobody in ("127.0.0.1", None, ("127.0.0.1",), (1, 2, 3)):
+        with pytest.raises(TypeError):
+            calls.sendto(b"x", nobody)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="loopback has one address only")
+def test_more_peers_than_are_kept() -> None:
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client,
+    ):
+        server.bind(("127.0.0.1", 0))
+        client.bind(("127.0.0.1", 0))
+        client.settimeout(20)
+        calls = DatagramCalls(server)
+        client.sendto(b"first", server.getsockname())
+        come(server)
+        first = calls.recvfrom(10)[1]
+        for number in range(MOST_PEERS + 100):
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+                other.bind((f"127.1.{number >> 8}.{number & 255}", 0))
+                other.sendto(b"x", server.getsockname())
+                come(server)
+                assert calls.recvfrom(10) == (b"x", other.getsockname())
+        assert calls.sendto(b"still", first) == 5
+        assert client.recv(10) == b"still"
+
+
+def test_a_closed_socket_does_not_use_its_number_again() -> None:
+    with bind("127.0.0.1:0") as server:
+        peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        peer.bind(("127.0.0.1", 0))
+        with peer:
+            server.close()
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM):  # it may get the number
+                with pytest.raises(OSError) as error:  # noqa: PT011
+                    server.send(b"x", peer.getsockname())
+                assert error.value.errno == 9
+                with pytest.raises(OSError):  # noqa: PT011
+                    server.receive_batch(1)
