@@ -35,6 +35,7 @@ from rlwire.codecs.rllink import (
     frame_size,
 )
 from rlwire.codecs.rllink.compression import COMPRESSIONS, Compression
+from rlwire.codecs.rllink.messages import HEAD
 from rlwire.codecs.websocket.handshake import same_secret
 from rlwire.errors import (
     DecodeError,
@@ -59,6 +60,11 @@ REPLIES: Final[dict[type, type | None]] = {
 }
 """Each request, and what answers it."""
 
+_FIRST: Final = 4096 - HEAD
+"""Bytes of a body before the token has come: enough for a `Ping`, and little to decode."""
+
+_NO_TOKEN: Final = "a token is needed, and none was sent"
+
 _PACKAGES: Final[dict[Compression, str]] = {"zstd": "zstandard", "lz4": "lz4"}
 
 
@@ -73,7 +79,7 @@ class _Session:
 
     def __init__(self, form: Form, limits: Limits | None) -> None:
         limits = DEFAULT if limits is None else limits
-        self._maximum = min(limits.received, limits.message)
+        self._bound = (min(limits.received, limits.message), "received")  # of a body, its name
         # None: views of the block where numbers are aligned there; of bytes, which are small
         # messages, nobody could write to these.
         self._views = Codec(limits=limits, copy=None)
@@ -84,7 +90,7 @@ class _Session:
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
         """Return the size of the frame that begins at `start`, 0 if more bytes must tell."""
-        return frame_size(buffer, start, end, self._maximum)
+        return frame_size(buffer, start, end, *self._bound)
 
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
         """Return 0: a message has many arrays, and none of them is large more than others."""
@@ -102,13 +108,18 @@ class _Session:
             RemoteProtocolError: it is not allowed now.
         """
         codec = self._copies if isinstance(frame, bytes) else self._views
-        return self._take(codec.decode(frame), codec.form_of(frame))
+        kind, fields = codec.open(frame, self.compression)
+        self._allow(kind)
+        return self._take(codec.read(kind, fields), codec.form_of(frame))
 
     def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
         """Return the message in the one frame that fills ``buffer[:size]``, None if none does."""
         if self.frame_size(buffer, 0, size) != size:
             return None
         return self.receive(bytes(buffer[:size]))
+
+    def _allow(self, kind: type) -> None:
+        raise NotImplementedError
 
     def _take(self, message: Message, form: Form) -> list[Any]:
         raise NotImplementedError
@@ -203,17 +214,17 @@ class Client(_Session):
             why = f"a client sends {', '.join(kind.__name__ for kind in REPLIES)}"
         raise LocalProtocolError(f"{kind.__name__} cannot be sent: {why}")
 
-    def _take(self, message: Message, form: Form) -> list[Any]:
-        kind = type(message)
-        if kind is Failure:
-            self.closed, self._asked = True, None
-            return [message]
+    def _allow(self, kind: type) -> None:
         asked = self._asked
-        if asked is None or REPLIES[asked] is not kind:
+        if kind is not Failure and (asked is None or REPLIES[asked] is not kind):
             wanted = "nothing was asked" if asked is None else f"{asked.__name__} was asked"
             raise RemoteProtocolError(f"the server sent {kind.__name__}; {wanted}")
+
+    def _take(self, message: Message, form: Form) -> list[Any]:
         self._asked = None
-        if type(message) is Pong:
+        if type(message) is Failure:
+            self.closed = True
+        elif type(message) is Pong:
             self.compression, self._own = message.compression, message.own
         return [message]
 
@@ -248,6 +259,11 @@ class Server(_Session):
         super().__init__("msgpack", limits)
         self._several = several
         self._token = token
+        self._known_bound = self._bound
+        if token is not None:
+            if len(self._copies.encode(Ping(True, COMPRESSIONS, token), "json")) > HEAD + _FIRST:
+                raise ValueError(f"a token of {len(token)} characters does not fit a first message")
+            self._bound = min(self._bound, (_FIRST, "a first message, with a token"))
         if compressions is None:
             compressions = [
                 kind for kind, package in _PACKAGES.items() if importlib.util.find_spec(package)
@@ -262,20 +278,24 @@ class Server(_Session):
         """Whether a request waits for its answer."""
         return self._pending is not None
 
-    def _take(self, message: Message, form: Form) -> list[Any]:
-        kind = type(message)
+    def _allow(self, kind: type) -> None:
         if self.closed:
             raise RemoteProtocolError("the conversation is over")
         if kind not in REPLIES:
             raise RemoteProtocolError(f"the client sent {kind.__name__}, which a server sends")
-        if not self._told:
-            self._first(message, form)
+        if kind is not Ping and not self._told and self._token is not None:
+            raise RemoteProtocolError(_NO_TOKEN)
         if self._pending is not None:
             raise RemoteProtocolError(
                 f"the client sent {kind.__name__} before {self._pending.__name__} was answered"
             )
+
+    def _take(self, message: Message, form: Form) -> list[Any]:
+        if not self._told:
+            self._first(message, form)
         if isinstance(message, Episodes):
             message = self._read(message)
+        kind = type(message)
         if REPLIES[kind] is not None:
             self._pending = kind
         return [message]
@@ -307,9 +327,8 @@ class Server(_Session):
         self._own = ping.own
         # Always compared, so that the time does not tell whether there was one.
         if self._token is not None and not same_secret(ping.token or "", self._token):
-            why = "a token is needed, and none was sent" if not ping.token else "a wrong token"
-            raise RemoteProtocolError(why)
-        self._told = True
+            raise RemoteProtocolError("a wrong token" if ping.token else _NO_TOKEN)
+        self._told, self._bound = True, self._known_bound
 
     def pong(self, ping: Ping) -> Pong:
         """Return the answer to a `Ping`: the first compression that both know is used."""

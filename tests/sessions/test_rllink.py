@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import importlib.util
+import json
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -126,6 +131,76 @@ def test_tokens() -> None:
         assert server.closed
     with pytest.raises(RemoteProtocolError, match="a token is needed"):
         Server(token="s").receive(Codec().encode(GetState()))
+
+
+def test_before_the_token_a_frame_is_small() -> None:
+    server = Server(token="s", limits=Limits(received=10_000))
+    with pytest.raises(LimitExceeded) as caught:
+        server.frame_size(b"00004089", 0, 8)
+    assert (caught.value.maximum, caught.value.size) == (4088, 4089)
+    assert server.frame_size(b"00004088", 0, 8) == 4096
+    greeted(Client(token="s"), server)
+    assert server.frame_size(b"00010000", 0, 8) == 10_008
+    assert Server(limits=Limits(received=10_000)).frame_size(b"00010000", 0, 8) == 10_008
+    assert Server(token="s" * 3000)
+    with pytest.raises(ValueError, match="first message"):
+        Server(token="s" * 4100)
+
+
+def first_frames() -> dict[str, bytes]:
+    """What makes most of a first frame of 4 KiB."""
+    zeros = base64.b64encode(gzip.compress(bytes(2_000_000))).decode()
+    codec, state = Codec(), {"type": "SET_STATE", "onnx_file": zeros}
+    frames = {
+        "a file": b"%08d" % len(text := json.dumps(state).encode()) + text,
+        "items in msgpack": b"%08d" % 4088 + b"\xdc\x0f\xf5" + bytes(4085),
+        "items in JSON": b"%08d" % 4088 + b'{"type":[' + b"[]," * 1359 + b"0]",
+        "episodes": codec.encode(Episodes([{} for _ in range(4000)])),
+        "weights": codec.encode(SetState(1, {"w": np.zeros(900, np.float32)})),
+    }
+    for kind, package in (("zstd", "zstandard"), ("lz4", "lz4")):
+        if importlib.util.find_spec(package):
+            many = SetState(1, {"w": np.zeros(200_000, np.float32)})
+            frames[kind] = codec.encode(many, compression=kind)[: 4096 if kind == "zstd" else None]
+    return frames
+
+
+@pytest.mark.parametrize("name", first_frames())
+def test_before_the_token_nothing_is_expanded(name: str) -> None:
+    frame = first_frames()[name]
+    server = Server(token="s")
+    tracemalloc.start()
+    try:
+        with pytest.raises((DecodeError, RemoteProtocolError)) as caught:
+            server.receive(frame)
+        made = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert made < 300_000, (made, caught.value)
+    assert not server.pending
+
+
+def test_only_agreed_compression_is_expanded() -> None:
+    pytest.importorskip("zstandard")
+    frame = Codec().encode(EpisodesAndGetState([episode(500).to_state()], 500), compression="zstd")
+    for server in (Server(), Server(token="s")):
+        with pytest.raises(DecodeError, match="zstd"):
+            server.receive(frame)
+    client = Client()
+    client.send(GetState())
+    with pytest.raises(DecodeError, match="zstd"):
+        client.receive(Codec().encode(SetState(1, {"w": np.zeros(9)}), compression="zstd"))
+
+
+def test_what_nobody_asked_for_is_not_unpacked() -> None:
+    """A file's gzip is unpacked only where a SET_STATE is awaited."""
+    bomb = base64.b64encode(gzip.compress(bytes(1_000_000))).decode()
+    text = json.dumps({"type": "SET_STATE", "onnx_file": bomb}).encode()
+    frame = b"%08d" % len(text) + text
+    for side in (Server(limits=Limits(expanded=100_000)), Client(limits=Limits(expanded=100_000))):
+        with pytest.raises((RemoteProtocolError, LimitExceeded)) as caught:
+            side.receive(frame)
+        assert caught.type is RemoteProtocolError
 
 
 @pytest.mark.parametrize("kind", ["zstd", "lz4"])

@@ -33,14 +33,12 @@ def environments(url: str, count: int) -> Iterator[list[subprocess.Popen[bytes]]
         yield started
 
 
-@pytest.mark.parametrize(
-    ("home", "combine"), [("server", "fifo"), ("process", "average")], ids=["async", "sync"]
-)
-def test_it_learns(home: Any, combine: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("combine", ["fifo", "average"], ids=["async", "sync"])
+def test_it_learns(combine: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("safetensors")  # of which checkpoints of its tensors are
     config = {**CONFIG, "combine_gradients": combine}
-    options: dict[str, Any] = {"parameter_server": home, "checkpoints": tmp_path}
+    options: dict[str, Any] = {"checkpoints": tmp_path}
     with rlwire.serve("algorithm:pg", "rlx://localhost:0", config=config, **options) as server:
         learned = server.parameter_server
         with environments(server.url, 4) as running:

@@ -37,6 +37,7 @@ from ray.rllib.env.external.env_runner_server_for_external_inference import (  #
 )
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode as RaysEpisode  # noqa: E402
 
+from rlwire.adapters.rllib import rllink  # noqa: E402
 from rlwire.adapters.rllib.directory import runners  # noqa: E402
 from rlwire.adapters.rllib.rllink import ModulePolicy, RLlinkEnvRunner  # noqa: E402
 
@@ -69,17 +70,17 @@ def config(runner: Any, port: int, count: int = 0, steps: int = 1000) -> Any:
 
 
 def free_port() -> int:
-    """A port that is free, and so is the next, which a second runner takes.
+    """A port that is free, and so are the next two, which an algorithm's runners take.
 
     Not of those that the system gives to whoever wants any.
     """
     for _ in range(100):
-        port = random.randrange(20_000, 30_000, 2)
+        port = random.randrange(20_000, 30_000, 3)
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-            for each in (port, port + 1):
+            for each in (port, port + 1, port + 2):
                 stack.enter_context(socket.create_server(("127.0.0.1", each)))
             return port
-    raise AssertionError("no two ports are free")
+    raise AssertionError("no three ports are free")
 
 
 def by_chance(observation: Any, weights: Any) -> tuple[int, dict[str, Any]]:
@@ -150,6 +151,42 @@ def test_ray_s_client_trains_with_our_runner() -> None:
         algorithm.stop()
 
 
+def test_ray_s_example_finds_our_runner() -> None:
+    """As in `env_connecting_to_rllib_w_tcp_client.py`: one runner, and a client at port + 1."""
+    port = free_port()
+    algorithm = config(RLlinkEnvRunner, port, 1).build_algo()
+    simulator = subprocess.Popen([sys.executable, "-c", DUMMY, str(port + 1)])
+    try:
+        sampled = algorithm.train()["env_runners"]["num_env_steps_sampled_lifetime"]
+        assert sampled >= 1000
+        assert runners()[1] == f"rllink://localhost:{port + 1}"
+    finally:
+        simulator.kill()
+        simulator.wait()
+        algorithm.stop()
+
+
+def test_a_runner_without_samples_says_where_it_listens(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(rllink, "_QUIET", 0.2)
+    port = free_port()
+    given = config(RLlinkEnvRunner, port, 2).env_runners(sample_timeout_s=0.5)
+    runner = RLlinkEnvRunner(config=given, worker_index=2)
+    try:
+        assert runner.sample() == []
+        said = [record.getMessage() for record in caplog.records if record.name == rllink.__name__]
+        assert 1 <= len(said) <= 2
+        assert f"rllink://localhost:{port + 2}" in said[0]
+        caplog.clear()
+        start_simulators(port + 2, 1, policy=by_chance)
+        while not runner.sample():
+            pass
+    finally:
+        runner.stop()
+    assert runner.sample() == []  # at once
+
+
 def test_two_simulators_train_with_our_runner() -> None:
     port = free_port()
     two = config(RLlinkEnvRunner, port, steps=2000)
@@ -172,7 +209,7 @@ def test_a_runner_that_is_killed_comes_back() -> None:
     algorithm = config(RLlinkEnvRunner, port, 2).training(num_epochs=1).build_algo()
     try:
         assert {1, 2} <= set(runners())
-        for number in (0, 1):
+        for number in (1, 2):
             start_simulators(port + number, 4, policy=by_chance)
         for _ in range(2):
             before = algorithm.train()["env_runners"]["num_env_steps_sampled_lifetime"]

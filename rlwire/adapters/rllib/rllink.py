@@ -7,8 +7,10 @@ Here is what one runner does, for as many simulators as connect to it. Source:
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
-from typing import Any
+from time import monotonic
+from typing import Any, Final
 
 import numpy as np
 
@@ -32,6 +34,7 @@ __all__ = ["ModulePolicy", "RLlinkEnvRunner"]
 
 logger = logging.getLogger(__name__)
 
+_QUIET: Final = 60.0  # seconds without samples after which the log says where it listens
 _MODULE = "rl_module"  # the entry of a state that has a module's weights
 
 
@@ -43,6 +46,9 @@ class RLlinkEnvRunner(Runner):
         config = PPOConfig().environment(
             observation_space=..., action_space=..., env_config={"port": 5555}
         ).env_runners(env_runner_cls=RLlinkEnvRunner, num_env_runners=2)
+
+    A runner listens at the port and its `worker_index`, as Ray's own does: 5556 and 5557 here, and
+    5555 with ``num_env_runners=0``.
 
     Clients are told RLlib's config as its own runner tells it (a pickle, which only RLlib's clients
     read), how many steps RLlib wants of a message, and whether they must wait for new weights.
@@ -57,14 +63,13 @@ class RLlinkEnvRunner(Runner):
         options: RLlib's own, such as `worker_index`.
     """
 
-    port = PORT
-
     def __init__(self, *, config: AlgorithmConfig, **options: Any) -> None:
         super().__init__(config=config, **options)
         if self.listens:
             told: Mapping[str, Any] = self.config.env_config
+            port = int(told.get("port", PORT))
             self.server = RLlinkServer(
-                self.where,
+                (told.get("host", "localhost"), port and port + self.worker_index),
                 config=SetConfig(
                     int(
                         told.get("steps")
@@ -79,6 +84,7 @@ class RLlinkEnvRunner(Runner):
             self._publish()
             self.server.start()
             self.started()
+            self._quiet = monotonic() + _QUIET  # when it is to say that nothing came
 
     def sample(self, **options: Any) -> list[Any]:
         """Return the episodes that simulators have sent, and wait for some if there are none.
@@ -88,12 +94,32 @@ class RLlinkEnvRunner(Runner):
         if self.server is None:
             return []
         episodes = []
-        for episode in self.server.sample(self.config.sample_timeout_s):
+        for episode in self._wait():
             try:
                 episodes.append(self._taken(episode))
             except Exception as error:  # a simulator's: others go on
                 logger.warning("an episode of %d steps is of no use: %s", len(episode), error)
         return self.sampled(episodes)
+
+    def _wait(self) -> list[Any]:
+        """Return what came within `sample_timeout_s`; the log says where nothing comes."""
+        timeout = self.config.sample_timeout_s
+        end = math.inf if timeout is None else monotonic() + timeout
+        while True:
+            until = min(end, self._quiet)
+            found: list[Any] = self.server.sample(max(until - monotonic(), 0.0))
+            now = monotonic()
+            if found:
+                self._quiet = now + _QUIET
+            elif now >= self._quiet:
+                logger.warning(
+                    "no samples for %g s: the runner with worker_index %d listens at %s, and has "
+                    "%d clients",
+                    _QUIET, self.worker_index, self.url, self.server.statistics().clients,
+                )  # fmt: skip
+                self._quiet = now + _QUIET
+            if found or now >= end or now < until:  # before its time: the server has stopped
+                return found
 
     def _taken(self, episode: Episode | MultiAgentEpisode) -> Any:
         """Return RLlib's episode that one of ours is.

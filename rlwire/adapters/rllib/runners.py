@@ -67,10 +67,9 @@ def spaces_of(config: AlgorithmConfig) -> dict[str, Any]:
 class Runner(EnvRunner, Checkpointable):
     """A runner of RLlib's new API stack that has no environments of its own: it has a server.
 
-    The first of an algorithm's runners listens on the port of `env_config`, the next one on the
-    next. The one in the algorithm's own process listens only where it is the only one. Where
-    several algorithms share a cluster, each has a ``name`` in its `env_config`, by which its
-    runners are found.
+    The one in the algorithm's own process listens only where it is the only one. Where several
+    algorithms share a cluster, each has a ``name`` in its `env_config`, by which its runners are
+    found.
 
     With policies in the config (`multi_agent`), there are several agents, and the spaces are those
     of the config's policies, or `gymnasium.spaces.Dict` by agent.
@@ -84,9 +83,6 @@ class Runner(EnvRunner, Checkpointable):
         module: RLlib's, with the newest weights.
         several: whether there are several agents.
     """
-
-    port: int = 0
-    """Where the first one listens, unless the `env_config` says another."""
 
     def __init__(self, *, config: AlgorithmConfig, **options: Any) -> None:
         super().__init__(config=config, **options)
@@ -103,13 +99,6 @@ class Runner(EnvRunner, Checkpointable):
     def listens(self) -> bool:
         """Whether it is one of those that have a server."""
         return bool(self.worker_index) or not self.config.num_env_runners
-
-    @property
-    def where(self) -> tuple[str, int]:
-        """Where it is to listen."""
-        told: Mapping[str, Any] = self.config.env_config
-        port = int(told.get("port", self.port))
-        return told.get("host", "localhost"), port and port + max(self.worker_index - 1, 0)
 
     @property
     def url(self) -> str:

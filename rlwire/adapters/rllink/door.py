@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from rlwire.adapters.doors import calling, clients
+from rlwire.adapters.doors import calling, check_no_environment, clients
 from rlwire.adapters.rllink.client import AsyncRLlinkClient, RLlinkClient
 from rlwire.adapters.rllink.learning import LearnerServer
 from rlwire.environments.loading import load
@@ -25,6 +25,7 @@ def server(learner: Any, url: URL, **options: Any) -> LearnerServer:
     Raises:
         TypeError, ValueError, ImportError, AttributeError: what is wrong with the arguments.
     """
+    check_no_environment(learner, url)
     if isinstance(learner, str):
         learner = load(learner, "'module:learner'")
     made: Any = learner() if inspect.isclass(learner) else learner

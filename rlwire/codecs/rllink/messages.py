@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import binascii
 import gzip
+import json as plain_json
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -176,7 +177,9 @@ Message: TypeAlias = (
 )
 
 
-def frame_size(buffer: Buffer, start: int, end: int, maximum: int = FRAME_MAXIMUM) -> int:
+def frame_size(
+    buffer: Buffer, start: int, end: int, maximum: int = FRAME_MAXIMUM, limit: str = "received"
+) -> int:
     """Return the size of the frame that begins at `start`, 0 if more bytes must tell.
 
     Args:
@@ -184,10 +187,11 @@ def frame_size(buffer: Buffer, start: int, end: int, maximum: int = FRAME_MAXIMU
         start: where the frame begins.
         end: where what has come ends.
         maximum: bytes of the longest body that is taken.
+        limit: the maximum's name, for errors.
 
     Raises:
         DecodeError: there are other bytes than digits.
-        LimitExceeded: the body is longer than `maximum`, the limit ``received``.
+        LimitExceeded: the body is longer than `maximum`.
     """
     head = bytes(buffer[start : min(end, start + HEAD)])
     if not head.isdigit():
@@ -201,7 +205,7 @@ def frame_size(buffer: Buffer, start: int, end: int, maximum: int = FRAME_MAXIMU
         return 0
     size = int(head)
     if size > maximum:
-        raise LimitExceeded("received", maximum, size, offset=start)
+        raise LimitExceeded(limit, maximum, size, offset=start)
     if not size:
         raise DecodeError("a body without a byte, which has no type", offset=start)
     return HEAD + size
@@ -244,7 +248,7 @@ class Codec:
         if form == "msgpack":
             parts = self._pack.encode_parts(body)
         elif form == "json":
-            parts = [self._write.encode(body)]
+            parts = [self._json(message, body)]
         else:
             raise TypeError(f"form must be 'msgpack' or 'json', not {form!r}")
         if compression is not None:
@@ -262,12 +266,28 @@ class Codec:
         """Return a whole frame; errors as for `encode_parts`."""
         return b"".join(self.encode_parts(message, form, compression))
 
+    def _json(self, message: Message, body: dict[str, Any]) -> bytes:
+        if type(message) in _SMALL and {type(value) for value in body.values()} <= _PLAIN:
+            # The document's bytes, and Ray's: a client may read a fixed number of them.
+            return plain_json.dumps(body).encode()
+        return self._write.encode(body)
+
     def form_of(self, frame: Buffer) -> Form:
         """Return which form a whole frame's body has, where it is not compressed."""
         return "json" if frame[HEAD] == 0x7B else "msgpack"
 
-    def decode(self, frame: Buffer) -> Message:
-        """Return the message in a whole frame.
+    def decode(self, frame: Buffer, compression: str | None = None) -> Message:
+        """Return the message in a whole frame; arguments and errors as for `open`."""
+        return self.read(*self.open(frame, compression))
+
+    def open(
+        self, frame: Buffer, compression: str | None = None
+    ) -> tuple[type[Any], dict[str, Any]]:
+        """Return the class of the message in a whole frame, and its fields for `read`.
+
+        Args:
+            frame: the length and the body.
+            compression: what the body may be compressed with; None for nothing.
 
         Raises:
             DecodeError: the bytes are no message of RLlink; with the offset or the path.
@@ -277,18 +297,28 @@ class Codec:
         view = memoryview(frame)[HEAD:]
         kind = kind_of(view)
         if kind is not None:
+            if kind != compression:
+                raise DecodeError(f"a body in {kind}, which was not agreed on", offset=HEAD)
             view = memoryview(expand(view, kind, self.limits, HEAD))
         fields = self._fields(view)
         if type(fields) is not dict:
             raise DecodeError(f"a body is a map, not a {type(fields).__name__}", offset=HEAD)
         name = fields.pop("type", None)
-        reader = _READERS.get(name) if isinstance(name, str) else None
-        if reader is None:
+        message = _CLASSES.get(name) if isinstance(name, str) else None
+        if message is None:
             what = "no type" if name is None else f"the type {quoted(name)}"
             raise DecodeError(
-                f"a message with {what}; known are {', '.join(_READERS)}", path="$.type"
+                f"a message with {what}; known are {', '.join(_CLASSES)}", path="$.type"
             )
-        return reader(fields, self.limits)
+        return message, fields
+
+    def read(self, kind: type[Any], fields: dict[str, Any]) -> Message:
+        """Return the message that has these fields; files in it are unpacked.
+
+        Raises:
+            DecodeError, LimitExceeded: a field is wrong, or too large.
+        """
+        return _READERS[kind](fields, self.limits)
 
     def _fields(self, body: Buffer) -> Any:
         try:
@@ -380,6 +410,9 @@ _NAMES: Final = {
     SetState: "SET_STATE",
     Failure: "RLWIRE_FAILURE",
 }
+_CLASSES: Final = {name: kind for kind, name in _NAMES.items()}
+_SMALL: Final = frozenset({Ping, Pong, GetConfig, GetState, SetConfig})
+_PLAIN: Final = frozenset({str, int, bool})
 
 # --- and read
 
@@ -465,16 +498,16 @@ def _read_failure(fields: dict[str, Any], limits: Limits) -> Failure:
     return Failure(str(fields.get("message", "unknown error")))
 
 
-_READERS: Final[dict[str, Callable[[dict[str, Any], Limits], Message]]] = {
-    "PING": _read_ping,
-    "PONG": _read_pong,
-    "GET_CONFIG": lambda fields, limits: GetConfig(),
-    "GET_STATE": lambda fields, limits: GetState(),
-    "EPISODES": _reads_episodes(Episodes),
-    "EPISODES_AND_GET_STATE": _reads_episodes(EpisodesAndGetState),
-    "SET_CONFIG": _read_config,
-    "SET_STATE": _read_state,
-    "RLWIRE_FAILURE": _read_failure,
+_READERS: Final[dict[type, Callable[[dict[str, Any], Limits], Message]]] = {
+    Ping: _read_ping,
+    Pong: _read_pong,
+    GetConfig: lambda fields, limits: GetConfig(),
+    GetState: lambda fields, limits: GetState(),
+    Episodes: _reads_episodes(Episodes),
+    EpisodesAndGetState: _reads_episodes(EpisodesAndGetState),
+    SetConfig: _read_config,
+    SetState: _read_state,
+    Failure: _read_failure,
 }
 
 

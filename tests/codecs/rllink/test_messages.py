@@ -67,10 +67,24 @@ def test_small_messages(message: Any, fields: dict[str, Any]) -> None:
     assert codec.form_of(written(fields)) == "json"
 
 
-def test_the_document_s_bytes() -> None:
-    codec = Codec()
-    assert codec.decode(b'00000016{"type": "PING"}') == Ping()
-    assert codec.decode(b'00000016{"type": "PONG"}') == Pong()
+@pytest.mark.parametrize(
+    ("message", "frame"),
+    [
+        (Ping(), b'00000016{"type": "PING"}'),
+        (Pong(), b'00000016{"type": "PONG"}'),
+        (GetConfig(), b'00000022{"type": "GET_CONFIG"}'),
+        (GetState(), b'00000021{"type": "GET_STATE"}'),
+        (
+            SetConfig(500, True),
+            b'00000076{"type": "SET_CONFIG", "env_steps_per_sample": 500, "force_on_policy": true}',
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_document_s_bytes(message: Any, frame: bytes) -> None:
+    """Of these a client may read a fixed number of bytes, as the document's own can."""
+    assert Codec().decode(frame) == message
+    assert Codec().encode(message, "json") == frame
 
 
 def test_ray_s_bytes() -> None:
@@ -136,16 +150,20 @@ def test_compressed_bodies(kind: str) -> None:
     weights = {"w": np.zeros((200, 200), np.float32)}
     frame = Codec().encode(SetState(1, {"rl_module": weights}), compression=kind)
     assert len(frame) < 5000
-    state = Codec().decode(frame)
+    state = Codec().decode(frame, kind)
     assert isinstance(state, SetState)
     assert state.state is not None
     np.testing.assert_array_equal(state.state["rl_module"]["w"], weights["w"])
     for end in (12, len(frame) // 2, len(frame) - 1):
         with pytest.raises(DecodeError):
-            Codec().decode(frame[:end])
+            Codec().decode(frame[:end], kind)
     with pytest.raises(LimitExceeded) as caught:
-        Codec(limits=Limits(expanded=100_000)).decode(frame)
+        Codec(limits=Limits(expanded=100_000)).decode(frame, kind)
     assert caught.value.limit == "expanded"
+    for other in (None, "lz4" if kind == "zstd" else "zstd"):
+        with pytest.raises(DecodeError) as refused:
+            Codec().decode(frame, other)
+        assert refused.value.offset == 8
 
 
 def test_frames_are_found() -> None:
